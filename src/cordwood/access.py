@@ -146,7 +146,7 @@ def require_query_permission(caller: Caller, endpoint: Endpoint | None) -> None:
     allowed = may_query_any_endpoint(caller) if endpoint is None else may_query(caller, endpoint)
     if not allowed:
         subject = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
-        raise Forbidden(f"This key may not query {subject}.", hint=_scopes_hint(caller, "query"))
+        raise Forbidden(f"This key may not query {subject}.", hint=_missing_scope_hint(caller, "query"))
 
 
 def require_ingest_permission(caller: Caller, stream: Stream | None) -> None:
@@ -154,12 +154,12 @@ def require_ingest_permission(caller: Caller, stream: Stream | None) -> None:
     allowed = may_ingest_any_stream(caller) if stream is None else may_ingest(caller, stream)
     if not allowed:
         subject = f"to the stream {stream.name}" if stream else "events"
-        raise Forbidden(f"This key may not send {subject}.", hint=_scopes_hint(caller, "ingest"))
+        raise Forbidden(f"This key may not send {subject}.", hint=_missing_scope_hint(caller, "ingest"))
 
 
 def require_management_permission(caller: Caller) -> None:
     if not may_manage(caller):
-        raise Forbidden("This route needs a private key.", hint=_scopes_hint(caller, "private"))
+        raise Forbidden("This route needs a private key.", hint=_missing_scope_hint(caller, "private"))
 
 
 def apply_pins(caller: Caller, parameters: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
@@ -186,7 +186,7 @@ def _has_scope_for(caller: Caller, prefix: str, name: str, uuid: object) -> bool
     return name in targets or str(uuid) in {target.lower() for target in targets}
 
 
-def _scopes_hint(caller: Caller, required_scope: str) -> str:
+def _missing_scope_hint(caller: Caller, required_scope: str) -> str:
     scopes = ", ".join(sorted(caller.scopes)) or "none"
     return (
         f"It has the scopes: {scopes}. It needs private or {required_scope}."

@@ -22,7 +22,7 @@ T = TypeVar("T")
 # The bytes of an entry besides its key and value: its node in the order of use, and two slots of hash tables.
 CACHE_ENTRY_OVERHEAD_BYTES: Final = 320
 # A value larger than a quarter of the limit is not stored, because it would evict too many others.
-_ENTRY_DIVISOR: Final = 4
+_MAX_ENTRY_SIZE_DIVISOR: Final = 4
 
 # Python's `re` module caches the last 512 patterns of any length. After the compilation of a pattern that is longer
 # than this, the cache is purged, because long patterns take much memory.
@@ -64,7 +64,7 @@ class BoundedCache(Generic[K, V]):
         size = self._size(key, value) + CACHE_ENTRY_OVERHEAD_BYTES
         with self._lock:
             self._drop(key)
-            if size <= self.max_bytes // _ENTRY_DIVISOR:
+            if size <= self.max_bytes // _MAX_ENTRY_SIZE_DIVISOR:
                 self._insert(key, value, size)
 
     def peek(self, key: K) -> V | None:

@@ -28,17 +28,17 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
 
 # Names that are longer than this are not compared, because callers choose their length, and comparing long names can
 # take seconds.
-MAX_COMPARED_LENGTH: Final = 100
+MAX_COMPARED_NAME_LENGTH: Final = 100
 
 
 def find_closest_name(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the most similar known name, ignoring case, or None if no known name is similar.
 
-    Names of more than `MAX_COMPARED_LENGTH` characters are ignored.
+    Names of more than `MAX_COMPARED_NAME_LENGTH` characters are ignored.
     """
-    if len(name) > MAX_COMPARED_LENGTH:
+    if len(name) > MAX_COMPARED_NAME_LENGTH:
         return None
-    by_lower = {candidate.lower(): candidate for candidate in candidates if len(candidate) <= MAX_COMPARED_LENGTH}
+    by_lower = {candidate.lower(): candidate for candidate in candidates if len(candidate) <= MAX_COMPARED_NAME_LENGTH}
     matches = get_close_matches(name.lower(), list(by_lower), n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
 
@@ -94,7 +94,7 @@ class BadKey(RequestFault):
     code = "request.bad-key"
 
 
-class TwoKeys(RequestFault):
+class ConflictingKeys(RequestFault):
     """The request contains two different keys."""
 
     code = "request.two-keys"
@@ -191,7 +191,7 @@ class UnknownKey(RequestFault):
     code = "request.unknown-key"
 
 
-class UnknownItem(RequestFault):
+class UnknownResource(RequestFault):
     """The quarantine has no item with this id."""
 
     code = "request.unknown-item"
@@ -222,7 +222,7 @@ class NoReadableItem(BadBody):
         self.reason = reason
 
 
-class UnsupportedMedia(RequestFault):
+class UnsupportedMediaType(RequestFault):
     code = "request.unsupported-media"
 
 
@@ -234,11 +234,11 @@ class BodyTooLarge(RequestFault):
     code = "request.too-large"
 
 
-class TooSlow(RequestFault):
+class RequestTooSlow(RequestFault):
     code = "request.too-slow"
 
 
-class AddressTooLong(RequestFault):
+class RequestLineTooLong(RequestFault):
     code = "request.address-too-long"
 
 
@@ -246,7 +246,7 @@ class HeadersTooLarge(RequestFault):
     code = "request.headers-too-large"
 
 
-class Malformed(RequestFault):
+class MalformedHttpRequest(RequestFault):
     code = "request.malformed"
 
 
@@ -262,7 +262,7 @@ class QueryRefused(QueryFault):
     code = "query.refused"
 
 
-class UnknownName(QueryFault):
+class UnknownQueryName(QueryFault):
     code = "query.unknown-name"
 
 
@@ -302,7 +302,7 @@ class LimitFault(Fault):
     """The request exceeds a limit: of rows, bytes, time, memory, rate or concurrency."""
 
 
-class OutOfTime(LimitFault):
+class QueryOutOfTime(LimitFault):
     code = "limit.time"
 
 
@@ -326,7 +326,7 @@ class OutOfDisk(LimitFault):
     code = "limit.disk"
 
 
-class Cancelled(LimitFault):
+class QueryCancelled(LimitFault):
     code = "limit.cancelled"
 
 
@@ -338,7 +338,7 @@ class TooManyBytes(LimitFault):
     code = "limit.bytes"
 
 
-class RateExceeded(LimitFault):
+class RequestRateExceeded(LimitFault):
     code = "limit.rate"
 
 
@@ -362,7 +362,7 @@ class TooManyDefinitions(LimitFault):
     code = "limit.definitions"
 
 
-class Busy(LimitFault):
+class ServiceBusy(LimitFault):
     code = "limit.busy"
 
 
@@ -374,15 +374,15 @@ class ServiceFault(Fault):
     """The service is starting or stopping and answers no requests, or it could not serve a client command."""
 
 
-class Starting(ServiceFault):
+class ServiceStarting(ServiceFault):
     code = "service.starting"
 
 
-class Draining(ServiceFault):
+class ServiceDraining(ServiceFault):
     code = "service.draining"
 
 
-class Unreachable(ServiceFault):
+class ServiceUnreachable(ServiceFault):
     """A client command cannot reach the service."""
 
     code = "service.unreachable"
@@ -413,10 +413,10 @@ class EngineFailed(EngineFault):
 class SetupFault(Fault):
     """The service cannot start because of its settings, files or data folder.
 
-    `path` is the path of the invalid setting, empty if it is not known.
+    `setting_path` is the path of the invalid setting, empty if it is not known.
     """
 
-    path: tuple[str | int, ...] = ()
+    setting_path: tuple[str | int, ...] = ()
 
 
 class BadEndpointFile(SetupFault):
@@ -431,7 +431,7 @@ class BadTestPage(SetupFault):
     code = "setup.test-page"
 
 
-class BrokenFiles(SetupFault):
+class BrokenDefinitionFiles(SetupFault):
     """A report of the errors in files of endpoints, streams and alerts that could not be read or compiled."""
 
     code = "setup.broken-files"

@@ -15,8 +15,8 @@ import msgspec
 
 from cordwood.errors import DataFolderInUse, DataFolderUnusable
 
-_LOCK = "cordwood.lock"
-_OUTCOME = "reload.json"
+_LOCK_FILE_NAME = "cordwood.lock"
+_RELOAD_OUTCOME_FILE_NAME = "reload.json"
 _OTHER_FOLDER_HINT = "Choose another one with --data-dir, or make this one writable for the service."
 
 
@@ -79,7 +79,7 @@ class DataFolder:
         """The folder in which a restore collects its files before they are moved into place."""
         return self.path / "restoring"
 
-    def require_complete(self) -> None:
+    def require_finished_restore(self) -> None:
         """Raise DataFolderUnusable if an earlier restore into the folder was interrupted."""
         if any(self.restore_folder.glob("*")):
             raise DataFolderUnusable(
@@ -87,13 +87,13 @@ class DataFolder:
                 hint="Restore into a new folder: cordwood restore BACKUP --data-dir. Or, to begin without them, delete this one.",
             )
 
-    def is_used(self) -> bool:
+    def has_been_used(self) -> bool:
         """Return whether a service has ever used the folder."""
         return self.keys_file.exists()
 
     def file_names(self) -> Sequence[str]:
         """Return the names of the files in the folder, without the lock file."""
-        return sorted(path.name for path in self.path.iterdir() if path.name != _LOCK)
+        return sorted(path.name for path in self.path.iterdir() if path.name != _LOCK_FILE_NAME)
 
     def create(self) -> None:
         """Create the folder if it is missing, with mode 0700."""
@@ -123,7 +123,7 @@ class DataFolder:
     def owner(self) -> FolderOwner | None:
         """Return the process that owns the folder, or None if no process does or the lock file cannot be read."""
         try:
-            with (self.path / _LOCK).open("r+", encoding="utf-8") as lock:
+            with (self.path / _LOCK_FILE_NAME).open("r+", encoding="utf-8") as lock:
                 if _try_lock(lock):
                     return None
                 return _read_owner(lock.read())
@@ -144,16 +144,16 @@ class DataFolder:
 
     def last_reload_outcome(self) -> ReloadOutcome | None:
         try:
-            return ReloadOutcome(**json.loads((self.path / _OUTCOME).read_text(encoding="utf-8")))
+            return ReloadOutcome(**json.loads((self.path / _RELOAD_OUTCOME_FILE_NAME).read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError):
             return None
 
     def publish_reload_outcome(self, outcome: ReloadOutcome) -> None:
-        temporary = self.path / f"{_OUTCOME}.new"
+        temporary = self.path / f"{_RELOAD_OUTCOME_FILE_NAME}.new"
         temporary.write_text(
             json.dumps({"at": outcome.at, "ok": outcome.ok, "message": outcome.message}), encoding="utf-8"
         )
-        temporary.replace(self.path / _OUTCOME)
+        temporary.replace(self.path / _RELOAD_OUTCOME_FILE_NAME)
 
     def _last_reload_time(self) -> float:
         outcome = self.last_reload_outcome()
@@ -162,7 +162,7 @@ class DataFolder:
     def _open_lock(self) -> IO[str]:
         self.create()
         try:
-            descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(self.path / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as problem:
             message = f"The data folder {self.path} cannot be used: {problem.strerror}."
             raise DataFolderUnusable(message, hint=_OTHER_FOLDER_HINT) from problem

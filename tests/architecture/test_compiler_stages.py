@@ -13,7 +13,7 @@ MODULES_BY_STAGE_TYPE = {
     "ResolvedQuery": ("sql/resolve",),
     # `sql/resolve/queries.py` has a target without an engine, which constructs LoweredQuery without lowering.
     "LoweredQuery": ("engines/", "sql/resolve/queries.py"),
-    "Question": ("sql/bind.py",),
+    "BoundStatement": ("sql/bind.py",),
 }
 
 

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.file_catalog import read_contents
+from cordwood.catalog.file_catalog import read_catalog
 from cordwood.dialects import compile_sql_query, read_endpoint
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -290,7 +290,7 @@ class QueryMeter:
         self._engine = engine
         file = resources.files("cordwood") / "endpoints" / "logs.all.otel.sql"
         self._clickhouse = read_endpoint(read_endpoint_file("logs.all.otel.sql", file.read_text()))
-        streams = read_contents(CatalogSources(), lambda *_: None).streams
+        streams = read_catalog(CatalogSources(), lambda *_: None).streams
         engine.prepare(streams)
         self._shapes = dict.fromkeys((stream.name for stream in streams), deep_shape(24))
 

@@ -15,8 +15,12 @@ from cordwood.engines.duckdb.storage.storage import Storage
 from cordwood.errors import QueryFault
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.plan import EventRange, print_segments
-from cordwood.sql.redaction.masking import OPTIMISTIC_TEXT_PREFIX, REDACT_EVENT_PREFIX, REDACT_TEXT_PREFIX
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.redaction.masking import (
+    OPTIMISTIC_TEXT_FUNCTION_PREFIX,
+    REDACT_EVENT_FUNCTION_PREFIX,
+    REDACT_TEXT_FUNCTION_PREFIX,
+)
+from cordwood.sql.stages import BoundStatement, Statement
 from tests.attack.twins import Twin
 
 # Properties of an operator that are estimates or times.
@@ -24,11 +28,11 @@ _ESTIMATED_FIELDS: Final = frozenset({"Estimated Cardinality", "Total Time"})
 # Names in a plan that contain the name of the database.
 _DATABASE_NAMES: Final = re.compile(r"\btest_\d+\.|__set_\d+_\d+")
 _REDACT_MODE: Final = RedactMode.REPLACE
-_COUNTED_FUNCTIONS: Final = (REDACT_TEXT_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)
+_COUNTED_FUNCTIONS: Final = (REDACT_TEXT_FUNCTION_PREFIX, REDACT_EVENT_FUNCTION_PREFIX, OPTIMISTIC_TEXT_FUNCTION_PREFIX)
 _REDACTION_CALL: Final = re.compile(rf"\b({'|'.join(_COUNTED_FUNCTIONS)})_{_REDACT_MODE}\(")
 
 
-def work_of_statement(twin: Twin, question: Question) -> list[object]:
+def work_of_statement(twin: Twin, question: BoundStatement) -> list[object]:
     """Return the work for each variant of the statement that the engine may run."""
     statement = question.statement
     if twin.engine_name == "clickhouse":
@@ -36,7 +40,7 @@ def work_of_statement(twin: Twin, question: Question) -> list[object]:
     return list(_duckdb_work(twin, question))
 
 
-def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
+def _clickhouse_plan(twin: Twin, sql: str, question: BoundStatement) -> object:
     session = twin.components.engine._session  # type: ignore[attr-defined]
     from_engine = {name: str(value) for name, value in question.values.items()}
     try:
@@ -46,7 +50,7 @@ def _clickhouse_plan(twin: Twin, sql: str, question: Question) -> object:
     return [_DATABASE_NAMES.sub("", str(row[0])) for row in plan]
 
 
-def _duckdb_work(twin: Twin, question: Question) -> Iterator[object]:
+def _duckdb_work(twin: Twin, question: BoundStatement) -> Iterator[object]:
     """Yield the plan and the counted run of each variant of the statement, each with its number of redaction calls.
 
     The variants are those for stores that are at rest or not, with or without optimistic redaction. Each variant runs
@@ -66,7 +70,9 @@ def _define_counting_macros(cursor: duckdb.DuckDBPyConnection) -> None:
         cursor.execute(f"CREATE OR REPLACE MACRO memory.main.counted_{name}(t) AS {counted}")
 
 
-def _work_of_variants(storage: Storage, question: Question, own_cursor: duckdb.DuckDBPyConnection) -> Iterator[object]:
+def _work_of_variants(
+    storage: Storage, question: BoundStatement, own_cursor: duckdb.DuckDBPyConnection
+) -> Iterator[object]:
     for result in (_plan, _run_with_counting):
         for is_trusting in (False, True):
             with storage.query_view(question.statement.streams) as view:

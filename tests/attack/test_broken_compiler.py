@@ -16,7 +16,7 @@ from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
 from cordwood.engines.clickhouse.session import BoundQuery, SelectResult, Session
 from cordwood.engines.duckdb.query import query_runner
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
-from cordwood.sql.lowering import Rule, fragment
+from cordwood.sql.lowering import LoweringRule, fragment
 from tests.attack.test_pinned_queries import FOREIGN_TEXT, event, make_settings, send
 from tests.chdb_databases import fresh_database
 from tests.isolation_check import disable_isolation_check
@@ -74,7 +74,7 @@ def app(
 ) -> Iterator[InProcessApp]:
     """Open a service with a broken compiler, which translates UPPER into a query of another stream."""
     rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
-    table: MutableMapping[type[exp.Expr], Rule] = rules
+    table: MutableMapping[type[exp.Expr], LoweringRule] = rules
     monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN_TRANSLATION[engine]))
     address = fresh_database() if engine == "clickhouse" else "duckdb"
     with open_in_process_app(make_settings(tmp_path / "data", engine=address)) as app:

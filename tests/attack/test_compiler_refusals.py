@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Target
 from tests.attack.attacks import (
     CALL_PLACES,
@@ -32,7 +32,7 @@ MAX_SECONDS = 10
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program() -> EndpointProgram:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
     return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
@@ -40,14 +40,14 @@ def program() -> Program:
 TARGETS: tuple[Target, ...] = (DuckDBTarget(), ClickHouseTarget())
 
 
-def common_fault(program: Program, sql: str) -> QueryFault:
+def common_fault(program: EndpointProgram, sql: str) -> QueryFault:
     """Return the fault of the query, after checking that both engines give the same code."""
     faults = [_fault_for(target, program, sql) for target in TARGETS]
     assert len({fault.code for fault in faults}) == 1
     return faults[0]
 
 
-def _fault_for(target: Target, program: Program, sql: str) -> QueryFault:
+def _fault_for(target: Target, program: EndpointProgram, sql: str) -> QueryFault:
     with pytest.raises(QueryFault) as raised:
         compile_sandbox_query(program, sql, target, {})
     return raised.value
@@ -55,7 +55,7 @@ def _fault_for(target: Target, program: Program, sql: str) -> QueryFault:
 
 @pytest.mark.parametrize("place", TABLE_PLACES)
 @pytest.mark.parametrize("table", TABLES_OUTSIDE_SCOPE)
-def test_a_table_outside_the_scope_is_refused_in_every_place(program: Program, place: str, table: str) -> None:
+def test_a_table_outside_the_scope_is_refused_in_every_place(program: EndpointProgram, place: str, table: str) -> None:
     fault = common_fault(program, place.replace("X", table))
     assert fault.code == REFUSED
     assert fault.span is not None
@@ -64,37 +64,39 @@ def test_a_table_outside_the_scope_is_refused_in_every_place(program: Program, p
 
 
 @pytest.mark.parametrize("table", TABLE_NAMES)
-def test_a_system_table_is_refused(program: Program, table: str) -> None:
+def test_a_system_table_is_refused(program: EndpointProgram, table: str) -> None:
     assert common_fault(program, f"select * from {table}").code in (REFUSED, SYNTAX)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_a_function_that_is_not_permitted_is_refused(program: Program, function: str) -> None:
+def test_a_function_that_is_not_permitted_is_refused(program: EndpointProgram, function: str) -> None:
     fault = common_fault(program, f"select {function} from edge_logs")
     assert fault.code in (REFUSED, UNSUPPORTED, SYNTAX)
     assert fault.span is not None
 
 
 @pytest.mark.parametrize("place", CALL_PLACES)
-def test_a_function_is_refused_in_every_place_of_a_call(program: Program, place: str) -> None:
+def test_a_function_is_refused_in_every_place_of_a_call(program: EndpointProgram, place: str) -> None:
     assert common_fault(program, place.replace("F", "getenv('HOME')", 1)).code == REFUSED
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_anything_but_a_single_query_is_refused(program: Program, statement: str) -> None:
+def test_anything_but_a_single_query_is_refused(program: EndpointProgram, statement: str) -> None:
     fault = common_fault(program, statement)
     assert fault.code in (REFUSED, SYNTAX)
     assert fault.span is not None
 
 
 @pytest.mark.parametrize(("sql", "code"), OTHER_REFUSED_QUERIES)
-def test_other_forbidden_queries_are_refused_with_their_code(program: Program, sql: str, code: str | None) -> None:
+def test_other_forbidden_queries_are_refused_with_their_code(
+    program: EndpointProgram, sql: str, code: str | None
+) -> None:
     assert common_fault(program, sql).code == code or code is None
 
 
 @pytest.mark.parametrize("depth", [1000, 10_000, 100_000])
 @pytest.mark.parametrize("name", DEEPLY_NESTED)
-def test_deep_nesting_is_refused_quickly(program: Program, name: str, depth: int) -> None:
+def test_deep_nesting_is_refused_quickly(program: EndpointProgram, name: str, depth: int) -> None:
     before, middle, after = DEEPLY_NESTED[name]
     began = time.monotonic()
     fault = common_fault(program, "select " + before * depth + middle + after * depth)
@@ -114,7 +116,7 @@ def test_deep_nesting_is_refused_quickly(program: Program, name: str, depth: int
     ],
     ids=["text", "comments", "columns", "unions", "joins", "ctes"],
 )
-def test_a_megabyte_of_sql_is_refused_quickly(program: Program, sql: str) -> None:
+def test_a_megabyte_of_sql_is_refused_quickly(program: EndpointProgram, sql: str) -> None:
     began = time.monotonic()
     assert common_fault(program, sql).code == REFUSED
     assert time.monotonic() - began < scaled(MAX_SECONDS)

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.clickhouse.target import add_settings_clause
-from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.errors import Fault, IsolationCheckFailed
 from tests.chdb_databases import fresh_database
@@ -76,7 +76,7 @@ Answer = Callable[[str], str | None]
 @pytest.fixture
 def answer_on_duckdb() -> Iterator[Answer]:
     """Return a function that runs a statement. Its result is the rows or the error, or None if the check refuses it."""
-    checker = StatementCheck(IsolationCheck("duckdb"))
+    checker = StatementChecker(IsolationCheck("duckdb"))
     with duckdb.connect() as connection:
         for name in NAMES:
             connection.execute(f"CREATE TABLE {name} AS SELECT '{SECRET_VALUE}' AS x")
@@ -99,7 +99,7 @@ def answer_on_clickhouse() -> Iterator[Answer]:
     address = fresh_database()
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(address)
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
-    checker = checks.StatementCheck(session, IsolationCheck("clickhouse"))
+    checker = checks.StatementChecker(session, IsolationCheck("clickhouse"))
     for name in NAMES:
         session.execute(f"CREATE TABLE {name} (x String) ENGINE = Memory")
         session.execute(f"INSERT INTO {name} VALUES ('{SECRET_VALUE}')")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_in_process_app
-from cordwood.ingest.event_values import MAX_LEVELS, replace_below_depth
+from cordwood.ingest.event_values import MAX_NESTING_LEVELS, replace_below_depth
 from cordwood.model.event import MAX_PATH_CHARACTERS
 from tests.attack.test_pinned_queries import ask, make_settings, send
 from tests.chdb_databases import fresh_database
@@ -86,7 +86,7 @@ def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
         send_ordinary(app)
         before = answers_by_query(app)
         assert all(status == 200 for status, _ in before)
-        for levels in (30, 33, 60, 90, MAX_LEVELS):
+        for levels in (30, 33, 60, 90, MAX_NESTING_LEVELS):
             assert post_events(app, nested(kind, levels)) == (200, RECEIPT | {"accepted": 1})
         assert answers_by_query(app) == before
     with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
@@ -107,12 +107,12 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
     Regression: after a deep event in such a folder, every ingest request failed with status 500.
     """
     with monkeypatch.context() as unbounded:
-        unbounded.setattr("cordwood.model.event.MAX_STEPS", 10**6)
+        unbounded.setattr("cordwood.model.event.MAX_PATH_STEPS", 10**6)
         unbounded.setattr("cordwood.model.event.MAX_PATH_CHARACTERS", 10**9)
         with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
             send_ordinary(app)
             before = answers_by_query(app)
-            assert post_events(app, nested("object", 40), nested("object", MAX_LEVELS))[0] == 200
+            assert post_events(app, nested("object", 40), nested("object", MAX_NESTING_LEVELS))[0] == 200
     for _ in range(2):
         with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
             assert answers_by_query(app) == before
@@ -168,11 +168,11 @@ def test_a_deep_event_is_returned_completely_and_read_below_the_listed_paths(app
 
 @pytest.mark.parametrize("kind", NESTING_KINDS)
 def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(app: InProcessApp, kind: str) -> None:
-    too_deep = [nested(kind, levels) for levels in (MAX_LEVELS + 2, 400, 960, 1100, 20_000)]
+    too_deep = [nested(kind, levels) for levels in (MAX_NESTING_LEVELS + 2, 400, 960, 1100, 20_000)]
     status, answer = post_events(app, *too_deep, '{"a":1}')
     assert (status, answer["accepted"], answer["quarantined"]) == (200, 1, len(too_deep))
     assert "nested" in str(answer["reasons"])
-    for levels in range(MAX_LEVELS + 2, 1050, 97):
+    for levels in range(MAX_NESTING_LEVELS + 2, 1050, 97):
         assert post_events(app, nested(kind, levels), '{"a":1}')[1]["quarantined"] == 1
     pinned = json.loads(send(app, "/api/access-tokens", {"scopes": "ingest", "pins": {"project": "poison"}})[1])
     for levels in (600, 900, 940):
@@ -192,7 +192,7 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProc
     """
     wide = json.dumps({"k" * 100_000: {f"a{number}": {} for number in range(1000)}})
     long_key = "k" * 1500
-    spine = f'{{"{long_key}":' * MAX_LEVELS + "1" + "}" * MAX_LEVELS
+    spine = f'{{"{long_key}":' * MAX_NESTING_LEVELS + "1" + "}" * MAX_NESTING_LEVELS
     assert post_events(app, wide, spine) == (200, RECEIPT | {"accepted": 2})
     stored = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert stored < 10 * MEBIBYTE

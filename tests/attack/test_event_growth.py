@@ -73,6 +73,6 @@ def learn_shape(text: str) -> None:
 
 @pytest.mark.parametrize("outer", LEVEL_TEMPLATES)
 def test_the_shape_of_a_nested_event_is_learnt_with_bounded_work(monkeypatch: pytest.MonkeyPatch, outer: str) -> None:
-    monkeypatch.setattr(shape_inference, "_MIN_REBUILD_SECONDS", 0)
+    monkeypatch.setattr(shape_inference, "_MIN_SECONDS_BETWEEN_REBUILDS", 0)
     growth = {inner: count_calls(outer, inner, MANY) / count_calls(outer, inner, FEW) for inner in LEVEL_TEMPLATES}
     assert {inner: factor for inner, factor in growth.items() if factor >= MAX_GROWTH} == {}

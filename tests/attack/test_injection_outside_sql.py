@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_in_process_app
-from cordwood.errors import BrokenFiles
+from cordwood.errors import BrokenDefinitionFiles
 from cordwood.settings.settings import Settings
 from tests.attack.injections import fragments_for_place, quote_name, quote_text
 from tests.attack.test_pinned_queries import FOREIGN_TEXT, event, make_settings, send
@@ -161,7 +161,7 @@ def test_parameters_that_differ_only_in_case_are_refused(tmp_path: Path) -> None
     )
     (tmp_path / "two.sql").write_text(quoted_text)
     with (
-        pytest.raises(BrokenFiles, match="only in case"),
+        pytest.raises(BrokenDefinitionFiles, match="only in case"),
         open_in_process_app(make_settings(tmp_path / "data", endpoints=tmp_path)),
     ):
         pass

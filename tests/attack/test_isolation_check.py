@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.clickhouse.target import add_settings_clause
-from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.errors import IsolationCheckFailed, QueryUnsupported
 from cordwood.observe.observation import IsolationRefused
@@ -31,7 +31,7 @@ def no_isolation_refusals() -> None:
 @pytest.fixture(scope="module")
 def check_duckdb() -> Iterator[Check]:
     with duckdb.connect() as connection:
-        checker = StatementCheck(IsolationCheck("duckdb"))
+        checker = StatementChecker(IsolationCheck("duckdb"))
         yield lambda text: checker.check(connection, text, STREAMS)
 
 
@@ -40,7 +40,7 @@ def check_clickhouse() -> Iterator[Check]:
     """Yield the isolation check of ClickHouse; it appends the settings that every statement must have."""
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
-    checker = checks.StatementCheck(session, IsolationCheck("clickhouse"))
+    checker = checks.StatementChecker(session, IsolationCheck("clickhouse"))
     yield lambda text: checker.check(add_settings_clause(text), STREAMS)
     session.close()
 
@@ -149,7 +149,7 @@ def test_invalid_sql_raises_the_error_of_the_parser(check_duckdb: Check, text: s
 
 def test_a_statement_that_passed_for_some_streams_is_refused_for_others() -> None:
     with duckdb.connect() as connection:
-        checker = StatementCheck(IsolationCheck("duckdb"))
+        checker = StatementChecker(IsolationCheck("duckdb"))
         text = 'SELECT 1 FROM store.main."a" UNION ALL SELECT 1 FROM store.main."b"'
         checker.check(connection, text, ("a", "b"))
         for streams in (("a",), ("b",), (), ("a.b",)):
@@ -160,7 +160,7 @@ def test_a_statement_that_passed_for_some_streams_is_refused_for_others() -> Non
 def test_each_refusal_is_recorded_and_its_statement_once() -> None:
     refusals: list[object] = []
     with duckdb.connect() as connection:
-        checker = StatementCheck(IsolationCheck("duckdb", refusals.append))
+        checker = StatementChecker(IsolationCheck("duckdb", refusals.append))
         for _ in range(2):
             with pytest.raises(IsolationCheckFailed) as raised:
                 checker.check(connection, "SELECT * FROM secret_table", STREAMS)

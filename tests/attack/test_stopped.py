@@ -12,14 +12,14 @@ import pytest
 
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.file_catalog import read_contents
+from cordwood.catalog.file_catalog import read_catalog
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, Engine, ReadProgress
 from cordwood.errors import Fault
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from tests.chdb_databases import fresh_database
 from tests.machine_speed import scaled
 
@@ -82,7 +82,7 @@ class NeverCancelled:
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program() -> EndpointProgram:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
     return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
@@ -101,12 +101,14 @@ def open_clickhouse(_: Path) -> Engine:
 @pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     opened: Engine = request.param(Path(tmp_path_factory.mktemp("engine")))
-    opened.prepare(read_contents(CatalogSources(), lambda *_: None).streams)
+    opened.prepare(read_catalog(CatalogSources(), lambda *_: None).streams)
     yield opened
     opened.close()
 
 
-def answer(engine: Engine, program: Program, sql: str, seconds: float = QUERY_SECONDS) -> list[tuple[object, ...]]:
+def answer(
+    engine: Engine, program: EndpointProgram, sql: str, seconds: float = QUERY_SECONDS
+) -> list[tuple[object, ...]]:
     statement = compile_sandbox_query(program, sql, engine.target, engine.shapes())
     question = bind_parameters(statement, {"project": "p"}, 0, engine.regex_error)
     rows = engine.answer(question, AnswerLimits(1000, seconds), NeverCancelled())
@@ -114,7 +116,9 @@ def answer(engine: Engine, program: Program, sql: str, seconds: float = QUERY_SE
 
 
 @pytest.mark.parametrize("name", EXPENSIVE_QUERIES)
-def test_an_expensive_query_is_stopped_and_others_are_served(engine: Engine, program: Program, name: str) -> None:
+def test_an_expensive_query_is_stopped_and_others_are_served(
+    engine: Engine, program: EndpointProgram, name: str
+) -> None:
     outcome: list[object] = []
 
     def ask() -> None:
@@ -137,14 +141,14 @@ def test_an_expensive_query_is_stopped_and_others_are_served(engine: Engine, pro
 
 
 @pytest.mark.parametrize("sql", LARGE_RESULT_QUERIES)
-def test_the_result_of_one_function_call_is_bounded(engine: Engine, program: Program, sql: str) -> None:
+def test_the_result_of_one_function_call_is_bounded(engine: Engine, program: EndpointProgram, sql: str) -> None:
     began = time.monotonic()
     with pytest.raises(Fault):
         answer(engine, program, sql, seconds=MAX_STOP_SECONDS)
     assert time.monotonic() - began < scaled(MAX_STOP_SECONDS / 3)
 
 
-def test_memory_is_freed_after_expensive_queries(engine: Engine, program: Program) -> None:
+def test_memory_is_freed_after_expensive_queries(engine: Engine, program: EndpointProgram) -> None:
     for sql in EXPENSIVE_QUERIES.values():
         with pytest.raises(Fault):
             answer(engine, program, sql)

@@ -93,7 +93,7 @@ LQL_QUERIES = (
 def recorded_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Record the templates that are split and the tokenized SQL that is rendered. Fail if one contains the canary."""
     recorded_templates: list[str] = []
-    split_template, render = fragments.split_template, TokenizedSql.replace_tokens
+    split_template, render = fragments.split_template, TokenizedSql.replace_placeholder_tokens
 
     def split_and_record(template: str) -> tuple[str | int, ...]:
         recorded_templates.append(template)
@@ -104,7 +104,7 @@ def recorded_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return render(tokenized, text)
 
     monkeypatch.setattr(fragments, "split_template", split_and_record)
-    monkeypatch.setattr(TokenizedSql, "replace_tokens", render_and_record)
+    monkeypatch.setattr(TokenizedSql, "replace_placeholder_tokens", render_and_record)
     yield recorded_templates
     assert not [text for text in recorded_templates if CANARY in text.lower()]
 

@@ -50,7 +50,7 @@ from importlib import resources
 from pathlib import Path
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.file_catalog import read_contents
+from cordwood.catalog.file_catalog import read_catalog
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault
@@ -62,7 +62,7 @@ def peak():
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 engine = DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), DuckDBOptions(memory_bytes=96 * 2**20))
-engine.prepare(read_contents(CatalogSources(), lambda *_: None).streams)
+engine.prepare(read_catalog(CatalogSources(), lambda *_: None).streams)
 file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
 program = parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 answer(engine, program, "select 1 as x")

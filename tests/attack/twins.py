@@ -15,14 +15,14 @@ from urllib.parse import urlencode
 import msgspec
 
 from cordwood.app.compose import Components, Observability, build_components
-from cordwood.app.configuration import fixed_key, web_options
+from cordwood.app.configuration import create_fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
 from cordwood.engines.engine import Engine
 from cordwood.engines.late_redaction import OptionalTexts, RedactTexts, TextRedactor
 from cordwood.folder import DataFolder
 from cordwood.model.redaction import RedactMode
 from cordwood.settings.settings import DuckDBSettings, LimitSettings, ServeSettings, Settings, WebSettings
-from cordwood.sql.stages import Question
+from cordwood.sql.stages import BoundStatement
 from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle
 
@@ -86,7 +86,7 @@ class ComparableAnswer(msgspec.Struct, frozen=True):
 class EngineRecord(msgspec.Struct):
     """The questions that the engine was asked, and the number of strings in each redaction of fetched rows."""
 
-    questions: list[Question] = []
+    questions: list[BoundStatement] = []
     redacted_counts: list[int] = []
 
 
@@ -167,7 +167,7 @@ def open_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
         Observability.from_settings(settings),
     )
     with data.take_ownership(), asyncio.Runner() as runner:
-        local = (fixed_key("private", key, "local"),)
+        local = (create_fixed_key("private", key, "local"),)
         components = build_components(settings, data, watch.observer, local, lambda: NOW_US)
         lifecycle = Lifecycle()
         try:
@@ -185,7 +185,7 @@ def _record_questions(engine: Engine) -> EngineRecord:
     texts: TextRedactor = hiding._texts
     json_texts = texts.redact_json
 
-    def record_answer(question: Question, *arguments: object) -> object:
+    def record_answer(question: BoundStatement, *arguments: object) -> object:
         record.questions.append(question)
         return answer(question, *arguments)  # type: ignore[arg-type] # handed on as they come
 

@@ -16,7 +16,7 @@ import duckdb
 import msgspec
 
 from cordwood.engines.clickhouse.target import ClickHouseTarget
-from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.errors import Fault, IsolationCheckFailed, QueryFault, QueryUnsupported
@@ -57,7 +57,7 @@ class DuckDB:
         # Compiled SQL relies on no other setting of DuckDB than the time zone.
         self._connection = duckdb.connect(config={"threads": 1})
         self._connection.execute("SET TimeZone='UTC'")
-        self._check = StatementCheck(IsolationCheck("duckdb"))
+        self._check = StatementChecker(IsolationCheck("duckdb"))
 
     def run(self, cases: Sequence[Case]) -> EngineOutcomes:
         return _run_cases(self, DuckDBTarget(), cases)
@@ -81,7 +81,7 @@ class ClickHouse:
         self._connection.query("SET output_format_binary_write_json_as_string = 1")
         self._session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
         checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
-        self._check = checks.StatementCheck(self._session, IsolationCheck("clickhouse"))
+        self._check = checks.StatementChecker(self._session, IsolationCheck("clickhouse"))
 
     def run(self, cases: Sequence[Case]) -> EngineOutcomes:
         return _run_cases(self, ClickHouseTarget(), cases)

@@ -17,11 +17,11 @@ from cordwood.engines.engine import (
     Progress,
     ReadProgress,
 )
-from cordwood.errors import Cancelled, Fault, IsolationCheckFailed, OutOfTime
+from cordwood.errors import Fault, IsolationCheckFailed, QueryCancelled, QueryOutOfTime
 from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 from cordwood.sql.plan import fixed_plan
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import BoundStatement, Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, ask, batch, ids, rows, stream
 from tests.waiting import until
 
@@ -176,7 +176,7 @@ def test_cells_are_converted_to_json_values(engine: Engine, expression: str, cel
 
 
 def test_a_query_is_stopped_at_its_time_limit(engine: Engine) -> None:
-    with pytest.raises(OutOfTime, match=r"0\.2 s"):
+    with pytest.raises(QueryOutOfTime, match=r"0\.2 s"):
         rows(engine, SLOW_QUERY, AnswerLimits(10, 0.2))
     assert ids(engine) == []
 
@@ -188,7 +188,7 @@ def test_a_query_is_stopped_when_it_is_cancelled(engine: Engine) -> None:
 
         def on_progress(self, read: ReadProgress) -> None: ...
 
-    with pytest.raises(Cancelled):
+    with pytest.raises(QueryCancelled):
         rows(engine, SLOW_QUERY, cancel=CancelledSoon())
 
 
@@ -224,7 +224,7 @@ def test_events_past_their_retention_are_deleted(engine: Engine) -> None:
     engine.prepare([stream("s", retention_seconds=60.0)])
     old_events = [Event(f"old{number}", NOW_US - 61_000_000) for number in range(3)]
     engine.append([batch(*old_events, event("young"))])
-    assert engine.sweep(NOW_US) == 3
+    assert engine.delete_expired_events(NOW_US) == 3
     assert ids(engine) == ["young"]
     assert engine.stream_stats()["s"].events == 1
 
@@ -256,9 +256,11 @@ def test_a_statement_that_reads_an_undeclared_stream_is_refused(engine: Engine) 
     own = Statement(
         fixed_plan(sql), (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED_COLUMNS)
     )
-    assert [row for part in engine.answer(Question(own, values), LIMITS, NEVER_CANCELLED).batches for row in part] == []
+    assert [
+        row for part in engine.answer(BoundStatement(own, values), LIMITS, NEVER_CANCELLED).batches for row in part
+    ] == []
     with pytest.raises(IsolationCheckFailed) as raised:
-        engine.answer(Question(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NEVER_CANCELLED)
+        engine.answer(BoundStatement(msgspec.structs.replace(own, streams=("s",)), values), LIMITS, NEVER_CANCELLED)
     assert "other.stream-2" not in raised.value.one_line_text()
 
 
@@ -272,7 +274,7 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
     progress_reports: list[Progress] = []
 
     def run() -> None:
-        with suppress(Cancelled):
+        with suppress(QueryCancelled):
             rows(engine, SLOW_JOIN, AnswerLimits(10, 300.0), token)
 
     def has_growing_progress() -> bool:

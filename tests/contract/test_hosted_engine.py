@@ -25,7 +25,7 @@ from cordwood.model.datatype import Rows
 from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 from cordwood.observe.observation import EngineEnded, OperatorMessage, RecordObservation
 from cordwood.processes.fork_server import ForkServer
-from cordwood.sql.stages import Question
+from cordwood.sql.stages import BoundStatement
 from tests.contract.conftest import open_hosted
 from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows
 from tests.machine_speed import scaled
@@ -61,7 +61,7 @@ class FragileEngine(DuckDBEngine):
             end_process(signal.SIGKILL)
         return appended
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
+    def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         stop = threading.Event()
         cancel.on_cancel(stop.set)
         if "deadly" in question.statement.sql:
@@ -320,8 +320,8 @@ def test_a_query_is_blamed_if_the_process_does_not_answer_both_times(
     The supervisor sent the signal itself, so the exit status is not evidence of a kill from outside.
     """
     engine.append([batch(Event("a", NOW_US))])
-    monkeypatch.setattr(supervisor, "_PING_SECONDS", 0.1)
-    monkeypatch.setattr(supervisor, "_SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(supervisor, "_SILENCE_BEFORE_PING_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "_MAX_SILENCE_SECONDS", 1.0)
     outcomes: list[object] = []
     query_thread = run_in_thread(lambda: rows(engine, "select 'unhurried' as d from `s`"), outcomes)
     for _ in range(2):
@@ -363,9 +363,9 @@ def test_a_query_is_not_blamed_if_the_process_is_killed_from_outside_both_times(
 def test_a_process_whose_memory_stays_above_its_ceiling_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, notes: list[object]
 ) -> None:
-    monkeypatch.setattr(memory_ceiling, "_HARD_LIMIT_RATIO", 10)
+    monkeypatch.setattr(memory_ceiling, "_HARD_LIMIT_CEILING_RATIO", 10)
     engine: HostedEngine = request.getfixturevalue("engine")
-    monkeypatch.setattr(memory_ceiling, "_MAX_EXCESS_SECONDS", 0.1)
+    monkeypatch.setattr(memory_ceiling, "_MAX_ABOVE_CEILING_SECONDS", 0.1)
     engine.append([batch(Event("a", NOW_US))])
     before = engine.pids()[-1]
     engine.append([batch(Event("kept", NOW_US))])

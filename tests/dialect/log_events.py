@@ -14,7 +14,7 @@ from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
 from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
 from cordwood.sql.bind import bind_parameters
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.redaction.patterns import Redaction
 from tests.chdb_databases import bare_connection, fresh_database
 from tests.spec_runner.world import ENGINES, Unstoppable
@@ -195,7 +195,7 @@ class Cordwood:
             asyncio.run(intake.accept(streams[stream], "application/x-ndjson", lines.encode()))
         intake.close()
         endpoint = next(candidate for candidate in contents.endpoints if candidate.name == ENDPOINT_NAME)
-        self.program: Program = read_endpoint(endpoint)
+        self.program: EndpointProgram = read_endpoint(endpoint)
 
     def rows(
         self, sql: str, parameters: Mapping[str, str] | None = None, mode: RedactMode | None = None

@@ -115,7 +115,7 @@ def _flush_events(engine: Engine, *, fills_recent_cache: bool) -> None:
         while chunk := store.take_chunk(whole_groups_only=False):
             store.flush(chunk, cursor)
     if fills_recent_cache:
-        engine._storage.recent_cache.fill(store)
+        engine._storage.recent_cache.fill_recent_table(store)
 
 
 def _rows(engine_with_events: Cordwood, sql: str, mode: RedactMode | None = None) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def test_a_page_of_maps_can_be_read_from_the_recent_cache(engine_with_events: Co
     statement = compile_sql_query(
         engine_with_events.program, sql, engine_with_events.engine.target, engine_with_events.engine.shapes(), None
     )
-    assert statement.plan.find_variant(EventRange.RECENT) is not None
+    assert statement.plan.find_variant(EventRange.RECENTLY_CACHED) is not None
     assert "list_transform" not in statement.sql
     assert "strftime" not in statement.sql
 

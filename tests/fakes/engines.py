@@ -17,11 +17,11 @@ from cordwood.engines.engine import (
 )
 from cordwood.engines.local_run import run_locally
 from cordwood.engines.project_shapes import ProjectShapes
-from cordwood.errors import Cancelled, Fault
+from cordwood.errors import Fault, QueryCancelled
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
-from cordwood.sql.stages import Question, Target
+from cordwood.sql.stages import BoundStatement, Target
 
 COLUMNS = (Column("n", Datatype(Kind.INT64)),)
 
@@ -34,7 +34,7 @@ class ScriptedEngine:
 
     def __init__(self) -> None:
         self.target: Target = DuckDBTarget()
-        self.questions: list[Question] = []
+        self.questions: list[BoundStatement] = []
         self.stopped = 0
         self.fails_with: Fault | None = None
         self.rows: Callable[[int], Iterable[list[Row]]] = lambda number: [[(number,)]]
@@ -64,7 +64,7 @@ class ScriptedEngine:
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         return [BatchAppendResult(len(batch.events), 0) for batch in batches]
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
+    def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         with self._lock:
             self.questions.append(question)
             number = len(self.questions)
@@ -74,7 +74,7 @@ class ScriptedEngine:
         while not self._released.wait(0.001):
             if cancelled.is_set():
                 self.stopped += 1
-                raise Cancelled("The question was stopped.")
+                raise QueryCancelled("The question was stopped.")
         if self.fails_with is not None:
             raise self.fails_with
         return Rows(self.columns, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
@@ -100,7 +100,7 @@ class ScriptedEngine:
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         return {}
 
-    def sweep(self, now_us: int) -> int:
+    def delete_expired_events(self, now_us: int) -> int:
         return 0
 
     @contextmanager

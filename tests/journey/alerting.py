@@ -13,7 +13,7 @@ import msgspec
 
 from cordwood.alerts.service import AlertComponents
 from cordwood.app.compose import Components, Observability, build_components
-from cordwood.app.configuration import fixed_key, web_options
+from cordwood.app.configuration import create_fixed_key, web_options
 from cordwood.app.in_process import InProcessApp
 from cordwood.folder import DataFolder
 from cordwood.settings.settings import AlertSettings, ServeSettings, Settings
@@ -100,7 +100,7 @@ class ManualClockService:
     def _open(self) -> Components:
         folder, observability = DataFolder(self.folder / "data"), Observability.from_settings(self._settings)
         folder.create()
-        keys = (fixed_key("private", "key", "local"),)
+        keys = (create_fixed_key("private", "key", "local"),)
         components = build_components(self._settings, folder, observability.observer, keys, lambda: self.now_us)
         lifecycle = Lifecycle()
         lifecycle.set_ready(components.services)

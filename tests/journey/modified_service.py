@@ -27,8 +27,8 @@ def replace_constant(module: ModuleType, name: str, value: float) -> None:
 
 def sweep_constantly() -> AbstractContextManager[None]:
     """Change the constants for `CONSTANT_SWEEPS`, and return the context in which the service runs."""
-    replace_constant(service, "_SWEEP_SECONDS", 0.1)
-    replace_constant(session, "_MAX_LOG_BYTES", 1)
+    replace_constant(service, "_RETENTION_INTERVAL_SECONDS", 0.1)
+    replace_constant(session, "_MAX_DATABASE_LOG_BYTES", 1)
     replace_constant(retention, "ROW_GROUP_ROWS", 1)
     return check_lock_order()
 
@@ -37,10 +37,10 @@ def use_small_blocks() -> AbstractContextManager[None]:
     """Change the constants for `SMALL_BLOCKS`, and return the context in which the service runs."""
     for module in (session, compaction):
         replace_constant(module, "ROW_GROUP_ROWS", 2048)
-    replace_constant(compaction, "ROW_GROUPS_PER_RUN", 3)
+    replace_constant(compaction, "ROW_GROUPS_PER_COMPACTED_RUN", 3)
     replace_constant(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
-    replace_constant(compaction, "_QUIET_SECONDS", 0)
-    replace_constant(compaction, "_POLL_SECONDS", 0.1)
+    replace_constant(compaction, "_NO_FLUSH_SECONDS", 0)
+    replace_constant(compaction, "_DUE_WORK_POLL_SECONDS", 0.1)
     return nullcontext()
 
 

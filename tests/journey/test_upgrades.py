@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
+from cordwood.engines.duckdb.storage.manifest import STORE_FORMAT_VERSION
 from cordwood.serve.backup_archive import ARCHIVE_FORMAT_VERSION
 from tests.journey.test_cli_clients import cordwood
 
@@ -53,7 +53,7 @@ def test_a_backup_of_a_newer_version_is_refused_with_the_quoted_message(data_fol
 
 def test_a_newer_folder_is_refused_with_the_quoted_message_and_unchanged(data_folder: Path) -> None:
     with duckdb.connect(str(data_folder / "events.duckdb")) as store:
-        store.execute(f"update cordwood.stamp set version = {FORMAT_VERSION + 1}")
+        store.execute(f"update cordwood.stamp set version = {STORE_FORMAT_VERSION + 1}")
     before = file_digests(data_folder)
     refused = cordwood("serve", "--port", "0", "--data-dir", str(data_folder))
     assert (refused.returncode, refused.stderr.strip()) == (1, message_on_page("cordwood serve: The data folder"))

@@ -15,8 +15,8 @@ from cordwood.errors import QueryFault
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import CacheOutcome, QueryService, QueryServiceDependencies
-from cordwood.serve.cached_answers import MemoryCache
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.cached_answers import MemoryAnswerCache
+from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.web.encode import JSON_FORMAT
@@ -137,11 +137,13 @@ class CachedService:
     def __init__(self, engine: DuckDBEngine, runner: asyncio.Runner) -> None:
         self._runner = runner
         self.now_us = 1_700_000_000_000_000
-        parts = QueryServiceDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(10_000_000), Observer([]))
+        parts = QueryServiceDependencies(MemoryCatalog(ENDPOINT), engine, MemoryAnswerCache(10_000_000), Observer([]))
         self.answers = QueryService(parts, ServeLimits(), lambda: self.now_us)
 
     def ask(self, text: str, *, fresh: bool = False) -> tuple[CacheOutcome | None, str]:
-        request = QueryRequest(ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxText(Language.SQL, text), bypasses_cache=fresh)
+        request = QueryRequest(
+            ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxQuery(Language.SQL, text), bypasses_cache=fresh
+        )
         try:
             answer = self._runner.run(self.answers.answer(request))
         except QueryFault as fault:

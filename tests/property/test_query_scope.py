@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault
 from cordwood.model.event import Shape, ValueKind
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Statement
 
 STREAMS = {
@@ -94,7 +94,7 @@ queries = st.recursive(tables.map(lambda table: f"select t.id as x from {table} 
 
 
 @pytest.fixture(scope="module")
-def program() -> Program:
+def program() -> EndpointProgram:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
     return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
@@ -117,7 +117,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(text=queries)
 def test_the_plan_scans_only_the_streams_of_the_sub_queries(
-    program: Program, engine: duckdb.DuckDBPyConnection, text: str
+    program: EndpointProgram, engine: duckdb.DuckDBPyConnection, text: str
 ) -> None:
     try:
         statement = compile_sandbox_query(program, text, DuckDBTarget(), SHAPES)

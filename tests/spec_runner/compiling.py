@@ -71,7 +71,7 @@ def parameter_values(case: Case) -> dict[str, str]:
 def _endpoint(case: Case, sql: str) -> Endpoint:
     parameters = tuple(Parameter(name, kind) for name, (kind, _) in _declared_parameters(case).items())
     return Endpoint(
-        "spec", uuid5(NAMESPACE_DNS, "spec"), sql, "1", sandbox=True, parameters=parameters, zone=_zone(case)
+        "spec", uuid5(NAMESPACE_DNS, "spec"), sql, "1", sandbox=True, parameters=parameters, time_zone=_zone(case)
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cordwood.errors import MAX_COMPARED_LENGTH, BadQuerySyntax, Span, find_closest_name
+from cordwood.errors import MAX_COMPARED_NAME_LENGTH, BadQuerySyntax, Span, find_closest_name
 from cordwood.sql.diagnostics import most_similar_name
 from tests.architecture.tree import modules
 
@@ -29,7 +29,7 @@ def test_the_closest_name_is_found_in_any_case() -> None:
 
 @pytest.mark.parametrize("find", [find_closest_name, most_similar_name])
 def test_long_names_are_not_compared(find: Callable[[str, list[str]], str | None]) -> None:
-    name = "n" * MAX_COMPARED_LENGTH
+    name = "n" * MAX_COMPARED_NAME_LENGTH
     assert find(f"{name[1:]}m", [name]) == name
     assert find(f"{name}m", [name]) is None
     assert find(name, [f"{name}m"]) is None

@@ -59,7 +59,7 @@ class ApiCall(msgspec.Struct, frozen=True):
 
     path: str
     parameters: Mapping[str, object] | None = None
-    accept: str = "application/json"
+    accepted_media_type: str = "application/json"
 
     @property
     def method(self) -> str:
@@ -72,7 +72,7 @@ class ApiCall(msgspec.Struct, frozen=True):
     @property
     def headers(self) -> dict[str, str]:
         sent = {} if self.parameters is None else {"content-type": "application/json"}
-        return {"accept": self.accept, **sent}
+        return {"accept": self.accepted_media_type, **sent}
 
 
 class Reply(msgspec.Struct, frozen=True):

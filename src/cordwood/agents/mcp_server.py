@@ -35,21 +35,21 @@ import cordwood
 from cordwood.agents.api import ApiClient, KeyPermissions
 from cordwood.agents.tool import RefusedCallError, Tool, fault_text
 from cordwood.agents.toolset import (
-    INVALID_UNICODE_TEXT,
+    INVALID_UNICODE_MESSAGE,
     Resource,
     agent_instructions,
     call_tool,
+    create_tools_for_key,
     list_resources,
     read_resource,
-    tools_for_key,
 )
 from cordwood.errors import Fault
 
 T = TypeVar("T")
 
 # Headers that are not passed to the library: the service has already checked the key and decompressed the body.
-_DROPPED_HEADERS: Final = frozenset({b"x-api-key", b"authorization", b"content-encoding", b"content-length"})
-_MEDIA_TYPE: Final = "application/json"
+_HEADERS_NOT_FORWARDED: Final = frozenset({b"x-api-key", b"authorization", b"content-encoding", b"content-length"})
+_JSON_MEDIA_TYPE: Final = "application/json"
 _READ_ONLY_ANNOTATIONS: Final = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
@@ -63,10 +63,10 @@ _MCP_LOGGER.propagate = False
 
 def serve_standard_streams(api: ApiClient) -> None:
     """Serve tool calls on standard input and output until standard input ends."""
-    asyncio.run(_serve(api))
+    asyncio.run(_serve_on_standard_streams(api))
 
 
-async def _serve(api: ApiClient) -> None:
+async def _serve_on_standard_streams(api: ApiClient) -> None:
     server = _McpRequestHandlers(api, traceback.print_exception).create_server(await api.fetch_permissions())
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
@@ -113,7 +113,7 @@ class _McpRequestHandlers:
 
     async def _list_tools(self, *_: object) -> ListToolsResult:
         view = await self._await_with_mcp_errors(self._api.fetch_permissions())
-        return ListToolsResult(tools=[_tool_info(tool) for tool in tools_for_key(view)])
+        return ListToolsResult(tools=[_tool_info(tool) for tool in create_tools_for_key(view)])
 
     async def _call_tool(self, _: object, params: CallToolRequestParams) -> CallToolResult:
         answer = await self._await_with_mcp_errors(call_tool(self._api, params.name, params.arguments or {}))
@@ -126,7 +126,7 @@ class _McpRequestHandlers:
     async def _read_resource(self, _: object, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
         text = await self._await_with_mcp_errors(read_resource(self._api, uri))
-        return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_MEDIA_TYPE)])
+        return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_JSON_MEDIA_TYPE)])
 
     async def _await_with_mcp_errors(self, work: Awaitable[T]) -> T:
         """Return the result of `work`; raise a refusal or an error as an error of the protocol."""
@@ -137,7 +137,7 @@ class _McpRequestHandlers:
         except Fault as fault:
             raise MCPError(INTERNAL_ERROR, fault_text(fault)) from fault
         except UnicodeEncodeError as surrogates:
-            raise MCPError(INVALID_PARAMS, INVALID_UNICODE_TEXT) from surrogates
+            raise MCPError(INVALID_PARAMS, INVALID_UNICODE_MESSAGE) from surrogates
         except Exception as bug:
             self._on_bug(bug)
             raise MCPError(INTERNAL_ERROR, "An internal error occurred.") from bug
@@ -148,13 +148,15 @@ def _tool_info(tool: Tool) -> ToolInfo:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=tool.schema,
+        input_schema=tool.argument_schema,
         annotations=_READ_ONLY_ANNOTATIONS,
     )
 
 
 def _resource_info(resource: Resource) -> ResourceInfo:
-    return ResourceInfo(uri=resource.uri, name=resource.name, description=resource.description, mime_type=_MEDIA_TYPE)
+    return ResourceInfo(
+        uri=resource.uri, name=resource.name, description=resource.description, mime_type=_JSON_MEDIA_TYPE
+    )
 
 
 def _asgi_scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:
@@ -168,7 +170,7 @@ def _asgi_scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, A
         "raw_path": b"/mcp",
         "query_string": b"",
         "root_path": "",
-        "headers": [(name, value) for name, value in headers if name not in _DROPPED_HEADERS],
+        "headers": [(name, value) for name, value in headers if name not in _HEADERS_NOT_FORWARDED],
         "client": None,
         "server": None,
     }

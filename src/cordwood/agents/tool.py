@@ -14,13 +14,13 @@ import msgspec
 from cordwood.agents.api import ApiCall, ApiClient, BodyCollector, OfferedEndpoint, Reply
 from cordwood.errors import Fault, did_you_mean
 
-Arguments = Mapping[str, Any]
-RunTool = Callable[[ApiClient, Arguments], Awaitable[object]]
+ToolArguments = Mapping[str, Any]
+RunTool = Callable[[ApiClient, ToolArguments], Awaitable[object]]
 
 T = TypeVar("T")
 
-_MAX_LINE_LENGTH = 200
-_MAX_MESSAGE_LENGTH = 4000
+_MAX_QUOTED_LINE_LENGTH = 200
+_MAX_ERROR_MESSAGE_LENGTH = 4000
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Tool(msgspec.Struct, frozen=True):
     name: str
     title: str
     description: str
-    schema: dict[str, Any]
+    argument_schema: dict[str, Any]
     run: RunTool
 
 
@@ -45,7 +45,7 @@ def argument_schema(kind: type, **choices: Sequence[str]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, **required, "additionalProperties": False}
 
 
-def convert_arguments(kind: type[T], raw_arguments: Arguments) -> T:
+def convert_arguments(kind: type[T], raw_arguments: ToolArguments) -> T:
     """Convert the arguments to a struct; raise RefusedCallError, which describes the error, if they are invalid."""
     fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined] # a struct
     require_known_arguments(raw_arguments, fields)
@@ -55,7 +55,7 @@ def convert_arguments(kind: type[T], raw_arguments: Arguments) -> T:
         raise RefusedCallError(f"The arguments are wrong: {problem}.") from problem
 
 
-def require_known_arguments(raw_arguments: Arguments, names: Sequence[str]) -> None:
+def require_known_arguments(raw_arguments: ToolArguments, names: Sequence[str]) -> None:
     """Raise RefusedCallError for an argument that is not in `names`."""
     for name in raw_arguments:
         if name not in names:
@@ -86,22 +86,22 @@ def fault_text(fault: Fault) -> str:
 
 
 def _error_text(reply: Reply, query: str | None) -> str:
-    error = _decode_error(reply.body)
+    error = _decode_error_object(reply.body)
     if error is None:
         return f"The service answered with status {reply.status}."
-    lines = [f"{error.get('status', reply.status)}: {str(error.get('message', ''))[:_MAX_MESSAGE_LENGTH]}"]
+    lines = [f"{error.get('status', reply.status)}: {str(error.get('message', ''))[:_MAX_ERROR_MESSAGE_LENGTH]}"]
     line, column = error.get("line"), error.get("column")
     if isinstance(line, int) and isinstance(column, int):
         lines += [f"Place: line {line}, column {column}.", *_marked_query_line(query, line, column)]
     if error.get("hint"):
-        lines.append(f"Hint: {str(error['hint'])[:_MAX_MESSAGE_LENGTH]}")
+        lines.append(f"Hint: {str(error['hint'])[:_MAX_ERROR_MESSAGE_LENGTH]}")
     retry = reply.header("retry-after")
     if retry is not None:
         lines.append(f"Try again after {retry} s.")
     return "\n".join(lines)
 
 
-def _decode_error(body: bytes) -> Mapping[str, Any] | None:
+def _decode_error_object(body: bytes) -> Mapping[str, Any] | None:
     try:
         found = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -114,9 +114,9 @@ def _decode_error(body: bytes) -> Mapping[str, Any] | None:
 def _marked_query_line(query: str | None, line: int, column: int) -> list[str]:
     """Return the line of the query with a caret below the position."""
     lines = (query or "").splitlines()
-    if not 1 <= line <= len(lines) or column > _MAX_LINE_LENGTH:
+    if not 1 <= line <= len(lines) or column > _MAX_QUOTED_LINE_LENGTH:
         return []
-    text = lines[line - 1][:_MAX_LINE_LENGTH].replace("\t", " ")
+    text = lines[line - 1][:_MAX_QUOTED_LINE_LENGTH].replace("\t", " ")
     return [f"  {text}", f"  {' ' * (column - 1)}^"]
 
 
@@ -124,29 +124,29 @@ NDJSON_MEDIA_TYPE: Final = "application/x-ndjson"
 _MAX_NOTICES: Final = 20
 _MAX_NOTICE_LENGTH: Final = 300
 _AD_HOC_QUERY_PATH: Final = "/api/query"
-DEFAULT_ROWS: Final = 50
-MAX_ROWS: Final = 1000
+DEFAULT_MAX_ROWS: Final = 50
+MAX_ANSWER_ROWS: Final = 1000
 # The maximum size of all rows of one answer as JSON, which is about ten thousand tokens.
 MAX_ANSWER_BYTES: Final = 40_000
 # The maximum length of a line of the response. A longer line is not read.
-MAX_LINE_BYTES: Final = 2 * 2**20
+MAX_RESPONSE_LINE_BYTES: Final = 2 * 2**20
 # The maximum number of bytes that are read of one response. It is limited, because each row is decoded to be shortened.
-MAX_READ_BYTES: Final = 8 * 2**20
-_EXCERPT_LENGTH: Final = 2000
+MAX_RESPONSE_BYTES: Final = 8 * 2**20
+_ROW_EXCERPT_LENGTH: Final = 2000
 
 
-class AnswerLimits(msgspec.Struct, frozen=True):
+class ToolAnswerLimits(msgspec.Struct, frozen=True):
     """The maximum number of rows of an answer, and the maximum bytes of all of them as JSON."""
 
-    rows: int
-    bytes: int = MAX_ANSWER_BYTES
+    max_rows: int
+    max_bytes: int = MAX_ANSWER_BYTES
 
 
 async def fetch_endpoint_rows(
     api: ApiClient,
     endpoint: OfferedEndpoint,
     parameters: Mapping[str, object],
-    bounds: AnswerLimits,
+    bounds: ToolAnswerLimits,
     query: str | None = None,
 ) -> dict[str, Any]:
     """Return the rows of an endpoint.
@@ -157,12 +157,14 @@ async def fetch_endpoint_rows(
     return await _fetch_rows(api, call, bounds, endpoint.max_limit, query)
 
 
-async def fetch_stream_rows(api: ApiClient, sql: str, bounds: AnswerLimits) -> dict[str, Any]:
+async def fetch_stream_rows(api: ApiClient, sql: str, bounds: ToolAnswerLimits) -> dict[str, Any]:
     """Return the rows of an SQL query over whole streams."""
-    return await _fetch_rows(api, ApiCall(_AD_HOC_QUERY_PATH, {"sql": sql}, NDJSON_MEDIA_TYPE), bounds, MAX_ROWS, sql)
+    return await _fetch_rows(
+        api, ApiCall(_AD_HOC_QUERY_PATH, {"sql": sql}, NDJSON_MEDIA_TYPE), bounds, MAX_ANSWER_ROWS, sql
+    )
 
 
-async def read_document(api: ApiClient, path: str) -> Any:
+async def fetch_json_document(api: ApiClient, path: str) -> Any:
     """Return the JSON of a GET request; raise RefusedCallError if it is refused or its body is too large."""
     body = BodyCollector()
     reply = await api.send(ApiCall(path), body.add_chunk)
@@ -172,7 +174,7 @@ async def read_document(api: ApiClient, path: str) -> Any:
 
 
 async def _fetch_rows(
-    api: ApiClient, call: ApiCall, bounds: AnswerLimits, limit: int, query: str | None
+    api: ApiClient, call: ApiCall, bounds: ToolAnswerLimits, limit: int, query: str | None
 ) -> dict[str, Any]:
     rows = RowCollector(bounds)
     reply = await api.send(call, rows.add_chunk)
@@ -207,22 +209,22 @@ class ShorteningLimits(msgspec.Struct, frozen=True):
     """The maximum lengths of texts, arrays and objects. Longer ones are shortened."""
 
     max_characters: int
-    elements: int
-    members: int
+    max_elements: int
+    max_members: int
 
 
 # The limits that are tried in order, until a shortened row fits into the answer.
 _SHORTENING_LIMITS: Final = (
-    ShorteningLimits(max_characters=2000, elements=200, members=200),
-    ShorteningLimits(max_characters=200, elements=10, members=40),
-    ShorteningLimits(max_characters=80, elements=3, members=12),
+    ShorteningLimits(max_characters=2000, max_elements=200, max_members=200),
+    ShorteningLimits(max_characters=200, max_elements=10, max_members=40),
+    ShorteningLimits(max_characters=80, max_elements=3, max_members=12),
 )
 
 
 class RowCollector:
     """Collects rows of NDJSON as they arrive, until a limit is reached. `cut` names that limit."""
 
-    def __init__(self, bounds: AnswerLimits) -> None:
+    def __init__(self, bounds: ToolAnswerLimits) -> None:
         self.rows: list[msgspec.Raw] = []
         self.cut: str | None = None
         self.is_shortened = False
@@ -250,21 +252,21 @@ class RowCollector:
             begin = end + 1
         if self.cut is None:
             self._line += chunk[begin:]
-            if len(self._line) > MAX_LINE_BYTES:
-                self.cut = f"the next row is larger than {MAX_LINE_BYTES // 2**20} MiB and was not read"
-            elif self._read_bytes > MAX_READ_BYTES:
-                self.cut = f"the rows are larger than {MAX_READ_BYTES // 2**20} MiB before they are shortened"
+            if len(self._line) > MAX_RESPONSE_LINE_BYTES:
+                self.cut = f"the next row is larger than {MAX_RESPONSE_LINE_BYTES // 2**20} MiB and was not read"
+            elif self._read_bytes > MAX_RESPONSE_BYTES:
+                self.cut = f"the rows are larger than {MAX_RESPONSE_BYTES // 2**20} MiB before they are shortened"
         return self.cut is None
 
     def _add_row(self, line: bytes) -> None:
         if not line:
             return
-        if len(self.rows) >= self._maximum.rows:
-            self.cut = f"there are more rows than max_rows={self._maximum.rows}"
+        if len(self.rows) >= self._maximum.max_rows:
+            self.cut = f"there are more rows than max_rows={self._maximum.max_rows}"
             return
         encoded = self._encode_shortened(line)
-        if self._bytes + len(encoded) > self._maximum.bytes and self.rows:
-            self.cut = f"the rows are larger than {self._maximum.bytes} bytes together"
+        if self._bytes + len(encoded) > self._maximum.max_bytes and self.rows:
+            self.cut = f"the rows are larger than {self._maximum.max_bytes} bytes together"
             return
         self._bytes += len(encoded)
         self.rows.append(msgspec.Raw(encoded))
@@ -276,14 +278,14 @@ class RowCollector:
             for shortening in _SHORTENING_LIMITS:
                 short, is_shortened = shorten_value(row, shortening)
                 encoded = msgspec.json.encode(short)
-                if len(encoded) <= self._maximum.bytes // 2:
+                if len(encoded) <= self._maximum.max_bytes // 2:
                     self.is_shortened = self.is_shortened or is_shortened
                     return encoded
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             # msgspec cannot decode this number or this nesting, although other decoders can.
             pass
         self.is_shortened = True
-        return msgspec.json.encode({"beginning_of_the_row": line[:_EXCERPT_LENGTH].decode("utf-8", "replace")})
+        return msgspec.json.encode({"beginning_of_the_row": line[:_ROW_EXCERPT_LENGTH].decode("utf-8", "replace")})
 
 
 def shorten_value(value: Any, shortening: ShorteningLimits) -> tuple[Any, bool]:
@@ -302,7 +304,7 @@ def _shorten_text(text: str, max_characters: int) -> tuple[str, bool]:
 
 
 def _shorten_array(array: list[Any], shortening: ShorteningLimits) -> tuple[list[Any], bool]:
-    pairs = [shorten_value(element, shortening) for element in array[: shortening.elements]]
+    pairs = [shorten_value(element, shortening) for element in array[: shortening.max_elements]]
     is_cut = len(pairs) < len(array)
     if is_cut:
         pairs.append((f"… ({len(array)} elements)", True))
@@ -310,7 +312,9 @@ def _shorten_array(array: list[Any], shortening: ShorteningLimits) -> tuple[list
 
 
 def _shorten_object(members: dict[str, Any], shortening: ShorteningLimits) -> tuple[dict[str, Any], bool]:
-    pairs = {name: shorten_value(member, shortening) for name, member in islice(members.items(), shortening.members)}
+    pairs = {
+        name: shorten_value(member, shortening) for name, member in islice(members.items(), shortening.max_members)
+    }
     if len(pairs) < len(members):
         pairs["…"] = f"({len(members)} members)", True
     return {name: member for name, (member, _) in pairs.items()}, any(is_short for _, is_short in pairs.values())

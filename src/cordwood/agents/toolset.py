@@ -17,26 +17,26 @@ import msgspec
 
 from cordwood.agents.api import ApiClient, KeyPermissions, OfferedEndpoint
 from cordwood.agents.tool import (
-    DEFAULT_ROWS,
+    DEFAULT_MAX_ROWS,
     MAX_ANSWER_BYTES,
-    MAX_ROWS,
-    AnswerLimits,
-    Arguments,
+    MAX_ANSWER_ROWS,
     RefusedCallError,
     Tool,
+    ToolAnswerLimits,
+    ToolArguments,
     argument_schema,
     convert_arguments,
     fault_text,
     fetch_endpoint_rows,
+    fetch_json_document,
     fetch_stream_rows,
-    read_document,
     require_known_arguments,
 )
 from cordwood.errors import Fault, did_you_mean
 
 # Clients limit the length of a tool's name, and the characters in it.
 _MAX_TOOL_NAME_LENGTH: Final = 64
-_INVALID_NAME_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_INVALID_TOOL_NAME_PATTERN: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_ROWS_ARGUMENT: Final = "max_rows"
 
 _QUERY_TOOL_NAME: Final = "query"
@@ -50,7 +50,7 @@ _Parameters = Annotated[
         description="The parameters of the endpoint, which its own tool describes.", examples=[{"project": "default"}]
     ),
 ]
-MaxRows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS, description="How many rows to return at most.")]
+MaxRows = Annotated[int, msgspec.Meta(ge=1, le=MAX_ANSWER_ROWS, description="How many rows to return at most.")]
 _LQL_EXPLANATION: Final = (
     'LQL is short: f:TABLE names the table, a word or "a phrase" searches the message, path:value, path:>=5 and path:~regex '
     "filter fields (m. is metadata.), t:last@1h is a time range, s:path selects a column, c:count(*) c:group_by(t::minute) counts, "
@@ -78,7 +78,7 @@ def _endpoint_tools(endpoints: Sequence[OfferedEndpoint], used_names: Collection
 
 
 def _tool_name(endpoint: OfferedEndpoint) -> str:
-    return _INVALID_NAME_CHARACTERS.sub("_", endpoint.name).strip("_")[:_MAX_TOOL_NAME_LENGTH] or "endpoint"
+    return _INVALID_TOOL_NAME_PATTERN.sub("_", endpoint.name).strip("_")[:_MAX_TOOL_NAME_LENGTH] or "endpoint"
 
 
 def _distinct_tool_name(endpoint: OfferedEndpoint) -> str:
@@ -110,36 +110,36 @@ def _endpoint_description(endpoint: OfferedEndpoint) -> str:
 def _endpoint_schema(endpoint: OfferedEndpoint) -> dict[str, Any]:
     schema = {**endpoint.parameters, "additionalProperties": False}
     if _MAX_ROWS_ARGUMENT not in endpoint.parameters["properties"]:
-        maximum = min(MAX_ROWS, endpoint.max_limit)
+        maximum = min(MAX_ANSWER_ROWS, endpoint.max_limit)
         schema["properties"] = {
             **endpoint.parameters["properties"],
             _MAX_ROWS_ARGUMENT: {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": maximum,
-                "default": min(DEFAULT_ROWS, maximum),
+                "default": min(DEFAULT_MAX_ROWS, maximum),
                 "description": "How many rows to return at most.",
             },
         }
     return schema
 
 
-async def _run_endpoint(endpoint: OfferedEndpoint, api: ApiClient, arguments: Arguments) -> object:
+async def _run_endpoint(endpoint: OfferedEndpoint, api: ApiClient, arguments: ToolArguments) -> object:
     schema = _endpoint_schema(endpoint)
     require_known_arguments(arguments, list(schema["properties"]))
     own = endpoint.parameters["properties"]
     requested_rows = arguments.get(_MAX_ROWS_ARGUMENT) if _MAX_ROWS_ARGUMENT not in own else None
     given = {name: value for name, value in arguments.items() if name in own}
     return await fetch_endpoint_rows(
-        api, endpoint, given, AnswerLimits(_requested_rows(requested_rows, endpoint.max_limit))
+        api, endpoint, given, ToolAnswerLimits(_row_limit_of_request(requested_rows, endpoint.max_limit))
     )
 
 
-def _requested_rows(requested: object, limit: int) -> int:
+def _row_limit_of_request(requested: object, limit: int) -> int:
     """Return the number of rows to read, at most the limit; raise RefusedCallError unless it is a positive integer."""
-    maximum = min(MAX_ROWS, limit)
+    maximum = min(MAX_ANSWER_ROWS, limit)
     if requested is None:
-        return min(DEFAULT_ROWS, maximum)
+        return min(DEFAULT_MAX_ROWS, maximum)
     if isinstance(requested, bool) or not isinstance(requested, int) or requested < 1:
         raise RefusedCallError(f"max_rows must be a whole number from 1 to {maximum}.")
     return min(requested, maximum)
@@ -164,7 +164,7 @@ class QueryArguments(msgspec.Struct):
         ),
     ] = ""
     parameters: _Parameters = {}
-    max_rows: MaxRows = DEFAULT_ROWS
+    max_rows: MaxRows = DEFAULT_MAX_ROWS
 
 
 class StreamQueryArguments(msgspec.Struct):
@@ -177,7 +177,7 @@ class StreamQueryArguments(msgspec.Struct):
             examples=["select timestamp, event_message from `postgres.logs` order by timestamp desc limit 20"],
         ),
     ]
-    max_rows: MaxRows = DEFAULT_ROWS
+    max_rows: MaxRows = DEFAULT_MAX_ROWS
 
 
 def _query_tools(view: KeyPermissions) -> list[Tool]:
@@ -191,7 +191,7 @@ def _query_tools(view: KeyPermissions) -> list[Tool]:
 def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     if not endpoints:
         return []
-    names = ", ".join(f"{one.name} ({_dialect(one)})" for one in endpoints[:_MAX_LISTED_NAMES])
+    names = ", ".join(f"{one.name} ({_sql_dialect_name(one)})" for one in endpoints[:_MAX_LISTED_NAMES])
     names += ", …" if len(endpoints) > _MAX_LISTED_NAMES else ""
     description = (
         f"Runs a query of your own, in SQL or LQL, over the tables of an endpoint: {names}. The tool list_tables has their columns. "
@@ -203,18 +203,18 @@ def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     ]
 
 
-def _dialect(endpoint: OfferedEndpoint) -> str:
+def _sql_dialect_name(endpoint: OfferedEndpoint) -> str:
     return "ClickHouse SQL" if endpoint.language == "ch_sql" else "BigQuery SQL"
 
 
-async def _query_endpoint(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: Arguments) -> object:
+async def _query_endpoint(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: ToolArguments) -> object:
     arguments = convert_arguments(QueryArguments, raw_arguments)
     endpoint = _find_endpoint(endpoints, arguments.endpoint)
     texts = {name: text for name, text in (("sql", arguments.sql), ("lql", arguments.lql)) if text}
     if len(texts) != 1:
         raise RefusedCallError("Send either sql or lql.")
     parameters = _merge_query_parameters(endpoint, arguments.parameters, texts)
-    bounds = AnswerLimits(_requested_rows(arguments.max_rows, endpoint.max_limit))
+    bounds = ToolAnswerLimits(_row_limit_of_request(arguments.max_rows, endpoint.max_limit))
     return await fetch_endpoint_rows(api, endpoint, parameters, bounds, next(iter(texts.values())))
 
 
@@ -248,14 +248,16 @@ def _stream_query_tool() -> Tool:
     return Tool(_QUERY_STREAMS_TOOL_NAME, "Query streams", description, schema, _query_streams)
 
 
-async def _query_streams(api: ApiClient, raw_arguments: Arguments) -> object:
+async def _query_streams(api: ApiClient, raw_arguments: ToolArguments) -> object:
     arguments = convert_arguments(StreamQueryArguments, raw_arguments)
-    return await fetch_stream_rows(api, arguments.sql, AnswerLimits(_requested_rows(arguments.max_rows, MAX_ROWS)))
+    return await fetch_stream_rows(
+        api, arguments.sql, ToolAnswerLimits(_row_limit_of_request(arguments.max_rows, MAX_ANSWER_ROWS))
+    )
 
 
 _LIST_TABLES_TOOL_NAME: Final = "list_tables"
 _LIST_STREAMS_TOOL_NAME: Final = "list_streams"
-_MAX_FIELDS: Final = 400
+_MAX_LISTED_FIELDS: Final = 400
 _MAX_LISTED_ITEMS: Final = 500
 
 PathPrefix = Annotated[
@@ -304,11 +306,11 @@ def _list_tables_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     ]
 
 
-async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: Arguments) -> object:
+async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: ToolArguments) -> object:
     arguments = convert_arguments(ListTablesArguments, raw_arguments)
     endpoint = _find_endpoint(endpoints, arguments.endpoint)
     tables: Mapping[str, Any] = {
-        one["name"]: one for one in (await read_document(api, _tables_path(endpoint.name)))["sub_queries"]
+        one["name"]: one for one in (await fetch_json_document(api, _tables_path(endpoint.name)))["sub_queries"]
     }
     if not arguments.table:
         return {
@@ -345,15 +347,15 @@ def _list_streams_tool() -> Tool:
     )
 
 
-async def _list_streams(api: ApiClient, raw_arguments: Arguments) -> object:
+async def _list_streams(api: ApiClient, raw_arguments: ToolArguments) -> object:
     arguments = convert_arguments(ListStreamsArguments, raw_arguments)
     if not arguments.stream:
-        streams = await read_document(api, "/api/sources")
+        streams = await fetch_json_document(api, "/api/sources")
         return {
             "streams": [_stream_summary(one) for one in islice(streams, _MAX_LISTED_ITEMS)],
             "stream_count": len(streams),
         }
-    flat: Mapping[str, str] = await read_document(api, f"{_schema_path(arguments.stream)}?variant=dot")
+    flat: Mapping[str, str] = await fetch_json_document(api, f"{_schema_path(arguments.stream)}?variant=dot")
     return {"stream": arguments.stream, **_list_fields_below(flat.items(), arguments.under)}
 
 
@@ -368,34 +370,34 @@ def _list_fields_below(fields: Iterable[tuple[str, str]], parent_path: str) -> d
         for pair in fields
         if pair[0] == parent_path or pair[0].startswith(f"{parent_path}." if parent_path else "")
     ]
-    result: dict[str, Any] = {"fields": dict(found[:_MAX_FIELDS])}
-    if len(found) > _MAX_FIELDS:
+    result: dict[str, Any] = {"fields": dict(found[:_MAX_LISTED_FIELDS])}
+    if len(found) > _MAX_LISTED_FIELDS:
         result["truncated"] = (
-            f"{_MAX_FIELDS} of {len(found)} fields are listed: name a path in under= to see the others."
+            f"{_MAX_LISTED_FIELDS} of {len(found)} fields are listed: name a path in under= to see the others."
         )
     return result
 
 
 _READ_EVENT_TOOL_NAME: Final = "read_event"
-_MAX_NEIGHBOURS: Final = 20
-_EVENT_LIMITS: Final = AnswerLimits(1)
+_MAX_NEIGHBOUR_EVENTS: Final = 20
+_SINGLE_EVENT_ANSWER_LIMITS: Final = ToolAnswerLimits(1)
 # The limit on the bytes of the events before the requested event, and of the events after it.
-_MAX_NEIGHBOUR_BYTES: Final = MAX_ANSWER_BYTES // 4
-_MAX_ID_LENGTH: Final = 300
-_MAX_TABLE_LENGTH: Final = 200
+_MAX_NEIGHBOURS_ANSWER_BYTES: Final = MAX_ANSWER_BYTES // 4
+_MAX_EVENT_ID_LENGTH: Final = 300
+_MAX_TABLE_NAME_LENGTH: Final = 200
 _PRINTABLE_PATTERN: Final = r"^[^\x00-\x1f\x7f]+$"
 
 EventId = Annotated[
     str,
     msgspec.Meta(
-        min_length=1, max_length=_MAX_ID_LENGTH, pattern=_PRINTABLE_PATTERN, description="The id of the event."
+        min_length=1, max_length=_MAX_EVENT_ID_LENGTH, pattern=_PRINTABLE_PATTERN, description="The id of the event."
     ),
 ]
-NeighbourCount = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOURS)]
+NeighbourCount = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOUR_EVENTS)]
 EventsBefore = Annotated[NeighbourCount, msgspec.Meta(description="How many events before it to return.")]
 EventsAfter = Annotated[NeighbourCount, msgspec.Meta(description="How many events after it to return.")]
-RunQuery = Callable[[str, AnswerLimits], Awaitable[dict[str, Any]]]
-TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_LENGTH, pattern=_PRINTABLE_PATTERN)]
+RunSqlQuery = Callable[[str, ToolAnswerLimits], Awaitable[dict[str, Any]]]
+TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_NAME_LENGTH, pattern=_PRINTABLE_PATTERN)]
 
 
 class StreamEventArguments(msgspec.Struct):
@@ -426,15 +428,15 @@ class TableEventArguments(msgspec.Struct):
 class _TableReader:
     """Reads rows of one table through the function `run_query`, and collects the notes about what was left out."""
 
-    def __init__(self, run_query: RunQuery, table: str) -> None:
+    def __init__(self, run_query: RunSqlQuery, table: str) -> None:
         self.table = table
         self.statements: dict[str, Any] = {}
         self._ask = run_query
 
-    async def read_rows(self, condition: str, order: str, bounds: AnswerLimits) -> list[Any]:
-        if not bounds.rows:
+    async def read_rows(self, condition: str, order: str, bounds: ToolAnswerLimits) -> list[Any]:
+        if not bounds.max_rows:
             return []
-        sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.rows}"  # noqa: S608 - its names and values are quoted
+        sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.max_rows}"  # noqa: S608 - its names and values are quoted
         answer = await self._ask(sql, bounds)
         self.statements |= {name: answer[name] for name in ("truncated", "shortened") if name in answer}
         return list(answer["rows"])
@@ -453,33 +455,35 @@ def _event_tools(view: KeyPermissions) -> list[Tool]:
     return [Tool(_READ_EVENT_TOOL_NAME, "Read an event", description, schema, partial(_read_table_event, endpoints))]
 
 
-async def _read_stream_event(api: ApiClient, raw_arguments: Arguments) -> object:
+async def _read_stream_event(api: ApiClient, raw_arguments: ToolArguments) -> object:
     arguments = convert_arguments(StreamEventArguments, raw_arguments)
 
-    async def run_query(sql: str, bounds: AnswerLimits) -> dict[str, Any]:
+    async def run_query(sql: str, bounds: ToolAnswerLimits) -> dict[str, Any]:
         return await fetch_stream_rows(api, sql, bounds)
 
     return await _read_event_with_neighbours(
-        _TableReader(run_query, quoted_name(arguments.stream)), arguments.id, arguments.before, arguments.after
+        _TableReader(run_query, quote_sql_name(arguments.stream)), arguments.id, arguments.before, arguments.after
     )
 
 
-async def _read_table_event(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: Arguments) -> object:
+async def _read_table_event(
+    endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: ToolArguments
+) -> object:
     arguments = convert_arguments(TableEventArguments, raw_arguments)
     endpoint = _find_endpoint(endpoints, arguments.endpoint)
 
-    async def run_query(sql: str, bounds: AnswerLimits) -> dict[str, Any]:
+    async def run_query(sql: str, bounds: ToolAnswerLimits) -> dict[str, Any]:
         parameters = _merge_query_parameters(endpoint, arguments.parameters, {"sql": sql})
         return await fetch_endpoint_rows(api, endpoint, parameters, bounds, sql)
 
     return await _read_event_with_neighbours(
-        _TableReader(run_query, quoted_name(arguments.table)), arguments.id, arguments.before, arguments.after
+        _TableReader(run_query, quote_sql_name(arguments.table)), arguments.id, arguments.before, arguments.after
     )
 
 
 async def _read_event_with_neighbours(reading: _TableReader, event_id: str, before: int, after: int) -> object:
-    name = quoted_text(event_id)
-    found = await reading.read_rows(f"t.id = {name}", "t.timestamp desc", _EVENT_LIMITS)
+    name = quote_sql_text(event_id)
+    found = await reading.read_rows(f"t.id = {name}", "t.timestamp desc", _SINGLE_EVENT_ANSWER_LIMITS)
     if not found:
         raise RefusedCallError(f"There is no event with the id {event_id!r} in {reading.table}.")
     at_us = msgspec.json.decode(found[0]).get("timestamp")
@@ -490,7 +494,10 @@ async def _read_event_with_neighbours(reading: _TableReader, event_id: str, befo
     at = f"timestamp_micros({at_us})"
     earlier = f"(t.timestamp < {at} or (t.timestamp = {at} and t.id < {name}))"
     later = f"(t.timestamp > {at} or (t.timestamp = {at} and t.id > {name}))"
-    max_before, max_after = AnswerLimits(before, _MAX_NEIGHBOUR_BYTES), AnswerLimits(after, _MAX_NEIGHBOUR_BYTES)
+    max_before, max_after = (
+        ToolAnswerLimits(before, _MAX_NEIGHBOURS_ANSWER_BYTES),
+        ToolAnswerLimits(after, _MAX_NEIGHBOURS_ANSWER_BYTES),
+    )
     rows_before = await reading.read_rows(
         f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", max_before
     )
@@ -498,12 +505,12 @@ async def _read_event_with_neighbours(reading: _TableReader, event_id: str, befo
     return {**reading.statements, "event": found[0], "before": rows_before[::-1], "after": rows_after}
 
 
-def quoted_name(name: str) -> str:
+def quote_sql_name(name: str) -> str:
     """Write a table's name in SQL, in backquotes."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def quoted_text(text: str) -> str:
+def quote_sql_text(text: str) -> str:
     """Write a text as a BigQuery string literal. Texts with control characters were refused before."""
     return "'" + re.sub(r"([\\'])", r"\\\1", text) + "'"
 
@@ -516,9 +523,9 @@ _BUILT_IN_TOOL_NAMES: Final = (
     _READ_EVENT_TOOL_NAME,
 )
 # An upper bound on the size of any answer's text. The limits of each tool keep its answers below this bound.
-MAX_TEXT_BYTES: Final = 200_000
+MAX_TOOL_ANSWER_BYTES: Final = 200_000
 # The error for escapes in JSON that are unpaired surrogates, which UTF-8 cannot encode.
-INVALID_UNICODE_TEXT: Final = "A text of the call is not valid Unicode."
+INVALID_UNICODE_MESSAGE: Final = "A text of the call is not valid Unicode."
 _TABLES, _SCHEMA = "cordwood://endpoints/", "cordwood://streams/"
 
 
@@ -537,7 +544,7 @@ class Resource(msgspec.Struct, frozen=True):
     description: str
 
 
-def tools_for_key(view: KeyPermissions) -> list[Tool]:
+def create_tools_for_key(view: KeyPermissions) -> list[Tool]:
     """Return the tools of a key: those for queries, for the catalog and for events, then one tool for each endpoint."""
     return [
         *_query_tools(view),
@@ -547,28 +554,28 @@ def tools_for_key(view: KeyPermissions) -> list[Tool]:
     ]
 
 
-async def call_tool(api: ApiClient, name: str, arguments: Arguments) -> ToolAnswer:
+async def call_tool(api: ApiClient, name: str, arguments: ToolArguments) -> ToolAnswer:
     """Run a tool. A refusal is returned as an answer, so that the agent can correct its call."""
     try:
-        tools = tools_for_key(await api.fetch_permissions())
+        tools = create_tools_for_key(await api.fetch_permissions())
         tool = next((tool for tool in tools if tool.name == name), None)
         if tool is None:
             hint = did_you_mean(name, [tool.name for tool in tools]) or ""
             return ToolAnswer(f"There is no tool {name[:60]!r}. {hint}".strip(), is_error=True)
-        return ToolAnswer(_encode_bounded(await tool.run(api, arguments)))
+        return ToolAnswer(_encode_within_limit(await tool.run(api, arguments)))
     except RefusedCallError as refused:
         return ToolAnswer(refused.text, is_error=True)
     except Fault as fault:
         return ToolAnswer(fault_text(fault), is_error=True)
     except UnicodeEncodeError:
-        return ToolAnswer(INVALID_UNICODE_TEXT, is_error=True)
+        return ToolAnswer(INVALID_UNICODE_MESSAGE, is_error=True)
 
 
-def _encode_bounded(value: Any) -> str:
+def _encode_within_limit(value: Any) -> str:
     encoded = msgspec.json.encode(value)
-    if len(encoded) > MAX_TEXT_BYTES:
+    if len(encoded) > MAX_TOOL_ANSWER_BYTES:
         raise RefusedCallError(
-            f"The answer is larger than {MAX_TEXT_BYTES} bytes. The tools list_tables and list_streams take under= for a part of it."
+            f"The answer is larger than {MAX_TOOL_ANSWER_BYTES} bytes. The tools list_tables and list_streams take under= for a part of it."
         )
     return encoded.decode()
 
@@ -576,7 +583,7 @@ def _encode_bounded(value: Any) -> str:
 async def list_resources(api: ApiClient) -> list[Resource]:
     """Return the tables of each endpoint that takes queries and, for a private key, the schema of each stream."""
     view = await api.fetch_permissions()
-    names = [one["name"] for one in await read_document(api, "/api/sources")] if view.is_private else []
+    names = [one["name"] for one in await fetch_json_document(api, "/api/sources")] if view.is_private else []
     return [*map(_tables_resource, view.sandboxable_endpoints), *map(_schema_resource, names)]
 
 
@@ -596,7 +603,7 @@ async def read_resource(api: ApiClient, uri: str) -> str:
     for prefix, suffix, path in ((_TABLES, "/tables", _tables_path), (_SCHEMA, "/schema", _schema_path)):
         name = uri.removeprefix(prefix).removesuffix(suffix)
         if uri == f"{prefix}{name}{suffix}" and "/" not in name:
-            return _encode_bounded(await read_document(api, path(unquote(name))))
+            return _encode_within_limit(await fetch_json_document(api, path(unquote(name))))
     raise RefusedCallError(f"There is no resource {uri[:200]!r}.")
 
 

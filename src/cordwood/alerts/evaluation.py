@@ -12,7 +12,7 @@ import msgspec
 
 from cordwood.alerts.notification import NotifiedState, StateChange
 from cordwood.catalog.alert_table import alert_fault
-from cordwood.dialects import compile_lql_query, compile_saved, compile_sql_query, read_endpoint
+from cordwood.dialects import compile_lql_query, compile_saved_query, compile_sql_query, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadParameter, Fault, did_you_mean
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import (
@@ -24,10 +24,10 @@ from cordwood.model.definitions import (
     Measure,
     Parameter,
 )
-from cordwood.model.timestamps import datetime_of, now_us
+from cordwood.model.timestamps import datetime_from_micros, now_us
 from cordwood.settings.quantities import read_duration
 from cordwood.sql.bind import parameter_value
-from cordwood.sql.budget import saved_query_budget
+from cordwood.sql.budget import allow_saved_query_cpu_time
 from cordwood.sql.stages import Statement, Target
 
 AnswerRow = Mapping[str, object]
@@ -47,7 +47,7 @@ _COMPARISON_FUNCTIONS: Final[Mapping[Comparison, Callable[[float, float], bool]]
 
 # The maximum length of a formatted value. It is limited, because rows contain texts of any length from senders of
 # events.
-_MAX_VALUE_CHARACTERS: Final = 200
+_MAX_FORMATTED_VALUE_CHARACTERS: Final = 200
 _TEMPLATE_TOKEN_PATTERN: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _CONTROL_CHARACTERS_PATTERN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -59,15 +59,15 @@ class MissingColumn(Exception):
 class Verdict(msgspec.Struct, frozen=True):
     """The result of the condition for one group.
 
-    `holds` is whether the condition holds, `value` the compared value, and `is_present` whether the group has rows.
+    `holds` is whether the condition holds, `value` the compared value, and `has_rows` whether the group has rows.
     """
 
     fingerprint: str
     labels: GroupLabels
-    holds: bool
+    condition_holds: bool
     value: float | None
     text: str
-    is_present: bool
+    has_rows: bool
 
 
 def must_remember_groups(condition: Condition) -> bool:
@@ -93,9 +93,11 @@ def evaluate_groups(
     labels |= {fingerprint: found for fingerprint, found in (known_groups or {}).items() if fingerprint not in labels}
     if not alert.group_by:
         labels.setdefault(group_fingerprint(alert, ()), ())
-    empty = _Group()
+    empty = _GroupedRows()
     return [
-        _verdict(alert, fingerprint, labels[fingerprint], now.get(fingerprint, empty), before.get(fingerprint, empty))
+        _evaluate_group(
+            alert, fingerprint, labels[fingerprint], now.get(fingerprint, empty), before.get(fingerprint, empty)
+        )
         for fingerprint in labels
     ]
 
@@ -110,13 +112,13 @@ def group_fingerprint(alert: Alert, values: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
-class _Group(msgspec.Struct):
+class _GroupedRows(msgspec.Struct):
     labels: GroupLabels = ()
     rows: list[AnswerRow] = []
 
 
-def _group_rows(alert: Alert, rows: Sequence[AnswerRow]) -> dict[str, _Group]:
-    groups: dict[str, _Group] = {}
+def _group_rows(alert: Alert, rows: Sequence[AnswerRow]) -> dict[str, _GroupedRows]:
+    groups: dict[str, _GroupedRows] = {}
     for row in rows:
         values = [_column_value(row, name) for name in alert.group_by]
         fingerprint = group_fingerprint(alert, values)
@@ -125,12 +127,14 @@ def _group_rows(alert: Alert, rows: Sequence[AnswerRow]) -> dict[str, _Group]:
             if len(groups) >= MAX_GROUPS:
                 continue
             shown = zip(alert.group_by, map(_format_value, values), strict=True)
-            group = groups[fingerprint] = _Group(tuple(shown), [])
+            group = groups[fingerprint] = _GroupedRows(tuple(shown), [])
         group.rows.append(row)
     return groups
 
 
-def _verdict(alert: Alert, fingerprint: str, labels: GroupLabels, now: _Group, before: _Group) -> Verdict:
+def _evaluate_group(
+    alert: Alert, fingerprint: str, labels: GroupLabels, now: _GroupedRows, before: _GroupedRows
+) -> Verdict:
     condition = alert.condition
     row: AnswerRow = now.rows[0] if now.rows else dict(labels)
     value: float | None
@@ -143,12 +147,12 @@ def _verdict(alert: Alert, fingerprint: str, labels: GroupLabels, now: _Group, b
         case Measure.COLUMN:
             holds, value, row = _evaluate_column(condition, now.rows, row)
         case Measure.CHANGE:
-            value = _change_between(
+            value = _difference_or_percentage(
                 condition, _total_of_column(condition, now.rows), _total_of_column(condition, before.rows)
             )
             holds = _satisfies_comparison(condition, value)
     text = _fill_template(alert.text or _default_text(alert), {"value": value, **row})
-    return Verdict(fingerprint, labels, holds, value, text, is_present=bool(now.rows))
+    return Verdict(fingerprint, labels, holds, value, text, has_rows=bool(now.rows))
 
 
 def _default_text(alert: Alert) -> str:
@@ -172,7 +176,7 @@ def _total_of_column(condition: Condition, rows: Sequence[AnswerRow]) -> float:
     return math.fsum(value for row in rows if (value := _to_number(_column_value(row, condition.column))) is not None)
 
 
-def _change_between(condition: Condition, now: float, before: float) -> float:
+def _difference_or_percentage(condition: Condition, now: float, before: float) -> float:
     """Return the difference between two values, or its percentage of `before` if the condition is in percent.
 
     The percentage is infinite if only `before` is zero, and 0 if both values are zero.
@@ -184,7 +188,7 @@ def _change_between(condition: Condition, now: float, before: float) -> float:
 
 
 def _satisfies_comparison(condition: Condition, value: float) -> bool:
-    return _COMPARISON_FUNCTIONS[condition.comparison](value, condition.number)
+    return _COMPARISON_FUNCTIONS[condition.comparison](value, condition.threshold)
 
 
 def _column_value(row: AnswerRow, name: str) -> object:
@@ -246,7 +250,10 @@ def _format_value(value: object) -> str:
         text = str(int(value))
     else:
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return _truncate(_CONTROL_CHARACTERS_PATTERN.sub(" ", text[: 2 * _MAX_VALUE_CHARACTERS]), _MAX_VALUE_CHARACTERS)
+    return _truncate(
+        _CONTROL_CHARACTERS_PATTERN.sub(" ", text[: 2 * _MAX_FORMATTED_VALUE_CHARACTERS]),
+        _MAX_FORMATTED_VALUE_CHARACTERS,
+    )
 
 
 def _truncate(text: str, length: int) -> str:
@@ -254,11 +261,11 @@ def _truncate(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-_TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
+_TIME_PARAMETER_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 _RELATIVE_TIME_PATTERN: Final = re.compile(r"now(?:\s*-\s*(.+))?")
 # Matches a star other than that of COUNT(*). The columns of a query with such a star depend on the stored events, so
 # they cannot be checked.
-_SELECT_STAR: Final = re.compile(r"(?<!\()\*(?!\))")
+_SELECT_STAR_PATTERN: Final = re.compile(r"(?<!\()\*(?!\))")
 
 
 def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
@@ -267,7 +274,7 @@ def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
     _check_parameters(alert, endpoint)
     statement = _compile_query(alert, endpoint, target)
     text = endpoint.sql if alert.sandbox is None else alert.sandbox[1]
-    if not _SELECT_STAR.search(text):
+    if not _SELECT_STAR_PATTERN.search(text):
         _check_columns(alert, statement.column_names[: statement.answer_column_count])
 
 
@@ -283,7 +290,7 @@ def _check_parameters(alert: Alert, endpoint: Endpoint) -> None:
         if name not in declared:
             hint = did_you_mean(name, declared) or f"There are: {', '.join(declared) or 'none'}."
             raise alert_fault(alert, f"{endpoint.name} has no parameter {name}.", hint)
-    values = resolve_times(alert.parameters, endpoint.parameters, now_us())
+    values = resolve_relative_times(alert.parameters, endpoint.parameters, now_us())
     for parameter in endpoint.parameters:
         try:
             parameter_value(parameter, values.get(parameter.name), lambda _: None)
@@ -291,20 +298,20 @@ def _check_parameters(alert: Alert, endpoint: Endpoint) -> None:
             raise alert_fault(alert, fault.message, fault.hint) from fault
 
 
-@saved_query_budget()
+@allow_saved_query_cpu_time()
 def _compile_query(alert: Alert, endpoint: Endpoint, target: Target) -> Statement:
     program = read_endpoint(endpoint)
     try:
         if alert.sandbox is None:
-            return compile_saved(program, target, {})
+            return compile_saved_query(program, target, {})
         language, text = alert.sandbox
         compile_text = compile_sql_query if language == "sql" else compile_lql_query
         return compile_text(program, text, target, {})
     except COMPILE_FAULTS as fault:
-        raise alert_fault(alert, _fault_message(alert, fault), fault.hint) from fault
+        raise alert_fault(alert, _compile_error_message(alert, fault), fault.hint) from fault
 
 
-def _fault_message(alert: Alert, fault: Fault) -> str:
+def _compile_error_message(alert: Alert, fault: Fault) -> str:
     if alert.sandbox is None:
         return fault.message
     position = f" at {fault.span.line}:{fault.span.column}" if fault.span else ""
@@ -320,21 +327,21 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
             raise alert_fault(alert, f"the answer has no column {name}.", hint)
 
 
-def resolve_times(values: Mapping[str, str], parameters: Sequence[Parameter], at_us: int) -> Mapping[str, str]:
+def resolve_relative_times(values: Mapping[str, str], parameters: Sequence[Parameter], at_us: int) -> Mapping[str, str]:
     """Replace relative times (`now`, `now-5m`) in parameter values by absolute times.
 
     Other texts are unchanged. Invalid ones are refused later, when the parameters are bound.
     """
     kinds = {parameter.name: parameter.type for parameter in parameters}
-    return {name: _resolve_time(value, kinds.get(name), at_us) for name, value in values.items()}
+    return {name: _resolve_relative_time(value, kinds.get(name), at_us) for name, value in values.items()}
 
 
-def _resolve_time(value: str, kind: Kind | None, at_us: int) -> str:
+def _resolve_relative_time(value: str, kind: Kind | None, at_us: int) -> str:
     found = _RELATIVE_TIME_PATTERN.fullmatch(value.strip())
-    if found is None or kind not in _TIME_KINDS:
+    if found is None or kind not in _TIME_PARAMETER_KINDS:
         return value
     try:
-        moment = datetime_of(at_us - round(read_duration(found[1] or "0") * 1e6))
+        moment = datetime_from_micros(at_us - round(read_duration(found[1] or "0") * 1e6))
     except (ValueError, OverflowError):
         return value
     if kind is Kind.DATE:
@@ -342,11 +349,11 @@ def _resolve_time(value: str, kind: Kind | None, at_us: int) -> str:
     return moment.isoformat() if kind is Kind.TIMESTAMP else moment.replace(tzinfo=None).isoformat()
 
 
-SECOND_US: Final = 1_000_000
+MICROSECONDS_PER_SECOND: Final = 1_000_000
 # A group that has had no rows for this long is forgotten; if it fires, it is resolved.
 GROUP_RETENTION_SECONDS: Final = 7 * 86_400.0
 # The time at which a quiet group last had rows is stored in steps of an hour, so that most evaluations write nothing.
-_LAST_SEEN_STEP_US: Final = 3_600 * SECOND_US
+_LAST_SEEN_UPDATE_INTERVAL_US: Final = 3_600 * MICROSECONDS_PER_SECOND
 MAX_SILENCES: Final = 500
 
 
@@ -387,12 +394,12 @@ class StateUpdate(msgspec.Struct):
     history_events: list[tuple[str, GroupState]] = []
 
 
-class Evaluation(msgspec.Struct, frozen=True):
-    """The verdicts of one evaluation. If `is_cut`, rows were cut off, so groups without a verdict stay unchanged."""
+class EvaluationResult(msgspec.Struct, frozen=True):
+    """The verdicts of one evaluation. If `is_answer_cut`, rows were cut off, so groups without a verdict stay unchanged."""
 
     verdicts: Sequence[Verdict]
     now_us: int
-    is_cut: bool = False
+    is_answer_cut: bool = False
 
     def verdicts_by_fingerprint(self) -> Mapping[str, Verdict]:
         """Return the verdicts by fingerprint.
@@ -403,7 +410,7 @@ class Evaluation(msgspec.Struct, frozen=True):
         return {
             verdict.fingerprint: verdict
             for verdict in self.verdicts
-            if verdict.is_present or not (self.is_cut and verdict.labels)
+            if verdict.has_rows or not (self.is_answer_cut and verdict.labels)
         }
 
 
@@ -414,7 +421,7 @@ GetRepeatSeconds = Callable[[str], float | None]
 def update_group_states(
     alert: Alert,
     instances: Mapping[str, GroupState],
-    evaluation: Evaluation,
+    evaluation: EvaluationResult,
     repeat_after: GetRepeatSeconds,
     is_silenced: Callable[[GroupLabels], bool],
 ) -> StateUpdate:
@@ -422,12 +429,12 @@ def update_group_states(
     update = StateUpdate(dict(instances))
     verdicts_by_fingerprint = evaluation.verdicts_by_fingerprint()
     for fingerprint, verdict in verdicts_by_fingerprint.items():
-        if verdict.holds and not _is_forgotten(instances.get(fingerprint), verdict, evaluation.now_us):
+        if verdict.condition_holds and not _is_forgotten(instances.get(fingerprint), verdict, evaluation.now_us):
             _update_group_that_holds(alert, update, verdict, evaluation.now_us)
         else:
             _update_group_that_does_not_hold(alert, update, verdict, evaluation.now_us)
     for fingerprint, instance in instances.items():
-        if fingerprint not in verdicts_by_fingerprint and not evaluation.is_cut:
+        if fingerprint not in verdicts_by_fingerprint and not evaluation.is_answer_cut:
             _end_group(update, instance, evaluation.now_us)
     for instance in list(update.groups.values()):
         if instance.phase is GroupPhase.FIRING and not is_silenced(instance.labels):
@@ -445,9 +452,9 @@ def end_all_groups(instances: Mapping[str, GroupState], now_us: int) -> StateUpd
 
 def _is_forgotten(before: GroupState | None, verdict: Verdict, now_us: int) -> bool:
     """Return whether a group has had no rows for so long that it no longer counts as missing."""
-    if before is None or verdict.is_present or not verdict.labels:
+    if before is None or verdict.has_rows or not verdict.labels:
         return False
-    return now_us - before.seen_us > GROUP_RETENTION_SECONDS * SECOND_US
+    return now_us - before.seen_us > GROUP_RETENTION_SECONDS * MICROSECONDS_PER_SECOND
 
 
 def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
@@ -457,9 +464,9 @@ def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: Verdict
         since_us, phase, sent_us = now_us, GroupPhase.PENDING, before.sent_us if before else {}
     else:
         since_us, phase, sent_us = before.since_us, before.phase, before.sent_us
-    if now_us - since_us >= alert.for_seconds * SECOND_US:
+    if now_us - since_us >= alert.for_seconds * MICROSECONDS_PER_SECOND:
         phase = GroupPhase.FIRING
-    seen_us = now_us if verdict.is_present or before is None else before.seen_us
+    seen_us = now_us if verdict.has_rows or before is None else before.seen_us
     after = GroupState(
         verdict.fingerprint, verdict.labels, phase, since_us, seen_us, verdict.value, verdict.text, sent_us
     )
@@ -480,8 +487,12 @@ def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict:
         if before is not None:
             _remove_group(update, before)
         return
-    seen_us = now_us if verdict.is_present or before is None else before.seen_us
-    if before is not None and before.phase is GroupPhase.QUIET and seen_us - before.seen_us < _LAST_SEEN_STEP_US:
+    seen_us = now_us if verdict.has_rows or before is None else before.seen_us
+    if (
+        before is not None
+        and before.phase is GroupPhase.QUIET
+        and seen_us - before.seen_us < _LAST_SEEN_UPDATE_INTERVAL_US
+    ):
         return
     quiet = GroupState(verdict.fingerprint, verdict.labels, GroupPhase.QUIET, now_us, seen_us)
     update.groups[quiet.fingerprint] = quiet
@@ -521,7 +532,7 @@ def _queue_change(
 def _is_due(sent_us: int | None, repeat_seconds: float | None, now_us: int) -> bool:
     if sent_us is None:
         return True
-    return repeat_seconds is not None and now_us - sent_us >= repeat_seconds * SECOND_US
+    return repeat_seconds is not None and now_us - sent_us >= repeat_seconds * MICROSECONDS_PER_SECOND
 
 
 def make_change(instance: GroupState, state: NotifiedState, ended_us: int | None) -> StateChange:

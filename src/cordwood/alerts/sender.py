@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.alerts.evaluation import SECOND_US
+from cordwood.alerts.evaluation import MICROSECONDS_PER_SECOND
 from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.alerts.store import AlertStore, HistoryEntry, QueuedChange
 from cordwood.errors import Fault
@@ -20,8 +20,8 @@ from cordwood.observe.observation import AlertSent, BugFound, RecordObservation
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
 # The maximum pause that a target may request.
 _MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
-_MAX_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * SECOND_US)
-_POLL_SECONDS: Final = 1.0
+_MAX_TARGET_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * MICROSECONDS_PER_SECOND)
+_QUEUE_POLL_SECONDS: Final = 1.0
 # A firing state is valid for this many evaluation intervals without being sent again, and for at least this time.
 _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
 
@@ -34,9 +34,9 @@ class SendLimits(msgspec.Struct, frozen=True):
     """The limit on the rate of notifications to a target, and for how long a notification is retried."""
 
     notifications_per_second: float = 1 / 6
-    retry_seconds: float = 86_400.0
+    retry_for_seconds: float = 86_400.0
     # The size of the token bucket: how many notifications may be sent at once after a quiet period.
-    burst: int = 5
+    max_burst_notifications: int = 5
 
 
 class TargetDeliveryState(msgspec.Struct):
@@ -45,15 +45,15 @@ class TargetDeliveryState(msgspec.Struct):
     consecutive_failures: int = 0
     next_attempt_us: int = 0
     last_error: str = ""
-    tokens: float = 0.0
-    tokens_counted_us: int | None = None
+    rate_limit_tokens: float = 0.0
+    tokens_refilled_us: int | None = None
 
     def is_paused(self, now_us: int) -> bool:
         """Return whether the time of the next attempt is in the future.
 
         A pause above the maximum is ignored, because it means that the clock was set back.
         """
-        return now_us < self.next_attempt_us <= now_us + _MAX_PAUSE_US
+        return now_us < self.next_attempt_us <= now_us + _MAX_TARGET_PAUSE_US
 
 
 class NotificationSender:
@@ -107,7 +107,7 @@ class NotificationSender:
     async def _wait_for_changes(self) -> None:
         """Wait for new changes for at most _POLL_SECONDS. After this time, a target may be due for another attempt."""
         try:
-            async with asyncio.timeout(_POLL_SECONDS):
+            async with asyncio.timeout(_QUEUE_POLL_SECONDS):
                 await self._woken.wait()
         except TimeoutError:
             return
@@ -141,15 +141,18 @@ class NotificationSender:
 
     def _take_token(self, target: str, now_us: int) -> bool:
         attempts, limits = self._attempts[target], self._limits
-        if attempts.tokens_counted_us is None:
-            attempts.tokens = float(limits.burst)
+        if attempts.tokens_refilled_us is None:
+            attempts.rate_limit_tokens = float(limits.max_burst_notifications)
         else:
-            passed = max(0, now_us - attempts.tokens_counted_us) / SECOND_US
-            attempts.tokens = min(float(limits.burst), attempts.tokens + passed * limits.notifications_per_second)
-        attempts.tokens_counted_us = now_us
-        if attempts.tokens < 1:
+            passed = max(0, now_us - attempts.tokens_refilled_us) / MICROSECONDS_PER_SECOND
+            attempts.rate_limit_tokens = min(
+                float(limits.max_burst_notifications),
+                attempts.rate_limit_tokens + passed * limits.notifications_per_second,
+            )
+        attempts.tokens_refilled_us = now_us
+        if attempts.rate_limit_tokens < 1:
             return False
-        attempts.tokens -= 1
+        attempts.rate_limit_tokens -= 1
         return True
 
     async def _send(self, target: str, group: Sequence[QueuedChange], now_us: int) -> None:
@@ -157,7 +160,7 @@ class NotificationSender:
         max_changes, deliver = self._receivers.get(target, (len(group), None))
         # Further changes of the group follow in the next notification.
         sent = group[:max_changes]
-        notification = self._notification(sent, len(group) - len(sent), now_us)
+        notification = self._make_notification(sent, len(group) - len(sent), now_us)
         try:
             if deliver is None:
                 await self._record_and_remove(sent, "given_up", "There is no target of this name any more.")
@@ -182,7 +185,7 @@ class NotificationSender:
     ) -> None:
         attempts = self._attempts[target]
         self._schedule_retry(attempts, failure.reason, failure.retry_after_seconds, now_us)
-        expired_us = now_us - round(self._limits.retry_seconds * SECOND_US)
+        expired_us = now_us - round(self._limits.retry_for_seconds * MICROSECONDS_PER_SECOND)
         expired = [outgoing for outgoing in sent if outgoing.queued_us <= expired_us]
         if expired:
             await self._record_and_remove(expired, "given_up", failure.reason)
@@ -191,7 +194,7 @@ class NotificationSender:
         else:
             # Further failures are reported to the log and metrics. They are not recorded in the history, where they
             # would displace other entries.
-            self._report_entry(self._entry(sent, "failed", failure.reason))
+            self._report_history_entry(self._make_history_entry(sent, "failed", failure.reason))
 
     def _schedule_retry(
         self, attempts: TargetDeliveryState, reason: str, retry_after: float | None, now_us: int
@@ -204,25 +207,25 @@ class NotificationSender:
         pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, _MAX_RETRY_AFTER_SECONDS))  # noqa: S311 - no secret
         attempts.consecutive_failures += 1
         attempts.last_error = reason
-        attempts.next_attempt_us = now_us + round(pause * SECOND_US)
+        attempts.next_attempt_us = now_us + round(pause * MICROSECONDS_PER_SECOND)
 
     async def _record_and_remove(self, sent: Sequence[QueuedChange], kind: str, reason: str = "") -> None:
-        entry = self._entry(sent, kind, reason)
+        entry = self._make_history_entry(sent, kind, reason)
         await asyncio.to_thread(self._store.remove_queued_changes, sent, entry)
-        self._report_entry(entry)
+        self._report_history_entry(entry)
 
     async def _record_in_history(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> None:
-        entry = self._entry(sent, kind, reason)
-        self._report_entry(entry)
-        await asyncio.to_thread(self._store.record, entry)
+        entry = self._make_history_entry(sent, kind, reason)
+        self._report_history_entry(entry)
+        await asyncio.to_thread(self._store.record_in_history, entry)
 
-    def _entry(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> HistoryEntry:
+    def _make_history_entry(self, sent: Sequence[QueuedChange], kind: str, reason: str) -> HistoryEntry:
         first = sent[0]
         return HistoryEntry(
             self._clock_us(), first.alert.name, kind, target=first.target, count=len(sent), reason=reason
         )
 
-    def _report_entry(self, entry: HistoryEntry) -> None:
+    def _report_history_entry(self, entry: HistoryEntry) -> None:
         self._note(
             AlertSent(
                 alert=entry.alert,
@@ -234,7 +237,7 @@ class NotificationSender:
             )
         )
 
-    def _notification(self, sent: Sequence[QueuedChange], omitted: int, now_us: int) -> Notification:
+    def _make_notification(self, sent: Sequence[QueuedChange], omitted: int, now_us: int) -> Notification:
         alert = sent[-1].alert
         # The id depends only on the target and the changes, so that a receiver recognises a notification that is sent
         # twice.
@@ -247,7 +250,7 @@ class NotificationSender:
             severity=alert.severity,
             changes=tuple(item.change for item in sent),
             created_us=now_us,
-            expires_us=now_us + round(expires_seconds * SECOND_US),
+            expires_us=now_us + round(expires_seconds * MICROSECONDS_PER_SECOND),
             omitted=omitted,
             url=f"{self._external_url}/#/alerts" if self._external_url else "",
         )

@@ -17,9 +17,9 @@ import msgspec
 
 from cordwood.alerts.evaluation import (
     MAX_GROUPS,
-    SECOND_US,
+    MICROSECONDS_PER_SECOND,
     AnswerRow,
-    Evaluation,
+    EvaluationResult,
     GroupPhase,
     MissingColumn,
     StateUpdate,
@@ -27,7 +27,7 @@ from cordwood.alerts.evaluation import (
     end_all_groups,
     evaluate_groups,
     is_silenced,
-    resolve_times,
+    resolve_relative_times,
     update_group_states,
 )
 from cordwood.alerts.notification import Notification
@@ -39,13 +39,13 @@ from cordwood.model.definitions import Alert
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AlertEvaluated, BugFound, OperatorMessage, RecordObservation
 from cordwood.serve.jobs import CompleteAnswer
-from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxQuery
 
-TICK_SECONDS: Final = 0.5
+EVALUATION_TICK_SECONDS: Final = 0.5
 # After the start, the first evaluations are spread over this time.
-_START_SPREAD_SECONDS: Final = 5.0
+_FIRST_EVALUATIONS_SPREAD_SECONDS: Final = 5.0
 # The maximum size of an answer that is evaluated. Its rows take about ten times as much memory during the evaluation.
-MAX_ANSWER_BYTES: Final = 4 * 2**20
+MAX_EVALUATED_ANSWER_BYTES: Final = 4 * 2**20
 
 
 class _QueryRunner(Protocol):
@@ -70,14 +70,14 @@ class _AnswerBody(msgspec.Struct):
 class _EvaluationOptions(msgspec.Struct, frozen=True):
     """How alerts are evaluated.
 
-    `rows_format` is the JSON format of callers' answers, so that alerts and callers share cached answers. `wake` is
-    called when there are changes to send. `target_repeats` has, by target, the seconds after which a firing state is
+    `answer_format` is the JSON format of callers' answers, so that alerts and callers share cached answers. `wake` is
+    called when there are changes to send. `repeat_seconds_by_target` has, by target, the seconds after which a firing state is
     sent again; it takes precedence over the setting of the alert.
     """
 
-    rows_format: AnswerFormat
-    wake: Callable[[], None]
-    target_repeats: Mapping[str, float]
+    answer_format: AnswerFormat
+    wake_sender: Callable[[], None]
+    repeat_seconds_by_target: Mapping[str, float]
 
 
 class _AlertEvaluator:
@@ -113,7 +113,7 @@ class _AlertEvaluator:
                     self.start_due_evaluations()
                 except Exception:  # noqa: BLE001 - a defect must not end the evaluation of all alerts
                     self._note(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
-                await asyncio.sleep(TICK_SECONDS)
+                await asyncio.sleep(EVALUATION_TICK_SECONDS)
         finally:
             tasks = list(self._running.values())
             for task in tasks:
@@ -126,7 +126,7 @@ class _AlertEvaluator:
         alerts = {str(alert.id): alert for alert in self._catalog.alerts()}
         started: list[asyncio.Task[None]] = []
         for alert_id, alert in alerts.items():
-            every_us = round(alert.every_seconds * SECOND_US)
+            every_us = round(alert.every_seconds * MICROSECONDS_PER_SECOND)
             due_us = self._next_us.setdefault(alert_id, now_us + _first_delay_us(alert))
             # A due time that is more than one interval ahead is obsolete: the clock was set back, or the interval was
             # shortened.
@@ -159,7 +159,7 @@ class _AlertEvaluator:
         """Evaluate an alert once. An error leaves its states unchanged, and is recorded in its health."""
         now_us = self._clock_us()
         try:
-            health = await self._evaluate(alert, now_us)
+            health = await self._query_and_evaluate(alert, now_us)
         except Fault as fault:
             health = AlertHealth(now_us, fault.message, fault.hint)
         except Exception:  # noqa: BLE001 - a defect in one alert must not end the others
@@ -168,13 +168,13 @@ class _AlertEvaluator:
             health = AlertHealth(now_us, "The evaluation failed.", f"The log has the cause under {incident}.")
         await self._record_health(alert, health)
 
-    async def _evaluate(self, alert: Alert, now_us: int) -> AlertHealth:
+    async def _query_and_evaluate(self, alert: Alert, now_us: int) -> AlertHealth:
         answer, earlier = await self._current_and_earlier_answers(alert, now_us)
-        is_cut = answer.receipt.truncated is not None
+        is_cut = answer.receipt.truncated_by is not None
         step = await asyncio.to_thread(self._evaluate_and_store, alert, answer, earlier, now_us, is_cut=is_cut)
         if step.outgoing_changes:
-            self._options.wake()
-        return AlertHealth(now_us, notice=_notice(answer, len(step.groups)))
+            self._options.wake_sender()
+        return AlertHealth(now_us, notice=_truncation_notice(answer, len(step.groups)))
 
     async def _current_and_earlier_answers(
         self, alert: Alert, now_us: int
@@ -183,7 +183,7 @@ class _AlertEvaluator:
         answer = await self._run_query(alert, now_us)
         if alert.before_seconds is None:
             return answer, None
-        before_us = now_us - round(alert.before_seconds * SECOND_US)
+        before_us = now_us - round(alert.before_seconds * MICROSECONDS_PER_SECOND)
         return answer, await self._run_query(alert, before_us, as_of_us=before_us)
 
     async def preview(self, alert: Alert) -> tuple[list[Verdict], str | None]:
@@ -191,13 +191,13 @@ class _AlertEvaluator:
         now_us = self._clock_us()
         answer, earlier = await self._current_and_earlier_answers(alert, now_us)
         verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
-        return verdicts, _notice(answer, len(verdicts))
+        return verdicts, _truncation_notice(answer, len(verdicts))
 
     def _evaluate_rows(self, alert: Alert, answer: CompleteAnswer, earlier: CompleteAnswer | None) -> list[Verdict]:
         instances = self._store.group_states(str(alert.id))
         known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
         try:
-            return evaluate_groups(alert, _rows(answer), () if earlier is None else _rows(earlier), known)
+            return evaluate_groups(alert, _decode_rows(answer), () if earlier is None else _decode_rows(earlier), known)
         except MissingColumn as missing:
             raise BadQueryValue(f"The answer has no column {missing}.") from missing
 
@@ -210,8 +210,8 @@ class _AlertEvaluator:
         step = update_group_states(
             alert,
             instances,
-            Evaluation(verdicts, now_us, is_cut),
-            lambda target: self._options.target_repeats.get(target, alert.repeat_seconds),
+            EvaluationResult(verdicts, now_us, is_cut),
+            lambda target: self._options.repeat_seconds_by_target.get(target, alert.repeat_seconds),
             lambda labels: is_silenced(silences, alert.name, labels, now_us),
         )
         self._store.store_update(make_alert_facts(alert), step, now_us)
@@ -221,15 +221,15 @@ class _AlertEvaluator:
         endpoint = self._catalog.endpoint(alert.endpoint)
         if endpoint is None:
             raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
-        sandbox = None if alert.sandbox is None else SandboxText(Language(alert.sandbox[0]), alert.sandbox[1])
+        sandbox = None if alert.sandbox is None else SandboxQuery(Language(alert.sandbox[0]), alert.sandbox[1])
         # Each alert has its own account. If the query of one alert was killed, the queries of other alerts are still
         # accepted.
         account = f"alert {alert.name}"
         request = QueryRequest(
             endpoint,
             Caller(account, frozenset({"private"})),
-            self._options.rows_format,
-            resolve_times(alert.parameters, endpoint.parameters, now_us),
+            self._options.answer_format,
+            resolve_relative_times(alert.parameters, endpoint.parameters, now_us),
             sandbox,
             alert.redact,
             # Include a cursor for the next page, because a caller may get the same answer from the cache.
@@ -246,7 +246,7 @@ class _AlertEvaluator:
         except Fault as fault:
             self._note_error(facts.name, fault.message)
             return
-        self._options.wake()
+        self._options.wake_sender()
 
     async def _record_health(self, alert: Alert, health: AlertHealth) -> None:
         """Record the health of an alert; add an entry to the history when an error begins or ends."""
@@ -263,7 +263,7 @@ class _AlertEvaluator:
             self._note_error(alert.name, error)
         try:
             entry = HistoryEntry(health.evaluated_us or 0, alert.name, kind, reason=error)
-            await asyncio.to_thread(self._store.record, entry)
+            await asyncio.to_thread(self._store.record_in_history, entry)
         except Fault as fault:
             self._note_error(alert.name, fault.message)
 
@@ -275,29 +275,34 @@ def make_alert_facts(alert: Alert) -> AlertFacts:
     return AlertFacts(str(alert.id), alert.name, alert.endpoint, alert.severity, alert.every_seconds)
 
 
-def _rows(answer: CompleteAnswer) -> Sequence[AnswerRow]:
-    if len(answer.body) > MAX_ANSWER_BYTES:
+def _decode_rows(answer: CompleteAnswer) -> Sequence[AnswerRow]:
+    if len(answer.body) > MAX_EVALUATED_ANSWER_BYTES:
         raise TooManyBytes(
-            f"The answer has more than {MAX_ANSWER_BYTES // 2**20} MiB.",
+            f"The answer has more than {MAX_EVALUATED_ANSWER_BYTES // 2**20} MiB.",
             hint="Have the query of the alert group its rows, or answer fewer columns.",
         )
     return msgspec.json.decode(answer.body, type=_AnswerBody).result
 
 
-def _notice(answer: CompleteAnswer, groups: int) -> str | None:
+def _truncation_notice(answer: CompleteAnswer, groups: int) -> str | None:
     if groups >= MAX_GROUPS:
         return f"Only the first {MAX_GROUPS:,} groups are watched."
-    if answer.receipt.truncated is not None:
-        return f"The answer was cut ({answer.receipt.truncated}): groups beyond it are not watched."
+    if answer.receipt.truncated_by is not None:
+        return f"The answer was cut ({answer.receipt.truncated_by}): groups beyond it are not watched."
     return None
 
 
 def _first_delay_us(alert: Alert) -> int:
     """Return the delay of the first evaluation, which depends only on the id and the interval of the alert."""
-    return round(min(alert.every_seconds, _START_SPREAD_SECONDS) * (alert.id.int % 1000) / 1000 * SECOND_US)
+    return round(
+        min(alert.every_seconds, _FIRST_EVALUATIONS_SPREAD_SECONDS)
+        * (alert.id.int % 1000)
+        / 1000
+        * MICROSECONDS_PER_SECOND
+    )
 
 
-_POLL_SECONDS: Final = 1.0
+_ALERTS_NEEDED_POLL_SECONDS: Final = 1.0
 # The maximum number of threads that send to targets.
 _MAX_SENDING_THREADS: Final = 32
 
@@ -324,7 +329,7 @@ class AlertOptions(msgspec.Struct, frozen=True):
     targets: Mapping[str, TargetFacts]
     send_limits: SendLimits
     external_url: str
-    rows_format: AnswerFormat
+    answer_format: AnswerFormat
 
 
 class AlertComponents(msgspec.Struct, frozen=True):
@@ -367,7 +372,7 @@ class AlertService:
     async def run(self) -> None:
         """Wait until there is an alert; then evaluate alerts and send notifications until cancelled."""
         while (parts := self._open_if_needed()) is None:  # noqa: ASYNC110 - a reload of files has no event
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_ALERTS_NEEDED_POLL_SECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(parts.evaluator.run())
             tasks.create_task(parts.sender.run())
@@ -409,7 +414,7 @@ class AlertService:
         repeats = {
             name: target.repeat_seconds for name, target in options.targets.items() if target.repeat_seconds is not None
         }
-        evaluation = _EvaluationOptions(options.rows_format, sender.wake, repeats)
+        evaluation = _EvaluationOptions(options.answer_format, sender.wake, repeats)
         evaluator = _AlertEvaluator(self.catalog, self._queries, store, self.clock_us, self._note, evaluation)
         return AlertComponents(store, evaluator, sender)
 

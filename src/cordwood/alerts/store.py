@@ -19,8 +19,8 @@ from cordwood.alerts.notification import StateChange
 from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
 from cordwood.model.definitions import Severity
 
-MAX_HISTORY: Final = 10_000
-_PRUNE_EVERY: Final = 100
+MAX_HISTORY_ENTRIES: Final = 10_000
+_INSERTS_PER_PRUNE: Final = 100
 _SCHEMA: Final = """
 create table if not exists instances (
   alert text not null, facts text not null, fingerprint text not null, body text not null,
@@ -146,7 +146,7 @@ class AlertStore:
             self._queue_change(database, QueuedChange(target, alert, change, now_us))
         for kind, instance in update.history_events:
             entry = HistoryEntry(now_us, alert.name, kind, dict(instance.labels), instance.text, instance.value)
-            self._insert_entry(database, entry)
+            self._insert_history_entry(database, entry)
 
     # The following methods queue state changes until they are sent.
 
@@ -189,7 +189,7 @@ class AlertStore:
         """Remove changes that were sent or given up, unless a later change has replaced them; record the outcome."""
         with self._lock, self._transaction() as database:
             database.executemany("delete from outbox where id = ?", [(item.number,) for item in outgoing])
-            self._insert_entry(database, entry)
+            self._insert_history_entry(database, entry)
 
     # The following methods store and read silences.
 
@@ -222,9 +222,9 @@ class AlertStore:
 
     # The following methods store and read the history.
 
-    def record(self, entry: HistoryEntry) -> None:
+    def record_in_history(self, entry: HistoryEntry) -> None:
         with self._lock, self._transaction() as database:
-            self._insert_entry(database, entry)
+            self._insert_history_entry(database, entry)
 
     def history(self, alert: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
         """Return the latest history entries of one alert or of all alerts, newest first.
@@ -241,11 +241,13 @@ class AlertStore:
             for number, body in rows
         ]
 
-    def _insert_entry(self, database: sqlite3.Connection, entry: HistoryEntry) -> None:
+    def _insert_history_entry(self, database: sqlite3.Connection, entry: HistoryEntry) -> None:
         database.execute("insert into history (alert, body) values (?, ?)", (entry.alert, _encode_json(entry)))
         self._writes += 1
-        if self._writes % _PRUNE_EVERY == 0:
-            database.execute("delete from history where id <= (select max(id) from history) - ?", (MAX_HISTORY,))
+        if self._writes % _INSERTS_PER_PRUNE == 0:
+            database.execute(
+                "delete from history where id <= (select max(id) from history) - ?", (MAX_HISTORY_ENTRIES,)
+            )
 
     # The following methods copy, close, change and load the file.
 

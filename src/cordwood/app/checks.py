@@ -26,22 +26,22 @@ import cordwood
 from cordwood.alerts.evaluation import check_alert
 from cordwood.catalog.alert_table import alert_fault
 from cordwood.catalog.catalog import CatalogContents, CatalogSources
-from cordwood.catalog.file_catalog import CheckAlert, read_contents
-from cordwood.dialects import compile_saved, compile_sql_query, read_endpoint
+from cordwood.catalog.file_catalog import CheckAlert, read_catalog
+from cordwood.dialects import compile_saved_query, compile_sql_query, read_endpoint
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import COMPILE_FAULTS, CompileTooLong, Span, did_you_mean
 from cordwood.folder import DataFolder, write_durably
-from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.ingest.quarantine import QUARANTINE_STREAM
 from cordwood.model.definitions import Alert, Endpoint, Stream
 from cordwood.settings.settings import Settings
-from cordwood.sql.budget import saved_query_budget
-from cordwood.sql.included_endpoints import possibly_read_names
-from cordwood.sql.program import Program, as_file_error, program_with_positions
+from cordwood.sql.budget import allow_saved_query_cpu_time
+from cordwood.sql.included_endpoints import possibly_read_table_names
+from cordwood.sql.program import EndpointProgram, as_file_error, program_with_positions
 from cordwood.sql.stages import Target
 
 # The maximum CPU time for compiling all queries of an endpoint that is sent over HTTP. Meanwhile, other changes wait.
 # Each start of the service may have to compile these queries again.
-MAX_CHECK_SECONDS = 3.0
+MAX_ENDPOINT_CHECK_SECONDS = 3.0
 _MAX_CHECKED_STREAMS = 12
 _ALERT_TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
 _CLICKHOUSE_SCHEMES: Final = ("clickhouse://", "clickhouses://", "chdb://")
@@ -53,17 +53,20 @@ def is_clickhouse(settings: Settings) -> bool:
 
 def target_for(settings: Settings) -> Target:
     """Return the compile target of the configured engine, without importing other engines."""
-    return COMPILE_TARGETS["clickhouse" if is_clickhouse(settings) else "duckdb"]()
+    return COMPILE_TARGET_FACTORIES["clickhouse" if is_clickhouse(settings) else "duckdb"]()
 
 
 def _clickhouse_target() -> Target:
     return cast(Target, importlib.import_module("cordwood.engines.clickhouse.target").ClickHouseTarget())
 
 
-COMPILE_TARGETS: Final[Mapping[str, Callable[[], Target]]] = {"clickhouse": _clickhouse_target, "duckdb": DuckDBTarget}
+COMPILE_TARGET_FACTORIES: Final[Mapping[str, Callable[[], Target]]] = {
+    "clickhouse": _clickhouse_target,
+    "duckdb": DuckDBTarget,
+}
 
 
-@saved_query_budget()
+@allow_saved_query_cpu_time()
 def check_endpoint(
     endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf
 ) -> None:
@@ -75,12 +78,12 @@ def check_endpoint(
     """
     deadline = time.thread_time() + max_seconds
     checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_STREAMS])
-    program = program_with_positions(read_endpoint(checked, [stream.name for stream in (*streams, QUARANTINE)]))
+    program = program_with_positions(read_endpoint(checked, [stream.name for stream in (*streams, QUARANTINE_STREAM)]))
     if len(program.sub_query_sources) > _MAX_CHECKED_STREAMS:
         sources = dict(islice(program.sub_query_sources.items(), _MAX_CHECKED_STREAMS))
         program = msgspec.structs.replace(program, sub_query_sources=sources)
     try:
-        compile_saved(program, target, {})
+        compile_saved_query(program, target, {})
         for name in program.sub_query_names if endpoint.sandbox and not program.sub_query_sources else ():
             if time.thread_time() > deadline:
                 message = f"The endpoint's sub-queries take more than {max_seconds:g} s to compile."
@@ -90,7 +93,7 @@ def check_endpoint(
         raise as_file_error(fault, endpoint) from fault
 
 
-def _check_sub_query(program: Program, name: str, target: Target) -> None:
+def _check_sub_query(program: EndpointProgram, name: str, target: Target) -> None:
     """Compile a query over a sub-query, because callers may read a sub-query that the endpoint's own query ignores."""
     try:
         compile_sql_query(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
@@ -110,25 +113,25 @@ def read_checked_contents(
     checks = CachingChecker(
         folder.path, target.name, lambda endpoint, streams: check_endpoint(endpoint, streams, target)
     )
-    contents = read_contents(sources_of(settings), checks.check, make_alert_check(target, targets))
+    contents = read_catalog(catalog_sources_of(settings), checks.check, make_alert_check(target, targets))
     checks.write_passed_digests()
     return contents
 
 
 def check_contents(sources: CatalogSources, target: Target | None = None) -> CatalogContents:
-    """Return the contents of all files, compiled for an engine; raise BrokenFiles if a file has an error.
+    """Return the contents of all files, compiled for an engine; raise BrokenDefinitionFiles if a file has an error.
 
     The names of alert targets are not checked, because they may be configured elsewhere.
     """
     checked_target = target or DuckDBTarget()
-    return read_contents(
+    return read_catalog(
         sources,
         lambda endpoint, streams: check_endpoint(endpoint, streams, checked_target),
         make_alert_check(checked_target, None),
     )
 
 
-def sources_of(settings: Settings) -> CatalogSources:
+def catalog_sources_of(settings: Settings) -> CatalogSources:
     serve = settings.serve
     return CatalogSources(
         endpoints=Path(serve.endpoints) if serve.endpoints else None,
@@ -157,7 +160,7 @@ _CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 _PASSED_DIGESTS_FILE: Final = "checked.json"
 _DIGEST_LENGTH: Final = 32
 # A larger file of digests is ignored. With the maximum number of endpoints, the file is several times smaller.
-_MAX_FILE_BYTES: Final = 4 * 2**20
+_MAX_DIGESTS_FILE_BYTES: Final = 4 * 2**20
 
 
 class CachingChecker:
@@ -175,7 +178,7 @@ class CachingChecker:
 
     def check(self, endpoint: Endpoint, streams: Sequence[Stream]) -> None:
         """Compile the endpoint unless it compiled before; raise BadEndpointFile with the position of an error."""
-        digest = self._digest(endpoint, streams)
+        digest = self._endpoint_digest(endpoint, streams)
         if digest not in self._known:
             self._check(endpoint, streams)
         self._passed.add(digest)
@@ -188,8 +191,8 @@ class CachingChecker:
             write_durably(self._file, json.dumps(sorted(self._passed)).encode())
             self._known = set(self._passed)
 
-    def _digest(self, endpoint: Endpoint, streams: Sequence[Stream]) -> str:
-        names = sorted(possibly_read_names(endpoint, [stream.name for stream in streams]))
+    def _endpoint_digest(self, endpoint: Endpoint, streams: Sequence[Stream]) -> str:
+        names = sorted(possibly_read_table_names(endpoint, [stream.name for stream in streams]))
         depends_on = (self._code, endpoint.name, endpoint.revision, names)
         return sha256(json.dumps(depends_on).encode()).hexdigest()[:_DIGEST_LENGTH]
 
@@ -198,17 +201,17 @@ def compiler_version() -> str:
     """Return a digest that changes with the compiler: its files, and the versions of the parser and of Python."""
     digest = sha256()
     root = Path(cordwood.__file__).parent
-    for entry in sorted(_code_files(root)):
+    for entry in sorted(_source_file_stats(root)):
         digest.update(repr(entry).encode())
     return f"{digest.hexdigest()} {version('sqlglot')} {sys.version}"
 
 
-def _code_files(folder: Path) -> Iterator[tuple[str, int, int]]:
+def _source_file_stats(folder: Path) -> Iterator[tuple[str, int, int]]:
     """Yield the path, size and modification time of each source file."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():
-                yield from _code_files(Path(entry.path))
+                yield from _source_file_stats(Path(entry.path))
             elif entry.name.endswith(".py"):
                 status = entry.stat()
                 yield entry.path, status.st_size, status.st_mtime_ns
@@ -216,6 +219,6 @@ def _code_files(folder: Path) -> Iterator[tuple[str, int, int]]:
 
 def _read_digests(file: Path) -> set[str]:
     with suppress(OSError, msgspec.MsgspecError):
-        if file.stat().st_size <= _MAX_FILE_BYTES:
+        if file.stat().st_size <= _MAX_DIGESTS_FILE_BYTES:
             return set(msgspec.json.decode(file.read_bytes(), type=list[str]))
     return set()

@@ -8,20 +8,22 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.app.configuration import redaction_key, redaction_rules
+from cordwood.app.configuration import read_or_create_redaction_key, redaction_rules
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.clickhouse.session import Session, client_arguments
-from cordwood.engines.clickhouse.tables import TableStatements
+from cordwood.engines.clickhouse.tables import TableStatementBuilder
 from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.model.definitions import Stream
 from cordwood.model.redaction import RedactionConfig
-from cordwood.observe.observation import RecordObservation, ReportMessage
+from cordwood.observe.observation import RecordObservation, ReportOperatorMessage
 from cordwood.settings.settings import ClickHouseSettings, Settings
 
 
-def open_clickhouse(settings: Settings, folder: DataFolder, report: ReportMessage, note: RecordObservation) -> Engine:
+def open_clickhouse(
+    settings: Settings, folder: DataFolder, report: ReportOperatorMessage, note: RecordObservation
+) -> Engine:
     if settings.limits.store_size is not None:
         hint = "Give streams a `retention`, which ClickHouse keeps to as well."
         raise BadSetting("limits.store_size is for the engine inside the process.", hint=hint)
@@ -33,7 +35,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder, report: ReportMessag
         pending_folder=folder.path / "pending",
         pending_bytes=clickhouse.pending_size,
         response_timeout_seconds=max(60.0, settings.limits.query_time + 10),
-        redaction=RedactionConfig(redaction_rules(settings), redaction_key(settings, folder)),
+        redaction=RedactionConfig(redaction_rules(settings), read_or_create_redaction_key(settings, folder)),
         report=report,
         note=note,
     )
@@ -43,7 +45,7 @@ def open_clickhouse(settings: Settings, folder: DataFolder, report: ReportMessag
 def ddl_statements(settings: Settings, streams: Sequence[Stream]) -> list[str]:
     """Check the engine's address, and return the DDL statements that create the tables of the streams."""
     client_arguments(settings.engine)
-    return list(TableStatements(settings.clickhouse.cluster).create_statements(streams))
+    return list(TableStatementBuilder(settings.clickhouse.cluster).schema_statements(streams))
 
 
 def run_ddl_statements(settings: Settings, streams: Sequence[Stream]) -> None:

@@ -21,7 +21,7 @@ from cordwood.access import Authenticator, FixedKey
 from cordwood.alerts.sender import SendLimits
 from cordwood.alerts.service import AlertOptions, AlertService, TargetFacts
 from cordwood.app.checks import (
-    MAX_CHECK_SECONDS,
+    MAX_ENDPOINT_CHECK_SECONDS,
     check_endpoint,
     is_clickhouse,
     make_alert_check,
@@ -33,13 +33,13 @@ from cordwood.app.configuration import (
     checked_redaction_rules,
     compile_cache_bytes,
     create_first_keys,
+    create_signed_key_verifier,
     duckdb_memory_bytes,
     fixed_keys,
     intake_limits,
-    redaction_key,
+    read_or_create_redaction_key,
     redaction_rules,
     serve_limits,
-    signed_keys,
     tail_limits,
 )
 from cordwood.app.definitions import DefinitionChecks
@@ -63,7 +63,7 @@ from cordwood.observe.observation import JsonLineLog, Observer, OperatorMessage,
 from cordwood.processes.memory_use import total_memory_bytes
 from cordwood.serve.answer import QueryService, QueryServiceDependencies
 from cordwood.serve.backup_archive import BackupService
-from cordwood.serve.cached_answers import MemoryCache
+from cordwood.serve.cached_answers import MemoryAnswerCache
 from cordwood.serve.paging import CursorCodec
 from cordwood.serve.tails import TailService
 from cordwood.settings.settings import Settings
@@ -81,26 +81,26 @@ class Components(msgspec.Struct, frozen=True):
     services: Services
     catalog: FileCatalog
     engine: Engine
-    keys: SQLiteKeyStore
+    key_store: SQLiteKeyStore
     settings: Settings
     definition_manager: DefinitionManager
 
     def reload(self) -> CatalogContents:
         """Read all files again, including the JWKS file for signed keys. If a file has an error, change nothing."""
-        signed = signed_keys(self.settings.keys)
+        signed = create_signed_key_verifier(self.settings.keys)
         contents = self.definition_manager.reload()
-        self.services.access.signed = signed
+        self.services.authenticator.signed = signed
         return contents
 
     def create_first_keys(self) -> CreatedKeys | None:
         """Create a private and a public key, unless the settings have keys or the store ever had one."""
-        return None if fixed_keys(self.settings.keys) else create_first_keys(self.keys)
+        return None if fixed_keys(self.settings.keys) else create_first_keys(self.key_store)
 
     def has_private_key(self) -> bool:
         """Return whether signed keys are accepted or a private key exists, apart from the key of local commands."""
-        if self.services.access.signed is not None:
+        if self.services.authenticator.signed is not None:
             return True
-        stored_scopes = [key.terms.scopes for key in self.keys.active_keys()]
+        stored_scopes = [key.terms.scopes for key in self.key_store.active_keys()]
         return any("private" in scopes for scopes in (*stored_scopes, *self._configured_scopes()))
 
     def _configured_scopes(self) -> list[frozenset[str]]:
@@ -116,7 +116,7 @@ class Components(msgspec.Struct, frozen=True):
         self.services.alerts.close()
         self.services.intake.close()
         self.engine.close()
-        self.keys.close()
+        self.key_store.close()
 
 
 def build_components(
@@ -135,7 +135,7 @@ def build_components(
     in its own process, which uses the system's clock instead of `clock_us`. A thread opens the engine while the files
     are read, because each of the two tasks takes a tenth of a second.
     """
-    folder.require_complete()
+    folder.require_finished_restore()
     with ExitStack() as cleanup, ThreadPoolExecutor(1, thread_name_prefix="open") as executor:
         engine_future = executor.submit(_open_engine, settings, folder, observer, clock_us, host)
         cleanup.callback(_close_engine, engine_future)
@@ -143,7 +143,7 @@ def build_components(
         target_names = targets.keys() if evaluates_alerts else None
         contents = read_checked_contents(settings, folder, target_for(settings), target_names)
         catalog = FileCatalog(contents)
-        fixed, signed = fixed_keys(settings.keys), signed_keys(settings.keys)
+        fixed, signed = fixed_keys(settings.keys), create_signed_key_verifier(settings.keys)
         keys = SQLiteKeyStore(folder.keys_file)
         cleanup.callback(keys.close)
         engine = engine_future.result()
@@ -156,14 +156,14 @@ def build_components(
         ManagedDefinitionFiles(folder.path),
         lambda: read_checked_contents(settings, folder, engine.target, target_names),
         DefinitionChecks(
-            lambda endpoint, streams: check_endpoint(endpoint, streams, engine.target, MAX_CHECK_SECONDS),
+            lambda endpoint, streams: check_endpoint(endpoint, streams, engine.target, MAX_ENDPOINT_CHECK_SECONDS),
             make_alert_check(engine.target, target_names),
         ),
         settings.ingest.new_streams,
     )
-    secret = redaction_key(settings, folder).encode()
+    secret = read_or_create_redaction_key(settings, folder).encode()
     dependencies = QueryServiceDependencies(
-        catalog, engine, MemoryCache(settings.serve.cache_memory), observer, rules, CursorCodec(secret)
+        catalog, engine, MemoryAnswerCache(settings.serve.cache_memory), observer, rules, CursorCodec(secret)
     )
     answers = QueryService(dependencies, serve_limits(settings.limits), clock_us)
     intake = Intake(engine, clock_us, intake_limits(settings), secret)
@@ -172,7 +172,7 @@ def build_components(
         query_service=answers,
         intake=intake,
         tail_service=TailService(answers, intake, tail_limits(settings), observer.record),
-        access=Authenticator(keys, (*fixed, *local_keys), signed),
+        authenticator=Authenticator(keys, (*fixed, *local_keys), signed),
         catalog=catalog,
         alerts=alerts,
         backup_service=BackupService(engine, keys.copy_database, alerts.copy_database, folder, cordwood.__version__),
@@ -204,10 +204,10 @@ def _open_engine(
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
         report=report,
         note=observer.record,
-        redaction=RedactionConfig(redaction_rules(settings), redaction_key(settings, folder)),
+        redaction=RedactionConfig(redaction_rules(settings), read_or_create_redaction_key(settings, folder)),
         max_store_bytes=settings.limits.store_size,
         max_unflushed_bytes=min(_MAX_UNFLUSHED_BYTES, settings.limits.memory_ceiling // 10),
-        parsed_cache_bytes=compile_cache_bytes(settings.limits),
+        parsed_statement_cache_bytes=compile_cache_bytes(settings.limits),
         partial_answer_limits=partial_answer_limits(settings.duckdb.partial_answers, duckdb_memory_bytes(settings)),
     )
     if host is not None:
@@ -234,7 +234,7 @@ def _alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
     """Return the alert targets in the settings. If there are none, the module that delivers alerts is not imported."""
     if not settings.alerts.targets:
         return {}
-    deliverer: Any = _deliverer_module().Deliverer.from_settings(settings.alerts)
+    deliverer: Any = _import_alert_deliverer().Deliverer.from_settings(settings.alerts)
     return {
         target.name: TargetFacts(
             target.name,
@@ -266,7 +266,7 @@ def _open_alerts(
         targets=targets,
         send_limits=SendLimits(settings.alerts.send_rate, settings.alerts.retry_time),
         external_url=settings.alerts.external_url,
-        rows_format=JSON_FORMAT,
+        answer_format=JSON_FORMAT,
     )
     alerts = AlertService(catalog, answers, options, clock_us, note)
     if alerts.is_needed():
@@ -274,7 +274,7 @@ def _open_alerts(
     return alerts
 
 
-def _deliverer_module() -> ModuleType:
+def _import_alert_deliverer() -> ModuleType:
     return importlib.import_module("cordwood.alerts.delivery.deliverer")
 
 
@@ -285,12 +285,12 @@ class Observability(msgspec.Struct, frozen=True):
     metrics: Metrics
     log: JsonLineLog
     disk_forecast: DiskForecast
-    memory: "MemoryUse"
+    memory_meter: "MemoryMeter"
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         ceiling = float(settings.limits.memory_ceiling)
-        folder, memory = Path(settings.serve.data_dir), MemoryUse()
+        folder, memory = Path(settings.serve.data_dir), MemoryMeter()
         gauges = {
             "cordwood_memory_bytes": memory.used_bytes,
             "cordwood_memory_ceiling_bytes": lambda: ceiling,
@@ -315,7 +315,7 @@ def _free_disk_bytes(folder: Path) -> float:
     return float(shutil.disk_usage(existing).free)
 
 
-class MemoryUse(msgspec.Struct):
+class MemoryMeter(msgspec.Struct):
     """The memory that the processes of the service use. `child_pids` returns the ids of the child processes."""
 
     child_pids: Callable[[], list[int]] = list

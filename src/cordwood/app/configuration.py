@@ -20,7 +20,7 @@ from cordwood.engines.engine import Engine
 from cordwood.errors import BadSetting
 from cordwood.folder import DataFolder
 from cordwood.ingest.accept import IntakeLimits
-from cordwood.ingest.parsed_body import MAX_ITEMS
+from cordwood.ingest.parsed_body import MAX_BODY_ITEMS
 from cordwood.ingest.stream_mapping import read_stream_mapping
 from cordwood.model.key import Caller, KeyTerms
 from cordwood.model.redaction import Detector, NamedPattern, RedactionRules
@@ -28,16 +28,16 @@ from cordwood.serve.admission import ServeLimits
 from cordwood.serve.tails import TailLimits
 from cordwood.settings.settings import KeySettings, LimitSettings, Settings
 from cordwood.web.request_body import BodyBounds
-from cordwood.web.services import Webhooks, WebOptions, new_query_body_budget
+from cordwood.web.services import WebhookSecrets, WebOptions, new_query_body_budget
 
 # The estimated memory of the interpreter, of bodies that are being decoded, and of events that are not flushed yet.
 _PROCESS_OVERHEAD_BYTES = 250 * 10**6
 _MIN_ENGINE_BYTES = 96 * 10**6
-_MAX_CONNECTIONS = 10_000
-_CONNECTION_BYTES = 64 * 1024
+_MAX_DEFAULT_CONNECTIONS = 10_000
+_MEMORY_BYTES_PER_CONNECTION = 64 * 1024
 # The memory ceiling divided by this number is the maximum number of events in a body. The smallest event takes about
 # 1 KB once it is decoded, so the smallest events of a full body take a quarter of the ceiling.
-_CEILING_BYTES_PER_ITEM = 4096
+_MEMORY_BYTES_PER_ITEM = 4096
 _MAX_COMPILE_CACHE_BYTES = 16 * 2**20
 _MIN_FEED_BUFFERS_BYTES = 8 * 2**20
 
@@ -49,7 +49,9 @@ def web_options(settings: Settings) -> WebOptions:
             settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.memory_ceiling // 2)
         ),
         max_unsent_bytes=settings.limits.memory_ceiling // 8,
-        webhooks=Webhooks(settings.ingest.vercel_secret, settings.ingest.vercel_verify, settings.ingest.github_secret),
+        webhooks=WebhookSecrets(
+            settings.ingest.vercel_secret, settings.ingest.vercel_verify, settings.ingest.github_secret
+        ),
         query_body_budget=new_query_body_budget(settings.limits.memory_ceiling // 16),
         stream_mapping=read_stream_mapping(settings.ingest.stream_map, settings.ingest.default_stream),
     )
@@ -57,7 +59,9 @@ def web_options(settings: Settings) -> WebOptions:
 
 def connection_limit(settings: Settings) -> int:
     """Return the limit on connections. A connection takes about 30 KB, and twice as much while a request is parsed."""
-    return settings.web.connections or min(_MAX_CONNECTIONS, settings.limits.memory_ceiling // _CONNECTION_BYTES)
+    return settings.web.connections or min(
+        _MAX_DEFAULT_CONNECTIONS, settings.limits.memory_ceiling // _MEMORY_BYTES_PER_CONNECTION
+    )
 
 
 def duckdb_memory_bytes(settings: Settings) -> int:
@@ -70,7 +74,7 @@ def intake_limits(settings: Settings) -> IntakeLimits:
     """Return the limits of ingestion. A body takes about three times its size in memory while it is decoded."""
     ingest = settings.ingest
     ceiling = settings.limits.memory_ceiling
-    queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_ITEMS, ceiling // _CEILING_BYTES_PER_ITEM)
+    queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_BODY_ITEMS, ceiling // _MEMORY_BYTES_PER_ITEM)
     large_bytes = None if is_clickhouse(settings) else duckdb_memory_bytes(settings) // 4
     return IntakeLimits(ingest.event_size, ingest.stream_rate, queue_bytes, items, large_bytes)
 
@@ -112,14 +116,14 @@ class CreatedKeys(msgspec.Struct, frozen=True):
 
 def fixed_keys(settings: KeySettings) -> tuple[FixedKey, ...]:
     """Return the keys from the settings. A setting contains either the key itself or the name of the key's file."""
-    return tuple(_configured_key("private", settings.private, settings.private_file)) + tuple(
-        _configured_key("public", settings.public, settings.public_file)
+    return tuple(_fixed_keys_of_scope("private", settings.private, settings.private_file)) + tuple(
+        _fixed_keys_of_scope("public", settings.public, settings.public_file)
     )
 
 
 def create_first_keys(keys: SQLiteKeyStore) -> CreatedKeys | None:
     """Create a private and a public key in a store that never had a key; return None if the store ever had one."""
-    if not keys.never_had_keys():
+    if not keys.has_never_had_keys():
         return None
     return CreatedKeys(
         *(
@@ -129,17 +133,17 @@ def create_first_keys(keys: SQLiteKeyStore) -> CreatedKeys | None:
     )
 
 
-def fixed_key(scope: str, secret: str, origin: str = "settings") -> FixedKey:
+def create_fixed_key(scope: str, secret: str, origin: str = "settings") -> FixedKey:
     return FixedKey(Caller(f"{origin}:{scope}", frozenset({scope})), hash_secret(secret))
 
 
-def _configured_key(scope: str, secret: str, file: str) -> Iterator[FixedKey]:
+def _fixed_keys_of_scope(scope: str, secret: str, file: str) -> Iterator[FixedKey]:
     if secret and file:
         raise BadSetting(f"keys.{scope} and keys.{scope}_file are both given.", hint="Give one of them.")
     if file:
         secret = _read_key_file(scope, Path(file))
     if secret:
-        yield fixed_key(scope, secret)
+        yield create_fixed_key(scope, secret)
 
 
 def _read_key_file(scope: str, file: Path) -> str:
@@ -152,7 +156,7 @@ def _read_key_file(scope: str, file: Path) -> str:
     return line
 
 
-def signed_keys(settings: KeySettings) -> SignedKeyVerifier | None:
+def create_signed_key_verifier(settings: KeySettings) -> SignedKeyVerifier | None:
     """Return the verifier of signed keys, or None if neither a secret nor a JWKS file is configured."""
     if not (settings.jwt_secret or settings.jwt_jwks_file):
         return None
@@ -198,7 +202,7 @@ def _matches_empty_text(pattern: str) -> bool:
         return False
 
 
-def redaction_key(settings: Settings, folder: DataFolder) -> str:
+def read_or_create_redaction_key(settings: Settings, folder: DataFolder) -> str:
     return settings.redaction.key or folder.read_or_create_secret(_REDACTION_KEY_FILE)
 
 

@@ -13,13 +13,13 @@ from cordwood.catalog.definition_fields import (
     EndpointFileContent,
     apply_endpoint_fields,
     apply_stream_fields,
-    endpoint_field_at,
+    endpoint_field_of_path,
     endpoint_from_fields,
     endpoint_setting_of_field,
-    order_keys,
+    put_keys_first,
     read_endpoint_settings,
     read_stream_table,
-    stream_field_at,
+    stream_field_of_path,
     stream_revision,
     stream_setting_of_field,
     stream_table_from_fields,
@@ -30,18 +30,18 @@ from cordwood.catalog.file_catalog import (
     CheckAlert,
     ManagedDefinitionFiles,
     find_alert_faults,
-    read_text,
+    read_text_if_exists,
     replace_managed_layer,
     streams_file_text,
 )
-from cordwood.catalog.toml_document import TomlDocument, is_uuid, toml_assignments
+from cordwood.catalog.toml_document import TomlDocument, format_toml_assignments, is_uuid
 from cordwood.catalog.toml_document import TomlPath as SettingPath
 from cordwood.errors import (
     BadDefinition,
     BadEndpointFile,
     BadStreamFile,
     BodyTooLarge,
-    BrokenFiles,
+    BrokenDefinitionFiles,
     Fault,
     RevisionMismatch,
     SetupFault,
@@ -110,7 +110,7 @@ class DefinitionOperations(Protocol[T]):
         """The noun for error messages: `endpoint` or `stream`."""
 
     @property
-    def namespace(self) -> UUID:
+    def id_namespace(self) -> UUID:
         """The namespace in which UUIDs are derived from names."""
 
     def all_definitions(self, contents: CatalogContents) -> Sequence[T]:
@@ -158,7 +158,7 @@ class EndpointOperations:
     """The operations on endpoints, each of which is stored in its own file."""
 
     kind: Final = "endpoint"
-    namespace: Final = endpoint_file.ENDPOINT_ID_NAMESPACE
+    id_namespace: Final = endpoint_file.ENDPOINT_ID_NAMESPACE
 
     def __init__(self, files: ManagedDefinitionFiles, checks: DefinitionChecks) -> None:
         self._files = files
@@ -177,7 +177,7 @@ class EndpointOperations:
         return definition.revision
 
     def stored_text(self, definition: Endpoint) -> str | None:
-        return read_text(Path(definition.file))
+        return read_text_if_exists(Path(definition.file))
 
     def definition_text(self, definition: Endpoint, origin: Origin) -> str:
         """Return the text of the endpoint's file, whatever its origin."""
@@ -189,7 +189,9 @@ class EndpointOperations:
             settings, endpoint = self._parse_sent_text(sent)
             is_free = "id" in settings.tables or endpoint.id not in used_ids
             return DefinitionDraft(sent if is_free else endpoint_file.add_endpoint_id(sent, uuid4()), sent)
-        return DefinitionDraft(_with_id(endpoint_from_fields(sent), _new_id(sent, self.namespace, used_ids)).text)
+        return DefinitionDraft(
+            _content_with_id(endpoint_from_fields(sent), _read_or_derive_id(sent, self.id_namespace, used_ids)).text
+        )
 
     def changed_draft(self, before: Endpoint, sent: SentDefinition) -> DefinitionDraft | None:
         text = self.stored_text(before)
@@ -202,7 +204,7 @@ class EndpointOperations:
             raise BadDefinition("token", "cannot be changed", hint=_FIXED_ID_HINT)
         current = self.parse_draft(DefinitionDraft(text))
         content = EndpointFileContent(endpoint_file.parse_settings_document("", text).tables, current.sql)
-        draft = DefinitionDraft(_with_id(apply_endpoint_fields(content, sent), before.id).text)
+        draft = DefinitionDraft(_content_with_id(apply_endpoint_fields(content, sent), before.id).text)
         return None if _without_layout(self.parse_draft(draft)) == _without_layout(current) else draft
 
     def _draft_of_changed_text(self, before: Endpoint, sent: str) -> DefinitionDraft:
@@ -242,7 +244,7 @@ class EndpointOperations:
         managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
         if new is not None:
             new = _with_file_of(new, old)
-            self._require_free(contents, managed, old, new)
+            self._require_unused_names(contents, managed, old, new)
             managed.append(new)
             if len(managed) > MAX_ENDPOINTS:
                 raise TooManyDefinitions(
@@ -251,7 +253,7 @@ class EndpointOperations:
         layer = msgspec.structs.replace(contents.layers.managed, endpoints=tuple(managed))
         try:
             checked = replace_managed_layer(contents, layer)
-        except BrokenFiles as broken:
+        except BrokenDefinitionFiles as broken:
             raise _convert_fault_after_change(broken.faults[0], new, draft, contents) from broken
         revisions = {endpoint.name: endpoint.revision for endpoint in contents.endpoints}
         for endpoint in (
@@ -264,7 +266,7 @@ class EndpointOperations:
         self._check_alerts(checked, old, new, draft)
         return checked
 
-    def _require_free(
+    def _require_unused_names(
         self, contents: CatalogContents, managed: Sequence[Endpoint], old: Endpoint | None, new: Endpoint
     ) -> None:
         """Raise BadDefinition if the endpoint's name or UUID, or the name of its alert, is taken."""
@@ -305,7 +307,7 @@ class StreamOperations:
     """
 
     kind: Final = "stream"
-    namespace: Final = stream_file.STREAM_ID_NAMESPACE
+    id_namespace: Final = stream_file.STREAM_ID_NAMESPACE
 
     def __init__(self, files: ManagedDefinitionFiles, check: CheckEndpoint, engine: StreamPreparer) -> None:
         self._files = files
@@ -325,7 +327,7 @@ class StreamOperations:
         return stream_revision(definition)
 
     def stored_text(self, definition: Stream) -> str | None:
-        table = self._tables().get(definition.name)
+        table = self._stream_tables_by_name().get(definition.name)
         return None if table is None else _table_text(table)
 
     def definition_text(self, definition: Stream, origin: Origin) -> str:
@@ -340,11 +342,13 @@ class StreamOperations:
             is_free = "id" in table or stream.id not in used_ids
             return DefinitionDraft(_table_text(table if is_free else _with_table_id(table, uuid4())), sent)
         return DefinitionDraft(
-            _table_text({"id": str(_new_id(sent, self.namespace, used_ids)), **stream_table_from_fields(sent)})
+            _table_text(
+                {"id": str(_read_or_derive_id(sent, self.id_namespace, used_ids)), **stream_table_from_fields(sent)}
+            )
         )
 
     def changed_draft(self, before: Stream, sent: SentDefinition) -> DefinitionDraft | None:
-        old_table = self._tables().get(before.name) or stream_to_table(before)
+        old_table = self._stream_tables_by_name().get(before.name) or stream_to_table(before)
         if isinstance(sent, str):
             draft = self._draft_of_changed_text(before, sent)
             return None if draft.text == _table_text(old_table) else draft
@@ -397,7 +401,7 @@ class StreamOperations:
                 raise BadDefinition("name", "has already been taken", hint=hint)
         path, new_text = (
             str(self._files.streams_file),
-            streams_file_text(self._tables_after_change(old, new, None if draft is None else draft.text)),
+            streams_file_text(self._stream_tables_after_change(old, new, None if draft is None else draft.text)),
         )
         if len(new_text.encode()) > MAX_STREAMS_FILE_BYTES:
             raise TooManyDefinitions(
@@ -420,15 +424,15 @@ class StreamOperations:
             raise BadDefinition("name", "has already been taken", message=fault.message) from fault
 
     def store_definition(self, old: Stream | None, new: Stream | None, text: str | None) -> None:
-        self._files.write_streams(self._tables_after_change(old, new, text))
+        self._files.write_streams(self._stream_tables_after_change(old, new, text))
 
-    def _tables(self) -> dict[object, Mapping[str, object]]:
+    def _stream_tables_by_name(self) -> dict[object, Mapping[str, object]]:
         return {table.get("name"): table for table in self._files.stream_tables()}
 
-    def _tables_after_change(
+    def _stream_tables_after_change(
         self, old: Stream | None, new: Stream | None, text: str | None
     ) -> list[Mapping[str, object]]:
-        tables = self._tables()
+        tables = self._stream_tables_by_name()
         if old is not None and new is None:
             tables.pop(old.name, None)
         if new is not None and text is not None:
@@ -453,7 +457,7 @@ class StreamOperations:
                 raise StreamInUse(message, hint="Change or delete the endpoint first.") from fault
 
 
-def _new_id(fields: JsonFields, namespace: UUID, used_ids: Collection[UUID]) -> UUID:
+def _read_or_derive_id(fields: JsonFields, namespace: UUID, used_ids: Collection[UUID]) -> UUID:
     """Return the UUID in the fields, or derive one from the name. If the derived UUID is taken, return a random one."""
     token = fields.get("token")
     if token is None:
@@ -464,12 +468,14 @@ def _new_id(fields: JsonFields, namespace: UUID, used_ids: Collection[UUID]) -> 
     return UUID(token)
 
 
-def _with_id(content: EndpointFileContent, endpoint_id: UUID) -> EndpointFileContent:
+def _content_with_id(content: EndpointFileContent, endpoint_id: UUID) -> EndpointFileContent:
     name = {"name": content.settings["name"]} if "name" in content.settings else {}
-    return EndpointFileContent({**name, "id": str(endpoint_id), **_without_id(content.settings)}, content.query)
+    return EndpointFileContent(
+        {**name, "id": str(endpoint_id), **_settings_without_id(content.settings)}, content.query
+    )
 
 
-def _without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
+def _settings_without_id(settings: Mapping[str, object]) -> Mapping[str, object]:
     return {name: value for name, value in settings.items() if name != "id"}
 
 
@@ -487,7 +493,7 @@ def _without_layout(endpoint: Endpoint) -> Endpoint:
     """Return an endpoint without the properties that depend on the layout of its file, for comparison."""
     alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file="", line=1, revision="")
     return msgspec.structs.replace(
-        endpoint, sql=endpoint.sql.strip(), revision="", file="", head="", body_line=1, alert=alert
+        endpoint, sql=endpoint.sql.strip(), revision="", file="", text_before_query="", query_first_line=1, alert=alert
     )
 
 
@@ -512,11 +518,11 @@ def _require_unused_alert_name(new: Endpoint, others: Sequence[Alert]) -> None:
 
 
 def _table_text(table: Mapping[str, object]) -> str:
-    return "[[stream]]\n" + "".join(f"{line}\n" for line in toml_assignments(table))
+    return "[[stream]]\n" + "".join(f"{line}\n" for line in format_toml_assignments(table))
 
 
 def _with_table_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str, object]:
-    return order_keys({**table, "id": str(stream_id)}, ("name", "id"))
+    return put_keys_first({**table, "id": str(stream_id)}, ("name", "id"))
 
 
 def _require_max_size(draft: DefinitionDraft, max_bytes: int, subject: str) -> None:
@@ -531,8 +537,8 @@ def _span_of_setting(document: TomlDocument, path: SettingPath, table: Mapping[s
 def _convert_endpoint_fault(fault: SetupFault, draft: DefinitionDraft) -> BadDefinition:
     """Convert an error in an endpoint's file to an error of a JSON field, with its position in the sent text."""
     # If the author sent fields, there is no text with settings, so the position of a setting is left out.
-    span = None if fault.path and draft.sent_text is None else draft.span_in_sent_text(fault.span)
-    field = endpoint_field_at(fault.path)
+    span = None if fault.setting_path and draft.sent_text is None else draft.span_in_sent_text(fault.span)
+    field = endpoint_field_of_path(fault.setting_path)
     return BadDefinition(field, fault.message, message=fault.message, hint=fault.hint, span=span)
 
 
@@ -556,4 +562,6 @@ def _convert_fault_after_change(
 def _convert_stream_fault(fault: SetupFault, *, is_sent: bool = False) -> BadDefinition:
     """Convert an error in the streams file to an error of a JSON field, with its position if the author sent a text."""
     span = Span(fault.span.line, fault.span.column) if is_sent and fault.span else None
-    return BadDefinition(stream_field_at(fault.path), fault.message, message=fault.message, hint=fault.hint, span=span)
+    return BadDefinition(
+        stream_field_of_path(fault.setting_path), fault.message, message=fault.message, hint=fault.hint, span=span
+    )

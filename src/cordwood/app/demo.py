@@ -18,19 +18,19 @@ import msgspec
 from cordwood.app.compose import Components
 from cordwood.observe.observation import EventsIngested, Observer
 
-EDGE = "cloudflare.logs.prod"
-POSTGRES = "postgres.logs"
-RELAY = "deno-relay-logs"
-FUNCTIONS = "deno-subhosting-events"
-AUTH = "gotrue.logs.prod"
-REALTIME = "realtime.logs.prod"
-STORAGE = "storage.logs.prod.2"
-POSTGREST = "postgREST.logs.prod"
-PGBOUNCER = "pgbouncer.logs.prod"
+EDGE_STREAM = "cloudflare.logs.prod"
+POSTGRES_STREAM = "postgres.logs"
+RELAY_STREAM = "deno-relay-logs"
+FUNCTIONS_STREAM = "deno-subhosting-events"
+AUTH_STREAM = "gotrue.logs.prod"
+REALTIME_STREAM = "realtime.logs.prod"
+STORAGE_STREAM = "storage.logs.prod.2"
+POSTGREST_STREAM = "postgREST.logs.prod"
+PGBOUNCER_STREAM = "pgbouncer.logs.prod"
 
-Body = dict[str, object]
+EventBody = dict[str, object]
 # The name of a stream, and an event of this stream.
-_StreamEvent = tuple[str, Body]
+_StreamEvent = tuple[str, EventBody]
 
 
 class _EventContext(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class _ClientRequest(msgspec.Struct, frozen=True):
     milliseconds: int
     address: str
 
-    def context_at_share(self, share: float) -> _EventContext:
+    def context_at_duration_share(self, share: float) -> _EventContext:
         """Return the context at the time when this share of the request's duration has passed."""
         return self.context.delayed_by(self.milliseconds * share)
 
@@ -92,7 +92,7 @@ def _random_request(context: _EventContext) -> _ClientRequest:
 def _events_of_request(call: _ClientRequest) -> Iterator[_StreamEvent]:
     """Yield the events that services log about a request."""
     context = call.context
-    yield _edge_event(call)
+    yield _cloudflare_event(call)
     service = call.path.split("/")[1]
     if service == "auth":
         action, path = _AUTH_ACTIONS[call.path.rpartition("/")[2]]
@@ -104,27 +104,29 @@ def _events_of_request(call: _ClientRequest) -> Iterator[_StreamEvent]:
         yield _relay_event(call, version=3)
         yield _function_event(call, "Log", *context.rng.choice(_FUNCTION_LINES), version=3)
     elif call.status >= 500:
-        yield _postgres_event(call.context_at_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id)
+        yield _postgres_event(
+            call.context_at_duration_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id
+        )
     elif service == "rest" and context.random_bool(0.15):
         table = call.path.rpartition("/")[2].removeprefix("search_")
-        statement = _slow_statement(call, table, "order by created_at desc")
-        yield _postgres_event(call.context_at_share(0.9), "LOG", "00000", statement, request_id=call.id)
+        statement = _slow_statement_message(call, table, "order by created_at desc")
+        yield _postgres_event(call.context_at_duration_share(0.9), "LOG", "00000", statement, request_id=call.id)
 
 
-def _slow_statement(call: _ClientRequest, table: str, ending: str) -> str:
+def _slow_statement_message(call: _ClientRequest, table: str, ending: str) -> str:
     """Return PostgreSQL's line about a slow statement, with a comment that names the request."""
     statement = f"select * from {table} {ending} /*request_id='{call.id}'*/"  # noqa: S608 - text of a log line
     return f"duration: {call.milliseconds * 0.9:.3f} ms  statement: {statement}"
 
 
-def _edge_event(call: _ClientRequest) -> _StreamEvent:
+def _cloudflare_event(call: _ClientRequest) -> _StreamEvent:
     """Return the event that the edge logs about a request."""
     context, host = call.context, f"{call.context.project}.example.co"
     agent, ray = context.choose(*_USER_AGENTS), f"{context.rng.getrandbits(64):016x}"
     country, city, colo = context.rng.choice(_LOCATIONS)
     search = context.choose("", "", "?select=*", "?select=id,name&order=id.desc&limit=20")
     url = f"https://{host}{call.path}{search}"
-    request: Body = {
+    request: EventBody = {
         "method": call.method,
         "path": call.path,
         "search": search,
@@ -147,7 +149,7 @@ def _edge_event(call: _ClientRequest) -> _StreamEvent:
     # Some senders leave out the URL. A derived field of the stream then fills it.
     if context.random_bool(0.2):
         del request["url"]
-    response: Body = {
+    response: EventBody = {
         "status_code": call.status,
         "origin_time": call.milliseconds,
         "headers": {
@@ -156,12 +158,12 @@ def _edge_event(call: _ClientRequest) -> _StreamEvent:
         },
     }
     worker = {"worker_id": context.choose("A1B2C3", "D4E5F6")}
-    body: Body = {
+    body: EventBody = {
         "event_message": f"{call.method} | {call.status} | {call.address} | {ray} | {url} | {agent}",
         "project": context.project,
         "metadata": {"request": request, "response": response, "logflare_worker": worker},
     }
-    return _stream_event(EDGE, context, body)
+    return _stream_event(EDGE_STREAM, context, body)
 
 
 def _random_method_and_path(context: _EventContext) -> tuple[str, str]:
@@ -193,7 +195,7 @@ def _postgres_event(
     context: _EventContext, severity: str, state: str, message: str, request_id: str | None = None
 ) -> _StreamEvent:
     """Return a log line of PostgreSQL."""
-    parsed: Body = {
+    parsed: EventBody = {
         "error_severity": severity,
         "sql_state_code": state,
         "backend_type": "client backend",
@@ -210,7 +212,7 @@ def _postgres_event(
         parsed["request_id"] = request_id
     metadata = {"host": f"db-{context.project}", "parsed": parsed}
     return _stream_event(
-        POSTGRES, context, {"event_message": message, "project": context.project, "metadata": metadata}
+        POSTGRES_STREAM, context, {"event_message": message, "project": context.project, "metadata": metadata}
     )
 
 
@@ -218,7 +220,7 @@ def _relay_event(call: _ClientRequest, version: int) -> _StreamEvent:
     """Return the event that the relay in front of the functions logs about a request."""
     name, context = call.path.rpartition("/")[2], call.context
     host = f"{context.project}.functions.example.co"
-    metadata: Body = {
+    metadata: EventBody = {
         "project_ref": context.project,
         "request_id": call.id,
         "function_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
@@ -229,13 +231,17 @@ def _relay_event(call: _ClientRequest, version: int) -> _StreamEvent:
         "response": {"status_code": call.status},
     }
     message = f"POST | {call.status} | https://{host}/{name}"
-    return _stream_event(RELAY, call.context_at_share(0.97), {"event_message": message, "metadata": metadata})
+    return _stream_event(
+        RELAY_STREAM, call.context_at_duration_share(0.97), {"event_message": message, "metadata": metadata}
+    )
 
 
 def _function_event(call: _ClientRequest, kind: str, level: str, message: str, version: int) -> _StreamEvent:
     """Return an event that a function logs while it serves a request."""
     name = call.path.rpartition("/")[2]
-    return _function_log_event(call.context_at_share(0.95), name, (kind, level, message), version, request_id=call.id)
+    return _function_log_event(
+        call.context_at_duration_share(0.95), name, (kind, level, message), version, request_id=call.id
+    )
 
 
 def _function_log_event(
@@ -243,7 +249,7 @@ def _function_log_event(
 ) -> _StreamEvent:
     """Return a log line of a function, with its kind, level and text."""
     kind, level, message = line
-    metadata: Body = {
+    metadata: EventBody = {
         "project_ref": context.project,
         "function_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
         "execution_id": context.random_uuid(),
@@ -255,7 +261,7 @@ def _function_log_event(
     }
     if request_id is not None:
         metadata["request_id"] = request_id
-    return _stream_event(FUNCTIONS, context, {"event_message": message, "metadata": metadata})
+    return _stream_event(FUNCTIONS_STREAM, context, {"event_message": message, "metadata": metadata})
 
 
 def _auth_event(call: _ClientRequest, action: str, path: str, status: int) -> _StreamEvent:
@@ -263,7 +269,7 @@ def _auth_event(call: _ClientRequest, action: str, path: str, status: int) -> _S
     context = call.context
     level = "error" if status >= 500 else "warning" if status >= 400 else "info"
     user = f"user{context.rng.randint(1, 90)}@example.com"
-    metadata: Body = {
+    metadata: EventBody = {
         "component": "api",
         "level": level,
         "method": "GET" if path == "/user" else "POST",
@@ -283,14 +289,16 @@ def _auth_event(call: _ClientRequest, action: str, path: str, status: int) -> _S
         )
     message = json.dumps({key: metadata[key] for key in ("level", "msg", "path", "status", "remote_addr")})
     return _stream_event(
-        AUTH, call.context_at_share(0.01), {"event_message": message, "project": context.project, "metadata": metadata}
+        AUTH_STREAM,
+        call.context_at_duration_share(0.01),
+        {"event_message": message, "project": context.project, "metadata": metadata},
     )
 
 
 def _storage_event(call: _ClientRequest) -> _StreamEvent:
     context = call.context
     file = call.path.removeprefix("/storage/v1")
-    metadata: Body = {
+    metadata: EventBody = {
         "project": context.project,
         "tenantId": context.project,
         "reqId": call.id,
@@ -299,7 +307,9 @@ def _storage_event(call: _ClientRequest) -> _StreamEvent:
         "context": [{"host": "storage-1", "pid": context.rng.randint(10, 99)}],
     }
     message = f"{call.method} | {call.status} | {call.address} | {file}"
-    return _stream_event(STORAGE, call.context_at_share(0.5), {"event_message": message, "metadata": metadata})
+    return _stream_event(
+        STORAGE_STREAM, call.context_at_duration_share(0.5), {"event_message": message, "metadata": metadata}
+    )
 
 
 def _random_postgres_event(context: _EventContext) -> _StreamEvent:
@@ -315,7 +325,7 @@ def _function_lifecycle_event(context: _EventContext) -> _StreamEvent:
 
 def _realtime_event(context: _EventContext) -> _StreamEvent:
     level, message = context.rng.choice(_REALTIME_MESSAGES)
-    metadata: Body = {
+    metadata: EventBody = {
         "project": context.project,
         "external_id": context.project,
         "level": level,
@@ -326,11 +336,11 @@ def _realtime_event(context: _EventContext) -> _StreamEvent:
             "line": 71,
         },
     }
-    return _stream_event(REALTIME, context, {"event_message": message, "metadata": metadata})
+    return _stream_event(REALTIME_STREAM, context, {"event_message": message, "metadata": metadata})
 
 
 def _postgrest_event(context: _EventContext) -> _StreamEvent:
-    return _database_host_event(POSTGREST, context, context.choose(*_POSTGREST_MESSAGES))
+    return _database_host_event(POSTGREST_STREAM, context, context.choose(*_POSTGREST_MESSAGES))
 
 
 def _random_pgbouncer_event(context: _EventContext) -> _StreamEvent:
@@ -346,7 +356,7 @@ def _random_pgbouncer_event(context: _EventContext) -> _StreamEvent:
 
 def _pgbouncer_event(context: _EventContext, message: str) -> _StreamEvent:
     """Return a log line of the connection pooler."""
-    return _database_host_event(PGBOUNCER, context, message)
+    return _database_host_event(PGBOUNCER_STREAM, context, message)
 
 
 def _database_host_event(stream: str, context: _EventContext, message: str) -> _StreamEvent:
@@ -354,7 +364,7 @@ def _database_host_event(stream: str, context: _EventContext, message: str) -> _
     return _stream_event(stream, context, {"event_message": message, "project": context.project, "metadata": metadata})
 
 
-def _stream_event(stream: str, context: _EventContext, body: Body) -> _StreamEvent:
+def _stream_event(stream: str, context: _EventContext, body: EventBody) -> _StreamEvent:
     at = context.time.astimezone(UTC).isoformat(timespec="microseconds")
     return stream, {"id": context.random_uuid(), "timestamp": at, **body}
 
@@ -411,12 +421,12 @@ _POSTGREST_MESSAGES = (
 )
 # For each stream: the number of events per day that its service logs in the background, and the function that creates
 # such an event.
-BACKGROUND_EVENTS: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
-    POSTGRES: (50, _random_postgres_event),
-    FUNCTIONS: (20, _function_lifecycle_event),
-    REALTIME: (40, _realtime_event),
-    POSTGREST: (20, _postgrest_event),
-    PGBOUNCER: (30, _random_pgbouncer_event),
+BACKGROUND_EVENT_GENERATORS: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
+    POSTGRES_STREAM: (50, _random_postgres_event),
+    FUNCTIONS_STREAM: (20, _function_lifecycle_event),
+    REALTIME_STREAM: (40, _realtime_event),
+    POSTGREST_STREAM: (20, _postgrest_event),
+    PGBOUNCER_STREAM: (30, _random_pgbouncer_event),
 }
 
 
@@ -430,7 +440,7 @@ _LIVE_BACKGROUND_FACTOR = 2.0
 
 DEMO_PROJECT = "default"
 INCIDENT_PATH = "/functions/v1/checkout"
-_INCIDENT_MINUTE = 5
+_INCIDENT_START_MINUTE = 5
 SLOW_PHASE_DURATION = timedelta(minutes=6)
 INCIDENT_DURATION = timedelta(minutes=14)
 _INCIDENT_FUNCTION = "checkout"
@@ -439,10 +449,10 @@ _LOCKING_CLAUSE = "where cart_id = $1 for update"
 _SLOW_CALLS, _FAILED_CALLS, _POOL_FAILURE_COUNT = 40, 120, 25
 
 
-def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Body]]]:
+def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[EventBody]]]:
     """Yield each stream's name with its events of the week before `now`, oldest first."""
     rng = random.Random(seed)  # noqa: S311 - no secret
-    by_stream: dict[str, list[Body]] = defaultdict(list)
+    by_stream: dict[str, list[EventBody]] = defaultdict(list)
     for stream, event in (*_events_of_week(now, rng), *_incident_events(now, rng)):
         by_stream[stream].append(event)
     for stream, events in by_stream.items():
@@ -464,7 +474,7 @@ class LiveTraffic:
             self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_REQUEST_INTERVAL_SECONDS))
         days = (now - self._last_polled_at) / timedelta(days=1)
         self._last_polled_at = now
-        for per_day, create in BACKGROUND_EVENTS.values():
+        for per_day, create in BACKGROUND_EVENT_GENERATORS.values():
             if self._rng.random() < per_day * days * _LIVE_BACKGROUND_FACTOR:
                 events.append(create(_context_at(now, self._rng)))
         return events
@@ -473,7 +483,7 @@ class LiveTraffic:
 def _events_of_week(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:
     for at in _random_times(now, REQUESTS_PER_DAY * HISTORY_DAYS, rng):
         yield from _events_of_request(_random_request(_context_at(at, rng)))
-    for per_day, create in BACKGROUND_EVENTS.values():
+    for per_day, create in BACKGROUND_EVENT_GENERATORS.values():
         for at in _random_times(now, per_day * HISTORY_DAYS, rng):
             yield create(_context_at(at, rng))
 
@@ -499,7 +509,7 @@ def _context_at(at: datetime, rng: random.Random) -> _EventContext:
 def incident_start(now: datetime) -> datetime:
     """Return the start of the incident in a demo that starts now: at five past an hour, three to four hours ago."""
     hour = (now.astimezone(UTC) - _MIN_INCIDENT_AGE).replace(minute=0, second=0, microsecond=0)
-    return hour + timedelta(minutes=_INCIDENT_MINUTE)
+    return hour + timedelta(minutes=_INCIDENT_START_MINUTE)
 
 
 def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:
@@ -535,12 +545,16 @@ def _deployment_event(context: _EventContext, version: int, replaced: int) -> _S
 def _slow_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield the events of a request to the new version, which waits for locks that other requests hold."""
     call = _new_request(context, INCIDENT_PATH, 200, context.rng.randint(2_000, 7_000))
-    yield _edge_event(call)
+    yield _cloudflare_event(call)
     yield _auth_event(call, "token_checked", "/user", 200)
     yield _relay_event(call, version=4)
     yield _function_event(call, "Log", "info", "checkout session created", version=4)
     yield _postgres_event(
-        call.context_at_share(0.9), "LOG", "00000", _slow_statement(call, "orders", _LOCKING_CLAUSE), call.id
+        call.context_at_duration_share(0.9),
+        "LOG",
+        "00000",
+        _slow_statement_message(call, "orders", _LOCKING_CLAUSE),
+        call.id,
     )
 
 
@@ -548,12 +562,12 @@ def _failed_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield the events of a request whose statement PostgreSQL canceled after it waited too long for a lock."""
     status = context.rng.choice((500, 500, 504))
     call = _new_request(context, INCIDENT_PATH, status, context.rng.randint(8_000, 10_000))
-    yield _edge_event(call)
+    yield _cloudflare_event(call)
     yield _auth_event(call, "token_checked", "/user", 504 if context.random_bool(0.2) else 200)
     yield _relay_event(call, version=4)
     yield _function_event(call, "Log", "error", "PostgresError: canceling statement due to lock timeout", version=4)
     yield _postgres_event(
-        call.context_at_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id
+        call.context_at_duration_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id
     )
 
 
@@ -562,9 +576,9 @@ def _exhausted_pool_events(context: _EventContext) -> Iterator[_StreamEvent]:
     call = _new_request(
         context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100)
     )
-    yield _edge_event(call)
+    yield _cloudflare_event(call)
     slots = "remaining connection slots are reserved for roles with the SUPERUSER attribute"
-    yield _postgres_event(call.context_at_share(0.9), "FATAL", "53300", slots, call.id)
+    yield _postgres_event(call.context_at_duration_share(0.9), "FATAL", "53300", slots, call.id)
     yield _pgbouncer_event(context, "pool postgres/authenticator is full: 60 connections in use, clients wait")
 
 
@@ -620,7 +634,7 @@ def example_commands(url: str, key: str) -> tuple[str, str, str]:
     )
 
 
-async def _post_events(components: Components, stream: str, events: list[Body]) -> None:
+async def _post_events(components: Components, stream: str, events: list[EventBody]) -> None:
     known_stream = components.catalog.stream(stream)
     if known_stream is not None:
         await components.services.intake.accept(known_stream, "application/json", msgspec.json.encode(events))

@@ -32,7 +32,7 @@ _MIN_MMAP_BYTES, _MAX_MMAP_BYTES = 2**20, 4 * 2**20
 # Threads that share a malloc arena contend for it: with only two arenas, short queries took up to a quarter longer.
 # Each arena retains freed memory, so the memory ceiling limits the number of arenas as well.
 _ARENAS_PER_PROCESSOR = 3
-_BYTES_PER_ARENA = 32 * 2**20
+_CEILING_BYTES_PER_ARENA = 32 * 2**20
 
 
 def configure_malloc(ceiling: int) -> None:
@@ -45,7 +45,7 @@ def configure_malloc(ceiling: int) -> None:
     except (AttributeError, OSError):
         return
     mmap_threshold = min(max(_MIN_MMAP_BYTES, ceiling // _MMAP_THRESHOLD_DIVISOR), _MAX_MMAP_BYTES)
-    mallopt(_ARENA_MAX, min(_ARENAS_PER_PROCESSOR * (os.cpu_count() or 1), ceiling // _BYTES_PER_ARENA))
+    mallopt(_ARENA_MAX, min(_ARENAS_PER_PROCESSOR * (os.cpu_count() or 1), ceiling // _CEILING_BYTES_PER_ARENA))
     mallopt(_MMAP_THRESHOLD, mmap_threshold)
     mallopt(_TRIM_THRESHOLD, 4 * mmap_threshold)
 

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import msgspec
 
 from cordwood.engines.duckdb.parquet_import import (
-    RETRY_HINT,
+    DAMAGED_FILE_HINT,
     count_parquet_rows,
     is_event_export,
     read_parquet_events,
@@ -32,13 +32,20 @@ from cordwood.ingest.formats.csv import (
     CsvOptions,
     detect_delimiter,
     read_records,
-    row_text,
+    refused_record_text,
 )
 from cordwood.ingest.formats.journald import JournalDecoder, JournalEntry
-from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, event_json
+from cordwood.ingest.formats.text_lines import LINE_DECODERS, LineDecoder, encode_event
 from cordwood.ingest.items import JsonItemReader
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.ingest.sniff import SAMPLE_BYTES, UTF_16_MARKS, Confidence, FileSample, PossibleFormat, possible_formats
+from cordwood.ingest.sniff import (
+    MAX_SAMPLE_BYTES,
+    UTF_16_BYTE_ORDER_MARKS,
+    Confidence,
+    FileSample,
+    PossibleFormat,
+    detect_possible_formats,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -113,7 +120,7 @@ class InputFile:
         return self._counted.count
 
     @property
-    def share_read(self) -> float | None:
+    def read_fraction(self) -> float | None:
         """The share of the file that was read, or None if its size is unknown."""
         return min(1.0, self.bytes_read / self._size) if self._size else None
 
@@ -141,7 +148,7 @@ class InputFile:
 def unreadable_fault(name: str, problem: Exception) -> BadBody:
     cause = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     is_damaged = not (isinstance(problem, OSError) and problem.errno)
-    return BadBody(f"{name} cannot be read: {cause.rstrip('.')}.", hint=RETRY_HINT if is_damaged else None)
+    return BadBody(f"{name} cannot be read: {cause.rstrip('.')}.", hint=DAMAGED_FILE_HINT if is_damaged else None)
 
 
 @contextmanager
@@ -185,23 +192,23 @@ def _read_beginning(content: _ReadableFile, size: int) -> bytes:
     return b"".join(chunks)
 
 
-FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
+IMPORT_FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
 # The unit of positions in a file, by format; it is the line for all other formats.
 _POSITION_UNITS: Final = {"parquet": "row", "journald": "entry"}
 # The maximum size of an item in a file. It equals the service's default limit for the body of a request.
-MAX_EVENT_BYTES: Final = 16 * 2**20
+MAX_FILE_ITEM_BYTES: Final = 16 * 2**20
 # The maximum size of an event that is sent. It is below the limit of a body, because a body contains line ends too.
-_MAX_SENT_BYTES: Final = MAX_EVENT_BYTES - 1024
+_MAX_SENT_EVENT_BYTES: Final = MAX_FILE_ITEM_BYTES - 1024
 # The maximum length of a CSV record in characters, each of which takes up to four bytes.
-_MAX_CSV_RECORD_CHARACTERS: Final = MAX_EVENT_BYTES // 4
+_MAX_CSV_RECORD_CHARACTERS: Final = MAX_FILE_ITEM_BYTES // 4
 # The maximum number of characters that are sent of an item that is too long or cannot be an event. The service
 # quarantines these characters.
-_MAX_REFUSED_CHARACTERS: Final = 2**20
+_MAX_REFUSED_ITEM_CHARACTERS: Final = 2**20
 _EXCERPT_BYTES: Final = 4096
-_CHUNK_BYTES: Final = 64 * 1024
+_READ_CHUNK_BYTES: Final = 64 * 1024
 _PARQUET_MAGIC: Final = b"PAR1"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-_LINE_ENDS: Final = str.maketrans("\r\n", "  ")
+_LINE_END_TRANSLATION: Final = str.maketrans("\r\n", "  ")
 _COMPRESSION_SUFFIXES: Final = {".gz", ".zst", ".zstd"}
 _FORMATS_BY_SUFFIX: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".tsv": "csv"}
 _ADVICE_BY_FORMAT: Final = {
@@ -239,48 +246,50 @@ class EventFile:
         self.format = reading.format or _detect_format(file, source)
         self.unit = _POSITION_UNITS.get(self.format, "line")
         self._rows, self._rows_read = 0, 0
-        if self.format == "parquet" and (file == _STANDARD_INPUT or source.share_read is None):
+        if self.format == "parquet" and (file == _STANDARD_INPUT or source.read_fraction is None):
             raise BadBody(f"{source.name} cannot be read as Parquet.", hint="Parquet is read from uncompressed files.")
 
     @property
-    def share_read(self) -> float | None:
+    def read_fraction(self) -> float | None:
         """The share of the file that was read, from 0 to 1, or None if its size is unknown."""
-        return min(1.0, self._rows_read / self._rows) if self._rows else self._source.share_read
+        return min(1.0, self._rows_read / self._rows) if self._rows else self._source.read_fraction
 
     @property
     def bytes_read(self) -> int:
         return self._source.bytes_read
 
     @property
-    def is_export(self) -> bool:
+    def is_cordwood_export(self) -> bool:
         """Whether `cordwood export` wrote the file."""
         return self.format == "parquet" and is_event_export(self._file)
 
     def stored_rows(self) -> Iterator[FileItem]:
         """Yield the rows of a file that `cordwood export` wrote."""
-        return self._count_rows(read_stored_events(self._file))
+        return self._parquet_row_items(read_stored_events(self._file))
 
     def events(self) -> Iterator[FileItem]:
         """Yield the events, each with an id; raise BadBody if a part of the file cannot be read."""
         for record in self._csv_items() if self.format == "csv" else add_missing_ids(self._items()):
-            if len(record.data) > _MAX_SENT_BYTES:
+            if len(record.data) > _MAX_SENT_EVENT_BYTES:
                 beginning = record.data[:_EXCERPT_BYTES].decode("utf-8", "replace")
                 yield _refused_item(
-                    record.line_number, beginning, f"The event is longer than {MAX_EVENT_BYTES // 2**20} MiB."
+                    record.line_number, beginning, f"The event is longer than {MAX_FILE_ITEM_BYTES // 2**20} MiB."
                 )
             else:
                 yield record
 
     def _items(self) -> Iterator[FileItem]:
         if self.format == "parquet":
-            return self._count_rows(read_parquet_events(self._file))
+            return self._parquet_row_items(read_parquet_events(self._file))
         if self.format == "json":
             return self._documents()
         if self.format == "journald":
             return self._journal_entries()
-        return self._decoded_lines(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._line_items()
+        return (
+            self._decoded_line_items(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._line_items()
+        )
 
-    def _count_rows(self, rows: Iterator[bytes]) -> Iterator[FileItem]:
+    def _parquet_row_items(self, rows: Iterator[bytes]) -> Iterator[FileItem]:
         self._rows = max(1, count_parquet_rows(self._file))
         for event in rows:
             self._rows_read += 1
@@ -292,16 +301,16 @@ class EventFile:
         The bytes in `stripped` are removed from the end of each line. If `stripped` is None, white space is removed
         from both ends.
         """
-        for number, line in enumerate(self._source.lines(MAX_EVENT_BYTES), 1):
-            if len(line) > MAX_EVENT_BYTES:
-                fault = f"The line is longer than {MAX_EVENT_BYTES // 2**20} MiB."
+        for number, line in enumerate(self._source.lines(MAX_FILE_ITEM_BYTES), 1):
+            if len(line) > MAX_FILE_ITEM_BYTES:
+                fault = f"The line is longer than {MAX_FILE_ITEM_BYTES // 2**20} MiB."
                 yield _refused_item(number, line[:_EXCERPT_BYTES].decode("utf-8", "replace"), fault)
                 continue
             text = line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK)
             if not text.isspace():
                 yield FileItem(number, text.strip() if stripped is None else text.rstrip(stripped))
 
-    def _decoded_lines(self, decode: LineDecoder) -> Iterator[FileItem]:
+    def _decoded_line_items(self, decode: LineDecoder) -> Iterator[FileItem]:
         for record in self._line_items(b"\r\n"):
             if record.fault is not None:
                 yield record
@@ -311,19 +320,19 @@ class EventFile:
             if event is None:
                 yield _refused_item(record.line_number, text, f"The line is not in the format {self.format}.")
             else:
-                yield FileItem(record.line_number, event_json(event))
+                yield FileItem(record.line_number, encode_event(event))
 
     def _documents(self) -> Iterator[FileItem]:
         with self._source.convert_read_errors(), self._prefix_errors():
-            for item in JsonItemReader(self._source.content.read1, MAX_EVENT_BYTES).items():
+            for item in JsonItemReader(self._source.content.read1, MAX_FILE_ITEM_BYTES).items():
                 # An event is sent as one line. Line ends occur only between tokens, so spaces can replace them.
-                yield FileItem(item.line, item.text.translate(_LINE_ENDS).encode())
+                yield FileItem(item.line_number, item.text.translate(_LINE_END_TRANSLATION).encode())
 
     def _journal_entries(self) -> Iterator[FileItem]:
-        decoder, count = JournalDecoder(MAX_EVENT_BYTES), 0
+        decoder, count = JournalDecoder(MAX_FILE_ITEM_BYTES), 0
         with self._source.convert_read_errors():
             while True:
-                chunk = self._source.content.read1(_CHUNK_BYTES)
+                chunk = self._source.content.read1(_READ_CHUNK_BYTES)
                 for entry in decoder.feed(chunk) if chunk else decoder.finish():
                     count += 1
                     yield _journal_entry_item(entry, count)
@@ -331,28 +340,28 @@ class EventFile:
                     return
 
     def _csv_items(self) -> Iterator[FileItem]:
-        delimiter = self._reading.csv.delimiter or self._delimiter()
-        lines = (line.decode("utf-8", "replace") for line in self._source.lines(MAX_EVENT_BYTES))
+        delimiter = self._reading.csv.delimiter or self._csv_delimiter()
+        lines = (line.decode("utf-8", "replace") for line in self._source.lines(MAX_FILE_ITEM_BYTES))
         with self._prefix_errors():
             records = read_records(_without_byte_order_mark(lines), delimiter, _MAX_CSV_RECORD_CHARACTERS)
             header = next(records, None)
             if header is None:
                 return
-            columns = CsvColumns(header, self._reading.csv.types)
+            columns = CsvColumns(header, self._reading.csv.column_types)
             for number, record in enumerate(records):
                 fault = columns.record_fault(record)
                 if fault is None:
                     fields = columns.row_fields(record.cells)
                     if "id" not in fields:
                         fields["id"] = msgspec.Raw(b'"%s"' % _derived_id(number, "\0".join(record.cells).encode()))
-                    yield FileItem(record.line, _encode(fields))
+                    yield FileItem(record.line_number, _encode(fields))
                 else:
-                    yield _refused_item(record.line, row_text(record, delimiter), fault)
+                    yield _refused_item(record.line_number, refused_record_text(record, delimiter), fault)
 
-    def _delimiter(self) -> str:
+    def _csv_delimiter(self) -> str:
         if _suffix_without_compression(self._file) == ".tsv":
             return "\t"
-        return detect_delimiter(_sample(self._source).text)
+        return detect_delimiter(_file_sample(self._source).text)
 
     @contextmanager
     def _prefix_errors(self) -> Iterator[None]:
@@ -368,7 +377,7 @@ class EventFile:
 @contextmanager
 def open_event_file(file: Path, reading: ReadOptions) -> Iterator[EventFile]:
     """Open a file of events, or standard input for `-`; raise BadBody if its format is not recognised."""
-    with open_input_file(file, SAMPLE_BYTES) as source:
+    with open_input_file(file, MAX_SAMPLE_BYTES) as source:
         yield EventFile(file, source, reading)
 
 
@@ -377,17 +386,17 @@ def _detect_format(file: Path, source: InputFile) -> str:
     if source.sample.startswith(_PARQUET_MAGIC) and source.coding is None:
         return "parquet"
     if not source.sample and ending == ".parquet":
-        raise BadBody(f"{file} is empty, so it is not a Parquet file.", hint=RETRY_HINT)
-    if source.sample.startswith(UTF_16_MARKS):
+        raise BadBody(f"{file} is empty, so it is not a Parquet file.", hint=DAMAGED_FILE_HINT)
+    if source.sample.startswith(UTF_16_BYTE_ORDER_MARKS):
         raise BadBody(f"{source.name} is UTF-16.", hint="Convert it: iconv -f utf-16 -t utf-8.")
     if ending in _FORMATS_BY_SUFFIX or not source.sample.strip():
         return _FORMATS_BY_SUFFIX.get(ending, "ndjson")
-    return _recognize(source, ending)
+    return _detect_format_by_content(source, ending)
 
 
-def _recognize(source: InputFile, ending: str) -> str:
-    finding = next(iter(possible_formats(_sample(source))), None)
-    if finding is not None and _is_certain(finding):
+def _detect_format_by_content(source: InputFile, ending: str) -> str:
+    finding = next(iter(detect_possible_formats(_file_sample(source))), None)
+    if finding is not None and _is_certain_format(finding):
         return finding.name
     if ending == ".json" and (finding is None or finding.name not in _ADVICE_BY_FORMAT):
         # Treat the file as JSON, because reading it as JSON reports the line of the error.
@@ -395,17 +404,17 @@ def _recognize(source: InputFile, ending: str) -> str:
     raise BadBody(f"{source.name} is not in a format that can be imported.", hint=_import_hint(finding))
 
 
-def _is_certain(finding: PossibleFormat) -> bool:
+def _is_certain_format(finding: PossibleFormat) -> bool:
     """Return whether the guess of a file's format is certain enough to read the file without the option `--as`."""
     if finding.name == "csv":
         return finding.confidence >= Confidence.LIKELY
-    return finding.name in FORMATS and finding.name not in LINE_DECODERS
+    return finding.name in IMPORT_FORMATS and finding.name not in LINE_DECODERS
 
 
 def _import_hint(finding: PossibleFormat | None) -> str:
     if finding is None or finding.name == "binary":
         return "`cordwood sniff` tells the formats that it may have."
-    if finding.name in FORMATS:
+    if finding.name in IMPORT_FORMATS:
         return f"It may be {finding.title}: say so with --as {finding.name}."
     return _ADVICE_BY_FORMAT[finding.name]
 
@@ -415,14 +424,14 @@ def import_advice(found: PossibleFormat, file: str) -> str | None:
 
     Return None if events in this format cannot be stored.
     """
-    if found.name in FORMATS:
-        named = "" if _is_certain(found) else f" --as {found.name}"
+    if found.name in IMPORT_FORMATS:
+        named = "" if _is_certain_format(found) else f" --as {found.name}"
         return f"Import it with: cordwood import {file}{named} --stream NAME"
     return _ADVICE_BY_FORMAT.get(found.name)
 
 
-def _sample(source: InputFile) -> FileSample:
-    return FileSample(source.sample, is_whole=len(source.sample) < SAMPLE_BYTES)
+def _file_sample(source: InputFile) -> FileSample:
+    return FileSample(source.sample, is_whole=len(source.sample) < MAX_SAMPLE_BYTES)
 
 
 def _suffix_without_compression(file: Path) -> str:
@@ -437,14 +446,14 @@ def _without_byte_order_mark(lines: Iterator[str]) -> Iterator[str]:
 
 def _journal_entry_item(entry: JournalEntry, line_number: int) -> FileItem:
     parsed = ParsedBody(item_indexes=[])
-    entry.add_to(parsed, line_number)
+    entry.add_to_body(parsed, line_number)
     for item in parsed.refused_items:
         return _refused_item(line_number, item.text, item.reason)
-    return FileItem(line_number, event_json(parsed.events[0]))
+    return FileItem(line_number, encode_event(parsed.events[0]))
 
 
 def _refused_item(line_number: int, text: str, fault: str) -> FileItem:
-    return FileItem(line_number, _encode(text[:_MAX_REFUSED_CHARACTERS]), fault)
+    return FileItem(line_number, _encode(text[:_MAX_REFUSED_ITEM_CHARACTERS]), fault)
 
 
 def count_events(file: Path) -> int:

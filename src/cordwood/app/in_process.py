@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from cordwood.app.compose import Components, Observability, build_components
-from cordwood.app.configuration import fixed_key, web_options
+from cordwood.app.configuration import create_fixed_key, web_options
 from cordwood.catalog.key_store import make_secret
 from cordwood.folder import DataFolder
 from cordwood.model.timestamps import now_us
@@ -52,7 +52,7 @@ def open_in_process_app(settings: Settings, clock_us: Callable[[], int] = now_us
         Observability.from_settings(_with_quiet_log(settings)),
     )
     with folder.take_ownership(), asyncio.Runner() as runner:
-        keys = (fixed_key("private", key, "local"),)
+        keys = (create_fixed_key("private", key, "local"),)
         components = build_components(settings, folder, observability.observer, keys, clock_us, evaluates_alerts=False)
         lifecycle = Lifecycle()
         try:

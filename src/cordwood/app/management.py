@@ -15,13 +15,13 @@ from cordwood.app.definitions import (
     StreamPreparer,
 )
 from cordwood.catalog.catalog import (
-    Author,
     CatalogContents,
     CatalogLayer,
+    ChangeContext,
     DefinitionSource,
+    DefinitionVersion,
     Origin,
     SentDefinition,
-    Version,
 )
 from cordwood.catalog.file_catalog import (
     FileCatalog,
@@ -31,7 +31,7 @@ from cordwood.catalog.file_catalog import (
     replace_managed_layer,
 )
 from cordwood.catalog.stream_file import read_stream_file, stream_name_problem
-from cordwood.catalog.toml_document import is_uuid, toml_text
+from cordwood.catalog.toml_document import is_uuid, quote_toml_text
 from cordwood.errors import (
     BadDefinition,
     BadStreamFile,
@@ -48,8 +48,8 @@ from cordwood.model.definitions import Endpoint, Stream
 ReadContents = Callable[[], CatalogContents]
 T = TypeVar("T", bound=Endpoint | Stream)
 
-_UNKNOWN_FAULTS: Final = {"endpoint": UnknownEndpoint, "stream": UnknownStream}
-_READ_ONLY_REASONS: Final = {
+_UNKNOWN_FAULTS_BY_KIND: Final = {"endpoint": UnknownEndpoint, "stream": UnknownStream}
+_READ_ONLY_REASONS_BY_ORIGIN: Final = {
     Origin.SHIPPED: "it ships with cordwood",
     Origin.FILE: "it is defined in a file of the operator",
 }
@@ -95,14 +95,14 @@ class ManagedDefinitions(Generic[T]):
                 raise self._unknown_fault(address)
             return self._definition_source(definition, self._catalog.contents)
 
-    def create(self, sent: SentDefinition, author: Author, *, is_dry: bool = False) -> DefinitionSource[T]:
+    def create(self, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False) -> DefinitionSource[T]:
         """Create a definition; raise BadDefinition for an invalid field."""
         with self._change_lock:
             draft = self._definitions.new_draft(self._catalog.contents, sent)
             return self._apply_draft(None, draft, author, is_dry=is_dry)
 
     def change(
-        self, address: str, sent: SentDefinition, author: Author, *, is_dry: bool = False
+        self, address: str, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False
     ) -> DefinitionSource[T]:
         """Change the given fields or replace the text; write nothing if there is no difference."""
         with self._change_lock:
@@ -112,7 +112,7 @@ class ManagedDefinitions(Generic[T]):
                 return self._definition_source(old, self._catalog.contents)
             return self._apply_draft(old, draft, author, is_dry=is_dry)
 
-    def delete(self, address: str, author: Author) -> None:
+    def delete(self, address: str, author: ChangeContext) -> None:
         """Delete a definition and keep its versions. A changed shipped stream is reset to its shipped settings."""
         with self._change_lock:
             old = self._get_writable(address, author)
@@ -125,12 +125,12 @@ class ManagedDefinitions(Generic[T]):
                 definitions.kind, [definition.id for definition in definitions.managed_definitions(checked)]
             )
 
-    def versions(self, address: str) -> Sequence[Version]:
+    def versions(self, address: str) -> Sequence[DefinitionVersion]:
         """Return the stored versions, oldest first. The versions of a deleted definition are also returned."""
         with self._change_lock:
             return self._versions(self._id_of(address), self._find(address), address)
 
-    def version(self, address: str, number: int) -> tuple[Version, T | None]:
+    def version(self, address: str, number: int) -> tuple[DefinitionVersion, T | None]:
         """Return a version and its parsed definition, if there is one; raise UnknownVersion if it is not stored."""
         version = self._find_version(self.versions(address), number)
         if version.text is None:
@@ -141,7 +141,7 @@ class ManagedDefinitions(Generic[T]):
             # The version was edited by hand or written by another release; its text is returned anyway.
             return version, None
 
-    def restore(self, address: str, number: int, author: Author) -> DefinitionSource[T]:
+    def restore(self, address: str, number: int, author: ChangeContext) -> DefinitionSource[T]:
         """Make an earlier version the current one, with the checks of a new definition."""
         with self._change_lock:
             current = self._find(address)
@@ -154,7 +154,7 @@ class ManagedDefinitions(Generic[T]):
             return self._apply_draft(old, DefinitionDraft(version.text), author)
 
     def _apply_draft(
-        self, old: T | None, draft: DefinitionDraft, author: Author, *, is_dry: bool = False
+        self, old: T | None, draft: DefinitionDraft, author: ChangeContext, *, is_dry: bool = False
     ) -> DefinitionSource[T]:
         with self._add_error_positions(draft):
             new = self._definitions.parse_draft(draft)
@@ -181,7 +181,7 @@ class ManagedDefinitions(Generic[T]):
         return DefinitionSource(definition, origin, self._definitions.definition_text(definition, origin))
 
     def _commit_change(
-        self, checked: CatalogContents, old: T | None, new: T | None, text: str | None, author: Author
+        self, checked: CatalogContents, old: T | None, new: T | None, text: str | None, author: ChangeContext
     ) -> None:
         """Prepare the engine, write the version and the file, and put the change in force.
 
@@ -202,14 +202,14 @@ class ManagedDefinitions(Generic[T]):
             raise
         self._catalog.replace_contents(checked)
 
-    def _versions(self, definition_id: UUID, definition: T | None, address: str) -> Sequence[Version]:
+    def _versions(self, definition_id: UUID, definition: T | None, address: str) -> Sequence[DefinitionVersion]:
         current = None if definition is None else self._definitions.stored_text(definition)
         versions = append_manual_edit(self._files.read_versions(self._definitions.kind, definition_id), current)
         if not versions and definition is None:
             raise self._unknown_fault(address)
         return versions
 
-    def _find_version(self, versions: Sequence[Version], number: int) -> Version:
+    def _find_version(self, versions: Sequence[DefinitionVersion], number: int) -> DefinitionVersion:
         version = next((candidate for candidate in versions if candidate.number == number), None)
         if version is None:
             message = f"There is no version {number}."
@@ -218,7 +218,7 @@ class ManagedDefinitions(Generic[T]):
             )
         return version
 
-    def _get_writable(self, address: str, author: Author) -> T:
+    def _get_writable(self, address: str, author: ChangeContext) -> T:
         """Return a definition; raise if it is read-only or its revision is not the expected one."""
         definition = self._find(address)
         if definition is None:
@@ -249,18 +249,18 @@ class ManagedDefinitions(Generic[T]):
         definition = self._find(address)
         if definition is not None:
             return definition.id
-        return UUID(address) if is_uuid(address) else uuid5(self._definitions.namespace, address)
+        return UUID(address) if is_uuid(address) else uuid5(self._definitions.id_namespace, address)
 
     def _unknown_fault(self, address: str) -> Fault:
         kind = self._definitions.kind
         suggestion = did_you_mean(
             address, [definition.name for definition in self._definitions.all_definitions(self._catalog.contents)]
         )
-        return _UNKNOWN_FAULTS[kind](f"There is no {kind} {address!r}.", hint=suggestion)
+        return _UNKNOWN_FAULTS_BY_KIND[kind](f"There is no {kind} {address!r}.", hint=suggestion)
 
     def _read_only_fault(self, definition: T, origin: Origin) -> Fault:
         kind = self._definitions.kind
-        message = f"The {kind} {definition.name} is not changed over HTTP: {_READ_ONLY_REASONS[origin]}."
+        message = f"The {kind} {definition.name} is not changed over HTTP: {_READ_ONLY_REASONS_BY_ORIGIN[origin]}."
         return ReadOnlyDefinition(message, hint=_READ_ONLY_HINTS[kind, origin])
 
 
@@ -328,7 +328,7 @@ class DefinitionManager:
             reader = self._catalog.contents.endpoint_including(name)
             if reader is not None:
                 raise self._unknown_fault(name, f"It is the name of an endpoint that {reader.name} reads")
-            self._require_key_share(name, created, key_id)
+            self._require_below_creation_limit(name, created, key_id)
             try:
                 managed = self._catalog.contents.layers.managed
                 contents = replace_managed_layer(
@@ -345,7 +345,7 @@ class DefinitionManager:
                 self._creators[name] = key_id
             return stream
 
-    def _require_key_share(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
+    def _require_below_creation_limit(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
         """Raise UnknownStream if the limit is reached, or if this key has created its share of streams.
 
         The share is half of the streams that the other keys have left.
@@ -372,4 +372,4 @@ class DefinitionManager:
 
 
 def _stream_table_toml(name: str) -> str:
-    return f"\n# Made for events that were sent to it.\n[[stream]]\nname = {toml_text(name)}\n"
+    return f"\n# Made for events that were sent to it.\n[[stream]]\nname = {quote_toml_text(name)}\n"

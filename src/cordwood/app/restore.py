@@ -9,17 +9,17 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.app.checks import check_contents, sources_of
+from cordwood.app.checks import catalog_sources_of, check_contents
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadBackup, DataFolderUnusable
 from cordwood.folder import DataFolder, sync_folder
-from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.ingest.quarantine import QUARANTINE_STREAM
 from cordwood.model.definitions import Stream
-from cordwood.serve.backup_archive import ArchivedFile, new_file, path_below, read_manifest
+from cordwood.serve.backup_archive import ArchivedFile, create_private_file, path_below, read_manifest
 from cordwood.settings.settings import Settings
 
-_CHUNK_BYTES = 1024 * 1024
+_COPY_CHUNK_BYTES = 1024 * 1024
 
 OnProgress = Callable[[int], None]
 
@@ -35,12 +35,12 @@ class RestoreResult(msgspec.Struct, frozen=True):
 def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreResult:
     """Restore a backup; raise BadBackup and leave the folder unchanged if a file differs from the manifest."""
     manifest = read_manifest(backup)
-    sources = sources_of(settings)
+    sources = catalog_sources_of(settings)
     check_contents(sources)
     folder = DataFolder(Path(settings.serve.data_dir))
     staging_folder = folder.restore_folder
     with folder.take_ownership():
-        _require_empty(folder)
+        _require_unused_folder(folder)
         # Remove the files that an interrupted restore has left.
         shutil.rmtree(staging_folder, ignore_errors=True)
         try:
@@ -48,7 +48,7 @@ def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreRe
                 _copy(backup, staging_folder, file, progress)
             # Read the definitions again, because the backup's own files may define more streams.
             streams = check_contents(msgspec.structs.replace(sources, managed=staging_folder)).streams
-            counts = _count_events(staging_folder, [*streams, QUARANTINE])
+            counts = _count_events(staging_folder, [*streams, QUARANTINE_STREAM])
             _move(staging_folder, folder.path)
         except OSError as problem:
             raise DataFolderUnusable(f"{folder.path} cannot be restored: {problem.strerror}.") from problem
@@ -67,7 +67,7 @@ def _count_events(folder: Path, streams: Sequence[Stream]) -> list[int]:
         engine.close()
 
 
-def _require_empty(folder: DataFolder) -> None:
+def _require_unused_folder(folder: DataFolder) -> None:
     existing = [name for name in folder.file_names() if name != folder.restore_folder.name]
     if existing:
         raise DataFolderUnusable(
@@ -79,8 +79,8 @@ def _require_empty(folder: DataFolder) -> None:
 def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: OnProgress) -> None:
     digest, path = hashlib.sha256(), path_below(staging_folder, file.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _open_file(backup, file.name) as source, new_file(path) as out:
-        while chunk := source.read(_CHUNK_BYTES):
+    with _open_file(backup, file.name) as source, create_private_file(path) as out:
+        while chunk := source.read(_COPY_CHUNK_BYTES):
             digest.update(chunk)
             out.write(chunk)
             progress(len(chunk))

@@ -20,7 +20,7 @@ import uvloop
 
 from cordwood.alerts.evaluation import GroupPhase
 from cordwood.app.compose import Components, Observability, build_components
-from cordwood.app.configuration import CreatedKeys, connection_limit, fixed_key, web_options
+from cordwood.app.configuration import CreatedKeys, connection_limit, create_fixed_key, web_options
 from cordwood.app.engine_process import EngineLauncher, configure_malloc, page_out_libraries, start_fork_server
 from cordwood.errors import BadSetting, Fault
 from cordwood.folder import DataFolder, FolderOwner, ReloadOutcome
@@ -85,7 +85,7 @@ class _Server(uvicorn.Server):
         yield
 
     @property
-    def request_count(self) -> int:
+    def open_request_count(self) -> int:
         return len(self.server_state.tasks)
 
 
@@ -124,8 +124,8 @@ _DRAIN_POLL_SECONDS = 0.02
 # `python -m bench.beside_compiling`.
 THREAD_SWITCH_SECONDS = 0.001
 
-_SWEEP_SECONDS = 30.0
-_WRITE_KEY_USES_SECONDS = 5.0
+_RETENTION_INTERVAL_SECONDS = 30.0
+_KEY_USES_INTERVAL_SECONDS = 5.0
 
 
 class StartupSummary(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class StartupSummary(msgspec.Struct, frozen=True):
     created_keys: CreatedKeys | None
     startup_seconds: float
     # The protocol and address of each listener other than HTTP.
-    listeners: tuple[str, ...] = ()
+    listener_names: tuple[str, ...] = ()
 
 
 async def _do_nothing(_: Components) -> None:
@@ -269,13 +269,13 @@ class _ServiceRun(msgspec.Struct):
         )
 
     def _build(self) -> Components:
-        local = fixed_key("private", self.owner.key, "local")
+        local = create_fixed_key("private", self.owner.key, "local")
         host = None if self.fork_server is None else self._create_engine_host(self.fork_server)
         components = build_components(
             self.settings, self.folder, self.hooks.observability.observer, (local,), host=host
         )
         if components.hosted_engine is not None:
-            self.hooks.observability.memory.child_pids = components.hosted_engine.pids
+            self.hooks.observability.memory_meter.child_pids = components.hosted_engine.pids
             quarantined = components.services.query_service.quarantined_query_count
             self.hooks.observability.metrics.gauges["cordwood_quarantined_queries"] = lambda: float(quarantined())
         return components
@@ -327,10 +327,12 @@ class _ServiceRun(msgspec.Struct):
             components.services.alerts.run(),
             self._reload_on_request(components),
             self.hooks.background_work(components),
-            _run_periodically(_SWEEP_SECONDS, lambda: components.engine.sweep(now_us()), observer),
+            _run_periodically(
+                _RETENTION_INTERVAL_SECONDS, lambda: components.engine.delete_expired_events(now_us()), observer
+            ),
             _run_periodically(_LOG_FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
             _run_periodically(_DISK_SAMPLE_SECONDS, self.hooks.observability.disk_forecast.take_sample, observer),
-            _run_periodically(_WRITE_KEY_USES_SECONDS, components.keys.write_last_uses, observer),
+            _run_periodically(_KEY_USES_INTERVAL_SECONDS, components.key_store.write_last_use_times, observer),
         ]
 
     async def _drain(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
@@ -346,7 +348,7 @@ class _ServiceRun(msgspec.Struct):
             await self.listeners.stop(self.settings.web.drain_time)
         if self.grpc_listener is not None:
             await self.grpc_listener.stop(self.settings.web.drain_time)
-        while http.request_count and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
+        while http.open_request_count and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(_DRAIN_POLL_SECONDS)
         http.should_exit = True
         await server_task

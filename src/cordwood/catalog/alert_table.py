@@ -18,15 +18,15 @@ ALERT_FILE_SUFFIX: Final = ".alert.toml"
 # The namespace of alert ids, which are derived from names. An alert's states and silences are stored under its id.
 ALERT_ID_NAMESPACE: Final = UUID("c02d0000-0000-5000-8000-00000000a1e7")
 
-_SETTING_NAMES: Final = (
+_ALERT_SETTING_NAMES: Final = (
     "name", "every", "for", "condition", "before", "repeat", "group_by", "severity", "text", "send_to",
     "parameters", "sql", "lql", "redact",
 )  # fmt: skip
-_FILE_SETTING_NAMES: Final = ("endpoint", *_SETTING_NAMES)
-MIN_INTERVAL_SECONDS: Final = 1.0
-_MAX_DURATION_SECONDS: Final = 366 * 86_400.0
-_MAX_GROUP_COLUMNS: Final = 16
-_MAX_NAME_LENGTH: Final = 200
+_ALERT_FILE_SETTING_NAMES: Final = ("endpoint", *_ALERT_SETTING_NAMES)
+MIN_EVALUATION_INTERVAL_SECONDS: Final = 1.0
+_MAX_ALERT_DURATION_SECONDS: Final = 366 * 86_400.0
+_MAX_GROUP_BY_COLUMNS: Final = 16
+_MAX_ALERT_NAME_LENGTH: Final = 200
 
 _COLUMN_NAME_PATTERN: Final = r"(?:[A-Za-z_]\w*|`[^`]+`)"
 _COMPARISON_PATTERN: Final = re.compile(
@@ -42,7 +42,7 @@ _CONDITION_HINT: Final = (
 def read_alert_file(file: str, text: str) -> Alert:
     """Parse an alert file; raise BadEndpointFile with the position of an error."""
     document = TomlDocument(file, text.removeprefix("\ufeff").replace("\r\n", "\n"), 1, BadEndpointFile).parse()
-    document.check_setting_names(document.tables, _FILE_SETTING_NAMES)
+    document.check_setting_names(document.tables, _ALERT_FILE_SETTING_NAMES)
     endpoint = document.read_value(document.tables, (), "endpoint", str)
     if not endpoint:
         raise document.fault_at("The alert names no endpoint.", hint='Write: endpoint = "logs.all"')
@@ -58,7 +58,7 @@ def read_alert_table(document: TomlDocument, endpoint: str) -> Alert | None:
         return None
     if not isinstance(table, Mapping):
         raise document.fault_at("alert must be a table.", ("alert",), "Write: [alert]")
-    document.check_setting_names(table, _SETTING_NAMES, ("alert",))
+    document.check_setting_names(table, _ALERT_SETTING_NAMES, ("alert",))
     return _read_alert(document, ("alert",), table, endpoint, endpoint)
 
 
@@ -66,7 +66,7 @@ def _read_alert(
     document: TomlDocument, path: TomlPath, table: Mapping[str, object], endpoint: str, default_name: str
 ) -> Alert:
     name = document.read_value(table, path, "name", str) or default_name
-    if not name.isprintable() or "/" in name or name != name.strip() or not 0 < len(name) <= _MAX_NAME_LENGTH:
+    if not name.isprintable() or "/" in name or name != name.strip() or not 0 < len(name) <= _MAX_ALERT_NAME_LENGTH:
         raise document.fault_at(f"{name!r} cannot be the name of an alert: it is a part of URLs.", (*path, "name"))
     condition = _read_condition_setting(document, path, table)
     alert = Alert(
@@ -74,23 +74,23 @@ def _read_alert(
         id=uuid5(ALERT_ID_NAMESPACE, name),
         endpoint=endpoint,
         condition=condition,
-        every_seconds=_read_interval(document, path, table),
+        every_seconds=_read_evaluation_interval_seconds(document, path, table),
         revision=hashlib.sha256(msgspec.json.encode((endpoint, table), enc_hook=str)).hexdigest(),
         file=document.file,
         line=document.line_of(path),
-        for_seconds=_read_seconds(document, path, table, "for") or 0.0,
+        for_seconds=_read_duration_seconds(document, path, table, "for") or 0.0,
         before_seconds=_read_comparison_offset(document, path, table, condition),
-        repeat_seconds=_read_seconds(document, path, table, "repeat"),
+        repeat_seconds=_read_duration_seconds(document, path, table, "repeat"),
         group_by=_read_names(document, path, table, "group_by"),
         severity=_read_severity(document, path, table),
-        text=_read_text(document, path, table),
+        text=_read_notification_text(document, path, table),
         send_to=_read_names(document, path, table, "send_to"),
         parameters=_read_parameters(document, path, table),
         sandbox=_read_sandbox_query(document, path, table),
         redact=document.read_value(table, path, "redact", bool),
     )
-    if len(alert.group_by) > _MAX_GROUP_COLUMNS:
-        raise document.fault_at(f"group_by has more than {_MAX_GROUP_COLUMNS} columns.", (*path, "group_by"))
+    if len(alert.group_by) > _MAX_GROUP_BY_COLUMNS:
+        raise document.fault_at(f"group_by has more than {_MAX_GROUP_BY_COLUMNS} columns.", (*path, "group_by"))
     return alert
 
 
@@ -124,19 +124,19 @@ def _read_condition_setting(document: TomlDocument, path: TomlPath, table: Mappi
     return condition
 
 
-def _read_interval(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> float:
-    seconds = _read_seconds(document, path, table, "every")
+def _read_evaluation_interval_seconds(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> float:
+    seconds = _read_duration_seconds(document, path, table, "every")
     if seconds is None:
         raise document.fault_at("The alert does not say how often it is evaluated.", path, 'Write: every = "1m"')
-    if seconds < MIN_INTERVAL_SECONDS:
-        raise document.fault_at(f"every must be at least {MIN_INTERVAL_SECONDS:g} s.", (*path, "every"))
+    if seconds < MIN_EVALUATION_INTERVAL_SECONDS:
+        raise document.fault_at(f"every must be at least {MIN_EVALUATION_INTERVAL_SECONDS:g} s.", (*path, "every"))
     return seconds
 
 
 def _read_comparison_offset(
     document: TomlDocument, path: TomlPath, table: Mapping[str, object], condition: Condition
 ) -> float | None:
-    seconds = _read_seconds(document, path, table, "before")
+    seconds = _read_duration_seconds(document, path, table, "before")
     if condition.measure is Measure.CHANGE and not seconds:
         hint = 'Write how long before the period lies with which it is compared, such as: before = "1h"'
         raise document.fault_at("A condition about a change needs `before`.", (*path, "condition"), hint)
@@ -145,15 +145,17 @@ def _read_comparison_offset(
     return seconds
 
 
-def _read_seconds(document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str) -> float | None:
+def _read_duration_seconds(
+    document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str
+) -> float | None:
     text = document.read_value(table, path, key, str)
     if text is None:
         return None
     seconds = document.value_as_seconds((*path, key), text)
-    if not 0 <= seconds <= _MAX_DURATION_SECONDS:
+    if not 0 <= seconds <= _MAX_ALERT_DURATION_SECONDS:
         raise document.fault_at(f"{key} must be at most a year.", (*path, key))
-    if key == "repeat" and seconds < MIN_INTERVAL_SECONDS:
-        raise document.fault_at(f"repeat must be at least {MIN_INTERVAL_SECONDS:g} s.", (*path, key))
+    if key == "repeat" and seconds < MIN_EVALUATION_INTERVAL_SECONDS:
+        raise document.fault_at(f"repeat must be at least {MIN_EVALUATION_INTERVAL_SECONDS:g} s.", (*path, key))
     return seconds
 
 
@@ -166,7 +168,7 @@ def _read_severity(document: TomlDocument, path: TomlPath, table: Mapping[str, o
         raise document.fault_at(f"{text!r} is not a severity.", (*path, "severity"), hint) from problem
 
 
-def _read_text(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> str:
+def _read_notification_text(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> str:
     text = document.read_value(table, path, "text", str) or ""
     if len(text) > MAX_ALERT_TEXT_CHARACTERS:
         raise document.fault_at(f"text has more than {MAX_ALERT_TEXT_CHARACTERS} characters.", (*path, "text"))
@@ -227,5 +229,5 @@ def alert_to_table(alert: Alert) -> dict[str, object]:
 def alert_fault(alert: Alert, message: str, hint: str | None = None) -> BadEndpointFile:
     """Return an error at the position of an alert's table."""
     fault = BadEndpointFile(f"The alert {alert.name}: {message}", hint=hint, span=Span(alert.line, 1, alert.file))
-    fault.path = ("alert",)
+    fault.setting_path = ("alert",)
     return fault

@@ -22,7 +22,7 @@ class CatalogSources(msgspec.Struct, frozen=True):
     endpoints: Path | None = None
     streams: Path | None = None
     managed: Path | None = None
-    shipped: bool = True
+    includes_shipped: bool = True
 
 
 class Origin(StrEnum):
@@ -46,7 +46,7 @@ class CatalogLayers(msgspec.Struct, frozen=True):
 
     shipped: CatalogLayer = CatalogLayer()
     managed: CatalogLayer = CatalogLayer()
-    operator: CatalogLayer = CatalogLayer()
+    operator_files: CatalogLayer = CatalogLayer()
 
     def endpoint_origins(self) -> dict[str, Origin]:
         """Map the name of each endpoint to the origin of the definition in force."""
@@ -57,7 +57,7 @@ class CatalogLayers(msgspec.Struct, frozen=True):
         return {stream.name: origin for origin, layer in self._layers_with_origins() for stream in layer.streams}
 
     def _layers_with_origins(self) -> tuple[tuple[Origin, CatalogLayer], ...]:
-        return (Origin.SHIPPED, self.shipped), (Origin.MANAGED, self.managed), (Origin.FILE, self.operator)
+        return (Origin.SHIPPED, self.shipped), (Origin.MANAGED, self.managed), (Origin.FILE, self.operator_files)
 
 
 class CatalogContents(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class Catalog(Protocol):
         """Return all alerts, sorted by name."""
 
 
-class Author(msgspec.Struct, frozen=True):
+class ChangeContext(msgspec.Struct, frozen=True):
     """The key with which a change is made, and the revisions to which the change may be applied.
 
     The revisions come from the header If-Match; None stands for any revision.
@@ -114,7 +114,7 @@ class DefinitionSource(msgspec.Struct, Generic[T_co], frozen=True):
     text: str
 
 
-class Version(msgspec.Struct, frozen=True):
+class DefinitionVersion(msgspec.Struct, frozen=True):
     """A version of a definition: `text` is its whole text, or None for a deletion."""
 
     number: int
@@ -137,24 +137,24 @@ class DefinitionEditor(Protocol[T_co]):
     def find(self, address: str) -> DefinitionSource[T_co]:
         """Return the definition with this name or UUID."""
 
-    def create(self, sent: SentDefinition, author: Author, *, is_dry: bool = False) -> DefinitionSource[T_co]:
+    def create(self, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False) -> DefinitionSource[T_co]:
         """Create a definition; raise BadDefinition for an invalid field."""
 
     def change(
-        self, address: str, sent: SentDefinition, author: Author, *, is_dry: bool = False
+        self, address: str, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False
     ) -> DefinitionSource[T_co]:
         """Change the fields that were sent in the definition with this name or UUID, or replace its whole text."""
 
-    def delete(self, address: str, author: Author) -> None:
+    def delete(self, address: str, author: ChangeContext) -> None:
         """Delete a definition; its versions are kept."""
 
-    def versions(self, address: str) -> Sequence[Version]:
+    def versions(self, address: str) -> Sequence[DefinitionVersion]:
         """Return the stored versions of a definition, oldest first; the definition may have been deleted."""
 
-    def version(self, address: str, number: int) -> tuple[Version, T_co | None]:
+    def version(self, address: str, number: int) -> tuple[DefinitionVersion, T_co | None]:
         """Return a version and its parsed definition; raise UnknownVersion if the version is not stored."""
 
-    def restore(self, address: str, number: int, author: Author) -> DefinitionSource[T_co]:
+    def restore(self, address: str, number: int, author: ChangeContext) -> DefinitionSource[T_co]:
         """Make an earlier version current again, with the same checks as for a new definition."""
 
 

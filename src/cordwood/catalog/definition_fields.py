@@ -12,7 +12,7 @@ import msgspec
 from cordwood.catalog.catalog import JsonFields
 from cordwood.catalog.endpoint_file import parse_settings_document
 from cordwood.catalog.stream_file import parse_streams_document
-from cordwood.catalog.toml_document import TomlDocument, TomlPath, toml_assignments, toml_table_header
+from cordwood.catalog.toml_document import TomlDocument, TomlPath, format_toml_assignments, format_toml_table_header
 from cordwood.errors import COMPILE_FAULTS, BadDefinition, SetupFault, did_you_mean
 from cordwood.model.definitions import ClockPolicy, Dialect, Stream, Transform, TransformAction
 from cordwood.settings.quantities import format_duration, format_rate
@@ -23,8 +23,8 @@ FieldReader = Callable[[str, object], object]
 # The setting of each JSON field, and the function that validates and converts the value.
 _SettingsByField = Mapping[str, tuple[str, FieldReader]]
 
-_MAX_INTEGER: Final = 2**53
-_MAX_NESTING_DEPTH: Final = 6
+_MAX_FIELD_NUMBER: Final = 2**53
+_MAX_TOML_NESTING_DEPTH: Final = 6
 
 
 def _check_field_names(fields: JsonFields, known_names: Collection[str], ignored: Collection[str]) -> None:
@@ -52,7 +52,7 @@ def _apply_fields(before: Mapping[str, object], fields: JsonFields, settings: _S
         table.pop(setting, None)
         if value is not None:
             table[setting] = value
-    return order_keys(table, ("name", "id", *(setting for setting, _ in settings.values())))
+    return put_keys_first(table, ("name", "id", *(setting for setting, _ in settings.values())))
 
 
 def _field_of_setting(setting: object, settings: _SettingsByField) -> str:
@@ -88,9 +88,9 @@ def _read_flag(field: str, value: object) -> bool | None:
     raise BadDefinition(field, "is invalid", hint="It is true or false.")
 
 
-def _read_number(field: str, value: object) -> int | None:
+def _read_whole_number(field: str, value: object) -> int | None:
     """Return a whole number, or None for the default."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_INTEGER):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_FIELD_NUMBER):
         return value
     raise BadDefinition(field, "is invalid", hint="It is a whole number.")
 
@@ -104,32 +104,32 @@ def _read_table(field: str, value: object) -> Mapping[str, object] | None:
     return {str(name): _require_toml_value(field, item) for name, item in value.items()} or None
 
 
-def _read_seconds(field: str, value: object) -> str | None:
+def _format_seconds_setting(field: str, value: object) -> str | None:
     """Convert a number of seconds to a duration, or to None if it is 0 or null."""
-    return _read_duration(field, value, "s")
+    return _format_duration_setting(field, value, "s")
 
 
-def _read_duration(field: str, value: object, unit: str) -> str | None:
+def _format_duration_setting(field: str, value: object, unit: str) -> str | None:
     """Convert a number to a duration with a unit, or to None if it is 0 or null."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_INTEGER:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_FIELD_NUMBER:
         raise BadDefinition(field, "is invalid", hint="It is a number that is not negative.")
     return f"{value:.6f}".rstrip("0").rstrip(".") + unit if value else None
 
 
 def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
     """Return a value that TOML can represent; raise BadDefinition for null, deep nesting and large numbers."""
-    if value is None or depth > _MAX_NESTING_DEPTH:
+    if value is None or depth > _MAX_TOML_NESTING_DEPTH:
         raise BadDefinition(field, "is invalid", hint="It has null, or lists and objects that are nested too deeply.")
-    if isinstance(value, int | float) and not abs(value) < _MAX_INTEGER:
+    if isinstance(value, int | float) and not abs(value) < _MAX_FIELD_NUMBER:
         raise BadDefinition(field, "is invalid", hint="It has a number that is too large.")
     if isinstance(value, Mapping):
         return {str(name): _require_toml_value(field, item, depth + 1) for name, item in value.items()}
     return [_require_toml_value(field, item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
-def order_keys(table: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+def put_keys_first(table: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
     """Return the table with these keys first, so that a file does not depend on the order of earlier changes."""
     return {
         name: table[name]
@@ -155,10 +155,10 @@ _ENDPOINT_SETTINGS_BY_FIELD: Final[_SettingsByField] = {
     "name": ("name", _read_required_text),
     "description": ("description", _read_text),
     "language": ("dialect", _read_dialect),
-    "max_limit": ("max_rows", _read_number),
-    "cache_duration_seconds": ("cache", _read_seconds),
-    "proactive_requerying_seconds": ("warm", _read_seconds),
-    "timeout_seconds": ("timeout", _read_seconds),
+    "max_limit": ("max_rows", _read_whole_number),
+    "cache_duration_seconds": ("cache", _format_seconds_setting),
+    "proactive_requerying_seconds": ("warm", _format_seconds_setting),
+    "timeout_seconds": ("timeout", _format_seconds_setting),
     "sandboxable": ("sandbox", _read_flag),
     "redact_pii": ("redact_pii", _read_flag),
     "redact_mode": ("redact_mode", _read_text),
@@ -194,11 +194,11 @@ class EndpointFileContent(msgspec.Struct, frozen=True):
         """The comment with the settings at the beginning of the file."""
         parameters, alert = self.settings.get("parameters"), self.settings.get("alert")
         flat = {name: value for name, value in self.settings.items() if name not in ("parameters", "alert")}
-        lines = [*toml_assignments(flat)]
+        lines = [*format_toml_assignments(flat)]
         for name, settings in parameters.items() if isinstance(parameters, Mapping) else ():
-            lines += ["", toml_table_header("parameters", name), *toml_assignments(settings)]
+            lines += ["", format_toml_table_header("parameters", name), *format_toml_assignments(settings)]
         if isinstance(alert, Mapping):
-            lines += ["", toml_table_header("alert"), *toml_assignments(alert)]
+            lines += ["", format_toml_table_header("alert"), *format_toml_assignments(alert)]
         return "/*\n" + "\n".join(lines) + "\n*/\n"
 
     @property
@@ -226,10 +226,10 @@ def apply_endpoint_fields(before: EndpointFileContent, fields: JsonFields) -> En
     settings = _apply_fields(before.settings, fields, _ENDPOINT_SETTINGS_BY_FIELD)
     _check_endpoint_name(settings.get("name"))
     query = _read_required_text("query", fields["query"]) if "query" in fields else before.query
-    return EndpointFileContent(_with_parameters(settings, fields, query), query)
+    return EndpointFileContent(_set_parameters(settings, fields, query), query)
 
 
-def endpoint_field_at(path: tuple[str | int, ...]) -> str:
+def endpoint_field_of_path(path: tuple[str | int, ...]) -> str:
     """Return the JSON field for the path of a setting."""
     return _field_of_setting(path[0] if path else "query", _ENDPOINT_SETTINGS_BY_FIELD)
 
@@ -245,7 +245,7 @@ def _check_endpoint_name(name: object) -> None:
         raise BadDefinition("name", "is reserved", hint="Choose another name: this one has another meaning in URLs.")
 
 
-def _with_parameters(settings: Mapping[str, object], fields: JsonFields, query: str) -> Mapping[str, object]:
+def _set_parameters(settings: Mapping[str, object], fields: JsonFields, query: str) -> Mapping[str, object]:
     """Set the parameters that were sent; if none were sent, declare the new `@name` parameters of the query.
 
     Like in Logflare, these parameters are optional texts.
@@ -286,11 +286,11 @@ def _read_parameter_tables(definitions: object) -> Mapping[str, Mapping[str, obj
     return tables
 
 
-_DAY_SECONDS: Final = 86_400
+_SECONDS_PER_DAY: Final = 86_400
 
 
-def _read_days(field: str, value: object) -> str | None:
-    return _read_duration(field, value, "d")
+def _format_days_setting(field: str, value: object) -> str | None:
+    return _format_duration_setting(field, value, "d")
 
 
 def _check_transforms(field: str, value: object) -> None:
@@ -312,7 +312,7 @@ def _read_toml_value(field: str, value: object) -> object:
 _STREAM_SETTINGS_BY_FIELD: Final[_SettingsByField] = {
     "name": ("name", _read_required_text),
     "description": ("description", _read_text),
-    "retention_days": ("retention", _read_days),
+    "retention_days": ("retention", _format_days_setting),
     "derive": ("derive", _read_toml_value),
     "late": ("late", _read_toml_value),
     "future": ("future", _read_toml_value),
@@ -353,7 +353,7 @@ def apply_stream_fields(before: Mapping[str, object], fields: JsonFields) -> Map
     return _apply_fields(before, fields, _STREAM_SETTINGS_BY_FIELD)
 
 
-def stream_field_at(path: tuple[str | int, ...]) -> str:
+def stream_field_of_path(path: tuple[str | int, ...]) -> str:
     """Return the JSON field for the path of a setting in the streams file."""
     return _field_of_setting(path[2] if len(path) > 2 else "name", _STREAM_SETTINGS_BY_FIELD)
 
@@ -366,14 +366,14 @@ def stream_setting_of_field(field: str) -> str:
 def stream_to_fields(stream: Stream) -> dict[str, object]:
     """Return the JSON fields of a stream, without the file name of an `enrich` transform."""
     retention = stream.retention_seconds
-    days = None if retention is None else retention / _DAY_SECONDS
+    days = None if retention is None else retention / _SECONDS_PER_DAY
     return {
         "name": stream.name,
         "description": stream.description,
         "retention_days": int(days) if days is not None and days == int(days) else days,
-        "derive": dict(stream.derive),
-        "late": _policy_to_table(stream.late, stream.late_seconds),
-        "future": _policy_to_table(stream.future, stream.future_seconds),
+        "derive": dict(stream.derive_templates),
+        "late": _policy_to_table(stream.late_policy, stream.late_seconds),
+        "future": _policy_to_table(stream.future_policy, stream.future_seconds),
         "rate": None if stream.events_per_second is None else format_rate(stream.events_per_second),
         "project": ".".join(("metadata", *stream.project_at)) if stream.project_at else None,
         "transform": [_transform_to_table(transform) for transform in stream.transforms],
@@ -419,8 +419,8 @@ def _transform_to_table(transform: Transform) -> dict[str, object]:
 def read_endpoint_settings(text: str) -> TomlDocument:
     """Return the settings in an endpoint's text; raise BadEndpointFile for settings that may not be sent over HTTP."""
     document = parse_settings_document("", text)
-    _check_values(document, document.tables, ())
-    _check_value(document, ("name",), lambda _, name: _check_endpoint_name(name), document.tables.get("name"))
+    _check_setting_values(document, document.tables, ())
+    _check_setting_value(document, ("name",), lambda _, name: _check_endpoint_name(name), document.tables.get("name"))
     return document
 
 
@@ -430,11 +430,11 @@ def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
     if len(tables) != 1 or not isinstance(tables[0], Mapping):
         second: TomlPath = ("stream", 1) if len(tables) > 1 else ()
         raise document.fault_at("The text must have one stream.", second, "Write one table: [[stream]]")
-    _check_values(document, tables[0], ("stream", 0))
+    _check_setting_values(document, tables[0], ("stream", 0))
     transforms = tables[0].get("transform")
     for number, transform in enumerate(transforms if isinstance(transforms, list) else ()):
         path = ("stream", 0, "transform", number)
-        _check_value(document, path, lambda _, one: _check_transforms("transform", [one]), transform)
+        _check_setting_value(document, path, lambda _, one: _check_transforms("transform", [one]), transform)
     return document, tables[0]
 
 
@@ -443,12 +443,14 @@ def unchangeable_setting_fault(document: TomlDocument, path: TomlPath, hint: str
     return document.fault_at(f"{path[-1]} cannot be changed.", path, hint)
 
 
-def _check_values(document: TomlDocument, table: Mapping[str, object], path: TomlPath) -> None:
+def _check_setting_values(document: TomlDocument, table: Mapping[str, object], path: TomlPath) -> None:
     for name, value in table.items():
-        _check_value(document, (*path, name), _require_toml_value, value)
+        _check_setting_value(document, (*path, name), _require_toml_value, value)
 
 
-def _check_value(document: TomlDocument, path: TomlPath, check: Callable[[str, object], object], value: object) -> None:
+def _check_setting_value(
+    document: TomlDocument, path: TomlPath, check: Callable[[str, object], object], value: object
+) -> None:
     """Check a value; if `check` refuses it, raise an error with the position of the setting."""
     try:
         check(str(path[-1]), value)

@@ -21,17 +21,17 @@ from cordwood.sql.bind import parameter_value
 ENDPOINT_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 
 REDACT_MODES = ("replace", "hash", "truncate")
-_SETTING_NAMES = (
+_ENDPOINT_SETTING_NAMES = (
     "name", "id", "description", "max_rows", "cache", "warm", "timeout",
     "sandbox", "redact_pii", "redact_mode", "auth", "zone", "dialect", "parameters", "alert",
 )  # fmt: skip
-_COMMENT_PATTERN = re.compile(r"/\*(.*?)\*/", re.DOTALL)
-_LEADING_COMMENTS = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
+_BLOCK_COMMENT_PATTERN = re.compile(r"/\*(.*?)\*/", re.DOTALL)
+_LEADING_LINE_COMMENTS_PATTERN = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|\#[^\n]*(?:\n|$))*")
 
 SettingValue = TypeVar("SettingValue", str, int, bool)
 
 _PARAMETER_SETTING_NAMES = ("type", "kind", "required", "default", "one_of", "description", "example")
-_PARAMETER_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_PARAMETER_NAME_PATTERN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 # Names that parameters cannot have, because these names have another meaning in a request.
 _RESERVED_PARAMETER_NAMES = ("sql", "lql", "api_key")
 _UNSUPPORTED_PARAMETER_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
@@ -47,11 +47,11 @@ _KIND_BY_PARAMETER_TYPE = {
 
 def read_endpoint_file(file: str, text: str) -> Endpoint:
     """Parse an endpoint file; raise BadEndpointFile with the position of an error."""
-    text = _normalize_text(text)
-    document, head, body = _split_file(file, text)
-    document.check_setting_names(document.tables, _SETTING_NAMES)
+    text = _normalize_line_ends(text)
+    document, head, body = _split_settings_and_query(file, text)
+    document.check_setting_names(document.tables, _ENDPOINT_SETTING_NAMES)
     name = _read_name(document)
-    id_text = _read_value(document, "id", "") if "id" in document.tables else None
+    id_text = _read_setting(document, "id", "") if "id" in document.tables else None
     cache, warm = _read_cache_and_warm_seconds(document)
     return Endpoint(
         name=name,
@@ -59,18 +59,18 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
         sql=body,
         revision=hashlib.sha256(text.encode()).hexdigest(),
         file=file,
-        head=head,
-        body_line=head.count("\n") + 1,
-        description=_read_value(document, "description", ""),
+        text_before_query=head,
+        query_first_line=head.count("\n") + 1,
+        description=_read_setting(document, "description", ""),
         max_rows=_read_max_rows(document),
         cache_seconds=cache,
         warm_seconds=warm,
         timeout_seconds=_read_timeout_seconds(document),
-        sandbox=_read_value(document, "sandbox", default=False),
-        redact_pii=_read_value(document, "redact_pii", default=False),
+        sandbox=_read_setting(document, "sandbox", default=False),
+        redact_pii=_read_setting(document, "redact_pii", default=False),
         redact_mode=_read_redact_mode(document),
-        auth=_read_value(document, "auth", default=True),
-        zone=_read_time_zone(document),
+        auth=_read_setting(document, "auth", default=True),
+        time_zone=_read_time_zone(document),
         dialect=_read_dialect(document),
         parameters=_read_parameters(document),
         alert=read_alert_table(document, name),
@@ -79,31 +79,31 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
 
 def parse_settings_document(file: str, text: str) -> TomlDocument:
     """Return the unvalidated TOML of an endpoint file's settings."""
-    return _split_file(file, _normalize_text(text))[0]
+    return _split_settings_and_query(file, _normalize_line_ends(text))[0]
 
 
 def endpoint_text(endpoint: Endpoint) -> str:
     """Return the text of an endpoint's file as it was when the endpoint was read."""
-    return endpoint.head + endpoint.sql.lstrip()
+    return endpoint.text_before_query + endpoint.sql.lstrip()
 
 
 def add_endpoint_id(text: str, endpoint_id: UUID) -> str:
     """Add an id to settings that have none. The settings may move down by one line, but they keep their columns."""
-    text = _normalize_text(text)
+    text = _normalize_line_ends(text)
     start = _find_settings_comment("", text).start(1)
     is_line_free = text[start:].lstrip(" \t").startswith("\n")
     rest = text[start:] if is_line_free else "\n" + " " * _column_of_offset(text, start) + text[start:]
     return f'{text[:start]} id = "{endpoint_id}"{rest}'
 
 
-def _normalize_text(text: str) -> str:
+def _normalize_line_ends(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _find_settings_comment(file: str, text: str) -> re.Match[str]:
-    leading = _LEADING_COMMENTS.match(text)
+    leading = _LEADING_LINE_COMMENTS_PATTERN.match(text)
     start = leading.end() if leading else 0
-    comment = _COMMENT_PATTERN.match(text, start)
+    comment = _BLOCK_COMMENT_PATTERN.match(text, start)
     if comment is None:
         raise BadEndpointFile(
             "The file does not begin with its settings.",
@@ -113,7 +113,7 @@ def _find_settings_comment(file: str, text: str) -> re.Match[str]:
     return comment
 
 
-def _split_file(file: str, text: str) -> tuple[TomlDocument, str, str]:
+def _split_settings_and_query(file: str, text: str) -> tuple[TomlDocument, str, str]:
     """Split a file into the settings, the whole text before the query, and the query."""
     comment = _find_settings_comment(file, text)
     body = text[comment.end() :]
@@ -147,7 +147,7 @@ def _column_of_offset(text: str, offset: int) -> int:
 
 
 def _read_name(document: TomlDocument) -> str:
-    name = _read_value(document, "name", "")
+    name = _read_setting(document, "name", "")
     if not name:
         raise document.fault_at("The endpoint has no name.", hint='Write: name = "my.endpoint"')
     if not name.isprintable() or "/" in name or name != name.strip() or len(name) > 200:
@@ -158,7 +158,7 @@ def _read_name(document: TomlDocument) -> str:
 
 
 def _read_max_rows(document: TomlDocument) -> int:
-    rows = _read_value(document, "max_rows", 1000)
+    rows = _read_setting(document, "max_rows", 1000)
     if rows < 1:
         raise document.fault_at(f"max_rows is {rows}, and must be at least 1.", ("max_rows",))
     return rows
@@ -197,7 +197,7 @@ def _read_seconds(document: TomlDocument, key: str) -> float | None:
 
 
 def _read_redact_mode(document: TomlDocument) -> str:
-    mode = _read_value(document, "redact_mode", REDACT_MODES[0])
+    mode = _read_setting(document, "redact_mode", REDACT_MODES[0])
     if mode not in REDACT_MODES:
         raise document.fault_at(
             f"{mode!r} is not a redact_mode.", ("redact_mode",), f"There are: {', '.join(REDACT_MODES)}."
@@ -206,7 +206,7 @@ def _read_redact_mode(document: TomlDocument) -> str:
 
 
 def _read_time_zone(document: TomlDocument) -> str:
-    zone = _read_value(document, "zone", "UTC")
+    zone = _read_setting(document, "zone", "UTC")
     # UTC is accepted without listing all zones, which would read a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
@@ -215,21 +215,21 @@ def _read_time_zone(document: TomlDocument) -> str:
 
 
 def _read_dialect(document: TomlDocument) -> Dialect:
-    dialect = _read_value(document, "dialect", str(Dialect.BIGQUERY))
+    dialect = _read_setting(document, "dialect", str(Dialect.BIGQUERY))
     known = [str(member) for member in Dialect]
     if dialect not in known:
         raise document.fault_at(f"{dialect!r} is not a dialect.", ("dialect",), f"There are: {', '.join(known)}.")
     return Dialect(dialect)
 
 
-_TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true or false"}
+_VALUE_DESCRIPTION_BY_TYPE: Mapping[type, str] = {str: "a text in quotes", int: "a whole number", bool: "true or false"}
 
 
-def _read_value(document: TomlDocument, key: str, default: SettingValue) -> SettingValue:
+def _read_setting(document: TomlDocument, key: str, default: SettingValue) -> SettingValue:
     value = document.tables.get(key, default)
     if isinstance(value, type(default)) and isinstance(value, bool) is isinstance(default, bool):
         return value
-    raise document.fault_at(f"{key} must be {_TYPE_NAMES[type(default)]}.", (key,))
+    raise document.fault_at(f"{key} must be {_VALUE_DESCRIPTION_BY_TYPE[type(default)]}.", (key,))
 
 
 def _read_parameters(document: TomlDocument) -> tuple[Parameter, ...]:
@@ -255,7 +255,7 @@ def _read_parameter(document: TomlDocument, name: str, table: object) -> Paramet
     path: TomlPath = ("parameters", name)
     if not isinstance(table, Mapping):
         raise document.fault_at(f"The parameter {name} must be a table.", path, f"Write: [parameters.{name}]")
-    if not _PARAMETER_NAME.fullmatch(name) or name.lower() in _RESERVED_PARAMETER_NAMES:
+    if not _PARAMETER_NAME_PATTERN.fullmatch(name) or name.lower() in _RESERVED_PARAMETER_NAMES:
         raise document.fault_at(f"{name!r} cannot be a parameter's name.", path)
     document.check_setting_names(table, _PARAMETER_SETTING_NAMES, path)
     parameter = Parameter(

@@ -16,11 +16,11 @@ from uuid import UUID
 import msgspec
 
 from cordwood.catalog.alert_table import ALERT_FILE_SUFFIX, alert_fault, read_alert_file
-from cordwood.catalog.catalog import CatalogContents, CatalogLayer, CatalogLayers, CatalogSources, Version
+from cordwood.catalog.catalog import CatalogContents, CatalogLayer, CatalogLayers, CatalogSources, DefinitionVersion
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import parse_stream_tables, read_stream_file
-from cordwood.catalog.toml_document import toml_assignments
-from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenFiles, Fault, OutOfDisk, Span, did_you_mean
+from cordwood.catalog.toml_document import format_toml_assignments
+from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenDefinitionFiles, Fault, OutOfDisk, Span, did_you_mean
 from cordwood.folder import sync_folder, write_durably
 from cordwood.model.definitions import Alert, Dialect, Endpoint, Stream, StreamProjectPath
 from cordwood.sql.included_endpoints import link_included_endpoints
@@ -30,10 +30,10 @@ _MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"
 _HISTORY_FOLDER: Final = "history"
 # The maximum number of deleted endpoints, and of deleted streams, whose histories are kept.
 MAX_DELETED_HISTORIES: Final = 100
-_MAX_VERSIONS: Final = 50
+_MAX_VERSIONS_PER_DEFINITION: Final = 50
 _MAX_HISTORY_BYTES: Final = 256 * 1024
 
-_FILE_HEADER: Final = "# Streams that were made over HTTP, and for events that were sent to them. Each change over HTTP writes the file anew.\n"
+_STREAMS_FILE_HEADER: Final = "# Streams that were made over HTTP, and for events that were sent to them. Each change over HTTP writes the file anew.\n"
 
 
 class ManagedDefinitionFiles:
@@ -58,7 +58,7 @@ class ManagedDefinitionFiles:
 
     def streams_text(self) -> str:
         """Return the text of the streams file, which is empty if it does not exist."""
-        return read_text(self.streams_file) or ""
+        return read_text_if_exists(self.streams_file) or ""
 
     def stream_tables(self) -> list[Mapping[str, object]]:
         """Return the unvalidated tables of the streams file."""
@@ -67,15 +67,15 @@ class ManagedDefinitionFiles:
     def write_streams(self, tables: Iterable[Mapping[str, object]]) -> None:
         self.write_file(self.streams_file, streams_file_text(tables))
 
-    def read_versions(self, kind: str, definition_id: UUID) -> tuple[Version, ...]:
+    def read_versions(self, kind: str, definition_id: UUID) -> tuple[DefinitionVersion, ...]:
         """Return the stored versions of a definition, oldest first; no versions if their file is missing or corrupt."""
-        text = read_text(self._history_file(kind, definition_id))
+        text = read_text_if_exists(self._history_file(kind, definition_id))
         with suppress(msgspec.DecodeError):
-            return msgspec.json.decode(text or "[]", type=tuple[Version, ...])
+            return msgspec.json.decode(text or "[]", type=tuple[DefinitionVersion, ...])
         return ()
 
-    def write_versions(self, kind: str, definition_id: UUID, versions: Sequence[Version]) -> None:
-        text = msgspec.json.encode(_limit_versions(versions)).decode()
+    def write_versions(self, kind: str, definition_id: UUID, versions: Sequence[DefinitionVersion]) -> None:
+        text = msgspec.json.encode(_drop_excess_versions(versions)).decode()
         self.write_file(self._history_file(kind, definition_id), text)
 
     def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
@@ -89,7 +89,7 @@ class ManagedDefinitionFiles:
 
     def write_file(self, file: Path, text: str) -> None:
         """Replace a file; raise OutOfDisk if it cannot be written."""
-        with _reporting_write_errors(file):
+        with _translate_write_errors(file):
             if not file.parent.exists():
                 file.parent.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(file.parent.parent)
@@ -97,7 +97,7 @@ class ManagedDefinitionFiles:
 
     def remove_file(self, file: Path) -> None:
         """Remove a file durably; raise OutOfDisk if it cannot be removed."""
-        with _reporting_write_errors(file):
+        with _translate_write_errors(file):
             file.unlink(missing_ok=True)
             sync_folder(file.parent)
 
@@ -106,7 +106,7 @@ class ManagedDefinitionFiles:
 
 
 @contextmanager
-def _reporting_write_errors(file: Path) -> Iterator[None]:
+def _translate_write_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
@@ -119,34 +119,36 @@ def _reporting_write_errors(file: Path) -> Iterator[None]:
 
 def streams_file_text(tables: Iterable[Mapping[str, object]]) -> str:
     """Write tables as the text of a streams file."""
-    return _FILE_HEADER + "".join(
-        "\n[[stream]]\n" + "".join(f"{line}\n" for line in toml_assignments(table)) for table in tables
+    return _STREAMS_FILE_HEADER + "".join(
+        "\n[[stream]]\n" + "".join(f"{line}\n" for line in format_toml_assignments(table)) for table in tables
     )
 
 
-def read_text(file: Path) -> str | None:
+def read_text_if_exists(file: Path) -> str | None:
     """Read a file; return None if it does not exist."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return file.read_text(encoding="utf-8")
     return None
 
 
-def append_manual_edit(versions: Sequence[Version], current: str | None) -> tuple[Version, ...]:
+def append_manual_edit(versions: Sequence[DefinitionVersion], current: str | None) -> tuple[DefinitionVersion, ...]:
     """Append the current text if it differs from the last version, which means that the file was edited by hand."""
     last = versions[-1].text if versions else None
     return tuple(versions) if last == current else append_version(versions, current, "")
 
 
-def append_version(versions: Sequence[Version], text: str | None, author_key_id: str) -> tuple[Version, ...]:
+def append_version(
+    versions: Sequence[DefinitionVersion], text: str | None, author_key_id: str
+) -> tuple[DefinitionVersion, ...]:
     number = versions[-1].number + 1 if versions else 1
-    return (*versions, Version(number, time.time(), author_key_id, text))
+    return (*versions, DefinitionVersion(number, time.time(), author_key_id, text))
 
 
-def _limit_versions(versions: Sequence[Version]) -> tuple[Version, ...]:
+def _drop_excess_versions(versions: Sequence[DefinitionVersion]) -> tuple[DefinitionVersion, ...]:
     """Drop the oldest versions beyond the limits of number and size, but never the last two."""
-    recent: list[Version] = []
+    recent: list[DefinitionVersion] = []
     size = 0
-    for version in reversed(versions[-_MAX_VERSIONS:]):
+    for version in reversed(versions[-_MAX_VERSIONS_PER_DEFINITION:]):
         size += len((version.text or "").encode())
         if size > _MAX_HISTORY_BYTES and len(recent) > 1:
             break
@@ -194,16 +196,16 @@ class FileCatalog:
         return self._contents.alerts
 
 
-def read_contents(
+def read_catalog(
     sources: CatalogSources, check_endpoint: CheckEndpoint, check_alert: CheckAlert = lambda _, __: None
 ) -> CatalogContents:
-    """Read and compile all files; raise BrokenFiles with the errors of all files, if there are any."""
+    """Read and compile all files; raise BrokenDefinitionFiles with the errors of all files, if there are any."""
     faults: list[Fault] = []
     streams = _read_stream_layers(sources)
     endpoints = [
         tuple(_read_endpoint_files(files, faults))
         for files in (
-            _shipped_endpoint_files() if sources.shipped else (),
+            _shipped_endpoint_files() if sources.includes_shipped else (),
             ManagedDefinitionFiles(sources.managed).endpoint_files() if sources.managed is not None else (),
             _operator_endpoint_files(sources.endpoints),
         )
@@ -217,7 +219,7 @@ def read_contents(
             faults.append(fault)
     faults += find_alert_faults(contents, check_alert)
     if faults:
-        raise BrokenFiles(faults)
+        raise BrokenDefinitionFiles(faults)
     return contents
 
 
@@ -238,17 +240,17 @@ def find_alert_faults(contents: CatalogContents, check_alert: CheckAlert) -> lis
 
 
 def replace_managed_layer(contents: CatalogContents, managed: CatalogLayer) -> CatalogContents:
-    """Replace the managed layer; raise BadStreamFile or BrokenFiles if it conflicts with the other layers."""
+    """Replace the managed layer; raise BadStreamFile or BrokenDefinitionFiles if it conflicts with the other layers."""
     faults: list[Fault] = []
     replaced = _merge_layers(msgspec.structs.replace(contents.layers, managed=managed), faults)
     if faults:
-        raise BrokenFiles(faults)
+        raise BrokenDefinitionFiles(faults)
     return replaced
 
 
 def _merge_layers(layers: CatalogLayers, faults: list[Fault]) -> CatalogContents:
     streams = _merge_streams(layers)
-    merged = [_with_all_streams(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
+    merged = [_add_streams_if_clickhouse(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
     endpoints = sorted(
         link_included_endpoints(merged, {stream.name for stream in streams}, faults), key=lambda endpoint: endpoint.name
     )
@@ -259,7 +261,7 @@ def _merge_alerts(endpoints: Sequence[Endpoint], layers: CatalogLayers, faults: 
     """Return the alerts of endpoints and of alert files, whose names must be unique."""
     merged: dict[str, Alert] = {}
     of_endpoints = [endpoint.alert for endpoint in endpoints if endpoint.alert is not None]
-    for alert in [*of_endpoints, *layers.operator.alerts]:
+    for alert in [*of_endpoints, *layers.operator_files.alerts]:
         other = merged.setdefault(alert.name.casefold(), alert)
         if other is not alert:
             faults.append(alert_fault(alert, f"the name is also that of {other.file}."))
@@ -273,7 +275,7 @@ def _read_alert_files(folder: Path | None, faults: list[Fault]) -> Iterator[Aler
         except Fault as fault:
             faults.append(fault)
         except (OSError, UnicodeDecodeError) as problem:
-            faults.append(_unreadable_fault(str(file), problem))
+            faults.append(_unreadable_file_fault(str(file), problem))
 
 
 def _shipped_endpoint_files() -> Iterator[tuple[str, Traversable]]:
@@ -301,10 +303,10 @@ def _read_endpoint_files(files: Iterable[tuple[str, Traversable]], faults: list[
         except Fault as fault:
             faults.append(fault)
         except (OSError, UnicodeDecodeError) as problem:
-            faults.append(_unreadable_fault(path, problem))
+            faults.append(_unreadable_file_fault(path, problem))
 
 
-def _unreadable_fault(path: str, problem: Exception) -> Fault:
+def _unreadable_file_fault(path: str, problem: Exception) -> Fault:
     return BadEndpointFile(f"The file cannot be read: {problem}.", span=Span(1, 1, path))
 
 
@@ -313,12 +315,12 @@ def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoin
 
     Names and ids must be unique in the result; an error is added to `faults` for each duplicate.
     """
-    operator_names = {endpoint.name for endpoint in layers.operator.endpoints}
+    operator_names = {endpoint.name for endpoint in layers.operator_files.endpoints}
     managed = [endpoint for endpoint in layers.managed.endpoints if endpoint.name not in operator_names]
     later = operator_names | {endpoint.name for endpoint in managed}
     shipped = [endpoint for endpoint in layers.shipped.endpoints if endpoint.name not in later]
     merged: list[Endpoint] = []
-    for endpoint in [*shipped, *managed, *layers.operator.endpoints]:
+    for endpoint in [*shipped, *managed, *layers.operator_files.endpoints]:
         for key, duplicate in (
             ("name", _find_duplicate(merged, "name", endpoint)),
             ("id", _find_duplicate(merged, "id", endpoint)),
@@ -332,7 +334,7 @@ def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoin
     return merged
 
 
-def _with_all_streams(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
+def _add_streams_if_clickhouse(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
     """Set `streams` in an endpoint of another dialect than BigQuery's, and make its revision depend on the streams."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
@@ -348,15 +350,17 @@ def _find_duplicate(endpoints: Sequence[Endpoint], key: str, endpoint: Endpoint)
 def _read_stream_layers(sources: CatalogSources) -> list[tuple[Stream, ...]]:
     managed = _managed_streams_file(sources.managed)
     return [
-        _read_shipped_streams() if sources.shipped else (),
-        *(_read_streams(file) if file is not None else () for file in (managed, sources.streams)),
+        _read_shipped_streams() if sources.includes_shipped else (),
+        *(_read_streams_file(file) if file is not None else () for file in (managed, sources.streams)),
     ]
 
 
 def _merge_streams(layers: CatalogLayers) -> tuple[Stream, ...]:
     by_name = {stream.name: stream for stream in layers.shipped.streams}
-    for layer in (layers.managed, layers.operator):
-        by_name |= {stream.name: _with_shipped_project(by_name.get(stream.name), stream) for stream in layer.streams}
+    for layer in (layers.managed, layers.operator_files):
+        by_name |= {
+            stream.name: _inherit_shipped_project_path(by_name.get(stream.name), stream) for stream in layer.streams
+        }
     return _require_distinct_streams(tuple(by_name.values()))
 
 
@@ -379,7 +383,7 @@ def _require_distinct_streams(streams: tuple[Stream, ...]) -> tuple[Stream, ...]
     return streams
 
 
-def _with_shipped_project(shipped: Stream | None, stream: Stream) -> Stream:
+def _inherit_shipped_project_path(shipped: Stream | None, stream: Stream) -> Stream:
     """Keep the shipped stream's `project`, on which shipped endpoints rely, unless the replacing stream sets it."""
     return msgspec.structs.replace(stream, project_at=stream.project_at or shipped.project_at) if shipped else stream
 
@@ -389,7 +393,7 @@ def _read_shipped_streams() -> tuple[Stream, ...]:
     return read_stream_file("cordwood/endpoints/streams.toml", file.read_text(encoding="utf-8"))
 
 
-def _read_streams(file: Path) -> tuple[Stream, ...]:
+def _read_streams_file(file: Path) -> tuple[Stream, ...]:
     try:
         return read_stream_file(str(file), file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:

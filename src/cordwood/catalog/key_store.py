@@ -65,19 +65,19 @@ class KeyStore(Protocol):
 
 # The names of pins, like those of parameters in endpoint files, have only ASCII letters, because other letters may look
 # like ASCII letters.
-_PIN_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_UNTARGETED_SCOPES = ("private", "public", "ingest", "query")
+_PIN_NAME_PATTERN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_SCOPES_WITHOUT_TARGET = ("private", "public", "ingest", "query")
 _TARGET_KIND_BY_SCOPE_PREFIX = {
     "ingest:source:": "stream",
     "ingest:collection:": "stream",
     "query:endpoint:": "endpoint",
 }
-_ANCHORED_PATTERN = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
-_MAX_NOTE_LENGTH = 500
-_MAX_LIFETIME_SECONDS = 1000 * 365 * 86_400
+_ANCHORED_REGEX_PATTERN = re.compile(r"(?:\^|\\A)(?P<inside>.*)(?:(?<!\\)\$|\\z)", re.DOTALL)
+_MAX_KEY_NOTE_LENGTH = 500
+_MAX_KEY_LIFETIME_SECONDS = 1000 * 365 * 86_400
 
 
-class KeySettingsInput(msgspec.Struct, frozen=True):
+class KeyTermsInput(msgspec.Struct, frozen=True):
     """The terms of a key as a user writes them: scopes are words; durations and rates are texts with units."""
 
     scopes: Sequence[str]
@@ -88,7 +88,7 @@ class KeySettingsInput(msgspec.Struct, frozen=True):
     redact_always: bool = False
 
 
-def read_key_settings(written: KeySettingsInput, catalog: Catalog, now: float) -> KeyTerms:
+def read_key_terms(written: KeyTermsInput, catalog: Catalog, now: float) -> KeyTerms:
     """Return the terms of a key from the terms that a user wrote; raise BadKeyTerms that names an invalid field."""
     return KeyTerms(
         scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
@@ -124,12 +124,12 @@ def read_grace_seconds(text: str | None) -> float:
 
 def is_pin_name(name: str) -> bool:
     """Return whether the text is a possible name of a parameter, and therefore of a pin."""
-    return _PIN_NAME.fullmatch(name) is not None
+    return _PIN_NAME_PATTERN.fullmatch(name) is not None
 
 
 def is_anchored(pattern: str) -> bool:
     """Return whether a pattern always matches the whole text: `^a$` does, `^a|b$` does not."""
-    match = _ANCHORED_PATTERN.fullmatch(pattern)
+    match = _ANCHORED_REGEX_PATTERN.fullmatch(pattern)
     return match is not None and not _has_top_level_alternative(match["inside"])
 
 
@@ -155,11 +155,11 @@ def _require_scopes(scopes: Sequence[str]) -> Sequence[str]:
 
 
 def _resolve_scope(scope: str, catalog: Catalog) -> str:
-    if scope in _UNTARGETED_SCOPES:
+    if scope in _SCOPES_WITHOUT_TARGET:
         return scope
     prefix = next((prefix for prefix in _TARGET_KIND_BY_SCOPE_PREFIX if scope.startswith(prefix)), None)
     if prefix is None:
-        known = ", ".join((*_UNTARGETED_SCOPES, *(f"{prefix}NAME" for prefix in _TARGET_KIND_BY_SCOPE_PREFIX)))
+        known = ", ".join((*_SCOPES_WITHOUT_TARGET, *(f"{prefix}NAME" for prefix in _TARGET_KIND_BY_SCOPE_PREFIX)))
         raise BadKeyTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
     kind, target = _TARGET_KIND_BY_SCOPE_PREFIX[prefix], scope.removeprefix(prefix)
     target_object = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
@@ -185,8 +185,8 @@ def _find_by_numeric_id(kind: str, target: str, catalog: Catalog) -> Endpoint | 
 
 
 def _check_note(note: str) -> str:
-    if len(note) > _MAX_NOTE_LENGTH:
-        raise BadKeyTerms("description", f"should be at most {_MAX_NOTE_LENGTH} character(s)")
+    if len(note) > _MAX_KEY_NOTE_LENGTH:
+        raise BadKeyTerms("description", f"should be at most {_MAX_KEY_NOTE_LENGTH} character(s)")
     return note
 
 
@@ -208,7 +208,7 @@ def _expiry_time(expires_in: str | None, now: float) -> float | None:
 
 def _require_representable_seconds(name: str, seconds: float) -> float:
     """Return the duration; refuse more than 1000 years, because its end might be after the last representable date."""
-    if seconds > _MAX_LIFETIME_SECONDS:
+    if seconds > _MAX_KEY_LIFETIME_SECONDS:
         raise BadKeyTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
     return seconds
 

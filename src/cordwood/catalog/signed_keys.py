@@ -15,15 +15,15 @@ from cordwood.catalog.key_store import is_pin_name
 from cordwood.errors import BadKey, BadSetting
 from cordwood.model.json_checks import find_duplicate_name
 from cordwood.model.key import Caller, split_scopes
-from cordwood.settings.quantities import MAX_PER_SECOND, MIN_PER_SECOND, read_rate
+from cordwood.settings.quantities import MAX_RATE_PER_SECOND, MIN_RATE_PER_SECOND, read_rate
 
 _JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # The tolerated difference in seconds between the clocks of the issuer and of the service.
-LEEWAY_SECONDS = 10
-MIN_SECRET_BYTES = 32
+CLOCK_LEEWAY_SECONDS = 10
+MIN_SIGNING_SECRET_BYTES = 32
 # The end of the year 9999, in seconds since 1970. A time that is in milliseconds by mistake is larger, and is refused:
 # read as seconds, it would make a key that practically never expires.
-MAX_EXPIRY_SECONDS = 253_402_300_799
+MAX_EXPIRY_TIMESTAMP = 253_402_300_799
 # The allowed algorithms follow from the type of the verification key, never from a token's header, which a sender
 # could forge.
 _ALGORITHMS_BY_KEY_TYPE = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
@@ -84,7 +84,7 @@ class JWTVerifier:
             verifier.key,
             algorithms=list(verifier.algorithms),
             audience=self._audience or None,
-            leeway=LEEWAY_SECONDS,
+            leeway=CLOCK_LEEWAY_SECONDS,
             options={
                 "require": ["exp", "aud"] if self._audience else ["exp"],
                 "verify_aud": bool(self._audience),
@@ -96,9 +96,9 @@ class JWTVerifier:
 
 
 def _keys_from_secret(secret: str) -> Iterator[_VerificationKey]:
-    if secret and len(secret.encode()) < MIN_SECRET_BYTES:
+    if secret and len(secret.encode()) < MIN_SIGNING_SECRET_BYTES:
         raise BadSetting(
-            f"keys.jwt_secret is shorter than {MIN_SECRET_BYTES} bytes, and could be guessed.",
+            f"keys.jwt_secret is shorter than {MIN_SIGNING_SECRET_BYTES} bytes, and could be guessed.",
             hint="Make one with: openssl rand -base64 48",
         )
     if secret:
@@ -158,7 +158,7 @@ def _read_claims(token: str) -> Mapping[str, Any]:
 def _check_time_claim(name: str, seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise BadKey(f"The claim {name} of this signed key is not a number of seconds.")
-    if seconds > MAX_EXPIRY_SECONDS:
+    if seconds > MAX_EXPIRY_TIMESTAMP:
         raise BadKey(f"The claim {name} of this signed key is too large: it is in seconds since 1970.")
 
 
@@ -217,7 +217,7 @@ def _read_rate_per_second(rate: object) -> float:
         )
     except (ValueError, OverflowError) as problem:
         raise BadKey(f"The claim rate of this signed key is invalid: {problem}.") from problem
-    if not MIN_PER_SECOND <= per_second <= MAX_PER_SECOND:
+    if not MIN_RATE_PER_SECOND <= per_second <= MAX_RATE_PER_SECOND:
         raise BadKey("The claim rate of this signed key is out of range.")
     return per_second
 

@@ -14,7 +14,7 @@ from cordwood.catalog.key_store import NewKey, hash_secret, make_secret
 from cordwood.errors import DataFolderUnusable, OutOfDisk
 from cordwood.model.key import Key, KeyTerms, split_scopes
 
-_CREATE_KEYS_TABLE = """
+_CREATE_KEYS_TABLE_SQL = """
 create table if not exists keys (
   id integer primary key autoincrement,
   digest text not null unique,
@@ -28,10 +28,12 @@ create table if not exists keys (
   last_used_at real
 )
 """
-_KEY_COLUMNS = "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
+_KEY_COLUMNS_SQL = (
+    "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
+)
 _RESTORE_HINT = "Restore it from a backup, or move it away: then two new keys are created at the next start."
 # The minimum time between two checks whether another process has changed the file.
-_RELOAD_CHECK_SECONDS = 0.25
+_RELOAD_CHECK_INTERVAL_SECONDS = 0.25
 
 
 class SQLiteKeyStore:
@@ -62,7 +64,7 @@ class SQLiteKeyStore:
         with self._lock:
             self._load_keys()
             now = self._clock()
-            return [self._with_last_use(key) for key in self._by_digest.values() if not _is_expired(key, now)]
+            return [self._add_last_use_time(key) for key in self._by_digest.values() if not _is_expired(key, now)]
 
     def create(self, terms: KeyTerms) -> NewKey:
         with self._write_transaction() as database:
@@ -70,7 +72,7 @@ class SQLiteKeyStore:
 
     def revoke(self, key_id: str) -> bool:
         with self._write_transaction() as database:
-            return database.execute("delete from keys where id = ?", (_row_number(key_id),)).rowcount > 0
+            return database.execute("delete from keys where id = ?", (_row_id_of_key(key_id),)).rowcount > 0
 
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
         with self._write_transaction() as database:
@@ -78,7 +80,7 @@ class SQLiteKeyStore:
             if old is None:
                 return None
             new = _insert_key(database, old.terms, self._clock())
-            _expire_key_at(database, old, self._clock() + grace_seconds)
+            _set_key_expiry(database, old, self._clock() + grace_seconds)
             return new
 
     def copy_database(self) -> bytes:
@@ -90,15 +92,15 @@ class SQLiteKeyStore:
         with self._lock:
             self._uses[key_id] = self._clock()
 
-    def write_last_uses(self) -> None:
+    def write_last_use_times(self) -> None:
         """Write the times of last use to the file. Call this in a thread, because it waits for the disk."""
         with self._lock:
-            uses = [(used_at, _row_number(key_id)) for key_id, used_at in self._uses.items()]
-            with _reporting_write_errors(), self._database:
+            uses = [(used_at, _row_id_of_key(key_id)) for key_id, used_at in self._uses.items()]
+            with _translate_write_errors(), self._database:
                 self._database.executemany("update keys set last_used_at = ? where id = ?", uses)
             self._uses.clear()
 
-    def never_had_keys(self) -> bool:
+    def has_never_had_keys(self) -> bool:
         """Return whether no key was ever created."""
         with self._lock:
             return self._database.execute("select 1 from sqlite_sequence where name = 'keys'").fetchone() is None
@@ -107,20 +109,20 @@ class SQLiteKeyStore:
         with self._lock:
             # If the times of last use cannot be written, the service still shuts down normally.
             with suppress(OutOfDisk):
-                self.write_last_uses()
+                self.write_last_use_times()
             self._database.close()
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            with _reporting_write_errors(), self._database:
+            with _translate_write_errors(), self._database:
                 self._database.execute("begin immediate")
                 yield self._database
             self._load_keys()
 
     def _reload_if_changed(self) -> None:
         now = time.monotonic()
-        if now - self._checked_at < _RELOAD_CHECK_SECONDS:
+        if now - self._checked_at < _RELOAD_CHECK_INTERVAL_SECONDS:
             return
         self._checked_at = now
         if _data_version(self._database) != self._loaded_version:
@@ -128,15 +130,15 @@ class SQLiteKeyStore:
 
     def _load_keys(self) -> None:
         self._loaded_version = _data_version(self._database)
-        rows = self._database.execute(f"select {_KEY_COLUMNS} from keys order by id")  # noqa: S608 - names of our own
+        rows = self._database.execute(f"select {_KEY_COLUMNS_SQL} from keys order by id")  # noqa: S608 - names of our own
         self._by_digest = {row[1]: _key_from_row(row) for row in rows}
 
-    def _with_last_use(self, key: Key) -> Key:
+    def _add_last_use_time(self, key: Key) -> Key:
         return msgspec.structs.replace(key, last_used_at=self._uses.get(key.id, key.last_used_at))
 
 
 @contextmanager
-def _reporting_write_errors() -> Iterator[None]:
+def _translate_write_errors() -> Iterator[None]:
     """Raise OutOfDisk if the file is locked or read-only, or the disk is full."""
     try:
         yield
@@ -154,7 +156,7 @@ def _open_database(file: Path) -> sqlite3.Connection:
     database = sqlite3.connect(file, check_same_thread=False, timeout=5.0)
     database.execute("pragma journal_mode = wal")
     database.execute("pragma synchronous = full")
-    database.execute(_CREATE_KEYS_TABLE)
+    database.execute(_CREATE_KEYS_TABLE_SQL)
     return database
 
 
@@ -182,9 +184,9 @@ def _insert_key(database: sqlite3.Connection, terms: KeyTerms, now: float) -> Ne
     return NewKey(Key(str(inserted.lastrowid), terms, now), secret)
 
 
-def _expire_key_at(database: sqlite3.Connection, key: Key, end_at: float) -> None:
+def _set_key_expiry(database: sqlite3.Connection, key: Key, end_at: float) -> None:
     expires_at = end_at if key.terms.expires_at is None else min(end_at, key.terms.expires_at)
-    database.execute("update keys set expires_at = ? where id = ?", (expires_at, _row_number(key.id)))
+    database.execute("update keys set expires_at = ? where id = ?", (expires_at, _row_id_of_key(key.id)))
 
 
 def _key_from_row(row: tuple[int, str, str, str, str, float | None, int, float, float | None, float | None]) -> Key:
@@ -197,5 +199,5 @@ def _is_expired(key: Key, now: float) -> bool:
     return key.terms.expires_at is not None and key.terms.expires_at <= now
 
 
-def _row_number(key_id: str) -> int:
+def _row_id_of_key(key_id: str) -> int:
     return int(key_id) if key_id.isascii() and key_id.isdigit() and len(key_id) < 19 else -1

@@ -18,18 +18,29 @@ from cordwood.settings.quantities import read_rate
 # The namespace of ids that are derived from names, so that a stream has the same id in every installation.
 STREAM_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
-_PLACEHOLDER_PATTERN = re.compile(r"\{\w+\}")
-_SETTING_NAMES = ("name", "id", "description", "retention", "derive", "late", "future", "rate", "project", "transform")
-_POLICY_SETTING_NAMES = ("after", "policy")
+_DERIVE_PLACEHOLDER_PATTERN = re.compile(r"\{\w+\}")
+_STREAM_SETTING_NAMES = (
+    "name",
+    "id",
+    "description",
+    "retention",
+    "derive",
+    "late",
+    "future",
+    "rate",
+    "project",
+    "transform",
+)
+_CLOCK_POLICY_SETTING_NAMES = ("after", "policy")
 # Names may not contain backquotes, because SQL quotes names with them.
-_NAME_PATTERN = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
-_MAX_SHOWN_CHARACTERS = 200
+_STREAM_NAME_PATTERN = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
+_MAX_SHOWN_NAME_CHARACTERS = 200
 
 _MAX_TRANSFORMS = 50
 _MAX_TRANSFORM_FIELDS = 100
-_MAX_TEMPLATE_LENGTH = 2000
-_MAX_FILE_BYTES = 16 * 2**20
-_FIELD_PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
+_MAX_MESSAGE_TEMPLATE_LENGTH = 2000
+_MAX_ENRICH_FILE_BYTES = 16 * 2**20
+_MESSAGE_PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
 # Top-level fields that transforms cannot change. Fields inside `metadata` can be changed.
 _UNCHANGEABLE_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
 _ENRICH_SETTING_NAMES = ("file", "from", "to")
@@ -61,18 +72,18 @@ def parse_streams_document(file: str, text: str) -> tuple[TomlDocument, list[Map
 def _read_stream(document: TomlDocument, path: TomlPath, table: object) -> Stream:
     if not isinstance(table, Mapping):
         raise document.fault_at("A stream must be a table.", path, "Write: [[stream]]")
-    document.check_setting_names(table, _SETTING_NAMES, path)
+    document.check_setting_names(table, _STREAM_SETTING_NAMES, path)
     name = _read_name(document, path, table)
-    late, late_seconds = _read_policy(document, path, table, "late")
-    future, future_seconds = _read_policy(document, path, table, "future")
+    late, late_seconds = _read_clock_policy(document, path, table, "late")
+    future, future_seconds = _read_clock_policy(document, path, table, "future")
     return Stream(
         name=name,
         id=read_or_derive_id(document, (*path, "id"), table.get("id"), STREAM_ID_NAMESPACE, name),
         retention_seconds=_read_seconds(document, (*path, "retention"), table.get("retention")),
-        derive=_read_derived_fields(document, path, table),
-        late=late,
+        derive_templates=_read_derived_fields(document, path, table),
+        late_policy=late,
         late_seconds=late_seconds,
-        future=future,
+        future_policy=future,
         future_seconds=future_seconds,
         events_per_second=_read_rate_per_second(document, (*path, "rate"), table.get("rate")),
         project_at=_read_project_path(document, (*path, "project"), table.get("project")),
@@ -93,8 +104,8 @@ def _read_name(document: TomlDocument, path: TomlPath, table: Mapping[str, objec
 
 def stream_name_problem(name: str) -> str | None:
     """Return why a text cannot be the name of a stream, or None if it can."""
-    if not _NAME_PATTERN.fullmatch(name) or not name.isprintable() or is_uuid(name):
-        return f"{name[:_MAX_SHOWN_CHARACTERS]!r} cannot be a stream's name"
+    if not _STREAM_NAME_PATTERN.fullmatch(name) or not name.isprintable() or is_uuid(name):
+        return f"{name[:_MAX_SHOWN_NAME_CHARACTERS]!r} cannot be a stream's name"
     return "Names that begin with _ are reserved" if name.startswith("_") else None
 
 
@@ -138,7 +149,7 @@ def _read_derived_fields(document: TomlDocument, path: TomlPath, table: Mapping[
 def _check_derived_field(document: TomlDocument, path: TomlPath, name: str, template: str) -> None:
     """Check a derived field: it must be in the metadata, and braces must contain names."""
     _read_metadata_path(document, path, name, 'Write: "metadata.request.url"')
-    if set("{}") & set(_PLACEHOLDER_PATTERN.sub("", template)):
+    if set("{}") & set(_DERIVE_PLACEHOLDER_PATTERN.sub("", template)):
         raise document.fault_at("The template has a brace without a name.", path, 'Write: "https://{project}"')
 
 
@@ -153,7 +164,7 @@ def _read_metadata_path(document: TomlDocument, path: TomlPath, name: str, hint:
     return tuple(steps)
 
 
-def _read_policy(
+def _read_clock_policy(
     document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str
 ) -> tuple[ClockPolicy, float | None]:
     value = table.get(key)
@@ -163,7 +174,7 @@ def _read_policy(
         raise document.fault_at(
             f"{key} must be a table.", (*path, key), f'Write: {key} = {{after = "7d", policy = "quarantine"}}'
         )
-    document.check_setting_names(value, _POLICY_SETTING_NAMES, (*path, key))
+    document.check_setting_names(value, _CLOCK_POLICY_SETTING_NAMES, (*path, key))
     try:
         policy = ClockPolicy(str(value.get("policy", "accept")))
     except ValueError as problem:
@@ -173,16 +184,16 @@ def _read_policy(
 
 
 def _check_distinct_streams(document: TomlDocument, streams: tuple[Stream, ...]) -> None:
-    for number, key, value in _find_repeated(streams):
+    for number, key, value in _find_repeated_names_and_ids(streams):
         raise document.fault_at(f"Two streams have the {key} {value}.", ("stream", number, key))
     # Two names may not differ only in case: tables in the engine have the names of streams, and the engine ignores the
     # case of names.
-    for number, key, value in _find_repeated(streams, str.casefold):
+    for number, key, value in _find_repeated_names_and_ids(streams, str.casefold):
         message = f"{value} differs from another stream's name only in case."
         raise document.fault_at(message, ("stream", number, key))
 
 
-def _find_repeated(
+def _find_repeated_names_and_ids(
     streams: tuple[Stream, ...], normalize: Callable[[str], str] = str
 ) -> Iterator[tuple[int, str, str]]:
     for key in ("name", "id"):
@@ -214,12 +225,12 @@ def _read_transform(document: TomlDocument, path: TomlPath, table: object) -> Tr
     if action is TransformAction.DROP:
         if "where" in table:
             raise document.fault_at("drop contains its filter.", (*path, "where"), 'Write: drop = "m.level:debug"')
-        return Transform(TransformAction.DROP, _read_filter(document, value_path, value))
-    where = _read_filter(document, (*path, "where"), table["where"]) if "where" in table else ""
+        return Transform(TransformAction.DROP, _read_where_filter(document, value_path, value))
+    where = _read_where_filter(document, (*path, "where"), table["where"]) if "where" in table else ""
     return msgspec.structs.replace(_TRANSFORM_READERS[action](document, value_path, value), action=action, where=where)
 
 
-def _read_filter(document: TomlDocument, path: TomlPath, value: object) -> str:
+def _read_where_filter(document: TomlDocument, path: TomlPath, value: object) -> str:
     if not isinstance(value, str):
         raise document.fault_at(f"{path[-1]} must be a filter in LQL.", path, 'Write: "m.level:debug"')
     try:
@@ -265,13 +276,13 @@ def _read_field_moves_transform(document: TomlDocument, path: TomlPath, value: o
 
 
 def _read_message_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
-    if not isinstance(value, str) or not 0 < len(value) <= _MAX_TEMPLATE_LENGTH:
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_MESSAGE_TEMPLATE_LENGTH:
         raise document.fault_at(
             "message must be a template.", path, 'Write: message = "{metadata.method} {metadata.path}"'
         )
-    if set("{}") & set(_FIELD_PLACEHOLDER_PATTERN.sub("", value)):
+    if set("{}") & set(_MESSAGE_PLACEHOLDER_PATTERN.sub("", value)):
         raise document.fault_at("The template has a brace without a field.", path)
-    for name in _FIELD_PLACEHOLDER_PATTERN.findall(value):
+    for name in _MESSAGE_PLACEHOLDER_PATTERN.findall(value):
         _read_field_path(document, path, name)
     return Transform(TransformAction.MESSAGE, template=value)
 
@@ -317,8 +328,8 @@ def _read_key_value_file(document: TomlDocument, path: TomlPath, value: object) 
     """Parse a key-value file: a JSON object, or CSV with the keys in its first column."""
     file = FilePath(document.file).parent / str(value)
     try:
-        if file.stat().st_size > _MAX_FILE_BYTES:
-            raise document.fault_at(f"{file} is larger than {_MAX_FILE_BYTES // 2**20} MiB.", path)
+        if file.stat().st_size > _MAX_ENRICH_FILE_BYTES:
+            raise document.fault_at(f"{file} is larger than {_MAX_ENRICH_FILE_BYTES // 2**20} MiB.", path)
         text = file.read_text(encoding="utf-8")
         if file.suffix == ".json":
             entries = msgspec.json.decode(text, type=dict[str, msgspec.Raw])

@@ -26,25 +26,25 @@ _TOKEN_PATTERN = re.compile(
     r"""|'''(?:[^']|'(?!''))*(?:'''|\Z)|'[^'\n]*'?|\#[^\n]*|[\[\]{}.=,\n]""",
     re.DOTALL,
 )
-_OVERLONG_NUMBER = re.compile(r"[0-9_]{1000}")
+_OVERLONG_NUMBER_PATTERN = re.compile(r"[0-9_]{1000}")
 # The limits of nesting and of steps in a key are necessary, because the parser of TOML calls itself for each nested
 # array and inline table, and takes quadratic time for a dotted key.
-_MAX_NESTING: Final = 16
+_MAX_NESTING_DEPTH: Final = 16
 _MAX_KEY_STEPS: Final = 16
 
 TomlPath = tuple[str | int, ...]
 T = TypeVar("T", str, bool)
-_TYPE_NAMES: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
+_VALUE_DESCRIPTION_BY_TYPE: Mapping[type, str] = {str: "a text in quotes", bool: "true or false"}
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_KEY_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class TomlDocument(msgspec.Struct, frozen=True):
-    """A TOML text that begins on the line `first_line` of a file, and its parsed tables."""
+    """A TOML text that begins on the line `first_line_number` of a file, and its parsed tables."""
 
     file: str
     text: str
-    first_line: int
+    first_line_number: int
     fault_class: type[SetupFault]
     tables: Mapping[str, object] = msgspec.field(default_factory=dict)
 
@@ -55,22 +55,22 @@ class TomlDocument(msgspec.Struct, frozen=True):
         except tomllib.TOMLDecodeError as problem:
             raise self._syntax_fault(str(problem)) from problem
         except ValueError as problem:
-            number = _OVERLONG_NUMBER.search(self.text)
+            number = _OVERLONG_NUMBER_PATTERN.search(self.text)
             raise self._fault_at_offset("A number has too many digits.", number.start() if number else 0) from problem
-        return TomlDocument(self.file, self.text, self.first_line, self.fault_class, tables)
+        return TomlDocument(self.file, self.text, self.first_line_number, self.fault_class, tables)
 
     def fault_at(self, message: str, path: TomlPath = (), hint: str | None = None) -> SetupFault:
         """Return an error at the line of `path`."""
         fault = self.fault_class(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
-        fault.path = path
+        fault.setting_path = path
         return fault
 
     def line_of(self, path: TomlPath) -> int:
         """Return the line of a value or, if it is not known, of the nearest enclosing table."""
-        lines = _line_numbers(self.text)
+        lines = _line_number_by_path(self.text)
         while path and path not in lines:
             path = path[:-1]
-        return self.first_line + lines.get(path, 0)
+        return self.first_line_number + lines.get(path, 0)
 
     def check_setting_names(self, table: Mapping[str, object], known_names: Iterable[str], path: TomlPath = ()) -> None:
         """Raise an error for the first unknown name; its hint suggests the most similar known name."""
@@ -84,7 +84,7 @@ class TomlDocument(msgspec.Struct, frozen=True):
         """Return a value of a table, or None if it is missing; raise an error if it is of another type."""
         value = table.get(key)
         if value is not None and type(value) is not expected_type:
-            raise self.fault_at(f"{key} must be {_TYPE_NAMES[expected_type]}.", (*path, key))
+            raise self.fault_at(f"{key} must be {_VALUE_DESCRIPTION_BY_TYPE[expected_type]}.", (*path, key))
         return value if isinstance(value, expected_type) else None
 
     def value_as_text(self, path: TomlPath, value: object) -> str:
@@ -117,11 +117,11 @@ class TomlDocument(msgspec.Struct, frozen=True):
                 nesting = max(0, nesting - 1)
             elif character in ("=", ",", "\n"):
                 dots = 0
-            if nesting > _MAX_NESTING or dots >= _MAX_KEY_STEPS:
+            if nesting > _MAX_NESTING_DEPTH or dots >= _MAX_KEY_STEPS:
                 raise self._fault_at_offset("The settings are nested too deeply.", token.start())
 
     def _fault_at_offset(self, message: str, offset: int) -> SetupFault:
-        line = self.first_line + self.text.count("\n", 0, offset)
+        line = self.first_line_number + self.text.count("\n", 0, offset)
         return self.fault_class(message, span=Span(line, offset - self.text.rfind("\n", 0, offset), self.file))
 
     def _syntax_fault(self, problem: str) -> SetupFault:
@@ -132,18 +132,18 @@ class TomlDocument(msgspec.Struct, frozen=True):
             else (self.text.count("\n") + 1, len(self.text) - self.text.rfind("\n"))
         )
         sentence = problem[: position.start()] if position else problem
-        span = Span(self.first_line + line - 1, column, self.file)
+        span = Span(self.first_line_number + line - 1, column, self.file)
         return self.fault_class(f"The settings are not TOML: {sentence}.", span=span)
 
 
-def _line_numbers(text: str) -> dict[TomlPath, int]:
+def _line_number_by_path(text: str) -> dict[TomlPath, int]:
     """Return the line of every table and assignment, counted from 0. A table in an array has its index in the path."""
     lines: dict[TomlPath, int] = {}
     counts: dict[TomlPath, int] = {}
     table: TomlPath = ()
     for number, line in enumerate(text.split("\n")):
         if header := _TABLE_HEADER_PATTERN.match(line):
-            table = _with_array_indexes(_key_steps(header[1]), counts, is_array=line.lstrip().startswith("[["))
+            table = _add_array_indexes(_key_steps(header[1]), counts, is_array=line.lstrip().startswith("[["))
             lines.setdefault(table, number)
         elif assignment := _ASSIGNMENT_PATTERN.match(line):
             lines.setdefault((*table, *_key_steps(assignment[1])), number)
@@ -160,7 +160,7 @@ def _key_steps(text: str) -> TomlPath:
     )
 
 
-def _with_array_indexes(path: TomlPath, counts: dict[TomlPath, int], *, is_array: bool) -> TomlPath:
+def _add_array_indexes(path: TomlPath, counts: dict[TomlPath, int], *, is_array: bool) -> TomlPath:
     """Add the indexes of arrays to a path: the second `[[stream]]` becomes `("stream", 1)`."""
     indexed: TomlPath = ()
     for step in path[:-1] if is_array else path:
@@ -174,7 +174,7 @@ def _with_array_indexes(path: TomlPath, counts: dict[TomlPath, int], *, is_array
     return (*indexed, counts[indexed])
 
 
-def toml_text(text: str) -> str:
+def quote_toml_text(text: str) -> str:
     """Format a text as a TOML string, with JSON's escapes, which TOML has as well.
 
     TOML also requires that DEL is escaped. The end of a block comment is escaped because an endpoint's settings are in
@@ -183,38 +183,38 @@ def toml_text(text: str) -> str:
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f").replace("*/", "*\\u002F")
 
 
-def toml_value(value: object) -> str:
+def format_toml_value(value: object) -> str:
     """Format a value as TOML on one line; tables become inline tables, and values of unknown types become texts."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(toml_assignments(value)) + "}"
+        return "{" + ", ".join(format_toml_assignments(value)) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    return toml_text(str(value))
+        return "[" + ", ".join(map(format_toml_value, value)) + "]"
+    return quote_toml_text(str(value))
 
 
-def toml_assignments(table: Mapping[str, object]) -> Iterable[str]:
+def format_toml_assignments(table: Mapping[str, object]) -> Iterable[str]:
     """Yield `key = value` for every key of a table."""
-    return (f"{_toml_key(name)} = {toml_value(value)}" for name, value in table.items())
+    return (f"{_format_toml_key(name)} = {format_toml_value(value)}" for name, value in table.items())
 
 
-def toml_table_header(*path: str) -> str:
+def format_toml_table_header(*path: str) -> str:
     """Return the header line of a table."""
-    return "[" + ".".join(map(_toml_key, path)) + "]"
+    return "[" + ".".join(map(_format_toml_key, path)) + "]"
 
 
-def _toml_key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else toml_text(name)
+def _format_toml_key(name: str) -> str:
+    return name if _BARE_KEY_PATTERN.fullmatch(name) else quote_toml_text(name)
 
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_UUID_PATTERN = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 
 def is_uuid(text: str) -> bool:
-    return _UUID.fullmatch(text) is not None
+    return _UUID_PATTERN.fullmatch(text) is not None
 
 
 def read_or_derive_id(document: TomlDocument, path: TomlPath, value: object, namespace: UUID, name: str) -> UUID:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cordwood.cli.arguments import parse_name_value
-from cordwood.cli.client import ServiceClient, add_target, open_service_client
+from cordwood.cli.client import ServiceClient, add_target_options, open_service_client
 from cordwood.cli.tables import format_table
 from cordwood.cli.terminal import print_message, print_output, printable_text
 
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--format", choices=("table", "json"), default="table", help="how to print (default: table)"
         )
     for action in (listing, history, preview, silence, silences, unsilence, test):
-        add_target(action)
+        add_target_options(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         "silence": _create_silence,
         "silences": _list_silences,
         "unsilence": _end_silence,
-        "test-target": _test_target,
+        "test-target": _send_test_notification,
     }[arguments.action]
     with open_service_client(arguments) as service:
         return act(service, arguments)
@@ -109,7 +109,7 @@ def _rows_of_alert(alert: JsonObject) -> list[dict[str, Any]]:
             "state": one["state"],
             "severity": alert["severity"],
             "alert": alert["name"],
-            "since": _without_fraction(one.get("since")),
+            "since": _time_without_fraction(one.get("since")),
             "text": one.get("text", ""),
             "value": one.get("value"),
             "silenced": "yes" if one.get("silenced") else "",
@@ -142,7 +142,7 @@ def _list_history(service: ServiceClient, arguments: argparse.Namespace) -> int:
 def _history_row(item: JsonObject) -> dict[str, Any]:
     receiver = f"{item['target']} ({item.get('count', 0)})" if item.get("target") else ""
     return {
-        "at": _without_fraction(item["at"]),
+        "at": _time_without_fraction(item["at"]),
         "alert": item["alert"],
         "what": item["kind"],
         "value": item.get("value"),
@@ -181,7 +181,7 @@ def _create_silence(service: ServiceClient, arguments: argparse.Namespace) -> in
     body = json.dumps({name: value for name, value in fields.items() if value}).encode()
     headers = {"Content-Type": "application/json"}
     answer = service.send("POST", f"{_ALERTS_PATH}/silences", body, headers).raise_for_error().json()
-    print_output(f"{answer['alert'] or 'all alerts'}: silenced until {_without_fraction(answer['ends_at'])}")
+    print_output(f"{answer['alert'] or 'all alerts'}: silenced until {_time_without_fraction(answer['ends_at'])}")
     print_output(f"end it earlier with: cordwood alerts unsilence {answer['id']}")
     return 0
 
@@ -195,7 +195,7 @@ def _list_silences(service: ServiceClient, arguments: argparse.Namespace) -> int
             "id": one["id"],
             "alert": one["alert"] or "all alerts",
             "labels": _labels_text(one["labels"]),
-            "ends": _without_fraction(one["ends_at"]),
+            "ends": _time_without_fraction(one["ends_at"]),
             "comment": one["comment"],
         }
         for one in silences
@@ -210,7 +210,7 @@ def _end_silence(service: ServiceClient, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _test_target(service: ServiceClient, arguments: argparse.Namespace) -> int:
+def _send_test_notification(service: ServiceClient, arguments: argparse.Namespace) -> int:
     answer = (
         service.send("POST", f"{_ALERTS_PATH}/targets/{quote(arguments.name, safe='')}/test").raise_for_error().json()
     )
@@ -225,7 +225,7 @@ def _labels_text(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in labels.items())
 
 
-def _without_fraction(text: str | None) -> str:
+def _time_without_fraction(text: str | None) -> str:
     """Return a time without the fraction of a second."""
     return f"{text[:19]}Z" if text else ""
 

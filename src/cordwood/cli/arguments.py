@@ -18,7 +18,7 @@ _SETTINGS_BY_FLAG = {
 }
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
+def add_config_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="settings file (default: cordwood.toml, if it exists)"
     )
@@ -28,12 +28,12 @@ def add_data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="folder of events and keys (default: ./cordwood-data)")
 
 
-def add_files(parser: argparse.ArgumentParser) -> None:
+def add_files_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--endpoints", metavar="DIR", help="folder of your own endpoint files")
     parser.add_argument("--streams", metavar="FILE", help="your own streams file")
 
 
-def add_parameters(parser: argparse.ArgumentParser) -> None:
+def add_parameters_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p",
         "--parameter",

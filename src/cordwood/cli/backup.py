@@ -14,7 +14,7 @@ examples:
 import argparse
 from pathlib import Path
 
-from cordwood.cli.client import add_target, open_service_client
+from cordwood.cli.client import add_target_options, open_service_client
 from cordwood.cli.terminal import ByteProgress, print_output
 from cordwood.errors import BadBackup, RefusedByService
 from cordwood.serve.backup_archive import MANIFEST, ArchivedFile, read_manifest, unpack_archive
@@ -22,7 +22,7 @@ from cordwood.serve.backup_archive import MANIFEST, ArchivedFile, read_manifest,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write; it must be new or empty")
-    add_target(parser)
+    add_target_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

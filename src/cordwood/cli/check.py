@@ -12,17 +12,17 @@ examples:
 import argparse
 import json
 
-from cordwood.app.checks import check_contents, sources_of, target_for
+from cordwood.app.checks import catalog_sources_of, check_contents, target_for
 from cordwood.catalog.catalog import CatalogContents
-from cordwood.cli.arguments import add_config, add_files, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_files_options, load_settings_with_flags
 from cordwood.cli.terminal import print_message, print_output
-from cordwood.errors import BrokenFiles
+from cordwood.errors import BrokenDefinitionFiles
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", metavar="DIR", help="folder of endpoint files (same as --endpoints)")
-    add_files(parser)
-    add_config(parser)
+    add_files_options(parser)
+    add_config_option(parser)
     parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
 
 
@@ -30,13 +30,17 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.endpoints = arguments.folder or arguments.endpoints
     settings = load_settings_with_flags(arguments).settings
     try:
-        contents = check_contents(sources_of(settings), target_for(settings))
-    except BrokenFiles as broken:
+        contents = check_contents(catalog_sources_of(settings), target_for(settings))
+    except BrokenDefinitionFiles as broken:
         for fault in broken.faults:
             print_message(fault.one_line_text())
         print_message(f"{len(broken.faults)} broken." if len(broken.faults) > 1 else "1 broken.")
         return 1
-    print_output(json.dumps(_contents_json(contents), indent=2) if arguments.format == "json" else _table(contents))
+    print_output(
+        json.dumps(_contents_json(contents), indent=2)
+        if arguments.format == "json"
+        else _format_contents_table(contents)
+    )
     return 0
 
 
@@ -48,7 +52,7 @@ def _contents_json(contents: CatalogContents) -> dict[str, list[dict[str, str]]]
     }
 
 
-def _table(contents: CatalogContents) -> str:
+def _format_contents_table(contents: CatalogContents) -> str:
     named = [("endpoint", one.name, one.id) for one in contents.endpoints]
     named += [("stream", one.name, one.id) for one in contents.streams]
     named += [("alert", one.name, one.id) for one in contents.alerts]

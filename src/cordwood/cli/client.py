@@ -15,18 +15,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, add_files, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_data_dir, add_files_options, load_settings_with_flags
 from cordwood.cli.tables import source_excerpt
 from cordwood.cli.terminal import print_message, print_output
-from cordwood.errors import RefusedByService, Unreachable
+from cordwood.errors import RefusedByService, ServiceUnreachable
 from cordwood.folder import DataFolder
-from cordwood.settings.load import client_defaults
+from cordwood.settings.load import client_default_url_and_key
 from cordwood.settings.settings import Settings
 
-_CHUNK_BYTES = 256 * 1024
+_DOWNLOAD_CHUNK_BYTES = 256 * 1024
 
-_SHOWN_REASONS = 10
-NDJSON = "application/x-ndjson"
+_MAX_SHOWN_REASONS = 10
+NDJSON_MEDIA_TYPE = "application/x-ndjson"
 
 
 class ServiceResponse(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class RemoteService(msgspec.Struct, frozen=True):
             connection.request(method, base_path(self.url) + path, body or None, sent)
             yield connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
-            raise Unreachable(f"No service answers at {self.url}: {problem}.") from problem
+            raise ServiceUnreachable(f"No service answers at {self.url}: {problem}.") from problem
         finally:
             connection.close()
 
@@ -143,20 +143,20 @@ def read_response(answer: http.client.HTTPResponse) -> ServiceResponse:
 
 
 def _read_chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    while chunk := answer.read(_CHUNK_BYTES):
+    while chunk := answer.read(_DOWNLOAD_CHUNK_BYTES):
         yield chunk
     if answer.length:
         raise http.client.IncompleteRead(b"", answer.length)
 
 
-def add_service(parser: argparse.ArgumentParser) -> None:
+def add_service_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", help="address of the service (default: CORDWOOD_URL, else the one on the data folder)")
     parser.add_argument("--key", help="key to present (default: CORDWOOD_KEY, else the local service's own)")
 
 
 def service_by_url(arguments: argparse.Namespace) -> RemoteService | None:
     """Return the service whose URL a flag or the environment gives, or None if neither does."""
-    url, key = client_defaults()
+    url, key = client_default_url_and_key()
     url = getattr(arguments, "url", None) or url
     return RemoteService(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
 
@@ -168,15 +168,17 @@ def service_on_folder(settings: Settings, key: str | None = None) -> RemoteServi
     """
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
     return (
-        RemoteService(owner.url, key or client_defaults()[1] or owner.key) if owner is not None and owner.url else None
+        RemoteService(owner.url, key or client_default_url_and_key()[1] or owner.key)
+        if owner is not None and owner.url
+        else None
     )
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    add_service(parser)
+def add_target_options(parser: argparse.ArgumentParser) -> None:
+    add_service_options(parser)
     add_data_dir(parser)
-    add_files(parser)
-    add_config(parser)
+    add_files_options(parser)
+    add_config_option(parser)
 
 
 @contextmanager
@@ -195,9 +197,9 @@ def open_service_client(arguments: argparse.Namespace, *, may_open_folder: bool 
         yield owner
         return
     folder = DataFolder(Path(settings.serve.data_dir))
-    is_there = folder.is_used() if arguments.data_dir is None else may_open_folder or folder.path.is_dir()
+    is_there = folder.has_been_used() if arguments.data_dir is None else may_open_folder or folder.path.is_dir()
     if not is_there:
-        raise Unreachable(
+        raise ServiceUnreachable(
             f"No service runs on {folder.path}, and the data folder does not exist.",
             hint="Start one with `cordwood serve`, or name it: --url, or --data-dir.",
         )
@@ -218,7 +220,7 @@ def _open_in_process(settings: Settings) -> Iterator[ServiceClient]:
 def new_connection(url: str, timeout_seconds: float) -> http.client.HTTPConnection:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Unreachable(f"{url!r} is not an address; write it like http://127.0.0.1:4000.")
+        raise ServiceUnreachable(f"{url!r} is not an address; write it like http://127.0.0.1:4000.")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname, parts.port, timeout=timeout_seconds)
 
@@ -250,7 +252,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 def send_events(
-    service: ServiceClient, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON
+    service: ServiceClient, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON_MEDIA_TYPE
 ) -> ServiceResponse:
     """Send a batch of events; return the answer, or the last refusal if all tries were refused."""
     for _ in range(retries.max_attempts):
@@ -276,7 +278,7 @@ class IngestTotals(msgspec.Struct):
 
     def print_summary(self, line: str) -> int:
         """Print the first reasons and a summary line; return the exit code."""
-        for reason in self.reasons[:_SHOWN_REASONS]:
+        for reason in self.reasons[:_MAX_SHOWN_REASONS]:
             print_message(f"Quarantined: {reason}")
         print_output(line)
         return 1 if self.counts["quarantined"] else 0

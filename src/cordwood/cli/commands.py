@@ -16,7 +16,7 @@ from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import Fault, did_you_mean
 
 # The approximate start time of the process, read before slow imports.
-STARTED_AT = time.monotonic()
+PROCESS_STARTED_AT = time.monotonic()
 
 # Exit codes: 1 for a failure, 2 for a usage error, 130 for Ctrl-C (as in shells).
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130

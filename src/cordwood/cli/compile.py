@@ -20,13 +20,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cordwood.app.checks import COMPILE_TARGETS, check_contents
+from cordwood.app.checks import COMPILE_TARGET_FACTORIES, check_contents
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.cli.terminal import print_message, print_output
-from cordwood.dialects import compile_saved, compile_sql_query, explain_lql_query, read_endpoint
+from cordwood.dialects import compile_saved_query, compile_sql_query, explain_lql_query, read_endpoint
 from cordwood.errors import COMPILE_FAULTS, BadBody, Fault, UnknownEndpoint
 from cordwood.sql.compile import compile_standalone_query
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Statement, Target
 
 # For each engine, the statements that define the functions which compiled SQL calls. No engine needs any at present.
@@ -36,7 +36,10 @@ _PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="file of SQL; - is standard input")
     parser.add_argument(
-        "--engine", default="duckdb", choices=sorted(COMPILE_TARGETS), help="the target engine (default: duckdb)"
+        "--engine",
+        default="duckdb",
+        choices=sorted(COMPILE_TARGET_FACTORIES),
+        help="the target engine (default: duckdb)",
     )
     parser.add_argument("--endpoint", metavar="NAME", help="compile over this endpoint's sub-queries")
     parser.add_argument("--endpoints", type=Path, metavar="DIR", help="folder of your own endpoint files")
@@ -49,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.prelude:
         sys.stdout.write(_PRELUDES[arguments.engine])
         return 0
-    target = COMPILE_TARGETS[arguments.engine]()
+    target = COMPILE_TARGET_FACTORIES[arguments.engine]()
     program = _load_program(arguments.endpoint, arguments.endpoints) if arguments.endpoint else None
     if arguments.lql is not None:
         return _explain_lql(arguments.lql, target, program)
@@ -58,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _compile_file(arguments.file, target, program)
 
 
-def _load_program(name: str, folder: Path | None) -> Program:
+def _load_program(name: str, folder: Path | None) -> EndpointProgram:
     contents = check_contents(CatalogSources(endpoints=folder))
     endpoint = next((one for one in contents.endpoints if name in (one.name, str(one.id))), None)
     if endpoint is None:
@@ -67,7 +70,7 @@ def _load_program(name: str, folder: Path | None) -> Program:
     return read_endpoint(endpoint)
 
 
-def _compile_file(file: str | None, target: Target, program: Program | None) -> int:
+def _compile_file(file: str | None, target: Target, program: EndpointProgram | None) -> int:
     text = None if file is None and program is not None else _read(file)
     try:
         statement = _compile(text, target, program)
@@ -80,7 +83,7 @@ def _compile_file(file: str | None, target: Target, program: Program | None) -> 
     return 0
 
 
-def _explain_lql(text: str, target: Target, program: Program | None) -> int:
+def _explain_lql(text: str, target: Target, program: EndpointProgram | None) -> int:
     if program is None:
         print_message("--lql needs the sub-queries of an endpoint: name it with --endpoint.")
         return 2
@@ -105,7 +108,7 @@ def _read(file: str | None) -> str:
         raise BadBody(f"{name} is not text in UTF-8.") from problem
 
 
-def _compile(text: str | None, target: Target, program: Program | None) -> Statement:
+def _compile(text: str | None, target: Target, program: EndpointProgram | None) -> Statement:
     """Compile a query without the shapes of streams.
 
     Therefore every UNNEST in the result handles both objects and arrays.
@@ -113,7 +116,7 @@ def _compile(text: str | None, target: Target, program: Program | None) -> State
     if program is None:
         return compile_standalone_query(text or "", target)
     if text is None:
-        return compile_saved(program, target, {})
+        return compile_saved_query(program, target, {})
     return compile_sql_query(program, text, target, {})
 
 
@@ -135,7 +138,7 @@ def _fault_with_caret(fault: Fault, text: str) -> str:
     return "\n".join([*lines, fault.hint] if fault.hint else lines)
 
 
-def _compile_json_lines(target: Target, program: Program | None) -> int:
+def _compile_json_lines(target: Target, program: EndpointProgram | None) -> int:
     """Compile one JSON line at a time, in order. The result of an invalid line is an error."""
     for line in sys.stdin.buffer:
         if line.strip():
@@ -143,7 +146,7 @@ def _compile_json_lines(target: Target, program: Program | None) -> int:
     return 0
 
 
-def _compile_json_line(line: bytes, target: Target, program: Program | None) -> Mapping[str, object]:
+def _compile_json_line(line: bytes, target: Target, program: EndpointProgram | None) -> Mapping[str, object]:
     try:
         text = json.loads(line)["sql"]
         return {"sql": _compile(str(text), target, program).sql}

@@ -11,7 +11,7 @@ import argparse
 from cordwood.cli import commands
 from cordwood.cli.terminal import print_output
 
-_BASH = """_cordwood() {{
+_BASH_SCRIPT_TEMPLATE = """_cordwood() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}"
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "{names}" -- "$current"))
@@ -23,7 +23,7 @@ _BASH = """_cordwood() {{
 }}
 complete -o default -F _cordwood cordwood"""
 _BASH_CASE = '    {name}) COMPREPLY=($(compgen -W "{options}" -- "$current")) ;;'
-_ZSH = """_cordwood() {{
+_ZSH_SCRIPT_TEMPLATE = """_cordwood() {{
   if (( CURRENT == 2 )); then
     local -a names=(
 {names}
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _bash_script() -> str:
     cases = [_BASH_CASE.format(name=name, options=" ".join(_words_of_command(name))) for name in _summaries()]
-    return _BASH.format(names=" ".join(_summaries()), cases="\n".join(cases))
+    return _BASH_SCRIPT_TEMPLATE.format(names=" ".join(_summaries()), cases="\n".join(cases))
 
 
 def _zsh_script() -> str:
@@ -61,7 +61,7 @@ def _zsh_script() -> str:
         for name in _summaries()
         if _words_of_command(name)
     ]
-    return _ZSH.format(names="\n".join(names), cases="\n".join(cases))
+    return _ZSH_SCRIPT_TEMPLATE.format(names="\n".join(names), cases="\n".join(cases))
 
 
 def _fish_script() -> str:

@@ -28,24 +28,24 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
-from cordwood.cli.client import RemoteService, add_service, service_by_url, service_on_folder
+from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
+from cordwood.cli.client import RemoteService, add_service_options, service_by_url, service_on_folder
 from cordwood.cli.terminal import print_output
-from cordwood.errors import BadSetting, RefusedByService, Unreachable
+from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 from cordwood.folder import DataFolder
 from cordwood.listeners.address import ListenAddress, read_otlp_grpc_addresses, read_syslog_and_fluent_addresses
-from cordwood.observe.disk import DISK_FULL_ADVICE, forecast_text
-from cordwood.settings.settings import ListenSettings, Settings, allowed_memory
+from cordwood.observe.disk import DISK_FULL_ADVICE, describe_forecast
+from cordwood.settings.settings import ListenSettings, Settings, read_allowed_memory_bytes
 
 # Group commits, flushes and spilled queries need some disk space. With less free space than this, ingestion will soon
 # fail.
-_MIN_DISK_BYTES = 256 * 10**6
-_MIN_DISK_SHARE = 0.1
+_MIN_FREE_DISK_BYTES = 256 * 10**6
+_MIN_FREE_DISK_SHARE = 0.1
 _SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
 _MIN_FILES, _GOOD_FILES = 256, 4096
 _MIN_PLAUSIBLE_YEAR = 2024
-_MAX_SKEW_SECONDS = 60.0
-_CONNECT_SECONDS = 5.0
+_MAX_CLOCK_SKEW_SECONDS = 60.0
+_CONNECT_TIMEOUT_SECONDS = 5.0
 
 
 class Verdict(StrEnum):
@@ -65,9 +65,9 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 def check_disk(free_bytes: int, whole_bytes: int) -> CheckResult:
     seen = f"{_gigabytes(free_bytes)} of {_gigabytes(whole_bytes)} are free"
-    if free_bytes < _MIN_DISK_BYTES:
+    if free_bytes < _MIN_FREE_DISK_BYTES:
         return CheckResult(Verdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file.")
-    if free_bytes < whole_bytes * _MIN_DISK_SHARE:
+    if free_bytes < whole_bytes * _MIN_FREE_DISK_SHARE:
         return CheckResult(
             Verdict.DOUBTFUL, "disk", seen, "Free space soon: when the disk is full, ingest answers 507."
         )
@@ -78,7 +78,7 @@ def check_disk_forecast(seconds_left: float) -> CheckResult | None:
     """Check the forecast of a full disk that the service makes; return None if the disk is not filling up."""
     if math.isinf(seconds_left):
         return None
-    seen = forecast_text(seconds_left).rstrip(".")
+    seen = describe_forecast(seconds_left).rstrip(".")
     verdict = Verdict.BAD if seconds_left < _SOON_SECONDS else Verdict.DOUBTFUL
     return CheckResult(verdict, "disk", seen, DISK_FULL_ADVICE) if seconds_left < _FAR_SECONDS else None
 
@@ -111,7 +111,7 @@ def check_clock(now: float, newest_file: float | None) -> CheckResult:
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _MIN_PLAUSIBLE_YEAR:
         return CheckResult(Verdict.BAD, "clock", seen, advice)
-    if newest_file is not None and newest_file > now + _MAX_SKEW_SECONDS:
+    if newest_file is not None and newest_file > now + _MAX_CLOCK_SKEW_SECONDS:
         ahead = f"{seen}, {newest_file - now:,.0f} s before the last write to the data folder"
         return CheckResult(Verdict.BAD, "clock", ahead, advice)
     return CheckResult(Verdict.GOOD, "clock", seen)
@@ -158,7 +158,7 @@ def _requires_certificate(listen: ListenSettings, address: ListenAddress) -> boo
     return address.scheme == "tls" and bool(listen.tls_client_ca)
 
 
-def check_silent_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
+def check_unreachable_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
     """Yield a finding for each configured address on which the running service does not listen."""
     advice = "The service was started without it: start it again."
     for address in (
@@ -173,7 +173,7 @@ def check_silent_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
 def _accepts_connection(address: ListenAddress) -> bool:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)  # noqa: S104 - a name, not a bind
     try:
-        socket.create_connection((host, address.port), timeout=_CONNECT_SECONDS).close()
+        socket.create_connection((host, address.port), timeout=_CONNECT_TIMEOUT_SECONDS).close()
     except OSError:
         return False
     return True
@@ -187,7 +187,7 @@ def check_machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator
     place = _nearest_existing(folder)
     usage = shutil.disk_usage(place)
     yield check_disk(usage.free, usage.total)
-    yield check_memory(ceiling_bytes, allowed_memory(pid=pid))
+    yield check_memory(ceiling_bytes, read_allowed_memory_bytes(pid=pid))
     yield check_open_file_limit(open_file_limit(pid))
     yield check_clock(time.time(), _newest_modification_time(folder))
 
@@ -226,8 +226,8 @@ def _read_or_empty(file: str) -> str:
 
 
 _STREAM, _ENDPOINT, _PROJECT = "postgres.logs", "logs.all", "cordwood-doctor"
-_PRIVATE = ("LOGFLARE_PRIVATE_ACCESS_TOKEN",)
-_PUBLIC = ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY")
+_PRIVATE_KEY_VARIABLES = ("LOGFLARE_PRIVATE_ACCESS_TOKEN",)
+_PUBLIC_KEY_VARIABLES = ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY")
 _VERDICT_LABELS = {Verdict.GOOD: "ok     ", Verdict.DOUBTFUL: "warning", Verdict.BAD: "PROBLEM"}
 
 
@@ -238,9 +238,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file with the environment of dashboards and senders, in lines NAME=VALUE",
     )
-    add_service(parser)
+    add_service_options(parser)
     add_data_dir(parser)
-    add_config(parser)
+    add_config_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -264,11 +264,11 @@ def _check_results(
         owner = folder.owner()
         service = service_on_folder(settings, arguments.key)
         yield _check_folder(folder)
-        ceiling_bytes = _service_ceiling(service) or settings.limits.memory_ceiling
+        ceiling_bytes = _service_memory_ceiling(service) or settings.limits.memory_ceiling
         yield from check_machine(folder.path, ceiling_bytes, owner.pid if owner else None)
         yield from check_listeners(settings.listen)
         if service is not None:
-            yield from check_silent_listeners(settings.listen)
+            yield from check_unreachable_listeners(settings.listen)
     yield from check_key_variables(environment)
     if service is None:
         advice = "Start one: cordwood serve. Or say where it is: --url."
@@ -298,26 +298,26 @@ def _check_service(service: RemoteService, environment: Mapping[str, str]) -> It
         yield from _check_keys(service, environment)
         yield _check_round_trip(service)
         yield from _check_alerts(service)
-    except Unreachable as problem:
+    except ServiceUnreachable as problem:
         yield CheckResult(
             Verdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall."
         )
 
 
-def _service_ceiling(service: RemoteService | None) -> int | None:
+def _service_memory_ceiling(service: RemoteService | None) -> int | None:
     """Return the memory ceiling of the running service.
 
     It may differ from the ceiling in the settings that this command reads.
     """
     try:
-        ceiling = _gauge(service, "cordwood_memory_ceiling_bytes") if service else None
-    except Unreachable:
+        ceiling = _read_gauge(service, "cordwood_memory_ceiling_bytes") if service else None
+    except ServiceUnreachable:
         return None
     return None if ceiling is None else int(ceiling)
 
 
 def _check_service_forecast(service: RemoteService) -> Iterator[CheckResult]:
-    seconds_left = _gauge(service, "cordwood_disk_full_seconds")
+    seconds_left = _read_gauge(service, "cordwood_disk_full_seconds")
     finding = None if seconds_left is None else check_disk_forecast(seconds_left)
     if finding is not None:
         yield finding
@@ -325,7 +325,7 @@ def _check_service_forecast(service: RemoteService) -> Iterator[CheckResult]:
 
 def _check_quarantined_queries(service: RemoteService) -> Iterator[CheckResult]:
     """Yield a finding if queries are quarantined because the engine's process was killed when they ran."""
-    quarantined = _gauge(service, "cordwood_quarantined_queries")
+    quarantined = _read_gauge(service, "cordwood_quarantined_queries")
     if quarantined:
         seen = (
             f"{quarantined:.0f} queries of callers' own are refused, because the engine's process was killed with them"
@@ -333,7 +333,7 @@ def _check_quarantined_queries(service: RemoteService) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.DOUBTFUL, "engine", seen, "The log tells whose they were: query_quarantined.")
 
 
-def _gauge(service: RemoteService, name: str) -> float | None:
+def _read_gauge(service: RemoteService, name: str) -> float | None:
     match = re.search(rf"^{name} (\S+)$".encode(), service.send("GET", "/metrics").body, re.MULTILINE)
     return float(match[1]) if match else None
 
@@ -345,8 +345,8 @@ def _check_keys(service: RemoteService, environment: Mapping[str, str]) -> Itera
     with the status 400, which shows that the key was accepted.
     """
     for names, method, path, good in (
-        (_PRIVATE, "GET", "/api/access-tokens", 200),
-        (_PUBLIC, "POST", "/api/logs", 400),
+        (_PRIVATE_KEY_VARIABLES, "GET", "/api/access-tokens", 200),
+        (_PUBLIC_KEY_VARIABLES, "POST", "/api/logs", 400),
     ):
         for name in names:
             key = environment.get(name)

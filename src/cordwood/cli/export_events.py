@@ -20,29 +20,31 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from cordwood.app.event_files import count_events
-from cordwood.cli.client import add_target, open_service_client
-from cordwood.cli.output_file import add_output, format_of, is_standard_output, open_output
+from cordwood.cli.client import add_target_options, open_service_client
+from cordwood.cli.output_file import add_output_options, format_by_suffix, is_standard_output, open_output
 from cordwood.cli.terminal import ByteProgress, print_message, print_output
 from cordwood.errors import RefusedByService
 
-_FORMATS = ("parquet", "ndjson", "json", "csv", "arrow")
-_BINARY = ("parquet", "arrow")
+_EXPORT_FORMATS = ("parquet", "ndjson", "json", "csv", "arrow")
+_BINARY_FORMATS = ("parquet", "arrow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the file to write; - for standard output")
-    add_output(parser)
-    parser.add_argument("--format", choices=_FORMATS, help="the format (default: by the file's ending, or parquet)")
+    add_output_options(parser)
+    parser.add_argument(
+        "--format", choices=_EXPORT_FORMATS, help="the format (default: by the file's ending, or parquet)"
+    )
     parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
     parser.add_argument("--from", dest="since", metavar="TIME", help="only events from this time on")
     parser.add_argument("--to", dest="until", metavar="TIME", help="only events before this time")
-    add_target(parser)
+    add_target_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     file = _output_file(arguments)
-    format_name = arguments.format or format_of(file, _FORMATS) or "parquet"
-    if format_name in _BINARY and is_standard_output(file) and sys.stdout.isatty():
+    format_name = arguments.format or format_by_suffix(file, _EXPORT_FORMATS) or "parquet"
+    if format_name in _BINARY_FORMATS and is_standard_output(file) and sys.stdout.isatty():
         raise RefusedByService(f"A terminal cannot show {format_name}.", hint="Name a file, or choose --format ndjson.")
     progress, count = ByteProgress(), EventCounter(format_name)
     with (

@@ -9,15 +9,15 @@ import argparse
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
 from cordwood.cli.client import RemoteService, service_by_url, service_on_folder
 from cordwood.cli.terminal import print_message, print_output
-from cordwood.errors import Unreachable
+from cordwood.errors import ServiceUnreachable
 from cordwood.settings.quantities import read_duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_config(parser)
+    add_config_option(parser)
     add_data_dir(parser)
     parser.add_argument("--url", help="address of the service (default: CORDWOOD_URL, else the local one)")
     parser.add_argument("--timeout", type=read_duration, default=5.0, help="how long to wait for it (default: 5s)")
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     service = _service_to_check(arguments)
     try:
         answer = service.send("GET", "/ready")
-    except Unreachable as problem:
+    except ServiceUnreachable as problem:
         print_message(problem.message)
         return 1
     if answer.status != 200:
@@ -42,12 +42,12 @@ def _service_to_check(arguments: argparse.Namespace) -> RemoteService:
     if found is None:
         settings = load_settings_with_flags(arguments).settings
         found = service_on_folder(settings) or RemoteService(
-            f"http://{_reachable(settings.web.host)}:{settings.web.port}", None
+            f"http://{_reachable_url_host(settings.web.host)}:{settings.web.port}", None
         )
     return msgspec.structs.replace(found, timeout_seconds=arguments.timeout)
 
 
-def _reachable(host: str) -> str:
+def _reachable_url_host(host: str) -> str:
     """Return the host as it is written in a URL.
 
     For a service that listens on all addresses, the host is 127.0.0.1. An IPv6 address is put in brackets.

@@ -38,7 +38,7 @@ from cordwood.cli.client import (
     RetryPolicy,
     ServiceClient,
     ServiceResponse,
-    add_target,
+    add_target_options,
     end_progress,
     open_service_client,
     send_events,
@@ -60,21 +60,21 @@ class ImportProgress(msgspec.Struct):
     `unit` is the unit in which positions in the file are counted, such as a line.
     """
 
-    unit: str = "line"
+    position_unit: str = "line"
     events: int = 0
     totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
     began_at: float = msgspec.field(default_factory=time.monotonic)
 
     def add(self, batch: Sequence[FileItem], result: dict[str, object]) -> None:
-        self.totals.add(result, lambda reason: f"{self.unit} {batch[int(reason['index'])].line_number}")
+        self.totals.add(result, lambda reason: f"{self.position_unit} {batch[int(reason['index'])].line_number}")
         self.events += len(batch)
 
     def show(self, file: EventFile) -> None:
-        if file.share_read is None:
+        if file.read_fraction is None:
             show_progress(f"{file.bytes_read / 1e6:,.1f} MB  {self.progress_line()}")
         else:
-            full = round(file.share_read * _BAR_WIDTH)
-            show_progress(f"{'█' * full + '░' * (_BAR_WIDTH - full)} {file.share_read:4.0%}  {self.progress_line()}")
+            full = round(file.read_fraction * _BAR_WIDTH)
+            show_progress(f"{'█' * full + '░' * (_BAR_WIDTH - full)} {file.read_fraction:4.0%}  {self.progress_line()}")
 
     def progress_line(self) -> str:
         a_second = self.events / max(time.monotonic() - self.began_at, 1e-9)
@@ -92,13 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="send the events of an export as new events; a public key is sufficient",
     )
-    add_target(parser)
+    add_target_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     with open_event_file(arguments.file, read_options(arguments)) as file:
         progress = ImportProgress(file.unit)
-        as_stored = file.is_export and not arguments.as_new
+        as_stored = file.is_cordwood_export and not arguments.as_new
         path = _import_path(arguments.stream, as_stored=as_stored)
         with open_service_client(arguments, may_open_folder=True) as service, _print_counts_on_failure(progress):
             for batch in _batches(file.stored_rows() if as_stored else file.events()):
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
                         "Restoring exported events unchanged needs a private key. "
                         "Use --as-new to send them as new events."
                     )
-                progress.add(batch, _with_item_faults(batch, answer.raise_for_error().json()))
+                progress.add(batch, _answer_with_item_faults(batch, answer.raise_for_error().json()))
                 progress.show(file)
     end_progress()
     return progress.totals.print_summary(progress.progress_line())
@@ -158,11 +158,11 @@ def _send_batch(
     if answer.status != 400:
         return answer
     first = batch[0]
-    if progress.events and progress.unit != "row":
+    if progress.events and progress.position_unit != "row":
         return send_events(service, path, b"[" + b",".join(map(_item_json, batch)) + b"]", _RETRIES, "application/json")
     if first.fault is not None:
         raise RefusedByService(
-            f"No {progress.unit} can be read. {progress.unit.capitalize()} {first.line_number}: {first.fault}"
+            f"No {progress.position_unit} can be read. {progress.position_unit.capitalize()} {first.line_number}: {first.fault}"
         )
     return answer
 
@@ -176,7 +176,7 @@ def _item_json(record: FileItem) -> bytes:
     return record.data
 
 
-def _with_item_faults(batch: Sequence[FileItem], result: dict[str, object]) -> dict[str, object]:
+def _answer_with_item_faults(batch: Sequence[FileItem], result: dict[str, object]) -> dict[str, object]:
     """Return the answer of the service with more exact reasons.
 
     A record that the file reader has already found invalid gets the reason of the file reader.

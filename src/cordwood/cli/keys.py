@@ -24,12 +24,12 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from cordwood.cli.arguments import parse_name_value
-from cordwood.cli.client import ServiceClient, add_target, open_service_client
+from cordwood.cli.client import ServiceClient, add_target_options, open_service_client
 from cordwood.cli.tables import format_table
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import RefusedByService
 
-_PATH = "/api/access-tokens"
+_KEYS_PATH = "/api/access-tokens"
 _LISTED_FIELDS = ("id", "note", "scopes", "pins", "expires", "rate", "redact", "last use")
 
 
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grace", metavar="DURATION", help="how long the old key stays valid (default: it is revoked at once)"
     )
     for action in (create, listing, revoke, rotate):
-        add_target(action)
+        add_target_options(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -105,7 +105,7 @@ def _create(service: ServiceClient, arguments: argparse.Namespace) -> None:
         "rate": arguments.rate,
         "redact": None if redact == "never" else redact,
     }
-    _print_new_key(_send_request(service, "POST", _PATH, terms))
+    _print_new_key(_send_request(service, "POST", _KEYS_PATH, terms))
     if for_agent:
         print_message(
             "Give it to the agent's program as CORDWOOD_KEY of `cordwood mcp`, or as Authorization: Bearer of /mcp."
@@ -122,18 +122,20 @@ def _parse_scopes(texts: Sequence[str], endpoints: Sequence[str]) -> list[str]:
 
 def _rotate(service: ServiceClient, arguments: argparse.Namespace) -> None:
     _print_new_key(
-        _send_request(service, "POST", f"{_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace})
+        _send_request(
+            service, "POST", f"{_KEYS_PATH}/{quote(arguments.id, safe='')}/rotate", {"grace": arguments.grace}
+        )
     )
     print_message(f"Key {arguments.id} ends {'after ' + arguments.grace if arguments.grace else 'now'}.")
 
 
 def _revoke(service: ServiceClient, arguments: argparse.Namespace) -> None:
-    _send_request(service, "DELETE", f"{_PATH}/{quote(arguments.id, safe='')}")
+    _send_request(service, "DELETE", f"{_KEYS_PATH}/{quote(arguments.id, safe='')}")
     print_message(f"Key {arguments.id} is revoked.")
 
 
 def _list(service: ServiceClient, arguments: argparse.Namespace) -> None:
-    keys = [_key_row(key) for key in service.send("GET", _PATH).raise_for_error().json()]
+    keys = [_key_row(key) for key in service.send("GET", _KEYS_PATH).raise_for_error().json()]
     if arguments.format == "json":
         print_output(json.dumps(keys, indent=2))
     else:

@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from cordwood.errors import RefusedByService, Unreachable
+from cordwood.errors import RefusedByService, ServiceUnreachable
 
 # The sort key of an event in its table: its time as PostgreSQL formats it, and its id.
 SortKey = tuple[str, str]
@@ -17,28 +17,28 @@ SortKey = tuple[str, str]
 _ROWS_PER_FETCH = 500
 _BATCH_EVENTS = 2_000
 _BATCH_BYTES = 4 * 2**20
-_CONNECT_SECONDS = 15
+_CONNECT_TIMEOUT_SECONDS = 15
 
-_TABLES = r"""
+_EVENT_TABLES_SQL = r"""
 select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p') and not c.relispartition
   and c.relname ~ '^log_events_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}$'
 order by 1, 2
 """
 # Logflare lists its sources in a table `sources`, in a schema that can be configured. This query finds the schema.
-_LISTS_OF_SOURCES = """
+_SOURCES_SCHEMA_SQL = """
 select table_schema from information_schema.columns where table_name = 'sources' and column_name in ('token', 'name')
 group by table_schema having count(*) = 2
 """
-_NAMES = "select token::text, name from {}.sources"
-_COUNT = "select count(*) from {} where {}"
+_SOURCE_NAMES_SQL = "select token::text, name from {}.sources"
+_COUNT_EVENTS_SQL = "select count(*) from {} where {}"
 # Times without a zone are UTC. Events without a time come first, and get the time at which cordwood receives them.
-_EVENTS = """
+_SELECT_EVENTS_SQL = """
 select coalesce(timestamp, '-infinity')::text, id,
   to_char(timestamp, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), event_message, body::jsonb::text
 from {} where {} order by coalesce(timestamp, '-infinity'), id
 """
-_AFTER_SORT_KEY = sql.SQL("(coalesce(timestamp, '-infinity'), id) > (%s, %s)")
+_AFTER_SORT_KEY_CONDITION = sql.SQL("(coalesce(timestamp, '-infinity'), id) > (%s, %s)")
 _NO_CONDITION = sql.SQL("true")
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -69,7 +69,7 @@ class EventBatch(msgspec.Struct, frozen=True):
     last_key: SortKey
 
 
-class LogflareTables:
+class LogflareTableReader:
     """The event tables that a read-only connection to PostgreSQL can read.
 
     Each table is read as of the time when its reading began.
@@ -79,18 +79,22 @@ class LogflareTables:
         self._connection = connection
 
     def tables(self) -> list[SourceTable]:
-        names = self._names()
-        found = self._connection.execute(_TABLES).fetchall()
+        names = self._source_names_by_id()
+        found = self._connection.execute(_EVENT_TABLES_SQL).fetchall()
         return [_source_table(schema, table, names) for schema, table in found]
 
     def count(self, table: SourceTable, last_key: SortKey | None) -> int:
         """Return the number of events that are still to be read."""
-        statement = sql.SQL(_COUNT).format(table.sql_identifier, _AFTER_SORT_KEY if last_key else _NO_CONDITION)
+        statement = sql.SQL(_COUNT_EVENTS_SQL).format(
+            table.sql_identifier, _AFTER_SORT_KEY_CONDITION if last_key else _NO_CONDITION
+        )
         ((count,),) = self._connection.execute(statement, last_key).fetchall()
         return int(count)
 
     def event_batches(self, table: SourceTable, last_key: SortKey | None) -> Iterator[EventBatch]:
-        statement = sql.SQL(_EVENTS).format(table.sql_identifier, _AFTER_SORT_KEY if last_key else _NO_CONDITION)
+        statement = sql.SQL(_SELECT_EVENTS_SQL).format(
+            table.sql_identifier, _AFTER_SORT_KEY_CONDITION if last_key else _NO_CONDITION
+        )
         with _convert_table_errors(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
             cursor.itersize = _ROWS_PER_FETCH
             cursor.execute(statement, last_key)
@@ -105,29 +109,33 @@ class LogflareTables:
             if lines:
                 yield EventBatch(lines, last)
 
-    def _names(self) -> dict[str, str]:
-        schemas = self._connection.execute(_LISTS_OF_SOURCES).fetchall()
+    def _source_names_by_id(self) -> dict[str, str]:
+        schemas = self._connection.execute(_SOURCES_SCHEMA_SQL).fetchall()
         names: dict[str, str] = {}
         for (schema,) in schemas:
-            names |= dict(self._connection.execute(sql.SQL(_NAMES).format(sql.Identifier(schema))).fetchall())
+            names |= dict(
+                self._connection.execute(sql.SQL(_SOURCE_NAMES_SQL).format(sql.Identifier(schema))).fetchall()
+            )
         return names
 
 
 @contextmanager
-def connect(address: str) -> Iterator[LogflareTables]:
+def connect(address: str) -> Iterator[LogflareTableReader]:
     """Connect to PostgreSQL; raise Unreachable if that fails. The exception never contains the password."""
     try:
         connection = psycopg.connect(
-            address, autocommit=True, connect_timeout=_CONNECT_SECONDS, application_name="cordwood migrate"
+            address, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_SECONDS, application_name="cordwood migrate"
         )
     except psycopg.Error as problem:
-        raise Unreachable(f"PostgreSQL refuses the login: {_one_line_message(problem)}") from problem
+        raise ServiceUnreachable(f"PostgreSQL refuses the login: {_one_line_message(problem)}") from problem
     with connection:
         connection.execute("set time zone 'UTC'; set datestyle to iso; set default_transaction_read_only to on")
         try:
-            yield LogflareTables(connection)
+            yield LogflareTableReader(connection)
         except psycopg.OperationalError as problem:
-            raise Unreachable(f"PostgreSQL is gone: {_one_line_message(problem)}", hint=_RESUME_HINT) from problem
+            raise ServiceUnreachable(
+                f"PostgreSQL is gone: {_one_line_message(problem)}", hint=_RESUME_HINT
+            ) from problem
 
 
 _RESUME_HINT = "Start again, and it goes on where it stopped."

@@ -25,21 +25,28 @@ import msgspec
 
 from cordwood.agents.api import ApiCall, BodyCollector, KeyPermissions, OnChunk, Reply, truncated_response_fault
 from cordwood.agents.tool import refused_call_error
-from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
-from cordwood.cli.client import RemoteService, add_service, base_path, new_connection, service_by_url, service_on_folder
-from cordwood.errors import BadSetting, RefusedByService, Unreachable
+from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
+from cordwood.cli.client import (
+    RemoteService,
+    add_service_options,
+    base_path,
+    new_connection,
+    service_by_url,
+    service_on_folder,
+)
+from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 from cordwood.settings.settings import Settings
 
 # The permissions of the key are cached for this number of seconds.
-_VIEW_MAX_AGE_SECONDS = 5.0
-_CHUNK_BYTES = 64 * 1024
-_MAX_ERROR_BYTES = 256 * 1024
+_PERMISSIONS_MAX_AGE_SECONDS = 5.0
+_RESPONSE_CHUNK_BYTES = 64 * 1024
+_MAX_ERROR_BODY_BYTES = 256 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_service(parser)
+    add_service_options(parser)
     add_data_dir(parser)
-    add_config(parser)
+    add_config_option(parser)
     parser.add_argument("--redact", action="store_true", help="redact personal data in every answer")
 
 
@@ -62,13 +69,13 @@ def _service_finder(arguments: argparse.Namespace) -> Callable[[], RemoteService
     if remote is not None:
         return lambda: remote
     settings = load_settings_with_flags(arguments).settings
-    return lambda: _owner_of_folder(settings, arguments.key)
+    return lambda: _service_on_folder(settings, arguments.key)
 
 
-def _owner_of_folder(settings: Settings, key: str | None) -> RemoteService:
+def _service_on_folder(settings: Settings, key: str | None) -> RemoteService:
     found = service_on_folder(settings, key)
     if found is None:
-        raise Unreachable(
+        raise ServiceUnreachable(
             "No service runs on the data folder.",
             hint="Start one with `cordwood serve`, or name it: --url, or --data-dir.",
         )
@@ -100,12 +107,12 @@ class RemoteApi:
 
     async def fetch_permissions(self) -> KeyPermissions:
         now = time.monotonic()
-        if self._view is None or now - self._viewed_at > _VIEW_MAX_AGE_SECONDS:
+        if self._view is None or now - self._viewed_at > _PERMISSIONS_MAX_AGE_SECONDS:
             body = BodyCollector()
             reply = await self.send(ApiCall("/api/key"), body.add_chunk)
             if reply.status >= 400:
                 raise RefusedByService(refused_call_error(reply).text)
-            self._view, self._viewed_at = _read_view(body), now
+            self._view, self._viewed_at = _decode_permissions(body), now
         return self._view
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
@@ -117,7 +124,7 @@ class RemoteApi:
             raise
 
 
-def _read_view(body: BodyCollector) -> KeyPermissions:
+def _decode_permissions(body: BodyCollector) -> KeyPermissions:
     try:
         return msgspec.convert(body.decode_json(), KeyPermissions)
     except msgspec.ValidationError as problem:
@@ -155,10 +162,10 @@ class _CancellableRequest:
             answer = self._connection.getresponse()
             headers = [(name.lower(), value) for name, value in answer.getheaders()]
             if answer.status >= 400:
-                return Reply(answer.status, headers, answer.read(_MAX_ERROR_BYTES))
+                return Reply(answer.status, headers, answer.read(_MAX_ERROR_BODY_BYTES))
             _forward_body(answer, on_chunk)
         except (OSError, http.client.HTTPException) as problem:
-            raise Unreachable(f"No service answers at {remote.url}: {problem}.") from problem
+            raise ServiceUnreachable(f"No service answers at {remote.url}: {problem}.") from problem
         finally:
             self._connection.close()
         return Reply(answer.status, headers)
@@ -181,7 +188,7 @@ def _forward_body(answer: http.client.HTTPResponse, on_chunk: OnChunk) -> None:
     Raise RefusedByService if the body ends early.
     """
     try:
-        while chunk := answer.read1(_CHUNK_BYTES):
+        while chunk := answer.read1(_RESPONSE_CHUNK_BYTES):
             if not on_chunk(chunk):
                 return
     except (ConnectionError, http.client.HTTPException) as broken:

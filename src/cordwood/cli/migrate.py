@@ -26,7 +26,7 @@ from cordwood.cli.client import (
     IngestTotals,
     RetryPolicy,
     ServiceClient,
-    add_target,
+    add_target_options,
     end_progress,
     open_service_client,
     send_events,
@@ -37,7 +37,7 @@ from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import RefusedByService, did_you_mean
 from cordwood.folder import write_durably
 
-_VERSION = 1
+_STATE_FILE_VERSION = 1
 
 
 class MigrationState:
@@ -48,24 +48,24 @@ class MigrationState:
 
     def __init__(self, file: Path, route: str) -> None:
         self._file = file
-        self._state: dict[str, Any] = {"version": _VERSION, "route": route, "tables": {}}
+        self._state: dict[str, Any] = {"version": _STATE_FILE_VERSION, "route": route, "tables": {}}
         if file.exists():
-            self._state = self._read(route)
+            self._state = self._read_state_file(route)
 
     def last_copied_key(self, table: str) -> tuple[str, str] | None:
         """Return the sort key of the last event of a table that was copied, or None if none was."""
         found = self._state["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
-    def record_position(self, table: str, sort_key: tuple[str, str]) -> None:
+    def record_last_copied_key(self, table: str, sort_key: tuple[str, str]) -> None:
         """Record the sort key of the last copied event durably. Events up to it are not read again."""
         self._state["tables"][table] = list(sort_key)
         write_durably(self._file, json.dumps(self._state, indent=2).encode())
 
-    def _read(self, route: str) -> dict[str, Any]:
+    def _read_state_file(self, route: str) -> dict[str, Any]:
         try:
             content = json.loads(self._file.read_text())
-            is_ours = content["version"] == _VERSION and isinstance(content["tables"], dict)
+            is_ours = content["version"] == _STATE_FILE_VERSION and isinstance(content["tables"], dict)
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise RefusedByService(
                 f"{self._file} is not a state file of a migration.", hint=_STATE_FILE_HINT
@@ -82,7 +82,7 @@ _STATE_FILE_HINT = "Name another file: --state FILE."
 
 # The status 507, for a full disk, is retried as well, because space may become free.
 _RETRIES = RetryPolicy(100, (429, 503, 507))
-_PROGRESS_SECONDS = 5.0
+_PROGRESS_INTERVAL_SECONDS = 5.0
 
 
 class TableCopy(msgspec.Struct, frozen=True):
@@ -130,18 +130,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the file in which the progress is stored (default: cordwood-migrate.json)",
     )
-    add_target(logflare)
+    add_target_options(logflare)
 
 
 def run(arguments: argparse.Namespace) -> int:
     _check_source_address(arguments.source)
     with (
-        _tables_module().connect(arguments.source) as source_tables,
+        _import_tables_module().connect(arguments.source) as source_tables,
         open_service_client(arguments, may_open_folder=True) as service,
     ):
         copies = _plan_copies(source_tables.tables(), arguments)
         _check_streams(copies, service)
-        state = MigrationState(arguments.state, _source_and_destination(arguments))
+        state = MigrationState(arguments.state, _describe_source_and_destination(arguments))
         if arguments.dry_run:
             for copy in copies:
                 print_output(
@@ -161,7 +161,7 @@ def _check_source_address(address: str) -> None:
         raise RefusedByService(problem, hint="Write: --from postgresql://user@host/database.")
 
 
-def _tables_module() -> Any:
+def _import_tables_module() -> Any:
     """Import the module that needs PostgreSQL's client, which is an optional dependency."""
     try:
         return importlib.import_module("cordwood.cli.logflare_tables")
@@ -242,7 +242,7 @@ def _copy_table(
     for rows in source_tables.event_batches(copy.table, after):
         answer = send_events(service, path, b"\n".join(rows.lines), _RETRIES)
         progress.totals.add(answer.raise_for_error().json(), lambda _: copy.stream)
-        state.record_position(copy.table.label, rows.last_key)
+        state.record_last_copied_key(copy.table.label, rows.last_key)
         done += len(rows.lines)
         _print_progress(progress, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
     if done:
@@ -255,12 +255,12 @@ def _print_progress(progress: CopyProgress, line: str) -> None:
     On a terminal, overwrite the previous line; otherwise print a line every few seconds.
     """
     show_progress(line)
-    if not sys.stderr.isatty() and time.monotonic() - progress.printed_at > _PROGRESS_SECONDS:
+    if not sys.stderr.isatty() and time.monotonic() - progress.printed_at > _PROGRESS_INTERVAL_SECONDS:
         progress.printed_at = time.monotonic()
         print_message(line)
 
 
-def _source_and_destination(arguments: argparse.Namespace) -> str:
+def _describe_source_and_destination(arguments: argparse.Namespace) -> str:
     """Return a text that names the source and the destination, without credentials."""
     source_tables, service = urlsplit(arguments.source), service_by_url(arguments)
     there = (

@@ -11,28 +11,28 @@ examples:
 import argparse
 import webbrowser
 
-from cordwood.cli.arguments import add_config, add_data_dir, load_settings_with_flags
-from cordwood.cli.client import add_service, service_by_url, service_on_folder
+from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
+from cordwood.cli.client import add_service_options, service_by_url, service_on_folder
 from cordwood.cli.terminal import print_message, print_output
-from cordwood.errors import Unreachable
+from cordwood.errors import ServiceUnreachable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_service(parser)
+    add_service_options(parser)
     add_data_dir(parser)
-    add_config(parser)
+    add_config_option(parser)
     parser.add_argument("--print", action="store_true", dest="only_prints", help="only print the address")
 
 
 def run(arguments: argparse.Namespace) -> int:
     service = service_by_url(arguments) or service_on_folder(load_settings_with_flags(arguments).settings)
     if service is None:
-        raise Unreachable(
+        raise ServiceUnreachable(
             "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."
         )
     # Refuse other schemes, because for them the system could start any program instead of a browser.
     if not service.url.startswith(("http://", "https://")):
-        raise Unreachable(f"{service.url!r} is not an address; write it like http://127.0.0.1:4000.")
+        raise ServiceUnreachable(f"{service.url!r} is not an address; write it like http://127.0.0.1:4000.")
     service.send("GET", "/livez").raise_for_error()
     print_output(f"{service.url}/")
     if not arguments.only_prints and not webbrowser.open(f"{service.url}/"):

@@ -14,7 +14,7 @@ _STANDARD_OUTPUT = Path("-")
 WriteBytes = Callable[[bytes], object]
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write to a file, which appears when it is complete"
     )
@@ -24,14 +24,14 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 _FORMATS_BY_SUFFIX = {".jsonl": "ndjson", ".arrows": "arrow"}
 
 
-def format_of(file: Path | None, formats: Collection[str]) -> str | None:
+def format_by_suffix(file: Path | None, formats: Collection[str]) -> str | None:
     """Return the format that the ending of the file name means, or None if it is not one of `formats`."""
     ending = file.suffix.lower() if file is not None else ""
     named = _FORMATS_BY_SUFFIX.get(ending, ending.removeprefix("."))
     return named if named in formats else None
 
 
-def write_fault(problem: OSError) -> RefusedByService:
+def unwritable_file_fault(problem: OSError) -> RefusedByService:
     return RefusedByService(f"The file cannot be written: {problem.strerror}.")
 
 
@@ -46,7 +46,7 @@ class _ReaderClosedError(Exception):
     """
 
 
-def _write_out(data: bytes) -> None:
+def _write_to_stdout(data: bytes) -> None:
     try:
         sys.stdout.buffer.write(data)
     except BrokenPipeError as problem:
@@ -65,7 +65,7 @@ def open_output(
     if file is None or is_standard_output(file):
         sys.stdout.flush()
         try:
-            yield _write_out
+            yield _write_to_stdout
         except _ReaderClosedError as gone:
             raise BrokenPipeError from gone
         sys.stdout.buffer.flush()
@@ -97,7 +97,7 @@ def _convert_errors() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise write_fault(problem) from problem
+        raise unwritable_file_fault(problem) from problem
 
 
 def _writer_converting_errors(out: BinaryIO) -> WriteBytes:

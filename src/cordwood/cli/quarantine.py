@@ -16,13 +16,13 @@ import json
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-from cordwood.cli.client import ServiceClient, add_target, open_service_client
+from cordwood.cli.client import ServiceClient, add_target_options, open_service_client
 from cordwood.cli.tables import format_table
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import RefusedByService
 
-_PATH = "/api/quarantine"
-_MAX_ITEMS = 1000
+_QUARANTINE_PATH = "/api/quarantine"
+_MAX_FETCHED_ITEMS = 1000
 _LISTED_FIELDS = ("id", "timestamp", "stream", "reason", "is_cut", "replayed_at", "beginning")
 
 QuarantineItem = Mapping[str, object]
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     replay.add_argument("--all", action="store_true", help="the newest 1000 items that were not replayed yet")
     replay.add_argument("--stream", metavar="NAME", help="with --all: only items sent to this stream")
     for action in (listing, show, replay):
-        add_target(action)
+        add_target_options(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,15 +95,17 @@ def _selected_ids(service: ServiceClient, arguments: argparse.Namespace) -> Iter
         raise RefusedByService("Neither ids nor --all were given.", hint="Give ids, or --all.")
     yield from arguments.id
     if arguments.all:
-        items = _fetch_items(service, arguments.stream, _MAX_ITEMS)
+        items = _fetch_items(service, arguments.stream, _MAX_FETCHED_ITEMS)
         yield from (str(item["id"]) for item in items if item["replayed_at"] is None)
 
 
 def _fetch_items(service: ServiceClient, stream: str | None, limit: int) -> list[QuarantineItem]:
     named = f"&stream={quote(stream, safe='')}" if stream else ""
-    items: list[QuarantineItem] = service.send("GET", f"{_PATH}?limit={limit}{named}").raise_for_error().json()
+    items: list[QuarantineItem] = (
+        service.send("GET", f"{_QUARANTINE_PATH}?limit={limit}{named}").raise_for_error().json()
+    )
     return items
 
 
 def _item_path(item_id: str) -> str:
-    return f"{_PATH}/{quote(item_id, safe='')}"
+    return f"{_QUARANTINE_PATH}/{quote(item_id, safe='')}"

@@ -31,23 +31,23 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.cli.arguments import add_parameters
+from cordwood.cli.arguments import add_parameters_argument
 from cordwood.cli.client import (
     PostRequest,
     RemoteService,
     ServiceClient,
     ServiceResponse,
-    add_target,
+    add_target_options,
     end_progress,
     open_service_client,
     show_progress,
 )
-from cordwood.cli.output_file import WriteBytes, add_output, format_of, is_standard_output, open_output
+from cordwood.cli.output_file import WriteBytes, add_output_options, format_by_suffix, is_standard_output, open_output
 from cordwood.cli.tables import TableStyle, format_table, terminal_style
 from cordwood.cli.terminal import print_message, print_paged
 from cordwood.errors import Fault, RefusedByService
 
-JSON: Final = "application/json"
+JSON_MEDIA_TYPE: Final = "application/json"
 
 # The seconds until the progress line appears, and the seconds between its updates.
 _FIRST_SECONDS, _PAUSE_SECONDS = 1.0, 0.5
@@ -66,17 +66,17 @@ class EndpointQuery(msgspec.Struct, frozen=True):
     parameters: Mapping[str, str]
     language: str = ""
     query_text: str = ""
-    accept: str = JSON
-    redacts: bool = False
+    accept_header: str = JSON_MEDIA_TYPE
+    is_redacted: bool = False
 
     @property
     def path(self) -> str:
         return f"/api/endpoints/query/{quote(self.endpoint, safe='')}"
 
-    def post_request(self, **more: str) -> PostRequest:
+    def create_post_request(self, **more: str) -> PostRequest:
         own = {self.language: self.query_text} if self.language else {}
-        headers = {"Content-Type": JSON, "Accept": self.accept}
-        if self.redacts:
+        headers = {"Content-Type": JSON_MEDIA_TYPE, "Accept": self.accept_header}
+        if self.is_redacted:
             headers["LF-ENDPOINT-REDACT-PII"] = "true"
         return PostRequest(json.dumps({**self.parameters, **own, **more}).encode(), headers)
 
@@ -85,7 +85,7 @@ class EndpointQuery(msgspec.Struct, frozen=True):
 
         The exception shows the position of an error in the caller's own query.
         """
-        posted = self.post_request(**more)
+        posted = self.create_post_request(**more)
         with _show_progress_during(service) as headers:
             answer = service.send("POST", self.path, posted.body, {**posted.headers, **headers})
         return answer.raise_for_error(self.query_text)
@@ -193,9 +193,9 @@ _ACCEPT_BY_FORMAT = {
     "arrow": "application/vnd.apache.arrow.stream",
     "parquet": "application/vnd.apache.parquet",
 }
-_BINARY = ("arrow", "parquet")
+_BINARY_FORMATS = ("arrow", "parquet")
 # Matches the header line of CSV, in which quoted column names may contain line breaks.
-_HEADER_LINE = re.compile(rb'(?:"[^"]*"|[^"\n])*\n?')
+_CSV_HEADER_REGEX = re.compile(rb'(?:"[^"]*"|[^"\n])*\n?')
 
 
 class _Page(msgspec.Struct):
@@ -204,7 +204,7 @@ class _Page(msgspec.Struct):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("endpoint", metavar="NAME", help="name or UUID of the endpoint")
-    add_parameters(parser)
+    add_parameters_argument(parser)
     own = parser.add_mutually_exclusive_group()
     own.add_argument(
         "--sql", type=_text_or_file_content, help="a sandbox query over the endpoint's sub-queries; @FILE reads it"
@@ -220,15 +220,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vertical", action="store_true", help="print each row as lines, one for each column, with its whole value"
     )
-    add_output(parser)
-    add_target(parser)
+    add_output_options(parser)
+    add_target_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     file: Path | None = arguments.output
-    format_name = arguments.format or format_of(file, _ACCEPT_BY_FORMAT) or "table"
+    format_name = arguments.format or format_by_suffix(file, _ACCEPT_BY_FORMAT) or "table"
     _check_options(arguments, format_name)
-    query = _query(arguments, format_name)
+    query = _parse_endpoint_query(arguments, format_name)
     if format_name == "table" and is_standard_output(file):
         with open_service_client(arguments) as service:
             _print_table(service, query, arguments)
@@ -241,9 +241,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_options(arguments: argparse.Namespace, format_name: str) -> None:
     """Raise RefusedByService for options that contradict each other."""
-    if format_name in _BINARY and is_standard_output(arguments.output) and sys.stdout.isatty():
+    if format_name in _BINARY_FORMATS and is_standard_output(arguments.output) and sys.stdout.isatty():
         raise RefusedByService(f"A terminal cannot show {format_name}.", hint="Write it to a file: -o FILE.")
-    if arguments.all and format_name in _BINARY:
+    if arguments.all and format_name in _BINARY_FORMATS:
         raise RefusedByService(
             f"Several pages cannot be joined as {format_name}.", hint="Use --format csv, ndjson or json."
         )
@@ -251,7 +251,7 @@ def _check_options(arguments: argparse.Namespace, format_name: str) -> None:
         raise RefusedByService("--vertical is a form of tables.", hint="Leave out --format, or --vertical.")
 
 
-def _query(arguments: argparse.Namespace, format_name: str) -> EndpointQuery:
+def _parse_endpoint_query(arguments: argparse.Namespace, format_name: str) -> EndpointQuery:
     language, source = ("sql", arguments.sql) if arguments.sql is not None else ("lql", arguments.lql)
     return EndpointQuery(
         arguments.endpoint,
@@ -259,7 +259,7 @@ def _query(arguments: argparse.Namespace, format_name: str) -> EndpointQuery:
         "" if source is None else language,
         source or "",
         _ACCEPT_BY_FORMAT[format_name],
-        redacts=arguments.redact,
+        is_redacted=arguments.redact,
     )
 
 
@@ -286,7 +286,7 @@ def _write_answer(
         return answer
     if arguments.all:
         return _write_pages(service, query, format_name, write)
-    answer = service.download(query.path, write, query.post_request()).raise_for_error(query.query_text)
+    answer = service.download(query.path, write, query.create_post_request()).raise_for_error(query.query_text)
     if format_name == "json":
         write(b"\n")
     return answer
@@ -310,7 +310,7 @@ def _rows_of_page(body: bytes, format_name: str, *, is_first: bool) -> bytes:
         rows = msgspec.json.decode(body, type=_Page).result
         return (b'{"result":[' if is_first else b"") + b",".join(map(bytes, rows))
     if format_name == "csv" and not is_first:
-        return _HEADER_LINE.sub(b"", body, count=1)
+        return _CSV_HEADER_REGEX.sub(b"", body, count=1)
     return body
 
 

@@ -13,15 +13,15 @@ import time
 from pathlib import Path
 
 from cordwood.app.restore import restore
-from cordwood.cli.arguments import add_config, add_data_dir, add_files, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_data_dir, add_files_options, load_settings_with_flags
 from cordwood.cli.terminal import ByteProgress, print_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the backup")
     add_data_dir(parser)
-    add_files(parser)
-    add_config(parser)
+    add_files_options(parser)
+    add_config_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ from cordwood.app.demo import (
 )
 from cordwood.app.service import ServiceHooks, StartupSummary, serve
 from cordwood.cli import commands
-from cordwood.cli.arguments import add_config, add_data_dir, add_files, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_data_dir, add_files_options, load_settings_with_flags
 from cordwood.cli.terminal import print_line_or_ignore, print_message
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Settings
@@ -40,19 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on; 0 lets the system choose (default: 4000)")
     add_data_dir(parser)
-    add_files(parser)
+    add_files_options(parser)
     parser.add_argument(
         "--memory", metavar="SIZE", help="memory limit of the service (default: a quarter of the machine's memory)"
     )
     parser.add_argument("--engine", help="storage and query engine (default: duckdb)")
     parser.add_argument("--demo", action="store_true", help="use a temporary folder with generated events")
-    add_config(parser)
+    add_config_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     settings = load_settings_with_flags(arguments).settings
     if not arguments.demo:
-        _serve(settings, ServiceHooks(_print_ready, Observability.from_settings(settings)))
+        _serve(settings, ServiceHooks(_print_startup_summary, Observability.from_settings(settings)))
         return 0
     if arguments.data_dir is not None:
         raise BadSetting("--demo uses a temporary folder of its own.", hint="Leave out --data-dir.")
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _serve(settings: Settings, hooks: ServiceHooks) -> None:
-    serve(settings, hooks, commands.STARTED_AT)
+    serve(settings, hooks, commands.PROCESS_STARTED_AT)
     print_message("Stopped.")
 
 
@@ -80,7 +80,7 @@ def _demo_settings_and_hooks(settings: Settings, folder: Path) -> tuple[Settings
     )
     watch, now = Observability.from_settings(own), datetime.now(UTC)
     hooks = ServiceHooks(
-        on_ready=lambda ready: _print_demo(ready, now),
+        on_ready=lambda ready: _print_demo_instructions(ready, now),
         observability=watch,
         before_ready=lambda components: post_history(components, now),
         background_work=lambda components: post_continuously(components, watch.observer),
@@ -94,7 +94,7 @@ def _delete_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _print_ready(ready: StartupSummary) -> None:
+def _print_startup_summary(ready: StartupSummary) -> None:
     made = ready.created_keys
     if made is not None:
         print_line_or_ignore(
@@ -104,16 +104,16 @@ def _print_ready(ready: StartupSummary) -> None:
         print_line_or_ignore(f"  public   {made.public}  ingest only")
     elif not ready.components.has_private_key():
         print_message("No private key is in force. Create one: cordwood keys create --scope private")
-    for name in ready.listeners:
+    for name in ready.listener_names:
         print_line_or_ignore(f"Listening for {name}")
-    print_line_or_ignore(_ready_line(ready))
+    print_line_or_ignore(_startup_summary_line(ready))
 
 
-def _print_demo(ready: StartupSummary, started_at: datetime) -> None:
+def _print_demo_instructions(ready: StartupSummary, started_at: datetime) -> None:
     made = ready.created_keys
     key = made.private if made else ready.owner.key
     url = ready.owner.url
-    print_line_or_ignore(_ready_line(ready))
+    print_line_or_ignore(_startup_summary_line(ready))
     print_line_or_ignore(
         f"\nOpen this link: it signs you in, and is valid until the demo ends.\n\n  {sign_in_link(url, key)}\n"
     )
@@ -123,7 +123,7 @@ def _print_demo(ready: StartupSummary, started_at: datetime) -> None:
         print_line_or_ignore(f"{call}\n")
 
 
-def _ready_line(ready: StartupSummary) -> str:
+def _startup_summary_line(ready: StartupSummary) -> str:
     catalog = ready.components.catalog
     endpoints = ", ".join(endpoint.name for endpoint in catalog.endpoints())
     streams = ", ".join(stream.name for stream in catalog.streams())

@@ -33,8 +33,8 @@ from types import ModuleType
 from typing import Any, Final
 from urllib.parse import quote
 
-from cordwood.cli.arguments import add_parameters
-from cordwood.cli.client import ServiceClient, add_target, open_service_client
+from cordwood.cli.arguments import add_parameters_argument
+from cordwood.cli.client import ServiceClient, add_target_options, open_service_client
 from cordwood.cli.query import EndpointQuery, print_notices, table_footer
 from cordwood.cli.tables import format_table, terminal_style
 from cordwood.cli.terminal import print_message, print_output, print_paged
@@ -57,9 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name or UUID of the endpoint (default: logs.all)",
     )
-    add_parameters(parser)
+    add_parameters_argument(parser)
     parser.add_argument("--redact", action="store_true", help="redact personal data")
-    add_target(parser)
+    add_target_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -138,7 +138,7 @@ class Shell:
             self._run_query("sql", text)
 
     def _run_query(self, language: str, text: str) -> None:
-        query = EndpointQuery(self.endpoint, self._parameters, language, text, redacts=self._redacts)
+        query = EndpointQuery(self.endpoint, self._parameters, language, text, is_redacted=self._redacts)
         began_at = time.monotonic()
         answer, rows = query.fetch_rows(self._service)
         below = table_footer(answer, len(rows), time.monotonic() - began_at)

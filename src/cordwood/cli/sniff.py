@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.app.event_files import FORMATS, InputFile, ReadOptions, import_advice, open_input_file
+from cordwood.app.event_files import IMPORT_FORMATS, InputFile, ReadOptions, import_advice, open_input_file
 from cordwood.cli.tables import format_table
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import BadBody, BodyTooLarge, RefusedByService
@@ -27,9 +27,15 @@ from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats.csv import ALL_COLUMNS_TEXT, ColumnTypes, CsvOptions, parse_delimiter
 from cordwood.ingest.items import decode_values
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.ingest.sniff import LINE_FORMATS, FileSample, PossibleFormat, decode_sample, possible_formats
+from cordwood.ingest.sniff import (
+    LINE_NUMBERED_FORMATS,
+    FileSample,
+    PossibleFormat,
+    decode_sample,
+    detect_possible_formats,
+)
 from cordwood.model.event import Event
-from cordwood.model.timestamps import format_time, now_us
+from cordwood.model.timestamps import format_timestamp, now_us
 
 _SAMPLE_BYTES = 2**20
 _MAX_LISTED_REFUSALS = 10
@@ -42,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
 
 
-class Preview(msgspec.Struct, frozen=True):
+class BodyPreview(msgspec.Struct, frozen=True):
     """The result of decoding a body: the first events as rows, and the items that would be quarantined.
 
     If nothing can be decoded, `problem` is the reason.
     """
 
     events: Sequence[Mapping[str, object]] = ()
-    quarantined: Sequence[tuple[str, str]] = ()
+    quarantined_items: Sequence[tuple[str, str]] = ()
     problem: str | None = None
 
 
@@ -58,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         sample = FileSample(file.sample, is_whole=len(file.sample) < _SAMPLE_BYTES)
     if not sample.data.strip():
         raise RefusedByService(f"{file.name} is empty.")
-    findings = possible_formats(sample)
+    findings = detect_possible_formats(sample)
     preview = _preview(sample, findings, read_options(arguments), max(0, arguments.events))
     if arguments.format == "json":
         print_output(json.dumps(_report_json(file, findings, preview), indent=2, ensure_ascii=False))
@@ -75,25 +81,25 @@ def run(arguments: argparse.Namespace) -> int:
     if preview.events:
         print_output("\nThe first events would be:")
         print_output(format_table(preview.events))
-    for place, reason in preview.quarantined:
+    for place, reason in preview.quarantined_items:
         print_message(f"{place.capitalize()} would be quarantined: {reason}")
     return 0
 
 
-def _preview(sample: FileSample, findings: Sequence[PossibleFormat], reading: ReadOptions, limit: int) -> Preview:
+def _preview(sample: FileSample, findings: Sequence[PossibleFormat], reading: ReadOptions, limit: int) -> BodyPreview:
     name = reading.format or findings[0].name
     try:
         parsed = decode_sample(name, sample, reading.csv)
     except (BadBody, BodyTooLarge) as problem:
-        return Preview(problem=problem.one_line_text())
+        return BodyPreview(problem=problem.one_line_text())
     if parsed is None:
-        return Preview(problem="This format is not decoded here, or its first item is too long.")
-    unit = "line" if name in LINE_FORMATS else "item"
+        return BodyPreview(problem="This format is not decoded here, or its first item is too long.")
+    unit = "line" if name in LINE_NUMBERED_FORMATS else "item"
     refused = parsed.refused_items[:_MAX_LISTED_REFUSALS]
-    return Preview(_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
+    return BodyPreview(_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
 
 
-def _report_json(file: InputFile, findings: Sequence[PossibleFormat], preview: Preview) -> Mapping[str, object]:
+def _report_json(file: InputFile, findings: Sequence[PossibleFormat], preview: BodyPreview) -> Mapping[str, object]:
     return {
         "file": file.name,
         "compression": file.coding,
@@ -107,7 +113,7 @@ def _report_json(file: InputFile, findings: Sequence[PossibleFormat], preview: P
             for finding in findings
         ],
         "events": preview.events,
-        "quarantined": [{"place": place, "reason": reason} for place, reason in preview.quarantined],
+        "quarantined": [{"place": place, "reason": reason} for place, reason in preview.quarantined_items],
         "problem": preview.problem,
     }
 
@@ -123,7 +129,7 @@ def _rows(parsed: ParsedBody) -> list[dict[str, object]]:
 def _row(event_id: str | int | None, event: Event) -> dict[str, object]:
     return {
         "id": event_id,
-        "timestamp": "(time of receipt)" if event.timestamp_inferred else format_time(event.timestamp_us),
+        "timestamp": "(time of receipt)" if event.timestamp_inferred else format_timestamp(event.timestamp_us),
         "event_message": event.event_message,
         "project": event.project,
         "metadata": None if event.metadata is None else _decode_value(event.metadata),
@@ -143,7 +149,9 @@ def _decode_value(raw: str | msgspec.Raw) -> object:
 
 
 def add_read_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--as", dest="read_as", choices=FORMATS, help="the format of the file (default: recognised)")
+    parser.add_argument(
+        "--as", dest="read_as", choices=IMPORT_FORMATS, help="the format of the file (default: recognised)"
+    )
     parser.add_argument(
         "--types",
         type=_parse_column_types,

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from cordwood.cli.terminal import printable_text
-from cordwood.model.timestamps import format_time
+from cordwood.model.timestamps import format_timestamp
 
 Row = Mapping[str, object]
 
@@ -21,7 +21,7 @@ _MAX_CELL_WIDTH: Final = 80
 _MIN_COLUMN_WIDTH: Final = 8
 _COLUMN_GAP: Final = "  "
 # The range of integers that are formatted as TIMESTAMP, in microseconds since 1970: the years 2000 to 2100.
-_MICROSECONDS_RANGE: Final = range(946_684_800_000_000, 4_102_444_800_000_000)
+_TIMESTAMP_RANGE_US: Final = range(946_684_800_000_000, 4_102_444_800_000_000)
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -52,31 +52,31 @@ def format_table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
     if not columns:
         return "no rows" if not rows else f"{len(rows)} rows without columns"
     if style.is_vertical:
-        return _records(columns, rows, style)
+        return _format_as_records(columns, rows, style)
     names, *cells = [
         list(map(printable_text, columns)),
-        *([_cell_text(name, row.get(name)) for name in columns] for row in rows),
+        *([_format_cell(name, row.get(name)) for name in columns] for row in rows),
     ]
     widths = _column_widths(names, cells, style.width)
     if not widths:
-        return _records(columns, rows, style)
+        return _format_as_records(columns, rows, style)
     alignments = [_is_numeric_column(name, rows) for name in columns]
     rule = _COLUMN_GAP.join("-" * width for width in widths)
-    head = [_with_style(_format_row(names, widths, alignments), _BOLD, style), _with_style(rule, _DIM, style)]
+    head = [_apply_style(_format_row(names, widths, alignments), _BOLD, style), _apply_style(rule, _DIM, style)]
     return "\n".join([*head, *(_format_row(line, widths, alignments) for line in cells)])
 
 
-def _records(columns: Sequence[str], rows: Sequence[Row], style: TableStyle) -> str:
+def _format_as_records(columns: Sequence[str], rows: Sequence[Row], style: TableStyle) -> str:
     """Format each row as a record: one line for each column, with the column's name and the uncut value."""
     names = {name: printable_text(name) for name in columns}
     widest = max(map(display_width, names.values()))
     lines = []
     for number, row in enumerate(rows, 1):
-        lines.append(_with_style(f"-- row {number}", _DIM, style))
+        lines.append(_apply_style(f"-- row {number}", _DIM, style))
         for name in columns:
             padding = " " * (widest - display_width(names[name]))
             lines.append(
-                f"{_with_style(names[name], _BOLD, style)}{padding}{_COLUMN_GAP}{_uncut_text(name, row.get(name))}".rstrip()
+                f"{_apply_style(names[name], _BOLD, style)}{padding}{_COLUMN_GAP}{_format_value(name, row.get(name))}".rstrip()
             )
     return "\n".join(lines)
 
@@ -135,27 +135,27 @@ def character_width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
 
 
-def _cell_text(name: str, value: object) -> str:
+def _format_cell(name: str, value: object) -> str:
     # Before the value is formatted, its text is cut to more than a cell can show, because a value may have megabytes.
-    return _uncut_text(name, value, limit=4 * _MAX_CELL_WIDTH)
+    return _format_value(name, value, limit=4 * _MAX_CELL_WIDTH)
 
 
-def _uncut_text(name: str, value: object, limit: int | None = None) -> str:
+def _format_value(name: str, value: object, limit: int | None = None) -> str:
     if value is None:
         return ""
     if is_time(name, value):
-        return format_time(int(str(value)))
+        return format_timestamp(int(str(value)))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return printable_text(text if limit is None else text[:limit])
 
 
-def _with_style(text: str, escape_code: str, style: TableStyle) -> str:
+def _apply_style(text: str, escape_code: str, style: TableStyle) -> str:
     return f"{escape_code}{text}{_RESET}" if style.is_coloured else text
 
 
 def is_time(name: str, value: object) -> bool:
     """Return whether a value is printed as a time, which depends on the name of its column and its magnitude."""
-    return "time" in name.lower() and isinstance(value, int) and value in _MICROSECONDS_RANGE
+    return "time" in name.lower() and isinstance(value, int) and value in _TIMESTAMP_RANGE_US
 
 
 def _is_numeric_column(name: str, rows: Sequence[Row]) -> bool:

@@ -25,18 +25,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.cli.arguments import add_config, add_data_dir, add_parameters, load_settings_with_flags
-from cordwood.cli.client import RemoteService, add_service, read_response, service_by_url, service_on_folder
+from cordwood.cli.arguments import add_config_option, add_data_dir, add_parameters_argument, load_settings_with_flags
+from cordwood.cli.client import RemoteService, add_service_options, read_response, service_by_url, service_on_folder
 from cordwood.cli.terminal import print_message, print_output, printable_text
-from cordwood.errors import RefusedByService, Unreachable
-from cordwood.model.timestamps import format_time
+from cordwood.errors import RefusedByService, ServiceUnreachable
+from cordwood.model.timestamps import format_timestamp
 from cordwood.settings.quantities import read_duration
 
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _RETRIED_STATUSES: Final = (429, 502, 503, 504)
 _MAX_PAUSE_SECONDS: Final = 10.0
 # After an `end` message whose status begins with one of these texts, connecting again is useless.
-_FINAL_STATUS_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
+_PERMANENT_ERROR_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
 # This timeout is longer than the 15 seconds after which the service sends a heartbeat if there are no rows.
 _READ_TIMEOUT_SECONDS: Final = 60.0
 
@@ -53,14 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "endpoint", nargs="?", metavar="ENDPOINT", help="name or UUID of the endpoint (default: logs.all)"
     )
     parser.add_argument("lql", nargs="?", metavar="LQL", help="a query of your own over the endpoint's sub-queries")
-    add_parameters(parser)
+    add_parameters_argument(parser)
     parser.add_argument("--sql", help="a query of your own in SQL instead of LQL")
     parser.add_argument("--since", type=_check_duration, metavar="10m", help="begin with the rows since this long ago")
     parser.add_argument("--redact", action="store_true", help="redact personal data")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print rows (default: text)")
-    add_service(parser)
+    add_service_options(parser)
     add_data_dir(parser)
-    add_config(parser)
+    add_config_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     values = {**dict(arguments.parameter), **{name: text for name, text in texts.items() if text is not None}}
     since = f"?since={quote(arguments.since)}" if arguments.since else ""
     path = f"/api/endpoints/tail/{quote(endpoint, safe='')}"
-    followed = _FollowedQuery(_service_to_follow(arguments), path, since, values, is_redacted=arguments.redact)
+    followed = _ReconnectingFollower(_service_to_follow(arguments), path, since, values, is_redacted=arguments.redact)
     is_terminal = sys.stdout.isatty()
     is_coloured = is_terminal and not os.environ.get("NO_COLOR")
     as_json, as_text = partial(_json_line, is_terminal=is_terminal), partial(_text_line, is_coloured=is_coloured)
@@ -100,7 +100,9 @@ def _service_to_follow(arguments: argparse.Namespace) -> RemoteService:
     found = service_by_url(arguments) or (service_on_folder(settings, arguments.key) if settings else None)
     if found is None:
         folder = Path(settings.serve.data_dir) if settings else ""
-        raise Unreachable(f"No service runs on {folder}.", hint="Start one with `cordwood serve`, or name it: --url.")
+        raise ServiceUnreachable(
+            f"No service runs on {folder}.", hint="Start one with `cordwood serve`, or name it: --url."
+        )
     return msgspec.structs.replace(found, timeout_seconds=_READ_TIMEOUT_SECONDS)
 
 
@@ -112,7 +114,7 @@ def _check_duration(text: str) -> str:
     return text
 
 
-class _FollowedQuery:
+class _ReconnectingFollower:
     """A followed query. It connects again when its connection ends."""
 
     def __init__(
@@ -134,7 +136,7 @@ class _FollowedQuery:
             try:
                 yield from self._messages_of_one_connection()
                 reason = "The connection has ended"
-            except Unreachable as fault:
+            except ServiceUnreachable as fault:
                 if not self._last_id:
                     raise
                 reason = fault.message.rstrip(".")
@@ -167,16 +169,16 @@ def _read_message(fields: Mapping[str, str]) -> ServerSentEvent:
     message = ServerSentEvent(fields.get("event", "message"), fields["data"])
     if message.event_name == "end":
         status = json.loads(message.data)
-        if str(status.get("status")).startswith(_FINAL_STATUS_PREFIXES):
+        if str(status.get("status")).startswith(_PERMANENT_ERROR_PREFIXES):
             raise RefusedByService(str(status.get("message")), hint=status.get("hint"))
     return message
 
 
 # The rest of this module formats rows as lines.
 
-_LEVEL_NAMES: Final = ("level", "severity", "severity_text", "error_severity", "log_level")
-_STATUS_NAMES: Final = ("status_code", "status")
-_LEVEL_WORD: Final = re.compile(
+_LEVEL_FIELD_NAMES: Final = ("level", "severity", "severity_text", "error_severity", "log_level")
+_STATUS_FIELD_NAMES: Final = ("status_code", "status")
+_LEVEL_WORD_REGEX: Final = re.compile(
     r"\b(panic|fatal|critical|crit|emerg|alert|error|err|warning|warn|notice|info|debug|trace)\b", re.IGNORECASE
 )
 _ERROR_LEVELS: Final = frozenset({"panic", "fatal", "critical", "crit", "emerg", "emergency", "alert", "error", "err"})
@@ -204,12 +206,12 @@ def _text_line(row: Mapping[str, object], *, is_coloured: bool) -> str:
         *(f"{name}={_value_text(one)}" for name, one in others.items()),
     ]
     line = printable_text("  ".join(part for part in parts if part) or json.dumps(row))
-    colour = _colour(level_of(row)) if is_coloured else ""
+    colour = _colour_of_level(level_of(row)) if is_coloured else ""
     return f"{colour}{line}{_RESET}" if colour else line
 
 
 def _time_text(value: object) -> str:
-    return format_time(value)[:23] + "Z" if isinstance(value, int) else str(value or "")
+    return format_timestamp(value)[:23] + "Z" if isinstance(value, int) else str(value or "")
 
 
 def _value_text(value: object) -> str:
@@ -221,17 +223,17 @@ def level_of(row: Mapping[str, object]) -> str:
 
     The level comes from a field, from an HTTP status, or from a word at the beginning of the message.
     """
-    found = _find(row, _LEVEL_NAMES, _MAX_SEARCH_DEPTH)
+    found = _find_field(row, _LEVEL_FIELD_NAMES, _MAX_SEARCH_DEPTH)
     if isinstance(found, str):
         return found.lower()
-    status = _find(row, _STATUS_NAMES, _MAX_SEARCH_DEPTH)
+    status = _find_field(row, _STATUS_FIELD_NAMES, _MAX_SEARCH_DEPTH)
     if isinstance(status, int) and 400 <= status < 600:
         return "error" if status >= 500 else "warning"
-    word = _LEVEL_WORD.search(str(row.get("event_message") or "")[:80])
+    word = _LEVEL_WORD_REGEX.search(str(row.get("event_message") or "")[:80])
     return word[0].lower() if word else ""
 
 
-def _find(value: object, names: tuple[str, ...], depth: int) -> object:
+def _find_field(value: object, names: tuple[str, ...], depth: int) -> object:
     """Return the first field with one of the names. Objects and lists are searched down to the given depth."""
     if isinstance(value, list):
         value = value[0] if value else None
@@ -240,10 +242,10 @@ def _find(value: object, names: tuple[str, ...], depth: int) -> object:
     own = next((value[name] for name in names if isinstance(value.get(name), str | int)), None)
     if own is not None:
         return own
-    return next((found for one in value.values() if (found := _find(one, names, depth - 1)) is not None), None)
+    return next((found for one in value.values() if (found := _find_field(one, names, depth - 1)) is not None), None)
 
 
-def _colour(level: str) -> str:
+def _colour_of_level(level: str) -> str:
     if level in _ERROR_LEVELS:
         return _RED
     if level in _WARNING_LEVELS:

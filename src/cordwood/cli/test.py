@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cordwood.cli.arguments import add_config, add_files, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_files_options, load_settings_with_flags
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import BadTestPage
 from cordwood.trials.runner import (
@@ -27,16 +27,16 @@ from cordwood.trials.runner import (
     case_report,
     find_pages,
     junit_xml,
+    results_summary,
     run_pages,
-    summary,
     update_pages,
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", metavar="DIR", help="folder of endpoint files (same as --endpoints)")
-    add_files(parser)
-    add_config(parser)
+    add_files_options(parser)
+    add_config_option(parser)
     parser.add_argument(
         "--engine", default=EMBEDDED_ENGINE, metavar="ADDRESS", help="the engine to run on (default: duckdb)"
     )
@@ -67,7 +67,7 @@ def _print_report(trials: Sequence[CaseResult], seconds: float) -> int:
     if not trials:
         print_message("There are no tests. The tests of my.endpoint.sql are in my.endpoint.test.md beside it.")
         return 1
-    print_output(summary(trials, seconds))
+    print_output(results_summary(trials, seconds))
     return 0 if all(trial.passed for trial in trials) else 1
 
 

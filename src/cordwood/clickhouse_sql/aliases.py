@@ -113,7 +113,7 @@ def _collect_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:
 
 class _AliasExpander(msgspec.Struct):
     aliases: Mapping[str, exp.Expr]
-    text: str
+    query_text: str
     expanded_aliases: dict[str, exp.Expr] = {}
 
     def expand(self, node: exp.Expr, alias: str | None = None) -> exp.Expr:
@@ -121,9 +121,9 @@ class _AliasExpander(msgspec.Struct):
 
         `alias` is the alias of the expression itself, if any. Inside of the expression, this name refers to a column.
         """
-        return self._expand_below(copy_tree(node), (alias,) if alias else ())
+        return self._expand_descendants(copy_tree(node), (alias,) if alias else ())
 
-    def _expand_below(self, root: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
+    def _expand_descendants(self, root: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         holder = exp.Paren(this=root)
         for node in list(holder.find_all(exp.Alias)):
             inner = node.this
@@ -131,12 +131,12 @@ class _AliasExpander(msgspec.Struct):
         columns = [node for node in holder.find_all(exp.Column) if not node.table]
         for column in columns:
             count_nodes()
-            replace_node(column, self._expansion_of(column, enclosing_aliases))
+            replace_node(column, self._expand_column_reference(column, enclosing_aliases))
         expanded: exp.Expr = holder.this
         expanded.pop()
         return expanded
 
-    def _expansion_of(self, column: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
+    def _expand_column_reference(self, column: exp.Expr, enclosing_aliases: tuple[str, ...]) -> exp.Expr:
         name = column.name
         if name not in self.aliases or name == (enclosing_aliases[-1] if enclosing_aliases else None):
             column.set("table", exp.to_identifier(LOGS_ALIAS))
@@ -145,17 +145,17 @@ class _AliasExpander(msgspec.Struct):
             raise QueryRefused(
                 f'The alias "{name}" is defined by itself.',
                 hint=f"Write logs.{name} where the column is meant.",
-                span=span_of(column, self.text),
+                span=span_of(column, self.query_text),
             )
         if name not in self.expanded_aliases:
-            expanded = self._expand_below(copy_tree(self.aliases[name]), (*enclosing_aliases, name))
+            expanded = self._expand_descendants(copy_tree(self.aliases[name]), (*enclosing_aliases, name))
             if enclosing_aliases:
-                return _as_operand(expanded)
+                return _parenthesize_if_operation(expanded)
             self.expanded_aliases[name] = expanded
-        return _as_operand(copy_tree(self.expanded_aliases[name]))
+        return _parenthesize_if_operation(copy_tree(self.expanded_aliases[name]))
 
 
-def _as_operand(node: exp.Expr) -> exp.Expr:
+def _parenthesize_if_operation(node: exp.Expr) -> exp.Expr:
     is_operation = isinstance(node, (exp.Binary, exp.Unary, exp.Between, exp.In)) and not isinstance(node, exp.Paren)
     return exp.Paren(this=node) if is_operation else node
 

@@ -26,8 +26,8 @@ class Call(msgspec.Struct, frozen=True):
     name: str
     arguments: tuple[exp.Expr, ...]
     node: exp.Expr
-    parameters: tuple[exp.Expr, ...] = ()
-    condition: exp.Expr | None = None
+    aggregate_parameters: tuple[exp.Expr, ...] = ()
+    if_condition: exp.Expr | None = None
     is_distinct: bool = False
 
     @property
@@ -89,14 +89,17 @@ def _reader_of_time_shift(name: str) -> CallReader:
     return read
 
 
-_TRIM_FUNCTIONS: Final = {"BOTH": "trimboth", "LEADING": "trimleft", "TRAILING": "trimright"}
+_TRIM_FUNCTION_BY_SIDE: Final = {"BOTH": "trimboth", "LEADING": "trimleft", "TRAILING": "trimright"}
 
 
 def _read_trim(node: exp.Expr) -> tuple[str, CallArguments]:
-    return _TRIM_FUNCTIONS.get(str(node.args.get("position") or "BOTH").upper(), "trim"), (node.this, node.expression)
+    return _TRIM_FUNCTION_BY_SIDE.get(str(node.args.get("position") or "BOTH").upper(), "trim"), (
+        node.this,
+        node.expression,
+    )
 
 
-_TIME_PART_FUNCTIONS: Final = {
+_FUNCTION_BY_TIME_PART: Final = {
     "YEAR": "toyear",
     "QUARTER": "toquarter",
     "MONTH": "tomonth",
@@ -109,7 +112,7 @@ _TIME_PART_FUNCTIONS: Final = {
 
 def _read_extract(node: exp.Expr) -> tuple[str, CallArguments]:
     """Read `EXTRACT(HOUR FROM t)` as a call of the function for the part, such as toHour."""
-    return _TIME_PART_FUNCTIONS.get(node.name.upper(), "extract"), (node.expression,)
+    return _FUNCTION_BY_TIME_PART.get(node.name.upper(), "extract"), (node.expression,)
 
 
 def _read_map(node: exp.Expr) -> tuple[str, CallArguments]:
@@ -208,7 +211,7 @@ _READER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], CallReader]] = {
 }
 
 # Arguments of sqlglot's nodes that are not arguments of the function call.
-_IGNORED_ARGUMENTS: Final = frozenset(
+_IGNORED_NODE_ARGUMENTS: Final = frozenset(
     """
     big_int binary coalesce ensure_variant ignore_nulls json_type null_propagation only_json_types quantile safe
     scalar_only typed unit value_constructor zone
@@ -259,7 +262,7 @@ def _is_fully_read(node: exp.Expr, parts: CallArguments) -> bool:
     part_ids = {id(part) for part in parts}
     for key, value in node.args.items():
         values = value if isinstance(value, list) else [value]
-        if key in _IGNORED_ARGUMENTS or isinstance(node, _FULLY_READ_NODES):
+        if key in _IGNORED_NODE_ARGUMENTS or isinstance(node, _FULLY_READ_NODES):
             continue
         if any(item not in (None, False) and id(item) not in part_ids for item in values):
             return False
@@ -288,12 +291,12 @@ class ArgumentTranslator(Protocol):
     """Translates arguments of calls to values; refuses a value of the wrong type at the argument's position."""
 
     @property
-    def row(self) -> RowScope:
+    def row_scope(self) -> RowScope:
         """The columns in scope."""
         ...
 
     @property
-    def parameters(self) -> Mapping[str, Parameter]:
+    def endpoint_parameters(self) -> Mapping[str, Parameter]:
         """The endpoint's parameters."""
         ...
 
@@ -325,7 +328,7 @@ class ArgumentTranslator(Protocol):
 
     def constant_number(self, node: exp.Expr, subject: str) -> float: ...
 
-    def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
+    def fill_template(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
         """Fill a template of BigQuery SQL; the nodes of the template get the position of `node` in the query's text."""
         ...
 
@@ -343,7 +346,7 @@ def checked_arguments(
     """
     maximum = minimum if maximum is None else maximum
     count = len(call.arguments)
-    if call.parameters:
+    if call.aggregate_parameters:
         raise translator.refused_error(call.node, f"{call.display_name} takes its arguments in one pair of brackets.")
     if count < minimum or (maximum >= 0 and count > maximum):
         expected = (
@@ -359,11 +362,11 @@ def arguments_before_zone(translator: ArgumentTranslator, call: Call, count: int
     """Return the first `count` arguments of a call; one more argument may follow, which must be the time zone UTC."""
     parts = checked_arguments(translator, call, count, count + 1)
     if len(parts) > count:
-        check_zone(translator, parts[count])
+        require_utc_zone(translator, parts[count])
     return parts[:count]
 
 
-def check_zone(translator: ArgumentTranslator, node: exp.Expr) -> None:
+def require_utc_zone(translator: ArgumentTranslator, node: exp.Expr) -> None:
     """Refuse a time zone other than UTC."""
     if translator.constant_text(node, "A time zone").upper() not in ("UTC", "GMT", "ETC/UTC", "Z"):
         raise translator.refused_error(

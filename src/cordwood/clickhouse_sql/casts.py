@@ -19,9 +19,9 @@ from cordwood.clickhouse_sql.values import (
     STRING,
     Type,
     Value,
-    as_operand,
-    fill,
+    fill_template,
     literal_node,
+    parenthesize_if_operation,
     text_value,
 )
 from cordwood.sql.nodes import internal_call
@@ -74,7 +74,7 @@ _SUPPORTED_TYPES_HINT: Final = (
 )
 
 
-def type_named(translator: ArgumentTranslator, node: exp.Expr, text: str) -> Type:
+def parse_type_name(translator: ArgumentTranslator, node: exp.Expr, text: str) -> Type:
     """Return the dialect's type for its name as a text, such as `Nullable(Int64)`; refuse an unsupported type."""
     match = _TYPE_NAME_PATTERN.fullmatch(text)
     name = match[2].lower() if match else ""
@@ -106,17 +106,17 @@ def to_text(value: Value) -> Value:
         case "Nothing":
             return Value(exp.Null(), type_)
         case "UInt8":
-            return Value(fill("cast(cast(@flag as int64) as string)", flag=value.node), type_)
+            return Value(fill_template("cast(cast(@flag as int64) as string)", flag=value.node), type_)
         case "DateTime":
             seconds = f"%E{value.type.scale}S" if value.type.scale else "%S"
             return Value(
-                fill(f"format_timestamp('%Y-%m-%d %H:%M:{seconds}', @moment, 'UTC')", moment=value.node), type_
+                fill_template(f"format_timestamp('%Y-%m-%d %H:%M:{seconds}', @moment, 'UTC')", moment=value.node), type_
             )
         case "Int64" if isinstance(value.constant, int):
             return text_value(str(value.constant))
         case "Float64":
             return Value(internal_call("float_text", value.node), type_)
-    return Value(fill("cast(@value as string)", value=value.node), type_)
+    return Value(fill_template("cast(@value as string)", value=value.node), type_)
 
 
 def _cast_to_text(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
@@ -132,15 +132,15 @@ def _cast_to_int(translator: ArgumentTranslator, node: exp.Expr, value: Value, _
         case "Int64":
             return value
         case "UInt8" | "Bool" | "Nothing":
-            return Value(translator.fill(node, "cast(@value as int64)", value=value.node), INT)
+            return Value(translator.fill_template(node, "cast(@value as int64)", value=value.node), INT)
         case "Float64":
-            return Value(translator.fill(node, "cast(trunc(@value) as int64)", value=value.node), INT)
+            return Value(translator.fill_template(node, "cast(trunc(@value) as int64)", value=value.node), INT)
         case "String":
-            return Value(translator.fill(node, "cast(@value as int64)", value=value.node), INT)
+            return Value(translator.fill_template(node, "cast(@value as int64)", value=value.node), INT)
         case "DateTime":
-            return Value(translator.fill(node, "unix_seconds(@value)", value=value.node), INT)
+            return Value(translator.fill_template(node, "unix_seconds(@value)", value=value.node), INT)
         case "Date":
-            return Value(translator.fill(node, "unix_date(@value)", value=value.node), INT)
+            return Value(translator.fill_template(node, "unix_date(@value)", value=value.node), INT)
     raise translator.refused_error(node, f"A {value.type} cannot be made a number.")
 
 
@@ -149,12 +149,16 @@ def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: Value,
         case "Float64":
             return value
         case "UInt8" | "Bool":
-            return Value(translator.fill(node, "cast(cast(@value as int64) as float64)", value=value.node), FLOAT)
+            return Value(
+                translator.fill_template(node, "cast(cast(@value as int64) as float64)", value=value.node), FLOAT
+            )
         case "Int64" | "String" | "Nothing":
-            return Value(translator.fill(node, "cast(@value as float64)", value=value.node), FLOAT)
+            return Value(translator.fill_template(node, "cast(@value as float64)", value=value.node), FLOAT)
         case "DateTime":
             return Value(
-                translator.fill(node, "ieee_divide(cast(unix_micros(@value) as float64), 1000000.0)", value=value.node),
+                translator.fill_template(
+                    node, "ieee_divide(cast(unix_micros(@value) as float64), 1000000.0)", value=value.node
+                ),
                 FLOAT,
             )
     raise translator.refused_error(node, f"A {value.type} cannot be made a number.")
@@ -164,7 +168,7 @@ def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
     if value.type.name in CONDITION_TYPES:
         return Value(value.node, BOOL, constant=value.constant)
     if value.type.name in ("Int64", "Float64"):
-        return Value(exp.NEQ(this=as_operand(value.node), expression=exp.Literal.number(0)), BOOL)
+        return Value(exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0)), BOOL)
     raise translator.refused_error(node, f"A {value.type} cannot be made a Bool.", "Compare it, as in x = 'true'.")
 
 
@@ -173,7 +177,7 @@ def _cast_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Val
     unit = {0: "second", 3: "millisecond"}.get(type_.scale)
     if unit is not None and converted.type.scale > type_.scale:
         converted = Value(
-            translator.fill(node, f"timestamp_trunc(@moment, {unit})", moment=converted.node), converted.type
+            translator.fill_template(node, f"timestamp_trunc(@moment, {unit})", moment=converted.node), converted.type
         )
     return msgspec.structs.replace(converted, type=msgspec.structs.replace(converted.type, scale=type_.scale))
 
@@ -186,10 +190,12 @@ def _convert_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: 
     type_ = Type("DateTime", scale=6)
     match value.type.name:
         case "Int64":
-            return Value(translator.fill(node, "timestamp_seconds(@value)", value=value.node), type_)
+            return Value(translator.fill_template(node, "timestamp_seconds(@value)", value=value.node), type_)
         case "Float64":
-            converted = translator.fill(
-                node, "timestamp_micros(cast(trunc(@value * 1000000.0) as int64))", value=as_operand(value.node)
+            converted = translator.fill_template(
+                node,
+                "timestamp_micros(cast(trunc(@value * 1000000.0) as int64))",
+                value=parenthesize_if_operation(value.node),
             )
             return Value(converted, type_)
         case "String" if isinstance(value.constant, str):
@@ -200,7 +206,7 @@ def _convert_to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: 
                 )
             return Value(datetime_literal(translator, node, moment), type_)
         case "String":
-            return Value(translator.fill(node, "cast(@value as timestamp)", value=value.node), type_)
+            return Value(translator.fill_template(node, "cast(@value as timestamp)", value=value.node), type_)
     return to_datetime(translator, node, value)
 
 
@@ -208,20 +214,20 @@ def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
     if value.type.name == "Date":
         return value
     if value.type.name in ("Int64", "Float64"):
-        # In ClickHouse, numbers below `_MAX_UNIX_DAYS` are days since 1970, and other numbers are seconds.
-        if isinstance(value.constant, int) and 0 <= value.constant < _MAX_UNIX_DAYS:
-            return Value(translator.fill(node, "date_from_unix_date(@value)", value=value.node), DATE)
+        # In ClickHouse, numbers below `_FIRST_UNIX_SECONDS` are days since 1970, and other numbers are seconds.
+        if isinstance(value.constant, int) and 0 <= value.constant < _FIRST_UNIX_SECONDS:
+            return Value(translator.fill_template(node, "date_from_unix_date(@value)", value=value.node), DATE)
         if not isinstance(value.constant, int):
             raise translator.refused_error(
                 node, "A number that is not constant cannot be made a Date.", "Write toDate(toDateTime(…))."
             )
     if value.type.name == "String" and not value.is_constant:
-        return Value(translator.fill(node, "cast(substr(@value, 1, 10) as date)", value=value.node), DATE)
+        return Value(translator.fill_template(node, "cast(substr(@value, 1, 10) as date)", value=value.node), DATE)
     moment = _convert_to_datetime(translator, node, value)
-    return Value(translator.fill(node, "date(@value, 'UTC')", value=moment.node), DATE)
+    return Value(translator.fill_template(node, "date(@value, 'UTC')", value=moment.node), DATE)
 
 
-_MAX_UNIX_DAYS: Final = 65_536
+_FIRST_UNIX_SECONDS: Final = 65_536
 _CAST_BY_TYPE: Final = {
     "String": _cast_to_text,
     "Int64": _cast_to_int,
@@ -246,7 +252,7 @@ _BITS_BY_FUNCTION: Final = {
 }
 
 
-def _int_or_default_function(bits: int, *, is_signed: bool, is_null: bool) -> _CallTranslator:
+def _int_or_default_translator(bits: int, *, is_signed: bool, is_null: bool) -> _CallTranslator:
     """Return the translator of a function that converts a decimal text to an integer.
 
     For other texts, and for numbers out of range, the function returns NULL if `is_null` is set, and otherwise 0.
@@ -263,7 +269,7 @@ def _int_or_default_function(bits: int, *, is_signed: bool, is_null: bool) -> _C
     return translate_call
 
 
-def _float_or_default_function(*, is_null: bool) -> _CallTranslator:
+def _float_or_default_translator(*, is_null: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         converted = internal_call(
             "float_number", _text_argument(translator, *checked_arguments(translator, call, 1)).node
@@ -285,7 +291,7 @@ def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     return value
 
 
-def _cast_function(type_: Type) -> _CallTranslator:
+def _cast_translator(type_: Type) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = checked_arguments(translator, call, 1)
         value = translator.value_with_default(node)
@@ -297,12 +303,12 @@ def _cast_function(type_: Type) -> _CallTranslator:
     return translate_call
 
 
-def _to_int_function(bits: int, *, is_signed: bool) -> _CallTranslator:
+def _to_int_translator(bits: int, *, is_signed: bool) -> _CallTranslator:
     """Return the translator of a function that converts a value to an integer of `bits` bits.
 
     If the number needs more bits, the function keeps only the lowest bits.
     """
-    cast = _cast_function(INT)
+    cast = _cast_translator(INT)
     count = 2**bits
     low = count // 2 if is_signed else 0
 
@@ -316,7 +322,7 @@ def _to_int_function(bits: int, *, is_signed: bool) -> _CallTranslator:
         parts = {
             name: literal_node(number) for name, number in (("count", count), ("above", count + low), ("low", low))
         }
-        wrapped = translator.fill(
+        wrapped = translator.fill_template(
             call.node, "mod(mod(@value, @count) + @above, @count) - @low", value=converted.node, **parts
         )
         return Value(wrapped, converted.type)
@@ -340,25 +346,25 @@ def _translate_uuid(translator: ArgumentTranslator, call: Call) -> Value:
     return text_value(text.lower())
 
 
-def _integer_functions() -> dict[str, _CallTranslator]:
+def _integer_translators_by_function() -> dict[str, _CallTranslator]:
     functions: dict[str, _CallTranslator] = {}
     for name, bits in _BITS_BY_FUNCTION.items():
         is_signed = not name.startswith("tou")
-        functions[name] = _to_int_function(bits, is_signed=is_signed)
-        functions[f"{name}orzero"] = _int_or_default_function(bits, is_signed=is_signed, is_null=False)
-        functions[f"{name}ornull"] = _int_or_default_function(bits, is_signed=is_signed, is_null=True)
+        functions[name] = _to_int_translator(bits, is_signed=is_signed)
+        functions[f"{name}orzero"] = _int_or_default_translator(bits, is_signed=is_signed, is_null=False)
+        functions[f"{name}ornull"] = _int_or_default_translator(bits, is_signed=is_signed, is_null=True)
     return functions
 
 
-FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
-    **_integer_functions(),
-    "tofloat32": _cast_function(FLOAT),
-    "tofloat64": _cast_function(FLOAT),
-    "tofloat32orzero": _float_or_default_function(is_null=False),
-    "tofloat64orzero": _float_or_default_function(is_null=False),
-    "tofloat32ornull": _float_or_default_function(is_null=True),
-    "tofloat64ornull": _float_or_default_function(is_null=True),
-    "tobool": _cast_function(BOOL),
+TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
+    **_integer_translators_by_function(),
+    "tofloat32": _cast_translator(FLOAT),
+    "tofloat64": _cast_translator(FLOAT),
+    "tofloat32orzero": _float_or_default_translator(is_null=False),
+    "tofloat64orzero": _float_or_default_translator(is_null=False),
+    "tofloat32ornull": _float_or_default_translator(is_null=True),
+    "tofloat64ornull": _float_or_default_translator(is_null=True),
+    "tobool": _cast_translator(BOOL),
     "tostring": _translate_to_string,
     "touuid": _translate_uuid,
 }

@@ -15,10 +15,10 @@ from cordwood.clickhouse_sql.values import (
     NUMBER_TYPES,
     TIME_TYPES,
     Value,
-    as_operand,
-    fill,
+    fill_template,
     flag_value,
     literal_node,
+    parenthesize_if_operation,
 )
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.diagnostics import start_offset
@@ -30,7 +30,7 @@ def as_number(value: Value) -> Value:
         return value
     if isinstance(value.constant, (int, bool)):
         return Value(literal_node(int(value.constant)), INT, constant=int(value.constant))
-    integer = fill("cast(@flag as int64)", flag=value.node)
+    integer = fill_template("cast(@flag as int64)", flag=value.node)
     return Value(integer, msgspec.structs.replace(INT, nullable=value.type.nullable))
 
 
@@ -59,7 +59,7 @@ def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_s
     return None
 
 
-def compare(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
+def compare_values(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
     """Return the comparison of two values; for an operand that is missing, its default is compared."""
     left, right = left.with_default(), right.with_default()
     if "Nothing" in (left.type.name, right.type.name):
@@ -70,7 +70,13 @@ def compare(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: 
             return flag_value(is_true=outcome)
     left, right = unify_types(translator, node, left, right)
     type_ = msgspec.structs.replace(FLAG, nullable=left.type.nullable or right.type.nullable)
-    return Value(copy_position(node, type(node)(this=as_operand(left.node), expression=as_operand(right.node))), type_)
+    return Value(
+        copy_position(
+            node,
+            type(node)(this=parenthesize_if_operation(left.node), expression=parenthesize_if_operation(right.node)),
+        ),
+        type_,
+    )
 
 
 def copy_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
@@ -96,7 +102,7 @@ def unify_types(translator: ArgumentTranslator, node: exp.Expr, left: Value, rig
 def null_test(value: Value) -> Value:
     if not value.type.nullable:
         return flag_value(is_true=False)
-    return Value(exp.Is(this=as_operand(value.node), expression=exp.Null()), FLAG)
+    return Value(exp.Is(this=parenthesize_if_operation(value.node), expression=exp.Null()), FLAG)
 
 
 def translate_between(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -107,7 +113,7 @@ def translate_between(translator: ArgumentTranslator, node: exp.Expr) -> Value:
         return Value(exp.Null(), FLAG.as_nullable())
     value, low = unify_types(translator, node, value, low)
     value, high = unify_types(translator, node, value, high)
-    parts = {key: as_operand(part.node) for key, part in (("this", value), ("low", low), ("high", high))}
+    parts = {key: parenthesize_if_operation(part.node) for key, part in (("this", value), ("low", low), ("high", high))}
     nullable = any(part.type.nullable for part in (value, low, high))
     condition = Value(copy_position(node, exp.Between(**parts)), msgspec.structs.replace(FLAG, nullable=nullable))
     return negate(condition) if node.args.get("negate") else condition
@@ -149,7 +155,8 @@ def _translate_in_constants(translator: ArgumentTranslator, node: exp.Expr, *, m
     if not pairs:
         return flag_value(is_true=False)
     membership_node = exp.In(
-        this=as_operand(pairs[0][0].node), expressions=[as_operand(operand.node) for _, operand in pairs]
+        this=parenthesize_if_operation(pairs[0][0].node),
+        expressions=[parenthesize_if_operation(operand.node) for _, operand in pairs],
     )
     nullable = any(choice.type.nullable for choice in (value, *choices))
     return Value(copy_position(node, membership_node), msgspec.structs.replace(FLAG, nullable=nullable))
@@ -240,8 +247,8 @@ def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_nul
     text, pattern_node = value.node_with_default(), pattern.node
     if isinstance(node, exp.ILike):
         text, pattern_node = (
-            translator.fill(node, "lower(@text)", text=text),
-            _lower_case_pattern(translator, node, pattern_node, constant),
+            translator.fill_template(node, "lower(@text)", text=text),
+            _to_lower_case_pattern(translator, node, pattern_node, constant),
         )
     nullable = value.type.nullable or pattern.type.nullable
     condition = Value(
@@ -251,9 +258,9 @@ def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_nul
     return negate(condition) if node.args.get("negate") else condition
 
 
-def _lower_case_pattern(
+def _to_lower_case_pattern(
     translator: ArgumentTranslator, node: exp.Expr, pattern: exp.Expr, constant: str | None
 ) -> exp.Expr:
     if constant is not None and constant.isascii():
         return literal_node(constant.lower())
-    return translator.fill(node, "lower(@text)", text=pattern)
+    return translator.fill_template(node, "lower(@text)", text=pattern)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.parse import admit, parse
+from cordwood.clickhouse_sql.parse import parse, require_permitted_syntax
 from cordwood.clickhouse_sql.scope import LOGS_ALIAS, Attributes, RowSource, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import CompileTooLong, PlanTooLarge
@@ -20,11 +20,11 @@ from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.internal_functions import INTERNAL_FUNCTION_NAMES
-from cordwood.sql.program import Program
-from cordwood.sql.record_shapes import RecordShapes
+from cordwood.sql.program import EndpointProgram
+from cordwood.sql.record_shapes import RecordingShapeReader
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import ParsedQuery, Statement, Target
-from cordwood.sql.sub_query_schema import PathKinds, SubQuery, SubQueryColumn
+from cordwood.sql.sub_query_schema import PathKinds, SubQueryColumn, SubQuerySchema
 
 ShapesByStream = Mapping[str, Shape]
 # The number of sources beyond which the error for a query that is too large has a hint to read fewer sources.
@@ -32,13 +32,13 @@ _MAX_SOURCES_WITHOUT_HINT = 20
 
 
 def compile_clickhouse(
-    program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a sandbox query in ClickHouse's dialect, which can only read the endpoint's sub-queries."""
-    records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
+    records = RecordingShapeReader(redaction.visible_shapes(shapes) if redaction else shapes)
     try:
         with compilation_scope():
-            parsed = ParsedQuery(translate(program, text, records), text)
+            parsed = ParsedQuery(translate_to_bigquery(program, text, records), text)
             statement = compile_sandbox_tree(
                 program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL_FUNCTION_NAMES
             )
@@ -50,7 +50,7 @@ def compile_clickhouse(
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups)
 
 
-def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
+def translate_to_bigquery(program: EndpointProgram, text: str, records: RecordingShapeReader) -> exp.Expr:
     """Translate a ClickHouse query to the tree of the equivalent BigQuery query over the endpoint's sub-queries."""
 
     def make_branches() -> list[RowSource]:
@@ -61,7 +61,7 @@ def translate(program: Program, text: str, records: RecordShapes) -> exp.Expr:
             for name, source in program.sub_query_sources.items()
         ]
 
-    parsed = admit(parse(text))
+    parsed = require_permitted_syntax(parse(text))
     page_rows = program.page.min_page_size(program.endpoint.max_rows)
     return (
         QueryTranslator(text, make_branches, program.parameters, page_rows)
@@ -79,23 +79,23 @@ _KIND_BY_COLUMN: Final = {
     "severity_text": Kind.STRING,
 }
 _ATTRIBUTES_COLUMN: Final = "log_attributes"
-_KEYS_WITHOUT_ATTRIBUTE: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
+_NON_ATTRIBUTE_PATHS: Final = frozenset({("id",), ("timestamp",), ("event_message",), ("metadata",)})
 
 
-def describe_logs_table(program: Program, shapes: Mapping[str, Shape]) -> SubQuery:
+def describe_logs_table(program: EndpointProgram, shapes: Mapping[str, Shape]) -> SubQuerySchema:
     """Return a description of the table `logs`; the keys of `log_attributes` are described as fields of this column."""
     columns = [SubQueryColumn(name, kind, {}) for name, kind in _KIND_BY_COLUMN.items()]
-    return SubQuery(
-        LOGS_ALIAS, (*columns, SubQueryColumn(_ATTRIBUTES_COLUMN, Kind.JSON, _attribute_keys(program, shapes)))
+    return SubQuerySchema(
+        LOGS_ALIAS, (*columns, SubQueryColumn(_ATTRIBUTES_COLUMN, Kind.JSON, _kinds_by_attribute_key(program, shapes)))
     )
 
 
-def _attribute_keys(program: Program, shapes: Mapping[str, Shape]) -> PathKinds:
+def _kinds_by_attribute_key(program: EndpointProgram, shapes: Mapping[str, Shape]) -> PathKinds:
     keys: dict[EventPath, frozenset[ValueKind]] = {}
     for source in program.sub_query_sources.values():
         for path, kinds in shapes.get(source.stream, Shape()).kinds.items():
             key_path = path[1:] if path[:1] == ("metadata",) else path
             is_leaf = bool(kinds - {ValueKind.OBJECT}) and ELEMENT_STEP not in path
-            if key_path and is_leaf and path not in _KEYS_WITHOUT_ATTRIBUTE:
+            if key_path and is_leaf and path not in _NON_ATTRIBUTE_PATHS:
                 keys[(".".join(key_path),)] = frozenset({ValueKind.TEXT})
     return dict(sorted(keys.items()))

@@ -68,7 +68,7 @@ def _parse_zone(text: str | None) -> timezone:
 
 def datetime_literal(translator: ArgumentTranslator, node: exp.Expr, moment: datetime) -> exp.Expr:
     text = moment.strftime("%Y-%m-%d %H:%M:%S.%f+00").rjust(29, "0")
-    return translator.fill(node, "cast(@text as timestamp)", text=exp.Literal.string(text))
+    return translator.fill_template(node, "cast(@text as timestamp)", text=exp.Literal.string(text))
 
 
 def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
@@ -78,7 +78,7 @@ def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
         return value
     type_ = msgspec.structs.replace(DATETIME64, nullable=value.type.nullable)
     if value.type.name == "Date":
-        return Value(translator.fill(node, "timestamp(@day, 'UTC')", day=value.node), type_)
+        return Value(translator.fill_template(node, "timestamp(@day, 'UTC')", day=value.node), type_)
     if value.type.name == "Nothing":
         return Value(exp.Null(), type_.as_nullable())
     if isinstance(value.constant, str):
@@ -134,12 +134,12 @@ def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, ri
         template = (
             f"timestamp(datetime_{sign}(datetime(@moment, 'UTC'), interval @amount {right.interval_unit}), 'UTC')"
         )
-        return Value(translator.fill(node, template, **parts), moment.type)
+        return Value(translator.fill_template(node, template, **parts), moment.type)
     unit, factor = ("day", 7) if right.interval_unit == "week" else (right.interval_unit, 1)
     if factor > 1:
-        parts["amount"] = translator.fill(node, "@amount * 7", amount=right.node)
+        parts["amount"] = translator.fill_template(node, "@amount * 7", amount=right.node)
     scale = 6 if unit in ("microsecond", "millisecond") else moment.type.scale
-    result = translator.fill(node, f"timestamp_{sign}(@moment, interval @amount {unit})", **parts)
+    result = translator.fill_template(node, f"timestamp_{sign}(@moment, interval @amount {unit})", **parts)
     return Value(result, Type("DateTime", nullable=moment.type.nullable, scale=scale))
 
 
@@ -166,14 +166,14 @@ def subtract_times(translator: ArgumentTranslator, node: exp.Expr, left: Value, 
     nullable = left.type.nullable or right.type.nullable
     parts = {"left": left.node, "right": right.node}
     if left.type.name == right.type.name == "Date":
-        difference = translator.fill(node, "date_diff(@left, @right, day)", **parts)
+        difference = translator.fill_template(node, "date_diff(@left, @right, day)", **parts)
         return Value(difference, msgspec.structs.replace(INT, nullable=nullable))
     left_time, right_time = to_datetime(translator, node, left), to_datetime(translator, node, right)
     parts = {"left": left_time.node, "right": right_time.node}
     if left.type.scale == right.type.scale == 0:
-        difference = translator.fill(node, "timestamp_diff(@left, @right, second)", **parts)
+        difference = translator.fill_template(node, "timestamp_diff(@left, @right, second)", **parts)
         return Value(difference, msgspec.structs.replace(INT, nullable=nullable))
-    difference = translator.fill(
+    difference = translator.fill_template(
         node, "ieee_divide(cast(timestamp_diff(@left, @right, microsecond) as float64), 1000000.0)", **parts
     )
     return Value(difference, msgspec.structs.replace(FLOAT, nullable=nullable))
@@ -184,7 +184,7 @@ def _add_interval_to_date(
 ) -> Value:
     template = f"date_{'sub' if is_minus else 'add'}(@day, interval @amount {interval.interval_unit})"
     return Value(
-        translator.fill(node, template, day=day.node, amount=interval.node),
+        translator.fill_template(node, template, day=day.node, amount=interval.node),
         msgspec.structs.replace(DATE, nullable=day.type.nullable),
     )
 
@@ -212,9 +212,9 @@ def start_of_interval(
             monday_of_week(translator, node, moment), msgspec.structs.replace(DATE, nullable=moment.type.nullable)
         )
     if amount == 1:
-        start = translator.fill(node, f"timestamp_trunc(@moment, {unit})", moment=moment.node)
+        start = translator.fill_template(node, f"timestamp_trunc(@moment, {unit})", moment=moment.node)
     elif unit in _SECONDS_PER_UNIT and not is_calendar_unit:
-        start = translator.fill(
+        start = translator.fill_template(
             node,
             "timestamp_seconds(div(unix_seconds(@moment), @step) * @step)",
             moment=moment.node,
@@ -226,7 +226,7 @@ def start_of_interval(
         )
     if is_calendar_unit:
         return Value(
-            translator.fill(node, "date(@moment, 'UTC')", moment=start),
+            translator.fill_template(node, "date(@moment, 'UTC')", moment=start),
             msgspec.structs.replace(DATE, nullable=moment.type.nullable),
         )
     return Value(start, Type("DateTime", nullable=moment.type.nullable))
@@ -235,4 +235,4 @@ def start_of_interval(
 def monday_of_week(translator: ArgumentTranslator, node: exp.Expr, moment: Value) -> exp.Expr:
     """Return the Monday of the week that contains a time."""
     template = "date_sub(date(@moment, 'UTC'), interval mod(extract(dayofweek from @moment) + 5, 7) day)"
-    return translator.fill(node, template, moment=moment.node)
+    return translator.fill_template(node, template, moment=moment.node)

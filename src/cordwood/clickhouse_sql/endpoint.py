@@ -17,11 +17,24 @@ from sqlglot.tokenizer_core import Token
 from cordwood.errors import COMPILE_FAULTS, BadQuerySyntax, QueryRefused, Span
 from cordwood.model.definitions import Endpoint, StreamProjectPath
 from cordwood.sql.admit import admit_query
-from cordwood.sql.budget import MAX_NODES, MAX_SECONDS, Budget, budget_scope, compilation_scope, copy_tree
+from cordwood.sql.budget import (
+    MAX_COMPILATION_CPU_SECONDS,
+    MAX_TREE_NODES,
+    CompilationBudget,
+    budget_scope,
+    compilation_scope,
+    copy_tree,
+)
 from cordwood.sql.diagnostics import span_at, span_of
-from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_KEY
+from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_METADATA_KEY
 from cordwood.sql.parse import parse
-from cordwood.sql.program import Program, SubQuerySource, as_file_error, program_of_tree, program_with_positions
+from cordwood.sql.program import (
+    EndpointProgram,
+    SubQueryStreamSource,
+    as_file_error,
+    program_of_tree,
+    program_with_positions,
+)
 from cordwood.sql.resolve.queries import check_endpoint
 
 _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
@@ -33,7 +46,7 @@ _STREAM_NODES, _STREAM_SECONDS = 1_000, 0.005
 _EVENT_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "extras")
 
 
-def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
+def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> EndpointProgram:
     """Return the program of an endpoint in ClickHouse's dialect; if its SQL has an error, raise BadEndpointFile."""
     try:
         with budget_scope(_reading_budget(endpoint)), compilation_scope():
@@ -44,13 +57,15 @@ def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None
     return program
 
 
-def _reading_budget(endpoint: Endpoint) -> Budget:
+def _reading_budget(endpoint: Endpoint) -> CompilationBudget:
     """Return the budget for reading an endpoint, which grows with the number of streams that it reads."""
     count = len(endpoint.streams)
-    return Budget(MAX_NODES + _STREAM_NODES * count, seconds=MAX_SECONDS + _STREAM_SECONDS * count)
+    return CompilationBudget(
+        MAX_TREE_NODES + _STREAM_NODES * count, seconds=MAX_COMPILATION_CPU_SECONDS + _STREAM_SECONDS * count
+    )
 
 
-def _read_program(endpoint: Endpoint) -> Program:
+def _read_program(endpoint: Endpoint) -> EndpointProgram:
     if any(parameter.name.lower() == NOW_SLOT_NAME for parameter in endpoint.parameters):
         raise QueryRefused(f'A parameter cannot be named "{NOW_SLOT_NAME}".', span=Span(1, 1))
     query_offset = _offset_of_query(endpoint.sql)
@@ -59,11 +74,11 @@ def _read_program(endpoint: Endpoint) -> Program:
     with_ = tree.args.get("with_")
     if with_ is None or with_.args.get("recursive"):
         raise BadQuerySyntax("The sub-queries stand in one WITH.", hint=_SOURCE_HINT, span=Span(1, 1))
-    sources: dict[str, SubQuerySource] = {}
+    sources: dict[str, SubQueryStreamSource] = {}
     ctes: list[exp.Expr] = []
     for name, sub_query, source_cte, stream_place in _named_sources(endpoint, with_.expressions, text):
         source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(sub_query, quoted=True)))
-        sources[name] = SubQuerySource(sub_query, stream_place.name, has_own_project=not stream_place.project_at)
+        sources[name] = SubQueryStreamSource(sub_query, stream_place.name, has_own_project=not stream_place.project_at)
         ctes.append(source_cte)
     with_.set("expressions", ctes)
     dialect_text = "".join(letter if letter == "\n" else " " for letter in text[:query_offset]) + text[query_offset:]
@@ -213,7 +228,7 @@ def _expand_star(cte: exp.Expr, stream_place: StreamProjectPath) -> exp.Expr:
     for name in _EVENT_COLUMNS:
         node = _column_node(alias, name)
         if name == "extras":
-            node.this.meta[WHOLE_EXTRAS_KEY] = True
+            node.this.meta[WHOLE_EXTRAS_METADATA_KEY] = True
         if name == "project" and stream_place.project_at:
             node = exp.Cast(
                 this=_project_node(alias, stream_place), to=exp.DataType.build("STRING", dialect="bigquery")

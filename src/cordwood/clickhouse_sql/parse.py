@@ -14,7 +14,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from cordwood.clickhouse_sql.calls import call_of, is_known_function
-from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_FUNCTIONS, PERMITTED_NODES
+from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_ARGUMENTS_BY_NODE, PERMITTED_FUNCTIONS
 from cordwood.errors import BadQuerySyntax, QueryRefused, Span, find_closest_name
 from cordwood.sql.budget import count_nodes
 from cordwood.sql.diagnostics import span_at, span_of
@@ -32,7 +32,7 @@ from cordwood.sql.stages import ParsedQuery
 _CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")
 # The words after which sqlglot may parse the same parentheses twice. Among these words are the names of types. After
 # FROM, sqlglot tries the content of the parentheses as a join and as a query.
-_WORDS_PARSED_TWICE: Final = frozenset(
+_WORDS_BEFORE_REPARSED_PARENTHESES: Final = frozenset(
     [
         *(
             word.lower()
@@ -53,7 +53,7 @@ def parse(text: str) -> ParsedQuery:
     if not tokens:
         raise BadQuerySyntax("The query is empty.", hint="Send one SELECT.", span=Span(1, 1))
     check_statement_start(tokens[0], text)
-    check_parser_work(tokens, text, _WORDS_PARSED_TWICE)
+    check_parser_work(tokens, text, _WORDS_BEFORE_REPARSED_PARENTHESES)
     second = next((token for token in tokens if token.token_type == TokenType.SEMICOLON), None)
     if second is not None:
         raise QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, second.start))
@@ -85,7 +85,7 @@ def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
 
 
 # Arguments of sqlglot's nodes that are not checked, because they do not affect the query.
-_IGNORED_ARGUMENTS: Final = frozenset(
+_UNCHECKED_NODE_ARGUMENTS: Final = frozenset(
     {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
 )
 
@@ -97,7 +97,7 @@ _LEAVE_OUT_HINT: Final = "Leave it out."
 
 # The refused clauses that authors are likely to use, each with its name for the error message and a hint to an
 # alternative. A key has the class of sqlglot's node and the node's argument.
-_REFUSED_CLAUSES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
+_REFUSAL_BY_CLAUSE: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("Select", "prewhere"): ("PREWHERE", "Write WHERE."),
     ("Select", "joins"): ("JOIN", _ONE_TABLE_HINT),
     ("Select", "laterals"): ("ARRAY JOIN", _NO_LAMBDA_HINT),
@@ -121,7 +121,7 @@ _REFUSED_CLAUSES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("In", "is_global"): ("GLOBAL IN", "Write IN."),
     ("With", "recursive"): ("WITH RECURSIVE", _NO_SUB_QUERY_HINT),
 }
-_REFUSED_NODES: Final[Mapping[str, tuple[str, str]]] = {
+_REFUSAL_BY_NODE_CLASS: Final[Mapping[str, tuple[str, str]]] = {
     "Window": ("A window function", "Aggregate with GROUP BY, in a query in brackets where rows of it are wanted."),
     "Fetch": ("FETCH", "Write LIMIT 10 OFFSET 20."),
     "Final": ("FINAL", _LEAVE_OUT_HINT),
@@ -137,7 +137,7 @@ _REFUSED_NODES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def admit(parsed: ParsedQuery) -> ParsedQuery:
+def require_permitted_syntax(parsed: ParsedQuery) -> ParsedQuery:
     """Return the query after a check of its nodes; raise QueryRefused for the first node that is not allow-listed.
 
     The error has the node's position and a hint about what is allowed.
@@ -156,16 +156,16 @@ def _check_node(node: exp.Expr, text: str) -> None:
         raise _refused_error(
             node, text, '"*" is refused.', "Name the columns, as in SELECT id, timestamp, event_message."
         )
-    parts = PERMITTED_NODES.get(type(node).__name__)
+    parts = PERMITTED_ARGUMENTS_BY_NODE.get(type(node).__name__)
     if parts is None:
         _check_call(node, text)
         return
     if isinstance(node, exp.Binary) and None in (node.args.get("this"), node.args.get("expression")):
         raise _refused_error(
-            node, text, f"{_split_class_name(type(node).__name__)} has two operands.", _ONE_SELECT_HINT
+            node, text, f"{_class_name_to_words(type(node).__name__)} has two operands.", _ONE_SELECT_HINT
         )
     for key, value in node.args.items():
-        if value not in (None, False, []) and key not in parts and key not in _IGNORED_ARGUMENTS:
+        if value not in (None, False, []) and key not in parts and key not in _UNCHECKED_NODE_ARGUMENTS:
             _refuse_clause(node, key, text)
 
 
@@ -174,20 +174,22 @@ def _refuse_clause(node: exp.Expr, key: str, text: str) -> None:
     part = value[0] if isinstance(value, list) else value
     position = part if isinstance(part, exp.Expr) and span_of(part, text) is not None else node
     kind = type(node).__name__
-    refusal = _REFUSED_CLAUSES.get((kind, key.strip("_")))
+    refusal = _REFUSAL_BY_CLAUSE.get((kind, key.strip("_")))
     if refusal is not None:
         raise _refused_error(position, text, f"{refusal[0]} is refused.", refusal[1])
-    subject = _split_class_name(key.strip("_")).replace("_", " ")
-    raise _refused_error(position, text, f"{subject} in {_split_class_name(kind)} is refused.", _ONE_SELECT_HINT)
+    subject = _class_name_to_words(key.strip("_")).replace("_", " ")
+    raise _refused_error(position, text, f"{subject} in {_class_name_to_words(kind)} is refused.", _ONE_SELECT_HINT)
 
 
 def _check_call(node: exp.Expr, text: str) -> None:
-    refusal = _REFUSED_NODES.get(type(node).__name__)
+    refusal = _REFUSAL_BY_NODE_CLASS.get(type(node).__name__)
     if refusal is not None:
         raise _refused_error(node, text, f"{refusal[0]} is refused.", refusal[1])
     call = call_of(node)
     if call is None:
-        raise _refused_error(node, text, f"{_split_class_name(type(node).__name__)} is refused here.", _ONE_SELECT_HINT)
+        raise _refused_error(
+            node, text, f"{_class_name_to_words(type(node).__name__)} is refused here.", _ONE_SELECT_HINT
+        )
     if is_known_function(call):
         return
     closest_name = find_closest_name(call.name, PERMITTED_FUNCTIONS.values(), cutoff=0.75)
@@ -208,5 +210,5 @@ def _refused_error(node: exp.Expr, text: str, message: str, hint: str) -> QueryR
     return QueryRefused(message, hint=hint, span=span_of(node, text))
 
 
-def _split_class_name(name: str) -> str:
+def _class_name_to_words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()

@@ -9,7 +9,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 # The permitted syntax: the class names of sqlglot's nodes, each with the node's permitted arguments.
-PERMITTED_NODES: Final[Mapping[str, frozenset[str]]] = {
+PERMITTED_ARGUMENTS_BY_NODE: Final[Mapping[str, frozenset[str]]] = {
     "Add": _split_words("this expression"),
     "Alias": _split_words("this alias"),
     "And": _split_words("this expression"),

@@ -7,11 +7,11 @@ from typing import Final, Protocol
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, fill, text_value
-from cordwood.model.event import MAX_STEPS
+from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, fill_template, text_value
+from cordwood.model.event import MAX_PATH_STEPS
 from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.nodes import internal_call, internal_function_name
-from cordwood.sql.record_shapes import RecordShapes, lineage_below
+from cordwood.sql.record_shapes import RecordingShapeReader, lineage_below
 from cordwood.sql.scope import Lineage, Origin
 
 METADATA_COLUMN: Final = "metadata"
@@ -20,9 +20,9 @@ EXTRAS_COLUMN: Final = "extras"
 # The maximum number of paths that are read for one key of `log_attributes`. A key with dots may refer to several paths.
 _MAX_PATHS_PER_KEY: Final = 8
 # Top-level keys of an event that are columns of the table, and therefore not attributes.
-_KEYS_WITH_COLUMN: Final = frozenset({"id", "event_message", "timestamp"})
+_NON_ATTRIBUTE_KEYS: Final = frozenset({"id", "event_message", "timestamp"})
 
-_SEVERITY_KEYS: Final = (
+_SEVERITY_PATHS: Final = (
     (EXTRAS_COLUMN, "severity_text"),
     (EXTRAS_COLUMN, "severityText"),
     (METADATA_COLUMN, "level"),
@@ -39,8 +39,8 @@ class Attributes(msgspec.Struct):
     """
 
     stream: str
-    records: RecordShapes
-    table: str
+    record_shapes: RecordingShapeReader
+    table_alias: str
     has_own_project: bool = True
 
     def value(self, key: str) -> Value:
@@ -57,7 +57,7 @@ class Attributes(msgspec.Struct):
             text = self._attribute_text(METADATA_COLUMN, steps)
             if may_be_shadowed and first_key != "project":
                 top = self._path_node(EXTRAS_COLUMN, (steps[0],))
-                text = fill("if(@top is null, @text, null)", top=top, text=text)
+                text = fill_template("if(@top is null, @text, null)", top=top, text=text)
             parts.append(text)
         if key == METADATA_COLUMN:
             parts.append(internal_call("attribute_scalar", self._column_node(METADATA_COLUMN)))
@@ -70,8 +70,8 @@ class Attributes(msgspec.Struct):
 
     def severity(self) -> Value:
         texts = [
-            fill("nullif(@text, '')", text=self._attribute_text(column, steps))
-            for column, key in _SEVERITY_KEYS
+            fill_template("nullif(@text, '')", text=self._attribute_text(column, steps))
+            for column, key in _SEVERITY_PATHS
             for steps in self._possible_paths(column, key)
         ]
         if not texts:
@@ -87,12 +87,12 @@ class Attributes(msgspec.Struct):
         """
         if name != "project":
             return internal_call("json_text", self._column_node(name))
-        return self._column_node("project") if self.has_own_project else fill("cast(null as string)")
+        return self._column_node("project") if self.has_own_project else fill_template("cast(null as string)")
 
     def max_depth(self) -> int:
         """Return the maximum nesting of objects in the events, but at most the depth to which objects are flattened."""
-        depths = [self.records.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
-        return max((MAX_STEPS if depth is None else depth for depth in depths), default=1)
+        depths = [self.record_shapes.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
+        return max((MAX_PATH_STEPS if depth is None else depth for depth in depths), default=1)
 
     def _column_lineage(self, column: str) -> Lineage:
         path = () if column == EXTRAS_COLUMN else (column,)
@@ -103,14 +103,14 @@ class Attributes(msgspec.Struct):
         return any(self._may_have_values(lineage_below(top, (first,))) for first in _possible_top_level_keys(key))
 
     def _may_have_values(self, lineage: Lineage) -> bool:
-        return self.records.kinds(lineage) != frozenset()
+        return self.record_shapes.kinds(lineage) != frozenset()
 
     def _possible_paths(self, column: str, key: str) -> list[tuple[str, ...]]:
-        if column == EXTRAS_COLUMN and key in _KEYS_WITH_COLUMN:
+        if column == EXTRAS_COLUMN and key in _NON_ATTRIBUTE_KEYS:
             return []
         lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))
-        if len(steps_of_key) > MAX_STEPS:
+        if len(steps_of_key) > MAX_PATH_STEPS:
             # Return no path for a key with more steps, because the map of all attributes is also flattened only to this
             # depth.
             return []
@@ -133,9 +133,9 @@ class Attributes(msgspec.Struct):
 
         `prefix` is the part of the key that is already split, and `remaining_key` is the rest.
         """
-        if len(prefix) >= MAX_STEPS:
+        if len(prefix) >= MAX_PATH_STEPS:
             return
-        for seen_key in self.records.keys_within(lineage, remaining_key):
+        for seen_key in self.record_shapes.keys_starting_dotted_name(lineage, remaining_key):
             if seen_key == remaining_key:
                 yield (*prefix, seen_key)
             else:
@@ -153,14 +153,14 @@ class Attributes(msgspec.Struct):
         return node
 
     def _column_node(self, name: str) -> exp.Expr:
-        table = exp.to_identifier(self.table, quoted=True)
+        table = exp.to_identifier(self.table_alias, quoted=True)
         return exp.Column(this=exp.to_identifier(name, quoted=True), table=table)
 
 
 def _possible_top_level_keys(key: str) -> Iterator[str]:
     """Yield the top-level keys of an event under which a field with the dotted key may be."""
     steps = key.split(".")
-    for length in range(1, min(len(steps), MAX_STEPS) + 1):
+    for length in range(1, min(len(steps), MAX_PATH_STEPS) + 1):
         yield ".".join(steps[:length])
 
 
@@ -209,15 +209,15 @@ def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
     return exp.Anonymous(this=str(form), expressions=[*documents, levels.node])
 
 
-ELEMENT_KIND: Final = "element"
+ARRAY_ELEMENT_KIND: Final = "element"
 
 
-def element_item(node: exp.Expr) -> RowItem:
+def array_element_item(node: exp.Expr) -> RowItem:
     """Return the item for the element of an arrayJoin's array.
 
     The module `select` has stored the number of the array on the arrayJoin's node.
     """
-    return RowItem(ELEMENT_KIND, str(node.meta_get(ELEMENT_KIND)))
+    return RowItem(ARRAY_ELEMENT_KIND, str(node.meta_get(ARRAY_ELEMENT_KIND)))
 
 
 class RowScope(Protocol):
@@ -321,7 +321,7 @@ class FilteredBranch(msgspec.Struct):
 
     branch: RowSource
     where: exp.Expr | None = None
-    order: exp.Expr | None = None
+    order_by: exp.Expr | None = None
 
 
 class UnionRows(msgspec.Struct):
@@ -331,8 +331,8 @@ class UnionRows(msgspec.Struct):
     """
 
     branches: Sequence[FilteredBranch]
-    evaluate: Callable[[RowScope, str], Value]
-    limit: int | None = None
+    translate_expression: Callable[[RowScope, str], Value]
+    branch_row_limit: int | None = None
     requested_values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
     selected_nodes: list[list[exp.Expr]] = msgspec.field(default_factory=list)
 
@@ -373,7 +373,7 @@ class UnionRows(msgspec.Struct):
         return Value(node, first.type, default=default)
 
     def _branch_value(self, branch: RowSource, item: RowItem) -> Value | None:
-        return self.evaluate(branch, item.name) if item.kind == "expression" else branch.value(item)
+        return self.translate_expression(branch, item.name) if item.kind == "expression" else branch.value(item)
 
     def build_relation(self) -> exp.Expr:
         """Return a derived table: the union that has one SELECT for each branch."""
@@ -393,11 +393,11 @@ class UnionRows(msgspec.Struct):
         select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.build_relation()))
         if filtered.where is not None:
             select.set("where", exp.Where(this=filtered.where))
-        if self.limit is None:
+        if self.branch_row_limit is None:
             return select
-        if filtered.order is not None:
-            select.set("order", filtered.order)
-        select.set("limit", exp.Limit(expression=exp.Literal.number(self.limit)))
+        if filtered.order_by is not None:
+            select.set("order", filtered.order_by)
+        select.set("limit", exp.Limit(expression=exp.Literal.number(self.branch_row_limit)))
         return exp.Subquery(this=select) if len(self.branches) > 1 else select
 
 
@@ -409,7 +409,7 @@ def _null_missing_attributes(values: list[Value]) -> list[Value]:
     """
     if all(value.is_constant for value in values):
         return values
-    missing = Value(fill("cast(null as string)"), STRING, default="")
+    missing = Value(fill_template("cast(null as string)"), STRING, default="")
     return [copy_value(missing) if value.is_constant else value for value in values]
 
 
@@ -417,7 +417,7 @@ def _have_equal_constants(first: Value, second: Value) -> bool:
     return first.is_constant and second.is_constant and first.constant == second.constant
 
 
-class JoinedRows(msgspec.Struct):
+class ArrayJoinedRows(msgspec.Struct):
     """The rows of a union, each repeated for every element of the arrays in arrayJoin calls."""
 
     union: UnionRows
@@ -433,7 +433,7 @@ class JoinedRows(msgspec.Struct):
         if item == _MAX_DEPTH_ITEM:
             return self.union.value(item)
         if item not in self.requested_values:
-            source_value = self._array_element(item.name) if item.kind == ELEMENT_KIND else self.union.value(item)
+            source_value = self._array_element(item.name) if item.kind == ARRAY_ELEMENT_KIND else self.union.value(item)
             if source_value is None:
                 return None
             name = f"j{len(self.select_items) + 1}"

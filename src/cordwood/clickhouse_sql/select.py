@@ -9,14 +9,14 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.aliases import ExpandedSelect, canonical_text, expand_aliases, has_aggregate
 from cordwood.clickhouse_sql.calls import Call
 from cordwood.clickhouse_sql.comparisons import as_number
-from cordwood.clickhouse_sql.functions import FUNCTIONS
+from cordwood.clickhouse_sql.functions import TRANSLATOR_BY_FUNCTION
 from cordwood.clickhouse_sql.functions.aggregates import translate_aggregate
 from cordwood.clickhouse_sql.scope import (
-    ELEMENT_KIND,
+    ARRAY_ELEMENT_KIND,
     LOGS_ALIAS,
+    ArrayJoinedRows,
     DerivedTableBranch,
     FilteredBranch,
-    JoinedRows,
     RowItem,
     RowScope,
     RowSource,
@@ -24,8 +24,8 @@ from cordwood.clickhouse_sql.scope import (
     column_node,
 )
 from cordwood.clickhouse_sql.translate import Condition, ExpressionTranslator, map_as_json
-from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill
-from cordwood.errors import QueryRefused, QueryUnsupported, UnknownName
+from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill_template
+from cordwood.errors import QueryRefused, QueryUnsupported, UnknownQueryName
 from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.diagnostics import span_of
@@ -45,7 +45,7 @@ class _NamedQuery(msgspec.Struct, frozen=True):
 
 _SUB_QUERY_HINT: Final = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
 # The LIMIT that is added to a query with OFFSET alone, because BigQuery allows OFFSET only after LIMIT.
-_MAX_LIMIT: Final = 2**62
+_LIMIT_FOR_OFFSET_ALONE: Final = 2**62
 _NamedQueries = Mapping[str, _NamedQuery]
 
 
@@ -63,9 +63,9 @@ class QueryTranslator(msgspec.Struct):
     If a LIMIT is at most `max_rows`, the answer fits on one page.
     """
 
-    text: str
+    query_text: str
     make_log_branches: Callable[[], Sequence[RowSource]]
-    parameters: Mapping[str, Parameter]
+    endpoint_parameters: Mapping[str, Parameter]
     max_rows: int
 
     def translate(self, node: exp.Expr, names: _NamedQueries | None = None, *, is_outermost: bool) -> TranslatedQuery:
@@ -117,7 +117,9 @@ class QueryTranslator(msgspec.Struct):
                     message = f'The column "{name[:40]}" is a {left.type} in one branch and a {right.type} in another.'
                     raise self._refused_error(node, message, "Convert one of them, as in toString(…).")
 
-    def branches_of_from(self, select: exp.Expr, names: _NamedQueries) -> tuple[Sequence[RowSource], frozenset[str]]:
+    def branches_of_from_clause(
+        self, select: exp.Expr, names: _NamedQueries
+    ) -> tuple[Sequence[RowSource], frozenset[str]]:
         """Return the branches of the relation in FROM, and the table names that may qualify its columns."""
         from_ = select.args.get("from_")
         if from_ is None:
@@ -135,7 +137,7 @@ class QueryTranslator(msgspec.Struct):
             raise QueryRefused(
                 f'"{source.name[:60]}" cannot be read here.',
                 hint="There is one table: logs. Write WHERE source = 'edge_logs' for the events of one source.",
-                span=span_of(source, self.text),
+                span=span_of(source, self.query_text),
             )
         return self.make_log_branches(), qualifiers
 
@@ -149,7 +151,7 @@ class QueryTranslator(msgspec.Struct):
         return DerivedTableBranch(translated.tree, columns)
 
     def _refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
-        return QueryRefused(message, hint=hint, span=span_of(node, self.text))
+        return QueryRefused(message, hint=hint, span=span_of(node, self.query_text))
 
 
 def _parenthesise(tree: exp.Expr) -> exp.Expr:
@@ -191,7 +193,7 @@ class _GroupTranslator(ExpressionTranslator, kw_only=True):
         if not self.group_keys or isinstance(node.unnest(), exp.Literal):
             return None
         item = self.group_keys.get(canonical_text(node))
-        return None if item is None else self.row_translator.row.value(item)
+        return None if item is None else self.row_translator.row_scope.value(item)
 
     def translate_call(self, call: Call) -> Value:
         return translate_aggregate(self.row_translator, call) if call.is_aggregate else super().translate_call(call)
@@ -217,20 +219,20 @@ class _SelectTranslator(msgspec.Struct):
     """The translator of one SELECT."""
 
     query_translator: QueryTranslator
-    names: _NamedQueries
+    visible_queries: _NamedQueries
     is_outermost: bool
-    expressions: dict[str, exp.Expr] = {}
+    expression_by_name: dict[str, exp.Expr] = {}
 
     def translate(self, select: exp.Expr) -> TranslatedQuery:
-        branches, tables = self.query_translator.branches_of_from(select, self.names)
+        branches, tables = self.query_translator.branches_of_from_clause(select, self.visible_queries)
         self._check_qualifiers(select, tables)
-        values = {name: named_query.query for name, named_query in self.names.items() if named_query.is_value}
-        expanded = expand_aliases(select, self.query_translator.text, values)
+        values = {name: named_query.query for name, named_query in self.visible_queries.items() if named_query.is_value}
+        expanded = expand_aliases(select, self.query_translator.query_text, values)
         filtered_branches, array_conditions = self._prune_branches(branches, expanded)
         arrays = self._collect_arrays(expanded)
         if arrays:
             joined_rows = self._join_rows(filtered_branches, arrays)
-            condition = self._conjunction(joined_rows, array_conditions)
+            condition = self._translate_conjunction(joined_rows, array_conditions)
             filtered_branches = [FilteredBranch(joined_rows, None if condition.constant is True else condition.node)]
         if self._needs_aggregation(expanded):
             return self._translate_aggregated(expanded, filtered_branches)
@@ -240,20 +242,22 @@ class _SelectTranslator(msgspec.Struct):
         for node in select.walk(prune=lambda node: isinstance(node, exp.Query) and node is not select):
             if isinstance(node, exp.Column) and node.table and node.table not in tables:
                 hint = "Write log_attributes['a.b'] for a field of the event."
-                span = span_of(node, self.query_translator.text)
-                raise UnknownName(f'There is no table "{node.table[:60]}" here.', hint=hint, span=span)
+                span = span_of(node, self.query_translator.query_text)
+                raise UnknownQueryName(f'There is no table "{node.table[:60]}" here.', hint=hint, span=span)
 
-    def _translator(self, row: RowScope) -> ExpressionTranslator:
-        return ExpressionTranslator(self.query_translator.text, row, FUNCTIONS, self.query_translator.parameters)
+    def _expression_translator(self, row: RowScope) -> ExpressionTranslator:
+        return ExpressionTranslator(
+            self.query_translator.query_text, row, TRANSLATOR_BY_FUNCTION, self.query_translator.endpoint_parameters
+        )
 
-    def _evaluate(self, row: RowScope, name: str) -> Value:
-        return self._translator(row).value_with_default(self.expressions[name])
+    def _translate_named_expression(self, row: RowScope, name: str) -> Value:
+        return self._expression_translator(row).value_with_default(self.expression_by_name[name])
 
-    def _conjunction(self, row: RowScope, conjuncts: Sequence[exp.Expr]) -> Condition:
+    def _translate_conjunction(self, row: RowScope, conjuncts: Sequence[exp.Expr]) -> Condition:
         tree = conjuncts[0] if conjuncts else exp.Boolean(this=True)
         for part in conjuncts[1:]:
             tree = exp.And(this=tree, expression=part)
-        return self._translator(row).condition(tree)
+        return self._expression_translator(row).condition(tree)
 
     def _prune_branches(
         self, branches: Sequence[RowSource], expanded: ExpandedSelect
@@ -264,7 +268,7 @@ class _SelectTranslator(msgspec.Struct):
         """
         array_conditions = [part for part in expanded.where_conjuncts if _has_array_join(part)]
         row_conditions = [part for part in expanded.where_conjuncts if not _has_array_join(part)]
-        conditions = [(branch, self._conjunction(branch, row_conditions)) for branch in branches]
+        conditions = [(branch, self._translate_conjunction(branch, row_conditions)) for branch in branches]
         remaining = [pair for pair in conditions if pair[1].constant is not False] or conditions[:1]
         filtered = [
             FilteredBranch(branch, None if where.constant is True else where.node) for branch, where in remaining
@@ -280,17 +284,18 @@ class _SelectTranslator(msgspec.Struct):
                     continue
                 if _has_array_join(node.this):
                     raise QueryUnsupported(
-                        "arrayJoin within arrayJoin is not supported.", span=span_of(node, self.query_translator.text)
+                        "arrayJoin within arrayJoin is not supported.",
+                        span=span_of(node, self.query_translator.query_text),
                     )
                 name = canonical_text(node.this)
                 arrays.setdefault(name, node.this)
-                node.meta[ELEMENT_KIND] = list(arrays).index(name)
+                node.meta[ARRAY_ELEMENT_KIND] = list(arrays).index(name)
         return list(arrays.values())
 
-    def _join_rows(self, filtered: Sequence[FilteredBranch], arrays: Sequence[exp.Expr]) -> JoinedRows:
-        union = UnionRows(filtered, self._evaluate)
-        inner = self._translator(union)
-        return JoinedRows(union, [inner.array_value(array) for array in arrays])
+    def _join_rows(self, filtered: Sequence[FilteredBranch], arrays: Sequence[exp.Expr]) -> ArrayJoinedRows:
+        union = UnionRows(filtered, self._translate_named_expression)
+        inner = self._expression_translator(union)
+        return ArrayJoinedRows(union, [inner.array_value(array) for array in arrays])
 
     def _needs_aggregation(self, expanded: ExpandedSelect) -> bool:
         if expanded.is_grouped or expanded.is_distinct or expanded.having is not None:
@@ -300,15 +305,15 @@ class _SelectTranslator(msgspec.Struct):
     def _translate_unaggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
         """Translate a query without aggregation; if there are several branches, limit each before their union."""
         if len(filtered) == 1:
-            return self._translate_from_branch(expanded, self._translator(filtered[0].branch), filtered[0])
-        branch_limit = self._branch_limit(expanded)
-        union = UnionRows(filtered, self._evaluate, limit=branch_limit)
+            return self._translate_from_branch(expanded, self._expression_translator(filtered[0].branch), filtered[0])
+        branch_limit = self._branch_row_limit(expanded)
+        union = UnionRows(filtered, self._translate_named_expression, branch_row_limit=branch_limit)
         if branch_limit is not None:
             for branch in filtered:
-                branch.order = self._order_by(expanded, self._translator(branch.branch))
-        return self._translate_from_branch(expanded, self._translator(union), FilteredBranch(union))
+                branch.order_by = self._order_by(expanded, self._expression_translator(branch.branch))
+        return self._translate_from_branch(expanded, self._expression_translator(union), FilteredBranch(union))
 
-    def _branch_limit(self, expanded: ExpandedSelect) -> int | None:
+    def _branch_row_limit(self, expanded: ExpandedSelect) -> int | None:
         """Return the number of rows that each branch must return for the answer; None if it must return all rows.
 
         If the answer may have several pages, all rows are needed, because the order is total only after the union.
@@ -325,8 +330,8 @@ class _SelectTranslator(msgspec.Struct):
         return self._make_select(expanded, columns, filtered, order)
 
     def _translate_aggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
-        union = UnionRows(filtered, self._evaluate)
-        rows = self._translator(union)
+        union = UnionRows(filtered, self._translate_named_expression)
+        rows = self._expression_translator(union)
         key_nodes = (
             [item.node for item in expanded.columns]
             if self._groups_by_all_columns(expanded)
@@ -335,14 +340,19 @@ class _SelectTranslator(msgspec.Struct):
         keys: dict[str, RowItem] = {}
         for key in key_nodes:
             if has_aggregate(key):
-                raise QueryRefused("An aggregate cannot be a key.", span=span_of(key, self.query_translator.text))
+                raise QueryRefused("An aggregate cannot be a key.", span=span_of(key, self.query_translator.query_text))
             name = canonical_text(key)
-            self.expressions[name] = key
+            self.expression_by_name[name] = key
             keys[name] = RowItem("expression", name)
         grouping = [self._group_key(union, row_item) for row_item in keys.values()]
-        text = self.query_translator.text
+        text = self.query_translator.query_text
         groups = _GroupTranslator(
-            text, _GroupedRow(text), FUNCTIONS, self.query_translator.parameters, row_translator=rows, group_keys=keys
+            text,
+            _GroupedRow(text),
+            TRANSLATOR_BY_FUNCTION,
+            self.query_translator.endpoint_parameters,
+            row_translator=rows,
+            group_keys=keys,
         )
         columns = [(item.name, self._output_value(groups, item.node)) for item in expanded.columns]
         order = self._order_by(expanded, groups)
@@ -411,7 +421,7 @@ class _SelectTranslator(msgspec.Struct):
             select.set("having", exp.Having(this=having.node))
         if order is not None:
             select.set("order", order)
-        limit = _MAX_LIMIT if expanded.limit is None and expanded.offset else expanded.limit
+        limit = _LIMIT_FOR_OFFSET_ALONE if expanded.limit is None and expanded.offset else expanded.limit
         if limit is not None:
             select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
         if expanded.offset:
@@ -432,7 +442,7 @@ def _to_answer_form(value: Value) -> Value:
         case "Float64" if not value.is_constant:
             return msgspec.structs.replace(value, node=internal_call("finite", value.node))
         case "Nothing":
-            return msgspec.structs.replace(value, node=fill("cast(null as string)"), type=STRING.as_nullable())
+            return msgspec.structs.replace(value, node=fill_template("cast(null as string)"), type=STRING.as_nullable())
     return value
 
 

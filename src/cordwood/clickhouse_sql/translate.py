@@ -7,12 +7,12 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, call_of
-from cordwood.clickhouse_sql.casts import cast_to, type_named, type_of
+from cordwood.clickhouse_sql.casts import cast_to, parse_type_name, type_of
 from cordwood.clickhouse_sql.comparisons import (
     COMPARISON_NODES,
     as_number,
-    compare,
     compare_constants,
+    compare_values,
     copy_position,
     null_test,
     rewrite_tuple_comparison,
@@ -36,15 +36,15 @@ from cordwood.clickhouse_sql.values import (
     TIME_TYPES,
     Type,
     Value,
-    array_of,
-    as_operand,
+    array_type_of,
     common_type,
-    fill,
+    fill_template,
     flag_value,
     literal_node,
+    parenthesize_if_operation,
     text_value,
 )
-from cordwood.errors import QueryRefused, Span, UnknownName
+from cordwood.errors import QueryRefused, Span, UnknownQueryName
 from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.diagnostics import span_of, start_offset
@@ -68,13 +68,13 @@ class Condition(msgspec.Struct, frozen=True):
 class ExpressionTranslator(msgspec.Struct):
     """The translator of the expressions in a query.
 
-    `row` has the columns in scope. `parameters` are the parameters that the endpoint declares.
+    `row_scope` has the columns in scope. `endpoint_parameters` are the parameters that the endpoint declares.
     """
 
-    text: str
-    row: RowScope
-    functions: Mapping[str, CallTranslator]
-    parameters: Mapping[str, Parameter] = {}
+    query_text: str
+    row_scope: RowScope
+    translator_by_function: Mapping[str, CallTranslator]
+    endpoint_parameters: Mapping[str, Parameter] = {}
 
     def value(self, node: exp.Expr) -> Value:
         count_nodes()
@@ -91,7 +91,7 @@ class ExpressionTranslator(msgspec.Struct):
         return self.translate_call(call)
 
     def translate_call(self, call: Call) -> Value:
-        function = self.functions.get(call.name)
+        function = self.translator_by_function.get(call.name)
         if function is None and call.is_aggregate:
             hint = "Write HAVING for groups, or aggregate in a query in brackets."
             raise self.refused_error(call.node, f"The aggregate {call.display_name} cannot stand here.", hint)
@@ -132,7 +132,7 @@ class ExpressionTranslator(msgspec.Struct):
             return Value(exp.Null(), FLAG.as_nullable())
         if value.type.name not in NUMBER_TYPES:
             raise self.refused_error(node, f"A {value.type} is not a condition.", "Compare it, as in method = 'GET'.")
-        is_nonzero = exp.NEQ(this=as_operand(value.node), expression=exp.Literal.number(0))
+        is_nonzero = exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0))
         constant = bool(value.constant) if isinstance(value.constant, (int, float)) else value.constant
         return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
 
@@ -164,17 +164,17 @@ class ExpressionTranslator(msgspec.Struct):
                 if as_default is False:
                     operand.default = None
                     break
-        return _as_condition(compare(self, node, left, right))
+        return _as_condition(compare_values(self, node, left, right))
 
     def filter_condition(self, node: exp.Expr) -> exp.Expr:
         return self.condition(node).node
 
-    def fill(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
+    def fill_template(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
         """Fill a template of BigQuery SQL; the nodes of the template get the position of `node` in the query's text."""
-        return fill(template, start_offset(node), **parts)
+        return fill_template(template, start_offset(node), **parts)
 
     def span(self, node: exp.Expr) -> Span | None:
-        return span_of(node, self.text)
+        return span_of(node, self.query_text)
 
     def refused_error(self, node: exp.Expr, message: str, hint: str | None = None) -> QueryRefused:
         return QueryRefused(message, hint=hint, span=self.span(node))
@@ -258,12 +258,12 @@ def _connector_operand(node: exp.Expr) -> exp.Expr:
 
 def _translate_column(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     name = node.name
-    value = translator.row.value(column_item(name))
-    if value is None and name == "log_attributes" and translator.row.has_attributes:
+    value = translator.row_scope.value(column_item(name))
+    if value is None and name == "log_attributes" and translator.row_scope.has_attributes:
         # The map is not built here, because its keys are read one by one. It is built only if the answer contains it.
         return Value(exp.Null(), MAP)
     if value is None:
-        raise UnknownName(
+        raise UnknownQueryName(
             f'There is no column "{name[:60]}".',
             hint=f"The table logs has {_COLUMN_NAMES_TEXT}; other fields are log_attributes['{name[:60]}'].",
             span=translator.span(node),
@@ -299,7 +299,7 @@ def _translate_negative(translator: ArgumentTranslator, node: exp.Expr) -> Value
     constant = -value.constant if isinstance(value.constant, (int, float)) else value.constant
     if isinstance(constant, (int, float)):
         return Value(literal_node(constant), value.type, constant=constant)
-    return Value(exp.Neg(this=as_operand(value.node)), value.type)
+    return Value(exp.Neg(this=parenthesize_if_operation(value.node)), value.type)
 
 
 def _translate_connector(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -329,10 +329,10 @@ def _translate_is(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 def _translate_comparison(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     if isinstance(node.this, exp.Tuple):
         return translator.condition_value(rewrite_tuple_comparison(translator, node))
-    return compare(translator, node, translator.value(node.this), translator.value(node.expression))
+    return compare_values(translator, node, translator.value(node.this), translator.value(node.expression))
 
 
-_OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_SYMBOL_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
 
 def apply_arithmetic(
@@ -349,12 +349,17 @@ def apply_arithmetic(
         return add_number_to_time(translator, node, left, right, is_minus=kind is exp.Sub)
     for value in (left, right):
         if value.type.name not in (*NUMBER_TYPES, "Nothing"):
-            sign = _OPERATOR_SYMBOLS[kind]
+            sign = _SYMBOL_BY_NODE_CLASS[kind]
             hint = "Convert it, as in toInt64OrZero(…)." if value.type.name == "String" else None
             raise translator.refused_error(node, f'"{sign}" needs numbers, but this is a {value.type}.', hint)
     type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
     left, right = as_number(left), as_number(right)
-    return Value(copy_position(node, kind(this=as_operand(left.node), expression=as_operand(right.node))), type_)
+    return Value(
+        copy_position(
+            node, kind(this=parenthesize_if_operation(left.node), expression=parenthesize_if_operation(right.node))
+        ),
+        type_,
+    )
 
 
 def _translate_arithmetic(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -369,7 +374,8 @@ def apply_division(translator: ArgumentTranslator, node: exp.Expr, left: exp.Exp
     parts = {"one": as_float(dividend).node, "other": as_float(divisor).node}
     nullable = dividend.type.nullable or divisor.type.nullable
     return Value(
-        translator.fill(node, "ieee_divide(@one, @other)", **parts), msgspec.structs.replace(FLOAT, nullable=nullable)
+        translator.fill_template(node, "ieee_divide(@one, @other)", **parts),
+        msgspec.structs.replace(FLOAT, nullable=nullable),
     )
 
 
@@ -378,7 +384,7 @@ def as_float(value: Value) -> Value:
     if value.type.name == "Float64":
         return value
     return Value(
-        fill("cast(@number as float64)", number=value.node),
+        fill_template("cast(@number as float64)", number=value.node),
         msgspec.structs.replace(FLOAT, nullable=value.type.nullable),
     )
 
@@ -390,7 +396,7 @@ def apply_modulo(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr,
             node, "The operands of a remainder must be whole numbers.", "Convert them with toInt64(…)."
         )
     type_ = common_type(dividend.type, divisor.type) or INT
-    return Value(translator.fill(node, "mod(@one, @other)", one=dividend.node, other=divisor.node), type_)
+    return Value(translator.fill_template(node, "mod(@one, @other)", one=dividend.node, other=divisor.node), type_)
 
 
 def unify_values(
@@ -460,7 +466,7 @@ def _translate_cast(translator: ArgumentTranslator, node: exp.Expr) -> Value:
         translator,
         node,
         translator.value_with_default(node.this),
-        type_named(translator, node, translator.constant_text(type_node, "The name of a type")),
+        parse_type_name(translator, node, translator.constant_text(type_node, "The name of a type")),
     )
 
 
@@ -489,7 +495,7 @@ def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_n
         if isinstance(key.constant, str) and is_json_map(value):
             return Value(internal_call("json_string", value.node, key.node), STRING, default="")
         if isinstance(key.constant, str):
-            item = translator.row.value(attribute_item(key.constant))
+            item = translator.row_scope.value(attribute_item(key.constant))
             if item is not None:
                 return item
         return _dynamic_map_item(translator, node, value, key_node)
@@ -503,7 +509,7 @@ def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_n
     )
 
 
-_MAX_CONSTANT_KEYS: Final = 50
+_MAX_CONSTANT_MAP_KEYS: Final = 50
 
 
 def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
@@ -516,9 +522,9 @@ def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Val
         keys = [
             key.this for key in key_node.this.unnest().expressions if isinstance(key, exp.Literal) and key.is_string
         ]
-        items = [translator.row.value(attribute_item(key)) for key in keys]
+        items = [translator.row_scope.value(attribute_item(key)) for key in keys]
         if (
-            0 < len(keys) <= _MAX_CONSTANT_KEYS
+            0 < len(keys) <= _MAX_CONSTANT_MAP_KEYS
             and len(keys) == len(key_node.this.unnest().expressions)
             and None not in items
         ):
@@ -537,7 +543,7 @@ def _value_of_missing_key(type_: Type) -> Value:
     """Return the value for a key that the map does not have."""
     if type_.nullable:
         return Value(exp.Null(), type_)
-    default = default_of(type_)
+    default = default_of_type(type_)
     return text_value("") if default is None else Value(literal_node(default), type_, constant=default)
 
 
@@ -553,14 +559,14 @@ def array_element(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
     array = value.node_with_default()
     if isinstance(index.constant, (int, float)) and index.constant < 0:
         array, index.node = (
-            translator.fill(node, "array_reverse(@array)", array=array),
+            translator.fill_template(node, "array_reverse(@array)", array=array),
             literal_node(-int(index.constant)),
         )
     bracket = copy_position(node, exp.Bracket(this=array, expressions=[index.node], offset=1, safe=True))
-    return Value(bracket, element_type, default=default_of(element_type))
+    return Value(bracket, element_type, default=default_of_type(element_type))
 
 
-def default_of(type_: Type) -> str | int | float | None:
+def default_of_type(type_: Type) -> str | int | float | None:
     """Return the default value of a type; None for a nullable type and for times."""
     if type_.nullable:
         return None
@@ -583,7 +589,7 @@ def array_of_values(translator: ArgumentTranslator, node: exp.Expr, values: Sequ
             node, "NULL in an array is not supported.", "Leave it out, or write coalesce(…)."
         )
     return Value(
-        copy_position(node, exp.Array(expressions=nodes)), array_of(STRING if type_.name == "Nothing" else type_)
+        copy_position(node, exp.Array(expressions=nodes)), array_type_of(STRING if type_.name == "Nothing" else type_)
     )
 
 
@@ -594,19 +600,19 @@ def _translate_interval(translator: ArgumentTranslator, node: exp.Expr) -> Value
 def _translate_placeholder(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     """Return the value of the endpoint's parameter to which the placeholder `{name:Type}` refers."""
     name = node.name
-    if name not in translator.parameters:
-        declared_names = ", ".join(translator.parameters)
-        raise UnknownName(
+    if name not in translator.endpoint_parameters:
+        declared_names = ", ".join(translator.endpoint_parameters)
+        raise UnknownQueryName(
             f'There is no parameter "{name[:60]}".', hint=f"There are: {declared_names}.", span=translator.span(node)
         )
     slot = exp.Parameter(this=exp.Var(this=name))
-    declared_type = _PARAMETER_TYPES.get(str(translator.parameters[name].type), STRING)
+    declared_type = _TYPE_BY_PARAMETER_TYPE.get(str(translator.endpoint_parameters[name].type), STRING)
     return cast_to(
         translator, node, Value(slot, declared_type.as_nullable()), type_of(translator, node.args["kind"]).as_nullable()
     )
 
 
-_PARAMETER_TYPES: Final = {
+_TYPE_BY_PARAMETER_TYPE: Final = {
     "INT64": INT,
     "FLOAT64": FLOAT,
     "BOOL": BOOL,
@@ -625,7 +631,7 @@ def map_as_json(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
     if value.map_entries is None:
         if is_json_map(value):
             return value
-        attributes = all_attributes(translator.row, AttributeForm.MAP)
+        attributes = all_attributes(translator.row_scope, AttributeForm.MAP)
         if attributes is None:
             raise translator.refused_error(node, "The map is not known here.")
         return Value(attributes, MAP)
@@ -656,7 +662,7 @@ _RULE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _Rule]] = {
     exp.In: translate_in,
     exp.Like: translate_like,
     exp.ILike: translate_like,
-    **dict.fromkeys(_OPERATOR_SYMBOLS, _translate_arithmetic),
+    **dict.fromkeys(_SYMBOL_BY_NODE_CLASS, _translate_arithmetic),
     exp.Div: lambda translator, node: apply_division(translator, node, node.this, node.expression),
     exp.Mod: lambda translator, node: apply_modulo(translator, node, node.this, node.expression),
     exp.Case: _translate_case,

@@ -46,15 +46,15 @@ CONDITION_TYPES: Final = ("UInt8", "Bool")
 NUMBER_TYPES: Final = ("Int64", "Float64", "UInt8", "Bool")
 TIME_TYPES: Final = ("DateTime", "Date")
 
-# The types of a constant expression's value. For an expression that is not constant, `Unknown` is used instead.
+# The types of a constant expression's value. For an expression that is not constant, `NotConstant` is used instead.
 ConstantValue = str | int | float | bool | None
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class NotConstant(msgspec.Struct, frozen=True):
     """Marks an expression that is not constant."""
 
 
-UNKNOWN: Final = Unknown()
+NOT_CONSTANT: Final = NotConstant()
 
 
 class Value(msgspec.Struct):
@@ -68,20 +68,20 @@ class Value(msgspec.Struct):
 
     node: exp.Expr
     type: Type
-    constant: ConstantValue | Unknown = UNKNOWN
+    constant: ConstantValue | NotConstant = NOT_CONSTANT
     default: str | int | float | None = None
     map_entries: "tuple[tuple[str, Value], ...] | None" = None
     interval_unit: str = ""
 
     @property
     def is_constant(self) -> bool:
-        return not isinstance(self.constant, Unknown)
+        return not isinstance(self.constant, NotConstant)
 
     def node_with_default(self) -> exp.Expr:
         """Return `node` with NULL replaced by `default`; return `node` unchanged if `default` is None."""
         if self.default is None:
             return self.node
-        return fill("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
+        return fill_template("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
 
     def with_default(self) -> "Value":
         """Return the value with `node_with_default()` as its `node`, and without `default`.
@@ -93,7 +93,7 @@ class Value(msgspec.Struct):
         )
 
 
-def array_of(element: Type) -> Type:
+def array_type_of(element: Type) -> Type:
     return Type("Array", element=element)
 
 
@@ -135,10 +135,10 @@ def _common_array_type(first: Type, second: Type) -> Type | None:
     if first.element is None or second.element is None:
         return first if second.element is None else second
     element = common_type(first.element, second.element)
-    return array_of(element) if element is not None else None
+    return array_type_of(element) if element is not None else None
 
 
-def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.Expr:
+def fill_template(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.Expr:
     """Fill a template of BigQuery SQL: return its tree with each `@name` replaced by the part of that name.
 
     A part is copied for each use, except that a part without a parent node is itself inserted at its first use. All
@@ -159,7 +159,8 @@ def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.
         if placeholder is tree:
             return replacement
         replace_node(
-            placeholder, as_operand(replacement) if isinstance(placeholder.parent, _OPERATOR_NODES) else replacement
+            placeholder,
+            parenthesize_if_operation(replacement) if isinstance(placeholder.parent, _OPERATOR_NODES) else replacement,
         )
     return tree
 
@@ -167,7 +168,7 @@ def fill(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.
 _OPERATOR_NODES = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
-def as_operand(node: exp.Expr) -> exp.Expr:
+def parenthesize_if_operation(node: exp.Expr) -> exp.Expr:
     """Return the node as an operand; put an operation in parentheses, because printers do not add them."""
     is_operation = isinstance(node, _OPERATOR_NODES) and not isinstance(node, (exp.Paren, exp.Dot, exp.Func))
     return exp.Paren(this=node) if is_operation or isinstance(node, exp.Connector) else node

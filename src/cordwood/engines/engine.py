@@ -11,7 +11,7 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Column, Datatype, Kind, LastRow, Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
-from cordwood.sql.stages import Question, Target
+from cordwood.sql.stages import BoundStatement, Target
 
 # The columns of a stored event, in the order of `Engine.stored_events_sql`.
 STORED_COLUMNS = (
@@ -69,7 +69,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     each chunk is sent as soon as it is encoded.
     """
 
-    question: Question
+    question: BoundStatement
     limits: AnswerLimits
     encode: Callable[[Rows], Iterator[bytes]]
     max_bytes: int | None = None
@@ -181,7 +181,7 @@ class Engine(Protocol):
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Store all batches or none, durably, before returning; skip and count events whose ids are stored already."""
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
+    def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         """Run the question and return its rows in batches; stop at cancellation or at the time limit.
 
         Raises IsolationCheckFailed, without running the statement, if the engine's own parser finds that the statement
@@ -220,7 +220,7 @@ class Engine(Protocol):
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         """Estimate the stored bytes of each stream. This method may be slow."""
 
-    def sweep(self, now_us: int) -> int:
+    def delete_expired_events(self, now_us: int) -> int:
         """Delete events older than their stream's retention; return how many were deleted."""
 
     def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:

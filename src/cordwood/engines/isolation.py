@@ -20,11 +20,11 @@ from cordwood.observe.observation import IsolationRefused, RecordObservation, ig
 
 # The maximum number of accepted statements whose digests are kept; each digest takes about 100 bytes of memory.
 _MAX_ACCEPTED_DIGESTS: Final = 20_000
-_DIGEST_BYTES: Final = 16
+_STATEMENT_DIGEST_BYTES: Final = 16
 # The maximum number of different refused statements whose texts are logged, and the maximum length of a logged text.
 # All refusals are counted, even if their texts are not logged.
-_MAX_LOGGED_TEXTS: Final = 1000
-_MAX_LOGGED_CHARACTERS: Final = 100_000
+_MAX_LOGGED_STATEMENTS: Final = 1000
+_MAX_LOGGED_STATEMENT_CHARACTERS: Final = 100_000
 
 
 class IsolationBreachError(Exception):
@@ -46,7 +46,7 @@ class IsolationCheck:
 
         If `inspect` raises IsolationBreachError, raise IsolationCheckFailed.
         """
-        digest = _digest_of_check(text, streams)
+        digest = _digest_of_checked_statement(text, streams)
         if digest in self._accepted_digests:
             return
         try:
@@ -61,7 +61,7 @@ class IsolationCheck:
     def _log_and_refuse(self, text: str, digest: bytes, breach: str) -> NoReturn:
         incident = f"isolation-{digest.hex()[:12]}"
         with self._lock:
-            is_new = digest not in self._logged and len(self._logged) < _MAX_LOGGED_TEXTS
+            is_new = digest not in self._logged and len(self._logged) < _MAX_LOGGED_STATEMENTS
             if is_new:
                 self._logged.add(digest)
         self._note(
@@ -69,7 +69,7 @@ class IsolationCheck:
                 incident=incident,
                 engine=self._engine,
                 breach=breach if is_new else "",
-                sql=text[:_MAX_LOGGED_CHARACTERS] if is_new else "",
+                sql=text[:_MAX_LOGGED_STATEMENT_CHARACTERS] if is_new else "",
                 level="error" if is_new else "debug",
             )
         )
@@ -79,9 +79,9 @@ class IsolationCheck:
         )
 
 
-def _digest_of_check(text: str, streams: Collection[str]) -> bytes:
+def _digest_of_checked_statement(text: str, streams: Collection[str]) -> bytes:
     key = "\0".join([*sorted(streams), "", text])
-    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_STATEMENT_DIGEST_BYTES).digest()
 
 
 # The names of the CTEs that are visible at a node.
@@ -157,10 +157,10 @@ def scoped_children(
 @cache
 def _child_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the names of the fields that hold structs or lists of structs."""
-    return tuple(field.name for field in fields(kind) if not _is_scalar(field.type))
+    return tuple(field.name for field in fields(kind) if not _is_scalar_type(field.type))
 
 
-def _is_scalar(kind: object) -> bool:
+def _is_scalar_type(kind: object) -> bool:
     if get_origin(kind) in (list, Union, UnionType):
-        return all(map(_is_scalar, get_args(kind)))
+        return all(map(_is_scalar_type, get_args(kind)))
     return kind in _SCALAR_TYPES or get_origin(kind) is Literal

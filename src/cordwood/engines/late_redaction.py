@@ -22,14 +22,14 @@ from cordwood.sql.stages import Statement
 
 # The rows of an optimistic run are buffered, because it is certain only after the last row that no row must be
 # redacted. A run with this many rows is stopped, and the redacting variant is run instead.
-_MAX_BUFFERED_ROWS: Final = 1000
-_MAX_REMEMBERED_STATEMENTS: Final = 2000
+_MAX_OPTIMISTIC_ROWS: Final = 1000
+_MAX_STATEMENTS_REDACTED_FIRST: Final = 2000
 
 # A function that runs the optimistic variant if its argument is True, and the redacting variant if it is False.
 RunVariant = Callable[[bool], Rows]
 
 
-class OptimisticRedaction:
+class OptimisticRedactionRunner:
     """A runner that tries the optimistic variant of a statement first, unless this failed before.
 
     It is safe from several threads.
@@ -44,19 +44,19 @@ class OptimisticRedaction:
             statement.plan.choose_variant(EventRange.ALL, optimistic=True) is not None
             and statement.digest not in self._digests_to_redact_first
         ):
-            rows = _try_optimistic(run)
+            rows = _try_optimistic_run(run)
             if rows is not None:
                 return rows
-            if len(self._digests_to_redact_first) >= _MAX_REMEMBERED_STATEMENTS:
+            if len(self._digests_to_redact_first) >= _MAX_STATEMENTS_REDACTED_FIRST:
                 self._digests_to_redact_first.clear()
             self._digests_to_redact_first.add(statement.digest)
         return run(False)  # noqa: FBT003 - what the callback takes
 
 
-def _try_optimistic(run: RunVariant) -> Rows | None:
+def _try_optimistic_run(run: RunVariant) -> Rows | None:
     """Return the optimistic rows; None if a text may have to be redacted, or if there are too many rows to buffer."""
     try:
-        return _fetch_all(run(True))  # noqa: FBT003 - what the callback takes
+        return _fetch_rows_within_limit(run(True))  # noqa: FBT003 - what the callback takes
     except BadQueryValue as fault:
         # Compare without the full stop, because ClickHouse omits it or appends its own message.
         if not fault.message.startswith(MAY_NEED_REDACTION_MESSAGE.rstrip(".")):
@@ -64,13 +64,13 @@ def _try_optimistic(run: RunVariant) -> Rows | None:
     return None
 
 
-def _fetch_all(rows: Rows) -> Rows | None:
+def _fetch_rows_within_limit(rows: Rows) -> Rows | None:
     """Fetch all rows; stop the query and return None if there are too many."""
     fetched, row_count, batches = [], 0, rows.batches
     for batch in batches:
         fetched.append(batch)
         row_count += len(batch)
-        if row_count >= _MAX_BUFFERED_ROWS:
+        if row_count >= _MAX_OPTIMISTIC_ROWS:
             if isinstance(batches, Generator):
                 batches.close()
             return None
@@ -80,10 +80,10 @@ def _fetch_all(rows: Rows) -> Rows | None:
 
 # The capacity of the cache of texts without anything to redact, for all redaction modes together. It is enough for the
 # texts of some thousands of events.
-_MAX_CACHE_BYTES: Final = 16 * 2**20
+_MAX_CLEAN_TEXT_CACHE_BYTES: Final = 16 * 2**20
 
 # The first characters of JSON values that may contain a text: strings, objects and arrays.
-_FIRST_CHARACTERS_WITH_TEXTS: Final = ('"', "{", "[")
+_FIRST_CHARACTERS_OF_TEXT_JSON: Final = ('"', "{", "[")
 
 OptionalTexts = Sequence[str | None]
 # The engine's function that redacts JSON texts and returns them in the same order.
@@ -93,7 +93,7 @@ RedactTexts = Callable[[Sequence[str]], Sequence[str]]
 class TextRedactor:
     """A redactor of fetched texts, which caches texts that need no redaction; safe from several threads."""
 
-    def __init__(self, max_bytes: int = _MAX_CACHE_BYTES) -> None:
+    def __init__(self, max_bytes: int = _MAX_CLEAN_TEXT_CACHE_BYTES) -> None:
         self._clean = _CleanTextCache(max_bytes)
 
     def redact_json(self, mode: RedactMode, texts: OptionalTexts, redact: RedactTexts) -> list[str | None]:
@@ -102,9 +102,9 @@ class TextRedactor:
         positioned_texts = [
             (position, text)
             for position, text in enumerate(texts)
-            if text and text.startswith(_FIRST_CHARACTERS_WITH_TEXTS)
+            if text and text.startswith(_FIRST_CHARACTERS_OF_TEXT_JSON)
         ]
-        unknown_texts = self._clean.exclude_clean(mode, positioned_texts)
+        unknown_texts = self._clean.exclude_clean_texts(mode, positioned_texts)
         if unknown_texts:
             # Duplicates are not removed: the time taken must not reveal whether two texts are equal.
             originals = [text for _, text in unknown_texts]
@@ -148,7 +148,9 @@ class _CleanTextCache:
     def __init__(self, max_bytes: int) -> None:
         self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(max_bytes, _text_bytes)
 
-    def exclude_clean(self, mode: RedactMode, positioned_texts: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    def exclude_clean_texts(
+        self, mode: RedactMode, positioned_texts: Iterable[tuple[int, str]]
+    ) -> list[tuple[int, str]]:
         """Return the texts that are not in the cache of clean texts."""
         return [(position, text) for position, text in positioned_texts if not self._texts.get((mode, text))]
 

@@ -32,7 +32,7 @@ class LocalRun:
             for chunk in self._request.encode(self._rows):
                 self._byte_count += len(chunk)
                 if self._request.max_bytes is not None and self._byte_count > self._request.max_bytes:
-                    raise _too_large_error(self._request.max_bytes)
+                    raise _too_large_answer_error(self._request.max_bytes)
                 yield chunk
 
     def stats(self) -> RunStats:
@@ -52,7 +52,7 @@ class LocalRun:
                 yield batch
 
 
-def _too_large_error(max_bytes: int) -> TooManyBytes:
+def _too_large_answer_error(max_bytes: int) -> TooManyBytes:
     return TooManyBytes(f"The answer is larger than {format_size(max_bytes)}.", hint="Ask for fewer rows or columns.")
 
 
@@ -78,7 +78,7 @@ def _close_batches(rows: Rows) -> None:
 
 
 # The maximum length of an id in a cursor; a longer one would make the cursor too long for a URL.
-_MAX_ID_CHARACTERS = 100
+_MAX_CURSOR_ID_CHARACTERS = 100
 
 
 def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
@@ -91,7 +91,7 @@ def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
     taken = (
         _strip_positions_of_whole_events(rows, batches)
         if paging.has_array_elements
-        else _strip_positions(rows, batches)
+        else _strip_position_columns(rows, batches)
     )
     # Wrap a generator in a generator, which holds the engine's cursor until it is exhausted or closed. Batches of other
     # types are in memory already.
@@ -99,12 +99,12 @@ def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
     return rows
 
 
-def _strip_positions(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
+def _strip_position_columns(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
     with _close_when_done(batches):
         for batch in batches:
             if batch:
                 _record_last_row(rows, batch)
-            yield _without_position_columns(batch)
+            yield _drop_position_columns(batch)
 
 
 def _strip_positions_of_whole_events(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
@@ -122,10 +122,10 @@ def _strip_positions_of_whole_events(rows: Rows, batches: Iterable[list[Row]]) -
             if complete:
                 has_others = True
                 _record_last_row(rows, complete)
-                yield _without_position_columns(complete)
+                yield _drop_position_columns(complete)
     if held and not (rows.truncated and has_others):
         _record_last_row(rows, held)
-        yield _without_position_columns(held)
+        yield _drop_position_columns(held)
 
 
 def _close_when_done(batches: Iterable[list[Row]]) -> AbstractContextManager[object]:
@@ -133,7 +133,7 @@ def _close_when_done(batches: Iterable[list[Row]]) -> AbstractContextManager[obj
 
 
 def _record_last_row(rows: Rows, batch: list[Row]) -> None:
-    place, count, before = _position_of_row(batch[-1]), _last_event_row_count(batch), rows.last_row
+    place, count, before = _time_and_id_of_row(batch[-1]), _last_event_row_count(batch), rows.last_row
     if before is not None and count == len(batch) and (before.time_us, before.id) == place:
         count += before.rows
     rows.last_row = LastRow(*place, count)
@@ -141,15 +141,15 @@ def _record_last_row(rows: Rows, batch: list[Row]) -> None:
 
 def _last_event_row_count(batch: list[Row]) -> int:
     """Return how many rows at the end of the batch have the same time and id."""
-    places = (_position_of_row(row) for row in reversed(batch))
-    last = _position_of_row(batch[-1]) if batch else None
+    places = (_time_and_id_of_row(row) for row in reversed(batch))
+    last = _time_and_id_of_row(batch[-1]) if batch else None
     return next((index for index, place in enumerate(places) if place != last), len(batch))
 
 
-def _without_position_columns(batch: list[Row]) -> list[Row]:
+def _drop_position_columns(batch: list[Row]) -> list[Row]:
     return [row[:-2] for row in batch]
 
 
-def _position_of_row(row: Row) -> tuple[int, str]:
+def _time_and_id_of_row(row: Row) -> tuple[int, str]:
     time_us, id_ = row[-2:]
-    return int(str(time_us)), str(id_)[:_MAX_ID_CHARACTERS]
+    return int(str(time_us)), str(id_)[:_MAX_CURSOR_ID_CHARACTERS]

@@ -14,15 +14,15 @@ from cordwood.model.event import EventPath, KindsByPath, Shape, ValueKind
 
 # The maximum number of projects of one stream whose shapes are kept. A key that is pinned to another project sees only
 # the declared columns.
-MAX_PROJECTS: Final = 10_000
+MAX_PROJECTS_PER_STREAM: Final = 10_000
 # The maximum number of pairs of path and kind in the set of one project.
-MAX_PAIRS_OF_PROJECT: Final = 1_000
+MAX_PATH_KINDS_PER_PROJECT: Final = 1_000
 # The maximum number of pairs in the list that the sets of a stream share.
-MAX_PAIRS_OF_STREAM: Final = 30_000
-# The key of the set that all projects beyond `MAX_PROJECTS` share. The set is limited like the set of one project, and
+MAX_PATH_KINDS_PER_STREAM: Final = 30_000
+# The key of the set that all projects beyond `MAX_PROJECTS_PER_STREAM` share. The set is limited like the set of one project, and
 # callers never see it.
 OTHER_PROJECTS_KEY: Final = ""
-_MAX_CACHED_KINDS: Final = 256
+_MAX_CACHED_BIT_SETS: Final = 256
 
 PathAndKind = tuple[EventPath, ValueKind]
 KindsByProject = Mapping[str, KindsByPath]
@@ -57,8 +57,8 @@ class ProjectShapes:
     def bit_set_of_project(self, project: str) -> int:
         return self._sets.get(project, 0)
 
-    def has_room_for(self, project: str) -> bool:
-        return project in self._sets or project == OTHER_PROJECTS_KEY or len(self._sets) < MAX_PROJECTS
+    def can_store_project(self, project: str) -> bool:
+        return project in self._sets or project == OTHER_PROJECTS_KEY or len(self._sets) < MAX_PROJECTS_PER_STREAM
 
     def find_bit(self, pair: PathAndKind) -> int:
         """Return the bit of the pair; 0 if it is not in the list."""
@@ -68,7 +68,7 @@ class ProjectShapes:
     def find_or_add_bit(self, pair: PathAndKind) -> int:
         """Return the bit of the pair, and add the pair to the list if necessary; return 0 if the list is full."""
         with self._lock:
-            if pair not in self._positions and len(self.pairs) < MAX_PAIRS_OF_STREAM:
+            if pair not in self._positions and len(self.pairs) < MAX_PATH_KINDS_PER_STREAM:
                 self.pairs.append(pair)
                 self._positions[pair] = len(self.pairs) - 1
         return self.find_bit(pair)
@@ -94,11 +94,11 @@ class ProjectShapes:
 
     def add_bit_set(self, project: str, bits: int) -> None:
         with self._lock:
-            if not self.has_room_for(project):
+            if not self.can_store_project(project):
                 return
             merged = self._sets.get(project, 0) | bits
             self._sets[project] = self._interned_sets.setdefault(merged, merged)
-            if len(self._interned_sets) > 2 * MAX_PROJECTS:
+            if len(self._interned_sets) > 2 * MAX_PROJECTS_PER_STREAM:
                 self._interned_sets = {bit_set: bit_set for bit_set in self._sets.values()}
 
     def version_of_project(self, project: str | None) -> int:
@@ -107,7 +107,7 @@ class ProjectShapes:
         number = self._version_numbers.get(bits)
         if number is None:
             with self._lock:
-                if len(self._version_numbers) > 2 * MAX_PROJECTS:
+                if len(self._version_numbers) > 2 * MAX_PROJECTS_PER_STREAM:
                     self._version_numbers.clear()
                 self._next_number += 1
                 number = self._version_numbers[bits] = self._next_number
@@ -129,7 +129,7 @@ class ProjectShapes:
         part = _CachedKinds(values.kinds, values.unlisted)
         with self._lock:
             self._cached_kinds[bits] = part
-            while len(self._cached_kinds) > _MAX_CACHED_KINDS:
+            while len(self._cached_kinds) > _MAX_CACHED_BIT_SETS:
                 self._cached_kinds.popitem(last=False)
         return part
 

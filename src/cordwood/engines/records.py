@@ -6,9 +6,9 @@ import msgspec
 
 from cordwood.model.datatype import Datatype, Kind
 
-_decoder = msgspec.json.Decoder()
-_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
-_encoder = msgspec.json.Encoder()
+_json_decoder = msgspec.json.Decoder()
+_raw_json_decoder = msgspec.json.Decoder(msgspec.Raw)
+_json_encoder = msgspec.json.Encoder()
 
 
 def wrap_as_records(text: str) -> msgspec.Raw:
@@ -18,9 +18,9 @@ def wrap_as_records(text: str) -> msgspec.Raw:
     wrapped = _wrap_by_replacement(text)
     try:
         return (
-            _raw_decoder.decode(wrapped)
+            _raw_json_decoder.decode(wrapped)
             if wrapped
-            else msgspec.Raw(_encoder.encode(_wrap_value(_decoder.decode(text))))
+            else msgspec.Raw(_json_encoder.encode(_wrap_value(_json_decoder.decode(text))))
         )
     except (msgspec.DecodeError, RecursionError):
         return msgspec.Raw(_wrap_by_tokens(text).encode())
@@ -29,7 +29,7 @@ def wrap_as_records(text: str) -> msgspec.Raw:
 def render_structured(text: str, datatype: Datatype) -> msgspec.Raw:
     """Render a STRUCT or an ARRAY as JSON: structs remain objects, but objects in VARIANT values are wrapped."""
     try:
-        return msgspec.Raw(_encoder.encode(_wrap_structured(_decoder.decode(text), datatype)))
+        return msgspec.Raw(_json_encoder.encode(_wrap_structured(_json_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
         return wrap_as_records(text)
 
@@ -89,7 +89,7 @@ def _wrap_by_replacement(text: str) -> str | None:
     return "}]".join(closed) if len(closed) == len(opened) else None
 
 
-_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
+_JSON_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
 
 
 def _wrap_by_tokens(text: str) -> str:
@@ -109,9 +109,9 @@ def _wrap_by_tokens(text: str) -> str:
             return closers.pop()
         return symbol if symbol.startswith('"') else f'"{symbol}"'
 
-    return _JSON_TOKEN.sub(render_token, text)
+    return _JSON_TOKEN_PATTERN.sub(render_token, text)
 
 
 def quote_non_finite_numbers(text: str, mark: str) -> str:
     """Return the engine's JSON text with its infinite numbers and NaN replaced by strings that begin with `mark`."""
-    return _JSON_TOKEN.sub(lambda token: f'"{mark}{token[0]}"' if token[0][0] in "-IN" else token[0], text)
+    return _JSON_TOKEN_PATTERN.sub(lambda token: f'"{mark}{token[0]}"' if token[0][0] in "-IN" else token[0], text)

@@ -16,17 +16,24 @@ from cordwood.ingest.build_events import build_events, read_exported_events
 from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields, derived_fields_of_stream
 from cordwood.ingest.event_validator import (
     EventValidator,
-    count_past_retention,
-    first_refusal_reasons,
+    count_events_past_retention,
     needs_validation,
+    refusal_reasons_by_index,
 )
 from cordwood.ingest.event_values import is_too_deep
 from cordwood.ingest.formats import BodyForm, read_body
-from cordwood.ingest.group_commit import GroupCommit, StoredCallback
-from cordwood.ingest.limits import BodyBudget, LargeEventLimiter, StreamRateLimiter
-from cordwood.ingest.parsed_body import MAX_ITEMS, MAX_LABELLED_ITEMS, Body, DecodedItems, ItemOutcome, ParsedBody
+from cordwood.ingest.group_commit import GroupCommitter, OnEventsStored
+from cordwood.ingest.limits import BodyMemoryBudget, LargeEventLimiter, StreamRateLimiter
+from cordwood.ingest.parsed_body import (
+    MAX_BODY_ITEMS,
+    MAX_LABELLED_BODY_ITEMS,
+    Body,
+    DecodedItems,
+    ItemOutcome,
+    ParsedBody,
+)
 from cordwood.ingest.quarantine import (
-    QUARANTINE,
+    QUARANTINE_STREAM,
     ItemTruncator,
     QuarantinedItem,
     decode_quarantined_item,
@@ -42,8 +49,8 @@ __all__ = ["BodyDescription", "BodyForm", "IngestOutcome", "Intake", "IntakeLimi
 
 # A body up to this size is decoded on the event loop. A larger body is decoded in a thread, because decoding it on the
 # event loop would delay other requests.
-_MAX_INLINE_BYTES = 32 * 1024
-_MAX_REASONS = 10
+_MAX_EVENT_LOOP_DECODED_BYTES = 32 * 1024
+_MAX_REPORTED_REASONS = 10
 # Decoding holds the GIL: more threads would only compete for it and hold more bodies in memory.
 _DECODER_THREADS = 2
 
@@ -78,7 +85,7 @@ class BodyDescription(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-EVENTS_BODY = BodyDescription()
+DEFAULT_BODY_DESCRIPTION = BodyDescription()
 
 
 class StreamPart(msgspec.Struct, frozen=True):
@@ -94,7 +101,7 @@ class _PreparedPart(msgspec.Struct, frozen=True):
     stream: Stream
     batches: list[Batch]
     rejected_counts: IngestOutcome
-    decoded: DecodedItems | None = None
+    decoded_items: DecodedItems | None = None
 
     @property
     def event_count(self) -> int:
@@ -104,16 +111,16 @@ class _PreparedPart(msgspec.Struct, frozen=True):
 class IntakeLimits(msgspec.Struct, frozen=True):
     """The limits on single events, on streams and on bodies.
 
-    `event_bytes` is the maximum size of an event. `events_per_second` is the default rate limit of a stream.
+    `max_event_bytes` is the maximum size of an event. `default_events_per_second` is the default rate limit of a stream.
     `body_budget_bytes` is the memory for all bodies that are being read or stored. `items` is the maximum number of
     items in a body. `max_large_event_bytes` limits the bytes of large events among recent ones (see
     `LargeEventLimiter`).
     """
 
-    event_bytes: int = 2**20
-    events_per_second: float | None = None
+    max_event_bytes: int = 2**20
+    default_events_per_second: float | None = None
     body_budget_bytes: int = 64 * 2**20
-    items: int = MAX_ITEMS
+    max_body_items: int = MAX_BODY_ITEMS
     max_large_event_bytes: int | None = None
 
 
@@ -140,12 +147,12 @@ class Intake:
         self._clock_us = clock_us
         self._transforms = StreamTransforms(hash_key, limits.body_budget_bytes // 2)
         self._limits = limits
-        self._stream_rates = StreamRateLimiter(limits.events_per_second, time.monotonic)
-        self.body_budget = BodyBudget(limits.body_budget_bytes)
+        self._stream_rates = StreamRateLimiter(limits.default_events_per_second, time.monotonic)
+        self.body_budget = BodyMemoryBudget(limits.body_budget_bytes)
         self._large = LargeEventLimiter(limits.max_large_event_bytes)
-        self._truncator = ItemTruncator(limits.event_bytes, clock_us, self._large)
-        engine.prepare([QUARANTINE])
-        self._group_commit = GroupCommit(engine)
+        self._truncator = ItemTruncator(limits.max_event_bytes, clock_us, self._large)
+        engine.prepare([QUARANTINE_STREAM])
+        self._group_commit = GroupCommitter(engine)
         self._readers = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="read")
         self._shapes = ShapeInferrer(engine.shapes, engine.project_shapes)
 
@@ -154,7 +161,7 @@ class Intake:
         """The error of the last write to the engine, or None if that write succeeded."""
         return self._group_commit.fault
 
-    def set_stored_callback(self, tell: StoredCallback | None) -> None:
+    def set_stored_callback(self, tell: OnEventsStored | None) -> None:
         """Register the callback `tell`; None removes it.
 
         The storing thread calls it after each stored group of batches, with the names of the streams and the newest
@@ -165,11 +172,11 @@ class Intake:
     @property
     def max_item_bytes(self) -> int:
         """The maximum size of an item in bytes. A larger item is quarantined without being decoded."""
-        return 2 * self._limits.event_bytes
+        return 2 * self._limits.max_event_bytes
 
     def check_stream_rate(self, stream: Stream) -> None:
         """Raise StreamRateExceeded if the stream has used up its rate limit. Call this before reading the body."""
-        self._stream_rates.check(stream)
+        self._stream_rates.check_rate(stream)
 
     def accept(
         self,
@@ -177,10 +184,10 @@ class Intake:
         content_type: str,
         body: bytes,
         pins: Mapping[str, str] | None = None,
-        sent: BodyDescription = EVENTS_BODY,
+        sent: BodyDescription = DEFAULT_BODY_DESCRIPTION,
     ) -> Coroutine[Any, Any, IngestOutcome]:
         """Store the events of a body; return once they are durable and visible to the next query."""
-        return self._decode_and_store(stream, self._body(body, content_type, sent.headers), pins or {}, sent.form)
+        return self._decode_and_store(stream, self._make_body(body, content_type, sent.headers), pins or {}, sent.form)
 
     async def _decode_and_store(
         self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: BodyForm
@@ -201,8 +208,8 @@ class Intake:
         pinned_project: str | None = None,
     ) -> Coroutine[Any, Any, _T]:
         """Decode a body with `read`, for example to a LabelledBody; a large body is decoded in a thread."""
-        arrived = self._body(body, content_type, headers or {})
-        max_items = min(arrived.max_items, MAX_LABELLED_ITEMS)
+        arrived = self._make_body(body, content_type, headers or {})
+        max_items = min(arrived.max_items, MAX_LABELLED_BODY_ITEMS)
         arrived = msgspec.structs.replace(arrived, pinned_project=pinned_project, max_items=max_items)
         return self.run_decoder(len(body), read, arrived)
 
@@ -240,7 +247,7 @@ class Intake:
         """
         batches = await self._run_in_decoder_thread(self._prepare_replay, stream, item, pins or {})
         events, _ = await self._group_commit.append(batches)
-        late = count_past_retention(stream, batches[0].events, self._clock_us())
+        late = count_events_past_retention(stream, batches[0].events, self._clock_us())
         return IngestOutcome(events.accepted, events.duplicates, 0, late=late)
 
     async def reimport(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> IngestOutcome:
@@ -248,7 +255,10 @@ class Intake:
         batch = await self._run_in_decoder_thread(self._read_exported_batch, stream, body, pinned_project)
         (appended,) = await self._group_commit.append([batch])
         return IngestOutcome(
-            appended.accepted, appended.duplicates, 0, late=count_past_retention(stream, batch.events, self._clock_us())
+            appended.accepted,
+            appended.duplicates,
+            0,
+            late=count_events_past_retention(stream, batch.events, self._clock_us()),
         )
 
     def close(self) -> None:
@@ -256,14 +266,14 @@ class Intake:
         self._readers.shutdown()
         self._group_commit.close()
 
-    def _body(self, data: bytes, content_type: str, headers: Mapping[str, str]) -> Body:
+    def _make_body(self, data: bytes, content_type: str, headers: Mapping[str, str]) -> Body:
         limits = self._limits
         metadata_bytes = 2 * max(limits.body_budget_bytes, len(data))
-        return Body(data, content_type, headers, limits.items, 2 * limits.event_bytes, metadata_bytes)
+        return Body(data, content_type, headers, limits.max_body_items, 2 * limits.max_event_bytes, metadata_bytes)
 
     async def run_decoder(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
         """Call `read` with the arguments `about`: in a decoder thread if the body is large, else on the event loop."""
-        if body_bytes <= _MAX_INLINE_BYTES:
+        if body_bytes <= _MAX_EVENT_LOOP_DECODED_BYTES:
             return read(*about)
         return await self._run_in_decoder_thread(read, *about)
 
@@ -271,8 +281,10 @@ class Intake:
         return asyncio.get_running_loop().run_in_executor(self._readers, read, *about)
 
     def _read_exported_batch(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
-        return self._batch(
-            stream, read_exported_events(body, pinned_project, stream.project_at, self._limits.items), self._clock_us()
+        return self._make_batch(
+            stream,
+            read_exported_events(body, pinned_project, stream.project_at, self._limits.max_body_items),
+            self._clock_us(),
         )
 
     def _decode_and_prepare(self, stream: Stream, form: BodyForm, body: Body, pins: Mapping[str, str]) -> _PreparedPart:
@@ -302,11 +314,13 @@ class Intake:
         is_changed = bool(stream.transforms)
         if (
             is_changed
-            or needs_validation(stream, pins, body_bytes, self._limits.event_bytes)
+            or needs_validation(stream, pins, body_bytes, self._limits.max_event_bytes)
             or any(map(is_too_deep, events))
         ):
-            events = EventValidator(stream, pins, received_us, self._limits.event_bytes).validate_events(events, parsed)
-        batches = [self._batch(stream, events, received_us, derived_fields_of_stream(stream))] if events else []
+            events = EventValidator(stream, pins, received_us, self._limits.max_event_bytes).validate_events(
+                events, parsed
+            )
+        batches = [self._make_batch(stream, events, received_us, derived_fields_of_stream(stream))] if events else []
         if parsed.refused_items:
             parsed.refused_items = [self._truncator.truncate(item) for item in parsed.refused_items]
             batches.append(
@@ -314,7 +328,13 @@ class Intake:
             )
         late, future = parsed.out_of_bounds_counts["late"], parsed.out_of_bounds_counts["future"]
         not_stored = IngestOutcome(
-            0, 0, len(parsed.refused_items), first_refusal_reasons(parsed, _MAX_REASONS), late, future, transformed
+            0,
+            0,
+            len(parsed.refused_items),
+            refusal_reasons_by_index(parsed, _MAX_REPORTED_REASONS),
+            late,
+            future,
+            transformed,
         )
         return _PreparedPart(stream, batches, not_stored, items and items.with_quarantine_reasons(parsed.refused_items))
 
@@ -328,16 +348,16 @@ class Intake:
             events, _ = self._transforms.apply(stream, events, parsed)
             if not events and not parsed.refused_items:
                 raise ItemNotReplayable("A transform of the stream drops it.")
-        events = EventValidator(stream, pins, item.received_us, self._limits.event_bytes).validate_events(
+        events = EventValidator(stream, pins, item.received_us, self._limits.max_event_bytes).validate_events(
             events, parsed
         )
         if parsed.refused_items:
             raise ItemNotReplayable(f"It would be quarantined again: {parsed.refused_items[0].reason}")
         now_us = self._clock_us()
-        replayed = self._batch(stream, events, now_us, derived_fields_of_stream(stream))
+        replayed = self._make_batch(stream, events, now_us, derived_fields_of_stream(stream))
         return [replayed, make_replay_mark_batch(item.id, stream.name, item.project, now_us)]
 
-    def _batch(
+    def _make_batch(
         self, stream: Stream, events: list[Event], received_us: int, derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> Batch:
         self._large.charge_events(stream.name, events)
@@ -355,7 +375,7 @@ def _outcome_of_part(prepared: _PreparedPart, appended: Sequence[BatchAppendResu
     for batch, one in zip(prepared.batches, appended, strict=True):
         if batch.stream == prepared.stream.name:
             appended_own, events = one, batch.events
-    items = prepared.decoded.outcomes(events, appended_own.repeated_positions) if prepared.decoded else {}
+    items = prepared.decoded_items.outcomes(events, appended_own.repeated_positions) if prepared.decoded_items else {}
     return msgspec.structs.replace(
         prepared.rejected_counts,
         accepted=appended_own.accepted,

@@ -18,8 +18,8 @@ from msgspec import Meta
 
 from cordwood.errors import BadBody, Forbidden
 from cordwood.ingest.event_validator import ForeignProject, with_pinned_project
-from cordwood.ingest.items import too_many_items
-from cordwood.ingest.parsed_body import MAX_ITEMS, ParsedBody, PostedEvent
+from cordwood.ingest.items import too_many_items_fault
+from cordwood.ingest.parsed_body import MAX_BODY_ITEMS, ParsedBody, PostedEvent
 from cordwood.model.event import Event
 from cordwood.model.json_checks import describe_json_error
 from cordwood.model.timestamps import EPOCH
@@ -33,12 +33,12 @@ _MAX_TIMESTAMP_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
 # The magnitude of a number determines its unit. Numbers below the first limit are seconds (until the year 5138). Larger
 # numbers are milliseconds, microseconds or nanoseconds.
-_SECONDS_LIMIT = 10**11
-_MILLISECONDS_LIMIT = 10**14
-_MICROSECONDS_LIMIT = 10**17
-_NANOSECONDS_LIMIT = 2**63
+_SECONDS_TIMESTAMP_LIMIT = 10**11
+_MILLISECONDS_TIMESTAMP_LIMIT = 10**14
+_MICROSECONDS_TIMESTAMP_LIMIT = 10**17
+_NANOSECONDS_TIMESTAMP_LIMIT = 2**63
 
-_NUMBER = re.compile(r"\d+(\.\d+)?")
+_NUMBER_PATTERN = re.compile(r"\d+(\.\d+)?")
 
 
 def read_timestamp(value: str | float | None) -> int | None:
@@ -50,32 +50,32 @@ def read_timestamp(value: str | float | None) -> int | None:
 
 
 def _timestamp_from_integer(value: int) -> int | None:
-    if value <= 0 or value >= _NANOSECONDS_LIMIT:
+    if value <= 0 or value >= _NANOSECONDS_TIMESTAMP_LIMIT:
         return None
-    if value < _SECONDS_LIMIT:
+    if value < _SECONDS_TIMESTAMP_LIMIT:
         return value * 1_000_000
-    if value < _MILLISECONDS_LIMIT:
+    if value < _MILLISECONDS_TIMESTAMP_LIMIT:
         return value * 1000
-    return value if value < _MICROSECONDS_LIMIT else value // 1000
+    return value if value < _MICROSECONDS_TIMESTAMP_LIMIT else value // 1000
 
 
 def _timestamp_from_float(value: float) -> int | None:
     if not isfinite(value) or value <= 0:
         return None
-    if value < _SECONDS_LIMIT:
+    if value < _SECONDS_TIMESTAMP_LIMIT:
         return round(value * 1e6)
-    return round(value * 1000) if value < _MILLISECONDS_LIMIT else _timestamp_from_integer(int(value))
+    return round(value * 1000) if value < _MILLISECONDS_TIMESTAMP_LIMIT else _timestamp_from_integer(int(value))
 
 
 def _timestamp_from_text(text: str) -> int | None:
     try:
         return _to_microseconds(datetime.fromisoformat(text))
     except ValueError:
-        return _time_from_unusual_text(text.strip())
+        return _timestamp_from_unusual_text(text.strip())
 
 
-def _time_from_unusual_text(text: str) -> int | None:
-    if _NUMBER.fullmatch(text):
+def _timestamp_from_unusual_text(text: str) -> int | None:
+    if _NUMBER_PATTERN.fullmatch(text):
         return _timestamp_from_float(float(text)) if "." in text else _timestamp_from_integer(int(text[:21]))
     for attempt in (_parse_lenient_iso, _parse_rfc_2822, _parse_access_log_time):
         try:
@@ -95,15 +95,15 @@ def _to_microseconds(moment: datetime) -> int:
     return found
 
 
-_ZONE_WORD = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
-_LEAP_SECOND = re.compile(r"(:\d\d):60(\.\d+)?")
+_ZONE_WORD_PATTERN = re.compile(r"\s*(UTC|GMT|Z)$", re.IGNORECASE)
+_LEAP_SECOND_PATTERN = re.compile(r"(:\d\d):60(\.\d+)?")
 
 
 def _parse_lenient_iso(text: str) -> datetime:
     """Parse ISO 8601 with lower-case letters, a zone name, a space before the offset, or a leap second."""
-    loose = _ZONE_WORD.sub("+00:00", text.upper().replace(",", "."))
+    loose = _ZONE_WORD_PATTERN.sub("+00:00", text.upper().replace(",", "."))
     loose = re.sub(r"\s+([+-]\d\d:?\d\d)$", r"\1", loose)
-    return datetime.fromisoformat(_LEAP_SECOND.sub(r"\1:59.999999", loose))
+    return datetime.fromisoformat(_LEAP_SECOND_PATTERN.sub(r"\1:59.999999", loose))
 
 
 def _parse_rfc_2822(text: str) -> datetime:
@@ -116,7 +116,7 @@ def _parse_access_log_time(text: str) -> datetime:
 
 # Only texts shorter than this are compared with null. The comparison is a look-up in a set, which would hash the whole
 # text if it were long.
-_MAX_NULL_LENGTH = 5
+_MAX_NULL_TEXT_LENGTH = 5
 
 _encode = msgspec.json.Encoder().encode
 
@@ -127,10 +127,10 @@ def build_events(parsed: ParsedBody, received_us: int) -> list[Event]:
     An event without a valid time gets the time of receipt.
     """
     extras = parsed.extras
-    return [_event_of_posted(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]
+    return [_make_event_of_posted(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]
 
 
-def _event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, received_us: int) -> Event:
+def _make_event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, received_us: int) -> Event:
     timestamp = read_timestamp(posted.timestamp)
     message = posted.event_message
     if posted.message is not None and posted.message != message:
@@ -160,19 +160,19 @@ def _merge_messages(
 
 def _text_or_none(raw: msgspec.Raw) -> str | None:
     text = str(raw, "utf-8")
-    return None if len(text) < _MAX_NULL_LENGTH and text in {"", "null"} else text
+    return None if len(text) < _MAX_NULL_TEXT_LENGTH and text in {"", "null"} else text
 
 
 # A time in the years 1 to 9999, in microseconds since 1970.
-_Microseconds = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
+_TimestampMicroseconds = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_402_300_799_999_999)]
 
 
 class ExportedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """One line of an export. Times are in microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
 
     id: str
-    timestamp: _Microseconds
-    ingested_at: _Microseconds
+    timestamp: _TimestampMicroseconds
+    ingested_at: _TimestampMicroseconds
     event_message: str | None = None
     project: str | None = None
     metadata: str | None = None
@@ -184,7 +184,7 @@ _decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
 
 
 def read_exported_events(
-    body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), limit: int = MAX_ITEMS
+    body: bytes, pinned_project: str | None, project_at: Sequence[str] = (), limit: int = MAX_BODY_ITEMS
 ) -> list[Event]:
     """Decode exported events; raise BadBody for an invalid line.
 
@@ -192,7 +192,7 @@ def read_exported_events(
     refuses the whole body and is not quarantined.
     """
     if body.count(b"\n") > limit:
-        raise too_many_items(limit)
+        raise too_many_items_fault(limit)
     try:
         lines = _decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -200,7 +200,7 @@ def read_exported_events(
             f"The body cannot be read: {describe_json_error(problem, body)}.",
             hint="The body must be an export as `cordwood import` sends it, one event on each line.",
         ) from problem
-    events = [_event_of_exported(line) for line in lines]
+    events = [_make_event_of_exported(line) for line in lines]
     return events if pinned_project is None else _require_project(events, pinned_project, project_at)
 
 
@@ -217,7 +217,7 @@ def _require_project(events: list[Event], project: str, project_at: Sequence[str
     return held
 
 
-def _event_of_exported(line: ExportedEvent) -> Event:
+def _make_event_of_exported(line: ExportedEvent) -> Event:
     return Event(
         line.id,
         line.timestamp,

@@ -18,8 +18,8 @@ from cordwood.ingest.event_values import values_at, with_exact_numbers
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 
-_PLACEHOLDER_GROUP = re.compile(r"\{\w+\}(?:\.\{\w+\})*")
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER_GROUP_PATTERN = re.compile(r"\{\w+\}(?:\.\{\w+\})*")
+_PLACEHOLDER_PATTERN = re.compile(r"\{(\w+)\}")
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -47,7 +47,7 @@ class DerivedField:
             extras = _decode(event.extras or "{}")
         except (msgspec.DecodeError, RecursionError):
             return event
-        if not self._fill_in(metadata, partial(_top_level_value, event.project, extras)):
+        if not self._fill_missing_in(metadata, partial(_top_level_value, event.project, extras)):
             return event
         return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
 
@@ -63,7 +63,7 @@ class DerivedField:
                 return False
         return True
 
-    def _fill_in(self, metadata: object, top: TopLevelLookup) -> bool:
+    def _fill_missing_in(self, metadata: object, top: TopLevelLookup) -> bool:
         """Fill the field in every record that lacks it; return whether any record was changed."""
         *outer, name = self._steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
@@ -76,14 +76,17 @@ class DerivedField:
 
 def fill_template(template: str, value_of: Callable[[str], str | None]) -> str | None:
     """Return the template filled with values, or None if a required value is missing."""
-    texts = [_join_values(_PLACEHOLDER.findall(group), value_of) for group in _PLACEHOLDER_GROUP.findall(template)]
+    texts = [
+        _join_distinct_values(_PLACEHOLDER_PATTERN.findall(group), value_of)
+        for group in _PLACEHOLDER_GROUP_PATTERN.findall(template)
+    ]
     if any(text is None for text in texts):
         return None
     rest = iter(texts)
-    return _PLACEHOLDER_GROUP.sub(lambda _: str(next(rest)), template)
+    return _PLACEHOLDER_GROUP_PATTERN.sub(lambda _: str(next(rest)), template)
 
 
-def _join_values(names: Sequence[str], value_of: Callable[[str], str | None]) -> str | None:
+def _join_distinct_values(names: Sequence[str], value_of: Callable[[str], str | None]) -> str | None:
     values = [value for name in names if (value := value_of(name))]
     kept = [value for value, later in pairwise([*values, ""]) if value not in later]
     return ".".join(kept) or None
@@ -132,9 +135,9 @@ NO_DERIVED_FIELDS = DerivedFields(())
 
 
 @lru_cache(maxsize=1000)
-def _derived_fields(derive: tuple[tuple[str, str], ...]) -> DerivedFields:
+def _cached_derived_fields(derive: tuple[tuple[str, str], ...]) -> DerivedFields:
     return DerivedFields(derive)
 
 
 def derived_fields_of_stream(stream: Stream) -> DerivedFields:
-    return _derived_fields(tuple(stream.derive.items()))
+    return _cached_derived_fields(tuple(stream.derive_templates.items()))

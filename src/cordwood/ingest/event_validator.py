@@ -9,18 +9,18 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from cordwood.ingest.event_values import MAX_LEVELS, is_too_deep
+from cordwood.ingest.event_values import MAX_NESTING_LEVELS, is_too_deep
 from cordwood.ingest.items import raw_to_text
-from cordwood.ingest.limits import event_size
+from cordwood.ingest.limits import event_character_count
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.model.definitions import ClockPolicy, Stream
 from cordwood.model.event import Event
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_elements = msgspec.json.Decoder(list[msgspec.Raw])
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
 
-_NO_FIELDS = msgspec.Raw(b"{}")
+_EMPTY_JSON_OBJECT = msgspec.Raw(b"{}")
 
 
 class ForeignProject(Exception):
@@ -36,7 +36,7 @@ def with_pinned_project(event: Event, project_path: Sequence[str], project: str)
 
     The metadata is encoded again. If an object has duplicate keys, only one of them remains.
     """
-    metadata = msgspec.Raw(event.metadata.encode()) if event.metadata is not None else _NO_FIELDS
+    metadata = msgspec.Raw(event.metadata.encode()) if event.metadata is not None else _EMPTY_JSON_OBJECT
     held = _set_project(metadata, project_path, project)
     return msgspec.structs.replace(event, metadata=bytes(held).decode())
 
@@ -47,7 +47,7 @@ def _set_project(value: msgspec.Raw, project_path: Sequence[str], project: str) 
         case "{":
             return _set_project_in_record(value, project_path, project)
         case "[":
-            elements = _elements.decode(value)
+            elements = _array_decoder.decode(value)
             return msgspec.Raw(
                 _encode(
                     [
@@ -61,10 +61,10 @@ def _set_project(value: msgspec.Raw, project_path: Sequence[str], project: str) 
 
 
 def _set_project_in_record(value: msgspec.Raw, project_path: Sequence[str], project: str) -> msgspec.Raw:
-    fields, (step, *rest) = _fields.decode(value), project_path
+    fields, (step, *rest) = _object_decoder.decode(value), project_path
     there = fields.get(step, msgspec.Raw(b"null"))
     if rest:
-        fields[step] = _set_project(_NO_FIELDS if raw_to_text(there) is None else there, rest, project)
+        fields[step] = _set_project(_EMPTY_JSON_OBJECT if raw_to_text(there) is None else there, rest, project)
     elif (claimed := raw_to_text(there)) is None:
         fields[step] = msgspec.Raw(_encode(project))
     elif claimed != project:
@@ -96,29 +96,33 @@ class EventValidator(msgspec.Struct, frozen=True):
 
     def validate_events(self, events: list[Event], parsed: ParsedBody) -> list[Event]:
         """Return the valid events, and add the invalid ones to the refused items of `parsed`."""
-        if not (self.pins or self._any_out_of_bounds(events)) and not any(map(self._is_oversized, events)):
+        if not (self.pins or self._has_event_out_of_time_bounds(events)) and not any(
+            map(self._is_too_large_or_deep, events)
+        ):
             return events
         kept = []
         for project_path, event in enumerate(events):
-            parsed.out_of_bounds_counts.update(self._exceeded_bound(event))
+            parsed.out_of_bounds_counts.update(self._exceeded_time_bound(event))
             outcome = self._validate_event(event)
             if isinstance(outcome, Event):
                 kept.append(outcome)
             else:
-                parsed.refuse_item(parsed.item_index(project_path), outcome, encode_for_repost(event), is_event=True)
+                parsed.refuse_item(
+                    parsed.item_index(project_path), outcome, encode_event_for_repost(event), is_event=True
+                )
         return kept
 
     def _validate_event(self, event: Event) -> Event | str:
         """Return the event in the form in which it is stored, or the reason for quarantining it."""
-        if event_size(event) > self.max_event_bytes:
+        if event_character_count(event) > self.max_event_bytes:
             return f"The event is larger than {self.max_event_bytes} bytes."
         if is_too_deep(event):
-            return f"The event is nested deeper than {MAX_LEVELS} levels."
+            return f"The event is nested deeper than {MAX_NESTING_LEVELS} levels."
         held = self._enforce_pins(event)
         return self._apply_time_policy(held) if isinstance(held, Event) else held
 
-    def _is_oversized(self, event: Event) -> bool:
-        return event_size(event) > self.max_event_bytes or is_too_deep(event)
+    def _is_too_large_or_deep(self, event: Event) -> bool:
+        return event_character_count(event) > self.max_event_bytes or is_too_deep(event)
 
     def _enforce_pins(self, event: Event) -> Event | str:
         for name, value in self.pins.items():
@@ -138,11 +142,11 @@ class EventValidator(msgspec.Struct, frozen=True):
             field = ".".join(("metadata", *self.stream.project_at))
             return f"The key is pinned to project {project!r}, the event's {field} is {foreign.claimed!r}."
 
-    def _any_out_of_bounds(self, events: list[Event]) -> bool:
+    def _has_event_out_of_time_bounds(self, events: list[Event]) -> bool:
         times = [event.timestamp_us for event in events]
         return bool(times) and (min(times) < self._earliest_us or max(times) > self._latest_us)
 
-    def _exceeded_bound(self, event: Event) -> tuple[str, ...]:
+    def _exceeded_time_bound(self, event: Event) -> tuple[str, ...]:
         """Return a tuple with the exceeded time bound, `late` or `future`. It is empty if the event exceeds none."""
         if event.timestamp_us < self._earliest_us:
             return ("late",)
@@ -159,16 +163,16 @@ class EventValidator(msgspec.Struct, frozen=True):
         return math.inf if future is None else self.received_us + future * 1e6
 
     def _apply_time_policy(self, event: Event) -> Event | str:
-        match self._exceeded_bound(event):
+        match self._exceeded_time_bound(event):
             case ("late",):
-                return _apply_clock_policy(event, self.stream.late, round(self._earliest_us), "late")
+                return _apply_clock_policy(event, self.stream.late_policy, round(self._earliest_us), "late")
             case ("future",):
-                return _apply_clock_policy(event, self.stream.future, round(self._latest_us), "from the future")
+                return _apply_clock_policy(event, self.stream.future_policy, round(self._latest_us), "from the future")
             case _:
                 return event
 
 
-def count_past_retention(stream: Stream, events: Sequence[Event], now_us: int) -> int:
+def count_events_past_retention(stream: Stream, events: Sequence[Event], now_us: int) -> int:
     """Count the events that are older than the stream's retention. They are stored, and the next sweep deletes them."""
     if stream.retention_seconds is None:
         return 0
@@ -215,7 +219,7 @@ def _apply_clock_policy(event: Event, policy: ClockPolicy, bound_us: int, direct
     return event
 
 
-def encode_for_repost(event: Event) -> str:
+def encode_event_for_repost(event: Event) -> str:
     """Return the event as JSON that can be posted again."""
     fields: dict[str, object] = {
         "id": event.id,
@@ -233,5 +237,5 @@ def encode_for_repost(event: Event) -> str:
     return f"{known[:-1]},{event.extras[1:]}" if event.extras else known
 
 
-def first_refusal_reasons(parsed: ParsedBody, limit: int) -> Sequence[tuple[int, str]]:
+def refusal_reasons_by_index(parsed: ParsedBody, limit: int) -> Sequence[tuple[int, str]]:
     return [(item.index, item.reason) for item in sorted(parsed.refused_items, key=lambda item: item.index)[:limit]]

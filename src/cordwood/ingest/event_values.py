@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.event import ELEMENT_STEP, MAX_STEPS, Event, EventPath, ValueKind, is_listable
+from cordwood.model.event import ELEMENT_STEP, MAX_PATH_STEPS, Event, EventPath, ValueKind, is_listable
 
 MutableKindsByPath = dict[EventPath, set[ValueKind]]
 PathAndValue = tuple[EventPath, object]
 
 # One level more than the longest path in a shape, so that an object at the end of such a path is not decoded as null.
-_DECODED_LEVELS: Final = MAX_STEPS + 1
+_MAX_DECODED_LEVELS: Final = MAX_PATH_STEPS + 1
 
 _decode = msgspec.json.Decoder().decode
 
@@ -39,7 +39,7 @@ def collect_paths(event: Event, found: MutableKindsByPath, objects: list[EventPa
         kinds = found.setdefault(path, set())
         if value is None:
             continue
-        kinds.add(_kind_of(value))
+        kinds.add(_value_kind(value))
         if isinstance(value, dict):
             if ELEMENT_STEP not in path:
                 objects.append(path)
@@ -100,10 +100,10 @@ def _decode_json(text: str) -> object:
     except msgspec.DecodeError:
         return None
     except RecursionError:
-        return _decode(replace_below_depth(text, _DECODED_LEVELS))
+        return _decode(replace_below_depth(text, _MAX_DECODED_LEVELS))
 
 
-def _kind_of(value: object) -> ValueKind:
+def _value_kind(value: object) -> ValueKind:
     match value:
         case bool():
             return ValueKind.BOOL
@@ -120,12 +120,12 @@ def _kind_of(value: object) -> ValueKind:
 # The maximum nesting depth of an event's metadata and of its other fields. The time that DuckDB takes for a VARIANT
 # grows with the square of its depth: 10 MB of events take 9 s of processor time at 100 levels, and minutes at 480.
 # During that time nothing else is stored and the process cannot stop.
-MAX_LEVELS: Final = 100
+MAX_NESTING_LEVELS: Final = 100
 
 _STRING_PATTERN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_BRACKET_OR_STRING: Final = re.compile(rf"{_STRING_PATTERN.pattern}|[\[\]{{}}]", re.DOTALL)
-# Each bracket is translated to a byte that is an index into `_DEPTH_CHANGES`.
-_DEPTH_CHANGES: Final = (-1, 1)
+_BRACKET_OR_STRING_PATTERN: Final = re.compile(rf"{_STRING_PATTERN.pattern}|[\[\]{{}}]", re.DOTALL)
+# Each bracket is translated to a byte that is an index into `_DEPTH_CHANGE_BY_BYTE`.
+_DEPTH_CHANGE_BY_BYTE: Final = (-1, 1)
 _BRACKET_TRANSLATION: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
 _NON_BRACKET_BYTES: Final = bytes(set(range(256)) - set(b"[{]}"))
 
@@ -133,8 +133,8 @@ _NON_BRACKET_BYTES: Final = bytes(set(range(256)) - set(b"[{]}"))
 def is_too_deep(event: Event) -> bool:
     metadata, extras = event.metadata, event.extras
     return bool(
-        (metadata is not None and len(metadata) > 2 * MAX_LEVELS and _exceeds_max_levels(metadata))
-        or (extras is not None and len(extras) > 2 * MAX_LEVELS and _exceeds_max_levels(extras))
+        (metadata is not None and len(metadata) > 2 * MAX_NESTING_LEVELS and _is_text_too_deep(metadata))
+        or (extras is not None and len(extras) > 2 * MAX_NESTING_LEVELS and _is_text_too_deep(extras))
     )
 
 
@@ -150,18 +150,18 @@ def replace_below_depth(text: str, levels: int) -> str:
     return "".join((*result, text[end:]))
 
 
-def _exceeds_max_levels(text: str) -> bool:
+def _is_text_too_deep(text: str) -> bool:
     # The number of opening brackets is an upper bound of the depth. It is quick to count, and small in most texts.
-    if text.count("{") + text.count("[") <= MAX_LEVELS:
+    if text.count("{") + text.count("[") <= MAX_NESTING_LEVELS:
         return False
     brackets = _STRING_PATTERN.sub("", text).encode().translate(_BRACKET_TRANSLATION, _NON_BRACKET_BYTES)
-    return max(accumulate(map(_DEPTH_CHANGES.__getitem__, brackets)), default=0) > MAX_LEVELS
+    return max(accumulate(map(_DEPTH_CHANGE_BY_BYTE.__getitem__, brackets)), default=0) > MAX_NESTING_LEVELS
 
 
 def _iterate_brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
     """Yield the brackets outside of strings, each with the nesting depth after it."""
     depth = 0
-    for token in _BRACKET_OR_STRING.finditer(text):
+    for token in _BRACKET_OR_STRING_PATTERN.finditer(text):
         mark = token[0]
         if mark in "[{":
             depth += 1
@@ -173,10 +173,10 @@ def _iterate_brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
 
 
 # Only a text with many digits or a large exponent can contain a number that is out of range.
-_POSSIBLY_INEXACT_NUMBER = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
-_NUMBER_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
+_POSSIBLY_INEXACT_NUMBER_PATTERN = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
+_NUMBER_OR_STRING_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
-_MAX_DIGITS = 20
+_MAX_INTEGER_DIGITS = 20
 
 
 def with_exact_numbers(event: Event) -> Event:
@@ -188,9 +188,9 @@ def with_exact_numbers(event: Event) -> Event:
 
 
 def _with_exact_numbers(text: str | None) -> str | None:
-    if text is None or not _POSSIBLY_INEXACT_NUMBER.search(text):
+    if text is None or not _POSSIBLY_INEXACT_NUMBER_PATTERN.search(text):
         return text
-    result = _NUMBER_OR_STRING.sub(_quote_if_inexact, text)
+    result = _NUMBER_OR_STRING_PATTERN.sub(_quote_if_inexact, text)
     return text if result == text else result
 
 
@@ -202,4 +202,4 @@ def _quote_if_inexact(token: re.Match[str]) -> str:
 def _is_exact(number: str) -> bool:
     if not number.lstrip("-").isdecimal():
         return math.isfinite(float(number))
-    return len(number.lstrip("-")) <= _MAX_DIGITS and _MIN_INTEGER <= int(number) <= _MAX_INTEGER
+    return len(number.lstrip("-")) <= _MAX_INTEGER_DIGITS and _MIN_INTEGER <= int(number) <= _MAX_INTEGER

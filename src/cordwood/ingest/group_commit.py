@@ -17,20 +17,20 @@ _MAX_PENDING_EVENTS = 200_000
 _MAX_GROUP_EVENTS = 20_000
 
 
-StoredCallback = Callable[[frozenset[str], int], None]
+OnEventsStored = Callable[[frozenset[str], int], None]
 
 
 class _PendingAppend(msgspec.Struct, frozen=True):
     batches: Sequence[Batch]
     loop: asyncio.AbstractEventLoop
-    outcome: "asyncio.Future[list[BatchAppendResult]]"
+    append_results: "asyncio.Future[list[BatchAppendResult]]"
 
     @property
     def event_count(self) -> int:
         return sum(len(batch.events) for batch in self.batches)
 
 
-class GroupCommit:
+class GroupCommitter:
     """Stores groups of batches in a thread. `append` returns once its batches are durable, or raises the error."""
 
     def __init__(self, engine: Engine) -> None:
@@ -43,7 +43,7 @@ class GroupCommit:
         self.fault: str | None = None
         # Called in the storing thread with the names of the streams whose events were stored, and the newest time of
         # receipt.
-        self.on_stored: StoredCallback | None = None
+        self.on_stored: OnEventsStored | None = None
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
 
@@ -91,7 +91,7 @@ class GroupCommit:
             if isinstance(problem, OutOfDisk | EngineFault):
                 self.fault = problem.message
             for waiting in group:
-                waiting.loop.call_soon_threadsafe(_set_failure, waiting.outcome, problem)
+                waiting.loop.call_soon_threadsafe(_set_failure, waiting.append_results, problem)
             return bool(group)
         self.fault = None
         if self.on_stored is not None:
@@ -99,11 +99,11 @@ class GroupCommit:
         rest = iter(appended)
         for waiting in group:
             outcome = list(islice(rest, len(waiting.batches)))
-            waiting.loop.call_soon_threadsafe(_set_outcome, waiting.outcome, outcome)
+            waiting.loop.call_soon_threadsafe(_set_outcome, waiting.append_results, outcome)
         return bool(group)
 
     def _notify_stored(
-        self, on_stored: StoredCallback, batches: Sequence[Batch], appended: Sequence[BatchAppendResult]
+        self, on_stored: OnEventsStored, batches: Sequence[Batch], appended: Sequence[BatchAppendResult]
     ) -> None:
         streams = frozenset(batch.stream for batch, one in zip(batches, appended, strict=True) if one.accepted)
         newest_us = self._engine.newest_receipt_us()

@@ -20,9 +20,9 @@ from cordwood.model.json_checks import describe_json_error
 
 # Splitting an item takes a tenth of the time of decoding it. So a body may have up to this many times the allowed
 # number of separators before its items are counted exactly.
-_UNCOUNTED_ITEMS_FACTOR: Final = 8
+_MAX_SEPARATORS_PER_ITEM: Final = 8
 # The maximum number of JSON values in a document, divided by the maximum number of its items.
-_VALUES_PER_ITEM: Final = 64
+_MAX_VALUES_PER_ITEM: Final = 64
 # The maximum nesting depth of an item that the patterns below can match.
 _MAX_PATTERN_LEVELS: Final = 32
 
@@ -47,38 +47,38 @@ _OBJECT_PATTERN: Final = re.compile(rf"\{{{_bracket_content_pattern(_MAX_PATTERN
 _WHITESPACE_PATTERN: Final = re.compile(r"[ \t\r\n]*+")
 
 
-class _RequiredBatch(msgspec.Struct, gc=False):
+class _RequiredBatchDocument(msgspec.Struct, gc=False):
     batch: msgspec.Raw
 
 
-_required_batch_decoder = msgspec.json.Decoder(_RequiredBatch)
+_required_batch_decoder = msgspec.json.Decoder(_RequiredBatchDocument)
 
 
-def check_objects(document: bytes | str, limit: int) -> None:
+def check_object_count(document: bytes | str, limit: int) -> None:
     """Raise BodyTooLarge if a JSON array, or the array `batch` of an object, has more objects than the limit."""
     if _count_occurrences(document, "{") > limit:
-        _check_item_count(document, limit)
+        _check_json_item_count(document, limit)
 
 
-def check_items(document: bytes | str, limit: int) -> None:
+def check_item_count(document: bytes | str, limit: int) -> None:
     """Raise BodyTooLarge if an array, or the array `batch` of an object, has far more items than the limit."""
-    if _count_occurrences(document, ",") > limit * _UNCOUNTED_ITEMS_FACTOR:
-        _check_item_count(document, limit)
+    if _count_occurrences(document, ",") > limit * _MAX_SEPARATORS_PER_ITEM:
+        _check_json_item_count(document, limit)
 
 
-def check_lines(text: str, limit: int) -> None:
+def check_line_count(text: str, limit: int) -> None:
     """Raise BodyTooLarge if a text has far more lines than the limit. Empty lines are counted, too."""
-    if _count_occurrences(text, "\n") > limit * _UNCOUNTED_ITEMS_FACTOR:
-        raise too_many_items(limit)
+    if _count_occurrences(text, "\n") > limit * _MAX_SEPARATORS_PER_ITEM:
+        raise too_many_items_fault(limit)
 
 
-def check_values(document: bytes | str, limit: int) -> None:
+def check_value_count(document: bytes | str, limit: int) -> None:
     """Raise BodyTooLarge if a JSON document has more values than `limit` items may have."""
-    if _count_occurrences(document, ",") > limit * _VALUES_PER_ITEM:
-        raise too_many_items(limit)
+    if _count_occurrences(document, ",") > limit * _MAX_VALUES_PER_ITEM:
+        raise too_many_items_fault(limit)
 
 
-def too_many_items(limit: int) -> BodyTooLarge:
+def too_many_items_fault(limit: int) -> BodyTooLarge:
     return BodyTooLarge(f"The body holds more than {limit} items.", hint="Send fewer at once.")
 
 
@@ -86,7 +86,7 @@ def _count_occurrences(text: bytes | str, mark: str) -> int:
     return text.count(mark) if isinstance(text, str) else text.count(mark.encode())
 
 
-def _check_item_count(document: bytes | str, limit: int) -> None:
+def _check_json_item_count(document: bytes | str, limit: int) -> None:
     data = document.encode() if isinstance(document, str) else document
     start = data[:64].lstrip()[:1]
     if start == b"{":
@@ -113,10 +113,10 @@ def _check_array_length(data: bytes, position: int, limit: int) -> None:
                 hint="Send less at once.",
             )
         position += 1
-    raise too_many_items(limit)
+    raise too_many_items_fault(limit)
 
 
-class _PossibleBatch(msgspec.Struct, gc=False):
+class _OptionalBatchDocument(msgspec.Struct, gc=False):
     """An object of which only the member `batch` is decoded."""
 
     batch: msgspec.Raw = msgspec.Raw(b"")
@@ -124,27 +124,27 @@ class _PossibleBatch(msgspec.Struct, gc=False):
 
 _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_batch_decoder = msgspec.json.Decoder(_PossibleBatch)
+_optional_batch_decoder = msgspec.json.Decoder(_OptionalBatchDocument)
 _document_decoder = msgspec.json.Decoder(msgspec.Raw)
 
-TOO_DEEP = "The item is nested too deeply."
+TOO_DEEP_REASON = "The item is nested too deeply."
 
 
-def _finite_or_text(text: str) -> object:
+def _float_or_text(text: str) -> object:
     return float(text) if math.isfinite(float(text)) else text
 
 
 # Decodes JSON to plain values; a number beyond the range of a double becomes a string of its digits.
-decode_values = msgspec.json.Decoder(float_hook=_finite_or_text).decode
+decode_values = msgspec.json.Decoder(float_hook=_float_or_text).decode
 
 
 def split_items(text: str, limit: int) -> list[str]:
     """Return the items of a document; raise BadBody if it is not JSON, BodyTooLarge if it has too many items."""
-    check_items(text, limit)
+    check_item_count(text, limit)
     try:
         items = _split_document(text)
         if len(items) > limit:
-            raise too_many_items(limit)
+            raise too_many_items_fault(limit)
         return [bytes(item).decode() for item in items]
     except msgspec.DecodeError as problem:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, text.encode())}.") from problem
@@ -157,7 +157,7 @@ def _split_document(text: str) -> list[msgspec.Raw]:
     if start == "[":
         return _array_decoder.decode(text)
     if start == "{":
-        batch = _batch_decoder.decode(text).batch
+        batch = _optional_batch_decoder.decode(text).batch
         if bytes(batch).startswith(b"["):
             return _array_decoder.decode(batch)
     return [_document_decoder.decode(text)]
@@ -175,26 +175,26 @@ def decode_fields(item: str, index: int, parsed: ParsedBody) -> dict[str, msgspe
     except msgspec.DecodeError as problem:
         parsed.refuse_item(index, f"The item is not JSON: {describe_json_error(problem, item.encode())}.", item)
     except RecursionError:
-        parsed.refuse_item(index, TOO_DEEP, item)
+        parsed.refuse_item(index, TOO_DEEP_REASON, item)
     return None
 
 
-_LONE_SURROGATE = re.compile(
+_LONE_SURROGATE_PATTERN = re.compile(
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\[^u]|\\u(?![dD][89a-fA-F]))"
     r"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
-_ANY_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ANY_SURROGATE_PATTERN = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def without_unpaired_surrogates(text: str) -> str:
     """Replace unpaired surrogates in JSON text by U+FFFD, because they cannot be encoded as UTF-8."""
-    if not _ANY_SURROGATE.search(text):
+    if not _ANY_SURROGATE_PATTERN.search(text):
         return text
-    return _LONE_SURROGATE.sub(lambda match: match[1] or "\\ufffd", text)
+    return _LONE_SURROGATE_PATTERN.sub(lambda match: match[1] or "\\ufffd", text)
 
 
-_DEPTH_CHANGES = {"[": 1, "{": 1, "]": -1, "}": -1}
-_STRUCTURAL_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
+_DEPTH_CHANGE_BY_BRACKET = {"[": 1, "{": 1, "]": -1, "}": -1}
+_STRUCTURAL_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
 # The maximum number of characters that are split in Python: tokenizing five million brackets takes about one second.
 _MAX_TOKENIZED_CHARACTERS = 8 * 2**20
 
@@ -208,15 +208,15 @@ def _split_by_tokens(text: str) -> list[str]:
     end = next((token.end() for token, depth in _structural_tokens(text) if depth <= 0), None)
     if end is None or text[end:].strip():
         raise BadBody("The body is not JSON: its brackets are not closed.")
-    start = text.index("[") if text.lstrip()[:1] == "[" else _batch_start(text)
+    start = text.index("[") if text.lstrip()[:1] == "[" else _find_batch_array_start(text)
     return [text] if start is None else list(_array_elements_by_tokens(text, start))
 
 
 def _structural_tokens(text: str, start: int = 0) -> Iterator[tuple[re.Match[str], int]]:
     """Yield each string, comma and bracket with the nesting depth after it, until the first bracket is closed."""
     depth = 0
-    for token in _STRUCTURAL_TOKEN.finditer(text, start):
-        depth += _DEPTH_CHANGES.get(token[0], 0)
+    for token in _STRUCTURAL_TOKEN_PATTERN.finditer(text, start):
+        depth += _DEPTH_CHANGE_BY_BRACKET.get(token[0], 0)
         yield token, depth
         if depth <= 0:
             return
@@ -232,9 +232,9 @@ def split_objects(text: str, limit: int) -> Iterator[str | None]:
     while (start := _skip_whitespace(text, position)) < len(text):
         found += 1
         if found > limit:
-            raise too_many_items(limit)
+            raise too_many_items_fault(limit)
         match = _OBJECT_PATTERN.match(text, start)
-        end = match.end() if match else _object_end_by_tokens(text, start, tokenizer_budget)
+        end = match.end() if match else _find_object_end_by_tokens(text, start, tokenizer_budget)
         if end is None:
             yield None
             return
@@ -249,19 +249,19 @@ def _skip_whitespace(text: str, position: int) -> int:
     return match.end() if match else position
 
 
-def _object_end_by_tokens(text: str, start: int, limit: int) -> int | None:
+def _find_object_end_by_tokens(text: str, start: int, limit: int) -> int | None:
     """Return the end of an object nested too deeply for the pattern; None if it has more than `limit` characters."""
     if text[start] != "{":
         return None
     depth = 0
-    for token in _STRUCTURAL_TOKEN.finditer(text, start, start + limit):
-        depth += _DEPTH_CHANGES.get(token[0], 0)
+    for token in _STRUCTURAL_TOKEN_PATTERN.finditer(text, start, start + limit):
+        depth += _DEPTH_CHANGE_BY_BRACKET.get(token[0], 0)
         if depth <= 0:
             return token.end()
     return None
 
 
-def _batch_start(text: str) -> int | None:
+def _find_batch_array_start(text: str) -> int | None:
     """Return the start of the array under the key `batch`, or None if there is none."""
     key_end = None
     for token, depth in _structural_tokens(text):
@@ -328,20 +328,20 @@ def raw_to_scalar(raw: msgspec.Raw | None) -> str | int | float | None:
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
 
-_CHUNK_BYTES: Final = 256 * 1024
-_JSON_WHITESPACE: Final = re.compile(r"[ \t\r\n]*")
+_READ_CHUNK_BYTES: Final = 256 * 1024
+_JSON_WHITESPACE_PATTERN: Final = re.compile(r"[ \t\r\n]*")
 # Matches at the end of a value if the value could continue in the next chunk, as a number may.
-_MAY_CONTINUE_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
+_CONTINUABLE_NUMBER_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
 # An error this close to the end of the text may come from a token that is cut off. The length is that of the longest
 # such token or more: a literal such as `false`, or a pair of surrogate escapes.
-_MAX_TOKEN_LENGTH: Final = 16
+_MAX_CUT_TOKEN_LENGTH: Final = 16
 _JSON_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
 class JsonItem(msgspec.Struct, frozen=True):
     """An item, with the number (from 1) of the line on which it begins."""
 
-    line: int
+    line_number: int
     text: str
 
 
@@ -400,29 +400,29 @@ class JsonItemReader:
                 if self._is_exhausted or not self._may_be_cut(problem):
                     raise self._syntax_fault(problem.msg.rstrip(".").lower(), problem.pos) from None
             else:
-                if self._is_exhausted or not _MAY_CONTINUE_PATTERN.match(self._text, end):
+                if self._is_exhausted or not _CONTINUABLE_NUMBER_PATTERN.match(self._text, end):
                     return end
             if len(self._text) - self._at > self._limit:
                 raise self._syntax_fault(f"an item is longer than {self._limit:,} characters, or is not JSON")
-            self._read_more(max(_CHUNK_BYTES, len(self._text) - self._at))
+            self._read_more(max(_READ_CHUNK_BYTES, len(self._text) - self._at))
 
     def _may_be_cut(self, problem: json.JSONDecodeError) -> bool:
         """Return whether a decoding error may come from text that is cut off.
 
         Such an error is in a string or near the end.
         """
-        return problem.msg.startswith("Unterminated string") or len(self._text) - problem.pos <= _MAX_TOKEN_LENGTH
+        return problem.msg.startswith("Unterminated string") or len(self._text) - problem.pos <= _MAX_CUT_TOKEN_LENGTH
 
     def _peek_character(self) -> str:
         """Skip white space; return the next character, or an empty text at the end."""
         while True:
-            end = _JSON_WHITESPACE.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
+            end = _JSON_WHITESPACE_PATTERN.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
             self._skip(end - self._at)
             if self._at < len(self._text):
                 return self._text[self._at]
             if self._is_exhausted:
                 return ""
-            self._read_more(_CHUNK_BYTES)
+            self._read_more(_READ_CHUNK_BYTES)
 
     def _skip(self, count: int) -> None:
         end = self._at + count

@@ -18,15 +18,15 @@ from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 
 # If a body has not grown for this long, its reservation may be revoked for another body, even of the same key.
-STALLED_SECONDS: Final = 3.0
+BODY_STALLED_SECONDS: Final = 3.0
 # The maximum number of bodies of one key that are read at the same time.
 MAX_BODIES_PER_KEY: Final = 256
 
 
-class Reservation:
+class MemoryReservation:
     """The memory that is reserved for one body and charged to the key `owner`. It grows while the body arrives."""
 
-    def __init__(self, budget: "BodyBudget", owner: str, now: float) -> None:
+    def __init__(self, budget: "BodyMemoryBudget", owner: str, now: float) -> None:
         self._budget = budget
         self.owner = owner
         self.held = 0
@@ -39,7 +39,7 @@ class Reservation:
         """Reserve more bytes; raise BacklogFull if the budget is used up or this reservation was revoked."""
         self._budget.grow_reservation(self, more_bytes)
 
-    def note_progress(self) -> None:
+    def record_progress(self) -> None:
         """Record progress, so that the body does not count as stalled."""
         self.grown_at = self._budget.now()
 
@@ -61,7 +61,7 @@ class Reservation:
             self._on_revoke()
 
 
-class BodyBudget:
+class BodyMemoryBudget:
     """A memory budget of `max_bytes` for request bodies.
 
     A body is charged for at most half of the budget, even if it is larger. So one body at a time may be larger than
@@ -84,14 +84,14 @@ class BodyBudget:
         self._max_bodies = max_bodies
         # The number of charged bytes of each key.
         self._by_owner: Counter[str] = Counter()
-        self._reservations: set[Reservation] = set()
+        self._reservations: set[MemoryReservation] = set()
         # A lock for all fields, because bodies are decompressed in threads.
         self._lock = threading.Lock()
 
     @contextmanager
-    def reserve(self, owner: str) -> Iterator[Reservation]:
+    def open_reservation(self, owner: str) -> Iterator[MemoryReservation]:
         """Reserve memory for one body; raise BacklogFull if the key has too many bodies at once."""
-        reservation = Reservation(self, owner, self.now())
+        reservation = MemoryReservation(self, owner, self.now())
         with self._lock:
             if sum(one.owner == owner for one in self._reservations) >= self._max_bodies:
                 raise BacklogFull("Too many bodies of this key are being read at once.", retry_after=2)
@@ -103,45 +103,45 @@ class BodyBudget:
                 self._reservations.discard(reservation)
                 self._release(reservation)
 
-    def grow_reservation(self, reservation: Reservation, more_bytes: int) -> None:
+    def grow_reservation(self, reservation: MemoryReservation, more_bytes: int) -> None:
         with self._lock:
-            if not self._fits(reservation, more_bytes):
-                self._make_room(reservation, more_bytes)
-            if reservation.is_revoked or not self._fits(reservation, more_bytes):
+            if not self._can_grow_reservation(reservation, more_bytes):
+                self._revoke_others_to_fit(reservation, more_bytes)
+            if reservation.is_revoked or not self._can_grow_reservation(reservation, more_bytes):
                 raise self.refusal()
-            self._by_owner[reservation.owner] += self._charge_for(reservation, more_bytes)
+            self._by_owner[reservation.owner] += self._bytes_to_charge(reservation, more_bytes)
             reservation.held += more_bytes
             reservation.grown_at = self.now()
 
-    def _fits(self, reservation: Reservation, more_bytes: int) -> bool:
+    def _can_grow_reservation(self, reservation: MemoryReservation, more_bytes: int) -> bool:
         if reservation.held + more_bytes > self._half and any(
             one is not reservation and one.held > self._half for one in self._reservations
         ):
             return False
-        more = self._charge_for(reservation, more_bytes)
+        more = self._bytes_to_charge(reservation, more_bytes)
         held, of_owner = self._by_owner.total(), self._by_owner[reservation.owner]
         return held + more <= self._limit and (of_owner == held or of_owner + more <= self._half)
 
-    def _charge_for(self, reservation: Reservation, more_bytes: int) -> int:
+    def _bytes_to_charge(self, reservation: MemoryReservation, more_bytes: int) -> int:
         """Return how many bytes are charged when a body grows by `more_bytes`."""
         return min(reservation.held + more_bytes, self._half) - min(reservation.held, self._half)
 
-    def _make_room(self, reservation: Reservation, more_bytes: int) -> None:
+    def _revoke_others_to_fit(self, reservation: MemoryReservation, more_bytes: int) -> None:
         """Revoke the largest revocable reservations until the requested bytes fit."""
         for one in sorted(self._reservations, key=lambda one: -one.held):
-            if self._fits(reservation, more_bytes):
+            if self._can_grow_reservation(reservation, more_bytes):
                 return
             if one is not reservation and self._may_be_revoked(one, reservation):
                 self._release(one)
                 one.revoke()
 
-    def _may_be_revoked(self, candidate: Reservation, asking: Reservation) -> bool:
+    def _may_be_revoked(self, candidate: MemoryReservation, asking: MemoryReservation) -> bool:
         if not candidate.is_arriving or candidate.is_revoked or not candidate.held:
             return False
         has_too_much = candidate.owner != asking.owner and self._by_owner[candidate.owner] > self._half
-        return has_too_much or self.now() - candidate.grown_at > STALLED_SECONDS
+        return has_too_much or self.now() - candidate.grown_at > BODY_STALLED_SECONDS
 
-    def _release(self, reservation: Reservation) -> None:
+    def _release(self, reservation: MemoryReservation) -> None:
         self._by_owner[reservation.owner] -= min(reservation.held, self._half)
         if not self._by_owner[reservation.owner]:
             del self._by_owner[reservation.owner]
@@ -172,9 +172,9 @@ class StreamRateLimiter:
         self._clock = clock
         self._buckets: dict[str, _TokenBucket] = {}
 
-    def check(self, stream: Stream) -> None:
+    def check_rate(self, stream: Stream) -> None:
         """Raise StreamRateExceeded if the bucket is empty or overdrawn."""
-        rate = self._rate(stream)
+        rate = self._events_per_second_limit(stream)
         if rate is None:
             return
         left = self._refilled_bucket(stream.name, rate).tokens
@@ -186,11 +186,11 @@ class StreamRateLimiter:
             )
 
     def charge_events(self, stream: Stream, events: int) -> None:
-        rate = self._rate(stream)
+        rate = self._events_per_second_limit(stream)
         if rate is not None:
             self._refilled_bucket(stream.name, rate).tokens -= events
 
-    def _rate(self, stream: Stream) -> float | None:
+    def _events_per_second_limit(self, stream: Stream) -> float | None:
         return stream.events_per_second or self._default
 
     def _refilled_bucket(self, name: str, rate: float) -> _TokenBucket:
@@ -209,9 +209,9 @@ def _format_rate(rate: float) -> str:
 # once, and as many events of this size fit into memory.
 MIN_LARGE_CHARACTERS: Final = 32 * 1024
 # The number of successive events of a stream, large or not, that share one budget.
-_WINDOW_EVENTS: Final = 20_000
+_EVENTS_PER_BUDGET_WINDOW: Final = 20_000
 # One project may use a quarter of the budget, because compaction sorts ten windows at once by project.
-_PROJECT_SHARE: Final = 4
+_PROJECT_BUDGET_DIVISOR: Final = 4
 
 
 class _BudgetWindow(msgspec.Struct):
@@ -237,7 +237,7 @@ class LargeEventLimiter:
         """Charge the large events to the budget; if they exceed it, raise LargeEventsExceeded and charge nothing."""
         large: Counter[str | None] = Counter()
         for event in events:
-            size = event_size(event)
+            size = event_character_count(event)
             if size > MIN_LARGE_CHARACTERS:
                 large[event.project] += size
         if not self._try_charge(stream, large, len(events)):
@@ -256,10 +256,10 @@ class LargeEventLimiter:
             return True
         with self._lock:
             window = self._windows.setdefault(stream, _BudgetWindow())
-            if window.event_count >= _WINDOW_EVENTS:
+            if window.event_count >= _EVENTS_PER_BUDGET_WINDOW:
                 window = self._windows[stream] = _BudgetWindow()
             has_room = window.large_bytes + large_by_project.total() <= self._max_bytes and all(
-                window.large_bytes_by_project[project] + size <= self._max_bytes // _PROJECT_SHARE
+                window.large_bytes_by_project[project] + size <= self._max_bytes // _PROJECT_BUDGET_DIVISOR
                 for project, size in large_by_project.items()
             )
             if has_room or not large_by_project:
@@ -272,7 +272,7 @@ class LargeEventLimiter:
 UNLIMITED_LARGE_EVENTS: Final = LargeEventLimiter(None)
 
 
-def event_size(event: Event) -> int:
+def event_character_count(event: Event) -> int:
     """Return the number of characters of an event, which is at most the number of bytes that were sent."""
     message, metadata, extras = event.event_message, event.metadata, event.extras
     return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")

@@ -11,12 +11,12 @@ from cordwood.errors import BodyTooLarge
 from cordwood.model.event import Event
 
 # The maximum number of items of a body, even on machines with much memory.
-MAX_ITEMS: Final = 200_000
+MAX_BODY_ITEMS: Final = 200_000
 # The maximum number of items of a body with labels. Shippers send a few thousand at most, and the answer may contain a
 # result for each item.
-MAX_LABELLED_ITEMS: Final = 50_000
+MAX_LABELLED_BODY_ITEMS: Final = 50_000
 # The maximum number of different labels in a body. It is limited, because the service looks up the stream for each.
-MAX_LABELS: Final = 256
+MAX_LABEL_SETS_PER_BODY: Final = 256
 
 # The labels of an event, such as an index and a source type, the most important one first. Protocols that do not name a
 # stream have labels instead, which are mapped to a stream.
@@ -48,7 +48,7 @@ class Body(msgspec.Struct, frozen=True):
     data: bytes
     content_type: str = ""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    max_items: int = MAX_ITEMS
+    max_items: int = MAX_BODY_ITEMS
     max_item_bytes: int = 2 * 2**20
     max_metadata_bytes: int = 128 * 2**20
     pinned_project: str | None = None
@@ -73,7 +73,7 @@ class MetadataBudget:
     def __init__(self, body: Body) -> None:
         self._left = body.max_metadata_bytes
 
-    def charge(self, metadata: msgspec.Raw) -> None:
+    def charge_metadata(self, metadata: msgspec.Raw) -> None:
         self._left -= memoryview(metadata).nbytes
         if self._left < 0:
             raise BodyTooLarge(
@@ -145,9 +145,9 @@ class LabelledBody(msgspec.Struct):
         known = self.parts_by_labels.get(labels)
         if known is not None:
             return known
-        if len(self.parts_by_labels) >= MAX_LABELS:
+        if len(self.parts_by_labels) >= MAX_LABEL_SETS_PER_BODY:
             raise BodyTooLarge(
-                f"The events of the body have more than {MAX_LABELS} labels.", hint="Send fewer at once."
+                f"The events of the body have more than {MAX_LABEL_SETS_PER_BODY} labels.", hint="Send fewer at once."
             )
         part = self.parts_by_labels[labels] = ParsedBody(item_indexes=[], max_item_bytes=self.max_item_bytes)
         return part

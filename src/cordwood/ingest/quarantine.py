@@ -14,7 +14,7 @@ from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 
 _DAY_US = 86_400 * 10**6
 
-QUARANTINE = Stream(
+QUARANTINE_STREAM = Stream(
     name="_quarantine",
     id=UUID("f3b0a1de-5a3c-5b0e-9d0c-6f4f0d5a7c11"),
     retention_seconds=7 * 86_400,
@@ -23,11 +23,11 @@ QUARANTINE = Stream(
 
 # The size of the excerpt that is stored of an item that is too large to be stored whole. The smaller size applies to
 # any item once the daily budget, or the budget for large events, is used up.
-_EXCERPT_BYTES = 256 * 1024
-_MIN_EXCERPT_BYTES = 4 * 1024
-_MAX_BYTES_PER_DAY = 2**30
+_LARGE_ITEM_EXCERPT_BYTES = 256 * 1024
+_OVER_BUDGET_EXCERPT_BYTES = 4 * 1024
+_MAX_QUARANTINED_BYTES_PER_DAY = 2**30
 
-_FIELD_KINDS: Mapping[str, ValueKind] = {
+_METADATA_FIELD_KINDS: Mapping[str, ValueKind] = {
     "stream": ValueKind.TEXT,
     "form": ValueKind.TEXT,
     "reason": ValueKind.TEXT,
@@ -38,7 +38,7 @@ _FIELD_KINDS: Mapping[str, ValueKind] = {
     "replays": ValueKind.TEXT,
 }
 QUARANTINE_SHAPE: KindsByPath = {("metadata",): frozenset({ValueKind.OBJECT})} | {
-    ("metadata", name): frozenset({kind}) for name, kind in _FIELD_KINDS.items()
+    ("metadata", name): frozenset({kind}) for name, kind in _METADATA_FIELD_KINDS.items()
 }
 
 _encode = msgspec.json.Encoder().encode
@@ -55,15 +55,15 @@ class ItemTruncator:
         self._max_whole = 2 * max_event_bytes
         self._clock_us = clock_us
         self._large = large
-        self._room = float(_MAX_BYTES_PER_DAY)
+        self._room = float(_MAX_QUARANTINED_BYTES_PER_DAY)
         self._counted_us = clock_us()
 
     def truncate(self, item: RefusedItem) -> RefusedItem:
-        stored_length = len(item.text) if len(item.text) <= self._max_whole else _EXCERPT_BYTES
+        stored_length = len(item.text) if len(item.text) <= self._max_whole else _LARGE_ITEM_EXCERPT_BYTES
         if stored_length > self._bytes_left_today() or not self._large.try_charge_text(
-            QUARANTINE.name, None, stored_length
+            QUARANTINE_STREAM.name, None, stored_length
         ):
-            stored_length = min(stored_length, _MIN_EXCERPT_BYTES)
+            stored_length = min(stored_length, _OVER_BUDGET_EXCERPT_BYTES)
         self._room -= stored_length
         if stored_length == len(item.text):
             return item
@@ -72,8 +72,8 @@ class ItemTruncator:
 
     def _bytes_left_today(self) -> float:
         now_us = self._clock_us()
-        grown = max(0, now_us - self._counted_us) * _MAX_BYTES_PER_DAY / _DAY_US
-        self._room, self._counted_us = min(_MAX_BYTES_PER_DAY, self._room + grown), now_us
+        grown = max(0, now_us - self._counted_us) * _MAX_QUARANTINED_BYTES_PER_DAY / _DAY_US
+        self._room, self._counted_us = min(_MAX_QUARANTINED_BYTES_PER_DAY, self._room + grown), now_us
         return self._room
 
 
@@ -100,7 +100,7 @@ def make_quarantine_batch(
         )
         for item in items
     ]
-    return Batch(QUARANTINE.name, events, received_us, QUARANTINE_SHAPE)
+    return Batch(QUARANTINE_STREAM.name, events, received_us, QUARANTINE_SHAPE)
 
 
 def make_replay_mark_batch(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
@@ -112,7 +112,7 @@ def make_replay_mark_batch(item_id: str, stream: str, project: str | None, repla
         project=project,
         metadata=_encode({"stream": stream, "replays": item_id}).decode(),
     )
-    return Batch(QUARANTINE.name, [mark], replayed_us, QUARANTINE_SHAPE)
+    return Batch(QUARANTINE_STREAM.name, [mark], replayed_us, QUARANTINE_SHAPE)
 
 
 class QuarantinedItem(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ class QuarantinedItem(msgspec.Struct, frozen=True):
 
 def decode_quarantined_item(item: QuarantinedItem) -> ParsedBody:
     """Decode the item again. An event without an id gets the item's id, so that a second replay is a duplicate."""
-    parsed = read_body(item.form, _body(item))
+    parsed = read_body(item.form, _make_body(item))
     for posted in parsed.events:
         if posted.id in {None, ""}:
             posted.id = item.id
@@ -143,7 +143,7 @@ def decode_quarantined_item(item: QuarantinedItem) -> ParsedBody:
 _MEDIA_TYPES_OF_TEXT_FORMS = {BodyForm.SYSLOG: "application/syslog", BodyForm.JOURNALD: JOURNAL_MEDIA}
 
 
-def _body(item: QuarantinedItem) -> Body:
+def _make_body(item: QuarantinedItem) -> Body:
     """Return a body that contains the item.
 
     A JSON item is put in an array, so that it is not read as a batch or as lines.

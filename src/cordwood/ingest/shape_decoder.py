@@ -33,12 +33,12 @@ _PYTHON_TYPES_BY_KIND: dict[ValueKind, tuple[type, ...]] = {
 
 # Keys that msgspec cannot use as field names. An event with such a key fails validation, and is inspected value by
 # value.
-_UNSUPPORTED_KEY = re.compile(r'[\x00-\x1f"\\]')
+_UNSUPPORTED_KEY_PATTERN = re.compile(r'[\x00-\x1f"\\]')
 
 
 _MAX_CACHED_PATH_LISTS = 10_000
 # The maximum number of values in all patterns that are cached for one record.
-_MAX_CACHED_PATTERN_VALUES = 100_000
+_MAX_CACHED_TYPE_PATTERN_VALUES = 100_000
 
 # The decoded metadata and extras of an event that passed the validation.
 DecodedRecords = tuple[Any, Any]
@@ -66,26 +66,26 @@ class _PathNode:
     def child_or_new(self, name: str) -> "_PathNode":
         return self.steps.setdefault(name, _PathNode())
 
-    def bits_of_value(self, value: Any) -> int:
+    def path_kind_bits_of_value(self, value: Any) -> int:
         """Return the bit mask of the pairs of path and kind found in a value, including all values inside it."""
         found = self.bits.get(type(value), 0)
         if isinstance(value, msgspec.Struct):
-            found |= self.bits_of_record(value)
+            found |= self.path_kind_bits_of_record(value)
         elif isinstance(value, list) and ELEMENT_STEP in self.steps:
             element = self.steps[ELEMENT_STEP]
             for one in value:
-                found |= element.bits_of_value(one)
+                found |= element.path_kind_bits_of_value(one)
         return found
 
-    def bits_of_record(self, record: msgspec.Struct) -> int:
+    def path_kind_bits_of_record(self, record: msgspec.Struct) -> int:
         values = msgspec.structs.astuple(record)
         types = tuple(map(type, values))
-        found, within = self.patterns.get(types) or self._cache_pattern(types)
+        found, within = self.patterns.get(types) or self._cache_type_pattern(types)
         for place, child in within:
-            found |= child.bits_of_value(values[place])
+            found |= child.path_kind_bits_of_value(values[place])
         return found
 
-    def _cache_pattern(self, types: tuple[type, ...]) -> tuple[int, tuple[tuple[int, "_PathNode"], ...]]:
+    def _cache_type_pattern(self, types: tuple[type, ...]) -> tuple[int, tuple[tuple[int, "_PathNode"], ...]]:
         found = 0
         within = []
         for place, (child, type_) in enumerate(zip(self.children, types, strict=True)):
@@ -93,7 +93,7 @@ class _PathNode:
             if type_ is list or issubclass(type_, msgspec.Struct):
                 within.append((place, child))
         self.values += len(types)
-        if self.values > _MAX_CACHED_PATTERN_VALUES:
+        if self.values > _MAX_CACHED_TYPE_PATTERN_VALUES:
             self.patterns.clear()
             self.values = len(types)
         self.patterns[types] = found, tuple(within)
@@ -124,21 +124,21 @@ class ShapeDecoder:
         self._projects = projects
         self._paths: list[EventPath] = [("metadata",)]
         self._written: dict[tuple[int, ...], str] = {}
-        root = _tree(shape, nulls)
+        root = _build_path_tree(shape, nulls)
         self._extras_root = root
         self._metadata_root = root.steps.pop("metadata", _PathNode())
         self._has_project = "project" in root.steps
         self._project_bit = self._register_bit(("project",), ValueKind.TEXT) if self._has_project else 0
-        self._metadata = msgspec.json.Decoder(self._value_type(self._metadata_root, ("metadata",)))
-        self._extras = msgspec.json.Decoder(self._record_type(root, ()))
+        self._metadata = msgspec.json.Decoder(self._build_value_type(self._metadata_root, ("metadata",)))
+        self._extras = msgspec.json.Decoder(self._build_record_type(root, ()))
         self.needed = needed
-        self._needed = [_attributes_on_path(self._metadata_root, path[1:]) for path in needed]
+        self._needed = [_attribute_names_on_path(self._metadata_root, path[1:]) for path in needed]
         self._at: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def object_paths(self, event: Event, *, is_complete: bool = True) -> str | None:
         """Return the paths of the event's objects, or None if the event does not match the shape."""
         records = self.decode(event, is_complete=is_complete)
-        return None if records is None else self.object_paths_of(records)
+        return None if records is None else self.object_paths_of_records(records)
 
     def decode(self, event: Event, *, is_complete: bool = True) -> DecodedRecords | None:
         """Return the decoded event if it matches the shape, else None.
@@ -158,15 +158,15 @@ class ShapeDecoder:
     def _has_needed_values(self, metadata: object) -> bool:
         return not self._needed or metadata is None or all(_has_value(metadata, way) for way in self._needed)
 
-    def object_paths_of(self, records: DecodedRecords) -> str:
+    def object_paths_of_records(self, records: DecodedRecords) -> str:
         """Return the paths of the objects in a decoded event."""
         found: list[int] = []
         metadata, extras = records
         if isinstance(metadata, msgspec.Struct):
             found.append(0)
-            _find_objects(self._metadata_root, metadata, found)
+            _collect_object_indexes(self._metadata_root, metadata, found)
         if extras is not None:
-            _find_objects(self._extras_root, extras, found)
+            _collect_object_indexes(self._extras_root, extras, found)
         key = tuple(found)
         written = self._written.get(key)
         return self._format_object_paths(key) if written is None else written
@@ -176,16 +176,16 @@ class ShapeDecoder:
         metadata, extras = records
         found = self._project_bit if event.project is not None else 0
         if metadata is not None:
-            found |= self._metadata_root.bits_of_value(metadata)
+            found |= self._metadata_root.path_kind_bits_of_value(metadata)
         if extras is not None:
-            found |= self._extras_root.bits_of_record(extras)
+            found |= self._extras_root.path_kind_bits_of_record(extras)
         return found
 
     def texts_at_path(self, event: Event, records: DecodedRecords, path: tuple[str, ...]) -> Iterable[str]:
         """Return the texts at a path of the metadata: several texts if the path leads through an array of records."""
         way = self._at.get(path)
         if way is None:
-            way = self._at[path] = _attributes_on_path(self._metadata_root, path)
+            way = self._at[path] = _attribute_names_on_path(self._metadata_root, path)
         value = records[0]
         for attribute in way:
             if not isinstance(value, msgspec.Struct):
@@ -207,17 +207,17 @@ class ShapeDecoder:
         written = self._written[key] = format_paths(self._paths[place] for place in key)
         return written
 
-    def _value_type(self, node: _PathNode, path: EventPath) -> Any:
+    def _build_value_type(self, node: _PathNode, path: EventPath) -> Any:
         """Return the union type of the kinds at this path. Null is always valid, because it has no kind."""
         union: Any = None
         for kind in node.kinds:
             bit = self._register_bit(path, kind)
             if kind is ValueKind.OBJECT:
-                record = self._record_type(node, path)
+                record = self._build_record_type(node, path)
                 node.bits[record] = bit
                 union |= record
             elif kind is ValueKind.ARRAY:
-                element = self._value_type(node.child_or_new(ELEMENT_STEP), (*path, ELEMENT_STEP))
+                element = self._build_value_type(node.child_or_new(ELEMENT_STEP), (*path, ELEMENT_STEP))
                 node.bits[list] = bit
                 union |= list[element]  # type: ignore[valid-type]
             else:
@@ -225,30 +225,30 @@ class ShapeDecoder:
                 union |= _DECODER_TYPES_BY_KIND[kind]
         return union
 
-    def _record_type(self, node: _PathNode, path: EventPath) -> Any:
-        attributes = {f"f{place}": name for place, name in enumerate(node.steps) if _is_field(name)}
+    def _build_record_type(self, node: _PathNode, path: EventPath) -> Any:
+        attributes = {f"f{place}": name for place, name in enumerate(node.steps) if _can_be_field(name)}
         for attribute, name in attributes.items():
             if ValueKind.OBJECT in node.steps[name].kinds and ELEMENT_STEP not in path:
                 node.objects.append((attribute, len(self._paths), node.steps[name]))
                 self._paths.append((*path, name))
         node.children = [node.steps[name] for name in attributes.values()]
         fields = [
-            (attribute, self._value_type(node.steps[name], (*path, name)), None)
+            (attribute, self._build_value_type(node.steps[name], (*path, name)), None)
             for attribute, name in attributes.items()
         ]
         return msgspec.defstruct("Record", fields, rename=attributes, forbid_unknown_fields=True, gc=False)
 
 
-def _is_field(step: str) -> bool:
+def _can_be_field(step: str) -> bool:
     """Return whether a step below a record is a field of its type.
 
     The step to the elements of an array is not a field: as a field, its node would be built a second time at each level
     of nested arrays. So an event with the key `[]` fails validation, and is inspected value by value.
     """
-    return step != ELEMENT_STEP and not _UNSUPPORTED_KEY.search(step)
+    return step != ELEMENT_STEP and not _UNSUPPORTED_KEY_PATTERN.search(step)
 
 
-def _attributes_on_path(node: _PathNode, steps: EventPath) -> tuple[str, ...]:
+def _attribute_names_on_path(node: _PathNode, steps: EventPath) -> tuple[str, ...]:
     """Return the names of the attributes along a path; for an unknown path, include a name that no record has."""
     attributes = []
     for step in steps:
@@ -264,16 +264,16 @@ def _has_value(record: object, attributes: Sequence[str]) -> bool:
     return record is not None
 
 
-def _find_objects(node: _PathNode, record: Any, found: list[int]) -> None:
+def _collect_object_indexes(node: _PathNode, record: Any, found: list[int]) -> None:
     for attribute, place, child in node.objects:
         value = getattr(record, attribute)
         if isinstance(value, msgspec.Struct):
             found.append(place)
             if child.objects:
-                _find_objects(child, value, found)
+                _collect_object_indexes(child, value, found)
 
 
-def _tree(shape: Shape, nulls: Collection[EventPath]) -> _PathNode:
+def _build_path_tree(shape: Shape, nulls: Collection[EventPath]) -> _PathNode:
     root = _PathNode()
     for path in (*nulls, *shape.kinds):
         node = root
@@ -284,11 +284,11 @@ def _tree(shape: Shape, nulls: Collection[EventPath]) -> _PathNode:
 
 
 # The maximum number of paths in all cached decoders. Each path takes about 1.6 KB.
-_MAX_CACHED_PATHS: Final = 12_000
-_MIN_EVENTS_TO_BUILD: Final = 32  # the number of events of a project after which its decoder is generated
-_MAX_COUNTED_KEYS: Final = 20_000
+_MAX_PATHS_IN_CACHED_DECODERS: Final = 12_000
+_MIN_EVENTS_TO_BUILD_DECODER: Final = 32  # the number of events of a project after which its decoder is generated
+_MAX_COUNTED_DECODER_KEYS: Final = 20_000
 # The maximum share of time that is spent on generating decoders.
-_MAX_BUILD_SHARE: Final = 0.05
+_MAX_BUILD_TIME_SHARE: Final = 0.05
 
 DecoderKey = tuple[str, int, tuple[EventPath, ...]]
 
@@ -316,11 +316,11 @@ class ProjectDecoderCache:
             if known is not None:
                 self._kept.move_to_end(key)
                 return known
-            if len(self._use_counts) > _MAX_COUNTED_KEYS:
+            if len(self._use_counts) > _MAX_COUNTED_DECODER_KEYS:
                 self._use_counts.clear()
             self._use_counts[key] = uses = self._use_counts.get(key, 0) + events
             now = time.monotonic()
-            if uses < _MIN_EVENTS_TO_BUILD or now < self._next_build:
+            if uses < _MIN_EVENTS_TO_BUILD_DECODER or now < self._next_build:
                 return None
             return self._build(key, projects, nulls, now)
 
@@ -330,11 +330,11 @@ class ProjectDecoderCache:
         _, bits, needed = key
         kinds = projects.kinds_of_bit_set(bits)
         decoder = ShapeDecoder(Shape().merged_with_kinds(kinds), now, nulls, needed)
-        self._next_build = time.monotonic() + (time.monotonic() - now) / _MAX_BUILD_SHARE
+        self._next_build = time.monotonic() + (time.monotonic() - now) / _MAX_BUILD_TIME_SHARE
         self._use_counts.pop(key, None)
         self._kept[key] = decoder
         self._paths += decoder.size
-        while self._paths > _MAX_CACHED_PATHS:
+        while self._paths > _MAX_PATHS_IN_CACHED_DECODERS:
             self._paths -= self._kept.popitem(last=False)[1].size
         return decoder
 
@@ -358,7 +358,7 @@ class BatchProjectDecoders:
         self._found: dict[str, ShapeDecoder] = {}
         self._events: dict[str, int] = {}
 
-    def for_project(self, project: str | None, stream_decoder: ShapeDecoder) -> ShapeDecoder | None:
+    def find_decoder_for_project(self, project: str | None, stream_decoder: ShapeDecoder) -> ShapeDecoder | None:
         """Return the decoder of a project, or None if the decoder of the stream is to be used."""
         if project is None or self._projects is None or project in stream_decoder.covering:
             return None
@@ -367,7 +367,7 @@ class BatchProjectDecoders:
     def _find_or_build(self, project: str, projects: ProjectShapes) -> ShapeDecoder | None:
         events = self._events[project] = self._events.get(project, 0) + 1
         bits = projects.bit_set_of_project(project)
-        if not bits or (events > 1 and events % _MIN_EVENTS_TO_BUILD):
+        if not bits or (events > 1 and events % _MIN_EVENTS_TO_BUILD_DECODER):
             return None
         found = self._kept.find_or_build((self._stream, bits, self._needed), projects, self._nulls, events=events)
         if found is not None:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from cordwood.engines.project_shapes import (
-    MAX_PAIRS_OF_PROJECT,
+    MAX_PATH_KINDS_PER_PROJECT,
     OTHER_PROJECTS_KEY,
     KindsByProject,
     PathAndKind,
@@ -23,9 +23,9 @@ from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields
 from cordwood.ingest.event_values import MutableKindsByPath, collect_paths, texts_at, with_exact_numbers
 from cordwood.ingest.shape_decoder import BatchProjectDecoders, DecodedRecords, ProjectDecoderCache, ShapeDecoder
 from cordwood.model.definitions import Stream
-from cordwood.model.event import NO_KINDS, Event, EventPath, KindsByPath, Shape, ValueKind, format_paths
+from cordwood.model.event import NO_VALUE_KINDS, Event, EventPath, KindsByPath, Shape, ValueKind, format_paths
 
-_UNLISTED_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
+_UNLISTED_PATHS_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 
 
 class ProjectShapeAdditions:
@@ -77,11 +77,11 @@ class ProjectShapeAdditions:
             return event_kinds
         known_bits = 0
         for project in projects:
-            known_bits |= self._add_pairs(project, event_kinds)
+            known_bits |= self._add_path_kind_pairs(project, event_kinds)
         return {
             path: kinds
             for path, kinds in event_kinds.items()
-            if is_listed(path) or self._has_room(known_bits, path, kinds)
+            if is_listed(path) or self._is_listed_for_project(known_bits, path, kinds)
         }
 
     def _projects(self, event: Event) -> set[str]:
@@ -90,59 +90,61 @@ class ProjectShapeAdditions:
 
     def _add_unless_covered(self, project: str, event: Event, records: DecodedRecords, decoder: ShapeDecoder) -> None:
         if decoder.all_bits & ~self.shapes.bit_set_of_project(project):
-            self._add_bits(project, decoder.path_kind_bits(event, records))
+            self._add_decoded_bits(project, decoder.path_kind_bits(event, records))
         else:
             decoder.covering.add(project)
 
-    def _add_bits(self, project: str, decoded_bits: int) -> None:
-        key, known_bits = self._known_bits(project)
+    def _add_decoded_bits(self, project: str, decoded_bits: int) -> None:
+        key, known_bits = self._shape_key_and_bits(project)
         new = decoded_bits & ~known_bits
         if self._is_full(known_bits):
             return
         if new.bit_count() > self._max_new_pairs(known_bits):
-            new = self._bits_of_shortest([self.shapes.pairs[place] for place in set_bit_positions(new)], known_bits)
-        self._add_to_set(key, known_bits, new)
+            new = self._bits_of_shortest_paths(
+                [self.shapes.pairs[place] for place in set_bit_positions(new)], known_bits
+            )
+        self._add_bits_to_project(key, known_bits, new)
 
-    def _add_pairs(self, project: str, event_kinds: MutableKindsByPath) -> int:
-        key, known_bits = self._known_bits(project)
+    def _add_path_kind_pairs(self, project: str, event_kinds: MutableKindsByPath) -> int:
+        key, known_bits = self._shape_key_and_bits(project)
         if self._is_full(known_bits):
             return known_bits
         pairs = [(path, kind) for path, kinds in event_kinds.items() for kind in kinds]
         new = [pair for pair in pairs if not known_bits & self.shapes.find_bit(pair)]
-        return self._add_to_set(key, known_bits, self._bits_of_shortest(new, known_bits))
+        return self._add_bits_to_project(key, known_bits, self._bits_of_shortest_paths(new, known_bits))
 
-    def _known_bits(self, project: str) -> tuple[str, int]:
-        key = project if self.shapes.has_room_for(project) else OTHER_PROJECTS_KEY
+    def _shape_key_and_bits(self, project: str) -> tuple[str, int]:
+        key = project if self.shapes.can_store_project(project) else OTHER_PROJECTS_KEY
         known_bits = self._sets.get(key)
         return key, self.shapes.bit_set_of_project(key) if known_bits is None else known_bits
 
     def _is_full(self, known_bits: int) -> bool:
-        return known_bits.bit_count() >= MAX_PAIRS_OF_PROJECT and bool(
-            known_bits & self.shapes.find_bit(_UNLISTED_MARK)
+        return known_bits.bit_count() >= MAX_PATH_KINDS_PER_PROJECT and bool(
+            known_bits & self.shapes.find_bit(_UNLISTED_PATHS_MARK)
         )
 
     def _max_new_pairs(self, known_bits: int) -> int:
-        return max(0, min(MAX_PAIRS_OF_PROJECT - known_bits.bit_count(), self._max_of_an_event))
+        return max(0, min(MAX_PATH_KINDS_PER_PROJECT - known_bits.bit_count(), self._max_of_an_event))
 
-    def _bits_of_shortest(self, new: Sequence[PathAndKind], known_bits: int) -> int:
+    def _bits_of_shortest_paths(self, new: Sequence[PathAndKind], known_bits: int) -> int:
         """Return the bits of the shortest paths within the limit.
 
         If some paths are left out, include the bit of the unlisted mark.
         """
         limit = self._max_new_pairs(known_bits)
-        selected = new if len(new) <= limit else [_UNLISTED_MARK, *sorted(new, key=_depth_sort_key)[:limit]]
+        selected = new if len(new) <= limit else [_UNLISTED_PATHS_MARK, *sorted(new, key=_depth_sort_key)[:limit]]
         bits = 0
         for pair in selected:
             bits |= self.shapes.find_or_add_bit(pair)
         return bits
 
-    def _add_to_set(self, key: str, known_bits: int, bits: int) -> int:
+    def _add_bits_to_project(self, key: str, known_bits: int, bits: int) -> int:
         if bits & ~known_bits:
             self._sets[key] = known_bits | bits
             self._new[key] = self._new.get(key, 0) | (bits & ~known_bits)
         return known_bits | bits
 
-    def _has_room(self, known_bits: int, path: EventPath, kinds: Collection[ValueKind]) -> bool:
+    def _is_listed_for_project(self, known_bits: int, path: EventPath, kinds: Collection[ValueKind]) -> bool:
         return not kinds or any(self.shapes.find_bit((path, kind)) & known_bits for kind in kinds)
 
 
@@ -152,16 +154,16 @@ def _depth_sort_key(pair: PathAndKind) -> tuple[int, PathAndKind]:
 
 # The maximum number of paths in a shape. Further paths are not listed: queries can read them, but the compiler does not
 # know them.
-MAX_PATHS = 5_000
+MAX_PATHS_PER_SHAPE = 5_000
 # Limits that prevent a single event, or an object whose keys are data (ids, addresses), from using up all paths.
 MAX_NEW_PATHS_PER_EVENT = 500
 MAX_PATHS_BELOW_PARENT = 1_000
 # The number of paths with only null values is limited, because they make every decoder larger.
-MAX_NULL_PATHS = 1_000
+MAX_NULL_PATHS_PER_STREAM = 1_000
 MAX_NEW_NULL_PATHS_PER_BATCH = 100
-_MIN_REBUILD_SECONDS = 1.0
+_MIN_SECONDS_BETWEEN_REBUILDS = 1.0
 # After these numbers of mismatching events in a batch, the decoder is rebuilt with the paths that they added.
-_REBUILD_AT_MISMATCHES = frozenset({16, 128, 1024})
+_MISMATCH_COUNTS_FOR_REBUILD = frozenset({16, 128, 1024})
 
 _UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSURE})
 
@@ -202,16 +204,16 @@ class ShapeInferrer:
             if projects is not None
             else None
         )
-        inspect, kinds = self._infer(stream.name, events, derived_fields, additions)
+        inspect, kinds = self._infer_with_additions(stream.name, events, derived_fields, additions)
         return InferredShapes(inspect, kinds, additions.kinds_by_project if additions is not None else {})
 
     def infer_stream_shape(
         self, stream: str, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> tuple[list[Event], KindsByPath]:
         """Infer the shape as `infer` does, but not the shapes of projects."""
-        return self._infer(stream, events, derived_fields, None)
+        return self._infer_with_additions(stream, events, derived_fields, None)
 
-    def _infer(
+    def _infer_with_additions(
         self,
         stream: str,
         events: Sequence[Event],
@@ -226,14 +228,14 @@ class ShapeInferrer:
         )
         inspect = []
         for posted in events:
-            event, matching_decoder, records = _match_decoder(
-                posted, batch_decoders.for_project(posted.project, decoder), decoder, derived_fields
+            event, matching_decoder, records = _decode_with_derived_fields(
+                posted, batch_decoders.find_decoder_for_project(posted.project, decoder), decoder, derived_fields
             )
             if records is not None:
                 inspect.append(_with_object_paths(event, matching_decoder, records, decoder, additions))
                 continue
-            inspect.append(mismatches.inspect(event))
-            if mismatches.events in _REBUILD_AT_MISMATCHES:
+            inspect.append(mismatches.add_event(event))
+            if mismatches.events in _MISMATCH_COUNTS_FOR_REBUILD:
                 decoder = self._rebuild_decoder(mismatches, stream, decoder)
         self._remember_null_paths(stream, mismatches.null_paths)
         return inspect, mismatches.new_kinds()
@@ -253,7 +255,7 @@ class ShapeInferrer:
 
     def _remember_null_paths(self, stream: str, found: set[EventPath]) -> None:
         nulls = self._nulls.setdefault(stream, set())
-        room = min(MAX_NULL_PATHS - len(nulls), MAX_NEW_NULL_PATHS_PER_BATCH)
+        room = min(MAX_NULL_PATHS_PER_STREAM - len(nulls), MAX_NEW_NULL_PATHS_PER_BATCH)
         nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
 
     def _current_decoder(self, stream: str, shape: Shape, needed: tuple[EventPath, ...]) -> ShapeDecoder:
@@ -261,13 +263,17 @@ class ShapeInferrer:
         nulls = self._nulls.get(stream, set())
         now = time.monotonic()
         is_old = decoder is not None and decoder.made_of != (shape.version, len(nulls))
-        if decoder is None or decoder.needed != needed or (is_old and now - decoder.built > _MIN_REBUILD_SECONDS):
+        if (
+            decoder is None
+            or decoder.needed != needed
+            or (is_old and now - decoder.built > _MIN_SECONDS_BETWEEN_REBUILDS)
+        ):
             decoder = ShapeDecoder(shape, now, set(nulls), needed, self._projects().get(stream))
             self._decoders[stream] = decoder
         return decoder
 
 
-def _match_decoder(
+def _decode_with_derived_fields(
     posted: Event, project_decoder: ShapeDecoder | None, stream_decoder: ShapeDecoder, derived_fields: DerivedFields
 ) -> tuple[Event, ShapeDecoder, DecodedRecords | None]:
     """Return the event with its derived fields, the decoder that it matches, and its decoded records.
@@ -301,7 +307,7 @@ def _with_object_paths(
 ) -> Event:
     if additions is not None:
         additions.add_matching_event(event, records, matching_decoder, stream_decoder)
-    return msgspec.structs.replace(event, object_paths=matching_decoder.object_paths_of(records))
+    return msgspec.structs.replace(event, object_paths=matching_decoder.object_paths_of_records(records))
 
 
 class _MismatchingEvents:
@@ -320,7 +326,7 @@ class _MismatchingEvents:
     def null_paths(self) -> set[EventPath]:
         return {path for path, kinds in self._found.items() if not kinds}
 
-    def inspect(self, event: Event) -> Event:
+    def add_event(self, event: Event) -> Event:
         """Return the event with the paths of its objects, and collect its new paths.
 
         Objects at unlisted paths are left out: no query reads them by path, and the list of these paths could be much
@@ -351,18 +357,18 @@ class _MismatchingEvents:
         that paths below it are not listed.
         """
         known_kinds = self.shape.kinds
-        new = {path: frozenset(kinds) - known_kinds.get(path, NO_KINDS) for path, kinds in self._found.items()}
+        new = {path: frozenset(kinds) - known_kinds.get(path, NO_VALUE_KINDS) for path, kinds in self._found.items()}
         unknown = [path for path, kinds in new.items() if kinds and path not in known_kinds]
         listed = set(_select_within_limits(unknown, known_kinds))
         learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known_kinds or path in listed)}
         marked = self._parents_to_mark(listed, unknown)
-        unsure = {path: _UNSURE for path in listed if _is_below(path, marked | self.shape.unlisted)}
+        unsure = {path: _UNSURE for path in listed if _is_below_any(path, marked | self.shape.unlisted)}
         return _merge_kinds(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
 
     def _parents_to_mark(self, listed: Collection[EventPath], unknown: Iterable[EventPath]) -> set[EventPath]:
         """Return, for each path that the limits left out of the shape, its nearest ancestor that the shape has."""
         below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
-        return {_nearest_listed(path, listed, self.shape.kinds) for path in below}
+        return {_nearest_listed_path(path, listed, self.shape.kinds) for path in below}
 
     def _is_listed(self, path: EventPath) -> bool:
         return path in self.shape.kinds or bool(self._found.get(path))
@@ -379,15 +385,15 @@ def _merge_kinds(learnt: KindsByPath, *more: KindsByPath) -> KindsByPath:
     merged = dict(learnt)
     for one in more:
         for path, kinds in one.items():
-            merged[path] = merged.get(path, NO_KINDS) | kinds
+            merged[path] = merged.get(path, NO_VALUE_KINDS) | kinds
     return merged
 
 
-def _is_below(path: EventPath, marked: Collection[EventPath]) -> bool:
+def _is_below_any(path: EventPath, marked: Collection[EventPath]) -> bool:
     return bool(marked) and any(path[:length] in marked for length in range(len(path)))
 
 
-def _nearest_listed(path: EventPath, listed: Collection[EventPath], known_kinds: KindsByPath) -> EventPath:
+def _nearest_listed_path(path: EventPath, listed: Collection[EventPath], known_kinds: KindsByPath) -> EventPath:
     """Return the path itself if it is listed, else its nearest listed ancestor."""
     while path and path not in listed and path not in known_kinds:
         path = path[:-1]
@@ -406,4 +412,4 @@ def _select_within_limits(unknown: Sequence[EventPath], known_kinds: KindsByPath
             refused.add(path)
         else:
             selected.append(path)
-    return selected[: max(0, MAX_PATHS - len(known_kinds))]
+    return selected[: max(0, MAX_PATHS_PER_SHAPE - len(known_kinds))]

@@ -28,10 +28,10 @@ from cordwood.ingest.items import JsonItemReader
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody
 
 # The number of decompressed bytes from which the format of a file is detected.
-SAMPLE_BYTES: Final = 64 * 1024
-UTF_16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
-_MAX_LINES: Final = 200
-_MAX_LINE_LENGTH: Final = 64 * 1024
+MAX_SAMPLE_BYTES: Final = 64 * 1024
+UTF_16_BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_MAX_SAMPLE_LINES: Final = 200
+_MAX_SAMPLE_LINE_LENGTH: Final = 64 * 1024
 
 
 class Confidence(IntEnum):
@@ -41,7 +41,7 @@ class Confidence(IntEnum):
 
 
 # Formats in which the position of an item is its line number.
-LINE_FORMATS: Final = frozenset({"ndjson", "csv", "syslog", "lines", "logfmt", "combined"})
+LINE_NUMBERED_FORMATS: Final = frozenset({"ndjson", "csv", "syslog", "lines", "logfmt", "combined"})
 
 
 class PossibleFormat(msgspec.Struct, frozen=True):
@@ -71,8 +71,10 @@ class FileSample(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def lines(self) -> Sequence[str]:
         """The first lines that are not blank, without their line ends."""
-        lines = (line.rstrip("\r\n") for line in text_lines(self.text, _MAX_LINE_LENGTH))
-        return [line for line, _ in zip((line for line in lines if line.strip()), range(_MAX_LINES), strict=False)]
+        lines = (line.rstrip("\r\n") for line in text_lines(self.text, _MAX_SAMPLE_LINE_LENGTH))
+        return [
+            line for line, _ in zip((line for line in lines if line.strip()), range(_MAX_SAMPLE_LINES), strict=False)
+        ]
 
     @cached_property
     def line_objects(self) -> Sequence[dict[str, msgspec.Raw] | None]:
@@ -90,13 +92,13 @@ def _decode_object(text: str) -> dict[str, msgspec.Raw] | None:
         return None
 
 
-def possible_formats(sample: FileSample) -> list[PossibleFormat]:
+def detect_possible_formats(sample: FileSample) -> list[PossibleFormat]:
     """Return the possible formats of the file, the most likely one first."""
-    found = [finding for detect in _DETECTORS for finding in [detect(sample)] if finding is not None]
+    found = [finding for detect in _FORMAT_DETECTORS for finding in [detect(sample)] if finding is not None]
     return sorted(found, key=lambda finding: -finding.confidence)
 
 
-def _confidence_of_share(matches: int, lines: int) -> Confidence | None:
+def _confidence_from_match_share(matches: int, lines: int) -> Confidence | None:
     """Return the confidence in a format from the share of lines that have it; None if it is less than half."""
     if not matches or matches * 2 < lines:
         return None
@@ -116,17 +118,17 @@ def _detect_parquet(sample: FileSample) -> PossibleFormat | None:
 def _detect_binary(sample: FileSample) -> PossibleFormat | None:
     if b"\0" not in sample.data or sample.data.startswith((b"PAR1", b"__CURSOR=")):
         return None
-    if sample.data.startswith(UTF_16_MARKS):
+    if sample.data.startswith(UTF_16_BYTE_ORDER_MARKS):
         reason = "The file begins with the mark of UTF-16. Convert it: iconv -f utf-16 -t utf-8."
         return PossibleFormat("binary", "UTF-16 text", Confidence.CERTAIN, reason)
     return PossibleFormat("binary", "binary data", Confidence.CERTAIN, "The file has zero bytes, so it is not a text.")
 
 
-_JOURNAL_FIELD: Final = re.compile(r"(__CURSOR|__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_BOOT_ID)=\S")
+_JOURNAL_FIELD_PATTERN: Final = re.compile(r"(__CURSOR|__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_BOOT_ID)=\S")
 
 
 def _detect_journald(sample: FileSample) -> PossibleFormat | None:
-    found = _JOURNAL_FIELD.match(sample.text)
+    found = _JOURNAL_FIELD_PATTERN.match(sample.text)
     if found is None:
         return None
     return PossibleFormat(
@@ -169,7 +171,7 @@ def _detect_elasticsearch(sample: FileSample) -> PossibleFormat | None:
 
 def _detect_ndjson(sample: FileSample) -> PossibleFormat | None:
     matches, lines = sum(one is not None for one in sample.line_objects), len(sample.lines)
-    confidence = _confidence_of_share(matches, lines)
+    confidence = _confidence_from_match_share(matches, lines)
     if confidence is None or (lines == 1 and sample.is_whole):
         return None
     return PossibleFormat("ndjson", "NDJSON", confidence, f"{matches} of the first {lines} lines are JSON objects.")
@@ -229,13 +231,13 @@ def _json_items(sample: FileSample) -> Iterator[str]:
         yield item.text
 
 
-_OCTET_COUNT: Final = re.compile(r"\A\d{1,7} (?=<\d)")
+_OCTET_COUNT_PATTERN: Final = re.compile(r"\A\d{1,7} (?=<\d)")
 
 
 def _detect_syslog(sample: FileSample) -> PossibleFormat | None:
-    lines = [_OCTET_COUNT.sub("", line) for line in sample.lines]
+    lines = [_OCTET_COUNT_PATTERN.sub("", line) for line in sample.lines]
     matches = [line for line in lines if LINE_DECODERS["syslog"](line) is not None]
-    confidence = _confidence_of_share(len(matches), len(lines))
+    confidence = _confidence_from_match_share(len(matches), len(lines))
     if confidence is None:
         return None
     is_new = re.match(r"<\d+>\d", matches[0]) is not None
@@ -243,10 +245,10 @@ def _detect_syslog(sample: FileSample) -> PossibleFormat | None:
     return PossibleFormat("syslog", title, confidence, _matching_lines_reason(len(matches), len(lines)))
 
 
-def _line_detector(name: str, title: str) -> Callable[[FileSample], PossibleFormat | None]:
+def _make_line_detector(name: str, title: str) -> Callable[[FileSample], PossibleFormat | None]:
     def detect(sample: FileSample) -> PossibleFormat | None:
         matches = sum(LINE_DECODERS[name](line) is not None for line in sample.lines)
-        confidence = _confidence_of_share(matches, len(sample.lines))
+        confidence = _confidence_from_match_share(matches, len(sample.lines))
         return (
             None
             if confidence is None
@@ -256,7 +258,7 @@ def _line_detector(name: str, title: str) -> Callable[[FileSample], PossibleForm
     return detect
 
 
-_COLUMN_NAME: Final = re.compile(r"[A-Za-z_@][\w@./() -]{0,60}")
+_COLUMN_NAME_PATTERN: Final = re.compile(r"[A-Za-z_@][\w@./() -]{0,60}")
 _KNOWN_COLUMNS: Final = {"id", "timestamp", "event_message", "message", "project", "metadata", "time", "date", "level"}
 _DELIMITER_NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
@@ -269,7 +271,7 @@ def _detect_csv(sample: FileSample) -> PossibleFormat | None:
         return None
     header = next(read_records(text_lines(sample.text, len(sample.text)), delimiter, len(sample.text)))
     between = f"{columns} columns between {_DELIMITER_NAMES[delimiter]}"
-    if not all(_COLUMN_NAME.fullmatch(name.strip()) for name in header.cells):
+    if not all(_COLUMN_NAME_PATTERN.fullmatch(name.strip()) for name in header.cells):
         reason = f"It has {between}, but its first line does not look like names of columns."
         return PossibleFormat("csv", "CSV", Confidence.POSSIBLE, reason)
     is_usual = share == 1 and any(name.strip().lower() in _KNOWN_COLUMNS for name in header.cells)
@@ -284,7 +286,7 @@ def _detect_lines(sample: FileSample) -> PossibleFormat | None:
 
 
 # The detectors, in order of precedence for formats of equal confidence.
-_DETECTORS: Final = (
+_FORMAT_DETECTORS: Final = (
     _detect_parquet,
     _detect_journald,
     _detect_binary,
@@ -294,8 +296,8 @@ _DETECTORS: Final = (
     _detect_ndjson,
     _detect_json,
     _detect_syslog,
-    _line_detector("combined", "an access log of Apache or nginx"),
-    _line_detector("logfmt", "logfmt"),
+    _make_line_detector("combined", "an access log of Apache or nginx"),
+    _make_line_detector("logfmt", "logfmt"),
     _detect_csv,
     _detect_lines,
 )
@@ -332,10 +334,10 @@ def _decode_bulk(sample: FileSample) -> ParsedBody:
             raise
         # The sample may end between an action and its document, so try again without its last line.
         bulk = read_bulk("", Body(text[: text.rstrip().rfind("\n") + 1].encode()))
-    return _merge_parts(bulk)
+    return _merge_labelled_parts(bulk)
 
 
-def _merge_parts(labelled: LabelledBody) -> ParsedBody:
+def _merge_labelled_parts(labelled: LabelledBody) -> ParsedBody:
     """Merge the parts of a labelled body into one body, with the events in their original order."""
     merged = ParsedBody(item_indexes=[])
     parts = labelled.parts_by_labels.values()
@@ -364,7 +366,7 @@ def _decode_document(name: str, sample: FileSample) -> ParsedBody | None:
     try:
         for item in _json_items(sample):
             items.append(item)
-            if len(items) == _MAX_LINES:
+            if len(items) == _MAX_SAMPLE_LINES:
                 break
     except _EndOfSampleError:
         pass
@@ -373,7 +375,7 @@ def _decode_document(name: str, sample: FileSample) -> ParsedBody | None:
     if not items:
         return None
     if name == "loki":
-        return _merge_parts(read_push(Body(items[0].encode())))
+        return _merge_labelled_parts(read_push(Body(items[0].encode())))
     kind = next(iter(json.loads(items[0])))
     form = {"S": BodyForm.OTLP_TRACES, "M": BodyForm.OTLP_METRICS}.get(kind[8:].lstrip("_")[:1].upper(), BodyForm.OTLP)
     return read_body(form, Body(items[0].encode(), "application/json"))

@@ -8,7 +8,7 @@ from cordwood.errors import BadSetting, UnknownStream
 from cordwood.ingest.parsed_body import StreamLabels
 
 WILDCARD = "*"
-_EXCERPT_LENGTH = 60
+_LABEL_EXCERPT_LENGTH = 60
 
 
 class StreamRule(msgspec.Struct, frozen=True):
@@ -48,23 +48,23 @@ class StreamMapping(msgspec.Struct, frozen=True):
         mapped = next((rule.stream for rule in self.rules if any(map(rule.matches, labels))), None)
         name = mapped or next(filter(is_stream, labels), None) or self.default_stream
         if name is None:
-            raise _unmapped_fault(labels)
+            raise _unmapped_labels_fault(labels)
         return name
 
 
 def read_stream_mapping(rules: str, default: str) -> StreamMapping:
     """Parse the settings: entries `pattern=stream` separated by commas, and the default stream or an empty text."""
     entries = [entry.strip() for entry in rules.split(",")]
-    return StreamMapping(tuple(_rule(entry) for entry in entries if entry), default or None)
+    return StreamMapping(tuple(_parse_rule(entry) for entry in entries if entry), default or None)
 
 
 def format_labels(labels: Sequence[str]) -> str:
     """Return the labels for a message, each cut to a readable length."""
-    cut = [label if len(label) <= _EXCERPT_LENGTH else label[:_EXCERPT_LENGTH] + "…" for label in labels]
+    cut = [label if len(label) <= _LABEL_EXCERPT_LENGTH else label[:_LABEL_EXCERPT_LENGTH] + "…" for label in labels]
     return " or ".join(map(repr, cut))
 
 
-def _rule(entry: str) -> StreamRule:
+def _parse_rule(entry: str) -> StreamRule:
     pattern, mark, stream = (part.strip() for part in entry.rpartition("="))
     if not (pattern and mark and stream):
         raise BadSetting(
@@ -74,7 +74,7 @@ def _rule(entry: str) -> StreamRule:
     return StreamRule(tuple(pattern.split(WILDCARD)), stream)
 
 
-def _unmapped_fault(labels: StreamLabels) -> UnknownStream:
+def _unmapped_labels_fault(labels: StreamLabels) -> UnknownStream:
     if not labels:
         return UnknownStream(
             "The events do not say which stream they are for.",

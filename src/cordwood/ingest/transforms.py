@@ -20,10 +20,10 @@ from cordwood.model.event import Event
 _encode = msgspec.json.Encoder().encode
 
 # The maximum length of a copied value, and of the part of a value that is inserted into a message.
-_MAX_COPIED_LENGTH = 64 * 1024
-_MAX_INSERTED_LENGTH = 8 * 1024
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_HASH_VALUES = 2**64
+_MAX_COPIED_VALUE_LENGTH = 64 * 1024
+_MAX_INSERTED_VALUE_LENGTH = 8 * 1024
+_PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
+_SAMPLING_HASH_RANGE = 2**64
 
 Record = dict[str, Any]
 
@@ -132,13 +132,13 @@ class StreamTransforms:
         added_bytes = 0
         for event in events:
             changed.append(known[1].apply(event, counts))
-            added_bytes += _added_bytes(event, changed[-1])
+            added_bytes += _added_characters(event, changed[-1])
             if added_bytes > self._max_added_bytes:
-                raise self._too_large_fault(stream)
+                raise self._events_too_large_fault(stream)
         parsed.item_indexes = [parsed.item_index(place) for place, event in enumerate(changed) if event is not None]
         return [event for event in changed if event is not None], counts
 
-    def _too_large_fault(self, stream: Stream) -> BodyTooLarge:
+    def _events_too_large_fault(self, stream: Stream) -> BodyTooLarge:
         mebibytes = self._max_added_bytes / 2**20
         return BodyTooLarge(
             f"The transforms of the stream {stream.name} add more than {mebibytes:.3g} MiB to the events of one body.",
@@ -146,7 +146,7 @@ class StreamTransforms:
         )
 
 
-def _added_bytes(before: Event, changed: Event | None) -> int:
+def _added_characters(before: Event, changed: Event | None) -> int:
     """Return by how many characters an event has grown.
 
     An event that has shrunk counts as 0, so that it does not offset the growth of other events.
@@ -204,14 +204,19 @@ def _compile_step(transform: Transform, hash_key: bytes) -> TransformStep:
             is_move = transform.action is TransformAction.RENAME
             return lambda draft: sum(_copy_field(draft, *move, is_move=is_move) for move in transform.moves) > 0
         case TransformAction.MESSAGE:
-            return lambda draft: draft.write_value(("event_message",), _fill_template(transform.template, draft))
+            return lambda draft: draft.write_value(
+                ("event_message",), _fill_message_template(transform.template, draft)
+            )
         case TransformAction.ENRICH:
             return lambda draft: _enrich_event(draft, transform)
 
 
 def _sampling_value(event_id: str) -> float:
     """Return a number from 0 to 1 that is derived from the id, so that a retry is sampled in the same way."""
-    return int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest()) / _HASH_VALUES
+    return (
+        int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest())
+        / _SAMPLING_HASH_RANGE
+    )
 
 
 def _remove_field(draft: EventDraft, path: FieldPath) -> bool:
@@ -246,15 +251,15 @@ def _copy_field(draft: EventDraft, source: FieldPath, target: FieldPath, *, is_m
         return False
     # The copy is independent of the source. Its size is limited, because repeated copies could grow without limit.
     text = _encode(value)
-    if not is_move and len(text) > _MAX_COPIED_LENGTH:
+    if not is_move and len(text) > _MAX_COPIED_VALUE_LENGTH:
         return False
     if not draft.write_value(target, value if is_move else msgspec.json.decode(text)):
         return False
     return _remove_field(draft, source) if is_move else True
 
 
-def _fill_template(template: str, draft: EventDraft) -> str:
-    return _PLACEHOLDER.sub(
+def _fill_message_template(template: str, draft: EventDraft) -> str:
+    return _PLACEHOLDER_PATTERN.sub(
         lambda placeholder: _to_inserted_text(draft.read_value(tuple(placeholder[1].split(".")))), template
     )
 
@@ -262,7 +267,7 @@ def _fill_template(template: str, draft: EventDraft) -> str:
 def _to_inserted_text(value: object) -> str:
     if value is None:
         return ""
-    return (value if isinstance(value, str) else _encode(value).decode())[:_MAX_INSERTED_LENGTH]
+    return (value if isinstance(value, str) else _encode(value).decode())[:_MAX_INSERTED_VALUE_LENGTH]
 
 
 def _enrich_event(draft: EventDraft, transform: Transform) -> bool:

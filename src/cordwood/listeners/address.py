@@ -11,7 +11,7 @@ from cordwood.settings.settings import ListenSettings
 
 SYSLOG_SCHEMES = ("tcp", "tls", "udp")
 FLUENT_SCHEMES = GRPC_SCHEMES = ("tcp", "tls")
-_BACKLOG = 512
+_LISTEN_BACKLOG = 512
 # The size of the buffer for unread datagrams that is requested from the kernel, which may grant less.
 _DATAGRAM_BUFFER_BYTES = 4 * 2**20
 
@@ -58,10 +58,10 @@ def read_otlp_grpc_addresses(listen: ListenSettings) -> tuple[ListenAddress, ...
 
 def read_addresses(setting: str, text: str, schemes: tuple[str, ...]) -> tuple[ListenAddress, ...]:
     """Parse addresses separated by commas; raise BadSetting with the name of the setting."""
-    return tuple(_address(setting, part.strip(), schemes) for part in text.split(",") if part.strip())
+    return tuple(_parse_address(setting, part.strip(), schemes) for part in text.split(",") if part.strip())
 
 
-def _address(setting: str, text: str, schemes: tuple[str, ...]) -> ListenAddress:
+def _parse_address(setting: str, text: str, schemes: tuple[str, ...]) -> ListenAddress:
     hint = f"Write it like {schemes[0]}://127.0.0.1:6514; the schemes are {', '.join(schemes)}."
     try:
         parts = urlsplit(text)
@@ -99,7 +99,7 @@ def _open_bound_socket(family: int, kind: int, address: tuple[object, ...]) -> s
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
         if kind == socket.SOCK_STREAM:
-            bound.listen(_BACKLOG)
+            bound.listen(_LISTEN_BACKLOG)
         bound.settimeout(0)
     except OSError:
         bound.close()

@@ -16,12 +16,12 @@ from contextlib import ExitStack
 from typing import Final, Protocol, Self, cast
 
 from cordwood.errors import BacklogFull
-from cordwood.ingest.limits import BodyBudget, Reservation
-from cordwood.web.request_body import MAX_READ_STALL_SECONDS, MIN_BYTES_PER_SECOND, RATE_GRACE_SECONDS
+from cordwood.ingest.limits import BodyMemoryBudget, MemoryReservation
+from cordwood.web.request_body import BODY_RATE_GRACE_SECONDS, MAX_READ_STALL_SECONDS, MIN_BODY_BYTES_PER_SECOND
 
 # The maximum time from the opening of a connection to its first valid message.
-FIRST_MESSAGE_SECONDS: Final = 20.0
-OVERDUE_CHECK_SECONDS: Final = 1.0
+MAX_FIRST_MESSAGE_SECONDS: Final = 20.0
+OVERDUE_CHECK_INTERVAL_SECONDS: Final = 1.0
 
 
 class LimitedConnection(Protocol):
@@ -31,7 +31,7 @@ class LimitedConnection(Protocol):
     # Whether the connection has sent a valid message.
     has_sent_valid_message: bool
     # The size of the unfinished message, and for how many seconds the service has waited for the rest of this message.
-    partial_bytes: int
+    partial_message_bytes: int
     waited_seconds: float
     # The time since which the service has waited for the sender. None while events of the connection are being stored.
     waiting_since: float | None
@@ -97,11 +97,13 @@ class ConnectionBudget:
     def _is_overdue(self, connection: LimitedConnection, now: float) -> bool:
         if connection.waiting_since is None:
             return False
-        if not connection.has_sent_valid_message and now - connection.opened_at > FIRST_MESSAGE_SECONDS:
+        if not connection.has_sent_valid_message and now - connection.opened_at > MAX_FIRST_MESSAGE_SECONDS:
             return True
         waits = now - connection.waiting_since
-        min_bytes = (connection.waited_seconds + waits - RATE_GRACE_SECONDS) * MIN_BYTES_PER_SECOND
-        return connection.partial_bytes > 0 and (waits > MAX_READ_STALL_SECONDS or connection.partial_bytes < min_bytes)
+        min_bytes = (connection.waited_seconds + waits - BODY_RATE_GRACE_SECONDS) * MIN_BODY_BYTES_PER_SECOND
+        return connection.partial_message_bytes > 0 and (
+            waits > MAX_READ_STALL_SECONDS or connection.partial_message_bytes < min_bytes
+        )
 
     def _evict_one(self, candidates: Iterable[LimitedConnection]) -> None:
         """Close one of the candidates for whose senders the service waits.
@@ -126,7 +128,7 @@ class ConnectionBudget:
 
     def _schedule_overdue_check(self) -> None:
         self._overdue_timer = asyncio.get_running_loop().call_later(
-            OVERDUE_CHECK_SECONDS, self._check_overdue_and_reschedule
+            OVERDUE_CHECK_INTERVAL_SECONDS, self._check_overdue_and_reschedule
         )
 
     def _check_overdue_and_reschedule(self) -> None:
@@ -139,8 +141,8 @@ class ConnectionBudget:
 # Reading pauses when at least this many bytes have arrived and were not taken by `take_unread`.
 MAX_UNREAD_BYTES: Final = 64 * 1024
 # The number of bytes that a connection may hold without a reservation.
-UNRESERVED_BYTES: Final = 16 * 1024
-_MEMORY_POLL_SECONDS: Final = 0.25
+MAX_UNRESERVED_BYTES: Final = 16 * 1024
+_MEMORY_RETRY_SECONDS: Final = 0.25
 
 
 class ConnectionCutError(Exception):
@@ -178,7 +180,7 @@ class SenderConnection(asyncio.Protocol):
         self.is_stopping = False
         self.has_sent_valid_message = False
         self.opened_at = time.monotonic()
-        self.partial_bytes = 0
+        self.partial_message_bytes = 0
         self.waited_seconds = 0.0
         self.waiting_since: float | None = self.opened_at
 
@@ -252,11 +254,11 @@ class SenderConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    def record_partial_bytes(self, partial_bytes: int) -> None:
+    def record_partial_message_bytes(self, partial_bytes: int) -> None:
         """Record the size of the unfinished message, or 0 if there is none."""
         if not partial_bytes:
             self.waited_seconds = 0.0
-        self.partial_bytes = partial_bytes
+        self.partial_message_bytes = partial_bytes
 
     async def send(self, data: bytes) -> None:
         """Write an answer; wait while the sender does not read its answers."""
@@ -319,7 +321,7 @@ class SenderConnection(asyncio.Protocol):
 
         Meanwhile the connection counts as waiting.
         """
-        loop, seconds = asyncio.get_running_loop(), FIRST_MESSAGE_SECONDS
+        loop, seconds = asyncio.get_running_loop(), MAX_FIRST_MESSAGE_SECONDS
         if self._tls is None:
             await loop.connect_accepted_socket(lambda: self, self._accepted)
         else:
@@ -343,12 +345,12 @@ class ConnectionMemory:
     the connection is closed.
     """
 
-    def __init__(self, budget: BodyBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:
+    def __init__(self, budget: BodyMemoryBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:
         self._budget = budget
         self._connection = connection
         self._is_whole = is_whole
         self._stack = ExitStack()
-        self._reservation: Reservation | None = None
+        self._reservation: MemoryReservation | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -358,7 +360,7 @@ class ConnectionMemory:
 
     async def reserve_up_to(self, total_bytes: int) -> None:
         """Reserve memory up to `total_bytes`. Wait until there is enough, unless the service stops."""
-        if total_bytes <= UNRESERVED_BYTES:
+        if total_bytes <= MAX_UNRESERVED_BYTES:
             return
         while True:
             try:
@@ -370,7 +372,7 @@ class ConnectionMemory:
                     raise ConnectionCutError from None
                 if self._connection.is_stopping:
                     return
-                await asyncio.sleep(_MEMORY_POLL_SECONDS)
+                await asyncio.sleep(_MEMORY_RETRY_SECONDS)
             else:
                 return
 
@@ -392,10 +394,12 @@ class ConnectionMemory:
         self._reservation = None
         self._stack.close()
 
-    def _reservation_or_new(self) -> Reservation:
+    def _reservation_or_new(self) -> MemoryReservation:
         if self._reservation is None:
             loop, cut = asyncio.get_running_loop(), self._connection.cut
-            self._reservation = self._stack.enter_context(self._budget.reserve(f"sender {self._connection.address}"))
+            self._reservation = self._stack.enter_context(
+                self._budget.open_reservation(f"sender {self._connection.address}")
+            )
             self._reservation.set_revoke_callback(lambda: loop.call_soon_threadsafe(cut))
             if self._is_whole:
                 self._reservation.mark_complete()

@@ -33,11 +33,11 @@ MAX_GROUP_EVENTS: Final = 5000
 # The minimum and maximum time between two attempts to store events, and the minimum time between two messages to the
 # operator about failures.
 _MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 5.0
-_MIN_SECONDS_BETWEEN_MESSAGES: Final = 30.0
+_MIN_SECONDS_BETWEEN_WARNINGS: Final = 30.0
 
 
 class EventDestination(msgspec.Struct, frozen=True):
-    """The destination of a listener's events: the stream `stream`, or else the streams that `mapping` finds for labels.
+    """The destination of a listener's events: the stream `stream`, or else the streams that `stream_mapping` finds for labels.
 
     The events are stored with the permissions and pins of `key`. Without a key, the events may go to any stream and
     have no pins. Quarantined items are stored as items of the form `form`.
@@ -46,7 +46,7 @@ class EventDestination(msgspec.Struct, frozen=True):
     form: BodyForm
     stream: str = ""
     key: str = ""
-    mapping: StreamMapping = StreamMapping()
+    stream_mapping: StreamMapping = StreamMapping()
 
 
 class _QueuedPart(msgspec.Struct):
@@ -76,7 +76,7 @@ class ListenerEventWriter:
 
     async def store_part(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
         """Store events in a stream, together with events of other senders; return once they are durable."""
-        _ensure_ids(parsed)
+        _ensure_event_ids(parsed)
         queue = self._queues.get(stream_name)
         if queue is None:
             queue = self._queues[stream_name] = _StreamQueue(self, stream_name)
@@ -84,7 +84,7 @@ class ListenerEventWriter:
 
     def stream_name_for_labels(self, labels: StreamLabels) -> str:
         """Return the name of the stream for these labels; raise UnknownStream if none is configured."""
-        return self._destination.stream or self._destination.mapping.stream_name_for_labels(
+        return self._destination.stream or self._destination.stream_mapping.stream_name_for_labels(
             labels, lambda name: self._services.catalog.stream(name) is not None
         )
 
@@ -136,16 +136,18 @@ class ListenerEventWriter:
     def _find_caller(self) -> Caller:
         key = self._destination.key
         return (
-            self._services.access.authenticate(key) if key else Caller(f"listener:{self._name}", frozenset({"ingest"}))
+            self._services.authenticator.authenticate(key)
+            if key
+            else Caller(f"listener:{self._name}", frozenset({"ingest"}))
         )
 
     async def _wait_to_retry(self, fault: Fault, seconds: float) -> None:
         """Wait before the next attempt, and tell the operator the reason.
 
-        The same reason is told at most once in `_MIN_SECONDS_BETWEEN_MESSAGES`.
+        The same reason is told at most once in `_MIN_SECONDS_BETWEEN_WARNINGS`.
         """
         now = time.monotonic()
-        if now - self._message_at.get(fault.code, -_MIN_SECONDS_BETWEEN_MESSAGES) >= _MIN_SECONDS_BETWEEN_MESSAGES:
+        if now - self._message_at.get(fault.code, -_MIN_SECONDS_BETWEEN_WARNINGS) >= _MIN_SECONDS_BETWEEN_WARNINGS:
             self._message_at[fault.code] = now
             message = f"The listener {self._name} cannot store events and keeps trying: {fault.one_line_text()}"
             self._observer.record(OperatorMessage(message=message, level="warning"))
@@ -244,7 +246,7 @@ def merge_parsed_bodies(parts: Sequence[ParsedBody]) -> ParsedBody:
     return whole
 
 
-def _ensure_ids(parsed: ParsedBody) -> None:
+def _ensure_event_ids(parsed: ParsedBody) -> None:
     """Give an id to each event without one, so that a retry stores it only once."""
     for event in parsed.events:
         if event.id in {None, ""}:

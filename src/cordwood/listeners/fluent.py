@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import BacklogFull, BadBody, BadSetting, BodyTooLarge, Forbidden, UnsupportedMedia
+from cordwood.errors import BacklogFull, BadBody, BadSetting, BodyTooLarge, Forbidden, UnsupportedMediaType
 from cordwood.ingest.formats.fluent import (
     ForwardMessage,
     NotForwardProtocolError,
@@ -18,23 +18,23 @@ from cordwood.ingest.formats.fluent import (
     read_entries,
     read_message,
 )
-from cordwood.ingest.limits import BodyBudget
+from cordwood.ingest.limits import BodyMemoryBudget
 from cordwood.ingest.parsed_body import ParsedBody, StreamLabels
-from cordwood.listeners.connection import UNRESERVED_BYTES, ConnectionMemory, SenderConnection
+from cordwood.listeners.connection import MAX_UNRESERVED_BYTES, ConnectionMemory, SenderConnection
 from cordwood.listeners.event_writer import ListenerEventWriter, merge_parsed_bodies
 from cordwood.web.request_body import BodyBounds, inflate
 
 # The maximum size of a PING message, which consists of a host name, a salt, two digests and a user name.
 _MAX_PING_BYTES: Final = 8192
-_SALT_BYTES: Final = 16
-_PING_ELEMENTS: Final = 6
+_HANDSHAKE_SALT_BYTES: Final = 16
+_PING_ELEMENT_COUNT: Final = 6
 
 _raw_array_decoder: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_LENGTH_SIZES: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_LENGTH_SIZES_BY_FIRST_BYTE: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 # Larger messages are decoded in a thread, so that they do not block the event loop.
-_MAX_INLINE_BYTES: Final = 32 * 1024
-_BATCH_EVENTS: Final = 2000
-_MEMORY_POLL_SECONDS: Final = 0.25
+_MAX_EVENT_LOOP_DECODED_BYTES: Final = 32 * 1024
+_MIN_EVENTS_PER_BATCH: Final = 2000
+_MEMORY_RETRY_SECONDS: Final = 0.25
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -45,11 +45,11 @@ class HandshakeSecrets(msgspec.Struct, frozen=True):
     """
 
     shared_key: str = ""
-    users: Mapping[str, str] = msgspec.field(default_factory=dict)
+    passwords_by_user: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def requires_handshake(self) -> bool:
-        return bool(self.shared_key or self.users)
+        return bool(self.shared_key or self.passwords_by_user)
 
 
 def read_handshake_secrets(shared_key: str, users: str) -> HandshakeSecrets:
@@ -74,16 +74,16 @@ class _Handshake:
     def __init__(self, security: HandshakeSecrets, hostname: str) -> None:
         self._security = security
         self._hostname = hostname
-        self._nonce = os.urandom(_SALT_BYTES)
-        self._auth = os.urandom(_SALT_BYTES) if security.users else b""
+        self._nonce = os.urandom(_HANDSHAKE_SALT_BYTES)
+        self._auth = os.urandom(_HANDSHAKE_SALT_BYTES) if security.passwords_by_user else b""
 
     def encode_helo(self) -> bytes:
         return _encode(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": True}])
 
     def answer_ping(self, ping: bytes) -> tuple[bytes, str]:
         """Return the answer to a PING and the reason for a refusal, which is empty if the sender is admitted."""
-        elements = _decode_texts(ping)
-        if len(elements) != _PING_ELEMENTS or elements[0] != b"PING":
+        elements = _decode_array_of_texts(ping)
+        if len(elements) != _PING_ELEMENT_COUNT or elements[0] != b"PING":
             raise NotForwardProtocolError("The sender does not answer the handshake with PING: it has no shared key.")
         _, hostname, salt, digest, user, password_digest = elements
         reason = self._refusal_reason(hostname, salt, digest, user, password_digest)
@@ -93,11 +93,11 @@ class _Handshake:
     def _refusal_reason(self, hostname: bytes, salt: bytes, digest: bytes, user: bytes, password_digest: bytes) -> str:
         if not hmac.compare_digest(digest, self._shared_key_digest(salt, hostname).encode()):
             return "shared_key mismatch"
-        if not self._security.users:
+        if not self._security.passwords_by_user:
             return ""
         # For an unknown user, compare with the digest of an empty password, so that this takes as long as for a wrong
         # password.
-        password = self._security.users.get(user.decode("utf-8", "replace"), "")
+        password = self._security.passwords_by_user.get(user.decode("utf-8", "replace"), "")
         expected = sha512(self._auth + user + password.encode()).hexdigest().encode()
         is_right = hmac.compare_digest(password_digest, expected)
         return "" if password and is_right else "username/password mismatch"
@@ -106,24 +106,24 @@ class _Handshake:
         return sha512(salt + hostname + self._nonce + self._security.shared_key.encode()).hexdigest()
 
 
-def _decode_texts(data: bytes) -> list[bytes]:
+def _decode_array_of_texts(data: bytes) -> list[bytes]:
     """Decode an array of texts as bytes.
 
     Bytes are needed because salts are not UTF-8, and because digests are computed over the bytes as sent.
     """
     try:
-        return [_text_content(bytes(raw)) for raw in _raw_array_decoder.decode(data)]
+        return [_text_bytes(bytes(raw)) for raw in _raw_array_decoder.decode(data)]
     except (msgspec.DecodeError, RecursionError) as problem:
         raise NotForwardProtocolError("The answer to the handshake is not an array of texts.") from problem
 
 
-def _text_content(raw: bytes) -> bytes:
+def _text_bytes(raw: bytes) -> bytes:
     first = raw[0]
     if 0xA0 <= first < 0xC0:
         return raw[1:]
-    if first not in _LENGTH_SIZES:
+    if first not in _LENGTH_SIZES_BY_FIRST_BYTE:
         raise NotForwardProtocolError("The answer to the handshake is not an array of texts.")
-    return raw[1 + _LENGTH_SIZES[first] :]
+    return raw[1 + _LENGTH_SIZES_BY_FIRST_BYTE[first] :]
 
 
 class FluentOptions(msgspec.Struct, frozen=True):
@@ -143,7 +143,7 @@ class FluentConnectionHandler:
     """Reads the messages of connections and stores their events."""
 
     def __init__(
-        self, store: ListenerEventWriter, budget: BodyBudget, options: FluentOptions, count: Callable[[int], None]
+        self, store: ListenerEventWriter, budget: BodyMemoryBudget, options: FluentOptions, count: Callable[[int], None]
     ) -> None:
         self._store = store
         self._budget = budget
@@ -151,7 +151,7 @@ class FluentConnectionHandler:
         self._count = count
 
     async def handle(self, connection: SenderConnection) -> None:
-        incoming = _MessageSplitter(connection, self._options.body_bounds.sent_bytes)
+        incoming = _MessageSplitter(connection, self._options.body_bounds.max_sent_bytes)
         if self._options.handshake_secrets.requires_handshake:
             await self._shake_hands(connection, incoming)
         with ConnectionMemory(self._budget, connection) as memory:
@@ -199,19 +199,19 @@ class FluentConnectionHandler:
             connection.has_sent_valid_message = True
             stored_bytes += len(data)
             slices = read_entries(message, self._options.max_item_bytes)
-            while (one := await _next_slice(slices, len(data))) is not None:
+            while (one := await _next_decoded_slice(slices, len(data))) is not None:
                 parts.setdefault((message.tag,), []).append(one)
                 events += len(one.events)
-                if events >= _BATCH_EVENTS:
-                    await self._store_all(parts, stored_bytes)
+                if events >= _MIN_EVENTS_PER_BATCH:
+                    await self._store_and_clear_parts(parts, stored_bytes)
                     events = 0
             if message.chunk_id is not None:
                 chunks.append(message.chunk_id)
-        await self._store_all(parts, stored_bytes)
+        await self._store_and_clear_parts(parts, stored_bytes)
         if chunks:
             await connection.send(b"".join(_encode({"ack": chunk}) for chunk in chunks))
 
-    async def _store_all(self, parts: dict[StreamLabels, list[ParsedBody]], body_bytes: int) -> None:
+    async def _store_and_clear_parts(self, parts: dict[StreamLabels, list[ParsedBody]], body_bytes: int) -> None:
         together = {labels: merge_parsed_bodies(several) for labels, several in parts.items()}
         parts.clear()
         self._count(sum(len(part.events) + len(part.refused_items) for part in together.values()))
@@ -230,20 +230,20 @@ class FluentConnectionHandler:
             inflate,
             message.packed_entries,
             message.compression,
-            self._options.body_bounds.inflated_bytes,
+            self._options.body_bounds.max_inflated_bytes,
             memory.reserve_more,
         )
         while True:
-            await memory.reserve_up_to(max(len(data), UNRESERVED_BYTES + 1))
+            await memory.reserve_up_to(max(len(data), MAX_UNRESERVED_BYTES + 1))
             memory.mark_complete()
             try:
                 message.packed_entries = await asyncio.to_thread(inflated)
-            except (BadBody, UnsupportedMedia):
+            except (BadBody, UnsupportedMediaType):
                 return message
             except BacklogFull:
                 # Release all memory before waiting, so that two messages do not wait for each other's memory.
                 memory.release()
-                await asyncio.sleep(_MEMORY_POLL_SECONDS)
+                await asyncio.sleep(_MEMORY_RETRY_SECONDS)
             else:
                 message.compression = ""
                 return message
@@ -280,11 +280,11 @@ class _MessageSplitter:
                 f"A message is larger than {self._max_bytes} bytes.",
                 hint="Send smaller chunks (chunk_limit_size), or raise ingest.body_size.",
             )
-        self._connection.record_partial_bytes(len(self._buffer))
+        self._connection.record_partial_message_bytes(len(self._buffer))
         return found
 
 
-async def _next_slice(slices: Iterator[ParsedBody], body_bytes: int) -> ParsedBody | None:
-    if body_bytes <= _MAX_INLINE_BYTES:
+async def _next_decoded_slice(slices: Iterator[ParsedBody], body_bytes: int) -> ParsedBody | None:
+    if body_bytes <= _MAX_EVENT_LOOP_DECODED_BYTES:
         return next(slices, None)
     return await asyncio.to_thread(next, slices, None)

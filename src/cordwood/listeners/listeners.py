@@ -26,13 +26,13 @@ from cordwood.settings.settings import Settings
 from cordwood.web.request_body import BodyBounds
 from cordwood.web.services import Services
 
-_ACCEPT_PAUSE_SECONDS: Final = 0.2
+_ACCEPT_RETRY_SECONDS: Final = 0.2
 # The minimum time between two messages to the operator about failed connections, or about dropped datagrams.
-_MIN_SECONDS_BETWEEN_MESSAGES: Final = 10.0
+_MIN_SECONDS_BETWEEN_WARNINGS: Final = 10.0
 # The memory that is assumed for each connection. It takes 64 KiB for unread data, and several times that for decoded
 # events.
-_CONNECTION_BYTES: Final = 2**20
-_MAX_CONNECTIONS: Final = 1000
+_ASSUMED_BYTES_PER_CONNECTION: Final = 2**20
+_MAX_DEFAULT_CONNECTIONS: Final = 1000
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
@@ -71,8 +71,8 @@ class ListenOptions(msgspec.Struct, frozen=True):
     `max_connections` is the limit on the open connections of all listeners.
     """
 
-    syslog: Sequence[ListenAddress]
-    fluent: Sequence[ListenAddress]
+    syslog_addresses: Sequence[ListenAddress]
+    fluent_addresses: Sequence[ListenAddress]
     syslog_destination: EventDestination
     fluent_destination: EventDestination
     fluent_options: FluentOptions
@@ -102,8 +102,8 @@ def bind_listeners(settings: Settings) -> "Listeners":
     )
     return Listeners(
         ListenOptions(
-            syslog=syslog,
-            fluent=fluent,
+            syslog_addresses=syslog,
+            fluent_addresses=fluent,
             syslog_destination=EventDestination(BodyForm.SYSLOG, listen.syslog_stream, listen.syslog_key, mapping),
             fluent_destination=EventDestination(BodyForm.FLUENT, listen.fluent_stream, listen.fluent_key, mapping),
             fluent_options=FluentOptions(
@@ -120,7 +120,7 @@ def bind_listeners(settings: Settings) -> "Listeners":
 def _max_connections(settings: Settings) -> int:
     """Return the limit on the connections of all listeners."""
     return settings.listen.connections or max(
-        16, min(_MAX_CONNECTIONS, settings.limits.memory_ceiling // _CONNECTION_BYTES)
+        16, min(_MAX_DEFAULT_CONNECTIONS, settings.limits.memory_ceiling // _ASSUMED_BYTES_PER_CONNECTION)
     )
 
 
@@ -158,12 +158,12 @@ class Listeners:
     def __init__(self, options: ListenOptions) -> None:
         self._options = options
         self._tls: ssl.SSLContext | None = None
-        if any(address.scheme == "tls" for address in (*options.syslog, *options.fluent)):
+        if any(address.scheme == "tls" for address in (*options.syslog_addresses, *options.fluent_addresses)):
             self._tls = options.tls.create_context()
         self._bound: list[BoundListener] = []
         try:
-            self._bind_addresses(BodyForm.SYSLOG, "listen.syslog", options.syslog)
-            self._bind_addresses(BodyForm.FLUENT, "listen.fluent", options.fluent)
+            self._bind_addresses(BodyForm.SYSLOG, "listen.syslog", options.syslog_addresses)
+            self._bind_addresses(BodyForm.FLUENT, "listen.fluent", options.fluent_addresses)
         except BadSetting:
             self.close()
             raise
@@ -187,9 +187,9 @@ class Listeners:
 
     async def start(self, services: Services, observer: Observer) -> None:
         for bound in self._bound:
-            destination = self._destination_of(bound.form)
+            destination = self._destination_for_form(bound.form)
             store = ListenerEventWriter(bound.name, destination, services, observer)
-            counter = OutcomeCounter(bound.name, observer)
+            counter = ListenerOutcomeCounter(bound.name, observer)
             self._stores.append(store)
             if bound.address.is_datagram:
                 self._opened.append(await _DatagramListener.create(bound, store, counter))
@@ -233,11 +233,11 @@ class Listeners:
             bound_socket = bind_socket(setting, address)
             self._bound.append(BoundListener(form, with_bound_port(bound_socket, address), bound_socket))
 
-    def _destination_of(self, form: BodyForm) -> EventDestination:
+    def _destination_for_form(self, form: BodyForm) -> EventDestination:
         return self._options.syslog_destination if form is BodyForm.SYSLOG else self._options.fluent_destination
 
     def _connection_handler(
-        self, form: BodyForm, store: ListenerEventWriter, services: Services, counter: "OutcomeCounter"
+        self, form: BodyForm, store: ListenerEventWriter, services: Services, counter: "ListenerOutcomeCounter"
     ) -> Callable[[SenderConnection], Awaitable[None]]:
         budget = services.intake.body_budget
         if form is BodyForm.SYSLOG:
@@ -247,10 +247,10 @@ class Listeners:
         return FluentConnectionHandler(store, budget, self._options.fluent_options, counter.count_received).handle
 
 
-class OutcomeCounter:
+class ListenerOutcomeCounter:
     """Counts the outcomes of messages and connections at a listener, and logs losses and failures.
 
-    Each kind of loss or failure is logged at most once in `_MIN_SECONDS_BETWEEN_MESSAGES`.
+    Each kind of loss or failure is logged at most once in `_MIN_SECONDS_BETWEEN_WARNINGS`.
     """
 
     def __init__(self, name: str, observer: Observer) -> None:
@@ -270,7 +270,7 @@ class OutcomeCounter:
         self._count(f"connection {outcome}", 1)
         if problem is not None:
             self._log_at_intervals(
-                outcome, 1, f"connections ended with an error, the last one with: {_problem_text(problem)}"
+                outcome, 1, f"connections ended with an error, the last one with: {_describe_problem(problem)}"
             )
 
     def _count(self, outcome: str, count: int) -> None:
@@ -279,7 +279,7 @@ class OutcomeCounter:
     def _log_at_intervals(self, kind: str, count: int, sentence: str) -> None:
         now = time.monotonic()
         unlogged = self._unlogged.get(kind, 0) + count
-        if now - self._logged_at.get(kind, -_MIN_SECONDS_BETWEEN_MESSAGES) < _MIN_SECONDS_BETWEEN_MESSAGES:
+        if now - self._logged_at.get(kind, -_MIN_SECONDS_BETWEEN_WARNINGS) < _MIN_SECONDS_BETWEEN_WARNINGS:
             self._unlogged[kind] = unlogged
             return
         self._logged_at[kind], self._unlogged[kind] = now, 0
@@ -287,7 +287,7 @@ class OutcomeCounter:
         self._observer.record(OperatorMessage(message=message, level="warning"))
 
 
-def _problem_text(problem: BaseException) -> str:
+def _describe_problem(problem: BaseException) -> str:
     return problem.one_line_text() if isinstance(problem, Fault) else str(problem) or type(problem).__name__
 
 
@@ -299,7 +299,7 @@ class _ConnectionListener:
         bound: BoundListener,
         budget: ConnectionBudget,
         handle: Callable[[SenderConnection], Awaitable[None]],
-        counter: OutcomeCounter,
+        counter: ListenerOutcomeCounter,
         tls: ssl.SSLContext | None,
     ) -> None:
         self._socket = bound.socket
@@ -331,7 +331,7 @@ class _ConnectionListener:
             except OSError as problem:
                 # No file descriptor is left, or the connection is closed already.
                 self._counter.count_connection("refused", problem)
-                await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
+                await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection = SenderConnection(accepted, self._budget, self._handle, self._remove_connection, self._tls)
@@ -353,7 +353,7 @@ class _DatagramListener:
     """A listener that receives datagrams."""
 
     def __init__(
-        self, transport: asyncio.BaseTransport, messages: SyslogDatagramReceiver, counter: OutcomeCounter
+        self, transport: asyncio.BaseTransport, messages: SyslogDatagramReceiver, counter: ListenerOutcomeCounter
     ) -> None:
         self._transport = transport
         self._messages = messages
@@ -362,7 +362,7 @@ class _DatagramListener:
 
     @classmethod
     async def create(
-        cls, bound: BoundListener, store: ListenerEventWriter, counter: OutcomeCounter
+        cls, bound: BoundListener, store: ListenerEventWriter, counter: ListenerOutcomeCounter
     ) -> "_DatagramListener":
         messages = SyslogDatagramReceiver(store, counter.count_received, counter.count_dropped)
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(lambda: messages, sock=bound.socket)

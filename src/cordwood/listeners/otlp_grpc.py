@@ -22,7 +22,7 @@ from cordwood.ingest.formats.protobuf import (
     encode_rpc_status,
     iterate_fields,
 )
-from cordwood.ingest.limits import BodyBudget, Reservation
+from cordwood.ingest.limits import BodyMemoryBudget, MemoryReservation
 from cordwood.listeners.address import read_otlp_grpc_addresses
 from cordwood.settings.settings import ListenSettings, Settings
 from cordwood.web.asgi import Application, Header, Message, Scope
@@ -38,15 +38,15 @@ HTTP_PATHS_BY_METHOD: Final = {
 MAX_MESSAGE_BYTES: Final = 4 * 2**20
 # The pauses between a call's attempts to reserve memory for its message. If the last attempt fails, the call is
 # refused.
-RESERVE_PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
+RESERVATION_RETRY_PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
 # The memory that is assumed for each connection, which may hold some hundred KiB of data that was not read yet.
-_CONNECTION_BYTES: Final = 2**20
+_ASSUMED_BYTES_PER_CONNECTION: Final = 2**20
 _MAX_CONNECTIONS: Final = 1000
-_MAX_CALLS: Final = 1000
-_MAX_CALLS_PER_CONNECTION: Final = 100
+_MAX_CONCURRENT_CALLS: Final = 1000
+_MAX_CONCURRENT_CALLS_PER_CONNECTION: Final = 100
 _HANDSHAKE_TIMEOUT_MS: Final = 10_000
-_MAX_IDLE_MS: Final = 120_000
-_MAX_READ_BYTES: Final = 64 * 1024
+_MAX_CONNECTION_IDLE_MS: Final = 120_000
+_MAX_READ_CHUNK_BYTES: Final = 64 * 1024
 _MAX_METADATA_BYTES: Final = 16 * 1024
 _COMPRESSION_ALGORITHMS_BITSET: Final = 0b101
 
@@ -54,12 +54,12 @@ _COMPRESSION_ALGORITHMS_BITSET: Final = 0b101
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # Metadata that is not passed on as HTTP headers, because it would change how the request is read. gRPC itself uses
 # these names.
-_DROPPED_METADATA: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
+_METADATA_NOT_FORWARDED: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 # OpenTelemetry's SDK for Python reads the retry delay from this metadata, other SDKs from the details of the status.
 _RETRY_INFO_KEY: Final = "google.rpc.retryinfo-bin"
 
-_STATUS_BY_CODE: Final = {code.value[0]: code for code in grpc.StatusCode}
+_GRPC_STATUS_BY_CODE: Final = {code.value[0]: code for code in grpc.StatusCode}
 _CANCELLED, _INVALID_ARGUMENT, _INTERNAL, _UNAVAILABLE = 1, 3, 13, 14
 _MAX_STATUS_MESSAGE_LENGTH: Final = 300
 
@@ -79,7 +79,9 @@ async def start_otlp_grpc_server(settings: Settings, application: Application) -
     """Start the gRPC server, which listens at all addresses in the setting."""
     addresses = read_otlp_grpc_addresses(settings.listen)
     ceiling = settings.limits.memory_ceiling
-    connections = settings.listen.connections or max(16, min(_MAX_CONNECTIONS, ceiling // _CONNECTION_BYTES))
+    connections = settings.listen.connections or max(
+        16, min(_MAX_CONNECTIONS, ceiling // _ASSUMED_BYTES_PER_CONNECTION)
+    )
     server = OtlpGrpcServer(application, ceiling // 16, connections)
     tls = _read_tls(settings.listen) if any(address.scheme == "tls" for address in addresses) else None
     for address in addresses:
@@ -113,7 +115,7 @@ class OtlpGrpcServer:
         self.names: list[str] = []
         self.max_connections = connections
         self._application = application
-        self._budget = BodyBudget(max(max_bytes, 2 * MAX_MESSAGE_BYTES))
+        self._budget = BodyMemoryBudget(max(max_bytes, 2 * MAX_MESSAGE_BYTES))
         self._calls: set[asyncio.Task[None]] = set()
         self._server = grpc.aio.server(
             options=[
@@ -124,12 +126,12 @@ class OtlpGrpcServer:
                 ("grpc.per_message_decompression", 0),
                 ("grpc.compression_enabled_algorithms_bitset", _COMPRESSION_ALGORITHMS_BITSET),
                 ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
-                ("grpc.max_concurrent_streams", _MAX_CALLS_PER_CONNECTION),
+                ("grpc.max_concurrent_streams", _MAX_CONCURRENT_CALLS_PER_CONNECTION),
                 ("grpc.max_allowed_incoming_connections", connections),
-                ("grpc.max_connection_idle_ms", _MAX_IDLE_MS),
+                ("grpc.max_connection_idle_ms", _MAX_CONNECTION_IDLE_MS),
                 ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
                 # Without this option, a connection may hold buffers of several megabytes.
-                ("grpc.experimental.tcp_max_read_chunk_size", _MAX_READ_BYTES),
+                ("grpc.experimental.tcp_max_read_chunk_size", _MAX_READ_CHUNK_BYTES),
                 ("grpc.http2.bdp_probe", 0),
             ]
         )
@@ -159,8 +161,8 @@ class OtlpGrpcServer:
 
     async def export(self, path: bytes, context: Any) -> bytes:
         """Answer a call: return the export response, or end the call with an error status."""
-        if len(self._calls) >= _MAX_CALLS:
-            await _abort(context, 503, encode_rpc_status(_UNAVAILABLE, "Too many calls are being answered."), 1)
+        if len(self._calls) >= _MAX_CONCURRENT_CALLS:
+            await _abort_call(context, 503, encode_rpc_status(_UNAVAILABLE, "Too many calls are being answered."), 1)
         exchange = _GrpcAsgiExchange(path, context, self._budget)
         call = asyncio.ensure_future(self._application(exchange.scope, exchange.receive, exchange.send))
         self._calls.add(call)
@@ -172,7 +174,7 @@ class OtlpGrpcServer:
             exchange.has_ended.set()
             raise
         if exchange.status != 200:
-            await _abort(context, exchange.status, bytes(exchange.body), exchange.retry_seconds)
+            await _abort_call(context, exchange.status, bytes(exchange.body), exchange.retry_seconds)
         return bytes(exchange.body)
 
 
@@ -208,7 +210,7 @@ class _ExportMethods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has
 class _GrpcAsgiExchange:
     """A gRPC call as an HTTP request and its response."""
 
-    def __init__(self, path: bytes, context: Any, budget: BodyBudget) -> None:
+    def __init__(self, path: bytes, context: Any, budget: BodyMemoryBudget) -> None:
         self._context = context
         self._budget = budget
         self._is_read = False
@@ -244,7 +246,7 @@ class _GrpcAsgiExchange:
         """Return the message, or None if the call has none. Memory is reserved before gRPC reads the message."""
         owner = str(hash(tuple(value for name, value in self._headers if name in {b"x-api-key", b"authorization"})))
         loop = asyncio.get_running_loop()
-        with self._budget.reserve(owner) as reservation:
+        with self._budget.open_reservation(owner) as reservation:
             await _reserve_message_memory(reservation)
             try:
                 async with asyncio.timeout(None) as limit:
@@ -266,12 +268,12 @@ class _GrpcAsgiExchange:
             self.body += message.get("body", b"")
 
 
-async def _reserve_message_memory(reservation: Reservation) -> None:
+async def _reserve_message_memory(reservation: MemoryReservation) -> None:
     """Reserve memory for a message.
 
     Wait for free memory, which rarely takes long: most messages are read in a millisecond.
     """
-    for seconds in RESERVE_PAUSES_SECONDS:
+    for seconds in RESERVATION_RETRY_PAUSES_SECONDS:
         with suppress(BacklogFull):
             return reservation.reserve(MAX_MESSAGE_BYTES)
         await asyncio.sleep(seconds)
@@ -281,7 +283,7 @@ async def _reserve_message_memory(reservation: Reservation) -> None:
 def _asgi_headers(metadata: Any) -> "list[Header]":
     headers = [(b"content-type", b"application/x-protobuf")]
     for name, value in metadata:
-        if isinstance(value, str) and name not in _DROPPED_METADATA:
+        if isinstance(value, str) and name not in _METADATA_NOT_FORWARDED:
             headers.append((name.encode("latin-1"), value.encode("latin-1", "replace")))
     return headers
 
@@ -293,7 +295,7 @@ def _peer_address(peer: str) -> tuple[str, int] | None:
     return (host.strip("[]"), int(port)) if family in {"ipv4", "ipv6"} and port.isdecimal() else None
 
 
-async def _abort(context: Any, http_status: int, status_body: bytes, retry_seconds: int | None) -> None:
+async def _abort_call(context: Any, http_status: int, status_body: bytes, retry_seconds: int | None) -> None:
     """End the call with an error. `status_body` is the body of the route's answer, normally a google.rpc.Status."""
     code, message = _decode_grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
@@ -304,7 +306,7 @@ async def _abort(context: Any, http_status: int, status_body: bytes, retry_secon
     trailing = [(_STATUS_DETAILS_KEY, encode_rpc_status(code, message, violation, retry_seconds))]
     if retry_seconds is not None:
         trailing.append((_RETRY_INFO_KEY, encode_retry_info(retry_seconds)))
-    await context.abort(_STATUS_BY_CODE[code], message, tuple(trailing))
+    await context.abort(_GRPC_STATUS_BY_CODE[code], message, tuple(trailing))
 
 
 def _decode_grpc_status(status_body: bytes) -> tuple[int | None, str]:
@@ -314,4 +316,8 @@ def _decode_grpc_status(status_body: bytes) -> tuple[int | None, str]:
     except BadProtobuf:
         return None, ""
     code = members.get(1)
-    return (code, decode_text(members.get(2, b""))) if isinstance(code, int) and code in _STATUS_BY_CODE else (None, "")
+    return (
+        (code, decode_text(members.get(2, b"")))
+        if isinstance(code, int) and code in _GRPC_STATUS_BY_CODE
+        else (None, "")
+    )

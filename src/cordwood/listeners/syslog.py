@@ -14,36 +14,36 @@ from typing import Any, Final
 
 from cordwood.errors import Fault
 from cordwood.ingest.formats.syslog import SyslogMessage, read_syslog_messages
-from cordwood.ingest.limits import BodyBudget
+from cordwood.ingest.limits import BodyMemoryBudget
 from cordwood.ingest.parsed_body import ParsedBody, RefusedItem, StreamLabels
 from cordwood.listeners.connection import ConnectionMemory, SenderConnection
 from cordwood.listeners.event_writer import ListenerEventWriter
 
 # If there are more messages than this, they are decoded in a thread, so that they do not block the event loop.
-_MAX_INLINE_MESSAGES: Final = 50
+_MAX_EVENT_LOOP_DECODED_MESSAGES: Final = 50
 # The maximum number of a connection's chunks that are decoded and stored while reading continues.
 _MAX_CONCURRENT_CHUNKS: Final = 4
 # The limits for all senders together: on the number of datagrams that are not decoded yet, and on the bytes of
 # datagrams that are not stored yet.
-MAX_DATAGRAMS: Final = 20_000
-MAX_DATAGRAM_BYTES: Final = 4 * 2**20
+MAX_WAITING_DATAGRAMS: Final = 20_000
+MAX_UNSTORED_DATAGRAM_BYTES: Final = 4 * 2**20
 # The limit on the bytes of datagrams of one stream that are being stored.
-MAX_STORING_BYTES_PER_STREAM: Final = MAX_DATAGRAM_BYTES // 4
-_BATCH_DATAGRAMS: Final = 200
-_OVERLOAD_REASON: Final = "events arrive faster than they are stored"
+MAX_STORING_BYTES_PER_STREAM: Final = MAX_UNSTORED_DATAGRAM_BYTES // 4
+_MAX_DATAGRAMS_PER_BATCH: Final = 200
+_OVERLOAD_DROP_REASON: Final = "events arrive faster than they are stored"
 
 # The number of bytes that are kept of a message that is too long.
 _KEPT_BYTES_OF_LONG_MESSAGE: Final = 4096
-_COUNT: Final = re.compile(rb"([1-9]\d{0,8}) ")
-_MAX_COUNT_BYTES: Final = 10
-_SEPARATORS: Final = b"\r\n\0 "
+_OCTET_COUNT_PATTERN: Final = re.compile(rb"([1-9]\d{0,8}) ")
+_MAX_OCTET_COUNT_BYTES: Final = 10
+_MESSAGE_SEPARATORS: Final = b"\r\n\0 "
 
 
 class SyslogConnectionHandler:
     """Reads the messages of TCP connections. A message of more than `max_bytes` is quarantined."""
 
     def __init__(
-        self, store: ListenerEventWriter, budget: BodyBudget, max_bytes: int, count: Callable[[int], None]
+        self, store: ListenerEventWriter, budget: BodyMemoryBudget, max_bytes: int, count: Callable[[int], None]
     ) -> None:
         self._store = store
         self._budget = budget
@@ -61,7 +61,7 @@ class SyslogConnectionHandler:
                     memory = ConnectionMemory(self._budget, connection, is_whole=True)
                     await memory.reserve_up_to(connection.unread_bytes)
                     messages = frames.feed(connection.take_unread())
-                    connection.record_partial_bytes(frames.held_bytes)
+                    connection.record_partial_message_bytes(frames.held_bytes)
                     storing.append(asyncio.create_task(self._store_and_release(connection, messages, memory)))
                     if frames.held_bytes:
                         await unfinished.reserve_up_to(frames.held_bytes)
@@ -113,8 +113,8 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         held_bytes = self._waiting_bytes + self._storing_bytes.total() + len(data)
-        if len(self._waiting) >= MAX_DATAGRAMS or held_bytes > MAX_DATAGRAM_BYTES:
-            self._drop(1, _OVERLOAD_REASON)
+        if len(self._waiting) >= MAX_WAITING_DATAGRAMS or held_bytes > MAX_UNSTORED_DATAGRAM_BYTES:
+            self._drop(1, _OVERLOAD_DROP_REASON)
             return
         self._waiting.append((str(addr[0]), data))
         self._waiting_bytes += len(data)
@@ -146,7 +146,7 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
 
     async def _decode_batch(self) -> None:
         by_peer: dict[str, list[SyslogMessage]] = {}
-        taken = min(len(self._waiting), _BATCH_DATAGRAMS)
+        taken = min(len(self._waiting), _MAX_DATAGRAMS_PER_BATCH)
         for _ in range(taken):
             peer, data = self._waiting.popleft()
             self._waiting_bytes -= len(data)
@@ -169,9 +169,9 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
         except Fault as fault:
             self._drop(datagrams, fault.one_line_text())
             return
-        size = _parsed_size(parsed)
+        size = _parsed_content_size(parsed)
         if self._storing_bytes[stream] + size > MAX_STORING_BYTES_PER_STREAM:
-            self._drop(datagrams, _OVERLOAD_REASON)
+            self._drop(datagrams, _OVERLOAD_DROP_REASON)
             return
         self._storing_bytes[stream] += size
         task = asyncio.create_task(self._store_part(stream, parsed, size))
@@ -189,7 +189,7 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
                 del self._storing_bytes[stream]
 
 
-def _parsed_size(parsed: ParsedBody) -> int:
+def _parsed_content_size(parsed: ParsedBody) -> int:
     """Return the size of the events and of the quarantined items."""
     events = sum(len(bytes(event.metadata)) + len(event.event_message or "") for event in parsed.events)
     return events + sum(len(item.text) for item in parsed.refused_items)
@@ -198,12 +198,12 @@ def _parsed_size(parsed: ParsedBody) -> int:
 async def decode_messages(messages: Sequence[SyslogMessage], peer: str) -> tuple[dict[StreamLabels, ParsedBody], int]:
     """Decode messages; return the events by the name of their app, and the size of all messages in bytes."""
     body_bytes = sum(len(message.data) for message in messages)
-    if len(messages) <= _MAX_INLINE_MESSAGES:
-        return _decode_by_app(messages, peer), body_bytes
-    return await asyncio.to_thread(_decode_by_app, messages, peer), body_bytes
+    if len(messages) <= _MAX_EVENT_LOOP_DECODED_MESSAGES:
+        return _decode_messages_by_app(messages, peer), body_bytes
+    return await asyncio.to_thread(_decode_messages_by_app, messages, peer), body_bytes
 
 
-def _decode_by_app(messages: Sequence[SyslogMessage], peer: str) -> dict[StreamLabels, ParsedBody]:
+def _decode_messages_by_app(messages: Sequence[SyslogMessage], peer: str) -> dict[StreamLabels, ParsedBody]:
     parts: dict[StreamLabels, ParsedBody] = {}
     for index, (app, item) in enumerate(read_syslog_messages(messages, peer)):
         labels = (app,) if app else ()
@@ -242,7 +242,7 @@ class SyslogFrameDecoder:
         self._buffer += data
         found: list[SyslogMessage] = []
         position = self._take_whole_lines(found)
-        while (after := self._take_element(position, found)) is not None:
+        while (after := self._take_message_or_separator(position, found)) is not None:
             position = after
         del self._buffer[:position]
         self._searched = max(0, self._searched - position)
@@ -251,7 +251,7 @@ class SyslogFrameDecoder:
     def finish(self) -> list[SyslogMessage]:
         """Return the message that the end of the connection completes: a last line without a line end."""
         rest, self._buffer = bytes(self._buffer), bytearray()
-        if self._is_counted or self._skips_line or not rest.strip(_SEPARATORS):
+        if self._is_counted or self._skips_line or not rest.strip(_MESSAGE_SEPARATORS):
             return []
         return [SyslogMessage(rest)]
 
@@ -264,14 +264,14 @@ class SyslogFrameDecoder:
             return 0
         end = self._buffer.rfind(b"\n") + 1
         for line in bytes(self._buffer[:end]).split(b"\n"):
-            message = line.lstrip(_SEPARATORS)
+            message = line.lstrip(_MESSAGE_SEPARATORS)
             if len(message) > self._max_bytes:
                 found.append(SyslogMessage(message[:_KEPT_BYTES_OF_LONG_MESSAGE], is_cut=True))
             elif message:
                 found.append(SyslogMessage(message))
         return end
 
-    def _take_element(self, position: int, found: list[SyslogMessage]) -> int | None:
+    def _take_message_or_separator(self, position: int, found: list[SyslogMessage]) -> int | None:
         """Take what is at a position: a message, separators, or bytes to skip; return its end.
 
         Return None if more data is needed.
@@ -284,22 +284,22 @@ class SyslogFrameDecoder:
         if self._skips_line:
             return self._skip_line(position)
         start = position
-        while position < len(buffer) and buffer[position] in _SEPARATORS:
+        while position < len(buffer) and buffer[position] in _MESSAGE_SEPARATORS:
             position += 1
         if position > start:
             return position
         return self._take_message(position, found) if position < len(buffer) else None
 
     def _take_message(self, position: int, found: list[SyslogMessage]) -> int | None:
-        rest = self._buffer[position : position + _MAX_COUNT_BYTES]
+        rest = self._buffer[position : position + _MAX_OCTET_COUNT_BYTES]
         if self._is_counted is None:
             self._is_counted = rest[:1].isdigit()
         if not self._is_counted:
             return self._take_line(position, found)
-        count = _COUNT.match(rest)
+        count = _OCTET_COUNT_PATTERN.match(rest)
         if count is not None:
             return self._take_counted_message(position + count.end(), int(count[1]), found)
-        return None if len(rest) < _MAX_COUNT_BYTES and rest.isdigit() else self._take_line(position, found)
+        return None if len(rest) < _MAX_OCTET_COUNT_BYTES and rest.isdigit() else self._take_line(position, found)
 
     def _take_counted_message(self, begin: int, count: int, found: list[SyslogMessage]) -> int | None:
         end = begin + count

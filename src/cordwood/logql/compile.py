@@ -11,7 +11,7 @@ from sqlglot import exp
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.labels import MESSAGE_COLUMN, TIMESTAMP_COLUMN
 from cordwood.logql.log_queries import (
-    Sources,
+    ReadableSubQueries,
     may_match_source,
     select_counts,
     select_label_values,
@@ -44,8 +44,8 @@ from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.diagnostics import span_at
 from cordwood.sql.internal_functions import INTERNAL_FUNCTION_NAMES
-from cordwood.sql.program import Program
-from cordwood.sql.record_shapes import RecordShapes
+from cordwood.sql.program import EndpointProgram
+from cordwood.sql.record_shapes import RecordingShapeReader
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import ParsedQuery, Statement, Target
 
@@ -53,13 +53,13 @@ ShapesByStream = Mapping[str, Shape]
 
 
 def compile_logql(
-    program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a request, given as the `text` of a LogqlRequest. It can read only the endpoint's sub-queries."""
     request = decode_request(text)
-    records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
+    records = RecordingShapeReader(redaction.visible_shapes(shapes) if redaction else shapes)
     with compilation_scope():
-        tree = _translate(program, request, target, records)
+        tree = _translate_request(program, request, target, records)
         statement = compile_sandbox_tree(
             program, lambda: ParsedQuery(tree, request.queries[0]), target, shapes, redaction, INTERNAL_FUNCTION_NAMES
         )
@@ -75,9 +75,11 @@ def check_logql_patterns(text: str, is_regex: FindRegexError) -> None:
         check_each_pattern(query, patterns, is_regex, "To search for the text itself, write |= or =.")
 
 
-def _translate(program: Program, request: LogqlRequest, target: Target, records: RecordShapes) -> exp.Select:
+def _translate_request(
+    program: EndpointProgram, request: LogqlRequest, target: Target, records: RecordingShapeReader
+) -> exp.Select:
     queries = [parse(text) for text in request.queries]
-    sources = Sources(
+    sources = ReadableSubQueries(
         _describe_readable_sub_queries(program, request, queries, target, records), frozenset(request.ensured_labels)
     )
     if request.result_kind is ResultKind.SAMPLES:
@@ -95,7 +97,11 @@ def _translate(program: Program, request: LogqlRequest, target: Target, records:
 
 
 def _describe_readable_sub_queries(
-    program: Program, request: LogqlRequest, queries: Sequence[Query], target: Target, records: RecordShapes
+    program: EndpointProgram,
+    request: LogqlRequest,
+    queries: Sequence[Query],
+    target: Target,
+    records: RecordingShapeReader,
 ) -> list[SubQueryInfo]:
     """Return the metadata of the sub-queries that the queries may read."""
     text = request.queries[0]
@@ -112,13 +118,13 @@ def _describe_readable_sub_queries(
     return readable
 
 
-def _translate_samples(query: Query, sources: Sources, request: LogqlRequest) -> exp.Select:
+def _translate_samples(query: Query, sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
     info = sources.sub_query_infos[0]
     if isinstance(query, Pipeline):
         raise QueryUnsupported(
             "A log query has no samples.",
             hint="Count its lines, as in count_over_time({…}[5m]), or ask for a range of time.",
-            span=info.span(query.offset),
+            span=info.span(query.text_offset),
         )
     check_step_count(request.steps)
     return pack_series(MetricTranslator(sources, request.steps, info).translate(query), max_series(request.steps))
@@ -129,7 +135,7 @@ def _patterns_of_pipeline(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
         yield from _patterns_of_match(matcher)
     for stage in pipeline.stages:
         if isinstance(stage, LineFilter) and stage.is_regex:
-            yield from ((pattern, stage.offset) for pattern in stage.texts)
+            yield from ((pattern, stage.text_offset) for pattern in stage.texts)
         elif isinstance(stage, LabelFilter):
             yield from _patterns_of_match(stage.match)
 
@@ -140,6 +146,6 @@ def _patterns_of_match(match: LabelMatch) -> Iterator[tuple[str, int]]:
             yield from _patterns_of_match(left)
             yield from _patterns_of_match(right)
         case TextMatch(_, operator, text) if operator in REGEX_COMPARISONS:
-            yield text, match.offset
+            yield text, match.text_offset
         case _:
             return

@@ -31,15 +31,15 @@ from cordwood.logql.syntax import (
 from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
-from cordwood.model.event import SERVICE_LABELS
+from cordwood.model.event import SERVICE_NAME_LABELS
 from cordwood.sql.budget import count_nodes
 from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import column, fill_query_template, text_literal
-from cordwood.sql.sub_query_schema import SubQuery
+from cordwood.sql.sub_query_schema import SubQuerySchema
 
 # The maximum number of underscores in a label's name that may stand for a step into an object; each of them doubles the
 # number of paths that are tried.
-MAX_NAME_SPLITS: Final = 3
+MAX_LABEL_NAME_SPLITS: Final = 3
 
 _PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The text before a key in a logfmt line. It consists of whole pairs, so that a key inside a quoted value is not found.
@@ -50,15 +50,15 @@ class PipelineState(msgspec.Struct):
     """The stages translated so far that affect labels or the line: parsers, `drop` and `keep`, and `line_format`."""
 
     parsers: tuple[ParserStage, ...] = ()
-    removals: tuple[LabelSelection, ...] = ()
-    formats: tuple[LineFormat, ...] = ()
+    label_selections: tuple[LabelSelection, ...] = ()
+    line_formats: tuple[LineFormat, ...] = ()
 
     @property
     def has_parsers(self) -> bool:
         return bool(self.parsers)
 
     def is_removed(self, name: str) -> bool:
-        return any((name in removal.labels) != removal.keeps_listed for removal in self.removals)
+        return any((name in removal.labels) != removal.keeps_listed for removal in self.label_selections)
 
     def parsed_values(self, name: str, line: exp.Expr) -> list[exp.Expr]:
         """Return SQL expressions for the values that the parsers extract as labels of this name."""
@@ -78,7 +78,7 @@ def _extracted_values(parser: ParserStage, name: str, line: exp.Expr) -> Iterato
     if parser.extractions and named is None:
         return
     if parser.kind is ParserKind.LOGFMT:
-        yield _logfmt_value(str(named.steps[0]) if named else name, line, is_exact=named is not None)
+        yield _logfmt_value(str(named.path_steps[0]) if named else name, line, is_exact=named is not None)
     elif named is not None:
         yield from _scalar_and_json_texts(named, line)
     else:
@@ -88,7 +88,7 @@ def _extracted_values(parser: ParserStage, name: str, line: exp.Expr) -> Iterato
 
 def _scalar_and_json_texts(extraction: LabelExtraction, line: exp.Expr) -> Iterator[exp.Expr]:
     """Yield two expressions: the value's text, if it is a scalar; and its JSON text, if it is an array or an object."""
-    path = _json_path(extraction.steps)
+    path = _json_path(extraction.path_steps)
     yield fill_query_template("JSON_VALUE(@line, @path)", 0, line=line, path=path)
     yield fill_query_template("JSON_QUERY(@line, @path)", 0, line=line, path=path)
 
@@ -107,11 +107,11 @@ def _json_step(step: str | int) -> str:
 def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
     """Yield the paths whose keys, joined by underscores, give a label's name; first the path of a single key.
 
-    If a name has more than `MAX_NAME_SPLITS` underscores, the paths are those in which any of the first
-    `MAX_NAME_SPLITS` underscores separate steps, and the path in which all underscores do.
+    If a name has more than `MAX_LABEL_NAME_SPLITS` underscores, the paths are those in which any of the first
+    `MAX_LABEL_NAME_SPLITS` underscores separate steps, and the path in which all underscores do.
     """
     parts = name.split("_")
-    places = min(len(parts) - 1, MAX_NAME_SPLITS)
+    places = min(len(parts) - 1, MAX_LABEL_NAME_SPLITS)
     for separators in product("_.", repeat=places):
         joined = parts[0] + "".join(
             f"{separator}{part}" for separator, part in zip(separators, parts[1:], strict=False)
@@ -119,7 +119,7 @@ def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
         steps = "_".join([joined, *parts[places + 1 :]]).split(".")
         if all(steps):
             yield tuple(steps)
-    if len(parts) - 1 > MAX_NAME_SPLITS and all(parts):
+    if len(parts) - 1 > MAX_LABEL_NAME_SPLITS and all(parts):
         yield tuple(parts)
 
 
@@ -164,12 +164,12 @@ class EventLabels:
         self.info = info
         self.source = source_name_of(info.sub_query)
         self._child_keys: dict[KeyPath, KeyPath] = {}
-        pushed = {_label_name(key): key for key in reversed(self._keys_at(_PUSHED_LABELS_PATH))}
-        self._service_keys = [pushed[name] for name in SERVICE_LABELS if name in pushed]
+        pushed = {_label_name(key): key for key in reversed(self._child_keys_at(_PUSHED_LABELS_PATH))}
+        self._service_keys = [pushed[name] for name in SERVICE_NAME_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
         """Return the names of the labels that identify a stream of Loki, sorted."""
-        names = {SOURCE_NAME, _SERVICE_NAME, *map(_label_name, self._keys_at(_PUSHED_LABELS_PATH))}
+        names = {SOURCE_NAME_LABEL, _SERVICE_NAME_LABEL, *map(_label_name, self._child_keys_at(_PUSHED_LABELS_PATH))}
         return sorted(names | {_LEVEL_LABEL} if self._level_paths() else names)
 
     def message_column(self) -> exp.Expr:
@@ -185,9 +185,9 @@ class EventLabels:
 
     def stream_label(self, name: str) -> LabelValue | None:
         """Return a label of the event's stream; None if no event has it."""
-        if name == SOURCE_NAME:
+        if name == SOURCE_NAME_LABEL:
             return self._source_label()
-        if name == _SERVICE_NAME:
+        if name == _SERVICE_NAME_LABEL:
             pushed = [
                 fill_query_template("NULLIF(@pushed, '')", 0, pushed=self._text_at((*_PUSHED_LABELS_PATH, key)))
                 for key in self._service_keys
@@ -195,14 +195,14 @@ class EventLabels:
             return _first_non_null([*pushed, text_literal(self.source)]) if pushed else self._source_label()
         if name == _LEVEL_LABEL:
             return self._level_label()
-        if name == _DETECTED_LEVEL:
+        if name == _DETECTED_LEVEL_LABEL:
             level = self._level_label()
             if level is None:
                 return LabelValue(text_literal(_UNKNOWN_LEVEL), _UNKNOWN_LEVEL)
             return LabelValue(
                 fill_query_template("IFNULL(@level, @unknown)", 0, level=level.text, unknown=_UNKNOWN_LEVEL)
             )
-        return _first_non_null([self._text_at(path) for path in self._paths_named(_PUSHED_LABELS_PATH, name)])
+        return _first_non_null([self._text_at(path) for path in self._paths_for_label_name(_PUSHED_LABELS_PATH, name)])
 
     def label(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
         """Return the value that a filter or a group reads after the stages of `state`; None if no event has one."""
@@ -211,7 +211,7 @@ class EventLabels:
         stream_label = self.stream_label(name)
         if stream_label is not None and stream_label.constant is not None:
             return stream_label
-        values = [*([] if stream_label is None else [stream_label.text]), *self._fields_named(name)]
+        values = [*([] if stream_label is None else [stream_label.text]), *self._fields_for_label_name(name)]
         if state.has_parsers:
             if name.endswith("_extracted") and not values:
                 raise QueryUnsupported(
@@ -226,27 +226,27 @@ class EventLabels:
         return LabelValue(text_literal(self.source), self.source)
 
     def _level_paths(self) -> list[KeyPath]:
-        return [path for path in _LEVEL_PATHS if path[-1] in self._keys_at(path[:-1])]
+        return [path for path in _LEVEL_PATHS if path[-1] in self._child_keys_at(path[:-1])]
 
     def _level_label(self) -> LabelValue | None:
         found = _first_non_null([self._text_at(path) for path in self._level_paths()])
         return None if found is None else LabelValue(fill_query_template("LOWER(@level)", 0, level=found.text))
 
-    def _paths_named(self, root: KeyPath, name: str) -> list[KeyPath]:
+    def _paths_for_label_name(self, root: KeyPath, name: str) -> list[KeyPath]:
         """Return the paths below the root, seen in events, whose keys joined with underscores are the name."""
         return sorted(self._find_paths(root, name, _MAX_PATH_STEPS))[:_MAX_FIELDS_PER_LABEL]
 
     def _find_paths(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
-        for key in self._keys_at(base):
+        for key in self._child_keys_at(base):
             name = _label_name(key)
             if name == rest:
                 yield (*base, key)
             elif steps and rest.startswith(f"{name}_"):
                 yield from self._find_paths((*base, key), rest[len(name) + 1 :], steps - 1)
 
-    def _fields_named(self, name: str) -> list[exp.Expr]:
+    def _fields_for_label_name(self, name: str) -> list[exp.Expr]:
         """Return the values of all fields and top-level columns whose label has this name."""
-        values = [self._text_at(path) for root in _FIELD_ROOTS for path in self._paths_named(root, name)]
+        values = [self._text_at(path) for root in _LABEL_FIELD_ROOTS for path in self._paths_for_label_name(root, name)]
         if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
             values = [self._text_at((METADATA_COLUMN, name))]
         if name not in _NON_LABEL_COLUMNS and self.info.has_column(name):
@@ -260,7 +260,7 @@ class EventLabels:
         """
         return self.info.has_column(METADATA_COLUMN) and self.info.may_have_array(path)
 
-    def _keys_at(self, base: KeyPath) -> KeyPath:
+    def _child_keys_at(self, base: KeyPath) -> KeyPath:
         if base not in self._child_keys:
             found = self.info.child_keys(base) if self.info.has_column(base[0]) else ()
             count_nodes(len(found))
@@ -306,11 +306,11 @@ def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
     return fill_query_template("SAFE_CAST(@text AS FLOAT64)", offset, text=text)
 
 
-SOURCE_NAME: Final = "source_name"
-_SERVICE_NAME: Final = "service_name"
+SOURCE_NAME_LABEL: Final = "source_name"
+_SERVICE_NAME_LABEL: Final = "service_name"
 _LEVEL_LABEL: Final = "level"
 # Loki's own name for the level; every entry has this label.
-_DETECTED_LEVEL: Final = "detected_level"
+_DETECTED_LEVEL_LABEL: Final = "detected_level"
 _UNKNOWN_LEVEL: Final = "unknown"
 
 METADATA_COLUMN: Final = "metadata"
@@ -322,7 +322,7 @@ _PUSHED_LABELS_PATH: Final = (METADATA_COLUMN, "labels")
 # Paths of the level, in order of precedence.
 _LEVEL_PATHS: Final = ((METADATA_COLUMN, "level"), (METADATA_COLUMN, "severity_text"), (METADATA_COLUMN, "severity"))
 # Paths below which all other labels of an event are looked up, in order of precedence.
-_FIELD_ROOTS: Final = (
+_LABEL_FIELD_ROOTS: Final = (
     (METADATA_COLUMN, "structured_metadata"),
     (METADATA_COLUMN, "attributes"),
     (METADATA_COLUMN, "resource"),
@@ -332,29 +332,29 @@ _FIELD_ROOTS: Final = (
 _NON_LABEL_COLUMNS: Final = frozenset({"id", TIMESTAMP_COLUMN, MESSAGE_COLUMN, METADATA_COLUMN})
 
 # The prefix of the name of a sub-query that contains a whole stream: a sub-query cannot have the stream's own name.
-STREAM_PREFIX: Final = "stream "
+WHOLE_STREAM_PREFIX: Final = "stream "
 
 # The maximum number of labels of one stream or series.
-MAX_LABELS: Final = 60
+MAX_LABELS_PER_SERIES: Final = 60
 
 # The prefix of the names of the columns that contain labels.
-_COLUMN_PREFIX: Final = "label_"
-_CAPITAL_LETTER: Final = re.compile("[A-Z]")
-_ESCAPED_CAPITAL: Final = re.compile(r"\$(.)")
+_LABEL_COLUMN_PREFIX: Final = "label_"
+_CAPITAL_LETTER_PATTERN: Final = re.compile("[A-Z]")
+_ESCAPED_CAPITAL_PATTERN: Final = re.compile(r"\$(.)")
 
-_SPECIAL_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_]")
+_SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 @memoize_short_texts(max_length=128, max_entries=4096)
 def _label_name(key: str) -> str:
     """Return the label name for a field's key."""
-    name = _SPECIAL_CHARACTER.sub("_", key)
+    name = _SPECIAL_CHARACTER_PATTERN.sub("_", key)
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def source_name_of(sub_query: str) -> str:
     """Return the value of the label `source_name`: the name of a sub-query, or of the stream that it stands for."""
-    return sub_query.removeprefix(STREAM_PREFIX)
+    return sub_query.removeprefix(WHOLE_STREAM_PREFIX)
 
 
 def label_column(name: str) -> str:
@@ -362,36 +362,36 @@ def label_column(name: str) -> str:
 
     Capital letters are escaped, because two labels may differ only in case, but two columns may not.
     """
-    return _COLUMN_PREFIX + _CAPITAL_LETTER.sub(lambda match: f"${match[0].lower()}", name)
+    return _LABEL_COLUMN_PREFIX + _CAPITAL_LETTER_PATTERN.sub(lambda match: f"${match[0].lower()}", name)
 
 
 def label_of_column(column: str) -> str:
     """Return the label whose column has this name."""
-    return _ESCAPED_CAPITAL.sub(lambda match: match[1].upper(), column.removeprefix(_COLUMN_PREFIX))
+    return _ESCAPED_CAPITAL_PATTERN.sub(lambda match: match[1].upper(), column.removeprefix(_LABEL_COLUMN_PREFIX))
 
 
-def select_labels(names: Iterable[str]) -> list[str]:
+def choose_label_names(names: Iterable[str]) -> list[str]:
     """Return the names in alphabetical order, without the last ones if there are more than MAX_LABELS.
 
     `source_name`, `service_name` and `level` are never left out.
     """
-    own = (SOURCE_NAME, _SERVICE_NAME, _LEVEL_LABEL)
+    own = (SOURCE_NAME_LABEL, _SERVICE_NAME_LABEL, _LEVEL_LABEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
-    return sorted(ordered[:MAX_LABELS])
+    return sorted(ordered[:MAX_LABELS_PER_SERIES])
 
 
-def stream_label_names(sub_queries: Iterable[SubQuery]) -> list[str]:
+def stream_label_names(sub_queries: Iterable[SubQuerySchema]) -> list[str]:
     """Return the names of the labels of all sub-queries that LogQL can read."""
     return sorted({name for sub_query in sub_queries if _is_readable(sub_query) for name in _label_names(sub_query)})
 
 
-def _is_readable(sub_query: SubQuery) -> bool:
+def _is_readable(sub_query: SubQuerySchema) -> bool:
     return {MESSAGE_COLUMN, TIMESTAMP_COLUMN} <= {column.name.lower() for column in sub_query.columns}
 
 
-def _label_names(sub_query: SubQuery) -> Iterator[str]:
-    yield SOURCE_NAME
-    yield _SERVICE_NAME
+def _label_names(sub_query: SubQuerySchema) -> Iterator[str]:
+    yield SOURCE_NAME_LABEL
+    yield _SERVICE_NAME_LABEL
     for result_column in sub_query.columns:
         if result_column.name.lower() != METADATA_COLUMN:
             continue
@@ -405,9 +405,9 @@ def _label_names(sub_query: SubQuery) -> Iterator[str]:
 # The maximum number of steps to a field that is read as a label, and the maximum number of labels that are read from an
 # entry's metadata, and from its line.
 _MAX_METADATA_STEPS: Final = 8
-MAX_FIELDS: Final = 500
+MAX_FIELDS_PER_ENTRY: Final = 500
 
-_LOGFMT_PAIR: Final = re.compile(r'([^\s="]++)=(?:"((?:[^"\\]|\\.)*+)"|([^\s"]*+))')
+_LOGFMT_PAIR_PATTERN: Final = re.compile(r'([^\s="]++)=(?:"((?:[^"\\]|\\.)*+)"|([^\s"]*+))')
 
 LabelTexts = dict[str, str]
 
@@ -431,7 +431,7 @@ def read_entry_labels(source: str, metadata: object, line: str, state: PipelineS
     parsed: LabelTexts = {}
     for parser in state.parsers:
         for name, value in _parse_line(parser, line):
-            if name not in stream and name not in fields and len(parsed) < MAX_FIELDS:
+            if name not in stream and name not in fields and len(parsed) < MAX_FIELDS_PER_ENTRY:
                 parsed.setdefault(name, value)
     return EntryLabels(
         *({name: text for name, text in one.items() if not state.is_removed(name)} for one in (stream, fields, parsed))
@@ -440,7 +440,7 @@ def read_entry_labels(source: str, metadata: object, line: str, state: PipelineS
 
 def format_line(line: str, labels: LabelTexts, state: PipelineState) -> str:
     """Return the line that the templates of a query produce."""
-    for line_format in state.formats:
+    for line_format in state.line_formats:
         line = "".join(_fill_template_part(part, line, labels) for part in line_format.parts)
     return line
 
@@ -456,7 +456,7 @@ def parse_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:
     return list(_parse_line(ParserStage(kind), line))
 
 
-def json_paths(line: str) -> list[tuple[str, KeyPath]]:
+def json_label_paths(line: str) -> list[tuple[str, KeyPath]]:
     """Return the labels of a JSON line, each with the keys that lead to its value."""
     document = _parse_json_object(line)
     leaves = _scalar_texts(_object_or_empty(document), (), _object_or_empty)
@@ -468,27 +468,29 @@ def _stream_labels(source: str, values: list[tuple[KeyPath, str]]) -> LabelTexts
     for path, text in values:
         if path[:2] == _PUSHED_LABELS_PATH and text:
             pushed.setdefault("_".join(map(_label_name, path[2:])), text)
-    pushed[_SERVICE_NAME] = next((pushed[name] for name in SERVICE_LABELS if name in pushed), source)
+    pushed[_SERVICE_NAME_LABEL] = next((pushed[name] for name in SERVICE_NAME_LABELS if name in pushed), source)
     by_path = dict(values)
     level = next((by_path[path] for path in _LEVEL_PATHS if by_path.get(path)), None)
     if level is not None:
         pushed[_LEVEL_LABEL] = level.lower()
-    return {**pushed, SOURCE_NAME: source}
+    return {**pushed, SOURCE_NAME_LABEL: source}
 
 
 def _field_labels(values: list[tuple[KeyPath, str]], stream: LabelTexts) -> LabelTexts:
     found: LabelTexts = {}
-    for root in _FIELD_ROOTS:
+    for root in _LABEL_FIELD_ROOTS:
         for path, text in values:
             is_here = path[: len(root)] == root and (root != ("metadata",) or not _has_label_elsewhere(path))
             name = "_".join(map(_label_name, path[len(root) :]))
-            if is_here and text and name not in stream and len(found) < MAX_FIELDS:
+            if is_here and text and name not in stream and len(found) < MAX_FIELDS_PER_ENTRY:
                 found.setdefault(name, text)
     return found
 
 
 def _has_label_elsewhere(path: KeyPath) -> bool:
-    return path[:2] == _PUSHED_LABELS_PATH or path in _LEVEL_PATHS or any(path[:2] == root for root in _FIELD_ROOTS)
+    return (
+        path[:2] == _PUSHED_LABELS_PATH or path in _LEVEL_PATHS or any(path[:2] == root for root in _LABEL_FIELD_ROOTS)
+    )
 
 
 def _object_or_empty(value: object) -> Mapping[str, Any]:
@@ -537,7 +539,7 @@ def _parse_json_object(line: str) -> object:
 
 
 def _extracted_text(document: Any, extraction: LabelExtraction) -> str | None:
-    for step in extraction.steps:
+    for step in extraction.path_steps:
         try:
             document = document[step]
         except (TypeError, KeyError, IndexError):
@@ -548,8 +550,8 @@ def _extracted_text(document: Any, extraction: LabelExtraction) -> str | None:
 
 
 def _parse_logfmt(parser: ParserStage, line: str) -> Iterator[tuple[str, str]]:
-    wanted = {str(extraction.steps[0]): extraction.label for extraction in parser.extractions}
-    for match in _LOGFMT_PAIR.finditer(line):
+    wanted = {str(extraction.path_steps[0]): extraction.label for extraction in parser.extractions}
+    for match in _LOGFMT_PAIR_PATTERN.finditer(line):
         name = wanted.get(match[1]) if parser.extractions else _label_name(match[1])
         text = match[3] if match[2] is None else match[2].replace('\\"', '"')
         if name is not None and text:

@@ -11,8 +11,8 @@ from cordwood.errors import BadQuerySyntax, QueryFault, QueryUnsupported
 from cordwood.sql.diagnostics import span_at
 from cordwood.sql.internal_functions import BYTES_BY_SIZE_UNIT
 
-MAX_CHARACTERS: Final = 16 * 1024
-MAX_TOKENS: Final = 1500
+MAX_QUERY_CHARACTERS: Final = 16 * 1024
+MAX_QUERY_TOKENS: Final = 1500
 MAX_NAME_CHARACTERS: Final = 200
 
 
@@ -37,7 +37,7 @@ class Token(msgspec.Struct, frozen=True):
 
     kind: TokenKind
     text: str
-    offset: int
+    text_offset: int
     number: float = 0.0
 
 
@@ -62,16 +62,16 @@ _CHARACTER_BY_ESCAPE: Final = {
     "\\": "\\",
     '"': '"',
 }
-_MAX_DIGITS: Final = 30
-_SURROGATES: Final = range(0xD800, 0xE000)
+_MAX_NUMBER_DIGITS: Final = 30
+_SURROGATE_CODE_POINTS: Final = range(0xD800, 0xE000)
 _MAX_CODE_POINT: Final = 0x10FFFF
 
 
 def _tokenize(text: str) -> list[Token]:
     """Return the text's tokens and an END token; raise BadQuerySyntax for a text that is too long or not valid."""
-    if len(text) > MAX_CHARACTERS:
+    if len(text) > MAX_QUERY_CHARACTERS:
         raise BadQuerySyntax(
-            f"The query is longer than {MAX_CHARACTERS} characters.", span=span_at(text, MAX_CHARACTERS)
+            f"The query is longer than {MAX_QUERY_CHARACTERS} characters.", span=span_at(text, MAX_QUERY_CHARACTERS)
         )
     tokens: list[Token] = []
     offset = 0
@@ -81,8 +81,10 @@ def _tokenize(text: str) -> list[Token]:
         if offset >= len(text):
             tokens.append(Token(TokenKind.END, "", len(text)))
             return tokens
-        if len(tokens) == MAX_TOKENS:
-            raise BadQuerySyntax(f"The query has more than {MAX_TOKENS} words and signs.", span=span_at(text, offset))
+        if len(tokens) == MAX_QUERY_TOKENS:
+            raise BadQuerySyntax(
+                f"The query has more than {MAX_QUERY_TOKENS} words and signs.", span=span_at(text, offset)
+            )
         token, offset = _token_at(text, offset)
         tokens.append(token)
 
@@ -98,8 +100,8 @@ def _token_at(text: str, offset: int) -> tuple[Token, int]:
         return Token(TokenKind.NAME, name[0], offset), name.end()
     number = _NUMBER_PATTERN.match(text, offset)
     if number:
-        if len(number[0]) > _MAX_DIGITS:
-            raise BadQuerySyntax(f"A number has more than {_MAX_DIGITS} digits.", span=span_at(text, offset))
+        if len(number[0]) > _MAX_NUMBER_DIGITS:
+            raise BadQuerySyntax(f"A number has more than {_MAX_NUMBER_DIGITS} digits.", span=span_at(text, offset))
         return Token(TokenKind.NUMBER, number[0], offset, float(number[0])), number.end()
     quantity = _QUANTITY_PATTERN.match(text, offset)
     if quantity:
@@ -111,7 +113,7 @@ def _token_at(text: str, offset: int) -> tuple[Token, int]:
 
 
 def _quantity_token(text: str, written: str, offset: int) -> Token:
-    if len(written) <= _MAX_DIGITS:
+    if len(written) <= _MAX_NUMBER_DIGITS:
         seconds = read_duration_seconds(written)
         if seconds is not None:
             return Token(TokenKind.DURATION, written, offset, seconds)
@@ -119,7 +121,7 @@ def _quantity_token(text: str, written: str, offset: int) -> Token:
         if size is not None:
             return Token(TokenKind.BYTES, written, offset, size)
     raise BadQuerySyntax(
-        f"{written[:_MAX_DIGITS]} is neither a duration nor a size.",
+        f"{written[:_MAX_NUMBER_DIGITS]} is neither a duration nor a size.",
         hint="Write it as in 5m, 1h30m, 250ms, 20MB or 1.5KiB.",
         span=span_at(text, offset),
     )
@@ -153,14 +155,14 @@ def _unescape(match: re.Match[str], text: str, offset: int) -> str:
             )
         return _CHARACTER_BY_ESCAPE[kind]
     number = int(digits, 16) if kind in "xuU" else int(match[1], 8)
-    is_character = number <= _MAX_CODE_POINT and number not in _SURROGATES
+    is_character = number <= _MAX_CODE_POINT and number not in _SURROGATE_CODE_POINTS
     return chr(number) if is_character else "\ufffd"
 
 
-MAX_DEPTH: Final = 20
+MAX_NESTING_DEPTH: Final = 20
 # The maximum number of parts of a query: its stages, matchers, filters, labels and operands.
 MAX_QUERY_PARTS: Final = 100
-_MAX_SHOWN_CHARACTERS: Final = 60
+_MAX_SHOWN_TOKEN_CHARACTERS: Final = 60
 _AnyFault = TypeVar("_AnyFault", bound=QueryFault)
 
 
@@ -218,7 +220,7 @@ class TokenCursor:
         if self.next_token.kind is not TokenKind.END:
             raise self.unexpected_token_error("the end of the query")
 
-    def count_part(self) -> None:
+    def count_query_part(self) -> None:
         """Count one part of the query; raise BadQuerySyntax if it has too many."""
         self._parts += 1
         if self._parts > MAX_QUERY_PARTS:
@@ -227,7 +229,7 @@ class TokenCursor:
     def enter_nesting(self) -> None:
         """Enter parentheses or a call; raise BadQuerySyntax if too many are nested."""
         self._depth += 1
-        if self._depth > MAX_DEPTH:
+        if self._depth > MAX_NESTING_DEPTH:
             raise self.syntax_error("The query is nested too deeply.")
 
     def leave_nesting(self) -> None:
@@ -245,11 +247,11 @@ class TokenCursor:
         return self._error_at(QueryUnsupported, message, hint, offset)
 
     def _error_at(self, kind: type[_AnyFault], message: str, hint: str | None, offset: int | None) -> _AnyFault:
-        place = self.next_token.offset if offset is None else offset
+        place = self.next_token.text_offset if offset is None else offset
         return kind(message, hint=hint, span=span_at(self.text, place))
 
     def _shown_token(self, token: Token) -> str:
-        text = token.text[:_MAX_SHOWN_CHARACTERS]
+        text = token.text[:_MAX_SHOWN_TOKEN_CHARACTERS]
         return f'"{text}"' if token.kind is TokenKind.TEXT else text
 
 

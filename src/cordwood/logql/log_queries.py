@@ -16,15 +16,15 @@ from sqlglot import exp
 from cordwood.errors import QueryUnsupported
 from cordwood.logql.labels import (
     METADATA_COLUMN,
-    SOURCE_NAME,
+    SOURCE_NAME_LABEL,
     EventLabels,
     LabelValue,
     PipelineState,
     as_number,
+    choose_label_names,
     label_column,
     label_reference,
     null_text,
-    select_labels,
     source_name_of,
 )
 from cordwood.logql.syntax import (
@@ -68,7 +68,7 @@ class TimeRange(msgspec.Struct, frozen=True):
 
 # The maximum number of sub-queries that one selector may match. It is limited because each sub-query is compiled and
 # scanned separately.
-MAX_SOURCES: Final = 32
+MAX_SUB_QUERIES_PER_SELECTOR: Final = 32
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -92,14 +92,14 @@ class SourceBranch(msgspec.Struct, frozen=True):
         return tree.where(*within, *self.conditions, copy=False)
 
 
-class Sources(msgspec.Struct, frozen=True):
+class ReadableSubQueries(msgspec.Struct, frozen=True):
     """The sub-queries that a query may read, with their metadata.
 
-    `ensured_labels` are the labels whose equality the request's parameters already ensure.
+    `labels_matched_by_parameters` are the labels whose equality the request's parameters already ensure.
     """
 
     sub_query_infos: Sequence[SubQueryInfo]
-    ensured_labels: frozenset[str] = frozenset()
+    labels_matched_by_parameters: frozenset[str] = frozenset()
 
     def branches(self, pipeline: Pipeline) -> list[SourceBranch]:
         """Return a branch for each sub-query that may have entries of the pipeline.
@@ -108,15 +108,15 @@ class Sources(msgspec.Struct, frozen=True):
         """
         found: list[SourceBranch] = []
         for info in self.sub_query_infos:
-            translation = PipelineTranslator(EventLabels(info), self.ensured_labels)
+            translation = PipelineTranslator(EventLabels(info), self.labels_matched_by_parameters)
             conditions = translation.translate_pipeline(pipeline)
             if conditions is not None:
                 found.append(SourceBranch(translation.labels, conditions, translation.pipeline_state))
-        if len(found) > MAX_SOURCES:
+        if len(found) > MAX_SUB_QUERIES_PER_SELECTOR:
             raise QueryUnsupported(
-                f"The selector matches {len(found)} sources; at most {MAX_SOURCES} can be read at once.",
+                f"The selector matches {len(found)} sources; at most {MAX_SUB_QUERIES_PER_SELECTOR} can be read at once.",
                 hint='Select some of them, as in {source_name=~"app.+"}.',
-                span=found[0].labels.info.span(pipeline.offset),
+                span=found[0].labels.info.span(pipeline.text_offset),
             )
         return found or [self._empty_branch()]
 
@@ -131,9 +131,9 @@ def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
     """
     return any(
         all(
-            _may_equal(matcher, source_name_of(sub_query))
+            _matcher_may_accept(matcher, source_name_of(sub_query))
             for matcher in pipeline.matchers
-            if matcher.label == SOURCE_NAME
+            if matcher.label == SOURCE_NAME_LABEL
         )
         for pipeline in pipelines
     )
@@ -196,7 +196,7 @@ _TIME_COLUMN: Final = "timestamp"
 _ColumnsOfBranch = Callable[[SourceBranch], Sequence[exp.Expr]]
 
 
-def select_log_lines(pipeline: Pipeline, sources: Sources, request: LogqlRequest) -> exp.Select:
+def select_log_lines(pipeline: Pipeline, sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
     """Return a SELECT of the entries of a log query, newest or oldest first as requested."""
     window = _request_window(request)
     selects = []
@@ -208,14 +208,16 @@ def select_log_lines(pipeline: Pipeline, sources: Sources, request: LogqlRequest
     return _order_and_limit(select_from_relation([exp.Star()], _union_tree(selects), "entries"), request)
 
 
-def select_label_values(pipelines: Sequence[Pipeline], sources: Sources, request: LogqlRequest) -> exp.Select:
+def select_label_values(
+    pipelines: Sequence[Pipeline], sources: ReadableSubQueries, request: LogqlRequest
+) -> exp.Select:
     """Return a SELECT of the distinct values of a label."""
 
     def value(branch: SourceBranch) -> list[exp.Expr]:
         found = branch.labels.label(request.label, branch.pipeline_state, 0)
         return [alias(text_literal("") if found is None else found.text, "value")]
 
-    entries = _select_from_all(pipelines, sources, value, request)
+    entries = _select_from_all_pipelines(pipelines, sources, value, request)
     tree = select_from_relation([column(("value",))], entries, "values").where(
         fill_query_template("IFNULL(value, '') != ''"), copy=False
     )
@@ -224,16 +226,18 @@ def select_label_values(pipelines: Sequence[Pipeline], sources: Sources, request
     return tree.limit(number_literal(str(request.limit)), copy=False)
 
 
-def select_streams(pipelines: Sequence[Pipeline], sources: Sources, request: LogqlRequest) -> exp.Select:
+def select_streams(pipelines: Sequence[Pipeline], sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
     """Return a SELECT of the distinct label sets of streams."""
     labels = _stream_labels(pipelines, sources)
-    entries = _select_from_all(pipelines, sources, lambda branch: _stream_label_columns(branch, labels), request)
+    entries = _select_from_all_pipelines(
+        pipelines, sources, lambda branch: _stream_label_columns(branch, labels), request
+    )
     tree = select_from_relation([label_reference(name) for name in labels], entries, "streams")
     tree.group_by(*[label_reference(name) for name in labels], copy=False)
     return tree.limit(number_literal(str(request.limit)), copy=False)
 
 
-def select_counts(pipelines: Sequence[Pipeline], sources: Sources, request: LogqlRequest) -> exp.Select:
+def select_counts(pipelines: Sequence[Pipeline], sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
     """Return a SELECT of three numbers: of streams, of entries, and of the bytes of the entries' lines."""
     labels = _stream_labels(pipelines, sources)
 
@@ -242,7 +246,7 @@ def select_counts(pipelines: Sequence[Pipeline], sources: Sources, request: Logq
         return [*_stream_label_columns(branch, labels), alias(size, "bytes")]
 
     grouped = [label_reference(name) for name in labels]
-    entries = _select_from_all(pipelines, sources, columns, request)
+    entries = _select_from_all_pipelines(pipelines, sources, columns, request)
     counted = [alias(fill_query_template("COUNT(*)"), "entries"), alias(fill_query_template("SUM(bytes)"), "bytes")]
     streams = select_from_relation([*grouped, *counted], entries, "entries")
     streams.group_by(*[label_reference(name) for name in labels], copy=False)
@@ -252,9 +256,9 @@ def select_counts(pipelines: Sequence[Pipeline], sources: Sources, request: Logq
     )
 
 
-def _stream_labels(pipelines: Sequence[Pipeline], sources: Sources) -> list[str]:
+def _stream_labels(pipelines: Sequence[Pipeline], sources: ReadableSubQueries) -> list[str]:
     branches = [branch for pipeline in pipelines for branch in sources.branches(pipeline)]
-    return select_labels(name for branch in branches for name in branch.labels.stream_label_names())
+    return choose_label_names(name for branch in branches for name in branch.labels.stream_label_names())
 
 
 def _stream_label_columns(branch: SourceBranch, labels: Sequence[str]) -> list[exp.Expr]:
@@ -266,8 +270,8 @@ def _stream_label_columns(branch: SourceBranch, labels: Sequence[str]) -> list[e
     return [alias(text, label_column(name)) for name, text in zip(labels, texts, strict=True)]
 
 
-def _select_from_all(
-    pipelines: Sequence[Pipeline], sources: Sources, columns: _ColumnsOfBranch, request: LogqlRequest
+def _select_from_all_pipelines(
+    pipelines: Sequence[Pipeline], sources: ReadableSubQueries, columns: _ColumnsOfBranch, request: LogqlRequest
 ) -> exp.Select:
     branches = [branch for pipeline in pipelines for branch in sources.branches(pipeline)]
     return select_entries(branches, columns, _request_window(request))
@@ -283,7 +287,7 @@ def _request_window(request: LogqlRequest) -> TimeRange:
 
 
 # The labels with which Loki marks an entry that a parser stage could not parse.
-ERROR_LABELS: Final = frozenset({"__error__", "__error_details__"})
+PARSE_ERROR_LABELS: Final = frozenset({"__error__", "__error_details__"})
 
 _NUMBER_COMPARISON_TEMPLATES: Final = {
     ComparisonOperator.EQUAL: "@value = @number",
@@ -296,7 +300,7 @@ _NUMBER_COMPARISON_TEMPLATES: Final = {
 # Patterns that Python can match in linear time, so that the engine is not needed. They have literal characters, `.` for
 # any character, and repetition (`.*`, `.+`) only at the beginning and the end.
 _SIMPLE_REGEX_PATTERN: Final = re.compile(r"(?:\.[*+])?(?:[\w \-/:@.]|\\[.\-/])*(?:\.[*+])?")
-_MAX_SIMPLE_LENGTH: Final = 300
+_MAX_SIMPLE_PATTERN_LENGTH: Final = 300
 _ANY_TEXT_PATTERN: Final = ".*"
 _NON_EMPTY_PATTERN: Final = ".+"
 
@@ -306,11 +310,11 @@ FoldedCondition = exp.Expr | bool
 class PipelineTranslator(msgspec.Struct):
     """A translator of a pipeline to conditions on one sub-query's events, stage by stage.
 
-    `ensured_labels` are the labels whose equality the request's parameters already ensure.
+    `labels_matched_by_parameters` are the labels whose equality the request's parameters already ensure.
     """
 
     labels: EventLabels
-    ensured_labels: frozenset[str] = frozenset()
+    labels_matched_by_parameters: frozenset[str] = frozenset()
     pipeline_state: PipelineState = msgspec.field(default_factory=PipelineState)
 
     def translate_pipeline(self, pipeline: Pipeline) -> list[exp.Expr] | None:
@@ -322,16 +326,16 @@ class PipelineTranslator(msgspec.Struct):
         return None if False in conditions else [one for one in conditions if not isinstance(one, bool)]
 
     def _matcher_condition(self, matcher: TextMatch) -> FoldedCondition:
-        if matcher.label in self.ensured_labels and matcher.operator is ComparisonOperator.EQUAL:
+        if matcher.label in self.labels_matched_by_parameters and matcher.operator is ComparisonOperator.EQUAL:
             return True
-        return self._compare_text(matcher, self.labels.label(matcher.label, PipelineState(), matcher.offset))
+        return self._compare_text(matcher, self.labels.label(matcher.label, PipelineState(), matcher.text_offset))
 
     def _apply_stage(self, stage: Stage) -> FoldedCondition:
-        if self.pipeline_state.formats and isinstance(stage, LineFilter | ParserStage):
+        if self.pipeline_state.line_formats and isinstance(stage, LineFilter | ParserStage):
             raise QueryUnsupported(
                 "A line that line_format has made can be neither searched nor parsed.",
                 hint="Put this stage before line_format.",
-                span=self.labels.info.span(stage.offset),
+                span=self.labels.info.span(stage.text_offset),
             )
         match stage:
             case LineFilter():
@@ -344,11 +348,11 @@ class PipelineTranslator(msgspec.Struct):
                 )
             case LineFormat():
                 self.pipeline_state = msgspec.structs.replace(
-                    self.pipeline_state, formats=(*self.pipeline_state.formats, stage)
+                    self.pipeline_state, line_formats=(*self.pipeline_state.line_formats, stage)
                 )
             case LabelSelection():
                 self.pipeline_state = msgspec.structs.replace(
-                    self.pipeline_state, removals=(*self.pipeline_state.removals, stage)
+                    self.pipeline_state, label_selections=(*self.pipeline_state.label_selections, stage)
                 )
         return True
 
@@ -357,15 +361,15 @@ class PipelineTranslator(msgspec.Struct):
         if "" in stage.texts:
             return not stage.is_negated
         if stage.is_regex:
-            found = [_regexp_contains(line, f"(?s){pattern}", stage.offset) for pattern in stage.texts]
+            found = [_regexp_contains(line, f"(?s){pattern}", stage.text_offset) for pattern in stage.texts]
         else:
             found = [
-                fill_query_template("STRPOS(@line, @text) > 0", stage.offset, line=line, text=text)
+                fill_query_template("STRPOS(@line, @text) > 0", stage.text_offset, line=line, text=text)
                 for text in stage.texts
             ]
         condition = join_with_or(found)
         return (
-            fill_query_template("(@condition) IS NOT TRUE", stage.offset, condition=condition.unnest())
+            fill_query_template("(@condition) IS NOT TRUE", stage.text_offset, condition=condition.unnest())
             if stage.is_negated
             else condition
         )
@@ -376,10 +380,10 @@ class PipelineTranslator(msgspec.Struct):
                 return _conjunction(self._match_condition(left), self._match_condition(right))
             case MatchDisjunction(left, right):
                 return _disjunction(self._match_condition(left), self._match_condition(right))
-            case TextMatch(label) if label in ERROR_LABELS:
+            case TextMatch(label) if label in PARSE_ERROR_LABELS:
                 return self._error_label_condition(match)
             case TextMatch():
-                return self._compare_text(match, self.labels.label(match.label, self.pipeline_state, match.offset))
+                return self._compare_text(match, self.labels.label(match.label, self.pipeline_state, match.text_offset))
             case NumberMatch():
                 return self._compare_number(match)
 
@@ -393,35 +397,35 @@ class PipelineTranslator(msgspec.Struct):
         raise QueryUnsupported(
             f"{match.label} is never set: an entry that a stage cannot read has no labels of it.",
             hint=f'Only {match.label}="" can be asked.',
-            span=self.labels.info.span(match.offset),
+            span=self.labels.info.span(match.text_offset),
         )
 
     def _compare_text(self, match: TextMatch, value: LabelValue | None) -> FoldedCondition:
         is_negated = match.operator in NEGATED_COMPARISONS
         if match.operator in REGEX_COMPARISONS:
-            found = _matches_pattern(value, match.text, match.offset)
+            found = _matches_pattern(value, match.text, match.text_offset)
         else:
-            found = _equals_text(value, match.text, match.offset)
+            found = _equals_text(value, match.text, match.text_offset)
         if isinstance(found, bool):
             return found != is_negated
         return (
-            fill_query_template("(@condition) IS NOT TRUE", match.offset, condition=found.unnest())
+            fill_query_template("(@condition) IS NOT TRUE", match.text_offset, condition=found.unnest())
             if is_negated
             else found
         )
 
     def _compare_number(self, match: NumberMatch) -> FoldedCondition:
-        value = self.labels.label(match.label, self.pipeline_state, match.offset)
+        value = self.labels.label(match.label, self.pipeline_state, match.text_offset)
         if value is None:
             return False
-        converted = as_number(value.text, match.measure, match.offset)
-        compared = number_literal(f"{match.number!r}", match.offset)
+        converted = as_number(value.text, match.measure, match.text_offset)
+        compared = number_literal(f"{match.number!r}", match.text_offset)
         return fill_query_template(
-            _NUMBER_COMPARISON_TEMPLATES[match.operator], match.offset, value=converted, number=compared
+            _NUMBER_COMPARISON_TEMPLATES[match.operator], match.text_offset, value=converted, number=compared
         )
 
 
-def _may_equal(matcher: TextMatch, text: str) -> bool:
+def _matcher_may_accept(matcher: TextMatch, text: str) -> bool:
     """Return whether a matcher may accept a text.
 
     The result is True also if the matcher has a pattern that only the engine can match.
@@ -461,7 +465,7 @@ def _matches_pattern(value: LabelValue | None, pattern: str, offset: int) -> Fol
 def _match_simple_pattern(pattern: str, text: str) -> bool | None:
     """Return whether a simple pattern matches the whole text; None for a pattern that only the engine can match."""
     alternatives = pattern.split("|")
-    if len(pattern) > _MAX_SIMPLE_LENGTH or len(text) > _MAX_SIMPLE_LENGTH:
+    if len(pattern) > _MAX_SIMPLE_PATTERN_LENGTH or len(text) > _MAX_SIMPLE_PATTERN_LENGTH:
         return None
     if not all(_SIMPLE_REGEX_PATTERN.fullmatch(alternative) for alternative in alternatives):
         return None

@@ -8,8 +8,15 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.labels import MAX_LABELS, as_number, label_column, label_reference
-from cordwood.logql.log_queries import SourceBranch, Sources, TimeRange, select_entries, select_from_relation, union_all
+from cordwood.logql.labels import MAX_LABELS_PER_SERIES, as_number, label_column, label_reference
+from cordwood.logql.log_queries import (
+    ReadableSubQueries,
+    SourceBranch,
+    TimeRange,
+    select_entries,
+    select_from_relation,
+    union_all,
+)
 from cordwood.logql.parse import RANKING_FUNCTIONS, SORTING_FUNCTIONS
 from cordwood.logql.syntax import (
     BinaryOperation,
@@ -47,7 +54,7 @@ _COMPARISON_TEMPLATES: Final[Mapping[str, str]] = {
     "==": "@left = @right",
     **{operator: f"@left {operator} @right" for operator in ("!=", ">", ">=", "<", "<=")},
 }
-_VECTOR_TEMPLATES: Final[Mapping[str, str]] = {
+_VECTOR_AGGREGATE_TEMPLATES: Final[Mapping[str, str]] = {
     "sum": "SUM(value)",
     "avg": "AVG(value)",
     "min": "MIN(value)",
@@ -61,12 +68,12 @@ _VECTOR_TEMPLATES: Final[Mapping[str, str]] = {
 class RangeFunction(msgspec.Struct, frozen=True):
     """A function of a range: the SQL that aggregates its samples.
 
-    `combining_aggregate` is the SQL that combines partial aggregates, or None if they cannot be combined. With
+    `combining_aggregate_sql` is the SQL that combines partial aggregates, or None if they cannot be combined. With
     `is_rate`, the value is divided by the length of the range in seconds.
     """
 
-    aggregate: str
-    combining_aggregate: str | None = None
+    aggregate_sql: str
+    combining_aggregate_sql: str | None = None
     is_rate: bool = False
 
 
@@ -76,9 +83,9 @@ _MIN_FUNCTION: Final = RangeFunction("MIN(sample_value)", "MIN(part_value)")
 _MAX_FUNCTION: Final = RangeFunction("MAX(sample_value)", "MAX(part_value)")
 _RANGE_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
     "count_over_time": _COUNT_FUNCTION,
-    "rate": RangeFunction(_COUNT_FUNCTION.aggregate, _COUNT_FUNCTION.combining_aggregate, is_rate=True),
+    "rate": RangeFunction(_COUNT_FUNCTION.aggregate_sql, _COUNT_FUNCTION.combining_aggregate_sql, is_rate=True),
     "bytes_over_time": _SUM_FUNCTION,
-    "bytes_rate": RangeFunction(_SUM_FUNCTION.aggregate, _SUM_FUNCTION.combining_aggregate, is_rate=True),
+    "bytes_rate": RangeFunction(_SUM_FUNCTION.aggregate_sql, _SUM_FUNCTION.combining_aggregate_sql, is_rate=True),
     "sum_over_time": _SUM_FUNCTION,
     "min_over_time": _MIN_FUNCTION,
     "max_over_time": _MAX_FUNCTION,
@@ -89,20 +96,20 @@ _RANGE_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
     "last_over_time": RangeFunction("MAX_BY(sample_value, entry_us)"),
 }
 _UNWRAPPED_RATE_FUNCTION: Final = RangeFunction(
-    _SUM_FUNCTION.aggregate, _SUM_FUNCTION.combining_aggregate, is_rate=True
+    _SUM_FUNCTION.aggregate_sql, _SUM_FUNCTION.combining_aggregate_sql, is_rate=True
 )
 # quantile_over_time has no template, because its quantile is a number from the query.
 _QUANTILE_FUNCTION: Final = RangeFunction("")
 # The range functions over which a vector aggregate can be computed directly from the entries. For example, the sum of
 # the counts of series by a label equals the count of entries by that label.
-_COMPUTABLE_FROM_ENTRIES: Final[Mapping[str, frozenset[str]]] = {
+_ENTRY_FUNCTIONS_BY_AGGREGATE: Final[Mapping[str, frozenset[str]]] = {
     "sum": frozenset({"count_over_time", "rate", "bytes_over_time", "bytes_rate", "sum_over_time"}),
     "min": frozenset({"min_over_time"}),
     "max": frozenset({"max_over_time"}),
 }
 
 
-class Series(msgspec.Struct, frozen=True):
+class SeriesRelation(msgspec.Struct, frozen=True):
     """A relation of samples: columns of labels, `step_number` and `value`, with one row for each series and step."""
 
     tree: exp.Select
@@ -112,27 +119,27 @@ class Series(msgspec.Struct, frozen=True):
 class SeriesLabels(msgspec.Struct, frozen=True):
     """The labels of the series that a range aggregate returns.
 
-    With `is_exact`, the series have exactly `labels`. Otherwise they have `labels`, and all labels of the streams that
+    With `has_only_listed_labels`, the series have exactly `labels`. Otherwise they have `labels`, and all labels of the streams that
     are not in `excluded_labels`.
     """
 
     labels: tuple[str, ...] = ()
-    is_exact: bool = False
+    has_only_listed_labels: bool = False
     excluded_labels: frozenset[str] = frozenset()
 
 
-_STREAM_LABELS: Final = SeriesLabels()
+_ALL_STREAM_LABELS: Final = SeriesLabels()
 
 
 class MetricTranslator(msgspec.Struct, frozen=True):
     """A translator of metric queries to series, with samples from `sources` at the steps of a request."""
 
-    sources: Sources
-    steps: SampleSteps
+    sources: ReadableSubQueries
+    sample_steps: SampleSteps
     # Metadata of a sub-query, used to locate errors in the text of the query.
     info: SubQueryInfo
 
-    def translate(self, node: MetricQuery, groups: SeriesLabels = _STREAM_LABELS) -> Series:
+    def translate(self, node: MetricQuery, groups: SeriesLabels = _ALL_STREAM_LABELS) -> SeriesRelation:
         """Return the series of a query that is not a constant; `groups` are the labels that the caller needs."""
         match node:
             case RangeAggregate(function="absent_over_time"):
@@ -144,23 +151,23 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             case BinaryOperation():
                 return self._translate_binary(node, groups)
             case NumberLiteral():
-                raise self._unsupported("A number is aggregated, which has no labels.", node.offset)
+                raise self._unsupported_error("A number is aggregated, which has no labels.", node.text_offset)
 
-    def _translate_vector_aggregate(self, node: VectorAggregate) -> Series:
+    def _translate_vector_aggregate(self, node: VectorAggregate) -> SeriesRelation:
         grouping, operand = node.grouping, node.operand
         if fold_constant(operand) is not None:
-            raise self._unsupported(f"{node.function} of a number is not supported.", node.offset)
+            raise self._unsupported_error(f"{node.function} of a number is not supported.", node.text_offset)
         if node.function in SORTING_FUNCTIONS:
             # Sorting affects only the order of an instant vector, and `web/loki_api.py` sorts that when it answers.
             return self.translate(operand)
         if self._is_computable_from_entries(node) and isinstance(operand, RangeAggregate):
-            return self._translate_range(operand, SeriesLabels(grouping.labels, is_exact=True))
-        needed = _STREAM_LABELS if grouping.is_without else SeriesLabels(grouping.labels)
+            return self._translate_range(operand, SeriesLabels(grouping.labels, has_only_listed_labels=True))
+        needed = _ALL_STREAM_LABELS if grouping.is_without else SeriesLabels(grouping.labels)
         inner = self.translate(operand, needed)
         labels = _labels_after_grouping(inner.labels, grouping)
         if node.function in RANKING_FUNCTIONS:
             return _top_or_bottom_series(node, inner, labels)
-        value = alias(fill_query_template(_VECTOR_TEMPLATES[node.function]), VALUE_COLUMN)
+        value = alias(fill_query_template(_VECTOR_AGGREGATE_TEMPLATES[node.function]), VALUE_COLUMN)
         return _aggregate_series(inner, labels, value)
 
     def _is_computable_from_entries(self, node: VectorAggregate) -> bool:
@@ -169,30 +176,36 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             isinstance(operand, RangeAggregate)
             and operand.grouping is None
             and not node.grouping.is_without
-            and operand.function in _COMPUTABLE_FROM_ENTRIES.get(node.function, ())
+            and operand.function in _ENTRY_FUNCTIONS_BY_AGGREGATE.get(node.function, ())
         )
 
-    def _translate_binary(self, node: BinaryOperation, groups: SeriesLabels) -> Series:
+    def _translate_binary(self, node: BinaryOperation, groups: SeriesLabels) -> SeriesRelation:
         left, right = fold_constant(node.left), fold_constant(node.right)
         if node.operator == "or" and left is None and right is not None:
             return self._fill_missing_steps(self.translate(node.left, groups), right)
         if node.operator == "or":
-            raise self._unsupported("or between two vectors is not supported.", node.offset, "Write or vector(0).")
+            raise self._unsupported_error(
+                "or between two vectors is not supported.", node.text_offset, "Write or vector(0)."
+            )
         if left is not None and right is None:
-            return self._operate_with_number(node, self.translate(node.right, groups), left, is_left=True)
+            return self._combine_with_number(node, self.translate(node.right, groups), left, is_left=True)
         if right is not None and left is None:
-            return self._operate_with_number(node, self.translate(node.left, groups), right, is_left=False)
+            return self._combine_with_number(node, self.translate(node.left, groups), right, is_left=False)
         if left is not None:
-            raise self._unsupported("An operation on two numbers is aggregated.", node.offset)
+            raise self._unsupported_error("An operation on two numbers is aggregated.", node.text_offset)
         return self._join_vectors(node, self.translate(node.left, groups), self.translate(node.right, groups))
 
-    def _operate_with_number(self, node: BinaryOperation, series: Series, constant: float, *, is_left: bool) -> Series:
+    def _combine_with_number(
+        self, node: BinaryOperation, series: SeriesRelation, constant: float, *, is_left: bool
+    ) -> SeriesRelation:
         own, other = column((VALUE_COLUMN,)), float_literal(constant)
         left, right = (other, own) if is_left else (own, other)
         tree = select_from_relation(_label_columns(series.labels), series.tree, "operand")
-        return Series(_add_step_and_value(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels)
+        return SeriesRelation(
+            _add_step_and_value(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels
+        )
 
-    def _fill_missing_steps(self, series: Series, constant: float) -> Series:
+    def _fill_missing_steps(self, series: SeriesRelation, constant: float) -> SeriesRelation:
         """Add a sample without labels, with the value `constant`, at each step that has no sample without labels."""
         unlabelled = select_from_relation([column((STEP_COLUMN,))], copy_tree(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
@@ -200,26 +213,26 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         missing = self._missing_samples(unlabelled, dict.fromkeys(series.labels, ""), constant)
         columns = [*_label_columns(series.labels), column((STEP_COLUMN,)), column((VALUE_COLUMN,))]
         own = select_from_relation(columns, series.tree, "operand")
-        return Series(union_all([own, missing]), series.labels)
+        return SeriesRelation(union_all([own, missing]), series.labels)
 
-    def _translate_absent(self, node: RangeAggregate) -> Series:
+    def _translate_absent(self, node: RangeAggregate) -> SeriesRelation:
         """Return the series of `absent_over_time`: the value 1 at each step whose range has no entries.
 
         Its labels are those that the selector compares with `=`.
         """
         counted = self._translate_range(
-            msgspec.structs.replace(node, function="count_over_time"), SeriesLabels(is_exact=True)
+            msgspec.structs.replace(node, function="count_over_time"), SeriesLabels(has_only_listed_labels=True)
         )
         present = select_from_relation([column((STEP_COLUMN,))], counted.tree, "counted")
         matchers = [one for one in node.pipeline.matchers if one.operator is ComparisonOperator.EQUAL and one.text]
         labels = {one.label: one.text for one in matchers}
-        return Series(self._missing_samples(present, labels, 1.0), tuple(labels))
+        return SeriesRelation(self._missing_samples(present, labels, 1.0), tuple(labels))
 
     def _missing_samples(self, present: exp.Select, labels: Mapping[str, str], constant: float) -> exp.Select:
         """Return a sample with these labels and the value `constant` for each step that is not in `present`."""
         names = ("logql_steps", "logql_present")
         steps = exp.Unnest(
-            expressions=[fill_query_template("GENERATE_ARRAY(0, @last)", 0, last=self.steps.count - 1)],
+            expressions=[fill_query_template("GENERATE_ARRAY(0, @last)", 0, last=self.sample_steps.count - 1)],
             alias=exp.TableAlias(columns=[exp.to_identifier(STEP_COLUMN)]),
             offset=False,
         )
@@ -233,10 +246,10 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         tree.join(joined, on=same, join_type="LEFT", copy=False)
         return tree.where(fill_query_template("@step IS NULL", 0, step=right), copy=False)
 
-    def _join_vectors(self, node: BinaryOperation, left: Series, right: Series) -> Series:
+    def _join_vectors(self, node: BinaryOperation, left: SeriesRelation, right: SeriesRelation) -> SeriesRelation:
         if set(left.labels) != set(right.labels):
-            raise self._unsupported(
-                "The two sides have different labels.", node.offset, "Aggregate both by the same labels."
+            raise self._unsupported_error(
+                "The two sides have different labels.", node.text_offset, "Aggregate both by the same labels."
             )
         names = ("logql_left", "logql_right")
         labels = [alias(label_reference(name, names[0]), label_column(name)) for name in left.labels]
@@ -255,26 +268,30 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         derived = exp.Subquery(this=right.tree, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
         tree.join(derived, on=exp.and_(*same, copy=False), join_type="INNER", copy=False)
         values = column((names[0], VALUE_COLUMN)), column((names[1], VALUE_COLUMN))
-        return Series(_add_step_and_value(node, tree, column((names[0], STEP_COLUMN)), values[0], values), left.labels)
+        return SeriesRelation(
+            _add_step_and_value(node, tree, column((names[0], STEP_COLUMN)), values[0], values), left.labels
+        )
 
-    def _translate_range(self, node: RangeAggregate, groups: SeriesLabels) -> Series:
+    def _translate_range(self, node: RangeAggregate, groups: SeriesLabels) -> SeriesRelation:
         branches = self.sources.branches(node.pipeline)
-        labels = self._range_labels(branches, groups, node.offset)
-        steps = msgspec.structs.replace(self.steps, start_us=self.steps.start_us - node.shift_us)
+        labels = self._range_labels(branches, groups, node.text_offset)
+        steps = msgspec.structs.replace(self.sample_steps, start_us=self.sample_steps.start_us - node.shift_us)
         last_us = steps.start_us + (steps.count - 1) * steps.step_us
         window = TimeRange(steps.start_us - node.range_us + 1, last_us + 1)
         entries = select_entries(branches, lambda branch: self._entry_columns(branch, labels, node), window)
-        function = _function_of(node)
+        function = _range_function_of(node)
         overlap = node.range_us // steps.step_us if steps.count > 1 and node.range_us > steps.step_us else 0
-        if overlap > (MAX_OVERLAPPING_STEPS if function.combining_aggregate else MAX_OVERLAPPING_VALUE_STEPS):
-            raise self._unsupported(
-                f"The range is {overlap:,} times the step.", node.offset, "Send a larger step, or a shorter range."
+        if overlap > (MAX_OVERLAPPING_STEPS if function.combining_aggregate_sql else MAX_OVERLAPPING_VALUE_STEPS):
+            raise self._unsupported_error(
+                f"The range is {overlap:,} times the step.", node.text_offset, "Send a larger step, or a shorter range."
             )
         sampled = _assign_steps(entries, labels, steps, node.range_us)
         if node.unwrap is not None:
             sampled.where(fill_query_template("sample_value IS NOT NULL"), copy=False)
         spread = _repeat_for_steps(sampled, labels, function, is_overlapping=overlap > 0)
-        aggregate = function.combining_aggregate if function.combining_aggregate and overlap else function.aggregate
+        aggregate = (
+            function.combining_aggregate_sql if function.combining_aggregate_sql and overlap else function.aggregate_sql
+        )
         value = (
             fill_query_template(aggregate)
             if aggregate
@@ -284,17 +301,17 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             value = fill_query_template(
                 "@value / @seconds", 0, value=value, seconds=float_literal(node.range_us / _MICROSECONDS_PER_SECOND)
             )
-        return _aggregate_series(Series(spread, labels), labels, alias(value, VALUE_COLUMN))
+        return _aggregate_series(SeriesRelation(spread, labels), labels, alias(value, VALUE_COLUMN))
 
     def _range_labels(self, branches: Sequence[SourceBranch], groups: SeriesLabels, offset: int) -> tuple[str, ...]:
-        if groups.is_exact:
+        if groups.has_only_listed_labels:
             return groups.labels
         names = {name for branch in branches for name in branch.labels.stream_label_names()}
         names = {name for name in names if not all(branch.pipeline_state.is_removed(name) for branch in branches)}
         found = tuple(sorted((names - groups.excluded_labels) | set(groups.labels)))
-        if len(found) > MAX_LABELS:
-            raise self._unsupported(
-                f"The streams have {len(found)} labels; a series has at most {MAX_LABELS}.",
+        if len(found) > MAX_LABELS_PER_SERIES:
+            raise self._unsupported_error(
+                f"The streams have {len(found)} labels; a series has at most {MAX_LABELS_PER_SERIES}.",
                 offset,
                 "Name the labels that you need: sum by (…).",
             )
@@ -303,7 +320,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     def _entry_columns(self, branch: SourceBranch, labels: Sequence[str], node: RangeAggregate) -> list[exp.Expr]:
         columns: list[exp.Expr] = []
         for name in labels:
-            value = branch.labels.label(name, branch.pipeline_state, node.offset)
+            value = branch.labels.label(name, branch.pipeline_state, node.text_offset)
             text = text_literal("") if value is None else fill_query_template("IFNULL(@value, '')", 0, value=value.text)
             columns.append(alias(text, label_column(name)))
         at = fill_query_template("UNIX_MICROS(@time)", 0, time=branch.labels.timestamp_value())
@@ -311,23 +328,25 @@ class MetricTranslator(msgspec.Struct, frozen=True):
 
     def _sample_value(self, branch: SourceBranch, node: RangeAggregate) -> exp.Expr:
         if node.unwrap is not None:
-            value = branch.labels.label(node.unwrap.label, branch.pipeline_state, node.unwrap.offset)
+            value = branch.labels.label(node.unwrap.label, branch.pipeline_state, node.unwrap.text_offset)
             if value is None:
                 return fill_query_template("CAST(NULL AS FLOAT64)")
-            return as_number(value.text, node.unwrap.measure, node.unwrap.offset)
+            return as_number(value.text, node.unwrap.measure, node.unwrap.text_offset)
         if node.function.startswith("bytes_"):
-            if branch.pipeline_state.formats:
-                raise self._unsupported("The bytes of a line that line_format has made cannot be counted.", node.offset)
+            if branch.pipeline_state.line_formats:
+                raise self._unsupported_error(
+                    "The bytes of a line that line_format has made cannot be counted.", node.text_offset
+                )
             return fill_query_template(
                 "CAST(IFNULL(BYTE_LENGTH(@line), 0) AS FLOAT64)", 0, line=branch.labels.message_column()
             )
         return fill_query_template("1.0")
 
-    def _unsupported(self, message: str, offset: int, hint: str | None = None) -> QueryUnsupported:
+    def _unsupported_error(self, message: str, offset: int, hint: str | None = None) -> QueryUnsupported:
         return QueryUnsupported(message, hint=hint, span=self.info.span(offset))
 
 
-def _function_of(node: RangeAggregate) -> RangeFunction:
+def _range_function_of(node: RangeAggregate) -> RangeFunction:
     if node.unwrap is not None and node.function == "rate":
         return _UNWRAPPED_RATE_FUNCTION
     return _RANGE_FUNCTIONS.get(node.function, _QUANTILE_FUNCTION)
@@ -342,7 +361,7 @@ def _series_labels_of(node: RangeAggregate, needed: SeriesLabels) -> SeriesLabel
         return needed
     if node.grouping.is_without:
         return SeriesLabels(excluded_labels=frozenset(node.grouping.labels))
-    return SeriesLabels(node.grouping.labels, is_exact=True)
+    return SeriesLabels(node.grouping.labels, has_only_listed_labels=True)
 
 
 def _labels_after_grouping(labels: tuple[str, ...], grouping: Grouping) -> tuple[str, ...]:
@@ -355,14 +374,14 @@ def _label_columns(labels: Sequence[str]) -> list[exp.Expr]:
     return [label_reference(name) for name in labels]
 
 
-def _aggregate_series(inner: Series, labels: tuple[str, ...], value: exp.Expr) -> Series:
+def _aggregate_series(inner: SeriesRelation, labels: tuple[str, ...], value: exp.Expr) -> SeriesRelation:
     """Return the series of the aggregate `value`, computed for each step and each combination of the labels' values."""
     columns = [*_label_columns(labels), column((STEP_COLUMN,))]
     tree = select_from_relation([*columns, value], inner.tree, "series")
-    return Series(tree.group_by(*_label_columns(labels), column((STEP_COLUMN,)), copy=False), labels)
+    return SeriesRelation(tree.group_by(*_label_columns(labels), column((STEP_COLUMN,)), copy=False), labels)
 
 
-def _top_or_bottom_series(node: VectorAggregate, inner: Series, groups: Sequence[str]) -> Series:
+def _top_or_bottom_series(node: VectorAggregate, inner: SeriesRelation, groups: Sequence[str]) -> SeriesRelation:
     """Return the series with the largest or smallest values of each group and step, with all of their labels."""
     order = [sort_key(column((VALUE_COLUMN,)), node.function == "topk")]
     order += [sort_key(label, is_descending=False) for label in _label_columns(inner.labels)]
@@ -375,7 +394,7 @@ def _top_or_bottom_series(node: VectorAggregate, inner: Series, groups: Sequence
     columns = [*_label_columns(inner.labels), column((STEP_COLUMN,)), column((VALUE_COLUMN,))]
     numbered = select_from_relation([*columns, alias(place, "place")], inner.tree, "series")
     tree = select_from_relation([copy_tree(one) for one in columns], numbered, "ranked")
-    return Series(
+    return SeriesRelation(
         tree.where(fill_query_template("place <= @most", 0, most=node.parameter or 1), copy=False), inner.labels
     )
 
@@ -394,7 +413,7 @@ def _add_step_and_value(
         value = fill_query_template(_ARITHMETIC_TEMPLATES[node.operator], 0, left=left, right=right)
         return tree.select(alias(value, VALUE_COLUMN), copy=False)
     condition = fill_query_template(_COMPARISON_TEMPLATES[node.operator], 0, left=left, right=right)
-    if node.is_bool:
+    if node.has_bool_modifier:
         return tree.select(
             alias(fill_query_template("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE_COLUMN), copy=False
         )
@@ -443,10 +462,10 @@ def _repeat_for_steps(
         ]
         return select_from_relation(columns, sampled, "windows")
     own = [column(("sample_value",)), column(("entry_us",))]
-    if function.combining_aggregate:
+    if function.combining_aggregate_sql:
         grouped = [*_label_columns(labels), column(("first_step",)), column(("last_step",))]
         parts = select_from_relation(
-            [*grouped, alias(fill_query_template(function.aggregate), "part_value")], sampled, "windows"
+            [*grouped, alias(fill_query_template(function.aggregate_sql), "part_value")], sampled, "windows"
         )
         sampled = parts.group_by(*[copy_tree(one) for one in grouped], copy=False)
         own = [column(("part_value",))]
@@ -459,7 +478,7 @@ def _repeat_for_steps(
     return tree.join(steps, join_type="CROSS", copy=False)
 
 
-def pack_series(series: Series, most: int) -> exp.Select:
+def pack_series(series: SeriesRelation, most: int) -> exp.Select:
     """Return one row for each series: its labels, its steps, and its values at these steps, as texts.
 
     If there are more than `most` series, `most` + 1 rows are returned, so that the caller notices.

@@ -48,7 +48,7 @@ SORTING_FUNCTIONS: Final = frozenset({"sort", "sort_desc"})
 VECTOR_FUNCTIONS: Final = (
     frozenset({"sum", "avg", "min", "max", "count", "stddev", "stdvar"}) | RANKING_FUNCTIONS | SORTING_FUNCTIONS
 )
-_REFUSED_FUNCTIONS: Final[Mapping[str, str]] = {
+_HINT_BY_REFUSED_FUNCTION: Final[Mapping[str, str]] = {
     "rate_counter": "Send the difference, and use rate.",
     "label_replace": "Group by the label as it is.",
     "approx_topk": "Use topk.",
@@ -98,7 +98,7 @@ def _parse_precedence_level(cursor: TokenCursor, level: int) -> Query:
     left = _parse_precedence_level(cursor, level + 1)
     while (cursor.next_is_word if level < 2 else cursor.next_is_symbol)(*_OPERATORS_BY_PRECEDENCE[level]):
         operator = cursor.take_token()
-        cursor.count_part()
+        cursor.count_query_part()
         _check_set_operator(cursor, operator)
         is_bool = operator.text in _COMPARISON_OPERATORS and cursor.accept_word("bool")
         if cursor.next_is_word(*_VECTOR_MATCHING_WORDS):
@@ -111,10 +111,10 @@ def _parse_precedence_level(cursor: TokenCursor, level: int) -> Query:
         cursor.leave_nesting()
         left = BinaryOperation(
             operator.text,
-            _require_metric(cursor, left, operator),
-            _require_metric(cursor, right, operator),
+            _require_metric_query(cursor, left, operator),
+            _require_metric_query(cursor, right, operator),
             is_bool,
-            operator.offset,
+            operator.text_offset,
         )
     return left
 
@@ -123,14 +123,14 @@ def _check_set_operator(cursor: TokenCursor, operator: Token) -> None:
     """Raise QueryUnsupported for a set operator, except `or vector(…)`, which fills steps without a sample."""
     if operator.text in _SET_OPERATORS and not (operator.text == "or" and cursor.next_is_word("vector")):
         raise cursor.unsupported_error(
-            f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.offset
+            f"{operator.text} between two vectors is not supported.", "Send two queries.", operator.text_offset
         )
 
 
-def _require_metric(cursor: TokenCursor, query: Query, place: Token) -> MetricQuery:
+def _require_metric_query(cursor: TokenCursor, query: Query, place: Token) -> MetricQuery:
     if isinstance(query, Pipeline):
         raise cursor.syntax_error(
-            "A log query is not a number.", "Count its lines, as in count_over_time({…}[5m]).", place.offset
+            "A log query is not a number.", "Count its lines, as in count_over_time({…}[5m]).", place.text_offset
         )
     return query
 
@@ -148,16 +148,16 @@ def _parse_operand(cursor: TokenCursor) -> Query:
     if cursor.next_is_symbol("-", "+"):
         sign = -1 if cursor.take_token().text == "-" else 1
         number = cursor.expect_kind(TokenKind.NUMBER, "a number")
-        return NumberLiteral(sign * number.number, offset=token.offset)
+        return NumberLiteral(sign * number.number, text_offset=token.text_offset)
     if token.kind is TokenKind.NUMBER:
-        return NumberLiteral(cursor.take_token().number, offset=token.offset)
+        return NumberLiteral(cursor.take_token().number, text_offset=token.text_offset)
     if token.kind is TokenKind.NAME:
         return _parse_call(cursor)
     raise cursor.unexpected_token_error("a stream selector such as {…}, or a function")
 
 
 def _parse_log_query(cursor: TokenCursor) -> Pipeline:
-    offset = cursor.next_token.offset
+    offset = cursor.next_token.text_offset
     return _parse_stages(cursor, Pipeline(_parse_selector(cursor), (), offset))
 
 
@@ -167,17 +167,19 @@ def _parse_stages(cursor: TokenCursor, pipeline: Pipeline) -> Pipeline:
         stage = _parse_stage(cursor)
         if isinstance(stage, UnwrapStage):
             raise cursor.syntax_error(
-                "unwrap is allowed only in a range.", "Write sum_over_time({…} | unwrap x [5m]).", stage.offset
+                "unwrap is allowed only in a range.", "Write sum_over_time({…} | unwrap x [5m]).", stage.text_offset
             )
         stages.append(stage)
-    return Pipeline(pipeline.matchers, tuple(stages), pipeline.offset)
+    return Pipeline(pipeline.matchers, tuple(stages), pipeline.text_offset)
 
 
 def _parse_call(cursor: TokenCursor) -> MetricQuery:
     name = cursor.take_token()
-    cursor.count_part()
-    if name.text in _REFUSED_FUNCTIONS:
-        raise cursor.unsupported_error(f"{name.text} is not supported.", _REFUSED_FUNCTIONS[name.text], name.offset)
+    cursor.count_query_part()
+    if name.text in _HINT_BY_REFUSED_FUNCTION:
+        raise cursor.unsupported_error(
+            f"{name.text} is not supported.", _HINT_BY_REFUSED_FUNCTION[name.text], name.text_offset
+        )
     if name.text == "vector":
         return _parse_vector(cursor, name)
     cursor.enter_nesting()
@@ -186,7 +188,7 @@ def _parse_call(cursor: TokenCursor) -> MetricQuery:
     elif name.text in VECTOR_FUNCTIONS:
         found = _parse_vector_aggregate(cursor, name)
     else:
-        raise cursor.syntax_error(f"There is no function called {name.text[:60]}.", None, name.offset)
+        raise cursor.syntax_error(f"There is no function called {name.text[:60]}.", None, name.text_offset)
     cursor.leave_nesting()
     return found
 
@@ -196,7 +198,7 @@ def _parse_vector(cursor: TokenCursor, name: Token) -> NumberLiteral:
     is_negative = cursor.accept_symbol("-")
     number = cursor.expect_kind(TokenKind.NUMBER, "a number").number
     cursor.expect_symbol(")")
-    return NumberLiteral(-number if is_negative else number, is_vector=True, offset=name.offset)
+    return NumberLiteral(-number if is_negative else number, is_vector=True, text_offset=name.text_offset)
 
 
 def _parse_vector_aggregate(cursor: TokenCursor, name: Token) -> VectorAggregate:
@@ -206,16 +208,16 @@ def _parse_vector_aggregate(cursor: TokenCursor, name: Token) -> VectorAggregate
     if name.text in RANKING_FUNCTIONS:
         number = cursor.expect_kind(TokenKind.NUMBER, f"the number of {name.text}")
         if not number.text.isdecimal() or not 1 <= number.number <= 1000:
-            raise cursor.syntax_error(f"{name.text} takes a number from 1 to 1000.", None, number.offset)
+            raise cursor.syntax_error(f"{name.text} takes a number from 1 to 1000.", None, number.text_offset)
         parameter = int(number.text)
         cursor.expect_symbol(",")
     start = cursor.next_token
-    operand = _require_metric(cursor, _parse_precedence_level(cursor, 0), start)
+    operand = _require_metric_query(cursor, _parse_precedence_level(cursor, 0), start)
     cursor.expect_symbol(")")
     grouping = grouping or _parse_grouping(cursor)
     if grouping is not None and name.text in SORTING_FUNCTIONS:
-        raise cursor.syntax_error(f"{name.text} cannot have a grouping.", None, grouping.offset)
-    return VectorAggregate(name.text, operand, grouping or Grouping(), parameter, name.offset)
+        raise cursor.syntax_error(f"{name.text} cannot have a grouping.", None, grouping.text_offset)
+    return VectorAggregate(name.text, operand, grouping or Grouping(), parameter, name.text_offset)
 
 
 def _parse_grouping(cursor: TokenCursor) -> Grouping | None:
@@ -225,12 +227,12 @@ def _parse_grouping(cursor: TokenCursor) -> Grouping | None:
     cursor.expect_symbol("(")
     labels: list[str] = []
     while not cursor.next_is_symbol(")"):
-        cursor.count_part()
+        cursor.count_query_part()
         labels.append(cursor.expect_kind(TokenKind.NAME, "the name of a label").text)
         if not cursor.next_is_symbol(")"):
             cursor.expect_symbol(",")
     cursor.expect_symbol(")")
-    return Grouping(tuple(dict.fromkeys(labels)), word.text == "without", word.offset)
+    return Grouping(tuple(dict.fromkeys(labels)), word.text == "without", word.text_offset)
 
 
 def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
@@ -239,7 +241,7 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
     if name.text == "quantile_over_time":
         number = cursor.expect_kind(TokenKind.NUMBER, "a quantile from 0 to 1")
         if number.number > 1:
-            raise cursor.syntax_error("A quantile is a number from 0 to 1.", None, number.offset)
+            raise cursor.syntax_error("A quantile is a number from 0 to 1.", None, number.text_offset)
         parameter = number.number
         cursor.expect_symbol(",")
     entries = _RangeParser(cursor)
@@ -248,15 +250,15 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
     grouping = _parse_grouping(cursor)
     if grouping is not None and name.text not in _GROUPING_RANGE_FUNCTIONS:
         raise cursor.syntax_error(
-            f"{name.text} cannot have a grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.offset
+            f"{name.text} cannot have a grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.text_offset
         )
     if entries.unwrap is None and name.text in VALUE_RANGE_FUNCTIONS:
         raise cursor.syntax_error(
-            f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.offset
+            f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.text_offset
         )
     if entries.unwrap is not None and name.text in ENTRY_RANGE_FUNCTIONS - {"rate", "absent_over_time"}:
         raise cursor.syntax_error(
-            f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap.offset
+            f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap.text_offset
         )
     return RangeAggregate(
         function=name.text,
@@ -266,7 +268,7 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
         unwrap=entries.unwrap,
         parameter=parameter,
         grouping=grouping,
-        offset=name.offset,
+        text_offset=name.text_offset,
     )
 
 
@@ -275,7 +277,7 @@ class _RangeParser:
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
-        self.offset = cursor.next_token.offset
+        self.offset = cursor.next_token.text_offset
         self.matchers = Pipeline(()).matchers
         self.stages: list[Stage] = []
         self.unwrap: UnwrapStage | None = None
@@ -305,12 +307,12 @@ class _RangeParser:
     def _add_stage(self, stage: Stage | UnwrapStage) -> None:
         if isinstance(stage, UnwrapStage):
             if self.unwrap is not None:
-                raise self._cursor.syntax_error("A second unwrap stands here.", None, stage.offset)
+                raise self._cursor.syntax_error("A second unwrap stands here.", None, stage.text_offset)
             self.unwrap = stage
             return
         if self.unwrap is not None and not isinstance(stage, LabelFilter):
             raise self._cursor.syntax_error(
-                "After unwrap only comparisons of labels may stand.", None, self.unwrap.offset
+                "After unwrap only comparisons of labels may stand.", None, self.unwrap.text_offset
             )
         self.stages.append(stage)
 
@@ -319,29 +321,29 @@ class _RangeParser:
         if self.range_us:
             raise cursor.syntax_error("A second range stands here.")
         cursor.expect_symbol("[")
-        self.range_us = self._duration_us("a duration such as 5m")
+        self.range_us = self._parse_duration_us("a duration such as 5m")
         cursor.expect_symbol("]")
         if cursor.accept_word("offset"):
             is_negative = cursor.accept_symbol("-")
-            shift_us = self._duration_us("a duration such as 5m")
+            shift_us = self._parse_duration_us("a duration such as 5m")
             self.shift_us = -shift_us if is_negative else shift_us
 
-    def _duration_us(self, expected: str) -> int:
+    def _parse_duration_us(self, expected: str) -> int:
         token = self._cursor.expect_kind(TokenKind.DURATION, expected)
         microseconds = round(token.number * _MICROSECONDS_PER_SECOND)
         if not 0 < microseconds <= _MAX_RANGE_SECONDS * _MICROSECONDS_PER_SECOND:
-            raise self._cursor.syntax_error(f"The duration {token.text} is not possible here.", None, token.offset)
+            raise self._cursor.syntax_error(f"The duration {token.text} is not possible here.", None, token.text_offset)
         return microseconds
 
 
-_MATCHER_OPERATORS: Final[Mapping[str, ComparisonOperator]] = {
+_MATCHER_OPERATOR_BY_SYMBOL: Final[Mapping[str, ComparisonOperator]] = {
     "=": ComparisonOperator.EQUAL,
     "!=": ComparisonOperator.NOT_EQUAL,
     "=~": ComparisonOperator.REGEX,
     "!~": ComparisonOperator.NOT_REGEX,
 }
-_LABEL_FILTER_OPERATORS: Final[Mapping[str, ComparisonOperator]] = {
-    **_MATCHER_OPERATORS,
+_LABEL_FILTER_OPERATOR_BY_SYMBOL: Final[Mapping[str, ComparisonOperator]] = {
+    **_MATCHER_OPERATOR_BY_SYMBOL,
     "==": ComparisonOperator.EQUAL,
     ">": ComparisonOperator.GREATER,
     ">=": ComparisonOperator.GREATER_OR_EQUAL,
@@ -361,7 +363,7 @@ _MEASURE_BY_CONVERSION: Final[Mapping[str, Measure]] = {
     "bytes": Measure.BYTES,
 }
 # Stages of Loki that are refused, each with the alternative that the error suggests.
-_REFUSED_STAGES: Final[Mapping[str, str]] = {
+_HINT_BY_REFUSED_STAGE: Final[Mapping[str, str]] = {
     "regexp": "Filter with |~, or send events with fields.",
     "pattern": "Filter with |~, or send events with fields.",
     "unpack": "Labels of Loki's senders are stored with the event: filter by them directly.",
@@ -381,13 +383,13 @@ def _parse_selector(cursor: TokenCursor) -> tuple[TextMatch, ...]:
     cursor.expect_symbol("{")
     matchers: list[TextMatch] = []
     while not cursor.next_is_symbol("}"):
-        cursor.count_part()
+        cursor.count_query_part()
         label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
-        if not cursor.next_is_symbol(*_MATCHER_OPERATORS):
+        if not cursor.next_is_symbol(*_MATCHER_OPERATOR_BY_SYMBOL):
             raise cursor.unexpected_token_error("=, !=, =~ or !~")
-        operator = _MATCHER_OPERATORS[cursor.take_token().text]
+        operator = _MATCHER_OPERATOR_BY_SYMBOL[cursor.take_token().text]
         text = cursor.expect_kind(TokenKind.TEXT, "a text in quotes")
-        offset = text.offset if operator in REGEX_COMPARISONS else label.offset
+        offset = text.text_offset if operator in REGEX_COMPARISONS else label.text_offset
         matchers.append(TextMatch(label.text, operator, text.text, offset))
         if not cursor.next_is_symbol("}"):
             cursor.expect_symbol(",")
@@ -401,7 +403,7 @@ def _is_at_stage(cursor: TokenCursor) -> bool:
 
 def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
     """Parse one stage, which begins with a bar or with the operator of a line filter."""
-    cursor.count_part()
+    cursor.count_query_part()
     if cursor.next_is_symbol(*_PATTERN_OPERATORS):
         raise cursor.unsupported_error("Pattern filters are not supported.", "Write a regular expression: |~ or !~.")
     if cursor.next_is_symbol(*_LINE_FILTER_OPERATORS):
@@ -410,12 +412,12 @@ def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
     word = cursor.next_token
     if word.kind is not TokenKind.NAME or _is_label_filter_operator(cursor.second_next_token):
         return LabelFilter(_parse_label_filters(cursor))
-    if word.text in _REFUSED_STAGES:
-        raise cursor.unsupported_error(f"The stage {word.text} is not supported.", _REFUSED_STAGES[word.text])
+    if word.text in _HINT_BY_REFUSED_STAGE:
+        raise cursor.unsupported_error(f"The stage {word.text} is not supported.", _HINT_BY_REFUSED_STAGE[word.text])
     cursor.take_token()
     match word.text:
         case "json" | "logfmt":
-            return _parse_parser_stage(cursor, ParserKind(word.text), word.offset)
+            return _parse_parser_stage(cursor, ParserKind(word.text), word.text_offset)
         case "line_format":
             return _parse_line_format(cursor)
         case "drop" | "keep":
@@ -425,12 +427,12 @@ def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
     raise cursor.syntax_error(
         f"There is no stage called {word.text[:60]}.",
         "Stages are json, logfmt, line_format, drop, keep, unwrap and comparisons of labels.",
-        word.offset,
+        word.text_offset,
     )
 
 
 def _is_label_filter_operator(token: Token) -> bool:
-    return token.kind is TokenKind.SYMBOL and token.text in _LABEL_FILTER_OPERATORS
+    return token.kind is TokenKind.SYMBOL and token.text in _LABEL_FILTER_OPERATOR_BY_SYMBOL
 
 
 def _parse_line_filter(cursor: TokenCursor) -> LineFilter:
@@ -438,10 +440,10 @@ def _parse_line_filter(cursor: TokenCursor) -> LineFilter:
     first = _parse_line_text(cursor)
     texts = [first.text]
     while cursor.accept_word("or"):
-        cursor.count_part()
+        cursor.count_query_part()
         texts.append(_parse_line_text(cursor).text)
     is_regex = operator.text.endswith("~")
-    offset = first.offset if is_regex else operator.offset
+    offset = first.text_offset if is_regex else operator.text_offset
     return LineFilter(tuple(texts), is_regex, operator.text.startswith("!"), offset)
 
 
@@ -456,13 +458,13 @@ def _parse_parser_stage(cursor: TokenCursor, kind: ParserKind, offset: int) -> P
         raise cursor.unsupported_error(f"Options of {kind} are not supported.", "Leave the option out.")
     extractions: list[LabelExtraction] = []
     while cursor.next_token.kind is TokenKind.NAME:
-        cursor.count_part()
+        cursor.count_query_part()
         label = cursor.take_token()
         steps: tuple[str | int, ...] = (label.text,)
         if cursor.accept_symbol("="):
             expression = cursor.expect_kind(TokenKind.TEXT, "an expression in quotes")
             steps = _parse_path_steps(cursor, expression) if kind is ParserKind.JSON else (expression.text,)
-        extractions.append(LabelExtraction(label.text, steps, label.offset))
+        extractions.append(LabelExtraction(label.text, steps, label.text_offset))
         if not cursor.accept_symbol(","):
             break
     return ParserStage(kind, tuple(extractions), offset)
@@ -479,7 +481,7 @@ def _parse_path_steps(cursor: TokenCursor, expression: Token) -> tuple[str | int
         raise cursor.syntax_error(
             f"The expression {expression.text[:60]!r} cannot be read.",
             'Write it as in a.b, servers[0] or headers["User-Agent"].',
-            expression.offset,
+            expression.text_offset,
         )
     return tuple(steps)
 
@@ -491,27 +493,27 @@ def _parse_line_format(cursor: TokenCursor) -> LineFormat:
         if number % 2 == 0:
             parts += [text] if text else []
             continue
-        cursor.count_part()
+        cursor.count_query_part()
         label = _TEMPLATE_LABEL_PATTERN.fullmatch(text)
         if label is None:
             raise cursor.unsupported_error(
                 f"{{{{{text[:60]}}}}} is not supported in a template.",
                 "Labels are, as in {{.path}}, and the line: {{__line__}}.",
-                template.offset,
+                template.text_offset,
             )
         parts.append(TemplatePlaceholder(label[1]))
-    return LineFormat(tuple(parts), template.offset)
+    return LineFormat(tuple(parts), template.text_offset)
 
 
 def _parse_removal(cursor: TokenCursor, word: Token) -> LabelSelection:
     labels = [_parse_removed_label(cursor, word)]
     while cursor.accept_symbol(","):
         labels.append(_parse_removed_label(cursor, word))
-    return LabelSelection(tuple(labels), word.text == "keep", word.offset)
+    return LabelSelection(tuple(labels), word.text == "keep", word.text_offset)
 
 
 def _parse_removed_label(cursor: TokenCursor, word: Token) -> str:
-    cursor.count_part()
+    cursor.count_query_part()
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if _is_label_filter_operator(cursor.next_token):
         raise cursor.unsupported_error(f"{word.text} with a condition is not supported.", "Name the label alone.")
@@ -521,15 +523,17 @@ def _parse_removed_label(cursor: TokenCursor, word: Token) -> str:
 def _parse_unwrap(cursor: TokenCursor, word: Token) -> UnwrapStage:
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if not cursor.next_is_symbol("("):
-        return UnwrapStage(label.text, Measure.NUMBER, label.offset)
+        return UnwrapStage(label.text, Measure.NUMBER, label.text_offset)
     measure = _MEASURE_BY_CONVERSION.get(label.text)
     if measure is None:
         names = ", ".join(_MEASURE_BY_CONVERSION)
-        raise cursor.syntax_error(f"unwrap has no conversion {label.text[:60]}.", f"There are: {names}.", label.offset)
+        raise cursor.syntax_error(
+            f"unwrap has no conversion {label.text[:60]}.", f"There are: {names}.", label.text_offset
+        )
     cursor.expect_symbol("(")
     converted = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     cursor.expect_symbol(")")
-    return UnwrapStage(converted.text, measure, word.offset)
+    return UnwrapStage(converted.text, measure, word.text_offset)
 
 
 def _parse_label_filters(cursor: TokenCursor) -> LabelMatch:
@@ -554,7 +558,7 @@ def _is_at_label_filter(cursor: TokenCursor) -> bool:
 
 
 def _parse_label_filter(cursor: TokenCursor) -> LabelMatch:
-    cursor.count_part()
+    cursor.count_query_part()
     if cursor.accept_symbol("("):
         cursor.enter_nesting()
         found = _parse_label_filters(cursor)
@@ -564,7 +568,7 @@ def _parse_label_filter(cursor: TokenCursor) -> LabelMatch:
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if not _is_label_filter_operator(cursor.next_token):
         raise cursor.unexpected_token_error("a comparison such as = or >")
-    operator = _LABEL_FILTER_OPERATORS[cursor.take_token().text]
+    operator = _LABEL_FILTER_OPERATOR_BY_SYMBOL[cursor.take_token().text]
     return _parse_comparison(cursor, label, operator)
 
 
@@ -573,8 +577,8 @@ def _parse_comparison(cursor: TokenCursor, label: Token, operator: ComparisonOpe
         raise _address_filter_error(cursor)
     is_negative = cursor.accept_symbol("-")
     value = cursor.take_token()
-    if value.kind is TokenKind.TEXT and not is_negative and operator in _MATCHER_OPERATORS.values():
-        offset = value.offset if operator in REGEX_COMPARISONS else label.offset
+    if value.kind is TokenKind.TEXT and not is_negative and operator in _MATCHER_OPERATOR_BY_SYMBOL.values():
+        offset = value.text_offset if operator in REGEX_COMPARISONS else label.text_offset
         return TextMatch(label.text, operator, value.text, offset)
     measure = _MEASURE_BY_TOKEN.get(value.kind)
     if measure is None or operator in REGEX_COMPARISONS:
@@ -582,8 +586,8 @@ def _parse_comparison(cursor: TokenCursor, label: Token, operator: ComparisonOpe
             "a text in quotes" if operator in REGEX_COMPARISONS else "a number, a duration, a size or a text in quotes"
         )
         hint = "Texts are compared with =, !=, =~ and !~." if value.kind is TokenKind.TEXT else None
-        raise cursor.syntax_error(f"{expected[0].upper()}{expected[1:]} is expected here.", hint, value.offset)
-    return NumberMatch(label.text, operator, -value.number if is_negative else value.number, measure, label.offset)
+        raise cursor.syntax_error(f"{expected[0].upper()}{expected[1:]} is expected here.", hint, value.text_offset)
+    return NumberMatch(label.text, operator, -value.number if is_negative else value.number, measure, label.text_offset)
 
 
 def _address_filter_error(cursor: TokenCursor) -> Exception:

@@ -1,4 +1,4 @@
-"""LogQL requests, and the syntax tree of their queries: immutable nodes, most of which have a position (`offset`)."""
+"""LogQL requests, and the syntax tree of their queries: immutable nodes, most of which have a position (`text_offset`)."""
 
 from enum import StrEnum
 from typing import Final
@@ -39,7 +39,7 @@ class TextMatch(msgspec.Struct, frozen=True):
     label: str
     operator: ComparisonOperator
     text: str
-    offset: int = 0
+    text_offset: int = 0
 
 
 class NumberMatch(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class NumberMatch(msgspec.Struct, frozen=True):
     operator: ComparisonOperator
     number: float
     measure: Measure
-    offset: int = 0
+    text_offset: int = 0
 
 
 class MatchConjunction(msgspec.Struct, frozen=True):
@@ -75,15 +75,15 @@ class LineFilter(msgspec.Struct, frozen=True):
     texts: tuple[str, ...]
     is_regex: bool
     is_negated: bool
-    offset: int = 0
+    text_offset: int = 0
 
 
 class LabelExtraction(msgspec.Struct, frozen=True):
     """A label to extract, and the steps to its value: keys and array indexes in JSON, a single key in logfmt."""
 
     label: str
-    steps: tuple[str | int, ...]
-    offset: int = 0
+    path_steps: tuple[str | int, ...]
+    text_offset: int = 0
 
 
 class ParserKind(StrEnum):
@@ -96,7 +96,7 @@ class ParserStage(msgspec.Struct, frozen=True):
 
     kind: ParserKind
     extractions: tuple[LabelExtraction, ...] = ()
-    offset: int = 0
+    text_offset: int = 0
 
 
 class LabelFilter(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ class LabelSelection(msgspec.Struct, frozen=True):
 
     labels: tuple[str, ...]
     keeps_listed: bool = False
-    offset: int = 0
+    text_offset: int = 0
 
 
 class TemplatePlaceholder(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ class LineFormat(msgspec.Struct, frozen=True):
     """A stage `line_format`: a template of texts and placeholders that replaces the line."""
 
     parts: tuple[str | TemplatePlaceholder, ...]
-    offset: int = 0
+    text_offset: int = 0
 
 
 Stage = LineFilter | ParserStage | LabelFilter | LabelSelection | LineFormat
@@ -132,7 +132,7 @@ class Pipeline(msgspec.Struct, frozen=True):
 
     matchers: tuple[TextMatch, ...]
     stages: tuple[Stage, ...] = ()
-    offset: int = 0
+    text_offset: int = 0
 
 
 class UnwrapStage(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ class UnwrapStage(msgspec.Struct, frozen=True):
 
     label: str
     measure: Measure
-    offset: int = 0
+    text_offset: int = 0
 
 
 class Grouping(msgspec.Struct, frozen=True):
@@ -148,13 +148,13 @@ class Grouping(msgspec.Struct, frozen=True):
 
     labels: tuple[str, ...] = ()
     is_without: bool = False
-    offset: int = 0
+    text_offset: int = 0
 
 
 class RangeAggregate(msgspec.Struct, frozen=True):
     """A function over the entries of the time range before each step.
 
-    `shift_us` is LogQL's modifier `offset`, which moves the range back in time. The field `offset` is a position in the
+    `shift_us` is LogQL's modifier `text_offset`, which moves the range back in time. The field `text_offset` is a position in the
     text.
     """
 
@@ -165,7 +165,7 @@ class RangeAggregate(msgspec.Struct, frozen=True):
     unwrap: UnwrapStage | None = None
     parameter: float | None = None
     grouping: Grouping | None = None
-    offset: int = 0
+    text_offset: int = 0
 
 
 class VectorAggregate(msgspec.Struct, frozen=True):
@@ -175,7 +175,7 @@ class VectorAggregate(msgspec.Struct, frozen=True):
     operand: "MetricQuery"
     grouping: Grouping = Grouping()
     parameter: int | None = None
-    offset: int = 0
+    text_offset: int = 0
 
 
 class NumberLiteral(msgspec.Struct, frozen=True):
@@ -183,17 +183,17 @@ class NumberLiteral(msgspec.Struct, frozen=True):
 
     value: float
     is_vector: bool = False
-    offset: int = 0
+    text_offset: int = 0
 
 
 class BinaryOperation(msgspec.Struct, frozen=True):
-    """An operation on two operands; with `is_bool`, a comparison yields 0 or 1 instead of filtering samples."""
+    """An operation on two operands; with `has_bool_modifier`, a comparison yields 0 or 1 instead of filtering samples."""
 
     operator: str
     left: "MetricQuery"
     right: "MetricQuery"
-    is_bool: bool = False
-    offset: int = 0
+    has_bool_modifier: bool = False
+    text_offset: int = 0
 
 
 MetricQuery = RangeAggregate | VectorAggregate | BinaryOperation | NumberLiteral

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import Span, UnknownName, find_closest_name
+from cordwood.errors import Span, UnknownQueryName, find_closest_name
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind
@@ -21,9 +21,9 @@ from cordwood.sql.admit import admit_query
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.diagnostics import span_at
 from cordwood.sql.nodes import outermost_select
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.query_templates import column
-from cordwood.sql.record_shapes import RecordShapes, lineage_below
+from cordwood.sql.record_shapes import RecordingShapeReader, lineage_below
 from cordwood.sql.resolve.queries import resolve_sandbox_query
 from cordwood.sql.scope import Lineage, Origin, lineage_of
 from cordwood.sql.stages import AdmittedTree, ParsedQuery, Target
@@ -32,7 +32,7 @@ from cordwood.sql.type_inference import annotate_types
 KeyPath = tuple[str, ...]
 
 # Keywords of other query languages, and the LQL clauses that correspond to them.
-_EQUIVALENT_CLAUSES: Final[Mapping[str, str]] = {
+_CLAUSE_BY_FOREIGN_KEYWORD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("sort", "sort_by", "orderby", "order_by"), "order:timestamp@desc"),
     **dict.fromkeys(("since", "earliest"), "t:last@1h"),
     **dict.fromkeys(("fields", "columns"), "s:id s:event_message"),
@@ -54,7 +54,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     sub_query: str
     kind_by_column: Mapping[str, Kind]
     may_have_array: Callable[[KeyPath], bool]
-    text: str
+    query_text: str
     find_similar_path: Callable[[str], str | None] = lambda _name: None
     is_single_value: Callable[[KeyPath], bool] = lambda _keys: False
     child_keys: Callable[[KeyPath], KeyPath] = lambda _keys: ()
@@ -64,23 +64,23 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
         return self._column_name(name) is not None
 
     def kind(self, path: Path) -> Kind:
-        """Return the type of the value at the path; raise UnknownName if the sub-query has no such column."""
-        first = path.parts[0]
+        """Return the type of the value at the path; raise UnknownQueryName if the sub-query has no such column."""
+        first = path.steps[0]
         name = self._column_name(first)
         if name is None:
-            raise self.unknown_column_error(first, path.offset)
-        return self.kind_by_column[name] if len(path.parts) == 1 else Kind.VARIANT
+            raise self.unknown_column_error(first, path.text_offset)
+        return self.kind_by_column[name] if len(path.steps) == 1 else Kind.VARIANT
 
     def span(self, offset: int) -> Span:
-        return span_at(self.text, offset)
+        return span_at(self.query_text, offset)
 
-    def unknown_column_error(self, name: str, offset: int) -> UnknownName:
+    def unknown_column_error(self, name: str, offset: int) -> UnknownQueryName:
         names = list(self.kind_by_column)
         closest_name = find_closest_name(name, names)
-        command = _EQUIVALENT_CLAUSES.get(name.lower())
+        command = _CLAUSE_BY_FOREIGN_KEYWORD.get(name.lower())
         if command is not None:
             hint = f"Write {command}."
-            return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
+            return UnknownQueryName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
         path = self.find_similar_path(name)
         path_example = f"m.{path.partition('.')[2]}" if path and path.startswith("metadata.") else path or f"m.{name}"
         hint = (
@@ -88,14 +88,14 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
             if closest_name
             else f"It has: {', '.join(names)}. Inside metadata: {path_example}."
         )
-        return UnknownName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
+        return UnknownQueryName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
 
     def _column_name(self, name: str) -> str | None:
         return next((column for column in self.kind_by_column if column.lower() == name.lower()), None)
 
 
 def describe_sub_query(
-    program: Program, sub_query: str, text: str, target: Target, records: RecordShapes
+    program: EndpointProgram, sub_query: str, text: str, target: Target, records: RecordingShapeReader
 ) -> SubQueryInfo:
     """Return the metadata of a sub-query. Errors have positions in `text`; `records` keeps all shape lookups."""
     resolved = resolve_sandbox_query(program, _select_all_columns(sub_query, text), target, records.shapes)
@@ -110,7 +110,7 @@ def _select_all_columns(sub_query: str, text: str) -> AdmittedTree:
     return admit_query(ParsedQuery(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
 
 
-def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: RecordShapes) -> SubQueryInfo:
+def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: RecordingShapeReader) -> SubQueryInfo:
     columns = outermost_select(resolved).expressions
     lineages = {column.alias_or_name.lower(): lineage_of(column) for column in columns}
     return SubQueryInfo(
@@ -125,10 +125,10 @@ def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: Reco
     )
 
 
-def _find_similar_path(records: RecordShapes, lineages: Mapping[str, Lineage], name: str) -> str | None:
+def _find_similar_path(records: RecordingShapeReader, lineages: Mapping[str, Lineage], name: str) -> str | None:
     """Return the path in the sub-query's events whose last step is most similar to the name."""
     origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
-    paths = (records.nearest(Origin(origin.stream, (*origin.path, name))) for origin in origins)
+    paths = (records.most_similar_path(Origin(origin.stream, (*origin.path, name))) for origin in origins)
     return next((path for path in paths if path), None)
 
 
@@ -137,36 +137,36 @@ def _column_kind(column: exp.Expr, lineage: Lineage) -> Kind:
     return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
 
-def _is_single_value(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> bool:
+def _is_single_value(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
 
 
-def _may_be_single_value(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> bool:
+def _may_be_single_value(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return kinds is None or not kinds <= {ValueKind.ARRAY, ValueKind.OBJECT}
 
 
-def _child_keys(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> KeyPath:
+def _child_keys(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> KeyPath:
     """Return the keys of the objects that were seen at a path."""
     if lineage is None or not lineage.is_event:
         return ()
     return records.keys(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
 
 
-def _may_have_array(records: RecordShapes, lineage: Lineage | None, keys: KeyPath) -> bool:
+def _may_have_array(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)
 
 
-_SHORT_ALIASES: Final[Mapping[KeyPath, str]] = {("metadata",): "m"}
-_SPECIAL_CHARACTER: Final = re.compile(r"\W")
+_SHORT_ALIAS_BY_PATH: Final[Mapping[KeyPath, str]] = {("metadata",): "m"}
+_SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"\W")
 
 
 class RecordUnnests:
@@ -178,15 +178,15 @@ class RecordUnnests:
         self._used_names = {name.lower() for name in (*info.kind_by_column, info.sub_query, "item")}
 
     def column_at(self, path: Path) -> exp.Expr:
-        """Return the column at the path; raise UnknownName if the sub-query has no column named by its first step."""
+        """Return the column at the path; raise UnknownQueryName if the sub-query has no column named by its first step."""
         self._info.kind(path)
-        if len(path.parts) == 1:
-            return column(path.parts, path.offset)
-        return column((self._unnest_alias(path.parts[:-1]), path.last_step), path.offset)
+        if len(path.steps) == 1:
+            return column(path.steps, path.text_offset)
+        return column((self._unnest_alias(path.steps[:-1]), path.last_step), path.text_offset)
 
     def may_have_several_values(self, path: Path) -> bool:
         """Return whether an event may have several values at the path, because arrays were seen on it."""
-        return any(self._info.may_have_array(path.parts[:length]) for length in range(1, len(path.parts)))
+        return any(self._info.may_have_array(path.steps[:length]) for length in range(1, len(path.steps)))
 
     def any_value_condition(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
         """Return the condition on the path's value, or on any of its values if there may be several."""
@@ -194,11 +194,15 @@ class RecordUnnests:
         if not self.may_have_several_values(path):
             return condition(self.column_at(path))
         aliases = [self._unique_alias(keys) for keys in _parent_paths(path)]
-        first_unnest = _unnest(column(path.parts[:1], path.offset), aliases[0], path.offset)
+        first_unnest = _unnest(column(path.steps[:1], path.text_offset), aliases[0], path.text_offset)
         query = exp.select("1").from_(first_unnest, copy=False)
-        for (parent, alias), step in zip(pairwise(aliases), path.parts[1:-1], strict=True):
-            query.join(_unnest(column((parent, step), path.offset), alias, path.offset), join_type="CROSS", copy=False)
-        query.where(condition(column((aliases[-1], path.last_step), path.offset)), copy=False)
+        for (parent, alias), step in zip(pairwise(aliases), path.steps[1:-1], strict=True):
+            query.join(
+                _unnest(column((parent, step), path.text_offset), alias, path.text_offset),
+                join_type="CROSS",
+                copy=False,
+            )
+        query.where(condition(column((aliases[-1], path.last_step), path.text_offset)), copy=False)
         return exp.Exists(this=query)
 
     def add_joins(self, query: exp.Select) -> None:
@@ -215,7 +219,7 @@ class RecordUnnests:
         return self._aliases[keys]
 
     def _unique_alias(self, keys: KeyPath) -> str:
-        base = _SHORT_ALIASES.get(keys) or _SPECIAL_CHARACTER.sub("_", keys[-1])
+        base = _SHORT_ALIAS_BY_PATH.get(keys) or _SPECIAL_CHARACTER_PATTERN.sub("_", keys[-1])
         base = f"_{base}" if base[:1].isdigit() else base
         name, count = base, 1
         while name.lower() in self._used_names:
@@ -226,7 +230,7 @@ class RecordUnnests:
 
 
 def _parent_paths(path: Path) -> list[KeyPath]:
-    return [path.parts[:length] for length in range(1, len(path.parts))]
+    return [path.steps[:length] for length in range(1, len(path.steps))]
 
 
 def _unnest(value: exp.Expr, alias: str, offset: int) -> exp.Expr:

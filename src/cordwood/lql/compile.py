@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import BadQuerySyntax, BadQueryValue, UnknownName
+from cordwood.errors import BadQuerySyntax, BadQueryValue, UnknownQueryName
 from cordwood.lql.columns import describe_sub_query
 from cordwood.lql.parse import parse
 from cordwood.lql.query import (
@@ -20,9 +20,9 @@ from cordwood.lql.query import (
     Dimension,
     FieldFilter,
     Filter,
+    FilterOperator,
     MessageFilter,
     Not,
-    Operator,
     Or,
     Path,
     Query,
@@ -36,8 +36,8 @@ from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.diagnostics import most_similar_name, span_at
 from cordwood.sql.follow import refused_clause_error
-from cordwood.sql.program import Program
-from cordwood.sql.record_shapes import RecordShapes
+from cordwood.sql.program import EndpointProgram
+from cordwood.sql.record_shapes import RecordingShapeReader
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import ParsedQuery, Statement, Target
 
@@ -46,12 +46,12 @@ _SQL_START_PATTERN: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 
 
 def compile_lql(
-    program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile an LQL query. It can read only the endpoint's sub-queries."""
-    records = RecordShapes(redaction.visible_shapes(shapes) if redaction else shapes)
+    records = RecordingShapeReader(redaction.visible_shapes(shapes) if redaction else shapes)
     with compilation_scope():
-        translation = _translate(program, text, target, records, is_ordered=not program.page.is_followed)
+        translation = _translate(program, text, target, records, is_ordered=not program.page.is_of_followed_query)
         statement = compile_sandbox_tree(
             program, lambda: ParsedQuery(translation.tree, text), target, shapes, redaction
         )
@@ -59,16 +59,16 @@ def compile_lql(
     return msgspec.structs.replace(statement, notices=translation.notices, shape_lookups=shape_lookups)
 
 
-def explain_lql(program: Program, text: str, target: Target, shapes: ShapesByStream) -> str:
+def explain_lql(program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream) -> str:
     """Return the SQL in BigQuery's dialect that is equivalent to an LQL query.
 
     Paths that were never seen in events are assumed to have no arrays.
     """
     with compilation_scope():
-        return _translate(program, text, target, RecordShapes(shapes)).tree.sql("bigquery", pretty=True)
+        return _translate(program, text, target, RecordingShapeReader(shapes)).tree.sql("bigquery", pretty=True)
 
 
-_REGEX_OPERATORS = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
+_REGEX_OPERATORS = frozenset({FilterOperator.REGEX, FilterOperator.INCLUDES_REGEX})
 FindRegexError = Callable[[str], str | None]
 
 
@@ -99,13 +99,13 @@ def _regex_patterns(node: Filter) -> Iterator[tuple[str, int]]:
             for part in filters:
                 yield from _regex_patterns(part)
         case MessageFilter(pattern, True):
-            yield pattern, node.offset
+            yield pattern, node.text_offset
         case FieldFilter(_, operator, UnquotedText(pattern) | QuotedText(pattern)) if operator in _REGEX_OPERATORS:
-            yield pattern, node.offset
+            yield pattern, node.text_offset
 
 
 def _translate(
-    program: Program, text: str, target: Target, records: RecordShapes, *, is_ordered: bool = True
+    program: EndpointProgram, text: str, target: Target, records: RecordingShapeReader, *, is_ordered: bool = True
 ) -> Translation:
     """Return the translated query; `is_ordered` is False for a followed query. `records` keeps all shape lookups."""
     if not text.strip():
@@ -114,7 +114,7 @@ def _translate(
     if not is_ordered:
         _check_can_be_followed(query, text)
     info = describe_sub_query(program, _find_sub_query(program, query, text), text, target, records)
-    translation = translate_query(query, info, program.endpoint.zone, is_ordered=is_ordered)
+    translation = translate_query(query, info, program.endpoint.time_zone, is_ordered=is_ordered)
     return msgspec.structs.replace(translation, notices=(*translation.notices, *_find_likely_mistakes(query, text)))
 
 
@@ -122,16 +122,16 @@ def _check_can_be_followed(query: Query, text: str) -> None:
     """Raise QueryRefused for a chart, an order or a limit, because a followed query is evaluated on single events."""
     chart: list[Aggregate | Bucket | Dimension] = [*query.aggregates, *query.buckets, *query.dimensions]
     offsets = {
-        "c: (a chart)": [node.offset for node in chart],
-        "order:": [order.offset for order in query.orders],
-        "limit:": [query.limit.offset] if query.limit else [],
+        "c: (a chart)": [node.text_offset for node in chart],
+        "order:": [order.text_offset for order in query.orders],
+        "limit:": [query.limit.text_offset] if query.limit else [],
     }
     for part, offsets_of_part in offsets.items():
         if offsets_of_part:
             raise refused_clause_error(part, span_at(text, offsets_of_part[0]))
 
 
-def _find_sub_query(program: Program, query: Query, text: str) -> str:
+def _find_sub_query(program: EndpointProgram, query: Query, text: str) -> str:
     names = {name.lower(): name for name in program.sub_query_names}
     if query.source is not None:
         source_name = names.get(query.source.name.lower())
@@ -143,19 +143,19 @@ def _find_sub_query(program: Program, query: Query, text: str) -> str:
     return program.sub_query_names[0]
 
 
-def _unknown_source_error(program: Program, source: Source, text: str) -> UnknownName:
+def _unknown_source_error(program: EndpointProgram, source: Source, text: str) -> UnknownQueryName:
     closest_name = most_similar_name(source.name, program.sub_query_names)
     known_names = (
         f"There are: {', '.join(program.sub_query_names)}." if program.sub_query_names else "The endpoint has none."
     )
-    return UnknownName(
+    return UnknownQueryName(
         f"There is no sub-query {source.name[:60]}.",
         hint=f"Did you mean f:{closest_name}?" if closest_name else known_names,
-        span=span_at(text, source.offset),
+        span=span_at(text, source.text_offset),
     )
 
 
-def _no_source_error(program: Program, text: str) -> BadQuerySyntax:
+def _no_source_error(program: EndpointProgram, text: str) -> BadQuerySyntax:
     if _SQL_START_PATTERN.match(text):
         return BadQuerySyntax("This is SQL, and it was sent as lql=.", hint="Send it as sql=.", span=span_at(text, 0))
     if not program.sub_query_names:
@@ -167,13 +167,13 @@ def _no_source_error(program: Program, text: str) -> BadQuerySyntax:
     return BadQuerySyntax(message, hint=f"Say which one to ask, as in f:{first}.", span=span_at(text, 0))
 
 
-_MAX_NOTICES: Final = 5
-_MAX_SHOWN_CHARACTERS: Final = 60
+_MAX_MISTAKE_NOTICES: Final = 5
+_MAX_SHOWN_WORD_CHARACTERS: Final = 60
 _COMPARISON_WORD_PATTERN: Final = re.compile(r"((?:m\.)?[A-Za-z_][\w.]*)(>=|<=|!=|==|=|>|<)([^=<>\s]+)")
 _FUNCTION_CALL_PATTERN: Final = re.compile(
     r"(group_by|count|countd|avg|sum|min|max|p\d{1,2}(?:\.\d+)?)\(.*\)", re.IGNORECASE
 )
-_KEYWORD_HINTS: Final = {
+_HINT_BY_KEYWORD: Final = {
     "or": 'write OR for "either"',
     "and": "leave it out: clauses side by side must all be true",
     "AND": "leave it out: clauses side by side must all be true",
@@ -191,7 +191,17 @@ _KEYWORD_HINTS: Final = {
 }
 _TYPOGRAPHIC_QUOTE_PATTERN: Final = re.compile("[\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb]")
 _LQL_OPERATOR_BY_COMPARISON: Final = {"=": "", "==": "", "!=": ""}
-_OPERATOR_HINTS: Final = {"=": "", "==": "", "!=": "", "!": "", "=>": ">=", "=<": "<=", ">": "", "<": "", ":": ""}
+_LQL_OPERATOR_BY_MISTAKE: Final = {
+    "=": "",
+    "==": "",
+    "!=": "",
+    "!": "",
+    "=>": ">=",
+    "=<": "<=",
+    ">": "",
+    "<": "",
+    ":": "",
+}
 _OPERATOR_IN_VALUE_PATTERN: Final = re.compile(r"(==|!=|=>|=<|=|>|<|:|!)(.+)", re.DOTALL)
 _IN_LIST_PATTERN: Final = re.compile(r"in\((.+)\)", re.IGNORECASE | re.DOTALL)
 # Phrases of other query languages, each with the LQL clause that the author probably meant.
@@ -209,7 +219,7 @@ def _find_likely_mistakes(query: Query, text: str) -> tuple[str, ...]:
         notice = _message_notice(part, text) if isinstance(part, MessageFilter) else _field_notice(part)
         if notice:
             notices[notice] = None
-    return tuple(notices)[:_MAX_NOTICES]
+    return tuple(notices)[:_MAX_MISTAKE_NOTICES]
 
 
 def _leaf_filters(node: Filter) -> Iterator[MessageFilter | FieldFilter]:
@@ -224,14 +234,14 @@ def _leaf_filters(node: Filter) -> Iterator[MessageFilter | FieldFilter]:
 
 
 def _message_notice(part: MessageFilter, text: str) -> str | None:
-    if part.is_regex or text[part.offset : part.offset + 1] == '"':
+    if part.is_regex or text[part.text_offset : part.text_offset + 1] == '"':
         return None
     word = part.text
-    leading = ((pattern.match(text, part.offset), template) for pattern, template in _PHRASE_HINTS)
+    leading = ((pattern.match(text, part.text_offset), template) for pattern, template in _PHRASE_HINTS)
     clause = next((template.format(*match.groups()) for match, template in leading if match), None)
     hint = clause or _word_hint(word)
     return (
-        f'the word {word[:_MAX_SHOWN_CHARACTERS]} is searched in the message: {hint}, or "{word[:_MAX_SHOWN_CHARACTERS]}" to search it'
+        f'the word {word[:_MAX_SHOWN_WORD_CHARACTERS]} is searched in the message: {hint}, or "{word[:_MAX_SHOWN_WORD_CHARACTERS]}" to search it'
         if hint
         else None
     )
@@ -243,17 +253,17 @@ def _word_hint(word: str) -> str | None:
         path, operator, value = comparison.groups()
         dotted = path if "." in path else f"m.{path}"
         sign, lql_operator = ("-" if operator == "!=" else ""), _LQL_OPERATOR_BY_COMPARISON.get(operator, operator)
-        return f"write {sign}{dotted}:{lql_operator}{value[:_MAX_SHOWN_CHARACTERS]} for a field"
+        return f"write {sign}{dotted}:{lql_operator}{value[:_MAX_SHOWN_WORD_CHARACTERS]} for a field"
     call = _FUNCTION_CALL_PATTERN.fullmatch(word)
     if call is not None:
-        return f"write c:{word[:_MAX_SHOWN_CHARACTERS]} for a chart"
+        return f"write c:{word[:_MAX_SHOWN_WORD_CHARACTERS]} for a chart"
     if _TYPOGRAPHIC_QUOTE_PATTERN.search(word):
         return 'write " around a phrase'
     if len(word) > 1 and word[0] == "!" and word[1].isalnum():
-        return f"write -{word[1:][:_MAX_SHOWN_CHARACTERS]} for what does not contain it"
+        return f"write -{word[1:][:_MAX_SHOWN_WORD_CHARACTERS]} for what does not contain it"
     if len(word) > 2 and word.endswith("*"):
-        return f"write {word[:-1][:_MAX_SHOWN_CHARACTERS]}, for a part of the message is enough"
-    return _KEYWORD_HINTS.get(word)
+        return f"write {word[:-1][:_MAX_SHOWN_WORD_CHARACTERS]}, for a part of the message is enough"
+    return _HINT_BY_KEYWORD.get(word)
 
 
 def _field_notice(part: FieldFilter) -> str | None:
@@ -262,31 +272,31 @@ def _field_notice(part: FieldFilter) -> str | None:
         return None
     value, path = part.value.text, _format_path(part.path)
     hint = _operator_hint(path, value, part.operator)
-    if hint is None and part.operator is Operator.EQUAL:
+    if hint is None and part.operator is FilterOperator.EQUAL:
         hint = _value_hint(path, value)
-    return f"{path}: is compared with the text {value[:_MAX_SHOWN_CHARACTERS]}: write {hint}" if hint else None
+    return f"{path}: is compared with the text {value[:_MAX_SHOWN_WORD_CHARACTERS]}: write {hint}" if hint else None
 
 
-def _operator_hint(path: str, value: str, field_operator: Operator) -> str | None:
+def _operator_hint(path: str, value: str, field_operator: FilterOperator) -> str | None:
     match = _OPERATOR_IN_VALUE_PATTERN.fullmatch(value)
     if match is None:
         return None
     negation = "-" if match[1] in ("!=", "!") else ""
-    operator = _OPERATOR_HINTS[match[1]] or str(field_operator)
-    return f"{negation}{path}:{operator}{match[2][:_MAX_SHOWN_CHARACTERS]}"
+    operator = _LQL_OPERATOR_BY_MISTAKE[match[1]] or str(field_operator)
+    return f"{negation}{path}:{operator}{match[2][:_MAX_SHOWN_WORD_CHARACTERS]}"
 
 
 def _value_hint(path: str, value: str) -> str | None:
     value_list = _IN_LIST_PATTERN.fullmatch(value)
     if value_list is not None:
-        return f"{path}:[{value_list[1][:_MAX_SHOWN_CHARACTERS]}] for one of these"
+        return f"{path}:[{value_list[1][:_MAX_SHOWN_WORD_CHARACTERS]}] for one of these"
     if len(value) > 1 and value.endswith("*"):
-        return f"{path}:~^{re.escape(value[:-1])[:_MAX_SHOWN_CHARACTERS]} for what begins so"
+        return f"{path}:~^{re.escape(value[:-1])[:_MAX_SHOWN_WORD_CHARACTERS]} for what begins so"
     if "|" in value:
-        return " OR ".join(f"{path}:{choice}" for choice in value.split("|"))[: _MAX_SHOWN_CHARACTERS * 2]
-    return f"{path}:[{value[:_MAX_SHOWN_CHARACTERS]}] for one of these" if "," in value else None
+        return " OR ".join(f"{path}:{choice}" for choice in value.split("|"))[: _MAX_SHOWN_WORD_CHARACTERS * 2]
+    return f"{path}:[{value[:_MAX_SHOWN_WORD_CHARACTERS]}] for one of these" if "," in value else None
 
 
 def _format_path(path: Path) -> str:
-    first, *rest = path.parts
+    first, *rest = path.steps
     return ".".join(["m" if first == "metadata" and rest else first, *rest])

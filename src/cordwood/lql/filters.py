@@ -14,12 +14,12 @@ from cordwood.lql.query import (
     And,
     FieldFilter,
     Filter,
+    FilterOperator,
     LevelRangeFilter,
     MessageFilter,
     Moment,
     Not,
     NullValue,
-    Operator,
     Or,
     Path,
     Period,
@@ -28,7 +28,7 @@ from cordwood.lql.query import (
     RelativeTime,
     RelativeTimeKind,
     TimeCondition,
-    Unit,
+    TimeUnit,
     UnquotedText,
 )
 from cordwood.lql.values import NUMBER_TEXT_PATTERN, SEVERITY_LEVELS, read_time
@@ -44,15 +44,15 @@ MESSAGE_COLUMN: Final = "event_message"
 TIMESTAMP_COLUMN: Final = "timestamp"
 
 _COMPARISON_TEMPLATES: Final = {
-    Operator.EQUAL: "@column = @value",
-    Operator.GREATER: "@column > @value",
-    Operator.GREATER_OR_EQUAL: "@column >= @value",
-    Operator.LESS: "@column < @value",
-    Operator.LESS_OR_EQUAL: "@column <= @value",
+    FilterOperator.EQUAL: "@column = @value",
+    FilterOperator.GREATER: "@column > @value",
+    FilterOperator.GREATER_OR_EQUAL: "@column >= @value",
+    FilterOperator.LESS: "@column < @value",
+    FilterOperator.LESS_OR_EQUAL: "@column <= @value",
 }
-_MATCH_TEMPLATE: Final = "REGEXP_CONTAINS(@column, @pattern)"
+_REGEX_MATCH_TEMPLATE: Final = "REGEXP_CONTAINS(@column, @pattern)"
 _BOOLEAN_TEXTS: Final = frozenset({"true", "false"})
-_MAX_INT64: Final = 2**63
+_INT64_EXCLUSIVE_LIMIT: Final = 2**63
 
 
 class FilterTranslator(msgspec.Struct, frozen=True):
@@ -80,8 +80,8 @@ class FilterTranslator(msgspec.Struct, frozen=True):
 
     def _translate_column_filter(self, node: TimeCondition | FieldFilter | RangeFilter | LevelRangeFilter) -> exp.Expr:
         if isinstance(node, TimeCondition):
-            timestamp = self.timestamp_column(Path((TIMESTAMP_COLUMN,), node.offset))
-            return _window_condition(timestamp, window_of(node, self.zone), node.offset)
+            timestamp = self.timestamp_column(Path((TIMESTAMP_COLUMN,), node.text_offset))
+            return _window_condition(timestamp, time_window_of(node, self.zone), node.text_offset)
         if isinstance(node, FieldFilter):
             return self._translate_field(node)
         return self.unnests.any_value_condition(node.path, lambda column: self._translate_range_or_levels(node, column))
@@ -90,7 +90,9 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         if isinstance(node, RangeFilter):
             return self._translate_range(node, column)
         return _in_list_condition(
-            column, SEVERITY_LEVELS[SEVERITY_LEVELS.index(node.low) : SEVERITY_LEVELS.index(node.high) + 1], node.offset
+            column,
+            SEVERITY_LEVELS[SEVERITY_LEVELS.index(node.low) : SEVERITY_LEVELS.index(node.high) + 1],
+            node.text_offset,
         )
 
     def _translate_or_operand(self, node: Filter) -> exp.Expr:
@@ -103,7 +105,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         """
         if isinstance(inner, FieldFilter) and isinstance(inner.value, NullValue):
             return self.unnests.any_value_condition(
-                inner.path, lambda column: fill_query_template("@c IS NOT NULL", inner.offset, c=column)
+                inner.path, lambda column: fill_query_template("@c IS NOT NULL", inner.text_offset, c=column)
             )
         negated_condition = self.translate(inner)
         return fill_query_template(
@@ -118,18 +120,18 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         return (
             column
             if self.info.kind(path) is Kind.TIMESTAMP
-            else fill_query_template("TIMESTAMP(@value)", path.offset, value=column)
+            else fill_query_template("TIMESTAMP(@value)", path.text_offset, value=column)
         )
 
     def _translate_message(self, node: MessageFilter) -> exp.Expr:
-        path = Path((MESSAGE_COLUMN,), node.offset)
+        path = Path((MESSAGE_COLUMN,), node.text_offset)
         self.info.kind(path)
         message = self.unnests.column_at(path)
         if node.is_regex:
-            return fill_query_template(_MATCH_TEMPLATE, node.offset, column=message, pattern=node.text)
+            return fill_query_template(_REGEX_MATCH_TEMPLATE, node.text_offset, column=message, pattern=node.text)
         if not node.text:
-            raise self._syntax_error("A phrase to search for is missing between the quotes.", node.offset)
-        return fill_query_template("STRPOS(@message, @text) > 0", node.offset, message=message, text=node.text)
+            raise self._syntax_error("A phrase to search for is missing between the quotes.", node.text_offset)
+        return fill_query_template("STRPOS(@message, @text) > 0", node.text_offset, message=message, text=node.text)
 
     def _translate_field(self, node: FieldFilter) -> exp.Expr:
         kind = self.info.kind(node.path)
@@ -137,7 +139,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             return self._translate_null(node)
         if kind in TEMPORAL_KINDS and node.operator in _COMPARISON_TEMPLATES:
             return self._translate_time_field(node, node.value.text)
-        if node.operator in {Operator.INCLUDES, Operator.INCLUDES_REGEX}:
+        if node.operator in {FilterOperator.INCLUDES, FilterOperator.INCLUDES_REGEX}:
             return self._translate_list_inclusion(node, kind)
         return self.unnests.any_value_condition(
             node.path, lambda column: self._translate_comparison(node, kind, column)
@@ -145,16 +147,18 @@ class FilterTranslator(msgspec.Struct, frozen=True):
 
     def _translate_list_inclusion(self, node: FieldFilter, kind: Kind) -> exp.Expr:
         """Translate the list operators `@>` and `@>~`; a value that is not a list counts as a list of one value."""
-        operator = Operator.EQUAL if node.operator is Operator.INCLUDES else Operator.REGEX
+        operator = FilterOperator.EQUAL if node.operator is FilterOperator.INCLUDES else FilterOperator.REGEX
         as_element = msgspec.structs.replace(node, operator=operator)
-        if self.info.is_single_value(node.path.parts):
+        if self.info.is_single_value(node.path.steps):
             return self._translate_field(as_element)
-        if not self.info.may_be_single_value(node.path.parts):
+        if not self.info.may_be_single_value(node.path.steps):
             return self.unnests.any_value_condition(node.path, lambda column: self._includes_condition(node, column))
 
         def translate(column: exp.Expr) -> exp.Expr:
             # JSON_VALUE is NULL for a list or an object, whose JSON text must not be compared.
-            is_single = fill_query_template("JSON_VALUE(@column) IS NOT NULL", node.offset, column=copy_tree(column))
+            is_single = fill_query_template(
+                "JSON_VALUE(@column) IS NOT NULL", node.text_offset, column=copy_tree(column)
+            )
             equals = self._translate_comparison(as_element, kind, copy_tree(column))
             return join_with_or([self._includes_condition(node, column), join_with_and([is_single, equals])])
 
@@ -163,66 +167,70 @@ class FilterTranslator(msgspec.Struct, frozen=True):
     def _translate_null(self, node: FieldFilter) -> exp.Expr:
         if self.unnests.may_have_several_values(node.path):
             present = self.unnests.any_value_condition(
-                node.path, lambda column: fill_query_template("@c IS NOT NULL", node.offset, c=column)
+                node.path, lambda column: fill_query_template("@c IS NOT NULL", node.text_offset, c=column)
             )
-            return fill_query_template("NOT @present", node.offset, present=present)
-        return fill_query_template("@column IS NULL", node.offset, column=self.unnests.column_at(node.path))
+            return fill_query_template("NOT @present", node.text_offset, present=present)
+        return fill_query_template("@column IS NULL", node.text_offset, column=self.unnests.column_at(node.path))
 
     def _translate_time_field(self, node: FieldFilter, text: str) -> exp.Expr:
-        when = read_time(text, lambda message, hint: self._syntax_error(message, node.offset, hint))
-        if node.operator is not Operator.EQUAL and not _is_single_moment(when):
-            raise self._syntax_error("A shorthand or a range cannot have an operator.", node.offset)
-        time = TimeCondition(node.operator, when, node.offset)
-        return _window_condition(self.timestamp_column(node.path), window_of(time, self.zone), node.offset)
+        when = read_time(text, lambda message, hint: self._syntax_error(message, node.text_offset, hint))
+        if node.operator is not FilterOperator.EQUAL and not _is_single_moment(when):
+            raise self._syntax_error("A shorthand or a range cannot have an operator.", node.text_offset)
+        time = TimeCondition(node.operator, when, node.text_offset)
+        return _window_condition(self.timestamp_column(node.path), time_window_of(time, self.zone), node.text_offset)
 
     def _translate_range(self, node: RangeFilter, column: exp.Expr) -> exp.Expr:
         kind = self.info.kind(node.path)
         if kind in TEMPORAL_KINDS:
-            range_field = FieldFilter(node.path, Operator.EQUAL, UnquotedText(f"{node.low}..{node.high}"), node.offset)
+            range_field = FieldFilter(
+                node.path, FilterOperator.EQUAL, UnquotedText(f"{node.low}..{node.high}"), node.text_offset
+            )
             return self._translate_time_field(range_field, f"{node.low}..{node.high}")
         template = "@column BETWEEN @low AND @high"
         if not NUMBER_TEXT_PATTERN.fullmatch(node.low):
-            return fill_query_template(template, node.offset, column=column, low=node.low, high=node.high)
+            return fill_query_template(template, node.text_offset, column=column, low=node.low, high=node.high)
         if kind is Kind.STRING:
-            column = fill_query_template("SAFE_CAST(@column AS FLOAT64)", node.offset, column=column)
-        low, high = (read_number(end, node.offset) for end in (node.low, node.high))
+            column = fill_query_template("SAFE_CAST(@column AS FLOAT64)", node.text_offset, column=column)
+        low, high = (read_number(end, node.text_offset) for end in (node.low, node.high))
         if low is None or high is None:
-            raise self._syntax_error("A number of the range is too large.", node.offset)
-        return fill_query_template(template, node.offset, column=column, low=low, high=high)
+            raise self._syntax_error("A number of the range is too large.", node.text_offset)
+        return fill_query_template(template, node.text_offset, column=column, low=low, high=high)
 
     def _includes_condition(self, node: FieldFilter, column: exp.Expr) -> exp.Expr:
-        element = fill_query_template("item", node.offset)
-        if node.operator is Operator.INCLUDES_REGEX:
+        element = fill_query_template("item", node.text_offset)
+        if node.operator is FilterOperator.INCLUDES_REGEX:
             element_condition = fill_query_template(
-                _MATCH_TEMPLATE, node.offset, column=element, pattern=_text_of_value(node)
+                _REGEX_MATCH_TEMPLATE, node.text_offset, column=element, pattern=_text_of_value(node)
             )
         else:
             element_condition = self._translate_comparison(
-                FieldFilter(node.path, Operator.EQUAL, node.value, node.offset), Kind.VARIANT, element
+                FieldFilter(node.path, FilterOperator.EQUAL, node.value, node.text_offset), Kind.VARIANT, element
             )
         return fill_query_template(
             "EXISTS(SELECT 1 FROM UNNEST(@column) AS item WHERE @condition)",
-            node.offset,
+            node.text_offset,
             column=column,
             condition=element_condition,
         )
 
     def _translate_comparison(self, node: FieldFilter, kind: Kind, column: exp.Expr) -> exp.Expr:
-        if node.operator is Operator.REGEX:
-            subject = column if kind in ANY_TYPE_KINDS | {Kind.STRING} else _as_text(column, node.offset)
-            return fill_query_template(_MATCH_TEMPLATE, node.offset, column=subject, pattern=_text_of_value(node))
+        if node.operator is FilterOperator.REGEX:
+            subject = column if kind in ANY_TYPE_KINDS | {Kind.STRING} else _as_text(column, node.text_offset)
+            return fill_query_template(
+                _REGEX_MATCH_TEMPLATE, node.text_offset, column=subject, pattern=_text_of_value(node)
+            )
         template = _COMPARISON_TEMPLATES[node.operator]
         if isinstance(node.value, QuotedText) or kind is Kind.STRING:
-            subject = column if kind in ANY_TYPE_KINDS | {Kind.STRING} else _as_text(column, node.offset)
-            return fill_query_template(template, node.offset, column=subject, value=_text_of_value(node))
+            subject = column if kind in ANY_TYPE_KINDS | {Kind.STRING} else _as_text(column, node.text_offset)
+            return fill_query_template(template, node.text_offset, column=subject, value=_text_of_value(node))
         values = self._unquoted_literals(node, kind)
         return join_with_or(
-            [fill_query_template(template, node.offset, column=column, value=value) for value in values]
+            [fill_query_template(template, node.text_offset, column=column, value=value) for value in values]
         )
 
     def _unquoted_literals(self, node: FieldFilter, kind: Kind) -> list[exp.Expr]:
         """Return the literals for which an unquoted value may stand: `0123` is the text 0123 or the number 123."""
-        text, offset = _text_of_value(node), node.offset
+        text, offset = _text_of_value(node), node.text_offset
         as_number = read_number(text, offset)
         self._check_kind(node, kind, is_number=as_number is not None)
         if as_number is None:
@@ -232,16 +240,18 @@ class FilterTranslator(msgspec.Struct, frozen=True):
                 if text in _BOOLEAN_TEXTS and kind is not Kind.VARIANT
                 else text_literal(text, offset)
             ]
-        if kind in NUMERIC_KINDS or node.operator is not Operator.EQUAL or as_number.sql("bigquery") == text:
+        if kind in NUMERIC_KINDS or node.operator is not FilterOperator.EQUAL or as_number.sql("bigquery") == text:
             return [as_number]
         return [text_literal(text, offset), as_number]
 
     def _check_kind(self, node: FieldFilter, kind: Kind, *, is_number: bool) -> None:
         text = _text_of_value(node)
         if kind in NUMERIC_KINDS and not is_number:
-            raise self._syntax_error(f"{node.path.last_step} is a number; {text[:40]} is none.", node.offset)
+            raise self._syntax_error(f"{node.path.last_step} is a number; {text[:40]} is none.", node.text_offset)
         if kind is Kind.BOOL and text not in _BOOLEAN_TEXTS:
-            raise self._syntax_error(f"{node.path.last_step} is true or false; {text[:40]} is neither.", node.offset)
+            raise self._syntax_error(
+                f"{node.path.last_step} is true or false; {text[:40]} is neither.", node.text_offset
+            )
 
     def _syntax_error(self, message: str, offset: int, hint: str | None = None) -> BadQueryValue:
         return BadQueryValue(message, hint=hint, span=self.info.span(offset))
@@ -253,7 +263,7 @@ def read_number(text: str, offset: int) -> exp.Expr | None:
         return None
     value = Decimal(text)
     if value == value.to_integral_value() and "." not in text and "e" not in text.lower():
-        return number_literal(str(int(value)) + (".0" if abs(int(value)) >= _MAX_INT64 else ""), offset)
+        return number_literal(str(int(value)) + (".0" if abs(int(value)) >= _INT64_EXCLUSIVE_LIMIT else ""), offset)
     return number_literal(f"{value.normalize():f}" if abs(value.adjusted()) < 20 else f"{value:e}", offset)
 
 
@@ -276,18 +286,18 @@ def _is_single_moment(when: Period | RelativeTime) -> bool:
 
 
 SECONDS_PER_UNIT: Final = {
-    Unit.SECOND: 1,
-    Unit.MINUTE: 60,
-    Unit.HOUR: 3600,
-    Unit.DAY: 86_400,
-    Unit.WEEK: 7 * 86_400,
-    Unit.MONTH: 30 * 86_400,
-    Unit.YEAR: 365 * 86_400,
+    TimeUnit.SECOND: 1,
+    TimeUnit.MINUTE: 60,
+    TimeUnit.HOUR: 3600,
+    TimeUnit.DAY: 86_400,
+    TimeUnit.WEEK: 7 * 86_400,
+    TimeUnit.MONTH: 30 * 86_400,
+    TimeUnit.YEAR: 365 * 86_400,
 }
 # A window whose start would be further back than this has no start, because the start could be before the year 1.
-_MAX_SECONDS_BACK: Final = 1500 * 365 * 86_400
-_CLOCK_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR})
-_TRUNCATION_PARTS: Final = {Unit.WEEK: "ISOWEEK"}
+_MAX_WINDOW_START_SECONDS_AGO: Final = 1500 * 365 * 86_400
+_CLOCK_UNITS: Final = frozenset({TimeUnit.SECOND, TimeUnit.MINUTE, TimeUnit.HOUR})
+_TRUNCATION_PART_BY_UNIT: Final = {TimeUnit.WEEK: "ISOWEEK"}
 
 
 class TimeBound(msgspec.Struct, frozen=True):
@@ -306,10 +316,10 @@ class TimeWindow(msgspec.Struct, frozen=True):
     fixed_seconds: float | None = None
 
 
-def window_of(time: TimeCondition, zone: str) -> TimeWindow:
+def time_window_of(time: TimeCondition, zone: str) -> TimeWindow:
     if isinstance(time.time, RelativeTime):
-        return _relative_window(time.time, zone, time.offset)
-    return _absolute_window(time.operator, time.time, time.offset)
+        return _relative_window(time.time, zone, time.text_offset)
+    return _absolute_window(time.operator, time.time, time.text_offset)
 
 
 def _window_condition(column: exp.Expr, time_window: TimeWindow, offset: int) -> exp.Expr:
@@ -332,22 +342,22 @@ def _bound_condition(column: exp.Expr, end: TimeBound | None, side: str, offset:
     return [fill_query_template(f"@column {comparison} @time", offset, column=column, time=end.time)]
 
 
-def truncation_part(unit: Unit) -> str:
+def truncation_part(unit: TimeUnit) -> str:
     """Return BigQuery's date part for truncation to the unit; LQL's weeks begin on Monday."""
-    return _TRUNCATION_PARTS.get(unit, unit.upper())
+    return _TRUNCATION_PART_BY_UNIT.get(unit, unit.upper())
 
 
-def _absolute_window(operator: Operator, period: Period, offset: int) -> TimeWindow:
+def _absolute_window(operator: FilterOperator, period: Period, offset: int) -> TimeWindow:
     low = _fixed_bound(period.low.time, offset, is_inclusive=True)
     end = _end_of_moment(period.high, offset)
     match operator:
-        case Operator.GREATER:
+        case FilterOperator.GREATER:
             return TimeWindow(msgspec.structs.replace(end, is_inclusive=not end.is_inclusive), None)
-        case Operator.GREATER_OR_EQUAL:
+        case FilterOperator.GREATER_OR_EQUAL:
             return TimeWindow(low, None)
-        case Operator.LESS:
+        case FilterOperator.LESS:
             return TimeWindow(None, msgspec.structs.replace(low, is_inclusive=False))
-        case Operator.LESS_OR_EQUAL:
+        case FilterOperator.LESS_OR_EQUAL:
             return TimeWindow(None, end)
         case _:
             return TimeWindow(low, end, (period.high.time - period.low.time).total_seconds())
@@ -388,13 +398,13 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
             return TimeWindow(
                 _inclusive_bound(_start_of_day(0, zone, offset)),
                 _exclusive_bound(_start_of_day(1, zone, offset)),
-                SECONDS_PER_UNIT[Unit.DAY],
+                SECONDS_PER_UNIT[TimeUnit.DAY],
             )
         case RelativeTimeKind.YESTERDAY:
             return TimeWindow(
                 _inclusive_bound(_start_of_day(-1, zone, offset)),
                 _exclusive_bound(_start_of_day(0, zone, offset)),
-                SECONDS_PER_UNIT[Unit.DAY],
+                SECONDS_PER_UNIT[TimeUnit.DAY],
             )
         case RelativeTimeKind.THIS_UNIT:
             return TimeWindow(
@@ -403,7 +413,7 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
         case RelativeTimeKind.UNITS_AGO:
             return _ago_window(shorthand, offset)
         case RelativeTimeKind.TIME_OF_DAY:
-            low = _minute_of_day(shorthand.count, zone, offset)
+            low = _time_today_at_minute(shorthand.count, zone, offset)
             return TimeWindow(
                 _inclusive_bound(low),
                 _exclusive_bound(fill_query_template("TIMESTAMP_ADD(@low, INTERVAL 1 MINUTE)", offset, low=low)),
@@ -411,7 +421,11 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
             )
         case RelativeTimeKind.LAST_UNITS:
             seconds = (shorthand.count + 1) * SECONDS_PER_UNIT[shorthand.unit]
-            start = _inclusive_bound(_units_ago(shorthand, zone, offset)) if seconds < _MAX_SECONDS_BACK else None
+            start = (
+                _inclusive_bound(_units_ago(shorthand, zone, offset))
+                if seconds < _MAX_WINDOW_START_SECONDS_AGO
+                else None
+            )
             return TimeWindow(start, now, seconds)
 
 
@@ -426,11 +440,13 @@ def _ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
     )
     high = TimeBound(fill_query_template(end, offset), is_inclusive=True)
     return TimeWindow(
-        _inclusive_bound(low) if seconds < _MAX_SECONDS_BACK else None, high, seconds - shorthand.end_seconds_ago
+        _inclusive_bound(low) if seconds < _MAX_WINDOW_START_SECONDS_AGO else None,
+        high,
+        seconds - shorthand.end_seconds_ago,
     )
 
 
-def _minute_of_day(minute: int, zone: str, offset: int) -> exp.Expr:
+def _time_today_at_minute(minute: int, zone: str, offset: int) -> exp.Expr:
     """Return the time today at the given minute of the day."""
     return _local_to_utc(
         fill_query_template(
@@ -460,8 +476,8 @@ def _units_ago(shorthand: RelativeTime, zone: str, offset: int) -> exp.Expr:
     )
 
 
-def _start_of_unit(unit: Unit, zone: str, offset: int) -> exp.Expr:
-    if zone == "UTC" or unit in {Unit.SECOND, Unit.MINUTE}:
+def _start_of_unit(unit: TimeUnit, zone: str, offset: int) -> exp.Expr:
+    if zone == "UTC" or unit in {TimeUnit.SECOND, TimeUnit.MINUTE}:
         return fill_query_template(f"TIMESTAMP_TRUNC(CURRENT_TIMESTAMP(), {truncation_part(unit)})", offset)
     local = fill_query_template("CURRENT_DATETIME(@zone)", offset, zone=zone)
     return _local_to_utc(

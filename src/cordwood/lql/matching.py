@@ -14,11 +14,11 @@ from cordwood.lql.query import (
     And,
     FieldFilter,
     Filter,
+    FilterOperator,
     LevelRangeFilter,
     MessageFilter,
     Not,
     NullValue,
-    Operator,
     Or,
     Query,
     RangeFilter,
@@ -31,7 +31,7 @@ from cordwood.lql.values import NUMBER_TEXT_PATTERN, SEVERITY_LEVELS
 PathReader = Callable[[Sequence[str]], list[object]]
 EventPredicate = Callable[[PathReader], bool]
 
-_MESSAGE_FIELD: Final = ("event_message",)
+_MESSAGE_PATH: Final = ("event_message",)
 
 
 def compile_matcher(text: str) -> EventPredicate:
@@ -55,7 +55,7 @@ def _compile_filter(node: Filter) -> EventPredicate:
             return lambda read_path: any(predicate(read_path) for predicate in alternatives)
         case MessageFilter():
             return _compile_message(node)
-        case TimeCondition(offset=offset):
+        case TimeCondition(text_offset=offset):
             raise _unsupported_error("A time", offset)
         case _:
             return _compile_field(node)
@@ -63,12 +63,12 @@ def _compile_filter(node: Filter) -> EventPredicate:
 
 def _compile_message(node: MessageFilter) -> EventPredicate:
     if node.is_regex:
-        raise _unsupported_error("A regular expression", node.offset)
-    return lambda read_path: any(isinstance(value, str) and node.text in value for value in read_path(_MESSAGE_FIELD))
+        raise _unsupported_error("A regular expression", node.text_offset)
+    return lambda read_path: any(isinstance(value, str) and node.text in value for value in read_path(_MESSAGE_PATH))
 
 
 def _compile_field(node: FieldFilter | RangeFilter | LevelRangeFilter) -> EventPredicate:
-    path = node.path.parts
+    path = node.path.steps
     matches_value = _value_predicate(node)
     if isinstance(node, FieldFilter) and isinstance(node.value, NullValue):
         return lambda read_path: all(value is None for value in read_path(path))
@@ -83,19 +83,19 @@ def _value_predicate(node: FieldFilter | RangeFilter | LevelRangeFilter) -> Call
             return lambda value: value in levels
         case RangeFilter(_, low, high):
             if not (NUMBER_TEXT_PATTERN.fullmatch(low) and NUMBER_TEXT_PATTERN.fullmatch(high)):
-                raise _unsupported_error("A range of times", node.offset)
+                raise _unsupported_error("A range of times", node.text_offset)
             minimum, maximum = (_number_of(end) for end in (low, high))
             if minimum is None or maximum is None:
-                raise _unsupported_error("A number that is too large", node.offset)
+                raise _unsupported_error("A number that is too large", node.text_offset)
             return lambda value: (number := _number_of(value)) is not None and minimum <= number <= maximum
-        case FieldFilter(_, Operator.REGEX | Operator.INCLUDES_REGEX):
-            raise _unsupported_error("A regular expression", node.offset)
+        case FieldFilter(_, FilterOperator.REGEX | FilterOperator.INCLUDES_REGEX):
+            raise _unsupported_error("A regular expression", node.text_offset)
         case FieldFilter(_, operator, value):
             text = "" if isinstance(value, NullValue) else value.text
             return _comparison_predicate(operator, text, is_unquoted=isinstance(value, UnquotedText))
 
 
-def _comparison_predicate(operator: Operator, text: str, *, is_unquoted: bool) -> Callable[[object], bool]:
+def _comparison_predicate(operator: FilterOperator, text: str, *, is_unquoted: bool) -> Callable[[object], bool]:
     number = _number_of(text) if is_unquoted else None
     compare = _COMPARISON_FUNCTIONS[operator]
 
@@ -109,16 +109,16 @@ def _comparison_predicate(operator: Operator, text: str, *, is_unquoted: bool) -
     return matches_value
 
 
-_COMPARISON_FUNCTIONS: Final[dict[Operator, Callable[..., bool]]] = {
-    Operator.EQUAL: lambda value, given: value == given,
-    Operator.INCLUDES: lambda value, given: value == given,
-    Operator.GREATER: lambda value, given: value > given,
-    Operator.GREATER_OR_EQUAL: lambda value, given: value >= given,
-    Operator.LESS: lambda value, given: value < given,
-    Operator.LESS_OR_EQUAL: lambda value, given: value <= given,
+_COMPARISON_FUNCTIONS: Final[dict[FilterOperator, Callable[..., bool]]] = {
+    FilterOperator.EQUAL: lambda value, given: value == given,
+    FilterOperator.INCLUDES: lambda value, given: value == given,
+    FilterOperator.GREATER: lambda value, given: value > given,
+    FilterOperator.GREATER_OR_EQUAL: lambda value, given: value >= given,
+    FilterOperator.LESS: lambda value, given: value < given,
+    FilterOperator.LESS_OR_EQUAL: lambda value, given: value <= given,
 }
-_EQUALITY_OPERATORS: Final = {Operator.EQUAL, Operator.INCLUDES}
-_MAX_DIGITS: Final = 400
+_EQUALITY_OPERATORS: Final = {FilterOperator.EQUAL, FilterOperator.INCLUDES}
+_MAX_NUMBER_DIGITS: Final = 400
 
 
 def _number_of(value: object) -> int | float | None:
@@ -127,7 +127,7 @@ def _number_of(value: object) -> int | float | None:
         return None
     if isinstance(value, int | float):
         return value
-    if not isinstance(value, str) or len(value) > _MAX_DIGITS or not NUMBER_TEXT_PATTERN.fullmatch(value):
+    if not isinstance(value, str) or len(value) > _MAX_NUMBER_DIGITS or not NUMBER_TEXT_PATTERN.fullmatch(value):
         return None
     if value.lstrip("-").isdigit():
         return int(value)

@@ -14,10 +14,10 @@ from cordwood.lql.query import (
     Command,
     Dimension,
     Filter,
+    FilterOperator,
     Limit,
     MessageFilter,
     Not,
-    Operator,
     Or,
     Order,
     Path,
@@ -27,7 +27,7 @@ from cordwood.lql.query import (
     SelectedColumn,
     Source,
     TimeCondition,
-    Unit,
+    TimeUnit,
 )
 from cordwood.lql.values import (
     UNIT_HINT,
@@ -41,9 +41,9 @@ from cordwood.lql.values import (
     unescape_quotes,
 )
 
-MAX_CLAUSES: Final = 100
-MAX_DEPTH: Final = 20
-MAX_CHARACTERS: Final = 64 * 1024
+MAX_QUERY_CLAUSES: Final = 100
+MAX_NESTING_DEPTH: Final = 20
+MAX_QUERY_CHARACTERS: Final = 64 * 1024
 
 _TIME_KEYS: Final = frozenset({"t", "timestamp"})
 _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
@@ -65,9 +65,9 @@ class _Parser:
         self.scanner = Scanner(text)
         self.builder = _QueryBuilder(self.scanner)
         self.clauses = 0
-        if len(text) > MAX_CHARACTERS:
+        if len(text) > MAX_QUERY_CHARACTERS:
             raise self.scanner.syntax_error(
-                f"The query is longer than {MAX_CHARACTERS} characters.", offset=MAX_CHARACTERS
+                f"The query is longer than {MAX_QUERY_CHARACTERS} characters.", offset=MAX_QUERY_CHARACTERS
             )
 
     def parse_alternatives(self) -> And:
@@ -102,13 +102,13 @@ class _Parser:
         return scanner.text.startswith("OR", scanner.offset) and (not after or after.isspace() or after in "()")
 
     def _accept_or(self) -> bool:
-        return self._is_at_or() and self.scanner.accept("OR")
+        return self._is_at_or() and self.scanner.accept_literal("OR")
 
     def _parse_clause(self) -> Filter | None:
         scanner, start = self.scanner, self.scanner.offset
         self.clauses += 1
-        if self.clauses > MAX_CLAUSES:
-            raise scanner.syntax_error(f"The query has more than {MAX_CLAUSES} clauses.", "Ask for less at once.")
+        if self.clauses > MAX_QUERY_CLAUSES:
+            raise scanner.syntax_error(f"The query has more than {MAX_QUERY_CLAUSES} clauses.", "Ask for less at once.")
         following = scanner.text[start + 1 : start + 2]
         is_negated = scanner.next_character == "-" and bool(following) and not following.isspace() and following != ")"
         scanner.offset += is_negated
@@ -167,12 +167,12 @@ class _Parser:
 
         if not text:
             raise fault("A time is missing.", "Write it as in t:today or t:2024-01-31.")
-        if operator in {Operator.REGEX, Operator.INCLUDES, Operator.INCLUDES_REGEX}:
+        if operator in {FilterOperator.REGEX, FilterOperator.INCLUDES, FilterOperator.INCLUDES_REGEX}:
             raise fault(f"A time cannot be compared with {operator}.", "Use :, :>, :>=, :< or :<=.")
         if text.startswith(":"):
             raise fault("t:: is a bucket of a chart, not a time.", f"Write c:group_by(t:{text}).")
         when = read_time(text, fault)
-        if operator is not Operator.EQUAL and (isinstance(when, RelativeTime) or not _is_single_moment(when)):
+        if operator is not FilterOperator.EQUAL and (isinstance(when, RelativeTime) or not _is_single_moment(when)):
             raise fault("A shorthand or a range cannot have an operator.", f"Write t:{text}.")
         return TimeCondition(operator, when, start)
 
@@ -180,10 +180,10 @@ class _Parser:
         scanner, start = self.scanner, self.scanner.offset
         scanner.offset += 1
         scanner.depth += 1
-        if scanner.depth > MAX_DEPTH:
+        if scanner.depth > MAX_NESTING_DEPTH:
             raise scanner.syntax_error("The query is nested too deeply.")
         condition = self.parse_alternatives()
-        if not scanner.accept(")"):
+        if not scanner.accept_literal(")"):
             raise scanner.syntax_error("A parenthesis is opened here and never closed.", _QUOTE_HINT, start)
         scanner.depth -= 1
         if not condition.filters:
@@ -196,12 +196,12 @@ class _Parser:
         pattern = read_value_text(self.scanner)
         if not pattern:
             raise self.scanner.syntax_error("A regular expression is missing after ~.", _QUOTE_HINT, start)
-        return MessageFilter(pattern, is_regex=True, offset=start)
+        return MessageFilter(pattern, is_regex=True, text_offset=start)
 
     def _parse_message(self) -> MessageFilter:
         start = self.scanner.offset
         if self.scanner.next_character == '"':
-            return MessageFilter(self.scanner.scan_quoted(), offset=start)
+            return MessageFilter(self.scanner.scan_quoted(), text_offset=start)
         word = self.scanner.scan_word()
         if ":" in word and "://" not in word:
             if word.startswith(":"):
@@ -209,7 +209,7 @@ class _Parser:
                 raise self.scanner.syntax_error("A path is missing before the colon.", hint, start)
             hint = f"Write c:{word[:60]} for a chart." if word.lower().startswith("group_by(") else _QUOTE_HINT
             raise self.scanner.syntax_error(f"What stands before the colon is not a path: {word[:60]}", hint, start)
-        return MessageFilter(unescape_quotes(word), offset=start)
+        return MessageFilter(unescape_quotes(word), text_offset=start)
 
 
 def _disjunction(branches: list[And]) -> Or:
@@ -231,13 +231,13 @@ AGGREGATE_FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p5
 # The name of the function for a percentile, with or without a decimal place: p90, p99.9.
 PERCENTILE_NAME_PATTERN: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
-_CALL_PATTERN: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
+_FUNCTION_CALL_PATTERN: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
 _BUCKET_PATTERN: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
 # Units of constant length; a bucket may be a multiple of such a unit.
-_FIXED_LENGTH_UNITS: Final = frozenset({Unit.SECOND, Unit.MINUTE, Unit.HOUR, Unit.DAY})
+_FIXED_LENGTH_UNITS: Final = frozenset({TimeUnit.SECOND, TimeUnit.MINUTE, TimeUnit.HOUR, TimeUnit.DAY})
 _ALIAS_PATTERN: Final = re.compile(r"\w+")
 _ROW_COUNT_PATTERN: Final = re.compile(r"\d{1,9}", re.ASCII)
-_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(AGGREGATE_FUNCTIONS[:6])} and p with a percentile, as in p95."
+_FUNCTION_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::hour); functions are {', '.join(AGGREGATE_FUNCTIONS[:6])} and p with a percentile, as in p95."
 
 
 class _QueryBuilder:
@@ -279,7 +279,9 @@ class _QueryBuilder:
 
     def _check_at_most_one(self, clause: str, commands: tuple[Command, ...]) -> None:
         if len(commands) > 1:
-            raise self.scanner.syntax_error(f"{clause} may occur only once.", "Leave one of them.", commands[1].offset)
+            raise self.scanner.syntax_error(
+                f"{clause} may occur only once.", "Leave one of them.", commands[1].text_offset
+            )
 
 
 def _add_source(builder: _QueryBuilder, start: int) -> None:
@@ -308,20 +310,24 @@ def _add_column(builder: _QueryBuilder, start: int) -> None:
 
 def _add_chart(builder: _QueryBuilder, start: int) -> None:
     text, argument_start = _read_argument(builder)
-    call = _CALL_PATTERN.fullmatch(text)
+    call = _FUNCTION_CALL_PATTERN.fullmatch(text)
     if call is None and (text in AGGREGATE_FUNCTIONS or text == "group_by"):
         hint = f"Write c:{text}(*)." if text == "count" else f"Write c:{text}(m.path)."
         raise builder.scanner.syntax_error(f"{text} is written with brackets.", hint, argument_start)
     if call is None:
-        raise builder.scanner.syntax_error(f"A chart cannot be read here: {text[:60]}", _CALL_HINT, argument_start)
+        raise builder.scanner.syntax_error(
+            f"A chart cannot be read here: {text[:60]}", _FUNCTION_CALL_HINT, argument_start
+        )
     function, argument = call[1], call[2].strip()
     argument_start += len(function) + 1
     if function == "group_by":
         builder.commands.append(_read_grouping(builder, argument, argument_start))
     elif function not in AGGREGATE_FUNCTIONS and not PERCENTILE_NAME_PATTERN.fullmatch(function):
-        raise builder.scanner.syntax_error(f"There is no function called {function[:40]}.", _CALL_HINT, start)
+        raise builder.scanner.syntax_error(f"There is no function called {function[:40]}.", _FUNCTION_CALL_HINT, start)
     elif argument == "*" and function != "count":
-        raise builder.scanner.syntax_error(f"{function} needs a path: only count takes *.", _CALL_HINT, argument_start)
+        raise builder.scanner.syntax_error(
+            f"{function} needs a path: only count takes *.", _FUNCTION_CALL_HINT, argument_start
+        )
     else:
         path = None if argument == "*" else builder.read_path_text(argument, argument_start)
         builder.commands.append(Aggregate(function, path, start))

@@ -1,4 +1,4 @@
-"""The syntax tree of LQL: immutable nodes, most of which have their position (`offset`) in the query's text."""
+"""The syntax tree of LQL: immutable nodes, most of which have their position (`text_offset`) in the query's text."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Operator(StrEnum):
+class FilterOperator(StrEnum):
     """The operator between a filter's colon and its value; an omitted operator means equality."""
 
     EQUAL = ""
@@ -19,7 +19,7 @@ class Operator(StrEnum):
     INCLUDES_REGEX = "@>~"
 
 
-class Unit(StrEnum):
+class TimeUnit(StrEnum):
     """A unit of time, in BigQuery's spelling."""
 
     SECOND = "second"
@@ -32,7 +32,7 @@ class Unit(StrEnum):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """The base class of nodes with a position (the field `offset`), which is ignored by comparisons and hashes."""
+    """The base class of nodes with a position (the field `text_offset`), which is ignored by comparisons and hashes."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Node) and self._identity() == other._identity()
@@ -41,18 +41,18 @@ class _Node(msgspec.Struct, frozen=True):
         return hash(self._identity())
 
     def _identity(self) -> tuple[object, ...]:
-        return type(self), *(getattr(self, name) for name in self.__struct_fields__ if name != "offset")
+        return type(self), *(getattr(self, name) for name in self.__struct_fields__ if name != "text_offset")
 
 
 class Path(_Node, frozen=True):
     """A column, or a path inside an event: `m.status` has the parts ("metadata", "status")."""
 
-    parts: tuple[str, ...]
-    offset: int = 0
+    steps: tuple[str, ...]
+    text_offset: int = 0
 
     @property
     def last_step(self) -> str:
-        return self.parts[-1]
+        return self.steps[-1]
 
 
 class UnquotedText(msgspec.Struct, frozen=True):
@@ -71,16 +71,16 @@ class NullValue(msgspec.Struct, frozen=True):
     """The value NULL."""
 
 
-Value = UnquotedText | QuotedText | NullValue
+FilterValue = UnquotedText | QuotedText | NullValue
 
 
 class FieldFilter(_Node, frozen=True):
     """A condition on a field: `path:value` with an operator."""
 
     path: Path
-    operator: Operator
-    value: Value
-    offset: int = 0
+    operator: FilterOperator
+    value: FilterValue
+    text_offset: int = 0
 
 
 class RangeFilter(_Node, frozen=True):
@@ -92,7 +92,7 @@ class RangeFilter(_Node, frozen=True):
     path: Path
     low: str
     high: str
-    offset: int = 0
+    text_offset: int = 0
 
 
 class LevelRangeFilter(_Node, frozen=True):
@@ -101,14 +101,14 @@ class LevelRangeFilter(_Node, frozen=True):
     path: Path
     low: str
     high: str
-    offset: int = 0
+    text_offset: int = 0
 
 
 class Moment(msgspec.Struct, frozen=True):
     """A time in UTC. With a unit, it is the whole day, hour or minute that begins at `time`; without, an instant."""
 
     time: datetime
-    unit: Unit | None
+    unit: TimeUnit | None
 
 
 class Period(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ class RelativeTime(msgspec.Struct, frozen=True):
     """
 
     kind: RelativeTimeKind
-    unit: Unit = Unit.DAY
+    unit: TimeUnit = TimeUnit.DAY
     count: int = 1
     end_seconds_ago: int = 0
 
@@ -147,9 +147,9 @@ class RelativeTime(msgspec.Struct, frozen=True):
 class TimeCondition(_Node, frozen=True):
     """A condition on the time of the event: `t:` with an operator."""
 
-    operator: Operator
+    operator: FilterOperator
     time: Period | RelativeTime
-    offset: int = 0
+    text_offset: int = 0
 
 
 class MessageFilter(_Node, frozen=True):
@@ -157,7 +157,7 @@ class MessageFilter(_Node, frozen=True):
 
     text: str
     is_regex: bool = False
-    offset: int = 0
+    text_offset: int = 0
 
 
 class Not(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ class Source(_Node, frozen=True):
     """The sub-query to read: `f:name`."""
 
     name: str
-    offset: int = 0
+    text_offset: int = 0
 
 
 class SelectedColumn(_Node, frozen=True):
@@ -187,7 +187,7 @@ class SelectedColumn(_Node, frozen=True):
 
     path: Path | None
     alias: str | None = None
-    offset: int = 0
+    text_offset: int = 0
 
 
 class Aggregate(_Node, frozen=True):
@@ -195,14 +195,14 @@ class Aggregate(_Node, frozen=True):
 
     function: str
     path: Path | None
-    offset: int = 0
+    text_offset: int = 0
 
 
 class Bucket(_Node, frozen=True):
     """The time buckets of a chart, each `count` units long: `c:group_by(t::5m)`."""
 
-    unit: Unit
-    offset: int = 0
+    unit: TimeUnit
+    text_offset: int = 0
     count: int = 1
 
 
@@ -210,7 +210,7 @@ class Dimension(_Node, frozen=True):
     """A dimension of a chart: `c:group_by(path)`."""
 
     path: Path
-    offset: int = 0
+    text_offset: int = 0
 
 
 class Order(_Node, frozen=True):
@@ -218,14 +218,14 @@ class Order(_Node, frozen=True):
 
     path: Path
     is_descending: bool = False
-    offset: int = 0
+    text_offset: int = 0
 
 
 class Limit(_Node, frozen=True):
     """The row limit: `limit:100`."""
 
     rows: int
-    offset: int = 0
+    text_offset: int = 0
 
 
 Command = Source | SelectedColumn | Aggregate | Bucket | Dimension | Order | Limit

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import BadQuerySyntax, UnknownName
+from cordwood.errors import BadQuerySyntax, UnknownQueryName
 from cordwood.lql.columns import RecordUnnests, SubQueryInfo
 from cordwood.lql.filters import (
     NUMERIC_KINDS,
@@ -14,15 +14,15 @@ from cordwood.lql.filters import (
     FilterTranslator,
     TimeBound,
     TimeWindow,
+    time_window_of,
     truncation_part,
-    window_of,
 )
 from cordwood.lql.parse import PERCENTILE_NAME_PATTERN
-from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, SelectedColumn, TimeCondition, Unit
+from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, SelectedColumn, TimeCondition, TimeUnit
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import alias, column, fill_query_template, identifier, number_literal, sort_key, table
 
-DEFAULT_COLUMNS: Final = ("id", TIMESTAMP_COLUMN, "event_message")
+DEFAULT_OUTPUT_COLUMNS: Final = ("id", TIMESTAMP_COLUMN, "event_message")
 
 
 class Translation(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Translation(msgspec.Struct, frozen=True):
 
 
 def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
-    """Translate a query; raise UnknownName, BadQueryValue or BadQuerySyntax if it does not fit the sub-query's columns.
+    """Translate a query; raise UnknownQueryName, BadQueryValue or BadQuerySyntax if it does not fit the sub-query's columns.
 
     If `is_ordered` is set and the query requests no order, rows are sorted by time, the newest first.
     """
@@ -43,13 +43,13 @@ def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: 
             raise BadQuerySyntax(
                 "s: and c: cannot be said together.",
                 hint="A chart has its own columns: leave s: out, or group by the path with c:group_by(…).",
-                span=info.span(query.columns[0].offset),
+                span=info.span(query.columns[0].text_offset),
             )
         tree, notices = _translate_chart(query, info, conditions)
     else:
         tree, notices = _select_rows(query, info, conditions, is_ordered=is_ordered), ()
     if query.limit:
-        tree = tree.limit(number_literal(str(query.limit.rows), query.limit.offset), copy=False)
+        tree = tree.limit(number_literal(str(query.limit.rows), query.limit.text_offset), copy=False)
     return Translation(tree, notices)
 
 
@@ -79,8 +79,8 @@ def _sort_key(order: Order, unnests: RecordUnnests) -> exp.Expr:
 def _output_columns(query: Query, info: SubQueryInfo, unnests: RecordUnnests) -> list[exp.Expr]:
     if query.columns:
         return _selected_columns(query.columns, info, unnests)
-    if all(info.has_column(name) for name in DEFAULT_COLUMNS):
-        return [unnests.column_at(Path((name,))) for name in DEFAULT_COLUMNS]
+    if all(info.has_column(name) for name in DEFAULT_OUTPUT_COLUMNS):
+        return [unnests.column_at(Path((name,))) for name in DEFAULT_OUTPUT_COLUMNS]
     return [_star_of_sub_query(info, 0)]
 
 
@@ -98,7 +98,7 @@ def _selected_columns(
     seen_columns: set[SelectedColumn] = set()
     for selected_column in selected:
         if selected_column.path is None:
-            columns.append(_star_of_sub_query(info, selected_column.offset))
+            columns.append(_star_of_sub_query(info, selected_column.text_offset))
             continue
         if selected_column in seen_columns:
             continue
@@ -106,7 +106,7 @@ def _selected_columns(
         name = selected_column.alias or selected_column.path.last_step
         _check_unused_name(name, names, selected_column, info)
         column = unnests.column_at(selected_column.path)
-        columns.append(column if column.name == name else alias(column, name, selected_column.offset))
+        columns.append(column if column.name == name else alias(column, name, selected_column.text_offset))
     return columns
 
 
@@ -115,19 +115,19 @@ def _check_unused_name(name: str, names: dict[str, int], selected_column: Select
         raise BadQuerySyntax(
             f"Two columns are called {name}.",
             hint=f"Name one of them, as in s:{name}@other.",
-            span=info.span(selected_column.offset),
+            span=info.span(selected_column.text_offset),
         )
-    names[name.lower()] = selected_column.offset
+    names[name.lower()] = selected_column.text_offset
 
 
 # If a chart has more buckets than this, empty buckets are not added, because they would be most of the answer.
 MAX_FILLED_BUCKETS: Final = 10_000
 
-_DEFAULT_UNIT: Final = Unit.MINUTE
-_CALENDAR_UNITS: Final = frozenset({Unit.MONTH, Unit.YEAR})
+_DEFAULT_BUCKET_UNIT: Final = TimeUnit.MINUTE
+_CALENDAR_UNITS: Final = frozenset({TimeUnit.MONTH, TimeUnit.YEAR})
 _ZERO_FILLED_FUNCTIONS: Final = frozenset({"count", "countd", "sum"})
 _ANY_TYPE_FUNCTIONS: Final = frozenset({"count", "countd"})
-_ORDERED_FUNCTIONS: Final = frozenset({"min", "max"})
+_FUNCTIONS_OF_ORDERED_TYPES: Final = frozenset({"min", "max"})
 _CONVERTIBLE_KINDS: Final = frozenset({Kind.VARIANT, Kind.STRING})
 _AGGREGATE_TEMPLATES: Final = {
     "count": "COUNT(@value)",
@@ -140,8 +140,8 @@ _AGGREGATE_TEMPLATES: Final = {
     "p95": "APPROX_QUANTILES(@value, 100)[OFFSET(95)]",
     "p99": "APPROX_QUANTILES(@value, 100)[OFFSET(99)]",
 }
-FILL_NOTICE: Final = "buckets without events are filled: count and sum with 0, other aggregates with null"
-UNFILLED_NOTICE: Final = f"buckets without events are left out: there would be more than {MAX_FILLED_BUCKETS}"
+FILLED_BUCKETS_NOTICE: Final = "buckets without events are filled: count and sum with 0, other aggregates with null"
+UNFILLED_BUCKETS_NOTICE: Final = f"buckets without events are left out: there would be more than {MAX_FILLED_BUCKETS}"
 
 
 class ChartColumn(msgspec.Struct, frozen=True):
@@ -167,25 +167,27 @@ def _translate_chart(
         time_window.fixed_seconds is not None
         and time_window.fixed_seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
     ):
-        return _add_sort_keys(aggregated, query, info, columns), (UNFILLED_NOTICE,)
-    return _add_sort_keys(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (FILL_NOTICE,)
+        return _add_sort_keys(aggregated, query, info, columns), (UNFILLED_BUCKETS_NOTICE,)
+    return _add_sort_keys(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (
+        FILLED_BUCKETS_NOTICE,
+    )
 
 
-def _bucket_unit(query: Query) -> Unit | None:
+def _bucket_unit(query: Query) -> TimeUnit | None:
     """Return the unit of the time buckets: a minute by default; None if the chart has only dimensions."""
     if query.buckets:
         return query.buckets[0].unit
-    return None if query.dimensions else _DEFAULT_UNIT
+    return None if query.dimensions else _DEFAULT_BUCKET_UNIT
 
 
 def _chart_columns(
-    query: Query, info: SubQueryInfo, conditions: FilterTranslator, unit: Unit | None
+    query: Query, info: SubQueryInfo, conditions: FilterTranslator, unit: TimeUnit | None
 ) -> list[ChartColumn]:
     columns = []
     if unit is not None:
         bucket = query.buckets[0] if query.buckets else Bucket(unit)
-        time = conditions.timestamp_column(Path((TIMESTAMP_COLUMN,), bucket.offset))
-        bucket_start = fill_query_template(_bucket_template(bucket), bucket.offset, time=time)
+        time = conditions.timestamp_column(Path((TIMESTAMP_COLUMN,), bucket.text_offset))
+        bucket_start = fill_query_template(_bucket_template(bucket), bucket.text_offset, time=time)
         columns.append(ChartColumn(TIMESTAMP_COLUMN, bucket_start))
     for path in (dimension.path for dimension in query.dimensions):
         columns += [ChartColumn(path.last_step, conditions.unnests.column_at(path), path=path)]
@@ -216,7 +218,7 @@ def _check_distinct_names(columns: list[ChartColumn], info: SubQueryInfo) -> lis
     names: set[str] = set()
     for chart_column in columns:
         if chart_column.name.lower() in names:
-            offset = chart_column.path.offset if chart_column.path else 0
+            offset = chart_column.path.text_offset if chart_column.path else 0
             raise BadQuerySyntax(f"Two columns of the chart are called {chart_column.name}.", span=info.span(offset))
         names.add(chart_column.name.lower())
     return columns
@@ -224,13 +226,13 @@ def _check_distinct_names(columns: list[ChartColumn], info: SubQueryInfo) -> lis
 
 def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: FilterTranslator) -> exp.Expr:
     if aggregate.path is None:
-        return fill_query_template("COUNT(*)", aggregate.offset)
+        return fill_query_template("COUNT(*)", aggregate.text_offset)
     value = conditions.unnests.column_at(aggregate.path)
     if _must_convert_to_number(aggregate, aggregate.path, info):
-        value = fill_query_template("SAFE_CAST(@value AS FLOAT64)", aggregate.offset, value=value)
+        value = fill_query_template("SAFE_CAST(@value AS FLOAT64)", aggregate.text_offset, value=value)
     return fill_query_template(
         _AGGREGATE_TEMPLATES.get(aggregate.function) or _percentile_template(aggregate.function),
-        aggregate.offset,
+        aggregate.text_offset,
         value=value,
     )
 
@@ -249,14 +251,14 @@ def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo
     kind = info.kind(path)
     if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC_KINDS:
         return False
-    if aggregate.function in _ORDERED_FUNCTIONS:
+    if aggregate.function in _FUNCTIONS_OF_ORDERED_TYPES:
         return kind is Kind.VARIANT
     if kind in _CONVERTIBLE_KINDS:
         return True
     raise BadQuerySyntax(
         f"{aggregate.function} is of numbers, and {path.last_step} is a {kind}.",
         hint="It can be counted, and it has a min and a max.",
-        span=info.span(aggregate.offset),
+        span=info.span(aggregate.text_offset),
     )
 
 
@@ -279,7 +281,9 @@ def _aggregate_query(
 
 def _query_window(query: Query, conditions: FilterTranslator) -> TimeWindow | None:
     """Return the time window to which the query restricts events; None unless the query sets both of its ends."""
-    windows = [window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, TimeCondition)]
+    windows = [
+        time_window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, TimeCondition)
+    ]
     lows = [part_window.low for part_window in windows if part_window.low]
     highs = [part_window.high for part_window in windows if part_window.high]
     if not lows or not highs:
@@ -333,7 +337,7 @@ def _fill_buckets(
     return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
 
 
-def _bucket_value(unit: Unit) -> exp.Expr:
+def _bucket_value(unit: TimeUnit) -> exp.Expr:
     return fill_query_template("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
 
 
@@ -349,7 +353,7 @@ def _bucket_starts(time_window: TimeWindow, bucket: Bucket) -> exp.Expr:
             f"GENERATE_DATE_ARRAY(DATE(@low), DATE(@high), INTERVAL 1 {unit.upper()})", low=low, high=high
         )
     else:
-        step = "7 DAY" if unit is Unit.WEEK else f"{bucket.count} {unit.upper()}"
+        step = "7 DAY" if unit is TimeUnit.WEEK else f"{bucket.count} {unit.upper()}"
         array = fill_query_template(f"GENERATE_TIMESTAMP_ARRAY(@low, @high, INTERVAL {step})", low=low, high=high)
     return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
 
@@ -369,13 +373,13 @@ def _add_sort_keys(tree: exp.Select, query: Query, info: SubQueryInfo, columns: 
 
 
 def _chart_sort_key(order: Order, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Expr:
-    column_name = TIMESTAMP_COLUMN if order.path.parts == ("t",) else order.path.last_step
+    column_name = TIMESTAMP_COLUMN if order.path.steps == ("t",) else order.path.last_step
     for position, chart_column in enumerate(columns, 1):
         if chart_column.path == order.path and chart_column.function is None:
             return sort_key(number_literal(str(position)), order.is_descending)
-        if len(order.path.parts) == 1 and chart_column.name.lower() == column_name.lower():
+        if len(order.path.steps) == 1 and chart_column.name.lower() == column_name.lower():
             return sort_key(number_literal(str(position)), order.is_descending)
     names = ", ".join(chart_column.name for chart_column in columns)
-    raise UnknownName(
-        f"The chart has no column {column_name[:60]}.", hint=f"It has: {names}.", span=info.span(order.path.offset)
+    raise UnknownQueryName(
+        f"The chart has no column {column_name[:60]}.", hint=f"It has: {names}.", span=info.span(order.path.text_offset)
     )

@@ -8,10 +8,11 @@ from typing import Final
 from cordwood.errors import BadQuerySyntax
 from cordwood.lql.query import (
     FieldFilter,
+    FilterOperator,
+    FilterValue,
     LevelRangeFilter,
     Moment,
     NullValue,
-    Operator,
     Or,
     Path,
     Period,
@@ -19,11 +20,10 @@ from cordwood.lql.query import (
     RangeFilter,
     RelativeTime,
     RelativeTimeKind,
-    Unit,
+    TimeUnit,
     UnquotedText,
-    Value,
 )
-from cordwood.model.timestamps import datetime_of
+from cordwood.model.timestamps import datetime_from_micros
 from cordwood.sql.diagnostics import span_at
 
 # A key of a path, unquoted or quoted.
@@ -64,7 +64,7 @@ class Scanner:
         while self.next_character.isspace():
             self.offset += 1
 
-    def accept(self, literal: str) -> bool:
+    def accept_literal(self, literal: str) -> bool:
         matches = self.text.startswith(literal, self.offset)
         if matches:
             self.offset += len(literal)
@@ -183,24 +183,24 @@ _LAST_UNITS_PATTERN: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
 _TIME_AGO_PATTERN: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
 _TIME_OF_DAY_PATTERN: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
 _SECONDS_PER_FIXED_UNIT: Final = {
-    Unit.SECOND: 1,
-    Unit.MINUTE: 60,
-    Unit.HOUR: 3600,
-    Unit.DAY: 86_400,
-    Unit.WEEK: 7 * 86_400,
+    TimeUnit.SECOND: 1,
+    TimeUnit.MINUTE: 60,
+    TimeUnit.HOUR: 3600,
+    TimeUnit.DAY: 86_400,
+    TimeUnit.WEEK: 7 * 86_400,
 }
 _THIS_UNIT_PATTERN: Final = re.compile(r"this@([a-z]+)", re.ASCII)
 
 _UNIT_BY_NAME: Final = {
     spelling: unit
     for unit, spellings in {
-        Unit.SECOND: "s sec secs second seconds",
-        Unit.MINUTE: "m min mins minute minutes",
-        Unit.HOUR: "h hr hrs hour hours",
-        Unit.DAY: "d day days",
-        Unit.WEEK: "w week weeks",
-        Unit.MONTH: "mm month months",
-        Unit.YEAR: "y year years",
+        TimeUnit.SECOND: "s sec secs second seconds",
+        TimeUnit.MINUTE: "m min mins minute minutes",
+        TimeUnit.HOUR: "h hr hrs hour hours",
+        TimeUnit.DAY: "d day days",
+        TimeUnit.WEEK: "w week weeks",
+        TimeUnit.MONTH: "mm month months",
+        TimeUnit.YEAR: "y year years",
     }.items()
     for spelling in spellings.split()
 }
@@ -210,7 +210,7 @@ _TIME_HINT: Final = (
 )
 
 
-def read_unit(word: str) -> Unit | None:
+def read_unit(word: str) -> TimeUnit | None:
     return _UNIT_BY_NAME.get(word)
 
 
@@ -219,7 +219,7 @@ def read_time(text: str, fault: MakeError) -> Period | RelativeTime:
     shorthand = _read_relative_time(text, fault)
     if shorthand is not None:
         return shorthand
-    low, high = _split_period(text)
+    low, high = _split_into_period_ends(text)
     period = Period(_read_moment_or_fail(low, fault), _read_moment_or_fail(high, fault))
     if period.low.time > period.high.time:
         raise fault("The range runs backwards: its end is before its start.", f"Write {high}..{low}.")
@@ -230,7 +230,7 @@ def read_moment(text: str) -> Moment | None:
     """Parse a day, a time or a Unix time; return None for other texts and for days that do not exist."""
     if _UNIX_TIME_PATTERN.fullmatch(text):
         digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
-        return Moment(datetime_of(int(digits)), None)
+        return Moment(datetime_from_micros(int(digits)), None)
     match = _ISO_TIME_PATTERN.fullmatch(text)
     if match is None:
         return None
@@ -245,7 +245,15 @@ def _iso_moment(match: re.Match[str]) -> Moment:
     microsecond = int((fraction or "0").ljust(6, "0")[:6])
     clock = (int(hour or 0), int(minute or 0), int(second or 0), microsecond)
     time = datetime(int(year), int(month), int(day), *clock, tzinfo=_read_zone(zone))
-    unit = Unit.DAY if hour is None else Unit.HOUR if minute is None else Unit.MINUTE if second is None else None
+    unit = (
+        TimeUnit.DAY
+        if hour is None
+        else TimeUnit.HOUR
+        if minute is None
+        else TimeUnit.MINUTE
+        if second is None
+        else None
+    )
     return Moment(time.astimezone(UTC), unit)
 
 
@@ -269,7 +277,7 @@ def _read_moment_or_fail(text: str, fault: MakeError) -> Moment:
     return moment
 
 
-def _split_period(text: str) -> tuple[str, str]:
+def _split_into_period_ends(text: str) -> tuple[str, str]:
     """Return both ends of a period such as `A..B`. The ends of `2024-01-{01..03}` are 2024-01-01 and 2024-01-03."""
     if _BRACED_RANGE_PATTERN.search(text):
         return _expand_braces(text, 1), _expand_braces(text, 2)
@@ -295,7 +303,7 @@ def _read_relative_time(text: str, fault: MakeError) -> RelativeTime | None:
     if ago := _TIME_AGO_PATTERN.fullmatch(text):
         return _read_ago(ago, fault)
     if clock := _TIME_OF_DAY_PATTERN.fullmatch(text):
-        return RelativeTime(RelativeTimeKind.TIME_OF_DAY, Unit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
+        return RelativeTime(RelativeTimeKind.TIME_OF_DAY, TimeUnit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
     if text.startswith(("last@", "this@")):
         raise fault(f"A shorthand cannot be read here: {text[:60]}", "Write it as in last@5m or this@week.")
     return None
@@ -303,7 +311,7 @@ def _read_relative_time(text: str, fault: MakeError) -> RelativeTime | None:
 
 def _read_ago(match: re.Match[str], fault: MakeError) -> RelativeTime:
     unit, count = _read_unit_or_fail(match[2], fault), int(match[1])
-    until = _read_unit_or_fail(match[4], fault) if match[4] else Unit.SECOND
+    until = _read_unit_or_fail(match[4], fault) if match[4] else TimeUnit.SECOND
     if unit not in _SECONDS_PER_FIXED_UNIT or until not in _SECONDS_PER_FIXED_UNIT:
         raise fault("Months and years are not of one length.", "Count in days: now-30d..now.")
     end_seconds = int(match[3] or 0) * _SECONDS_PER_FIXED_UNIT[until]
@@ -312,7 +320,7 @@ def _read_ago(match: re.Match[str], fault: MakeError) -> RelativeTime:
     return RelativeTime(RelativeTimeKind.UNITS_AGO, unit, count, end_seconds)
 
 
-def _read_unit_or_fail(word: str, fault: MakeError) -> Unit:
+def _read_unit_or_fail(word: str, fault: MakeError) -> TimeUnit:
     unit = read_unit(word)
     if unit is None:
         raise fault(f"There is no unit of time called {word[:40]}.", UNIT_HINT)
@@ -326,15 +334,15 @@ NUMBER_TEXT_PATTERN: Final = re.compile(_NUMBER_PATTERN, re.ASCII)
 _NUMBER_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.{_NUMBER_PATTERN}", re.ASCII)
 _OPEN_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.|\.\.{_NUMBER_PATTERN}", re.ASCII)
 _OPERATOR_PATTERN: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
-_LIST_PATTERN: Final = re.compile(r"\[[^\[\]]*\]")
-_MAX_VALUES: Final = 50
-_REGEX_OPERATORS: Final = frozenset({Operator.REGEX, Operator.INCLUDES_REGEX})
+_VALUE_LIST_PATTERN: Final = re.compile(r"\[[^\[\]]*\]")
+_MAX_LIST_VALUES: Final = 50
+_REGEX_OPERATORS: Final = frozenset({FilterOperator.REGEX, FilterOperator.INCLUDES_REGEX})
 
 
-def read_operator(scanner: Scanner) -> Operator:
+def read_operator(scanner: Scanner) -> FilterOperator:
     match = _OPERATOR_PATTERN.match(scanner.text, scanner.offset)
     scanner.offset += len(match[0]) if match else 0
-    return Operator(match[0] if match else "")
+    return FilterOperator(match[0] if match else "")
 
 
 def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter | LevelRangeFilter | Or:
@@ -342,30 +350,30 @@ def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter
     operator = read_operator(scanner)
     start = scanner.offset
     if scanner.next_character == '"':
-        return FieldFilter(path, operator, QuotedText(scanner.scan_quoted()), path.offset)
+        return FieldFilter(path, operator, QuotedText(scanner.scan_quoted()), path.text_offset)
     if scanner.next_character == "(" and (parenthesised := scanner.scan_parenthesised()):
         text = parenthesised if operator in _REGEX_OPERATORS else parenthesised[1:-1]
-        return FieldFilter(path, operator, QuotedText(text), path.offset)
+        return FieldFilter(path, operator, QuotedText(text), path.text_offset)
     text = unescape_quotes(scanner.scan_word())
     if not text:
         raise scanner.syntax_error("A value is missing.", 'An empty text is written "".', start)
     if operator in _REGEX_OPERATORS:
-        return FieldFilter(path, operator, QuotedText(text), path.offset)
-    if operator is Operator.EQUAL and _LIST_PATTERN.fullmatch(text):
+        return FieldFilter(path, operator, QuotedText(text), path.text_offset)
+    if operator is FilterOperator.EQUAL and _VALUE_LIST_PATTERN.fullmatch(text):
         return _read_list_filter(scanner, path, text, start)
-    return _read_unquoted_filter(scanner, FieldFilter(path, operator, UnquotedText(text), path.offset), start)
+    return _read_unquoted_filter(scanner, FieldFilter(path, operator, UnquotedText(text), path.text_offset), start)
 
 
 def _read_list_filter(scanner: Scanner, path: Path, text: str, start: int) -> Or:
     """Return the condition of `path:[200,404]`: the field equals one of the values."""
     values = text[1:-1].split(",")
-    if not all(values) or len(values) > _MAX_VALUES:
+    if not all(values) or len(values) > _MAX_LIST_VALUES:
         raise scanner.syntax_error(
-            f"A list has 1 to {_MAX_VALUES} values, and commas between them.",
+            f"A list has 1 to {_MAX_LIST_VALUES} values, and commas between them.",
             "Write it as in m.status:[200,404].",
             start,
         )
-    return Or(tuple(FieldFilter(path, Operator.EQUAL, UnquotedText(value), path.offset) for value in values))
+    return Or(tuple(FieldFilter(path, FilterOperator.EQUAL, UnquotedText(value), path.text_offset) for value in values))
 
 
 def read_value_text(scanner: Scanner) -> str:
@@ -385,19 +393,19 @@ def _read_unquoted_filter(
     ranged = _read_range_filter(scanner, field.path, text, start)
     if ranged is None:
         return FieldFilter(
-            field.path, field.operator, _read_unquoted_value(scanner, field.operator, text, start), field.offset
+            field.path, field.operator, _read_unquoted_value(scanner, field.operator, text, start), field.text_offset
         )
-    if field.operator is Operator.INCLUDES:
+    if field.operator is FilterOperator.INCLUDES:
         return field
-    if field.operator is not Operator.EQUAL:
+    if field.operator is not FilterOperator.EQUAL:
         raise scanner.syntax_error("A range cannot have an operator.", f"Write the path, a colon and {text}.", start)
     return ranged
 
 
-def _read_unquoted_value(scanner: Scanner, operator: Operator, text: str, start: int) -> Value:
+def _read_unquoted_value(scanner: Scanner, operator: FilterOperator, text: str, start: int) -> FilterValue:
     if text != "NULL":
         return UnquotedText(text)
-    if operator is not Operator.EQUAL:
+    if operator is not FilterOperator.EQUAL:
         raise scanner.syntax_error("NULL cannot have an operator.", 'The text NULL is written "NULL".', start)
     return NullValue()
 
@@ -412,7 +420,7 @@ def _read_range_filter(scanner: Scanner, path: Path, text: str, start: int) -> R
     if is_forwards is None:
         return None
     _check_ascending(scanner, is_forwards, f"{high}..{low}", start)
-    return RangeFilter(path, low, high, path.offset)
+    return RangeFilter(path, low, high, path.text_offset)
 
 
 def _is_ascending(low: str, high: str, text: str) -> bool | None:
@@ -430,7 +438,7 @@ def _read_level_range_filter(scanner: Scanner, path: Path, bounds: tuple[str, st
             )
     low, high = bounds
     _check_ascending(scanner, SEVERITY_LEVELS.index(low) <= SEVERITY_LEVELS.index(high), f"{high}..{low}", start)
-    return LevelRangeFilter(path, low, high, path.offset)
+    return LevelRangeFilter(path, low, high, path.text_offset)
 
 
 def _check_ascending(scanner: Scanner, is_forwards: bool, reversed_range: str, start: int) -> None:  # noqa: FBT001 # the fact itself

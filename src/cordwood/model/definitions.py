@@ -45,7 +45,7 @@ class StreamProjectPath(msgspec.Struct, frozen=True):
 class Endpoint(msgspec.Struct, frozen=True):
     """A saved query. `revision` is a digest of the whole file, so that every change invalidates the cache.
 
-    `head` is the text of the file before the query, and `body_line` the line on which `sql` begins. `zone` is the time
+    `text_before_query` is the text of the file before the query, and `query_first_line` the line on which `sql` begins. `time_zone` is the time
     zone of LQL's relative dates, such as `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of
     callers' queries. `streams` are all streams of the catalog; they are set only if `dialect` is ClickHouse, because a
     sub-query in that dialect may stand for all streams that no other sub-query reads. `included` are the endpoints that
@@ -58,8 +58,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     sql: str
     revision: str
     file: str = ""
-    head: str = ""
-    body_line: int = 1
+    text_before_query: str = ""
+    query_first_line: int = 1
     description: str = ""
     max_rows: int = 1000
     cache_seconds: float = 0.0
@@ -69,7 +69,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     redact_pii: bool = False
     redact_mode: str = "replace"
     auth: bool = True
-    zone: str = "UTC"
+    time_zone: str = "UTC"
     parameters: tuple[Parameter, ...] = ()
     dialect: Dialect = Dialect.BIGQUERY
     streams: tuple[StreamProjectPath, ...] = ()
@@ -118,7 +118,7 @@ class Condition(msgspec.Struct, frozen=True):
     measure: Measure
     column: str = ""
     comparison: Comparison = Comparison.GREATER_THAN
-    number: float = 0.0
+    threshold: float = 0.0
     is_percent: bool = False
 
 
@@ -197,17 +197,17 @@ class ClockPolicy(StrEnum):
 class Stream(msgspec.Struct, frozen=True):
     """A stream: its name and the settings for its events.
 
-    `derive` maps a dotted path to a template, which fills the path in events that lack it. `project_at` is the path
+    `derive_templates` maps a dotted path to a template, which fills the path in events that lack it. `project_at` is the path
     inside metadata at which queries find an event's project; it is empty if they use the top-level field `project`.
     """
 
     name: str
     id: UUID
     retention_seconds: float | None = None
-    derive: Mapping[str, str] = msgspec.field(default_factory=dict)
-    late: ClockPolicy = ClockPolicy.ACCEPT
+    derive_templates: Mapping[str, str] = msgspec.field(default_factory=dict)
+    late_policy: ClockPolicy = ClockPolicy.ACCEPT
     late_seconds: float | None = None
-    future: ClockPolicy = ClockPolicy.ACCEPT
+    future_policy: ClockPolicy = ClockPolicy.ACCEPT
     future_seconds: float | None = None
     max_events: int | None = None
     events_per_second: float | None = None

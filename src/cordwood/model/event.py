@@ -33,10 +33,10 @@ ELEMENT_STEP = "[]"
 
 # Limits on a listed path, in steps and characters. Without them, the size of shapes and decoders would depend on the
 # nesting and the keys of a single event.
-MAX_STEPS = 32
+MAX_PATH_STEPS = 32
 MAX_PATH_CHARACTERS = 1_000
 
-NO_KINDS: frozenset[ValueKind] = frozenset()
+NO_VALUE_KINDS: frozenset[ValueKind] = frozenset()
 _MARKER_KINDS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
 
 
@@ -68,7 +68,7 @@ class Shape(msgspec.Struct, frozen=True):
             return self
         merged = dict(self.kinds)
         for path, kinds in new.items():
-            values = merged.get(path, NO_KINDS) | (kinds - _MARKER_KINDS)
+            values = merged.get(path, NO_VALUE_KINDS) | (kinds - _MARKER_KINDS)
             if values:
                 merged[path] = values
         unlisted = self.unlisted.union(path for path, kinds in new.items() if ValueKind.UNLISTED in kinds)
@@ -77,7 +77,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     def kinds_with_markers(self, path: EventPath) -> frozenset[ValueKind]:
         """Return the kinds at a path, with its marks."""
-        kinds = self.kinds.get(path, NO_KINDS)
+        kinds = self.kinds.get(path, NO_VALUE_KINDS)
         if path in self.unlisted:
             kinds |= {ValueKind.UNLISTED}
         return kinds | {ValueKind.UNSURE} if path in self.unsure else kinds
@@ -87,7 +87,7 @@ class Shape(msgspec.Struct, frozen=True):
         whole = self.whole_shape or self
         kinds = whole.kinds.get(path)
         if kinds is None:
-            return None if whole.may_be_unlisted(path) else NO_KINDS
+            return None if whole.may_be_unlisted(path) else NO_VALUE_KINDS
         return None if path in whole.unsure else kinds
 
     def may_be_unlisted(self, path: EventPath) -> bool:
@@ -99,7 +99,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 def is_listable(path: EventPath) -> bool:
     """Return whether a path is short enough to be listed."""
-    return len(path) <= MAX_STEPS and sum(map(len, path)) <= MAX_PATH_CHARACTERS
+    return len(path) <= MAX_PATH_STEPS and sum(map(len, path)) <= MAX_PATH_CHARACTERS
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -126,7 +126,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
 STEP_SEPARATOR = "\x1f"
 PATH_SEPARATOR = "\n"
 _ESCAPE_CHARACTER = "\x1e"
-_ESCAPE_CODES = {
+_ESCAPE_BY_SEPARATOR = {
     _ESCAPE_CHARACTER: _ESCAPE_CHARACTER + "e",
     STEP_SEPARATOR: _ESCAPE_CHARACTER + "s",
     PATH_SEPARATOR: _ESCAPE_CHARACTER + "n",
@@ -141,7 +141,7 @@ def _escape_separators(step: str) -> str:
     """Escape separators in a step, which may be any key of an event."""
     if step.isprintable():
         return step
-    return "".join(_ESCAPE_CODES.get(character, character) for character in step)
+    return "".join(_ESCAPE_BY_SEPARATOR.get(character, character) for character in step)
 
 
 def format_paths(paths: Iterable[Sequence[str]]) -> str:
@@ -183,7 +183,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 # The labels from which Loki takes the name of a service, in order of precedence.
-SERVICE_LABELS: Final = (
+SERVICE_NAME_LABELS: Final = (
     "service_name service app application app_name name app_kubernetes_io_name container container_name"
     " k8s_container_name component workload job k8s_job_name"
 ).split()

@@ -42,9 +42,9 @@ def find_duplicate_name(text: bytes) -> str | None:
 FORM_MEDIA_TYPE: Final = "application/x-www-form-urlencoded"
 
 # A text that begins with an opening bracket is not a form, because a form percent-encodes brackets.
-_OPENING_BRACKET = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
+_OPENING_BRACKET_PATTERN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
 
 
 def is_json_sent_as_form(media: str, body: bytes) -> bool:
     """Return whether the body is JSON although its media type is that of a form."""
-    return media == FORM_MEDIA_TYPE and _OPENING_BRACKET.match(body) is not None
+    return media == FORM_MEDIA_TYPE and _OPENING_BRACKET_PATTERN.match(body) is not None

@@ -42,13 +42,13 @@ class RedactionRules(msgspec.Struct, frozen=True):
     patterns: tuple[NamedPattern, ...] = ()
 
 
-DEFAULT_RULES = RedactionRules()
+DEFAULT_REDACTION_RULES = RedactionRules()
 
 
 class RedactionConfig(msgspec.Struct, frozen=True):
     """The redaction rules and the key of the digests in mode `hash`, as an engine receives them."""
 
-    rules: RedactionRules = DEFAULT_RULES
+    rules: RedactionRules = DEFAULT_REDACTION_RULES
     key: str = ""
 
 

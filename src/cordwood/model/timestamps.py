@@ -7,13 +7,13 @@ from typing import Final
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def datetime_of(micros: int) -> datetime:
+def datetime_from_micros(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-def format_time(micros: int) -> str:
+def format_timestamp(micros: int) -> str:
     """Return the time in ISO 8601 with microseconds; raise OverflowError for years outside of 1 to 9999."""
-    return datetime_of(micros).isoformat(timespec="microseconds")[:26] + "Z"
+    return datetime_from_micros(micros).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def now_us() -> int:

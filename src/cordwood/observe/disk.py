@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 
-_WINDOW_SECONDS = 3600.0
+_FORECAST_WINDOW_SECONDS = 3600.0
 # No forecast is made from a shorter period: the WAL grows and shrinks by some 100 MB, which hides the trend.
 _MIN_TREND_SECONDS = 300.0
-_WARN_BELOW_SECONDS = 24 * 3600.0
-_REPEAT_WARNING_SECONDS = 3600.0
-_WARN_BELOW_BYTES = 256 * 10**6
+_WARN_BELOW_REMAINING_SECONDS = 24 * 3600.0
+_WARNING_INTERVAL_SECONDS = 3600.0
+_WARN_BELOW_FREE_BYTES = 256 * 10**6
 
 DISK_FULL_ADVICE = "Shorten `retention` in the streams file, set limits.store_size, or give the data folder more room."
 
@@ -31,7 +31,9 @@ class DiskForecast:
     `free_bytes` returns the free space, which `take_sample` records. Warnings are passed to `report`.
     """
 
-    def __init__(self, free_bytes: Callable[[], float], clock: Callable[[], float], report: ReportMessage) -> None:
+    def __init__(
+        self, free_bytes: Callable[[], float], clock: Callable[[], float], report: ReportOperatorMessage
+    ) -> None:
         self._free_bytes = free_bytes
         self._clock = clock
         self._report = report
@@ -44,7 +46,7 @@ class DiskForecast:
         """Record the free space, update the forecast, and warn if necessary. Call it at least once a minute."""
         now = self._clock()
         self._samples.append(FreeSpaceSample(now, self._free_bytes()))
-        while self._samples[0].taken_at < now - _WINDOW_SECONDS:
+        while self._samples[0].taken_at < now - _FORECAST_WINDOW_SECONDS:
             self._samples.popleft()
         self.seconds_left = estimate_seconds_left(tuple(self._samples))
         self._warn_if_needed(now)
@@ -54,14 +56,14 @@ class DiskForecast:
 
         The warning is repeated after an hour, or as soon as the remaining time has halved since the last warning.
         """
-        is_low = self._samples[-1].free_bytes < _WARN_BELOW_BYTES
-        if self.seconds_left > _WARN_BELOW_SECONDS and not is_low:
+        is_low = self._samples[-1].free_bytes < _WARN_BELOW_FREE_BYTES
+        if self.seconds_left > _WARN_BELOW_REMAINING_SECONDS and not is_low:
             self._warned_seconds = math.inf
             return
-        if now - self._warned_at >= _REPEAT_WARNING_SECONDS or self.seconds_left < self._warned_seconds / 2:
+        if now - self._warned_at >= _WARNING_INTERVAL_SECONDS or self.seconds_left < self._warned_seconds / 2:
             self._warned_at, self._warned_seconds = now, self.seconds_left
             free_text = f"{self._samples[-1].free_bytes / 1e9:,.1f} GB are free."
-            self._report(f"{forecast_text(self.seconds_left)} {free_text} {DISK_FULL_ADVICE}")
+            self._report(f"{describe_forecast(self.seconds_left)} {free_text} {DISK_FULL_ADVICE}")
 
 
 def estimate_seconds_left(samples: tuple[FreeSpaceSample, ...]) -> float:
@@ -78,13 +80,13 @@ def estimate_seconds_left(samples: tuple[FreeSpaceSample, ...]) -> float:
     return samples[-1].free_bytes / -slope if slope < 0 else math.inf
 
 
-def forecast_text(seconds: float) -> str:
+def describe_forecast(seconds: float) -> str:
     if math.isinf(seconds):
         return "The disk is nearly full."
-    return f"The disk is full in about {_duration_text(seconds)} at the pace of the last hour."
+    return f"The disk is full in about {_format_duration(seconds)} at the pace of the last hour."
 
 
-def _duration_text(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

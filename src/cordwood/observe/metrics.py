@@ -22,10 +22,10 @@ from cordwood.observe.observation import (
     RequestAnswered,
 )
 
-RATE_WINDOW_SECONDS = 60
+ARRIVAL_RATE_WINDOW_SECONDS = 60
 
 
-class ArrivalRates:
+class ArrivalRateCounter:
     """Counts the arriving events of each stream by second, over the last minute.
 
     `count_events` is not thread-safe.
@@ -39,7 +39,7 @@ class ArrivalRates:
     def count_events(self, ingested: EventsIngested) -> None:
         if not ingested.accepted:
             return
-        counts = self._counts.setdefault(ingested.stream, deque(maxlen=RATE_WINDOW_SECONDS + 1))
+        counts = self._counts.setdefault(ingested.stream, deque(maxlen=ARRIVAL_RATE_WINDOW_SECONDS + 1))
         second = int(self._clock())
         if counts and counts[-1][0] == second:
             counts[-1] = (second, counts[-1][1] + ingested.accepted)
@@ -48,14 +48,14 @@ class ArrivalRates:
 
     def events_per_second(self, stream: str) -> float:
         now = self._clock()
-        since = now - RATE_WINDOW_SECONDS
+        since = now - ARRIVAL_RATE_WINDOW_SECONDS
         events = sum(count for second, count in list(self._counts.get(stream, ())) if second >= since)
-        return events / max(1.0, min(RATE_WINDOW_SECONDS, now - self._started_at))
+        return events / max(1.0, min(ARRIVAL_RATE_WINDOW_SECONDS, now - self._started_at))
 
 
-CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+METRICS_CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 MetricLabels = tuple[str, ...]
-HISTOGRAM_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+HISTOGRAM_BUCKET_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Counter:
@@ -70,7 +70,7 @@ class Counter:
     def add(self, values: MetricLabels, amount: float = 1) -> None:
         self._sums[values] = self._sums.get(values, 0) + amount
 
-    def sums_by(self, index: int) -> dict[str, int]:
+    def sums_by_label(self, index: int) -> dict[str, int]:
         """Return the sum for each value of the label at position `index`, over all values of the other labels."""
         sums: dict[str, int] = {}
         for values, amount in self._sums.items():
@@ -79,7 +79,7 @@ class Counter:
 
     def sample_lines(self) -> Iterable[str]:
         for values, amount in sorted(self._sums.items()):
-            yield f"{self.name}{_label_text(self._labels, values)} {_format_number(amount)}"
+            yield f"{self.name}{_format_labels(self._labels, values)} {_format_metric_value(amount)}"
 
 
 class Histogram:
@@ -92,23 +92,23 @@ class Histogram:
         self._counts: dict[MetricLabels, list[int]] = {}
         self._sums: dict[MetricLabels, float] = {}
 
-    def add(self, values: MetricLabels, seconds: float) -> None:
+    def add_duration(self, values: MetricLabels, seconds: float) -> None:
         counts = self._counts.get(values)
         if counts is None:
-            counts = self._counts[values] = [0] * (len(HISTOGRAM_BUCKETS) + 1)
+            counts = self._counts[values] = [0] * (len(HISTOGRAM_BUCKET_BOUNDS_SECONDS) + 1)
             self._sums[values] = 0.0
-        counts[bisect_left(HISTOGRAM_BUCKETS, seconds)] += 1
+        counts[bisect_left(HISTOGRAM_BUCKET_BOUNDS_SECONDS, seconds)] += 1
         self._sums[values] += seconds
 
     def sample_lines(self) -> Iterable[str]:
-        bounds = [*(f"{bound:g}" for bound in HISTOGRAM_BUCKETS), "+Inf"]
+        bounds = [*(f"{bound:g}" for bound in HISTOGRAM_BUCKET_BOUNDS_SECONDS), "+Inf"]
         for values, counts in sorted(self._counts.items()):
             total = 0
             for bound, count in zip(bounds, counts, strict=True):
                 total += count
-                yield f"{self.name}_bucket{_label_text((*self._labels, 'le'), (*values, bound))} {total}"
-            yield f"{self.name}_sum{_label_text(self._labels, values)} {self._sums[values]:.6f}"
-            yield f"{self.name}_count{_label_text(self._labels, values)} {total}"
+                yield f"{self.name}_bucket{_format_labels((*self._labels, 'le'), (*values, bound))} {total}"
+            yield f"{self.name}_sum{_format_labels(self._labels, values)} {self._sums[values]:.6f}"
+            yield f"{self.name}_count{_format_labels(self._labels, values)} {total}"
 
 
 class Metrics:
@@ -117,7 +117,7 @@ class Metrics:
     def __init__(self, version: str, gauges: Mapping[str, Callable[[], float]] | None = None) -> None:
         self._version = version
         self.gauges = dict(gauges or {})
-        self.arrivals = ArrivalRates()
+        self.arrivals = ArrivalRateCounter()
         self._lock = threading.Lock()
         self._engine = Counter(
             "cordwood_engine_queries_total", "Queries that the engine ran.", ("endpoint", "engine", "outcome")
@@ -183,7 +183,7 @@ class Metrics:
                     self._count_engine_query(observation)
                 case AdmissionAwaited():
                     self._queued.add((observation.places, observation.lane, observation.outcome))
-                    self._queue_seconds.add((observation.places, observation.lane), observation.seconds)
+                    self._queue_seconds.add_duration((observation.places, observation.lane), observation.seconds)
                 case IsolationRefused():
                     self._isolation.add((observation.engine,))
                 case EngineEnded():
@@ -205,12 +205,12 @@ class Metrics:
     def cache_outcome_counts(self) -> Mapping[str, int]:
         """Return the number of queries by cache outcome, over all endpoints."""
         with self._lock:
-            return self._cache.sums_by(1)
+            return self._cache.sums_by_label(1)
 
     def engine_end_counts(self) -> Mapping[str, int]:
         """Return how often the engine's process ended, by cause."""
         with self._lock:
-            return self._engine_ends.sums_by(0)
+            return self._engine_ends.sums_by_label(0)
 
     def format_text(self) -> bytes:
         with self._lock:
@@ -232,9 +232,9 @@ class Metrics:
                 self._seconds,
                 self._queue_seconds,
             ]
-            lines = [line for family in families for line in _family_lines(family)]
+            lines = [line for family in families for line in _metric_family_lines(family)]
         for name, read in self.gauges.items():
-            lines += [f"# TYPE {name} gauge", f"{name} {_format_number(read())}"]
+            lines += [f"# TYPE {name} gauge", f"{name} {_format_metric_value(read())}"]
         lines += ["# TYPE cordwood_build_info gauge", f'cordwood_build_info{{version="{self._version}"}} 1', ""]
         return "\n".join(lines).encode()
 
@@ -245,7 +245,7 @@ class Metrics:
             self._partial_answers.add((observation.outcome,))
 
     def _count_request(self, request: RequestAnswered) -> None:
-        self._seconds.add((request.route, str(request.status)), request.seconds)
+        self._seconds.add_duration((request.route, str(request.status)), request.seconds)
         if request.cache:
             self._cache.add((request.endpoint, request.cache))
 
@@ -264,22 +264,22 @@ class Metrics:
             self._transforms.add((ingested.stream, transform, outcome), events)
 
 
-def _family_lines(family: Counter | Histogram) -> Iterable[str]:
+def _metric_family_lines(family: Counter | Histogram) -> Iterable[str]:
     yield f"# HELP {family.name} {family.meaning}"
     yield f"# TYPE {family.name} {family.kind}"
     yield from family.sample_lines()
 
 
-def _label_text(names: MetricLabels, values: MetricLabels) -> str:
-    pairs = ",".join(f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True))
+def _format_labels(names: MetricLabels, values: MetricLabels) -> str:
+    pairs = ",".join(f'{name}="{_escape_label_value(value)}"' for name, value in zip(names, values, strict=True))
     return f"{{{pairs}}}"
 
 
-def _escape(value: str) -> str:
+def _escape_label_value(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _format_number(value: float) -> str:
+def _format_metric_value(value: float) -> str:
     if math.isinf(value):
         return "+Inf"
     return str(int(value)) if value == int(value) else repr(value)

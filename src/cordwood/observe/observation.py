@@ -209,7 +209,7 @@ class OperatorMessage(Observation, frozen=True, kw_only=True, tag="notice"):
 
 
 # A function that takes a message for the operator.
-ReportMessage = Callable[[str], None]
+ReportOperatorMessage = Callable[[str], None]
 # A function that takes an observation.
 RecordObservation = Callable[[object], None]
 
@@ -242,9 +242,9 @@ class Observer:
             sink.record(observation)
 
 
-_ENCODED_LEVEL_FIELDS = {level: f'"level":"{level}",'.encode() for level in ("debug", "info", "warning", "error")}
-LEVEL_NUMBERS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-BUFFER_BYTES = 32 * 1024
+_ENCODED_FIELD_BY_LEVEL = {level: f'"level":"{level}",'.encode() for level in ("debug", "info", "warning", "error")}
+SEVERITY_BY_LOG_LEVEL = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+LOG_BUFFER_BYTES = 32 * 1024
 
 
 class JsonLineLog:
@@ -255,7 +255,7 @@ class JsonLineLog:
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
         self._out = out
-        self._min_level = LEVEL_NUMBERS[level]
+        self._min_level = SEVERITY_BY_LOG_LEVEL[level]
         self._lock = threading.Lock()
         self._buffer = bytearray()
         self._encoder = msgspec.json.Encoder()
@@ -266,16 +266,19 @@ class JsonLineLog:
         if not isinstance(observation, Observation):
             return
         level = observation.effective_level()
-        if LEVEL_NUMBERS[level] < self._min_level:
+        if SEVERITY_BY_LOG_LEVEL[level] < self._min_level:
             return
         line = self._encoder.encode(observation)
         with self._lock:
-            self._buffer += self._timestamp(time.time())
+            self._buffer += self._encode_timestamp(time.time())
             if observation.level is UNSET:
-                self._buffer += _ENCODED_LEVEL_FIELDS[level]
+                self._buffer += _ENCODED_FIELD_BY_LEVEL[level]
             self._buffer += line[1:]
             self._buffer += b"\n"
-            if len(self._buffer) >= BUFFER_BYTES or LEVEL_NUMBERS[level] >= LEVEL_NUMBERS["warning"]:
+            if (
+                len(self._buffer) >= LOG_BUFFER_BYTES
+                or SEVERITY_BY_LOG_LEVEL[level] >= SEVERITY_BY_LOG_LEVEL["warning"]
+            ):
                 self._write_buffer()
 
     def flush(self) -> None:
@@ -283,7 +286,7 @@ class JsonLineLog:
             if self._buffer:
                 self._write_buffer()
 
-    def _timestamp(self, now: float) -> bytes:
+    def _encode_timestamp(self, now: float) -> bytes:
         second = int(now)
         if second != self._prefix_second:
             self._prefix_second = second

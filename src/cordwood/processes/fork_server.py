@@ -29,27 +29,27 @@ ProcessEntry = Callable[[socket.socket], None]
 
 # The format of a request: its kind, a process id, and the two numbers of a `MemoryLimit`. A request to fork has zeros
 # in place of the numbers.
-_REQUEST_FORMAT = struct.Struct("<cqqq")
+_FORK_SERVER_REQUEST_FORMAT = struct.Struct("<cqqq")
 _FORK, _WATCH = b"f", b"w"
 _FORK_REPLY_FORMAT = struct.Struct("<i")
 # Forking takes milliseconds. A fork server that does not answer within this time is replaced.
-_REPLY_SECONDS = 30.0
-_SECONDS_BEFORE_KILL = 2.0
+_MAX_REPLY_SECONDS = 30.0
+_GRACE_SECONDS_BEFORE_KILL = 2.0
 # The maximum time to wait for the exit status of a process whose connection has closed. A process closes its connection
 # shortly before the system has its exit status.
-_MAX_EXIT_SECONDS = 1.0
+_MAX_EXIT_STATUS_WAIT_SECONDS = 1.0
 # The maximum time that a forked process waits for its adoption by the process that uses the fork server.
-_ADOPTION_SECONDS = 5.0
-_SPAWNED_PROGRAM = "from cordwood.processes.fork_server import run_spawned; run_spawned()"
+_MAX_ADOPTION_WAIT_SECONDS = 5.0
+_FORK_SERVER_PROGRAM = "from cordwood.processes.fork_server import run_spawned_fork_server; run_spawned_fork_server()"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_PROC = Path("/proc/self")
+_PROC_SELF_FOLDER = Path("/proc/self")
 _OOM_SCORE_FILE = Path("/proc/self/oom_score_adj")
 # When memory runs out, the kernel first kills the processes with high scores. The highest possible score is 1,000.
-_HIGH_OOM_SCORE = "500"
+_FORKED_PROCESS_OOM_SCORE = "500"
 # Signals that a terminal or service manager sends to the whole process group; the parent handles them.
-_PARENT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS_LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ForkedProcess:
@@ -81,7 +81,7 @@ class ForkedProcess:
 
         Call this method after the connection of the process has closed.
         """
-        deadline = time.monotonic() + _MAX_EXIT_SECONDS
+        deadline = time.monotonic() + _MAX_EXIT_STATUS_WAIT_SECONDS
         while not self.has_ended() and time.monotonic() < deadline:
             time.sleep(0.001)
         return self._end_signal
@@ -96,7 +96,7 @@ class ForkedProcess:
         except ChildProcessError:
             # Where the system has no child subreapers, the process is not a child of this one. Then look for it in
             # /proc.
-            self._is_reaped = not Path(f"/proc/{self.pid}").exists() if _PROC.exists() else False
+            self._is_reaped = not Path(f"/proc/{self.pid}").exists() if _PROC_SELF_FOLDER.exists() else False
         return self._is_reaped
 
 
@@ -104,7 +104,7 @@ class ForkServer:
     """Forks processes that run `entry`, written as `module:function`. Thread-safe.
 
     `start` forks the fork server itself. Call it after all imports, and before there is a second thread. If the fork
-    server ends, a new fork server is started as a program, which takes about a second. `replace_ended` starts the new
+    server ends, a new fork server is started as a program, which takes about a second. `replace_if_ended` starts the new
     one without waiting until it is ready. Otherwise the next `fork` starts it and waits.
     """
 
@@ -122,16 +122,16 @@ class ForkServer:
         return self._spawned.pid if self._spawned else self._forked
 
     def start(self) -> None:
-        _adopt_orphans()
+        _become_child_subreaper()
         ours, theirs = socket.socketpair()
         owner = os.getpid()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            _end_with_parent(owner)
+            _die_with_parent(owner)
             _run_fork_server(self._entry, theirs, owner)
         theirs.close()
-        ours.settimeout(_REPLY_SECONDS)
+        ours.settimeout(_MAX_REPLY_SECONDS)
         self._control, self._forked = ours, pid
 
     def fork(self) -> ForkedProcess:
@@ -161,12 +161,12 @@ class ForkServer:
             with suppress(OSError):
                 self._request_watch(child, limit)
 
-    def replace_ended(self) -> None:
+    def replace_if_ended(self) -> None:
         """Start another fork server if the current one has ended, without waiting until the new one is ready."""
         if self._control is None or not self._lock.acquire(blocking=False):
             return
         try:
-            if _is_peer_closed(self._control):
+            if _has_peer_closed(self._control):
                 self._end_server()
                 self._spawn_server()
         finally:
@@ -191,33 +191,33 @@ class ForkServer:
 
     def _spawn_server(self) -> None:
         """Start a fork server as a program, since a process with threads must not fork."""
-        _adopt_orphans()
+        _become_child_subreaper()
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _SPAWNED_PROGRAM, self._entry, str(theirs.fileno())]
+        command = [sys.executable, "-c", _FORK_SERVER_PROGRAM, self._entry, str(theirs.fileno())]
         self._spawned = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 - this program
         theirs.close()
-        ours.settimeout(_REPLY_SECONDS)
+        ours.settimeout(_MAX_REPLY_SECONDS)
         self._control = ours
         for child, limit in self._memory_limits.items():
             self._request_watch(child, limit)
 
     def _request_watch(self, child: ForkedProcess, limit: MemoryLimit) -> None:
         if self._control is not None:
-            self._control.sendall(_REQUEST_FORMAT.pack(_WATCH, child.pid, *limit))
+            self._control.sendall(_FORK_SERVER_REQUEST_FORMAT.pack(_WATCH, child.pid, *limit))
 
     def _end_server(self) -> None:
         if self._control is not None:
             self._control.close()
             self._control = None
         if self._spawned is not None:
-            _wait_for_spawned(self._spawned)
+            _stop_spawned_server(self._spawned)
             self._spawned = None
         if self._forked is not None:
-            _wait_for_forked(self._forked)
+            _stop_forked_server(self._forked)
             self._forked = None
 
 
-def run_spawned() -> None:
+def run_spawned_fork_server() -> None:
     """Run a fork server that was started as a program.
 
     The program's arguments are the entry function and the descriptor of the connection to the owner.
@@ -227,7 +227,7 @@ def run_spawned() -> None:
 
 
 def _request_fork(control: socket.socket, link: socket.socket) -> int:
-    socket.send_fds(control, [_REQUEST_FORMAT.pack(_FORK, 0, 0, 0)], [link.fileno()])
+    socket.send_fds(control, [_FORK_SERVER_REQUEST_FORMAT.pack(_FORK, 0, 0, 0)], [link.fileno()])
     reply = b""
     while len(reply) < _FORK_REPLY_FORMAT.size:
         chunk = control.recv(_FORK_REPLY_FORMAT.size - len(reply))
@@ -238,23 +238,23 @@ def _request_fork(control: socket.socket, link: socket.socket) -> int:
     return int(pid)
 
 
-def _is_peer_closed(control: socket.socket) -> bool:
+def _has_peer_closed(control: socket.socket) -> bool:
     """Return whether the other end has closed the connection. `poll` reports this without any registered event."""
     poll = select.poll()
     poll.register(control, 0)
     return bool(poll.poll(0))
 
 
-def _wait_for_spawned(spawned: "subprocess.Popen[bytes]") -> None:
+def _stop_spawned_server(spawned: "subprocess.Popen[bytes]") -> None:
     try:
-        spawned.wait(_SECONDS_BEFORE_KILL)
+        spawned.wait(_GRACE_SECONDS_BEFORE_KILL)
     except subprocess.TimeoutExpired:
         spawned.kill()
         spawned.wait()
 
 
-def _wait_for_forked(pid: int) -> None:
-    deadline = time.monotonic() + _SECONDS_BEFORE_KILL
+def _stop_forked_server(pid: int) -> None:
+    deadline = time.monotonic() + _GRACE_SECONDS_BEFORE_KILL
     with suppress(ChildProcessError):
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
             if time.monotonic() > deadline:
@@ -295,10 +295,10 @@ def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> No
         pause_seconds = watchdog.end_processes_over_limit()
         if not poll.poll(None if pause_seconds is None else pause_seconds * 1000):
             continue
-        request, descriptors, _, _ = socket.recv_fds(control, _REQUEST_FORMAT.size, 1)
+        request, descriptors, _, _ = socket.recv_fds(control, _FORK_SERVER_REQUEST_FORMAT.size, 1)
         if not request:
             return
-        kind, pid, *limit = _REQUEST_FORMAT.unpack(request)
+        kind, pid, *limit = _FORK_SERVER_REQUEST_FORMAT.unpack(request)
         if kind == _WATCH:
             watchdog.watch(pid, MemoryLimit(*limit))
             continue
@@ -324,10 +324,10 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
             code = 0
         else:
             _wait_for_adoption(parent)
-            _end_with_owner(owner)
+            _die_with_owner(owner)
             control.sendall(_FORK_REPLY_FORMAT.pack(os.getpid()))
             control.close()
-            _prefer_for_oom_kill()
+            _raise_own_oom_score()
             gc.enable()
             run(socket.socket(fileno=descriptor))
             code = 0
@@ -337,13 +337,13 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
         os._exit(code)
 
 
-def _end_with_owner(owner: int) -> None:
+def _die_with_owner(owner: int) -> None:
     """Make the kernel end this process when its owner ends.
 
     If the owner has ended already, end this process now.
     """
     if os.getppid() == owner:
-        _end_with_parent(owner)
+        _die_with_parent(owner)
     else:
         # If the owner is not the parent, either the system has no child subreapers, or the owner has ended. In the
         # second case, this call raises ProcessLookupError, which ends this process.
@@ -352,7 +352,7 @@ def _end_with_owner(owner: int) -> None:
 
 def _wait_for_adoption(parent: int) -> None:
     """Wait until the parent has ended and another process has become the parent, or until the time is over."""
-    deadline = time.monotonic() + _ADOPTION_SECONDS
+    deadline = time.monotonic() + _MAX_ADOPTION_WAIT_SECONDS
     while os.getppid() == parent and time.monotonic() < deadline:
         time.sleep(0.0005)
 
@@ -360,11 +360,11 @@ def _wait_for_adoption(parent: int) -> None:
 def _leave_signals_to_parent() -> None:
     """Ignore the signals that request an end or a reload. The parent handles them."""
     signal.set_wakeup_fd(-1)
-    for number in _PARENT_SIGNALS:
+    for number in _SIGNALS_LEFT_TO_PARENT:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _adopt_orphans() -> None:
+def _become_child_subreaper() -> None:
     """Make this process a child subreaper, if the system has them.
 
     A child subreaper becomes the parent of all descendants whose own parent ends.
@@ -373,7 +373,7 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _end_with_parent(parent: int) -> None:
+def _die_with_parent(parent: int) -> None:
     """Make the kernel kill this process when its parent ends, if the system can do that."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -381,7 +381,7 @@ def _end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _prefer_for_oom_kill() -> None:
+def _raise_own_oom_score() -> None:
     """Raise the OOM score of this process, so that the kernel kills it before others when memory runs out."""
     with suppress(OSError):
-        _OOM_SCORE_FILE.write_text(_HIGH_OOM_SCORE, encoding="ascii")
+        _OOM_SCORE_FILE.write_text(_FORKED_PROCESS_OOM_SCORE, encoding="ascii")

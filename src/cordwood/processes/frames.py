@@ -7,13 +7,13 @@ import threading
 from contextlib import suppress
 
 _FRAME_HEADER = struct.Struct("<IB")
-_READ_BYTES = 256 * 1024
-_BUFFER_BYTES = 1024 * 1024
+_READ_BUFFER_BYTES = 256 * 1024
+_SOCKET_BUFFER_BYTES = 1024 * 1024
 # A larger payload is sent separately from its header, which saves a copy of the payload.
-_MAX_JOINED_BYTES = 64 * 1024
+_MAX_PAYLOAD_BYTES_WITH_HEADER = 64 * 1024
 # A peer that reads nothing for this long is considered broken.
 _SEND_TIMEOUT_SECONDS = 30
-_POLL_WITHOUT_WAITING = 0
+_NO_WAIT_POLL_TIMEOUT = 0
 
 
 class FrameConnection:
@@ -26,8 +26,8 @@ class FrameConnection:
         self._link = link
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT_SECONDS, 0))
         for direction in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            link.setsockopt(socket.SOL_SOCKET, direction, _BUFFER_BYTES)
-        self._reader = link.makefile("rb", buffering=_READ_BYTES)
+            link.setsockopt(socket.SOL_SOCKET, direction, _SOCKET_BUFFER_BYTES)
+        self._reader = link.makefile("rb", buffering=_READ_BUFFER_BYTES)
         self._send_lock = threading.Lock()
         # Use `poll`, because `select.select` takes no descriptor above 1,023 and a service may have that many
         # connections.
@@ -44,7 +44,7 @@ class FrameConnection:
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
-            if not self._writable.poll(_POLL_WITHOUT_WAITING):
+            if not self._writable.poll(_NO_WAIT_POLL_TIMEOUT):
                 return False
             self._write_frame(kind, payload)
         finally:
@@ -77,7 +77,7 @@ class FrameConnection:
 
     def _write_frame(self, kind: int, payload: bytes) -> None:
         head = _FRAME_HEADER.pack(len(payload), kind)
-        if len(payload) <= _MAX_JOINED_BYTES:
+        if len(payload) <= _MAX_PAYLOAD_BYTES_WITH_HEADER:
             self._link.sendall(head + payload)
         else:
             self._link.sendall(head)

@@ -36,7 +36,7 @@ class ResidentMemoryReader:
 def resident_bytes(pid: int) -> int | None:
     """Return the resident bytes of a process, including shared pages, or None if the system does not report them.
 
-    This call is cheap, unlike `proportional_bytes`.
+    This call is cheap, unlike `proportional_set_bytes`.
     """
     memory = ResidentMemoryReader(pid)
     try:
@@ -45,7 +45,7 @@ def resident_bytes(pid: int) -> int | None:
         memory.close()
 
 
-def proportional_bytes(pid: int) -> int | None:
+def proportional_set_bytes(pid: int) -> int | None:
     """Return the proportional set size (PSS) of a process in bytes, or None if the system does not report it.
 
     The PSS divides shared pages among the processes that use them. Reading it takes milliseconds.
@@ -59,5 +59,5 @@ def proportional_bytes(pid: int) -> int | None:
 
 def total_memory_bytes(pids: Iterable[int]) -> int | None:
     """Return the memory of several processes together in bytes, or None if the system reports none of them."""
-    sizes = [size for pid in pids if (size := proportional_bytes(pid) or resident_bytes(pid)) is not None]
+    sizes = [size for pid in pids if (size := proportional_set_bytes(pid) or resident_bytes(pid)) is not None]
     return sum(sizes) if sizes else None

@@ -20,7 +20,7 @@ MEMORY_LIMIT_SIGNAL = signal.SIGUSR2
 _MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
 # The growth of the owner counts for at most this share of the limit. Otherwise it alone could end a small process.
-_MAX_OWNER_SHARE = 1 / 4
+_MAX_OWNER_GROWTH_SHARE = 1 / 4
 
 
 class MemoryLimit(NamedTuple):
@@ -46,7 +46,7 @@ class MemoryWatchdog:
         end: Callable[[int], None] | None = None,
         read: type[ResidentMemoryReader] = ResidentMemoryReader,
     ) -> None:
-        self._end = end or _end_process
+        self._end = end or _send_memory_limit_signal
         self._read = read
         self._owner_memory = read(owner)
         self._watched: dict[int, tuple[ResidentMemoryReader, MemoryLimit]] = {}
@@ -82,9 +82,9 @@ class MemoryWatchdog:
 
     def _allowed_bytes(self, limit: MemoryLimit) -> int:
         grown_bytes = max(0, (self._owner_memory.read() or 0) - limit.owner_base_bytes)
-        return limit.max_bytes - min(grown_bytes, int(_MAX_OWNER_SHARE * limit.max_bytes))
+        return limit.max_bytes - min(grown_bytes, int(_MAX_OWNER_GROWTH_SHARE * limit.max_bytes))
 
 
-def _end_process(pid: int) -> None:
+def _send_memory_limit_signal(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, MEMORY_LIMIT_SIGNAL)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from cordwood.errors import Busy, RateExceeded
+from cordwood.errors import RequestRateExceeded, ServiceBusy
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AdmissionAwaited, Observer
 
@@ -27,17 +27,17 @@ MAX_REMEMBERED_BUCKETS = 10_000
 class Allowance(msgspec.Struct, frozen=True):
     """The state of an account's rate limit after a request.
 
-    The account may send `quota` requests in `window_seconds`. It may send `remaining` requests now, and all `quota`
-    requests after `full_in_seconds`.
+    The account may send `quota` requests in `window_seconds`. It may send `remaining_requests` requests now, and all `quota`
+    requests after `seconds_until_full`.
     """
 
-    quota: int
+    request_quota: int
     window_seconds: int
-    remaining: int
-    full_in_seconds: float
+    remaining_requests: int
+    seconds_until_full: float
 
 
-class _Bucket(msgspec.Struct):
+class _TokenBucket(msgspec.Struct):
     tokens: float
     filled_at: float
 
@@ -55,11 +55,11 @@ class RateLimiter:
         self._default = default_per_second
         self._max_concurrent = max_concurrent
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, _TokenBucket] = OrderedDict()
         self._running: dict[str, int] = {}
 
     def charge_request(self, caller: Caller, account: str) -> Allowance | None:
-        """Take a token from the account's bucket; raise RateExceeded if the bucket is empty.
+        """Take a token from the account's bucket; raise RequestRateExceeded if the bucket is empty.
 
         Return the remaining allowance, or None if no rate limit applies to the caller.
         """
@@ -70,7 +70,7 @@ class RateLimiter:
         quota, window = (round(rate), 1) if rate >= 1 else (1, round(1 / rate))
         bucket = self._refill(account, rate, quota)
         if bucket.tokens < 1:
-            raise RateExceeded(
+            raise RequestRateExceeded(
                 f"This key may send {quota} requests in {window} s.",
                 hint="Wait for as long as Retry-After says.",
                 retry_after=(1 - bucket.tokens) / rate,
@@ -80,28 +80,28 @@ class RateLimiter:
 
     @contextmanager
     def hold_concurrent_query(self, account: str) -> Iterator[None]:
-        """Count a running query of the account while the block runs; raise RateExceeded at the limit."""
+        """Count a running query of the account while the block runs; raise RequestRateExceeded at the limit."""
         running = self._running.get(account, 0)
         if self._max_concurrent is not None and running >= self._max_concurrent:
-            raise RateExceeded(
+            raise RequestRateExceeded(
                 f"This key has {running} queries running, which is its limit.", hint="Wait for one to end."
             )
         self._running[account] = running + 1
         try:
             yield
         finally:
-            self._release(account)
+            self._release_concurrent_query(account)
 
-    def _release(self, account: str) -> None:
+    def _release_concurrent_query(self, account: str) -> None:
         self._running[account] -= 1
         if not self._running[account]:
             del self._running[account]
 
-    def _refill(self, account: str, rate: float, quota: int) -> _Bucket:
+    def _refill(self, account: str, rate: float, quota: int) -> _TokenBucket:
         now = self._clock()
         bucket = self._buckets.get(account)
         if bucket is None:
-            bucket = self._buckets[account] = _Bucket(quota, now)
+            bucket = self._buckets[account] = _TokenBucket(quota, now)
             if len(self._buckets) > MAX_REMEMBERED_BUCKETS:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(account)
@@ -111,11 +111,11 @@ class RateLimiter:
 
 
 # The maximum number of accounts whose usage is remembered; the least recently used accounts are forgotten first.
-MAX_REMEMBERED_ACCOUNTS = 10_000
+MAX_ACCOUNTS_WITH_USAGE = 10_000
 # The minimum time that is charged for a run, so that accounts with many very short runs are scheduled fairly too.
 _MIN_CHARGED_SECONDS = 0.001
 # The account to which background refreshes are charged.
-SERVICE_ACCOUNT = ""
+BACKGROUND_ACCOUNT = ""
 
 
 class Lane(IntEnum):
@@ -142,12 +142,12 @@ class Lane(IntEnum):
         return min(self, 2)
 
     @property
-    def is_callers_own(self) -> bool:
+    def is_for_caller_queries(self) -> bool:
         """Whether the lane is for queries that callers wrote."""
         return self in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW)
 
 
-class WaitingAccounts:
+class RunWaitingList:
     """The accounts that wait for the result of one run: the first requester, and the accounts that joined later.
 
     `on_change` is called when an account is added or removed.
@@ -221,7 +221,7 @@ class _SlotUsage:
             del self._running[account]
         self._used[account] = self._decayed_seconds(account, now) + max(now - started_at, _MIN_CHARGED_SECONDS), now
         self._used.move_to_end(account)
-        if len(self._used) > MAX_REMEMBERED_ACCOUNTS:
+        if len(self._used) > MAX_ACCOUNTS_WITH_USAGE:
             self._used.popitem(last=False)
 
     def _decayed_seconds(self, account: str, now: float) -> float:
@@ -237,7 +237,7 @@ class QueueCandidate(msgspec.Struct, frozen=True):
 
     request: _SlotRequest
     account: str
-    usage: float
+    usage_seconds: float
 
 
 class _FairQueue:
@@ -254,35 +254,35 @@ class _FairQueue:
         return sum(size for lane, size in self._sizes.items() if lane is not Lane.REFRESH)
 
     @property
-    def sizes(self) -> Mapping[Lane, int]:
+    def sizes_by_lane(self) -> Mapping[Lane, int]:
         return self._sizes
 
     def add(self, request: _SlotRequest) -> None:
         request.is_queued = True
         self._sizes[request.lane] += 1
         for account in request.accounts:
-            self._add_request(request, account)
+            self._add_to_account(request, account)
 
     def remove(self, request: _SlotRequest) -> None:
         request.is_queued = False
         self._sizes[request.lane] -= 1
         for account in request.accounts:
-            self._remove_request(request, account)
+            self._remove_from_account(request, account)
 
     def change_accounts(self, request: _SlotRequest, accounts: frozenset[str]) -> None:
         """Change the accounts that wait for a queued request."""
         for account in request.accounts - accounts:
-            self._remove_request(request, account)
+            self._remove_from_account(request, account)
         for account in accounts - request.accounts:
-            self._add_request(request, account)
+            self._add_to_account(request, account)
         request.accounts = accounts
 
-    def _add_request(self, request: _SlotRequest, account: str) -> None:
+    def _add_to_account(self, request: _SlotRequest, account: str) -> None:
         self._waiting[request.lane].setdefault(account, {})[request.number] = request
         if request.lane is not Lane.REFRESH:
             self._counts[account] += 1
 
-    def _remove_request(self, request: _SlotRequest, account: str) -> None:
+    def _remove_from_account(self, request: _SlotRequest, account: str) -> None:
         requests = self._waiting[request.lane][account]
         del requests[request.number]
         if not requests:
@@ -367,11 +367,11 @@ class SlotPolicy(Protocol):
         """The name of the policy in metrics."""
 
     @property
-    def total(self) -> int:
+    def slot_count(self) -> int:
         """The maximum number of concurrent runs."""
 
     @property
-    def half_life_seconds(self) -> float:
+    def usage_half_life_seconds(self) -> float:
         """The half-life of usage: after this time, recorded usage counts half."""
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
@@ -381,7 +381,7 @@ class SlotPolicy(Protocol):
         """
 
 
-class QuerySlots:
+class QuerySlotPolicy:
     """The policy for runs on the engine, which keeps slots free for quick saved queries.
 
     - A quarter of the slots, at least one, is not available to callers' own queries.
@@ -393,37 +393,37 @@ class QuerySlots:
     """
 
     name = "query"
-    half_life_seconds = 5.0
+    usage_half_life_seconds = 5.0
 
     def __init__(self, total: int) -> None:
-        self.total = max(2, total)
-        self._quarter = max(1, self.total // 4)
+        self.slot_count = max(2, total)
+        self._quarter = max(1, self.slot_count // 4)
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
         occupied_slots = sum(running.values())
-        if lane is Lane.QUICK or occupied_slots == self.total:
-            return occupied_slots < self.total
-        if occupied_slots - running[Lane.QUICK] >= self.total - 1:
+        if lane is Lane.QUICK or occupied_slots == self.slot_count:
+            return occupied_slots < self.slot_count
+        if occupied_slots - running[Lane.QUICK] >= self.slot_count - 1:
             return False
         unsaved_queries = sum(running[unsaved_lane] for unsaved_lane in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
-        if lane.is_callers_own and unsaved_queries >= self.total - self._quarter:
+        if lane.is_for_caller_queries and unsaved_queries >= self.slot_count - self._quarter:
             return False
         return lane < Lane.SLOW or running[lane] < self._quarter
 
 
-class CompileSlots:
+class CompileSlotPolicy:
     """The policy for compile threads: slow compilations (lane `OWN_SLOW`) never occupy all threads."""
 
     name = "compile"
     # Slow compilations take seconds and are rare, so usage decays over minutes.
-    half_life_seconds = 60.0
+    usage_half_life_seconds = 60.0
 
     def __init__(self, total: int) -> None:
-        self.total = max(2, total)
+        self.slot_count = max(2, total)
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
         occupied_slots = sum(running.values())
-        return occupied_slots < self.total and (lane < Lane.OWN_SLOW or running[lane] < self.total - 1)
+        return occupied_slots < self.slot_count and (lane < Lane.OWN_SLOW or running[lane] < self.slot_count - 1)
 
 
 class AdmissionSlot:
@@ -479,7 +479,7 @@ class AdmissionController:
         self._queue_seconds = queue_seconds
         self._observer = observer
         self._clock = clock
-        self._usage = _SlotUsage(slots.half_life_seconds, clock)
+        self._usage = _SlotUsage(slots.usage_half_life_seconds, clock)
         self._queue = _FairQueue(self._usage)
         self._running = dict.fromkeys(Lane, 0)
         self._running_slots: dict[_SlotRequest, AdmissionSlot] = {}
@@ -488,7 +488,7 @@ class AdmissionController:
 
     @property
     def slot_count(self) -> int:
-        return self._policy.total
+        return self._policy.slot_count
 
     @property
     def queued_count(self) -> int:
@@ -510,7 +510,7 @@ class AdmissionController:
 
     @asynccontextmanager
     async def hold_slot(
-        self, lane: Lane, waiting: WaitingAccounts, joined_lane: Lane = Lane.QUICK
+        self, lane: Lane, waiting: RunWaitingList, joined_lane: Lane = Lane.QUICK
     ) -> AsyncIterator[AdmissionSlot]:
         """Wait for a slot, and hold it while the block runs.
 
@@ -543,9 +543,9 @@ class AdmissionController:
         running = {**self._running, slot.lane: self._running[slot.lane] - 1}
         candidate = self._queue.next_candidate(lambda lane: self._policy.may_run(lane, running))
         if candidate is not None and candidate.request.lane is not Lane.REFRESH:
-            is_saved = slot.lane.is_callers_own and candidate.request.lane is Lane.QUICK
+            is_saved = slot.lane.is_for_caller_queries and candidate.request.lane is Lane.QUICK
             used_seconds = self._usage.used_seconds(slot.account)
-            slot.yields = is_saved or candidate.account == slot.account or candidate.usage <= used_seconds
+            slot.yields = is_saved or candidate.account == slot.account or candidate.usage_seconds <= used_seconds
         return slot.yields
 
     def lend(self, slot: AdmissionSlot) -> None:
@@ -612,7 +612,7 @@ class AdmissionController:
 
         If a caller now waits for a refresh, move the refresh to `joined_lane`.
         """
-        callers = accounts - {SERVICE_ACCOUNT}
+        callers = accounts - {BACKGROUND_ACCOUNT}
         if not request.is_queued or not callers:
             return
         if request.lane is Lane.REFRESH:
@@ -661,8 +661,8 @@ class AdmissionController:
         lane = request.lane.name.lower()
         self._observer.record(AdmissionAwaited(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
 
-    def _busy_fault(self, message: str) -> Busy:
-        return Busy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._queue_seconds / 2))
+    def _busy_fault(self, message: str) -> ServiceBusy:
+        return ServiceBusy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._queue_seconds / 2))
 
 
 def _ignore_change() -> None:

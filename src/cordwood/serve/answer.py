@@ -15,22 +15,22 @@ from cordwood.bounded_cache import memoize_short_texts
 from cordwood.catalog.catalog import Catalog
 from cordwood.engines.engine import AnswerLimits, CancelToken, Engine, StreamStats
 from cordwood.engines.local_run import OutdatedStatementError
-from cordwood.errors import COMPILE_FAULTS, BadEndpointFile, Busy, CompilerFailed, EngineUnreachable, Fault
+from cordwood.errors import COMPILE_FAULTS, BadEndpointFile, CompilerFailed, EngineUnreachable, Fault, ServiceBusy
 from cordwood.model.datatype import Datatype
 from cordwood.model.definitions import Endpoint, TextParameterKind
 from cordwood.model.event import Shape
 from cordwood.model.key import Caller
-from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
-from cordwood.model.timestamps import datetime_of
+from cordwood.model.redaction import DEFAULT_REDACTION_RULES, RedactionRules, RedactMode
+from cordwood.model.timestamps import datetime_from_micros
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import (
-    SERVICE_ACCOUNT,
+    BACKGROUND_ACCOUNT,
     AdmissionController,
     Allowance,
-    QuerySlots,
+    QuerySlotPolicy,
     RateLimiter,
+    RunWaitingList,
     ServeLimits,
-    WaitingAccounts,
 )
 from cordwood.serve.cached_answers import (
     SECOND_US,
@@ -54,22 +54,29 @@ from cordwood.serve.compilation import (
     statement_key,
     visible_shapes,
 )
-from cordwood.serve.jobs import CompleteAnswer, ExportRange, Job, StreamedAnswer, create_export_job, lacks_total_order
+from cordwood.serve.jobs import (
+    CompleteAnswer,
+    ExportRange,
+    QueryJob,
+    StreamedAnswer,
+    create_export_job,
+    lacks_total_order,
+)
 from cordwood.serve.paging import CursorCodec, OrderedRunHistory
 from cordwood.serve.query_executor import QueryExecutor, RunningQueries, RunningQuery, ServiceLoad, SingleFlight
-from cordwood.serve.query_request import Language, PagePosition, QueryRequest, SandboxText
+from cordwood.serve.query_request import Language, PagePosition, QueryRequest, SandboxQuery
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import ad_hoc_endpoint
 from cordwood.sql.dialects.explain import add_fault_position
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.redaction.patterns import Redaction
-from cordwood.sql.stages import Question, Statement
-from cordwood.sql.sub_query_schema import SubQuery
+from cordwood.sql.stages import BoundStatement, Statement
+from cordwood.sql.sub_query_schema import SubQuerySchema
 
 # Limits on one page of a followed query. The size is limited, because a page is held in memory. The time is limited,
 # because the pages of all followed queries share the few slots for refreshes.
-MAX_FOLLOWED_PAGE_BYTES = 4 * 2**20
-MAX_FOLLOWED_PAGE_SECONDS = 10.0
+MAX_FEED_PAGE_BYTES = 4 * 2**20
+MAX_FEED_PAGE_SECONDS = 10.0
 
 # The engine validates regular expressions. The result is cached only for expressions of at most this length.
 _MAX_CACHED_PATTERN_LENGTH = 256
@@ -77,7 +84,7 @@ _MAX_CACHED_PATTERN_LENGTH = 256
 T = TypeVar("T")
 
 # The inputs of a compilation: endpoint, sandbox query, redaction, shapes of the streams, and page.
-_CompilationInputs = tuple[Endpoint, SandboxText | None, Redaction | None, Mapping[str, Shape], Page]
+_CompilationInputs = tuple[Endpoint, SandboxQuery | None, Redaction | None, Mapping[str, Shape], Page]
 
 
 class CacheOutcome(StrEnum):
@@ -121,7 +128,7 @@ class QueryServiceDependencies(msgspec.Struct, frozen=True):
     engine: Engine
     cache: AnswerCache
     observer: Observer
-    redaction: RedactionRules = DEFAULT_RULES
+    redaction: RedactionRules = DEFAULT_REDACTION_RULES
     cursors: CursorCodec = msgspec.field(default_factory=lambda: CursorCodec(os.urandom(32)))
 
 
@@ -142,7 +149,7 @@ class QueryService:
         self.cursors = dependencies.cursors
         self._redactions = RedactionsByMode(dependencies.redaction)
         self._statements = StatementCache(engine.target, engine.shapes, engine.regex_error, limits.compile_cache_bytes)
-        slots = QuerySlots(limits.slot_count())
+        slots = QuerySlotPolicy(limits.slot_count())
         self._admission = AdmissionController(slots, limits.queued_queries, limits.queue_seconds, observer)
         self._executor = QueryExecutor(engine, self._admission, observer)
         self._sandbox_schema = SandboxSchema(engine, self._statements, self._redactions)
@@ -158,10 +165,10 @@ class QueryService:
         self._total_orders = OrderedRunHistory()
 
     def charge_request(self, caller: Caller, account: str = "") -> Allowance | None:
-        """Count a request against the rate limit of its key or account; raise RateExceeded if the limit is exceeded."""
+        """Count a request against the rate limit of its key or account; raise RequestRateExceeded if the limit is exceeded."""
         return self._rate_limiter.charge_request(caller, account or caller.key_id)
 
-    def cacheable_digest(self, request: QueryRequest) -> bytes | None:
+    def cache_lookup_digest(self, request: QueryRequest) -> bytes | None:
         """Return the digest with which `cached_answer` finds the answer, or None if the cache must not be used."""
         return self._request_digest(request) if _may_be_cached(request) and not request.bypasses_cache else None
 
@@ -173,7 +180,7 @@ class QueryService:
 
     async def create_ad_hoc_endpoint(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """Return a temporary endpoint for an SQL query over whole streams; raise QueryFault if the query is refused."""
-        return await self._compile_pool.compile_unsaved(WaitingAccounts(account), ad_hoc_endpoint, text, streams)
+        return await self._compile_pool.compile_caller_query(RunWaitingList(account), ad_hoc_endpoint, text, streams)
 
     async def endpoint_columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """Return the columns of the endpoint's own query, with the types that the compiler can infer.
@@ -210,7 +217,7 @@ class QueryService:
     def engine_name(self) -> str:
         return self._engine.target.name
 
-    async def estimated_bytes(self) -> Mapping[str, int]:
+    async def estimated_bytes_by_stream(self) -> Mapping[str, int]:
         """Return the approximate stored bytes by stream."""
         return await asyncio.to_thread(self._engine.stored_bytes_by_stream)
 
@@ -225,7 +232,7 @@ class QueryService:
 
     def quarantined_query_count(self) -> int:
         """Return the number of queries that are refused because the engine's process was killed when they ran."""
-        return self._executor.quarantine.quarantined_count()
+        return self._executor.quarantine.quarantined_query_count()
 
     def current_load(self) -> ServiceLoad:
         """Return the load: running and slowest queries, the length of the queue, and the size of the answer cache."""
@@ -236,25 +243,25 @@ class QueryService:
             self._admission.queued_count,
             runs.running_runs(),
             runs.slowest_runs(),
-            cache.size(),
-            cache.budget(),
+            cache.size_bytes(),
+            cache.budget_bytes(),
         )
 
-    async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuery, ...]:
+    async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuerySchema, ...]:
         """Return the sub-queries, with their columns, that a sandbox query of this caller may read."""
-        return await self._compile_pool.compile_saved(
-            WaitingAccounts(account), self._sandbox_schema.sub_queries, endpoint, caller
+        return await self._compile_pool.compile_saved_query(
+            RunWaitingList(account), self._sandbox_schema.sub_queries, endpoint, caller
         )
 
     async def translate_lql(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
         """Translate a query in LQL to SQL."""
-        return await self._compile_pool.compile_unsaved(
-            WaitingAccounts(account), self._sandbox_schema.translate_lql, endpoint, caller, lql
+        return await self._compile_pool.compile_caller_query(
+            RunWaitingList(account), self._sandbox_schema.translate_lql, endpoint, caller, lql
         )
 
     def running_queries(self, caller: Caller | None) -> list[RunningQuery]:
         """Return the requests that wait for an answer: those of `caller`, or all requests if `caller` is None."""
-        return self._running.of_caller(caller)
+        return self._running.queries_of_caller(caller)
 
     async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
@@ -271,18 +278,18 @@ class QueryService:
     async def _answer_once(self, request: QueryRequest, running: RunningQuery) -> Answer:
         """Answer the request; raise OutdatedStatementError if its statement became outdated during the run."""
         job = await self._create_job(request)
-        self._executor.quarantine.check_job(job)
+        self._executor.quarantine.require_not_quarantined(job)
         key = cache_key(request, job.question)
-        self._index_key(job, key)
+        self._add_to_key_index(job, key)
         cached = None if request.bypasses_cache else self._find_cached(key, job.requested_us)
         if cached is not None:
             return cached
-        if request.format.is_streamable and not request.endpoint.cache_seconds and not request.is_paged:
+        if request.format.is_streamable and not request.endpoint.cache_seconds and not request.is_paging_requested:
             return await self._run_streamed(job, running)
         running.read_progress = partial(self._runs.progress, key)
-        return await self._join_run(request, key, job)
+        return await self._join_or_start_run(request, key, job)
 
-    async def _join_run(self, request: QueryRequest, key: bytes, job: Job) -> Answer:
+    async def _join_or_start_run(self, request: QueryRequest, key: bytes, job: QueryJob) -> Answer:
         outcome = self._cache_outcome(request, key)
         start = partial(self._run_and_cache, key, job)
         finished = await self._runs.join(key, request.account, start)
@@ -294,34 +301,32 @@ class QueryService:
         with self._running.track(request, request_id) as running:
             return await self._run_streamed(job, running)
 
-    async def _run_streamed(self, job: Job, running: RunningQuery) -> Answer:
+    async def _run_streamed(self, job: QueryJob, running: RunningQuery) -> Answer:
         cancel_token = CancelToken()
         running.read_progress = cancel_token.progress
         body = await self._executor.run_streamed(job, cancel_token)
         if isinstance(body, CompleteAnswer):
-            body = await self._rerun_in_order_if_truncated(
-                job, body, cancel_token, WaitingAccounts(job.request.account)
-            )
+            body = await self._rerun_in_order_if_truncated(job, body, cancel_token, RunWaitingList(job.request.account))
         running.streamed_answer = body if isinstance(body, StreamedAnswer) else None
         return Answer(body, CacheOutcome.UNCACHED)
 
-    async def compile_followed(self, request: QueryRequest) -> Statement:
+    async def compile_followed_query(self, request: QueryRequest) -> Statement:
         """Compile a query whose rows are streamed as events arrive; raise a Fault if the query cannot be followed."""
         with add_fault_position(_callers_sql(request)):
             return await self._statement_of(request)
 
-    async def run_followed_page(self, request: QueryRequest) -> CompleteAnswer:
+    async def run_feed_page(self, request: QueryRequest) -> CompleteAnswer:
         """Return one page of a followed query.
 
         The page runs with the priority of a refresh, because no caller waits for its answer.
         """
         with add_fault_position(_callers_sql(request)):
-            return await _retry_while_outdated(partial(self._run_followed_page_once, request))
+            return await _retry_while_outdated(partial(self._run_feed_page_once, request))
 
-    async def _run_followed_page_once(self, request: QueryRequest) -> CompleteAnswer:
+    async def _run_feed_page_once(self, request: QueryRequest) -> CompleteAnswer:
         job = await self._create_job(request)
-        self._executor.quarantine.check_job(job)
-        return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(request.account), refresh=True)
+        self._executor.quarantine.require_not_quarantined(job)
+        return await self._executor.run_buffered(job, CancelToken(), RunWaitingList(request.account), refresh=True)
 
     async def run_in_background(self, request: QueryRequest, as_of_us: int | None = None) -> CompleteAnswer:
         """Return an answer that the service itself needs, from the cache or from a run with the priority of a refresh.
@@ -333,21 +338,23 @@ class QueryService:
 
     async def _answer_in_background_once(self, request: QueryRequest, as_of_us: int | None) -> CompleteAnswer:
         job = await self._create_job(request, as_of_us)
-        self._executor.quarantine.check_job(job)
+        self._executor.quarantine.require_not_quarantined(job)
         if as_of_us is not None:
-            return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(SERVICE_ACCOUNT), refresh=True)
+            return await self._executor.run_buffered(
+                job, CancelToken(), RunWaitingList(BACKGROUND_ACCOUNT), refresh=True
+            )
         key = cache_key(request, job.question)
-        self._index_key(job, key)
+        self._add_to_key_index(job, key)
         cached = self._find_cached(key, job.requested_us)
         if cached is not None:
             return cached.complete_answer
-        return await self._runs.join(key, SERVICE_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
+        return await self._runs.join(key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
 
     def newest_receipt_us(self) -> int | None:
         """Return the receive time of the newest event, or None if the engine cannot follow queries."""
         return self._engine.newest_receipt_us()
 
-    def followed_request_digest(self, request: QueryRequest) -> bytes:
+    def feed_digest(self, request: QueryRequest) -> bytes:
         """Return a digest of everything on which the rows of a followed query depend."""
         return self._request_digest(request)
 
@@ -372,30 +379,30 @@ class QueryService:
         if is_expired(entry, now_us):
             self._cache.drop(key)
             return None
-        entry.requested_us = now_us
+        entry.last_requested_us = now_us
         outcome = CacheOutcome.STALE if is_stale(entry, now_us) else CacheOutcome.HIT
         return Answer(entry.answer, outcome, age_us(entry, now_us) / SECOND_US)
 
-    async def _create_job(self, request: QueryRequest, as_of_us: int | None = None) -> Job:
+    async def _create_job(self, request: QueryRequest, as_of_us: int | None = None) -> QueryJob:
         started_at = time.monotonic()
         statement = await self._statement_of(request)
         now_us = self._clock_us() if as_of_us is None else as_of_us
-        question = await self._bind(statement, request, now_us)
+        question = await self._create_question(statement, request, now_us)
         seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
-        if request.is_followed:
-            seconds = min(seconds, MAX_FOLLOWED_PAGE_SECONDS)
+        if request.is_feed_page:
+            seconds = min(seconds, MAX_FEED_PAGE_SECONDS)
         limits = AnswerLimits(request.max_rows, seconds)
-        answer_bytes = MAX_FOLLOWED_PAGE_BYTES if request.is_followed else self._limits.answer_bytes
+        answer_bytes = MAX_FEED_PAGE_BYTES if request.is_feed_page else self._limits.answer_bytes
         compile_seconds = time.monotonic() - started_at
-        return Job(request, question, limits, answer_bytes, now_us, compile_seconds)
+        return QueryJob(request, question, limits, answer_bytes, now_us, compile_seconds)
 
     async def _statement_of(self, request: QueryRequest) -> Statement:
         redaction = self._redactions.for_request(request)
         shapes = visible_shapes(request.caller, self._engine)
         inputs = request.endpoint, request.sandbox, redaction, shapes, request.page
-        return await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_callers_own)
+        return await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_caller_written)
 
-    async def _bind(self, statement: Statement, request: QueryRequest, now_us: int) -> Question:
+    async def _create_question(self, statement: Statement, request: QueryRequest, now_us: int) -> BoundStatement:
         """Bind the values of a request to the slots of its statement.
 
         If a parameter is a regular expression, bind in a thread, because the engine has to validate the expression.
@@ -425,7 +432,7 @@ class QueryService:
         return statement or await self._compile(key, inputs, account, is_own=is_own)
 
     async def _compile(self, key: Hashable, inputs: _CompilationInputs, account: str, *, is_own: bool) -> Statement:
-        run_in_pool = self._compile_pool.compile_unsaved if is_own else self._compile_pool.compile_saved
+        run_in_pool = self._compile_pool.compile_caller_query if is_own else self._compile_pool.compile_saved_query
         try:
             return await self._compilations.join(
                 key, account, lambda _, waiting: run_in_pool(waiting, self._statements.compile, *inputs)
@@ -435,15 +442,15 @@ class QueryService:
             raise
 
     async def _run_and_cache(
-        self, key: bytes, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
+        self, key: bytes, job: QueryJob, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool = False
     ) -> CompleteAnswer:
         finished = await self._run_buffered(job, cancel_token, waiting, refresh=refresh)
         if _may_be_cached(job.request):
-            self._store(CachedAnswer(key, job.request, finished, requested_us=job.requested_us))
+            self._store(CachedAnswer(key, job.request, finished, last_requested_us=job.requested_us))
         return finished
 
     async def _run_buffered(
-        self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
+        self, job: QueryJob, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool
     ) -> CompleteAnswer:
         """Run the job and return the complete answer.
 
@@ -452,7 +459,7 @@ class QueryService:
         """
         seconds = self._total_orders.first_run_limit_seconds(job) if lacks_total_order(job) else None
         if seconds is not None:
-            ordered = await self._try_total_order(job, seconds, cancel_token, waiting, refresh=refresh)
+            ordered = await self._try_totally_ordered_run(job, seconds, cancel_token, waiting, refresh=refresh)
             if ordered is not None:
                 return ordered
         finished = await self._executor.run_buffered(job, cancel_token, waiting, refresh=refresh)
@@ -460,10 +467,10 @@ class QueryService:
 
     async def _rerun_in_order_if_truncated(
         self,
-        job: Job,
+        job: QueryJob,
         finished: CompleteAnswer,
         cancel_token: CancelToken,
-        waiting: WaitingAccounts,
+        waiting: RunWaitingList,
         *,
         refresh: bool = False,
     ) -> CompleteAnswer:
@@ -473,13 +480,13 @@ class QueryService:
         that the rows are in no total order.
         """
         receipt = finished.receipt
-        if receipt.truncated is None or not lacks_total_order(job):
+        if receipt.truncated_by is None or not lacks_total_order(job):
             return finished
         seconds = self._total_orders.second_run_limit_seconds(job, receipt.engine_seconds)
         ordered = (
             None
             if seconds is None
-            else await self._try_total_order(job, seconds, cancel_token, waiting, refresh=refresh)
+            else await self._try_totally_ordered_run(job, seconds, cancel_token, waiting, refresh=refresh)
         )
         if ordered is None:
             return finished
@@ -490,21 +497,23 @@ class QueryService:
         )
         return ordered
 
-    async def _try_total_order(
-        self, job: Job, seconds: float, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
+    async def _try_totally_ordered_run(
+        self, job: QueryJob, seconds: float, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool
     ) -> CompleteAnswer | None:
         """Run the job with its rows in a total order, within a time limit; return None if that fails."""
         try:
-            ordered = await self._create_job(msgspec.structs.replace(job.request, is_paged=True), job.requested_us)
+            ordered = await self._create_job(
+                msgspec.structs.replace(job.request, is_paging_requested=True), job.requested_us
+            )
             ordered = msgspec.structs.replace(ordered, limits=AnswerLimits(job.limits.max_rows, seconds))
-            self._executor.quarantine.check_job(ordered)
+            self._executor.quarantine.require_not_quarantined(ordered)
             finished = await self._executor.run_buffered(ordered, cancel_token, waiting, refresh=refresh)
-        except (Busy, EngineUnreachable):
+        except (ServiceBusy, EngineUnreachable):
             return None
         except Fault:
             self._total_orders.record_run(job, None)
             return None
-        if finished.receipt.truncated is None:
+        if finished.receipt.truncated_by is None:
             self._total_orders.forget(job)
         else:
             self._total_orders.record_run(job, finished.receipt.engine_seconds)
@@ -516,14 +525,14 @@ class QueryService:
     async def _refresh_once(self, request: QueryRequest, entry: CachedAnswer) -> None:
         job = await self._create_job(request)
         key = cache_key(request, job.question)
-        await self._runs.join(key, SERVICE_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
-        self._index_key(job, key)
+        await self._runs.join(key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
+        self._add_to_key_index(job, key)
         if key != entry.key:
             # The request now compiles to another statement, so the old cache entry must not be found any more.
             self._cache.drop(entry.key)
         refreshed = self._cache.peek(key)
         if isinstance(refreshed, CachedAnswer):
-            refreshed.requested_us = entry.requested_us
+            refreshed.last_requested_us = entry.last_requested_us
 
     def _store(self, entry: CachedAnswer) -> None:
         self._cache.put(entry.key, entry)
@@ -533,7 +542,7 @@ class QueryService:
         redaction = self._redactions.for_request(request)
         return request_digest(request, statement_key(request.endpoint, request.sandbox, redaction, request.page))
 
-    def _index_key(self, job: Job, key: bytes) -> None:
+    def _add_to_key_index(self, job: QueryJob, key: bytes) -> None:
         lifetime_seconds = job.request.endpoint.cache_seconds
         if _may_be_cached(job.request):
             until_us = job.requested_us + int(lifetime_seconds * SECOND_US)
@@ -560,7 +569,7 @@ def _page_boundary_values(statement: Statement, position: PagePosition) -> Mappi
     if statement.paging is None or position.last_row is None:
         return {}
     time, id_ = statement.paging.boundary_parameters
-    return {time: datetime_of(position.last_row.time_us).isoformat(), id_: position.last_row.id}
+    return {time: datetime_from_micros(position.last_row.time_us).isoformat(), id_: position.last_row.id}
 
 
 def _callers_sql(request: QueryRequest) -> str | None:

@@ -15,8 +15,8 @@ from cordwood.engines.engine import BackupFile, Engine
 from cordwood.errors import BadBackup
 from cordwood.folder import DataFolder
 
-_BLOCK_BYTES = 512
-ARCHIVE_END = bytes(2 * _BLOCK_BYTES)
+_TAR_BLOCK_BYTES = 512
+ARCHIVE_END = bytes(2 * _TAR_BLOCK_BYTES)
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
@@ -39,8 +39,8 @@ def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterat
     for chunk in file.chunks():
         digest.update(chunk)
         yield chunk
-    if file.size % _BLOCK_BYTES:
-        yield bytes(-file.size % _BLOCK_BYTES)
+    if file.size % _TAR_BLOCK_BYTES:
+        yield bytes(-file.size % _TAR_BLOCK_BYTES)
     on_file(ArchivedFile(file.name, file.size, digest.hexdigest()))
 
 
@@ -51,22 +51,22 @@ def unpack_archive(folder: Path, on_file: OnFile) -> Generator[None, bytes, None
     """
     buffer = bytearray()
     while True:
-        while len(buffer) < _BLOCK_BYTES:
+        while len(buffer) < _TAR_BLOCK_BYTES:
             buffer += yield
-        header = bytes(buffer[:_BLOCK_BYTES])
-        del buffer[:_BLOCK_BYTES]
+        header = bytes(buffer[:_TAR_BLOCK_BYTES])
+        del buffer[:_TAR_BLOCK_BYTES]
         if any(header):
             member = _parse_member(header)
             on_file((yield from _unpack_member(path_below(folder, member.name), member, buffer)))
-            while len(buffer) < -member.size % _BLOCK_BYTES:
+            while len(buffer) < -member.size % _TAR_BLOCK_BYTES:
                 buffer += yield
-            del buffer[: -member.size % _BLOCK_BYTES]
+            del buffer[: -member.size % _TAR_BLOCK_BYTES]
 
 
 def _unpack_member(path: Path, member: tarfile.TarInfo, buffer: bytearray) -> Generator[None, bytes, ArchivedFile]:
     digest, remaining = hashlib.sha256(), member.size
     path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path) as out:
+    with create_private_file(path) as out:
         while remaining:
             if not buffer:
                 buffer += yield
@@ -80,7 +80,7 @@ def _unpack_member(path: Path, member: tarfile.TarInfo, buffer: bytearray) -> Ge
     return ArchivedFile(member.name, member.size, digest.hexdigest())
 
 
-def new_file(path: Path) -> BinaryIO:
+def create_private_file(path: Path) -> BinaryIO:
     """Create a file with mode 0600; raise FileExistsError if the file exists already."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
@@ -137,20 +137,20 @@ class BackupService(msgspec.Struct, frozen=True):
         manifest = msgspec.json.encode(
             BackupManifest(ARCHIVE_FORMAT_VERSION, self.version, created_at, tuple(archived))
         )
-        yield from pack_member(_file_of(MANIFEST, manifest), created_at, archived.append)
+        yield from pack_member(_backup_file_of(MANIFEST, manifest), created_at, archived.append)
         yield ARCHIVE_END
 
     def _data_folder_files(self) -> Iterator[BackupFile]:
-        yield _file_of(self.folder.keys_file.name, self.copy_keys())
+        yield _backup_file_of(self.folder.keys_file.name, self.copy_keys())
         alerts = self.copy_alerts()
         if alerts is not None:
-            yield _file_of(self.folder.alerts_file.name, alerts)
+            yield _backup_file_of(self.folder.alerts_file.name, alerts)
         for secret in self.folder.secret_files():
-            yield _file_of(secret.name, secret.read_bytes())
+            yield _backup_file_of(secret.name, secret.read_bytes())
         for file in self.folder.managed_files():
             # A definition may have been deleted since the list of files was made.
             with suppress(FileNotFoundError):
-                yield _file_of(str(file), (self.folder.path / file).read_bytes())
+                yield _backup_file_of(str(file), (self.folder.path / file).read_bytes())
 
 
 def read_manifest(folder: Path) -> BackupManifest:
@@ -170,5 +170,5 @@ def read_manifest(folder: Path) -> BackupManifest:
     return manifest
 
 
-def _file_of(name: str, data: bytes) -> BackupFile:
+def _backup_file_of(name: str, data: bytes) -> BackupFile:
     return BackupFile(name, len(data), lambda: iter((data,)))

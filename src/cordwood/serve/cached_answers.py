@@ -23,7 +23,7 @@ from cordwood.observe.observation import CachedAnswerRefreshed, Observer
 from cordwood.serve.compilation import StatementKey
 from cordwood.serve.jobs import CompleteAnswer
 from cordwood.serve.query_request import QueryRequest
-from cordwood.sql.stages import Question
+from cordwood.sql.stages import BoundStatement
 
 
 class _HasSize(Protocol):
@@ -54,10 +54,10 @@ class AnswerCache(Protocol):
     def drop(self, key: bytes) -> None:
         """Remove an entry, if it exists."""
 
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         """Return the total size of all entries in bytes."""
 
-    def budget(self) -> int:
+    def budget_bytes(self) -> int:
         """Return the maximum total size in bytes."""
 
 
@@ -65,7 +65,7 @@ class AnswerCache(Protocol):
 ENTRY_OVERHEAD_BYTES = 2048
 
 
-class MemoryCache:
+class MemoryAnswerCache:
     """An LRU cache of at most `budget_bytes`; an answer larger than a quarter of the budget is not stored."""
 
     def __init__(self, budget_bytes: int) -> None:
@@ -84,10 +84,10 @@ class MemoryCache:
     def drop(self, key: bytes) -> None:
         self._entries.drop(key)
 
-    def size(self) -> int:
+    def size_bytes(self) -> int:
         return self._entries.held_bytes
 
-    def budget(self) -> int:
+    def budget_bytes(self) -> int:
         return self._entries.max_bytes
 
 
@@ -95,7 +95,7 @@ def _entry_size(_: bytes, entry: _HasSize) -> int:
     return entry.size + ENTRY_OVERHEAD_BYTES - CACHE_ENTRY_OVERHEAD_BYTES
 
 
-def cache_key(request: QueryRequest, question: Question) -> bytes:
+def cache_key(request: QueryRequest, question: BoundStatement) -> bytes:
     """Return the cache key of an answer, which includes the values that the caller's pins set."""
     parts = (
         request.endpoint.id.bytes,
@@ -109,12 +109,12 @@ def cache_key(request: QueryRequest, question: Question) -> bytes:
     return sha256(msgspec.msgpack.encode(parts)).digest()
 
 
-def question_digest(question: Question) -> bytes:
+def question_digest(question: BoundStatement) -> bytes:
     """Return a digest of a statement and its values, without the time of the call."""
     return sha256(msgspec.msgpack.encode((question.statement.digest, _parameter_values(question)))).digest()
 
 
-def _parameter_values(question: Question) -> list[tuple[str, str, str]]:
+def _parameter_values(question: BoundStatement) -> list[tuple[str, str, str]]:
     """Return every parameter value of a question with its name and type, without the time of the call."""
     names = {slot.name for slot in question.statement.slots if slot.parameter is not None}
     return [(name, *_type_and_text(question.values[name])) for name in sorted(names & question.values.keys())]
@@ -122,10 +122,10 @@ def _parameter_values(question: Question) -> list[tuple[str, str, str]]:
 
 def _type_and_text(value: object) -> tuple[str, str]:
     """Return the name of a value's type, and a text that is equal only for equal values of this type."""
-    return type(value).__name__, _exact(value) if isinstance(value, Decimal) else repr(value)
+    return type(value).__name__, _exact_decimal_text(value) if isinstance(value, Decimal) else repr(value)
 
 
-def _exact(value: Decimal) -> str:
+def _exact_decimal_text(value: Decimal) -> str:
     """Format the number without trailing zeros.
 
     Decimal.normalize() is not used, because it would round the number to 28 digits.
@@ -136,7 +136,7 @@ def _exact(value: Decimal) -> str:
     return f"{sign} {shortened} {int(exponent) + len(digits_text) - len(shortened)}"
 
 
-MAX_DIGESTS = 20_000
+MAX_INDEXED_REQUESTS = 20_000
 
 
 def request_digest(request: QueryRequest, compiled_from: StatementKey) -> bytes:
@@ -165,7 +165,7 @@ class CacheKeyIndex:
     def add(self, digest: bytes, key: bytes, until_us: int) -> None:
         self._keys[digest] = (key, until_us)
         self._keys.move_to_end(digest)
-        if len(self._keys) > MAX_DIGESTS:
+        if len(self._keys) > MAX_INDEXED_REQUESTS:
             self._keys.popitem(last=False)
 
 
@@ -182,15 +182,15 @@ FIRST_RETRY_SHARE, LAST_RETRY = 1 / 30, 1 / 5
 class CachedAnswer(msgspec.Struct):
     """A cached answer, with the request that it answers.
 
-    `requested_us` is the time of the last request. `failures` counts the failed refreshes, the last one at `failed_us`.
+    `last_requested_us` is the time of the last request. `failures` counts the failed refreshes, the last one at `last_failed_us`.
     """
 
     key: bytes
     request: QueryRequest
     answer: CompleteAnswer
-    requested_us: int
-    failures: int = 0
-    failed_us: int = 0
+    last_requested_us: int
+    refresh_failures: int = 0
+    last_failed_us: int = 0
     request_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -223,12 +223,12 @@ def is_expired(entry: CachedAnswer, now_us: int) -> bool:
 def is_stale(entry: CachedAnswer, now_us: int) -> bool:
     """Return whether the answer is older than `warm_seconds`, which means that its refresh failed."""
     warm = entry.request.endpoint.warm_seconds
-    return warm is not None and entry.failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
+    return warm is not None and entry.refresh_failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
 def was_requested_recently(entry: CachedAnswer, now_us: int) -> bool:
     """Return whether the last request for the answer is more recent than the `cache_seconds` of its endpoint."""
-    return now_us - entry.requested_us < entry.request.endpoint.cache_seconds * SECOND_US
+    return now_us - entry.last_requested_us < entry.request.endpoint.cache_seconds * SECOND_US
 
 
 def refresh_time_us(entry: CachedAnswer) -> int:
@@ -236,10 +236,10 @@ def refresh_time_us(entry: CachedAnswer) -> int:
     warm = entry.request.endpoint.warm_seconds
     if not warm:
         return expiry_us(entry)
-    if entry.failures:
-        pause = warm * min(LAST_RETRY, FIRST_RETRY_SHARE * 2 ** min(entry.failures - 1, 10))
-        return entry.failed_us + int(pause * SECOND_US)
-    return entry.created_us + int(warm * (1 - _refresh_lead_seconds(entry.key)) * SECOND_US)
+    if entry.refresh_failures:
+        pause = warm * min(LAST_RETRY, FIRST_RETRY_SHARE * 2 ** min(entry.refresh_failures - 1, 10))
+        return entry.last_failed_us + int(pause * SECOND_US)
+    return entry.created_us + int(warm * (1 - _refresh_lead_share(entry.key)) * SECOND_US)
 
 
 def max_age_seconds(endpoint: Endpoint) -> float:
@@ -247,7 +247,7 @@ def max_age_seconds(endpoint: Endpoint) -> float:
     return endpoint.warm_seconds or endpoint.cache_seconds
 
 
-def _refresh_lead_seconds(key: bytes) -> float:
+def _refresh_lead_share(key: bytes) -> float:
     return MIN_LEAD_SHARE + (MAX_LEAD - MIN_LEAD_SHARE) * key[0] / 255
 
 
@@ -281,11 +281,11 @@ class Refresher:
     def schedule_refresh(self, entry: CachedAnswer) -> None:
         if entry.key not in self._scheduled_keys:
             if len(self._schedule) >= self._max_schedule_size:
-                self._drop_evicted()
+                self._unschedule_evicted_answers()
             self._scheduled_keys.add(entry.key)
             heapq.heappush(self._schedule, (refresh_time_us(entry), entry.key))
 
-    def _drop_evicted(self) -> None:
+    def _unschedule_evicted_answers(self) -> None:
         """Remove evicted entries from the schedule, which may have many more entries than the cache."""
         self._schedule = [(time, key) for time, key in self._schedule if self._cache.peek(key) is not None]
         heapq.heapify(self._schedule)
@@ -363,10 +363,10 @@ class Refresher:
             await self._refresh_answer(request, entry)
         except Fault as fault:
             outcome = fault.code
-            entry.failures += 1
-            entry.failed_us = self._clock_us()
+            entry.refresh_failures += 1
+            entry.last_failed_us = self._clock_us()
             if self._cache.peek(entry.key) is entry:
                 self.schedule_refresh(entry)
         self._observer.record(
-            CachedAnswerRefreshed(endpoint=request.endpoint.name, outcome=outcome, failures=entry.failures)
+            CachedAnswerRefreshed(endpoint=request.endpoint.name, outcome=outcome, failures=entry.refresh_failures)
         )

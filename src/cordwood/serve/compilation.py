@@ -21,7 +21,7 @@ from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.dialects import (
     compile_logql_query,
     compile_lql_query,
-    compile_saved,
+    compile_saved_query,
     compile_sql_query,
     explain_lql_query,
     list_sub_queries,
@@ -37,15 +37,20 @@ from cordwood.model.event import Shape
 from cordwood.model.key import Caller
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.observe.observation import BugFound, Observer
-from cordwood.serve.admission import AdmissionController, CompileSlots, Lane, ServeLimits, WaitingAccounts
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.sql.budget import CompilationPreempted, cpu_seconds, preemptible_compilations, saved_query_budget
+from cordwood.serve.admission import AdmissionController, CompileSlotPolicy, Lane, RunWaitingList, ServeLimits
+from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
+from cordwood.sql.budget import (
+    CompilationPreempted,
+    allow_compilation_preemption,
+    allow_saved_query_cpu_time,
+    cpu_seconds,
+)
 from cordwood.sql.paging import FIRST_PAGE, Page
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.record_shapes import are_lookups_valid
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement, Target
-from cordwood.sql.sub_query_schema import SubQuery
+from cordwood.sql.sub_query_schema import SubQuerySchema
 
 # The maximum number of different compiler errors (exception type and source line) that are logged.
 MAX_LOGGED_ERRORS = 1000
@@ -84,15 +89,15 @@ def _location_of(cause: BaseException) -> str:
 # Compilation is pure Python, which holds the GIL: more threads would only compete with the event loop.
 COMPILE_THREADS = 2
 # A compilation that takes more CPU time than this is slow. If other compilations are queued, it is preempted and starts
-# again in the lane of slow compilations, which never occupies all threads. For SLOW_ACCOUNT_SECONDS, other queries of
+# again in the lane of slow compilations, which never occupies all threads. For SLOW_ACCOUNT_PENALTY_SECONDS, other queries of
 # the account go to that lane at once. The CPU time is measured for each compilation alone, because many short
 # compilations never delay others for long. For comparison, the slowest query of a known client program takes 0.06 s.
 MAX_QUICK_CPU_SECONDS = 0.25
-SLOW_ACCOUNT_SECONDS = 60.0
-_SLOW_ACCOUNTS_BYTES = 2**20
+SLOW_ACCOUNT_PENALTY_SECONDS = 60.0
+_MAX_SLOW_ACCOUNTS_BYTES = 2**20
 # The minimum length of the queue of compilations. It applies even if `queued_queries` is smaller, because compilations
 # are short.
-MIN_COMPILE_QUEUE = 64
+MIN_COMPILE_QUEUE_LENGTH = 64
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,16 +107,16 @@ class CompilePool:
     """The threads that compile queries, with fair admission of accounts."""
 
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
-        queue_length = max(MIN_COMPILE_QUEUE, limits.queued_queries)
+        queue_length = max(MIN_COMPILE_QUEUE_LENGTH, limits.queued_queries)
         self._admission = AdmissionController(
-            CompileSlots(COMPILE_THREADS), queue_length, limits.queue_seconds, observer
+            CompileSlotPolicy(COMPILE_THREADS), queue_length, limits.queue_seconds, observer
         )
         self._threads = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
         # The time until which each account counts as slow.
-        self._slow_until: BoundedCache[str, float] = BoundedCache(_SLOW_ACCOUNTS_BYTES, _account_bytes)
+        self._slow_until: BoundedCache[str, float] = BoundedCache(_MAX_SLOW_ACCOUNTS_BYTES, _account_bytes)
 
-    async def compile_unsaved(
-        self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    async def compile_caller_query(
+        self, waiting: RunWaitingList, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Run `work`, which compiles a caller's own query, in a compile thread.
 
@@ -120,16 +125,16 @@ class CompilePool:
         bound_work = partial(work, *arguments, **named)
         if not all(map(self._is_slow, waiting.accounts)):
             with suppress(CompilationPreempted):
-                return await self._run_measured(Lane.UNKNOWN, waiting, bound_work)
-        return await self._run_measured(Lane.OWN_SLOW, waiting, bound_work)
+                return await self._run_measuring_cpu_time(Lane.UNKNOWN, waiting, bound_work)
+        return await self._run_measuring_cpu_time(Lane.OWN_SLOW, waiting, bound_work)
 
-    async def compile_saved(
-        self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+    async def compile_saved_query(
+        self, waiting: RunWaitingList, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Run `work`, which compiles a saved query, in a compile thread. It may use the last free thread."""
 
         def work_for_operator() -> T:
-            with saved_query_budget():
+            with allow_saved_query_cpu_time():
                 return work(*arguments, **named)
 
         return await self._run_in_thread(Lane.QUICK, waiting, work_for_operator)
@@ -137,7 +142,7 @@ class CompilePool:
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    async def _run_measured(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
+    async def _run_measuring_cpu_time(self, lane: Lane, waiting: RunWaitingList, work: Callable[[], T]) -> T:
         """Run a compilation and measure its CPU time; if the compilation is slow, mark its accounts as slow.
 
         A slow compilation is preempted if other compilations are queued, unless it is already in the lane of slow
@@ -154,7 +159,7 @@ class CompilePool:
                 return is_slow and lane is not Lane.OWN_SLOW and self._admission.queued_count > 0
 
             try:
-                with preemptible_compilations(must_stop):
+                with allow_compilation_preemption(must_stop):
                     return work()
             finally:
                 used_seconds = cpu_seconds() - began
@@ -165,7 +170,7 @@ class CompilePool:
             if used_seconds > MAX_QUICK_CPU_SECONDS:
                 self._mark_accounts_slow(waiting)
 
-    async def _run_in_thread(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, lane: Lane, waiting: RunWaitingList, work: Callable[[], T]) -> T:
         async with self._admission.hold_slot(lane, waiting):
             running = asyncio.get_running_loop().run_in_executor(self._threads, work)
             try:
@@ -179,24 +184,24 @@ class CompilePool:
     def _is_slow(self, account: str) -> bool:
         return (self._slow_until.get(account) or 0.0) > time.monotonic()
 
-    def _mark_accounts_slow(self, waiting: WaitingAccounts) -> None:
+    def _mark_accounts_slow(self, waiting: RunWaitingList) -> None:
         for account in waiting.accounts:
-            self._slow_until.put(account, time.monotonic() + SLOW_ACCOUNT_SECONDS)
+            self._slow_until.put(account, time.monotonic() + SLOW_ACCOUNT_PENALTY_SECONDS)
 
 
 def _account_bytes(account: str, _: float) -> int:
     return estimate_memory_bytes(account)
 
 
-StatementKey = tuple[str, SandboxText | None, RedactMode | None, Page]
+StatementKey = tuple[str, SandboxQuery | None, RedactMode | None, Page]
 
-_COMPILERS = {
+_COMPILERS_BY_LANGUAGE = {
     Language.SQL: compile_sql_query,
     Language.LQL: compile_lql_query,
     Language.LOGQL: compile_logql_query,
 }
 # Regular expressions in these languages are validated here, because the engine's errors for them have no position.
-_PATTERN_CHECKS = {Language.LQL: check_lql_patterns, Language.LOGQL: check_logql_patterns}
+_PATTERN_CHECKS_BY_LANGUAGE = {Language.LQL: check_lql_patterns, Language.LOGQL: check_logql_patterns}
 
 
 # The maximum bytes of cached statements with their texts. The parsed trees of endpoints have a separate budget of the
@@ -204,15 +209,15 @@ _PATTERN_CHECKS = {Language.LQL: check_lql_patterns, Language.LOGQL: check_logql
 STATEMENT_CACHE_BYTES = 16 * 2**20
 # The estimated bytes for each node of a parsed query. The tree is held twice: as parsed, and prepared for sandbox
 # queries.
-_NODE_BYTES = 1_000
+_BYTES_PER_QUERY_NODE = 1_000
 
 # A statement has one variant for each combination of shapes that makes a difference. These are the maximum numbers of
 # variants, and of versions of the shapes for each variant.
-MAX_VARIANTS = 16
-MAX_VERSIONS = 1_000
-_VERSION_BYTES = 320
+MAX_STATEMENT_VARIANTS = 16
+MAX_VERSIONS_PER_VARIANT = 1_000
+_BYTES_PER_SHAPE_VERSION = 320
 
-Shapes = Mapping[str, Shape]
+ShapesByStream = Mapping[str, Shape]
 ShapeVersions = tuple[tuple[int, int], ...]
 
 
@@ -238,7 +243,7 @@ class StatementCache:
     def __init__(
         self,
         target: Target,
-        shapes: Callable[[], Shapes],
+        shapes: Callable[[], ShapesByStream],
         is_regex: FindRegexError | None = None,
         max_bytes: int = STATEMENT_CACHE_BYTES,
     ) -> None:
@@ -246,7 +251,7 @@ class StatementCache:
         self._shapes = shapes
         self._is_regex = is_regex
         self._lock = threading.Lock()
-        self._programs: BoundedCache[str, Program] = BoundedCache(max_bytes, _program_bytes)
+        self._programs: BoundedCache[str, EndpointProgram] = BoundedCache(max_bytes, _program_bytes)
         self._statements: BoundedCache[StatementKey, tuple[_CachedStatement, ...]] = BoundedCache(
             max_bytes, _statement_bytes
         )
@@ -254,9 +259,9 @@ class StatementCache:
     def find(
         self,
         endpoint: Endpoint,
-        sandbox: SandboxText | None,
+        sandbox: SandboxQuery | None,
         redaction: Redaction | None = None,
-        shapes: Shapes | None = None,
+        shapes: ShapesByStream | None = None,
         page: Page = FIRST_PAGE,
     ) -> Statement | None:
         """Return the statement, or None if no variant of it is valid for these shapes.
@@ -281,20 +286,20 @@ class StatementCache:
     def compile(
         self,
         endpoint: Endpoint,
-        sandbox: SandboxText | None,
+        sandbox: SandboxQuery | None,
         redaction: Redaction | None = None,
-        shapes: Shapes | None = None,
+        shapes: ShapesByStream | None = None,
         page: Page = FIRST_PAGE,
     ) -> Statement:
         shapes = self._shapes() if shapes is None else shapes
         program = msgspec.structs.replace(self.program(endpoint), page=page)
         if sandbox is None:
-            statement = compile_saved(program, self._target, shapes, redaction)
+            statement = compile_saved_query(program, self._target, shapes, redaction)
         else:
-            check = _PATTERN_CHECKS.get(sandbox.language)
+            check = _PATTERN_CHECKS_BY_LANGUAGE.get(sandbox.language)
             if check is not None and self._is_regex is not None:
                 check(sandbox.text, self._is_regex)
-            statement = _COMPILERS[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
+            statement = _COMPILERS_BY_LANGUAGE[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
         cached = _CachedStatement(statement, {_shape_versions(statement, shapes)}, estimate_memory_bytes(statement))
         if not page.is_read_once:
             self._store(statement_key(endpoint, sandbox, redaction, page), cached)
@@ -307,16 +312,16 @@ class StatementCache:
                 for variant in self._statements.get(key) or ()
                 if variant.statement.shape_lookups != cached.statement.shape_lookups
             ]
-            self._statements.put(key, (cached, *others[: MAX_VARIANTS - 1]))
+            self._statements.put(key, (cached, *others[: MAX_STATEMENT_VARIANTS - 1]))
 
     def _add_valid_versions(self, key: StatementKey, cached: _CachedStatement, versions: ShapeVersions) -> None:
         with self._lock:
-            if len(cached.valid_versions) >= MAX_VERSIONS:
+            if len(cached.valid_versions) >= MAX_VERSIONS_PER_VARIANT:
                 cached.valid_versions.clear()
             cached.valid_versions.add(versions)
         self._statements.update_size(key)
 
-    def program(self, endpoint: Endpoint) -> Program:
+    def program(self, endpoint: Endpoint) -> EndpointProgram:
         program = self._programs.get(endpoint.revision)
         if program is None:
             program = read_endpoint(endpoint)
@@ -325,27 +330,29 @@ class StatementCache:
 
 
 def statement_key(
-    endpoint: Endpoint, sandbox: SandboxText | None, redaction: Redaction | None, page: Page
+    endpoint: Endpoint, sandbox: SandboxQuery | None, redaction: Redaction | None, page: Page
 ) -> StatementKey:
     """Return the cache key of a statement: the inputs of its compilation other than the shapes of the streams."""
     return endpoint.revision, sandbox, redaction.mode if redaction else None, page
 
 
-def _program_bytes(revision: str, program: Program) -> int:
-    return estimate_memory_bytes((revision, program.endpoint)) + _NODE_BYTES * sum(1 for _ in program.tree.walk())
+def _program_bytes(revision: str, program: EndpointProgram) -> int:
+    return estimate_memory_bytes((revision, program.endpoint)) + _BYTES_PER_QUERY_NODE * sum(
+        1 for _ in program.tree.walk()
+    )
 
 
 def _statement_bytes(key: StatementKey, variants: Sequence[_CachedStatement]) -> int:
     return estimate_memory_bytes(key) + sum(
-        cached.size + _VERSION_BYTES * len(cached.valid_versions) for cached in variants
+        cached.size + _BYTES_PER_SHAPE_VERSION * len(cached.valid_versions) for cached in variants
     )
 
 
-def _find_valid(variants: Sequence[_CachedStatement], shapes: Shapes) -> _CachedStatement | None:
+def _find_valid(variants: Sequence[_CachedStatement], shapes: ShapesByStream) -> _CachedStatement | None:
     return next((cached for cached in variants if are_lookups_valid(cached.statement.shape_lookups, shapes)), None)
 
 
-def _shape_versions(statement: Statement, shapes: Shapes) -> ShapeVersions:
+def _shape_versions(statement: Statement, shapes: ShapesByStream) -> ShapeVersions:
     return tuple(_shape_version(shapes[stream]) if stream in shapes else (0, -1) for stream in statement.streams)
 
 
@@ -430,7 +437,7 @@ class SandboxSchema:
         self._statements = statements
         self._redactions = redactions
 
-    def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuery, ...]:
+    def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuerySchema, ...]:
         """Return the sub-queries, with the columns and paths of the events that the caller may see."""
         program = self._statements.program(endpoint)
         return list_sub_queries(program, self._engine.target, self._visible_shapes(endpoint, caller))

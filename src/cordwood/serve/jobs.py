@@ -30,7 +30,7 @@ from cordwood.model.definitions import Parameter
 from cordwood.serve.query_request import PagePosition, QueryRequest
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.plan import fixed_plan
-from cordwood.sql.stages import Question, Slot, Statement
+from cordwood.sql.stages import BoundStatement, Slot, Statement
 
 _UNORDERED_NOTICE: Final = (
     "the answer is cut, and its rows are in no total order: add page_size= to page through all of them"
@@ -44,7 +44,7 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
     """
 
     rows: int
-    truncated: str | None
+    truncated_by: str | None
     notices: tuple[str, ...]
     revision: str
     created_us: int
@@ -87,38 +87,38 @@ class CompleteAnswer(msgspec.Struct):
         return self.body_by_coding[coding]
 
 
-class Job(msgspec.Struct, frozen=True):
+class QueryJob(msgspec.Struct, frozen=True):
     """A question with the limits of its run. `requested_us` is the time of the request.
 
     `max_answer_bytes` is the maximum size of an answer that is held in memory.
     """
 
     request: QueryRequest
-    question: Question
+    question: BoundStatement
     limits: AnswerLimits
     max_answer_bytes: int
     requested_us: int
     compile_seconds: float
 
 
-def _start(job: Job, engine: Engine, cancel: Cancellation) -> Run:
+def _start(job: QueryJob, engine: Engine, cancel: Cancellation) -> Run:
     """Start a run that yields each chunk as soon as it is made, so that the engine buffers few bytes."""
     return engine.run(RunRequest(job.question, job.limits, job.request.format.encode), cancel)
 
 
-def run_job(job: Job, engine: Engine, cancel: Cancellation) -> CompleteAnswer:
+def run_job(job: QueryJob, engine: Engine, cancel: Cancellation) -> CompleteAnswer:
     """Run the job and return the whole answer."""
     run = engine.run(RunRequest(job.question, job.limits, job.request.format.encode, job.max_answer_bytes), cancel)
     body = b"".join(run.chunks())
     return CompleteAnswer(body, _receipt(job, run.stats()))
 
 
-def _receipt(job: Job, stats: RunStats) -> Receipt:
+def _receipt(job: QueryJob, stats: RunStats) -> Receipt:
     """Return the receipt of a job's answer."""
     statement = job.question.statement
     return Receipt(
         rows=stats.rows,
-        truncated=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
+        truncated_by=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
         notices=(*notices_of(statement), *([_UNORDERED_NOTICE] if stats.truncated and lacks_total_order(job) else [])),
         revision=job.request.endpoint.revision,
         created_us=job.requested_us,
@@ -128,7 +128,7 @@ def _receipt(job: Job, stats: RunStats) -> Receipt:
     )
 
 
-def lacks_total_order(job: Job) -> bool:
+def lacks_total_order(job: QueryJob) -> bool:
     """Return whether the answer would have no cursor for a next page, because its rows are not in a total order.
 
     This matters only if the answer is cut off.
@@ -136,18 +136,18 @@ def lacks_total_order(job: Job) -> bool:
     return job.request.returns_next_cursor and job.question.statement.pages_on_request
 
 
-def _next_position(job: Job, stats: RunStats) -> PagePosition | None:
+def _next_position(job: QueryJob, stats: RunStats) -> PagePosition | None:
     """Return the position where the next page begins, or None after the last page."""
     paging = job.question.statement.paging
     if not stats.truncated or paging is None:
         return None
     before = job.request.position
-    limit = _limit_or_offset_value(paging.limit, job.question) if before is None else before.remaining
+    limit = _limit_or_offset_value(paging.limit, job.question) if before is None else before.remaining_rows
     remaining = None if limit is None else limit - stats.rows
     now_us = job.requested_us if before is None else before.now_us
     last_row = stats.last_row
     if last_row is None:
-        skipped = before.skip if before else _limit_or_offset_value(paging.offset, job.question) or 0
+        skipped = before.skipped_rows if before else _limit_or_offset_value(paging.offset, job.question) or 0
         return PagePosition(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
@@ -157,13 +157,13 @@ def _next_position(job: Job, stats: RunStats) -> PagePosition | None:
     return PagePosition(now_us, 0, last_row, remaining)
 
 
-def _limit_or_offset_value(rows: int | str | None, question: Question) -> int | None:
+def _limit_or_offset_value(rows: int | str | None, question: BoundStatement) -> int | None:
     """Return the number of rows in a LIMIT or an OFFSET, which may be a parameter."""
     value = question.values[rows] if isinstance(rows, str) else rows
     return value if isinstance(value, int) else None
 
 
-def _limit_name(job: Job) -> str:
+def _limit_name(job: QueryJob) -> str:
     return "max_rows" if job.request.page_size is None else "page_size"
 
 
@@ -174,7 +174,7 @@ def notices_of(statement: Statement) -> tuple[str, ...]:
 
 # The time limit of an export. It is only an upper bound, because an export is cancelled when its client disconnects.
 _EXPORT_SECONDS: Final = 24 * 3600.0
-_NO_LIMIT: Final = 2**62
+_NO_ROW_LIMIT: Final = 2**62
 
 _EXPORT_SLOTS: Final = (
     Slot("since", Parameter("since", Kind.INT64, required=True)),
@@ -195,7 +195,7 @@ class ExportRange(msgspec.Struct, frozen=True):
     project: str | None = None
 
 
-def create_export_job(request: QueryRequest, export_range: ExportRange, engine: Engine, requested_us: int) -> Job:
+def create_export_job(request: QueryRequest, export_range: ExportRange, engine: Engine, requested_us: int) -> QueryJob:
     started_at = time.monotonic()
     statement = Statement(
         plan=fixed_plan(engine.stored_events_sql(export_range.stream)),
@@ -209,11 +209,11 @@ def create_export_job(request: QueryRequest, export_range: ExportRange, engine: 
     if export_range.project is not None:
         values["project"] = export_range.project
     question = bind_parameters(statement, values, requested_us, engine.regex_error)
-    return Job(
+    return QueryJob(
         request,
         question,
-        AnswerLimits(_NO_LIMIT, _EXPORT_SECONDS),
-        _NO_LIMIT,
+        AnswerLimits(_NO_ROW_LIMIT, _EXPORT_SECONDS),
+        _NO_ROW_LIMIT,
         requested_us,
         time.monotonic() - started_at,
     )
@@ -221,8 +221,8 @@ def create_export_job(request: QueryRequest, export_range: ExportRange, engine: 
 
 # An answer that is complete within these limits is sent as a whole, with a complete receipt. A longer answer is
 # streamed.
-MAX_BUFFERED_SECONDS = 0.05
-MAX_BUFFERED_BYTES = 256 * 1024
+MAX_ANSWER_BUFFERING_SECONDS = 0.05
+MAX_BUFFERED_ANSWER_BYTES = 256 * 1024
 MAX_QUEUED_CHUNKS = 8
 
 
@@ -243,7 +243,7 @@ class ResponseStream:
     def has_begun(self) -> bool:
         return self._has_begun
 
-    def run_job(self, job: Job, engine: Engine, cancel: CancelToken) -> Receipt:
+    def run_job(self, job: QueryJob, engine: Engine, cancel: CancelToken) -> Receipt:
         """Run the job in the engine's thread, and put its chunks into the queue.
 
         A cancellation also ends the wait for a client that does not read.
@@ -276,10 +276,10 @@ class ResponseStream:
     async def next_chunk(self) -> bytes | None:
         return await self._chunks.get()
 
-    async def read_head(self) -> tuple[list[bytes], bool]:
+    async def read_first_chunks(self) -> tuple[list[bytes], bool]:
         """Return the first chunks of the response, and whether they are the whole response.
 
-        Stop at `MAX_BUFFERED_BYTES`, or `MAX_BUFFERED_SECONDS` after the first chunk.
+        Stop at `MAX_BUFFERED_ANSWER_BYTES`, or `MAX_ANSWER_BUFFERING_SECONDS` after the first chunk.
         """
         chunks: list[bytes] = []
         first_chunk = await self._chunks.get()
@@ -287,14 +287,14 @@ class ResponseStream:
             return chunks, True
         chunks.append(first_chunk)
         try:
-            async with asyncio.timeout(MAX_BUFFERED_SECONDS):
+            async with asyncio.timeout(MAX_ANSWER_BUFFERING_SECONDS):
                 return chunks, await self._gather(chunks)
         except TimeoutError:
             return chunks, False
 
     async def _gather(self, chunks: list[bytes]) -> bool:
         gathered_bytes = len(chunks[0])
-        while gathered_bytes < MAX_BUFFERED_BYTES:
+        while gathered_bytes < MAX_BUFFERED_ANSWER_BYTES:
             chunk = await self._chunks.get()
             if chunk is None:
                 return True
@@ -347,12 +347,12 @@ class StreamedAnswer:
                 _abandon(self._stream, self._run_task, self._cancel_token)
 
 
-async def begin_answer(
+async def complete_or_stream_answer(
     stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
 ) -> "CompleteAnswer | StreamedAnswer":
     """Return a complete answer if all of it arrives within the limits of time and size, otherwise a streamed answer."""
     try:
-        chunks, is_complete = await stream.read_head()
+        chunks, is_complete = await stream.read_first_chunks()
         if is_complete:
             return CompleteAnswer(b"".join(chunks), await run_task)
     except asyncio.CancelledError:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cordwood.errors import BadParameter
-from cordwood.serve.jobs import Job
+from cordwood.serve.jobs import QueryJob
 from cordwood.serve.query_request import PagePosition, QueryRequest
 
 _SIGNATURE_BYTES = 16
@@ -75,12 +75,12 @@ class CursorCodec:
         return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
 
 
-# The time limit of an ordered run is the longer of this time and `_TIME_LIMIT_FACTOR` times the previous run's duration.
-_MIN_ORDERED_SECONDS: Final = 1.0
-_TIME_LIMIT_FACTOR: Final = 2.0
+# The time limit of an ordered run is the longer of this time and `_ORDERED_TIMEOUT_FACTOR` times the previous run's duration.
+_MIN_ORDERED_TIMEOUT_SECONDS: Final = 1.0
+_ORDERED_TIMEOUT_FACTOR: Final = 2.0
 # After an ordered run of a query has failed, no ordered second run of this query is tried for this number of seconds.
 ORDERED_RUN_RETRY_SECONDS: Final = 600.0
-_MAX_REMEMBERED_ORDERS: Final = 2_000
+_MAX_REMEMBERED_ORDERED_RUNS: Final = 2_000
 
 
 class _OrderedRun(NamedTuple):
@@ -101,7 +101,7 @@ class OrderedRunHistory:
         self._clock = clock
         self._outcomes: OrderedDict[bytes, _OrderedRun] = OrderedDict()
 
-    def first_run_limit_seconds(self, job: Job) -> float | None:
+    def first_run_limit_seconds(self, job: QueryJob) -> float | None:
         """Return the time limit of an ordered first run.
 
         Return None if the last answer of the query was not ordered, so that the first run is not ordered either.
@@ -109,9 +109,11 @@ class OrderedRunHistory:
         outcome = self._outcomes.get(_ordered_run_key(job))
         if outcome is None or outcome.seconds is None:
             return None
-        return min(job.limits.timeout_seconds, max(_MIN_ORDERED_SECONDS, _TIME_LIMIT_FACTOR * outcome.seconds))
+        return min(
+            job.limits.timeout_seconds, max(_MIN_ORDERED_TIMEOUT_SECONDS, _ORDERED_TIMEOUT_FACTOR * outcome.seconds)
+        )
 
-    def second_run_limit_seconds(self, job: Job, engine_seconds: float) -> float | None:
+    def second_run_limit_seconds(self, job: QueryJob, engine_seconds: float) -> float | None:
         """Return the time limit of an ordered second run.
 
         Return None if an ordered run of the query failed a short while ago, so that no second run is tried.
@@ -124,18 +126,19 @@ class OrderedRunHistory:
         ):
             return None
         return min(
-            job.limits.timeout_seconds - engine_seconds, max(_MIN_ORDERED_SECONDS, _TIME_LIMIT_FACTOR * engine_seconds)
+            job.limits.timeout_seconds - engine_seconds,
+            max(_MIN_ORDERED_TIMEOUT_SECONDS, _ORDERED_TIMEOUT_FACTOR * engine_seconds),
         )
 
-    def record_run(self, job: Job, seconds: float | None) -> None:
+    def record_run(self, job: QueryJob, seconds: float | None) -> None:
         """Record how long an ordered run took, or None if it failed."""
         key = _ordered_run_key(job)
         self._outcomes[key] = _OrderedRun(self._clock(), seconds)
         self._outcomes.move_to_end(key)
-        if len(self._outcomes) > _MAX_REMEMBERED_ORDERS:
+        if len(self._outcomes) > _MAX_REMEMBERED_ORDERED_RUNS:
             self._outcomes.popitem(last=False)
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: QueryJob) -> None:
         """Forget the ordered run of a query, because the query's answer is no longer cut off.
 
         The next first run of the query is not ordered.
@@ -143,7 +146,7 @@ class OrderedRunHistory:
         self._outcomes.pop(_ordered_run_key(job), None)
 
 
-def _ordered_run_key(job: Job) -> bytes:
+def _ordered_run_key(job: QueryJob) -> bytes:
     """Return a digest of statement, account and pins, so that accounts do not affect each other's answers."""
     request = job.request
     return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()

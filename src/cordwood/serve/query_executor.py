@@ -25,20 +25,27 @@ import msgspec
 from cordwood.engines.engine import CancelToken, Engine, Progress, ReadProgress
 from cordwood.engines.local_run import OutdatedStatementError
 from cordwood.errors import (
-    Busy,
     EngineKilledDuringQuery,
     EngineUnreachable,
     Fault,
-    OutOfTime,
     QuarantinedQuery,
     QueryKilled,
+    QueryOutOfTime,
+    ServiceBusy,
 )
 from cordwood.model.key import Caller
 from cordwood.observe.observation import EngineQueried, Observer, QuarantinedQueryRefused, QueryQuarantined
-from cordwood.serve.admission import AdmissionController, AdmissionSlot, Lane, WaitingAccounts
+from cordwood.serve.admission import AdmissionController, AdmissionSlot, Lane, RunWaitingList
 from cordwood.serve.cached_answers import question_digest
-from cordwood.serve.jobs import CompleteAnswer, Job, ResponseStream, StreamedAnswer, begin_answer, run_job
-from cordwood.serve.query_request import QueryRequest, SandboxText
+from cordwood.serve.jobs import (
+    CompleteAnswer,
+    QueryJob,
+    ResponseStream,
+    StreamedAnswer,
+    complete_or_stream_answer,
+    run_job,
+)
+from cordwood.serve.query_request import QueryRequest, SandboxQuery
 
 T = TypeVar("T")
 
@@ -46,8 +53,8 @@ T = TypeVar("T")
 class _SharedRun(msgspec.Struct, Generic[T]):
     task: asyncio.Task[T]
     cancel_token: CancelToken
-    accounts: WaitingAccounts
-    callers: int = 0
+    waiting_list: RunWaitingList
+    caller_count: int = 0
 
 
 class SingleFlight(Generic[T]):
@@ -65,30 +72,30 @@ class SingleFlight(Generic[T]):
         return None if shared is None else shared.cancel_token.progress()
 
     async def join(
-        self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
+        self, key: Hashable, account: str, start_run: Callable[[CancelToken, RunWaitingList], Awaitable[T]]
     ) -> T:
         """Start a run, or join the running one with the same key, and return its result.
 
-        For a refresh, `account` is `SERVICE_ACCOUNT`.
+        For a refresh, `account` is `BACKGROUND_ACCOUNT`.
         """
         shared = self._running.get(key)
         if shared is None:
             shared = self._start(key, account, start_run)
         else:
-            shared.accounts.join(account)
-        shared.callers += 1
+            shared.waiting_list.join(account)
+        shared.caller_count += 1
         try:
             return await asyncio.shield(shared.task)
         finally:
-            shared.callers -= 1
-            shared.accounts.leave(account)
-            if shared.callers == 0 and not shared.task.done():
+            shared.caller_count -= 1
+            shared.waiting_list.leave(account)
+            if shared.caller_count == 0 and not shared.task.done():
                 self._abandon(key, shared)
 
     def _start(
-        self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
+        self, key: Hashable, account: str, start_run: Callable[[CancelToken, RunWaitingList], Awaitable[T]]
     ) -> _SharedRun[T]:
-        cancel_token, accounts = CancelToken(), WaitingAccounts(account)
+        cancel_token, accounts = CancelToken(), RunWaitingList(account)
         shared = _SharedRun(asyncio.ensure_future(start_run(cancel_token, accounts)), cancel_token, accounts)
         self._running[key] = shared
         shared.task.add_done_callback(lambda _: self._forget_run(key, shared))
@@ -135,7 +142,7 @@ class RunningQueries:
     def __init__(self) -> None:
         self._running: dict[int, RunningQuery] = {}
 
-    def of_caller(self, caller: Caller | None) -> list[RunningQuery]:
+    def queries_of_caller(self, caller: Caller | None) -> list[RunningQuery]:
         """Return the requests of one caller, or of all callers if `caller` is None, the longest-running first.
 
         Callers are compared with their pins and scopes, because signed keys of one subject have the same id.
@@ -166,10 +173,10 @@ class RunningQueries:
         return remove
 
 
-# At most MAX_SLOW_RUNS runs are listed as the slowest of the last SLOW_RUNS_PERIOD_SECONDS.
+# At most MAX_LISTED_SLOW_RUNS runs are listed as the slowest of the last SLOW_RUNS_PERIOD_SECONDS.
 SLOW_RUNS_PERIOD_SECONDS = 3600.0
-MAX_SLOW_RUNS = 20
-_MAX_LISTED_CHARACTERS = 2000
+MAX_LISTED_SLOW_RUNS = 20
+_MAX_LISTED_QUERY_CHARACTERS = 2000
 
 
 class EngineRun(msgspec.Struct):
@@ -181,7 +188,7 @@ class EngineRun(msgspec.Struct):
     endpoint: str
     key_id: str
     language: str
-    text: str
+    query_text: str
     started_at: float
     seconds: float = 0.0
     outcome: str = ""
@@ -198,7 +205,7 @@ class ServiceLoad(msgspec.Struct, frozen=True):
     cache_budget_bytes: int
 
 
-class EngineRuns:
+class EngineRunTracker:
     """The queries that run on the engine, and the slowest queries of the last hour.
 
     Not thread-safe: use it on the event loop.
@@ -237,15 +244,15 @@ class EngineRuns:
         finally:
             del self._running[id(run)]
             run.seconds = time.monotonic() - started_at
-            self._list_if_slow(run)
+            self._record_if_slow(run)
 
-    def _list_if_slow(self, run: EngineRun) -> None:
-        if len(self._slow) >= MAX_SLOW_RUNS:
+    def _record_if_slow(self, run: EngineRun) -> None:
+        if len(self._slow) >= MAX_LISTED_SLOW_RUNS:
             self._drop_old()
-        if len(self._slow) < MAX_SLOW_RUNS:
+        if len(self._slow) < MAX_LISTED_SLOW_RUNS:
             self._slow.append(run)
             return
-        quickest = min(range(MAX_SLOW_RUNS), key=lambda index: self._slow[index].seconds)
+        quickest = min(range(MAX_LISTED_SLOW_RUNS), key=lambda index: self._slow[index].seconds)
         if self._slow[quickest].seconds < run.seconds:
             self._slow[quickest] = run
 
@@ -256,11 +263,13 @@ class EngineRuns:
 
 def _new_run(request: QueryRequest) -> EngineRun:
     language, text = (request.sandbox.language.value, request.sandbox.written_text) if request.sandbox else ("", "")
-    return EngineRun(request.endpoint.name, request.caller.key_id, language, text[:_MAX_LISTED_CHARACTERS], time.time())
+    return EngineRun(
+        request.endpoint.name, request.caller.key_id, language, text[:_MAX_LISTED_QUERY_CHARACTERS], time.time()
+    )
 
 
-QUARANTINE_SECONDS: Final = 600.0
-# After this many kills within QUARANTINE_SECONDS, the ad hoc and sandbox queries of the key are refused.
+QUERY_QUARANTINE_SECONDS: Final = 600.0
+# After this many kills within QUERY_QUARANTINE_SECONDS, the ad hoc and sandbox queries of the key are refused.
 MAX_KILLS_PER_KEY: Final = 2
 # The maximum number of remembered queries and keys, of about 200 bytes each; the oldest are forgotten first.
 _MAX_REMEMBERED_KILLS: Final = 2_000
@@ -287,31 +296,31 @@ class QueryQuarantine:
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._clock = clock
-        self._kills_by_form: _RecentTimes[tuple[str, str]] = _RecentTimes()
-        self._kills_by_question: _RecentTimes[bytes] = _RecentTimes()
-        self._kills_by_key: _RecentTimes[str] = _RecentTimes()
-        self._suspicions_by_form: _RecentTimes[tuple[str, str]] = _RecentTimes()
-        self._suspicions_by_key: _RecentTimes[str] = _RecentTimes()
+        self._kills_by_form: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
+        self._kills_by_question: _RecentKillTimes[bytes] = _RecentKillTimes()
+        self._kills_by_key: _RecentKillTimes[str] = _RecentKillTimes()
+        self._suspicions_by_form: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
+        self._suspicions_by_key: _RecentKillTimes[str] = _RecentKillTimes()
 
-    def check_job(self, job: Job) -> None:
+    def require_not_quarantined(self, job: QueryJob) -> None:
         """Raise QuarantinedQuery if a caller's own query or its key is quarantined. Saved queries are never refused."""
         account, since = job.request.account, self._quarantine_start()
         has_kills = self._kills_by_question.has_recent(since) or self._kills_by_key.has_recent(since)
-        if not job.request.is_callers_own or not has_kills:
+        if not job.request.is_caller_written or not has_kills:
             return
-        kills = self._kills_by_key.times(account, since)
+        kills = self._kills_by_key.recent_times(account, since)
         if len(kills) >= MAX_KILLS_PER_KEY:
             self._raise_quarantined(job, "key", kills[-MAX_KILLS_PER_KEY])
         form = (account, sql_fingerprint(job.question.statement.sql))
-        kills = self._kills_by_form.times(form, since) or self._kills_by_question.times(
+        kills = self._kills_by_form.recent_times(form, since) or self._kills_by_question.recent_times(
             question_digest(job.question), since
         )
         if kills:
             self._raise_quarantined(job, "query", kills[-1])
 
-    def record_kill(self, job: Job) -> None:
+    def record_kill(self, job: QueryJob) -> None:
         """Record that the engine's process was killed because of this job, unless the job runs a saved query."""
-        if not job.request.is_callers_own:
+        if not job.request.is_caller_written:
             return
         now, form = self._clock(), sql_fingerprint(job.question.statement.sql)
         self._kills_by_question.add(question_digest(job.question), now)
@@ -321,12 +330,12 @@ class QueryQuarantine:
             QueryQuarantined(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, fingerprint=form)
         )
 
-    def record_suspicion(self, job: Job) -> None:
+    def record_possible_kill(self, job: QueryJob) -> None:
         """Record that the engine's process was killed because of this job or a job that ran at the same time.
 
         A job that runs a saved query is ignored.
         """
-        if not job.request.is_callers_own:
+        if not job.request.is_caller_written:
             return
         now, account = self._clock(), job.request.account
         is_repeated = self._suspicions_by_form.pop_recent(
@@ -342,14 +351,14 @@ class QueryQuarantine:
         else:
             self._suspicions_by_key.add(account, now)
 
-    def quarantined_count(self) -> int:
+    def quarantined_query_count(self) -> int:
         """Return the number of queries that are quarantined now."""
-        return self._kills_by_question.count(self._quarantine_start())
+        return self._kills_by_question.count_recent_keys(self._quarantine_start())
 
     def _quarantine_start(self) -> float:
-        return self._clock() - QUARANTINE_SECONDS
+        return self._clock() - QUERY_QUARANTINE_SECONDS
 
-    def _raise_quarantined(self, job: Job, by: str, killed_at: float) -> None:
+    def _raise_quarantined(self, job: QueryJob, by: str, killed_at: float) -> None:
         self._observer.record(
             QuarantinedQueryRefused(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, by=by)
         )
@@ -362,7 +371,7 @@ class QueryQuarantine:
         raise QuarantinedQuery(messages[by], hint=hint, retry_after=remaining)
 
 
-class _RecentTimes(Generic[K]):
+class _RecentKillTimes(Generic[K]):
     """The times of the latest kills (or suspicions) by fingerprint, question or key, in order of time."""
 
     def __init__(self) -> None:
@@ -373,7 +382,7 @@ class _RecentTimes(Generic[K]):
         if len(self._times) > _MAX_REMEMBERED_KILLS:
             del self._times[next(iter(self._times))]
 
-    def times(self, key: K, since: float) -> list[float]:
+    def recent_times(self, key: K, since: float) -> list[float]:
         return [time for time in self._times.get(key, ()) if time > since]
 
     def pop_recent(self, key: K, since: float) -> bool:
@@ -386,7 +395,7 @@ class _RecentTimes(Generic[K]):
             self._times.clear()
         return bool(self._times)
 
-    def count(self, since: float) -> int:
+    def count_recent_keys(self, since: float) -> int:
         return sum(times[-1] > since for times in self._times.values())
 
 
@@ -394,7 +403,7 @@ CancellableWork = Callable[[CancelToken], T]
 
 # A run that takes longer than this counts as slow. If other runs are queued, it yields its slot, and restarts in the
 # lane of slow runs.
-MAX_QUICK_SECONDS = 1.0
+MAX_QUICK_RUN_SECONDS = 1.0
 RUN_POLL_SECONDS = 0.25
 # If a cancelled run does not stop within this time, its slot is released anyway.
 MAX_STOP_SECONDS = 0.3
@@ -407,7 +416,7 @@ TIME_LIMIT_GRACE_SECONDS = 0.1
 _MAX_FINGERPRINTED_LENGTH: Final = 4_096
 
 
-class DemotedError(Exception):
+class RunYieldedError(Exception):
     """The error of a run that has yielded its slot and must be restarted."""
 
 
@@ -422,33 +431,35 @@ class QueryExecutor:
         # that the engine has not stopped yet.
         self._threads = ThreadPoolExecutor(admission.slot_count * 3, thread_name_prefix="answer")
         self._durations = QueryDurations()
-        self.engine_runs = EngineRuns()
+        self.engine_runs = EngineRunTracker()
         self.quarantine = QueryQuarantine(observer)
 
     async def run_buffered(
-        self, job: Job, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
+        self, job: QueryJob, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool = False
     ) -> CompleteAnswer:
         return await self._run(
             job, cancel_token, waiting, lambda stop: run_job(job, self._engine, stop), refresh=refresh
         )
 
-    async def run_streamed(self, job: Job, cancel_token: CancelToken) -> CompleteAnswer | StreamedAnswer:
+    async def run_streamed(self, job: QueryJob, cancel_token: CancelToken) -> CompleteAnswer | StreamedAnswer:
         """Start a job; return the complete answer if it is short and ready soon, otherwise a streamed one."""
         stream = ResponseStream(asyncio.get_running_loop())
-        waiting = WaitingAccounts(job.request.account)
+        waiting = RunWaitingList(job.request.account)
         running = self._run(
             job, cancel_token, waiting, lambda stop: stream.run_job(job, self._engine, stop), has_begun=stream.has_begun
         )
-        return await begin_answer(stream, asyncio.ensure_future(stream.put_end_mark(running)), cancel_token)
+        return await complete_or_stream_answer(
+            stream, asyncio.ensure_future(stream.put_end_mark(running)), cancel_token
+        )
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     async def _run(
         self,
-        job: Job,
+        job: QueryJob,
         cancel_token: CancelToken,
-        waiting: WaitingAccounts,
+        waiting: RunWaitingList,
         work: CancellableWork[T],
         *,
         refresh: bool = False,
@@ -456,21 +467,21 @@ class QueryExecutor:
     ) -> T:
         lane = Lane.REFRESH if refresh else self._lane_of_job(job)
         with self.engine_runs.track(job.request):
-            with suppress(DemotedError):
+            with suppress(RunYieldedError):
                 return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
-            if self._durations.was_quick(job):
+            if self._durations.was_last_run_quick(job):
                 # Other runs have probably delayed this run. Therefore it gets a second try before it must wait for the
                 # few slots of slow runs.
-                with suppress(DemotedError):
+                with suppress(RunYieldedError):
                     return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
-            slow = Lane.OWN_SLOW if job.request.is_callers_own else Lane.SLOW
+            slow = Lane.OWN_SLOW if job.request.is_caller_written else Lane.SLOW
             return await self._run_in_slot(job, cancel_token, waiting, work, slow, has_begun)
 
     async def _run_in_slot(
         self,
-        job: Job,
+        job: QueryJob,
         cancel_token: CancelToken,
-        waiting: WaitingAccounts,
+        waiting: RunWaitingList,
         work: CancellableWork[T],
         lane: Lane,
         has_begun: Callable[[], bool],
@@ -483,7 +494,7 @@ class QueryExecutor:
             except Fault as fault:
                 outcome = fault.code
                 raise
-            except DemotedError:
+            except RunYieldedError:
                 outcome = "demoted"
                 raise
             except OutdatedStatementError:
@@ -497,7 +508,7 @@ class QueryExecutor:
 
     async def _run_with_limits(
         self,
-        job: Job,
+        job: QueryJob,
         cancel_token: CancelToken,
         work: CancellableWork[T],
         slot: AdmissionSlot,
@@ -516,14 +527,14 @@ class QueryExecutor:
                 return running.result()
         except Fault:
             await _stop_run(running, run_token, slot)
-            _raise_if_ended(running, (Busy, QueryKilled, EngineUnreachable))
+            _raise_if_ended(running, (ServiceBusy, QueryKilled, EngineUnreachable))
             raise
         finally:
             await _stop_run(running, run_token, slot)
         _raise_if_ended(running, (QueryKilled,))
-        raise DemotedError
+        raise RunYieldedError
 
-    def _report_kill(self, job: Job, ended: "asyncio.Future[T]") -> None:
+    def _report_kill(self, job: QueryJob, ended: "asyncio.Future[T]") -> None:
         """Report a kill of the engine's process to the quarantine, if this run caused it or may have caused it.
 
         Reading the exception also prevents asyncio from logging the exception of a cancelled run as unhandled.
@@ -532,41 +543,41 @@ class QueryExecutor:
         if isinstance(problem, QueryKilled):
             self.quarantine.record_kill(job)
         elif isinstance(problem, EngineKilledDuringQuery):
-            self.quarantine.record_suspicion(job)
+            self.quarantine.record_possible_kill(job)
 
     async def _wait_until_done(
-        self, job: Job, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
+        self, job: QueryJob, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
     ) -> None:
-        """Return when the run is done or must yield its slot; raise OutOfTime at its time limit.
+        """Return when the run is done or must yield its slot; raise QueryOutOfTime at its time limit.
 
         A run that has sent output cannot be restarted, so it lends its slot instead of yielding it.
         """
         deadline = time.monotonic() + job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS
-        pause = min(MAX_QUICK_SECONDS, job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS)
+        pause = min(MAX_QUICK_RUN_SECONDS, job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS)
         while not (await asyncio.wait({running}, timeout=pause))[0]:
             if time.monotonic() >= deadline:
-                raise OutOfTime(
+                raise QueryOutOfTime(
                     f"The query took longer than {job.limits.timeout_seconds:g} s and was stopped.",
                     hint="Ask for a shorter time range, or for less of it.",
                 )
             if slot.is_withdrawn:
-                raise Busy("The answer was cancelled: others wait for its slot.", retry_after=10)
+                raise ServiceBusy("The answer was cancelled: others wait for its slot.", retry_after=10)
             if slot.lane < Lane.SLOW and slot.must_yield():
                 if not has_begun():
                     return
                 slot.lend()
             pause = min(RUN_POLL_SECONDS, max(0.0, deadline - time.monotonic()))
 
-    def _lane_of_job(self, job: Job) -> Lane:
+    def _lane_of_job(self, job: QueryJob) -> Lane:
         seconds = self._durations.last_seconds(job)
-        if job.request.is_callers_own:
+        if job.request.is_caller_written:
             if seconds is None:
                 return Lane.UNKNOWN
-            return Lane.OWN_QUICK if seconds < MAX_QUICK_SECONDS else Lane.OWN_SLOW
-        return Lane.QUICK if seconds is None or seconds < MAX_QUICK_SECONDS else Lane.SLOW
+            return Lane.OWN_QUICK if seconds < MAX_QUICK_RUN_SECONDS else Lane.OWN_SLOW
+        return Lane.QUICK if seconds is None or seconds < MAX_QUICK_RUN_SECONDS else Lane.SLOW
 
-    def _record_run(self, job: Job, outcome: str, seconds: float) -> None:
-        if outcome != "demoted" or not self._durations.was_quick(job):
+    def _record_run(self, job: QueryJob, outcome: str, seconds: float) -> None:
+        if outcome != "demoted" or not self._durations.was_last_run_quick(job):
             self._durations.record_duration(job, seconds)
         engine = self._engine.target.name
         self._observer.record(
@@ -585,10 +596,10 @@ class QueryDurations:
         self._capacity = capacity
         self._seconds: OrderedDict[tuple[str, int], float] = OrderedDict()
 
-    def last_seconds(self, job: Job) -> float | None:
+    def last_seconds(self, job: QueryJob) -> float | None:
         return self._seconds.get(_query_key(job))
 
-    def was_quick(self, job: Job) -> bool:
+    def was_last_run_quick(self, job: QueryJob) -> bool:
         """Return whether the last run of the query was quick.
 
         If the query has not run before, judge by the last query of the same form and account.
@@ -596,9 +607,9 @@ class QueryDurations:
         seconds = self.last_seconds(job)
         if seconds is None and job.request.sandbox is not None:
             seconds = self._seconds.get(_form_key(job, job.request.sandbox))
-        return seconds is not None and seconds < MAX_QUICK_SECONDS
+        return seconds is not None and seconds < MAX_QUICK_RUN_SECONDS
 
-    def record_duration(self, job: Job, seconds: float) -> None:
+    def record_duration(self, job: QueryJob, seconds: float) -> None:
         keys = [_query_key(job)]
         if job.request.sandbox is not None:
             keys.append(_form_key(job, job.request.sandbox))
@@ -609,11 +620,11 @@ class QueryDurations:
             self._seconds.popitem(last=False)
 
 
-def _query_key(job: Job) -> tuple[str, int]:
+def _query_key(job: QueryJob) -> tuple[str, int]:
     return job.request.endpoint.revision, hash(job.request.sandbox)
 
 
-def _form_key(job: Job, sandbox: SandboxText) -> tuple[str, int]:
+def _form_key(job: QueryJob, sandbox: SandboxQuery) -> tuple[str, int]:
     form = sql_fingerprint(sandbox.written_text[:_MAX_FINGERPRINTED_LENGTH])
     return job.request.account, hash((job.request.endpoint.revision, form))
 

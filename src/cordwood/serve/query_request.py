@@ -11,7 +11,7 @@ from cordwood.logql.syntax import decode_request
 from cordwood.model.datatype import LastRow, Rows
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
-from cordwood.sql.paging import PAGE_SIZE_STEP, Page
+from cordwood.sql.paging import PAGE_SIZE_BASE, Page
 
 
 class Language(StrEnum):
@@ -22,7 +22,7 @@ class Language(StrEnum):
     LOGQL = "logql"
 
 
-class SandboxText(msgspec.Struct, frozen=True, array_like=True):
+class SandboxQuery(msgspec.Struct, frozen=True, array_like=True):
     """The text of a sandbox query.
 
     In LogQL, `text` is the encoded `LogqlRequest`.
@@ -49,20 +49,20 @@ class AnswerFormat(msgspec.Struct, frozen=True):
     is_streamable: bool = False
 
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_RowCount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The position where the next page of an answer begins.
 
-    `now_us` is the time of the first page. If `last_row` is set, the page begins after that row, otherwise after `skip`
+    `now_us` is the time of the first page. If `last_row` is set, the page begins after that row, otherwise after `skipped_rows`
     rows. `remaining` is the number of rows that are left of the query's own LIMIT.
     """
 
     now_us: int
-    skip: _Count
+    skipped_rows: _RowCount
     last_row: LastRow | None = None
-    remaining: _Count | None = None
+    remaining_rows: _RowCount | None = None
 
 
 class QueryRequest(msgspec.Struct, frozen=True):
@@ -74,9 +74,9 @@ class QueryRequest(msgspec.Struct, frozen=True):
     - `page_size`: the requested page size.
     - `position`: the start of the page, or None for the first page.
     - `returns_next_cursor`: an answer that is cut off gets a cursor for the next page.
-    - `is_paged`: the caller requests pages, so the rows must be in a total order from the first page on.
-    - `is_followed`: the request is for rows of a followed query.
-    - `substitute_account`: the account of a caller without a key.
+    - `is_paging_requested`: the caller requests pages, so the rows must be in a total order from the first page on.
+    - `is_feed_page`: the request is for rows of a followed query.
+    - `anonymous_account`: the account of a caller without a key.
     - `ignored_parameters`: the names of unknown request parameters.
     """
 
@@ -84,25 +84,25 @@ class QueryRequest(msgspec.Struct, frozen=True):
     caller: Caller
     format: AnswerFormat
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
-    sandbox: SandboxText | None = None
+    sandbox: SandboxQuery | None = None
     redact: bool | None = None
     bypasses_cache: bool = False
     is_ad_hoc: bool = False
     page_size: int | None = None
     position: PagePosition | None = None
     returns_next_cursor: bool = False
-    is_paged: bool = False
-    is_followed: bool = False
-    substitute_account: str = ""
+    is_paging_requested: bool = False
+    is_feed_page: bool = False
+    anonymous_account: str = ""
     ignored_parameters: tuple[str, ...] = ()
 
     @property
     def account(self) -> str:
         """The account that is charged for the run: the key id, or its substitute for a caller without a key."""
-        return self.substitute_account or self.caller.key_id
+        return self.anonymous_account or self.caller.key_id
 
     @property
-    def is_callers_own(self) -> bool:
+    def is_caller_written(self) -> bool:
         """Whether the caller wrote the query (sandbox or ad hoc), so that its cost is not known in advance."""
         return self.is_ad_hoc or self.sandbox is not None
 
@@ -123,16 +123,16 @@ class QueryRequest(msgspec.Struct, frozen=True):
     def page(self) -> Page:
         """The page for which the statement is compiled, which may be larger than the requested one."""
         position = self.position
-        if self.is_followed:
-            return Page(is_followed=True)
-        sizes = (PAGE_SIZE_STEP**power for power in count(1))
+        if self.is_feed_page:
+            return Page(is_of_followed_query=True)
+        sizes = (PAGE_SIZE_BASE**power for power in count(1))
         rows = None if self.page_size is None else next(size for size in sizes if size >= self.page_size)
         if position is None:
-            return Page(rows, is_paging_requested=self.is_paged)
-        remaining = position.remaining
+            return Page(rows, is_paging_requested=self.is_paging_requested)
+        remaining = position.remaining_rows
         return Page(
             rows,
-            position.skip if position.last_row is None else position.last_row.rows,
+            position.skipped_rows if position.last_row is None else position.last_row.rows,
             position.last_row is not None,
             remaining if remaining is not None and remaining <= self.max_rows else None,
             is_paging_requested=True,

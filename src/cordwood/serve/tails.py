@@ -23,27 +23,27 @@ import msgspec
 from cordwood.errors import (
     BadParameter,
     BugFault,
-    Busy,
-    Cancelled,
-    Draining,
     EngineUnreachable,
     Fault,
     FeatureUnavailable,
     OutOfMemory,
-    OutOfTime,
+    QueryCancelled,
+    QueryOutOfTime,
+    ServiceBusy,
+    ServiceDraining,
     TooManyBytes,
     TooManyFollowers,
 )
-from cordwood.model.timestamps import format_time
+from cordwood.model.timestamps import format_timestamp
 from cordwood.observe.observation import BugFound, RecordObservation, ignore_observation
 from cordwood.serve.answer import QueryService
 from cordwood.serve.jobs import CompleteAnswer, notices_of
 from cordwood.serve.query_executor import SingleFlight
 from cordwood.serve.query_request import QueryRequest
-from cordwood.sql.compile import FOLLOWED_PAGE_ROWS
+from cordwood.sql.compile import MAX_FOLLOWED_PAGE_ROWS
 from cordwood.sql.follow import (
-    AFTER_KEY_PARAMETER,
-    AFTER_TIME_PARAMETER,
+    AFTER_EVENT_KEY_PARAMETER,
+    AFTER_EVENT_TIME_PARAMETER,
     FIRST_RECEIPT_PARAMETER,
     LAST_RECEIPT_PARAMETER,
 )
@@ -57,8 +57,8 @@ _encode = msgspec.msgpack.Encoder().encode
 # The earliest event time that can be stored, in the year 1.
 _MIN_EVENT_TIME_US: Final = -62_135_596_800_000_000
 # A run that fails with a temporary error is repeated after these pauses.
-_TEMPORARY_FAULTS: Final = (EngineUnreachable, Busy, Cancelled, OutOfMemory)
-_RETRY_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
+_TEMPORARY_FAULTS: Final = (EngineUnreachable, ServiceBusy, QueryCancelled, OutOfMemory)
+_PAGE_RETRY_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
 # The factor by which the number of rows in a page is reduced if the page has too many bytes.
 _PAGE_ROWS_DIVISOR: Final = 8
 RunPage = Callable[[QueryRequest], Awaitable[CompleteAnswer]]
@@ -71,13 +71,13 @@ class FeedPosition(NamedTuple):
     """
 
     receipt_us: int
-    rows: int
+    row_count: int
 
     def __str__(self) -> str:
-        return f"{self.receipt_us}-{self.rows}"
+        return f"{self.receipt_us}-{self.row_count}"
 
 
-def read_position(text: str) -> FeedPosition:
+def parse_feed_position(text: str) -> FeedPosition:
     """Parse the position in the id of a Server-Sent Event; raise BadParameter for any other text."""
     match = _POSITION_REGEX.fullmatch(text.strip())
     if match is None or int(match[1]) > _MAX_TIME_US:
@@ -88,7 +88,7 @@ def read_position(text: str) -> FeedPosition:
     return FeedPosition(int(match[1]), int(match[2]))
 
 
-class FollowedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FeedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A row of a followed query as JSON, and its sort key: receive time, event time, and digest of the event's id."""
 
     receipt_us: int
@@ -101,15 +101,15 @@ class FollowedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.receipt_us, self.time_us, self.key
 
 
-_decode = msgspec.msgpack.Decoder(list[FollowedRow]).decode
+_decode = msgspec.msgpack.Decoder(list[FeedRow]).decode
 
 
-def pack_rows(rows: Sequence[FollowedRow]) -> bytes:
+def pack_rows(rows: Sequence[FeedRow]) -> bytes:
     data = _encode(rows)
     return _LENGTH_PREFIX.pack(len(data)) + data
 
 
-def unpack_rows(body: bytes) -> list[FollowedRow]:
+def unpack_rows(body: bytes) -> list[FeedRow]:
     """Return the rows of a page. Rows of the same event are in an order that depends only on their values."""
     rows = [row for part in _split_parts(body) for row in _decode(part)]
     for place, row in enumerate(rows[1:], start=1):
@@ -131,7 +131,7 @@ def _canonical_json(data: bytes) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(data), order="deterministic")
 
 
-class FollowedCursor(NamedTuple):
+class FeedCursor(NamedTuple):
     """The start of a page: its first receive time, and the last event with this receive time on the page before."""
 
     first_receipt_us: int
@@ -139,38 +139,38 @@ class FollowedCursor(NamedTuple):
     event_key: str = ""
 
 
-class FollowedPage(NamedTuple):
+class FeedPage(NamedTuple):
     """Rows in order, and the start of the next page; `is_last` is true if the range has no further rows."""
 
-    rows: Sequence[FollowedRow]
-    next_cursor: FollowedCursor
+    rows: Sequence[FeedRow]
+    next_cursor: FeedCursor
     is_last: bool
 
 
-class FollowedPages:
+class FeedPageReader:
     """The source of the pages of one followed query. Followers that need the same page share one run."""
 
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
         self._run = run
-        self._runs: SingleFlight[FollowedPage] = SingleFlight()
+        self._runs: SingleFlight[FeedPage] = SingleFlight()
 
-    async def fetch_page(self, cursor: FollowedCursor, last_us: int) -> FollowedPage:
+    async def fetch_page(self, cursor: FeedCursor, last_us: int) -> FeedPage:
         """Return a page of rows from the cursor to `last_us`, inclusive; retry while the engine is being replaced."""
         return await self._runs.join(
-            (cursor, last_us), self._request.account, lambda *_: self._page_with_retries(cursor, last_us)
+            (cursor, last_us), self._request.account, lambda *_: self._fetch_page_with_retries(cursor, last_us)
         )
 
-    async def _page_with_retries(self, cursor: FollowedCursor, last_us: int) -> FollowedPage:
-        for pause in _RETRY_PAUSES_SECONDS:
+    async def _fetch_page_with_retries(self, cursor: FeedCursor, last_us: int) -> FeedPage:
+        for pause in _PAGE_RETRY_PAUSES_SECONDS:
             try:
-                return await self._page(cursor, last_us)
+                return await self._fetch_page_once(cursor, last_us)
             except _TEMPORARY_FAULTS:
                 await asyncio.sleep(pause)
-        return await self._page(cursor, last_us)
+        return await self._fetch_page_once(cursor, last_us)
 
-    async def _page(self, cursor: FollowedCursor, last_us: int) -> FollowedPage:
-        rows = FOLLOWED_PAGE_ROWS
+    async def _fetch_page_once(self, cursor: FeedCursor, last_us: int) -> FeedPage:
+        rows = MAX_FOLLOWED_PAGE_ROWS
         while True:
             try:
                 finished = await self._run(self._page_request(cursor, last_us, rows))
@@ -181,26 +181,26 @@ class FollowedPages:
             else:
                 return _page_of_answer(finished, last_us)
 
-    def _page_request(self, cursor: FollowedCursor, last_us: int, rows: int) -> QueryRequest:
+    def _page_request(self, cursor: FeedCursor, last_us: int, rows: int) -> QueryRequest:
         range_values = {
-            FIRST_RECEIPT_PARAMETER: format_time(cursor.first_receipt_us),
-            LAST_RECEIPT_PARAMETER: format_time(last_us),
-            AFTER_TIME_PARAMETER: format_time(cursor.time_us),
-            AFTER_KEY_PARAMETER: cursor.event_key,
+            FIRST_RECEIPT_PARAMETER: format_timestamp(cursor.first_receipt_us),
+            LAST_RECEIPT_PARAMETER: format_timestamp(last_us),
+            AFTER_EVENT_TIME_PARAMETER: format_timestamp(cursor.time_us),
+            AFTER_EVENT_KEY_PARAMETER: cursor.event_key,
         }
         parameters = {**self._request.parameters, **range_values}
         return msgspec.structs.replace(self._request, parameters=parameters, page_size=rows)
 
 
-def _page_of_answer(finished: CompleteAnswer, last_us: int) -> FollowedPage:
+def _page_of_answer(finished: CompleteAnswer, last_us: int) -> FeedPage:
     rows = unpack_rows(finished.body)
-    if finished.receipt.truncated is None:
-        return FollowedPage(rows, FollowedCursor(last_us + 1), is_last=True)
+    if finished.receipt.truncated_by is None:
+        return FeedPage(rows, FeedCursor(last_us + 1), is_last=True)
     # The page may lack some rows of its last event. Therefore all rows of this event are left to the next page, unless
     # the page has no other rows.
     last = rows[-1]
     complete = [row for row in rows if row.sort_key != last.sort_key] or rows
-    return FollowedPage(complete, FollowedCursor(*complete[-1].sort_key), is_last=False)
+    return FeedPage(complete, FeedCursor(*complete[-1].sort_key), is_last=False)
 
 
 # The pause between two runs of a feed, in which events accumulate. A pause half as long would delay rows under load.
@@ -249,14 +249,14 @@ class FrameBuilder:
     def __init__(self, position: FeedPosition) -> None:
         self.position = position
 
-    def build_blocks(self, rows: Sequence[FollowedRow], first: int) -> list[FrameBlock]:
+    def build_blocks(self, rows: Sequence[FeedRow], first: int) -> list[FrameBlock]:
         """Return the frames of rows in blocks; `first` is the number of the first frame."""
         blocks: list[FrameBlock] = []
         frames: list[bytes] = []
         ids: list[FeedPosition] = []
         size = 0
         for row in rows:
-            ids.append(self._advance(row.receipt_us))
+            ids.append(self._next_frame_id(row.receipt_us))
             frames.append(b"id: %d-%d\ndata: %b\n\n" % (*ids[-1], row.data))
             size += len(frames[-1])
             if size >= FRAME_BLOCK_BYTES:
@@ -264,8 +264,8 @@ class FrameBuilder:
                 first, frames, ids, size = first + len(ids), [], [], 0
         return [*blocks, _join_frames(first, frames, ids)] if frames else blocks
 
-    def _advance(self, receipt_us: int) -> FeedPosition:
-        rows = self.position.rows + 1 if receipt_us == self.position.receipt_us else 1
+    def _next_frame_id(self, receipt_us: int) -> FeedPosition:
+        rows = self.position.row_count + 1 if receipt_us == self.position.receipt_us else 1
         self.position = FeedPosition(receipt_us, rows)
         return self.position
 
@@ -296,7 +296,7 @@ class Feed:
 
     def __init__(
         self,
-        pages: FollowedPages,
+        pages: FeedPageReader,
         streams: frozenset[str],
         newest_us: int,
         on_grown: Callable[[], None],
@@ -385,7 +385,7 @@ class Feed:
         self.ring_bytes -= block.memory_bytes
         self.ring_start = block.frame_ids[-1]
 
-    def _add(self, rows: Sequence[FollowedRow]) -> None:
+    def _add(self, rows: Sequence[FeedRow]) -> None:
         for block in self._frames.build_blocks(rows, self.next_number):
             self._ring.append(block)
             self.ring_bytes += block.memory_bytes
@@ -409,7 +409,7 @@ class Feed:
             self.end_with_fault(self._log_bug(problem))
 
     async def _evaluate(self, newest_us: int) -> None:
-        cursor = FollowedCursor(self.evaluated_us + 1)
+        cursor = FeedCursor(self.evaluated_us + 1)
         while True:
             page = await self.pages.fetch_page(cursor, newest_us)
             if page.rows:
@@ -424,14 +424,14 @@ HEARTBEAT_SECONDS: Final = 15.0
 # The seconds between two checks that the caller may still follow the query.
 ACCESS_CHECK_SECONDS: Final = 5.0
 # The number of milliseconds after which a client reconnects when the connection has ended.
-_RETRY_MS: Final = 1000
+_RECONNECT_DELAY_MS: Final = 1000
 # The first page of stored rows covers this range of receive times. The later ranges depend on the number of rows found.
 _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
 # If a page has fewer rows than this, the next page covers a longer range of receive times.
 _MIN_WINDOW_ROWS: Final = 100
 # The factor by which a range is shortened if its page took too long.
-_WINDOW_DIVISOR: Final = 16
+_WINDOW_REDUCTION_FACTOR: Final = 16
 _FEED_POLL_SECONDS: Final = 0.02
 
 
@@ -468,13 +468,13 @@ class Follower:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the event stream until the feed ends or the caller may no longer follow the query."""
         try:
-            yield b"retry: %d\nid: %b\n\n" % (_RETRY_MS, str(self._position).encode())
+            yield b"retry: %d\nid: %b\n\n" % (_RECONNECT_DELAY_MS, str(self._position).encode())
             async for chunk in self._stored_chunks():
                 yield chunk
             async for chunk in self._feed_chunks():
                 yield chunk
         except Fault as fault:
-            yield _end_event(fault)
+            yield _create_end_event(fault)
         finally:
             self._feed.readers.discard(self)
             self._on_end()
@@ -510,22 +510,24 @@ class Follower:
         """
         feed, begin = self._feed, self._position
         frames = FrameBuilder(FeedPosition(begin.receipt_us, 0))
-        cursor, window_us = FollowedCursor(begin.receipt_us), _FIRST_WINDOW_US
+        cursor, window_us = FeedCursor(begin.receipt_us), _FIRST_WINDOW_US
         while self._position < feed.ring_start:
             self._raise_if_ended()
             last_us = min(cursor.first_receipt_us + window_us, max(feed.evaluated_us, feed.ring_start.receipt_us))
             try:
                 page = await feed.pages.fetch_page(cursor, last_us)
-            except OutOfTime:
+            except QueryOutOfTime:
                 if window_us <= _MIN_WINDOW_US:
                     raise
-                window_us = max(_MIN_WINDOW_US, window_us // _WINDOW_DIVISOR)
+                window_us = max(_MIN_WINDOW_US, window_us // _WINDOW_REDUCTION_FACTOR)
                 continue
             for block in frames.build_blocks(page.rows, 0):
                 # The rows of the first receive time are read again, including rows that were already sent. The follower
                 # counts the latter and skips them.
                 sent = bisect_right(block.frame_ids, begin)
-                for chunk in _split(block.text_from(block.first_number + sent) if sent < len(block.frame_ids) else b""):
+                for chunk in _split_into_blocks(
+                    block.text_from(block.first_number + sent) if sent < len(block.frame_ids) else b""
+                ):
                     yield self._mark_sent(chunk)
             self._position = max(self._position, FeedPosition(last_us + 1, 0) if page.is_last else frames.position)
             window_us = _next_window(window_us, page, cursor)
@@ -562,7 +564,7 @@ class Follower:
         block = self._feed.block_at(self._number)
         if block is not None:
             text, self._number = block.text_from(self._number), block.next_number
-            for chunk in _split(text):
+            for chunk in _split_into_blocks(text):
                 yield self._mark_sent(chunk)
 
     async def _wait_for_heartbeat(self) -> bool:
@@ -598,7 +600,7 @@ class Follower:
         return self._mark_sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
 
 
-def _split(text: bytes) -> Iterator[bytes]:
+def _split_into_blocks(text: bytes) -> Iterator[bytes]:
     """Yield a large text in parts, so that only one part of it is buffered for a slow client."""
     if len(text) <= 2 * FRAME_BLOCK_BYTES:
         if text:
@@ -608,7 +610,7 @@ def _split(text: bytes) -> Iterator[bytes]:
         yield text[begin : begin + FRAME_BLOCK_BYTES]
 
 
-def _next_window(window_us: int, page: FollowedPage, cursor: FollowedCursor) -> int:
+def _next_window(window_us: int, page: FeedPage, cursor: FeedCursor) -> int:
     """Return the length of the next range of receive times.
 
     It is adapted to the number of rows that this page found.
@@ -618,13 +620,13 @@ def _next_window(window_us: int, page: FollowedPage, cursor: FollowedCursor) -> 
     return min(_MAX_WINDOW_US, window_us * 4) if len(page.rows) < _MIN_WINDOW_ROWS else window_us
 
 
-def _end_event(fault: Fault) -> bytes:
+def _create_end_event(fault: Fault) -> bytes:
     hint = {"hint": fault.hint} if fault.hint else {}
     fields = {"status": fault.code, "message": fault.message, **hint}
     return b"event: end\ndata: %b\n\n" % msgspec.json.encode(fields)
 
 
-OnStored = Callable[[frozenset[str], int], None]
+OnEventsStored = Callable[[frozenset[str], int], None]
 
 
 class TailLimits(msgspec.Struct, frozen=True):
@@ -635,10 +637,10 @@ class TailLimits(msgspec.Struct, frozen=True):
     max_ring_bytes: int = 16 * 2**20
 
 
-def _followed_request(request: QueryRequest) -> QueryRequest:
+def _feed_request(request: QueryRequest) -> QueryRequest:
     """Return the request for pages in order of receipt, without the cursor and page size of the original request."""
     return msgspec.structs.replace(
-        request, is_followed=True, page_size=FOLLOWED_PAGE_ROWS, position=None, is_paged=False
+        request, is_feed_page=True, page_size=MAX_FOLLOWED_PAGE_ROWS, position=None, is_paging_requested=False
     )
 
 
@@ -652,7 +654,7 @@ class _FollowerOwner(NamedTuple):
 class StoredEventsSignal(Protocol):
     """The interface of the source that signals when events were stored."""
 
-    def set_stored_callback(self, notify: OnStored | None) -> None:
+    def set_stored_callback(self, notify: OnEventsStored | None) -> None:
         """Register the callback `notify`; None removes the current callback.
 
         The callback is called from any thread, with the streams of the stored events and their last receive time.
@@ -702,11 +704,11 @@ class TailService:
         `address` is the client's address. The followers of one address are limited, whatever their keys.
         """
         if self._is_closed:
-            raise Draining("The service is stopping.", retry_after=5)
+            raise ServiceDraining("The service is stopping.", retry_after=5)
         charged = _FollowerOwner(request.account, address)
         self._charge_follower(charged)
         try:
-            feed = await self._join_feed(_followed_request(request))
+            feed = await self._join_feed(_feed_request(request))
         except BaseException:
             self._release_follower(charged)
             raise
@@ -716,7 +718,7 @@ class TailService:
         """End all feeds, so that clients reconnect to the next process."""
         self._is_closed = True
         for feed in self._feeds.values():
-            feed.end_with_fault(Draining("The service is stopping."))
+            feed.end_with_fault(ServiceDraining("The service is stopping."))
 
     # The following methods enforce the limits on followers.
 
@@ -746,7 +748,7 @@ class TailService:
 
     async def _join_feed(self, request: QueryRequest) -> Feed:
         """Return the feed of a request, with one more follower; start the feed if it does not exist."""
-        digest = self._answers.followed_request_digest(request)
+        digest = self._answers.feed_digest(request)
         feed = self._feeds.get(digest)
         if feed is None or feed.fault is not None:
             feed = await self._start_feed(digest, request)
@@ -771,14 +773,14 @@ class TailService:
     async def _new_feed(self, request: QueryRequest) -> Feed:
         if self._answers.newest_receipt_us() is None:
             raise FeatureUnavailable("Queries cannot be followed on this engine.", hint="Run the query again instead.")
-        statement = await self._answers.compile_followed(request)
+        statement = await self._answers.compile_followed_query(request)
         # Listen for stored events before the newest receive time is read, so that no later event is missed.
         self._listen_for_stored_events(asyncio.get_running_loop())
         newest_us = self._answers.newest_receipt_us() or 0
-        pages = FollowedPages(request, self._answers.run_followed_page)
+        pages = FeedPageReader(request, self._answers.run_feed_page)
         # Run the query once now, so that the caller is told of invalid parameters, or that the engine refuses the
         # query.
-        await pages.fetch_page(FollowedCursor(newest_us + 1), newest_us + 1)
+        await pages.fetch_page(FeedCursor(newest_us + 1), newest_us + 1)
         feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings, self._log_bug)
         feed.notices = notices_of(statement)
         return feed
@@ -795,7 +797,7 @@ class TailService:
     def _listen_for_stored_events(self, loop: asyncio.AbstractEventLoop) -> None:
         def notify(streams: frozenset[str], newest_us: int) -> None:
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._advance_feeds, streams, newest_us)
+                loop.call_soon_threadsafe(self._schedule_feed_evaluations, streams, newest_us)
 
         self._stored.set_stored_callback(notify)
 
@@ -803,7 +805,7 @@ class TailService:
         if not self._feeds and not self._starting_feed_count:
             self._stored.set_stored_callback(None)
 
-    def _advance_feeds(self, streams: frozenset[str], newest_us: int) -> None:
+    def _schedule_feed_evaluations(self, streams: frozenset[str], newest_us: int) -> None:
         self._newest_us = max(self._newest_us, newest_us)
         for feed in self._feeds.values():
             feed.schedule_evaluation(streams, self._newest_us)

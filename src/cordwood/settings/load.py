@@ -20,13 +20,13 @@ from cordwood.errors import BadSetting, did_you_mean
 from cordwood.settings.quantities import format_duration, format_rate, format_size, read_duration, read_rate, read_size
 from cordwood.settings.settings import Settings, SettingsSection
 
-_READERS = {"size": read_size, "duration": read_duration, "rate": read_rate}
-_WRITERS = {"size": format_size, "duration": format_duration, "rate": format_rate}
-_BOUND_MESSAGE = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
-_BOUND_WORDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
-_WRONG_KIND_MESSAGE = re.compile(r"Expected `(\w+)`, got `\w+`")
-_KIND_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
-_INVALID_CHOICE_MESSAGE = "Invalid enum value"
+_PARSERS_BY_UNIT = {"size": read_size, "duration": read_duration, "rate": read_rate}
+_FORMATTERS_BY_UNIT = {"size": format_size, "duration": format_duration, "rate": format_rate}
+_BOUND_MESSAGE_PATTERN = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
+_WORDS_BY_COMPARISON_SIGN = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_WRONG_KIND_MESSAGE_PATTERN = re.compile(r"Expected `(\w+)`, got `\w+`")
+_PHRASES_BY_VALUE_KIND = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+_INVALID_CHOICE_MESSAGE_PREFIX = "Invalid enum value"
 
 
 class SettingField(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class SettingField(msgspec.Struct, frozen=True):
     key: str
     annotation: Any
     default: object
-    meta: msgspec.Meta
+    value_metadata: msgspec.Meta
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class SettingField(msgspec.Struct, frozen=True):
 
     @property
     def attributes(self) -> Mapping[str, object]:
-        return self.meta.extra or {}
+        return self.value_metadata.extra or {}
 
     @property
     def is_secret(self) -> bool:
@@ -65,11 +65,11 @@ def setting_fields() -> Mapping[str, SettingField]:
     found: dict[str, SettingField] = {}
     for key, annotation in typing.get_type_hints(Settings, include_extras=True).items():
         if isinstance(annotation, type) and issubclass(annotation, SettingsSection):
-            found |= _fields_of_struct(key, annotation)
-    return _fields_of_struct("", Settings) | found
+            found |= _setting_fields_of_struct(key, annotation)
+    return _setting_fields_of_struct("", Settings) | found
 
 
-def _fields_of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, SettingField]:
+def _setting_fields_of_struct(section: str, struct: type[msgspec.Struct]) -> dict[str, SettingField]:
     hints = typing.get_type_hints(struct, include_extras=True)
     defaults = {field.name: field.default for field in msgspec.structs.fields(struct)}
     made = [
@@ -86,49 +86,49 @@ def section_types() -> Mapping[str, type[SettingsSection]]:
     return {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, SettingsSection)}
 
 
-def _read_value(field: SettingField, raw: object, origin: str) -> object:
+def _parse_setting_value(field: SettingField, raw: object, origin: str) -> object:
     """Parse the value of a setting; raise BadSetting with the problem and the source of an invalid value."""
     try:
-        return _convert(field, raw)
+        return _convert_setting_value(field, raw)
     except (ValueError, msgspec.ValidationError) as problem:
         shown = "what was given" if field.is_secret else repr(raw)
         raise BadSetting(
-            f"{field.name}: {shown} cannot be used: {_requirement(field, problem)} (from {origin})."
+            f"{field.name}: {shown} cannot be used: {_describe_requirement(field, problem)} (from {origin})."
         ) from problem
 
 
-def _requirement(field: SettingField, problem: Exception) -> str:
+def _describe_requirement(field: SettingField, problem: Exception) -> str:
     """Describe the allowed values, with limits in the unit of the setting."""
-    bound = _BOUND_MESSAGE.fullmatch(str(problem))
+    bound = _BOUND_MESSAGE_PATTERN.fullmatch(str(problem))
     if bound is None:
-        return _kind_requirement(field, str(problem))
+        return _describe_kind_requirement(field, str(problem))
     unit = field.attributes.get("unit")
-    shown = _WRITERS[unit](int(bound[2])) if unit == "size" and isinstance(unit, str) else bound[2]
-    return f"it must be {_BOUND_WORDS[bound[1]]} {shown}"
+    shown = _FORMATTERS_BY_UNIT[unit](int(bound[2])) if unit == "size" and isinstance(unit, str) else bound[2]
+    return f"it must be {_WORDS_BY_COMPARISON_SIGN[bound[1]]} {shown}"
 
 
-def _kind_requirement(field: SettingField, problem: str) -> str:
-    kind = _WRONG_KIND_MESSAGE.fullmatch(problem)
+def _describe_kind_requirement(field: SettingField, problem: str) -> str:
+    kind = _WRONG_KIND_MESSAGE_PATTERN.fullmatch(problem)
     if kind is not None:
-        return f"it must be {_KIND_WORDS.get(kind[1], kind[1])}"
+        return f"it must be {_PHRASES_BY_VALUE_KIND.get(kind[1], kind[1])}"
     choices = typing.get_args(typing.get_args(field.annotation)[0])
-    if choices and problem.startswith(_INVALID_CHOICE_MESSAGE):
+    if choices and problem.startswith(_INVALID_CHOICE_MESSAGE_PREFIX):
         return f"it must be one of {', '.join(map(str, choices))}"
     return problem
 
 
-def _convert(field: SettingField, raw: object) -> object:
+def _convert_setting_value(field: SettingField, raw: object) -> object:
     if raw == "" and field.default is None:
         return None
-    written = _as_single_text(field, raw)
+    written = _join_list_or_table(field, raw)
     unit = field.attributes.get("unit")
-    value = _READERS[unit](str(written)) if isinstance(unit, str) else written
+    value = _PARSERS_BY_UNIT[unit](str(written)) if isinstance(unit, str) else written
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("it is not finite")
     return msgspec.convert(value, field.annotation, strict=False)
 
 
-def _as_single_text(field: SettingField, raw: object) -> str | float:
+def _join_list_or_table(field: SettingField, raw: object) -> str | float:
     """Convert a list or a table from a file to the single text that an environment variable would have."""
     if isinstance(raw, list) and field.attributes.get("form") == "list":
         return ",".join(map(str, raw))
@@ -147,11 +147,11 @@ def format_value(field: SettingField, value: object) -> str:
     if value is None:
         return ""
     if isinstance(unit, str):
-        return _WRITERS[unit](typing.cast(Any, value))
-    return _without_password(str(value))
+        return _FORMATTERS_BY_UNIT[unit](typing.cast(Any, value))
+    return _hide_url_password(str(value))
 
 
-def _without_password(text: str) -> str:
+def _hide_url_password(text: str) -> str:
     scheme, mark, rest = text.partition("://")
     user, at, host = rest.rpartition("@")
     if not (mark and at and ":" in user):
@@ -159,14 +159,14 @@ def _without_password(text: str) -> str:
     return f"{scheme}://{user.partition(':')[0]}:…@{host}"
 
 
-CONFIG_FILE = "cordwood.toml"
-_VARIABLE_PREFIX = "CORDWOOD_"
+CONFIG_FILE_NAME = "cordwood.toml"
+_ENVIRONMENT_VARIABLE_PREFIX = "CORDWOOD_"
 # Variables that are not settings: the path of the settings file, and the URL and key that client commands use.
 _NON_SETTING_VARIABLES = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
 # Variables of this form are set by Kubernetes in every pod if a service is called "cordwood".
-_KUBERNETES_SERVICE_VARIABLE = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+_KUBERNETES_SERVICE_VARIABLE_PATTERN = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
-_LOGFLARE_VARIABLES = {
+_SETTINGS_BY_LOGFLARE_VARIABLE = {
     "LOGFLARE_API_KEY": "keys.public",
     "LOGFLARE_PUBLIC_ACCESS_TOKEN": "keys.public",
     "LOGFLARE_PRIVATE_ACCESS_TOKEN": "keys.private",
@@ -175,16 +175,16 @@ _LOGFLARE_VARIABLES = {
     "LOGFLARE_LOG_LEVEL": "web.log_level",
 }
 # The log levels of Elixir, with aliases and older spellings, each with the log level of cordwood for it.
-_ELIXIR_LEVELS = {
+_LOG_LEVELS_BY_ELIXIR_LEVEL = {
     **dict.fromkeys(("emergency", "alert", "critical", "error", "none"), "error"),
     **dict.fromkeys(("warning", "warn"), "warning"),
     **dict.fromkeys(("notice", "info"), "info"),
     **dict.fromkeys(("debug", "all"), "debug"),
 }
-_LOGFLARE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
+_LOGFLARE_VARIABLE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
 # Other programs use these prefixes too, so a variable with such a prefix does not alone show that Logflare is
 # configured.
-_SHARED_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
+_SHARED_VARIABLE_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
 class SourcedValue(msgspec.Struct, frozen=True):
@@ -195,10 +195,10 @@ class SourcedValue(msgspec.Struct, frozen=True):
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
-    """The settings in force. `origins` has the source of every setting that is not a default."""
+    """The settings in force. `origins_by_setting` has the source of every setting that is not a default."""
 
     settings: Settings
-    origins: Mapping[str, str]
+    origins_by_setting: Mapping[str, str]
     notices: tuple[str, ...] = ()
 
 
@@ -213,17 +213,17 @@ def load_settings(
     """
     env = os.environ if environment is None else environment
     given = {
-        **_read_config_file(_config_file(config, env)),
+        **_read_config_file(_find_config_file(config, env)),
         **_read_logflare_variables(env),
         **_read_environment(env),
         **{name: SourcedValue(value, "a flag") for name, value in (flags or {}).items() if value is not None},
     }
-    values = {name: _read_value(setting_fields()[name], one.value, one.origin) for name, one in given.items()}
-    settings = _settings(values)
+    values = {name: _parse_setting_value(setting_fields()[name], one.value, one.origin) for name, one in given.items()}
+    settings = _make_settings(values)
     notices = (_ignored_variables_notice(env), _equal_keys_notice(settings))
     return LoadedSettings(
         settings=settings,
-        origins={name: one.origin for name, one in given.items()},
+        origins_by_setting={name: one.origin for name, one in given.items()},
         notices=tuple(notice for notice in notices if notice),
     )
 
@@ -236,13 +236,13 @@ def setting_value(settings: Settings, name: str) -> object:
     return found
 
 
-def client_defaults(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
+def client_default_url_and_key(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
     """Return the default URL and key of client commands from the environment."""
     env = os.environ if environment is None else environment
     return env.get("CORDWOOD_URL") or None, env.get("CORDWOOD_KEY") or None
 
 
-def _settings(values: Mapping[str, object]) -> Settings:
+def _make_settings(values: Mapping[str, object]) -> Settings:
     made: dict[str, object] = {name: value for name, value in values.items() if "." not in name}
     for section, struct in section_types().items():
         prefix = f"{section}."
@@ -265,11 +265,11 @@ def _with_memory_ceiling(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, limits=limits)
 
 
-def _config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:
+def _find_config_file(config: Path | None, env: Mapping[str, str]) -> Path | None:
     named = config or (Path(env["CORDWOOD_CONFIG"]) if env.get("CORDWOOD_CONFIG") else None)
     if named is not None and not named.is_file():
         raise BadSetting(f"The settings file {named} does not exist.")
-    usual = Path(CONFIG_FILE)
+    usual = Path(CONFIG_FILE_NAME)
     # The default file is read whenever it exists. If it exists but cannot be read, that is an error.
     return named or (usual if usual.exists() or usual.is_symlink() else None)
 
@@ -291,7 +291,7 @@ def _iterate_settings(tables: Mapping[str, object], origin: str) -> Iterator[tup
     for top, value in tables.items():
         if isinstance(value, dict) and top not in setting_fields():
             if top not in section_types():
-                raise _unknown_name_fault(f"[{top}]", top, section_types(), origin)
+                raise _unknown_setting_fault(f"[{top}]", top, section_types(), origin)
             yield from ((_require_known_name(f"{top}.{key}", origin), one) for key, one in value.items())
         elif top in section_types():
             raise BadSetting(f"{top} in {origin} is a section, not a setting.", hint=f"Write [{top}] as a table.")
@@ -301,7 +301,7 @@ def _iterate_settings(tables: Mapping[str, object], origin: str) -> Iterator[tup
 
 def _require_known_name(name: str, origin: str) -> str:
     if name not in setting_fields():
-        raise _unknown_name_fault(name, name, setting_fields(), origin)
+        raise _unknown_setting_fault(name, name, setting_fields(), origin)
     return name
 
 
@@ -316,19 +316,19 @@ def _resolve_path_setting(folder: Path, name: str, value: object) -> object:
 def _read_logflare_variables(env: Mapping[str, str]) -> dict[str, SourcedValue]:
     return {
         name: SourcedValue(value, f"environment {variable}")
-        for name, (variable, value) in _logflare_values(env).items()
+        for name, (variable, value) in _find_logflare_values(env).items()
     }
 
 
-def _logflare_values(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _find_logflare_values(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return, for each setting that a variable of Logflare sets, the variable and its value.
 
     Of the two variables for the public token, the newer one takes precedence.
     """
     found: dict[str, tuple[str, str]] = {}
-    for variable, setting in _LOGFLARE_VARIABLES.items():
+    for variable, setting in _SETTINGS_BY_LOGFLARE_VARIABLE.items():
         value = environment.get(variable, "").strip()
-        meant = _LOGFLARE_READERS.get(setting, str)(value)
+        meant = _LOGFLARE_CONVERTERS_BY_SETTING.get(setting, str)(value)
         if meant:
             found[setting] = (variable, meant)
     return found
@@ -336,14 +336,18 @@ def _logflare_values(environment: Mapping[str, str]) -> dict[str, tuple[str, str
 
 def _ignored_variables_notice(environment: Mapping[str, str]) -> str | None:
     """Return a notice that lists the ignored variables of Logflare, or None if there are none."""
-    certain = [name for name in environment if name.startswith(_LOGFLARE_PREFIXES) and name not in _LOGFLARE_VARIABLES]
-    if not certain and not any(name in environment for name in _LOGFLARE_VARIABLES):
+    certain = [
+        name
+        for name in environment
+        if name.startswith(_LOGFLARE_VARIABLE_PREFIXES) and name not in _SETTINGS_BY_LOGFLARE_VARIABLE
+    ]
+    if not certain and not any(name in environment for name in _SETTINGS_BY_LOGFLARE_VARIABLE):
         return None
-    names = sorted(certain + [name for name in environment if name.startswith(_SHARED_PREFIXES)])
+    names = sorted(certain + [name for name in environment if name.startswith(_SHARED_VARIABLE_PREFIXES)])
     return f"Unsupported variables of Logflare are ignored: {', '.join(names)}." if names else None
 
 
-def _logflare_address(text: str) -> str:
+def _convert_logflare_address(text: str) -> str:
     """Return the address in any of Logflare's notations: plain, in brackets, or numbers separated by commas."""
     bare = text.strip("[]{}() ")
     parts = [part.strip() for part in bare.split(",")]
@@ -354,12 +358,15 @@ def _logflare_address(text: str) -> str:
     return bare
 
 
-def _elixir_level(text: str) -> str:
+def _convert_elixir_level(text: str) -> str:
     """Return the log level. Return an empty text for an unknown word, because it must not prevent the start."""
-    return _ELIXIR_LEVELS.get(text.lower(), "")
+    return _LOG_LEVELS_BY_ELIXIR_LEVEL.get(text.lower(), "")
 
 
-_LOGFLARE_READERS: Mapping[str, Callable[[str], str]] = {"web.host": _logflare_address, "web.log_level": _elixir_level}
+_LOGFLARE_CONVERTERS_BY_SETTING: Mapping[str, Callable[[str], str]] = {
+    "web.host": _convert_logflare_address,
+    "web.log_level": _convert_elixir_level,
+}
 
 
 def _read_environment(env: Mapping[str, str]) -> dict[str, SourcedValue]:
@@ -367,18 +374,18 @@ def _read_environment(env: Mapping[str, str]) -> dict[str, SourcedValue]:
     found: dict[str, SourcedValue] = {}
     for variable, value in env.items():
         if (
-            not variable.startswith(_VARIABLE_PREFIX)
+            not variable.startswith(_ENVIRONMENT_VARIABLE_PREFIX)
             or variable in _NON_SETTING_VARIABLES
-            or _KUBERNETES_SERVICE_VARIABLE.fullmatch(variable)
+            or _KUBERNETES_SERVICE_VARIABLE_PATTERN.fullmatch(variable)
         ):
             continue
         if variable not in known:
-            raise _unknown_name_fault(variable, variable, known, "the environment")
+            raise _unknown_setting_fault(variable, variable, known, "the environment")
         if value != "":
             found[known[variable]] = SourcedValue(value, f"environment {variable}")
     return found
 
 
-def _unknown_name_fault(shown: str, name: str, names: Mapping[str, object], origin: str) -> BadSetting:
+def _unknown_setting_fault(shown: str, name: str, names: Mapping[str, object], origin: str) -> BadSetting:
     hint = did_you_mean(name, names) or "`cordwood settings` lists every setting."
     return BadSetting(f"{shown} in {origin} is not a setting.", hint=hint)

@@ -16,18 +16,18 @@ _BYTES_BY_UNIT = {
 }
 _SECONDS_BY_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
-_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}\s*)+")
+_SIZE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
+_DURATION_PATTERN = re.compile(rf"(?:{_DURATION_PART_PATTERN.pattern}\s*)+")
 # Rates beyond these bounds are refused. They are mistakes, and their reciprocals may not be finite.
-MAX_PER_SECOND = 1e12
-MIN_PER_SECOND = 1e-9
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
+MAX_RATE_PER_SECOND = 1e12
+MIN_RATE_PER_SECOND = 1e-9
+_RATE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
 
 
 def read_size(text: str) -> int:
     """Parse a size to bytes; raise ValueError with a message if the text is not a size."""
-    found = _SIZE.fullmatch(text.strip().lower())
+    found = _SIZE_PATTERN.fullmatch(text.strip().lower())
     if found is None or found[2] not in _BYTES_BY_UNIT:
         raise ValueError(f"{text!r} is not a size: write it like 512MB, 1.5GiB or 65536")
     return round(float(found[1]) * _BYTES_BY_UNIT[found[2]])
@@ -38,16 +38,16 @@ def read_duration(text: str) -> float:
     cleaned = text.strip().lower()
     if cleaned == "0":
         return 0.0
-    if _DURATION.fullmatch(cleaned) is None:
+    if _DURATION_PATTERN.fullmatch(cleaned) is None:
         raise ValueError(f"{text!r} is not a duration: add a unit, like 30s, 15m, 1h30m or 90d")
-    return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in _DURATION_PART.findall(cleaned))
+    return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in _DURATION_PART_PATTERN.findall(cleaned))
 
 
 def read_rate(text: str) -> float:
     """Parse a rate to a number per second; raise ValueError with a message if the text is not a rate."""
-    found = _RATE.fullmatch(text.strip().lower())
+    found = _RATE_PATTERN.fullmatch(text.strip().lower())
     per_second = 0.0 if found is None else float(found[1]) / _SECONDS_BY_UNIT[found[2]]
-    if not MIN_PER_SECOND <= per_second <= MAX_PER_SECOND:
+    if not MIN_RATE_PER_SECOND <= per_second <= MAX_RATE_PER_SECOND:
         raise ValueError(f"{text!r} is not a rate: write it like 10/s, 600/m or 5000/h")
     return per_second
 
@@ -56,10 +56,10 @@ def format_size(size: int) -> str:
     """Return the shortest exact notation of a size."""
     exact = [(size // factor, unit) for unit, factor in _BYTES_BY_UNIT.items() if unit and size and size % factor == 0]
     number, unit = min(exact, key=lambda pair: pair[0], default=(size, "b"))
-    return f"{number}{_SIZE_NAMES[unit]}"
+    return f"{number}{_SIZE_UNIT_NAMES[unit]}"
 
 
-_SIZE_NAMES = {unit: unit.upper().replace("IB", "iB") for unit in _BYTES_BY_UNIT}
+_SIZE_UNIT_NAMES = {unit: unit.upper().replace("IB", "iB") for unit in _BYTES_BY_UNIT}
 
 
 def format_duration(seconds: float) -> str:

@@ -11,30 +11,30 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-_MIN_MEMORY_CEILING = 256 * 10**6
+_MIN_MEMORY_CEILING_BYTES = 256 * 10**6
 
 
-def allowed_memory(root: Path = Path("/"), pid: int | None = None) -> int | None:
+def read_allowed_memory_bytes(root: Path = Path("/"), pid: int | None = None) -> int | None:
     """Return the bytes of memory that the process `pid` may use, or None if they are unknown.
 
     Without `pid`, return the memory that this process may use.
     """
-    limits = (_read_number(file) for file in _memory_limit_files(root, root / f"proc/{pid or 'self'}/cgroup"))
-    found = [limit for limit in (_machine_memory(root), *limits) if limit is not None]
+    limits = (_read_number(file) for file in _cgroup_memory_limit_files(root, root / f"proc/{pid or 'self'}/cgroup"))
+    found = [limit for limit in (_read_machine_memory_bytes(root), *limits) if limit is not None]
     return min(found, default=None)
 
 
 def default_memory_ceiling(allowed: int | None) -> int:
-    """Return a quarter of the allowed memory in whole megabytes, but at least `_MIN_MEMORY_CEILING`."""
-    return max(_MIN_MEMORY_CEILING, (allowed or 0) // 4 // 10**6 * 10**6)
+    """Return a quarter of the allowed memory in whole megabytes, but at least `_MIN_MEMORY_CEILING_BYTES`."""
+    return max(_MIN_MEMORY_CEILING_BYTES, (allowed or 0) // 4 // 10**6 * 10**6)
 
 
-def _machine_memory(root: Path) -> int | None:
+def _read_machine_memory_bytes(root: Path) -> int | None:
     lines = (line.split() for line in _read_text(root / "proc/meminfo").splitlines())
     return next((int(words[1]) * 1024 for words in lines if words[0] == "MemTotal:"), None)
 
 
-def _memory_limit_files(root: Path, groups: Path) -> Iterator[Path]:
+def _cgroup_memory_limit_files(root: Path, groups: Path) -> Iterator[Path]:
     """Yield the limit files of the process's cgroup and of its ancestors.
 
     The root comes first, because a container sees its own cgroup as the root.
@@ -69,14 +69,14 @@ def _read_text(file: Path) -> str:
 
 
 # Marks of settings for the module `load`. They select the parser of a value, or mark it as a secret or as a path.
-SIZE = {"unit": "size"}
-DURATION = {"unit": "duration"}
-RATE = {"unit": "rate"}
-SECRET = {"secret": True}
-PATH = {"path": True}
+SIZE_MARK = {"unit": "size"}
+DURATION_MARK = {"unit": "duration"}
+RATE_MARK = {"unit": "rate"}
+SECRET_MARK = {"secret": True}
+PATH_MARK = {"path": True}
 # Marks of values that are a list or a table in a settings file, and a single text in other sources.
-LIST = {"form": "list"}
-TABLE = {"form": "table"}
+LIST_MARK = {"form": "list"}
+TABLE_MARK = {"form": "table"}
 
 
 class SettingsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,7 +100,11 @@ class WebSettings(SettingsSection, frozen=True):
     ] = 0
     drain_time: Annotated[
         float,
-        Meta(description="How long running requests may take to finish after a signal to stop.", ge=0, extra=DURATION),
+        Meta(
+            description="How long running requests may take to finish after a signal to stop.",
+            ge=0,
+            extra=DURATION_MARK,
+        ),
     ] = 25.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The lowest severity that is logged.")
@@ -111,43 +115,49 @@ class ServeSettings(SettingsSection, frozen=True):
     """What is served, and from where."""
 
     data_dir: Annotated[
-        str, Meta(description="The folder of events and keys; one process at a time may use it.", extra=PATH)
+        str, Meta(description="The folder of events and keys; one process at a time may use it.", extra=PATH_MARK)
     ] = "./cordwood-data"
     endpoints: Annotated[
         str,
         Meta(
             description="A folder of your own endpoint files, in addition to the endpoints that ship; empty means none.",
-            extra=PATH,
+            extra=PATH_MARK,
         ),
     ] = ""
     streams: Annotated[
         str,
         Meta(
             description="Your own streams file, in addition to the nine streams that ship; empty means none.",
-            extra=PATH,
+            extra=PATH_MARK,
         ),
     ] = ""
-    cache_memory: Annotated[int, Meta(description="The memory of the answer cache.", ge=0, extra=SIZE)] = 64 * 2**20
+    cache_memory: Annotated[int, Meta(description="The memory of the answer cache.", ge=0, extra=SIZE_MARK)] = (
+        64 * 2**20
+    )
 
 
 class IngestSettings(SettingsSection, frozen=True):
     """Limits and options of ingestion."""
 
     body_size: Annotated[
-        int, Meta(description="The largest body of events as sent; a larger one gets 413.", ge=1024, extra=SIZE)
+        int, Meta(description="The largest body of events as sent; a larger one gets 413.", ge=1024, extra=SIZE_MARK)
     ] = 16 * 2**20
     inflated_size: Annotated[
         int,
-        Meta(description="The largest body of events after decompression; a larger one gets 413.", ge=1024, extra=SIZE),
+        Meta(
+            description="The largest body of events after decompression; a larger one gets 413.",
+            ge=1024,
+            extra=SIZE_MARK,
+        ),
     ] = 128 * 2**20
     event_size: Annotated[
-        int, Meta(description="The largest single event; a larger one is quarantined.", ge=1024, extra=SIZE)
+        int, Meta(description="The largest single event; a larger one is quarantined.", ge=1024, extra=SIZE_MARK)
     ] = 2**20
     stream_rate: Annotated[
         float | None,
         Meta(
             description="The maximum number of events a second of each stream without a `rate` of its own; senders of more get 429.",
-            extra=RATE,
+            extra=RATE_MARK,
         ),
     ] = None
     new_streams: Annotated[
@@ -165,7 +175,7 @@ class IngestSettings(SettingsSection, frozen=True):
             description="The streams of events whose senders name no stream, but send labels (an index, a service, a tag):"
             " entries `pattern=stream`, of which the first that matches a label applies; `*` stands for any text."
             " Without a match, the stream is the one whose name is a label.",
-            extra=LIST,
+            extra=LIST_MARK,
         ),
     ] = ""
     default_stream: Annotated[
@@ -185,14 +195,14 @@ class IngestSettings(SettingsSection, frozen=True):
         str,
         Meta(
             description="The secret of a Vercel log drain: if set, a body without a valid `x-vercel-signature` gets 403.",
-            extra=SECRET,
+            extra=SECRET_MARK,
         ),
     ] = ""
     github_secret: Annotated[
         str,
         Meta(
             description="The secret of GitHub webhooks: if set, a body without a valid `x-hub-signature-256` gets 403.",
-            extra=SECRET,
+            extra=SECRET_MARK,
         ),
     ] = ""
     queue_size: Annotated[
@@ -200,7 +210,7 @@ class IngestSettings(SettingsSection, frozen=True):
         Meta(
             description="The decompressed size of all events that are being decoded or wait to be written at once; senders of more get 429.",
             ge=2**20,
-            extra=SIZE,
+            extra=SIZE_MARK,
         ),
     ] = 64 * 2**20
 
@@ -215,7 +225,7 @@ class ListenSettings(SettingsSection, frozen=True):
         str,
         Meta(
             description="The addresses for OTLP over gRPC: `tcp://127.0.0.1:4317` or `tls://…`. Needs the extra `cordwood[grpc]`.",
-            extra=LIST,
+            extra=LIST_MARK,
         ),
     ] = ""
 
@@ -223,7 +233,7 @@ class ListenSettings(SettingsSection, frozen=True):
         str,
         Meta(
             description="The addresses for syslog (RFC 5424 and 3164): `tcp://127.0.0.1:6514`, `tls://…` or `udp://…`.",
-            extra=LIST,
+            extra=LIST_MARK,
         ),
     ] = ""
     syslog_stream: Annotated[
@@ -238,14 +248,14 @@ class ListenSettings(SettingsSection, frozen=True):
         Meta(
             description="The key whose scopes, pins and rate apply to syslog messages."
             " Empty: they may go to any stream, and no pin or rate applies.",
-            extra=SECRET,
+            extra=SECRET_MARK,
         ),
     ] = ""
     fluent: Annotated[
         str,
         Meta(
             description="The addresses for Fluentd and Fluent Bit (Forward protocol): `tcp://127.0.0.1:24224` or `tls://…`.",
-            extra=LIST,
+            extra=LIST_MARK,
         ),
     ] = ""
     fluent_stream: Annotated[
@@ -260,17 +270,17 @@ class ListenSettings(SettingsSection, frozen=True):
         Meta(
             description="The key whose scopes, pins and rate apply to Fluent events."
             " Empty: they may go to any stream, and no pin or rate applies.",
-            extra=SECRET,
+            extra=SECRET_MARK,
         ),
     ] = ""
     fluent_shared_key: Annotated[
-        str, Meta(description="The shared key that Fluent senders must know; empty: none.", extra=SECRET)
+        str, Meta(description="The shared key that Fluent senders must know; empty: none.", extra=SECRET_MARK)
     ] = ""
     fluent_users: Annotated[
         str,
         Meta(
             description="The users of Fluent senders: a line `name = password` for each, or a table in the file.",
-            extra=SECRET | TABLE,
+            extra=SECRET_MARK | TABLE_MARK,
         ),
     ] = ""
     tls_certificate: Annotated[
@@ -278,17 +288,17 @@ class ListenSettings(SettingsSection, frozen=True):
         Meta(
             description="The certificate (PEM, with its chain) of `tls://` addresses. It is read again at a reload,"
             " except for OTLP over gRPC.",
-            extra=PATH,
+            extra=PATH_MARK,
         ),
     ] = ""
     tls_key: Annotated[
-        str, Meta(description="The private key of the certificate; empty: it is in the same file.", extra=PATH)
+        str, Meta(description="The private key of the certificate; empty: it is in the same file.", extra=PATH_MARK)
     ] = ""
     tls_client_ca: Annotated[
         str,
         Meta(
             description="The authority (PEM) that must have signed the certificates of senders; empty: they need none.",
-            extra=PATH,
+            extra=PATH_MARK,
         ),
     ] = ""
     connections: Annotated[
@@ -309,7 +319,7 @@ class LimitSettings(SettingsSection, frozen=True):
         Meta(
             description="The memory limit of the service, including the engine and caches."
             " Empty: a quarter of the memory of the machine or its cgroup, at least 256 MB.",
-            extra=SIZE,
+            extra=SIZE_MARK,
         ),
     ] = None
     store_size: Annotated[
@@ -317,18 +327,18 @@ class LimitSettings(SettingsSection, frozen=True):
         Meta(
             description="The maximum disk space of all events; when it is exceeded, the oldest events are deleted, whatever their stream."
             " Empty: only each stream's `retention` applies.",
-            extra=SIZE,
+            extra=SIZE_MARK,
         ),
     ] = None
     query_time: Annotated[
-        float, Meta(description="How long a query may run; then it is stopped and gets 504.", gt=0, extra=DURATION)
+        float, Meta(description="How long a query may run; then it is stopped and gets 504.", gt=0, extra=DURATION_MARK)
     ] = 30.0
     answer_size: Annotated[
         int,
         Meta(
             description="The largest answer held in memory; NDJSON and CSV are streamed and may be larger.",
             ge=1024,
-            extra=SIZE,
+            extra=SIZE_MARK,
         ),
     ] = 64 * 2**20
     concurrent_queries: Annotated[
@@ -346,13 +356,13 @@ class LimitSettings(SettingsSection, frozen=True):
         ),
     ] = 200
     queue_time: Annotated[
-        float, Meta(description="How long a query may wait in the queue; then it gets 503.", gt=0, extra=DURATION)
+        float, Meta(description="How long a query may wait in the queue; then it gets 503.", gt=0, extra=DURATION_MARK)
     ] = 10.0
     key_rate: Annotated[
         float | None,
         Meta(
             description="The maximum rate of requests of each key without a rate of its own; empty: no limit.",
-            extra=RATE,
+            extra=RATE_MARK,
         ),
     ] = None
     key_concurrent_queries: Annotated[
@@ -380,24 +390,24 @@ class LimitSettings(SettingsSection, frozen=True):
     @property
     def memory_ceiling(self) -> int:
         """The configured memory ceiling, or the default for this machine."""
-        return self.memory or default_memory_ceiling(allowed_memory())
+        return self.memory or default_memory_ceiling(read_allowed_memory_bytes())
 
 
 class KeySettings(SettingsSection, frozen=True):
     """Keys in the settings. If none is set, a private and a public key are created at the first start."""
 
     private: Annotated[
-        str, Meta(description="A private key, which may query, send events and manage everything.", extra=SECRET)
+        str, Meta(description="A private key, which may query, send events and manage everything.", extra=SECRET_MARK)
     ] = ""
-    public: Annotated[str, Meta(description="A public key, which may only send events.", extra=SECRET)] = ""
-    private_file: Annotated[str, Meta(description="A file whose first line is the private key.", extra=PATH)] = ""
-    public_file: Annotated[str, Meta(description="A file whose first line is the public key.", extra=PATH)] = ""
-    jwt_secret: Annotated[str, Meta(description="The secret of signed keys (JWT, HS256).", extra=SECRET)] = ""
+    public: Annotated[str, Meta(description="A public key, which may only send events.", extra=SECRET_MARK)] = ""
+    private_file: Annotated[str, Meta(description="A file whose first line is the private key.", extra=PATH_MARK)] = ""
+    public_file: Annotated[str, Meta(description="A file whose first line is the public key.", extra=PATH_MARK)] = ""
+    jwt_secret: Annotated[str, Meta(description="The secret of signed keys (JWT, HS256).", extra=SECRET_MARK)] = ""
     jwt_jwks_file: Annotated[
         str,
         Meta(
             description="A JWKS file with the public keys of signed keys (JWT; RS256, ES256, EdDSA).",
-            extra=PATH,
+            extra=PATH_MARK,
         ),
     ] = ""
     jwt_audience: Annotated[str, Meta(description="The audience that signed keys must have; empty: any.")] = ""
@@ -410,14 +420,14 @@ class DuckDBSettings(SettingsSection, frozen=True):
         int, Meta(description="The number of threads for queries; 0 derives it from the cores.", ge=0)
     ] = 0
     memory: Annotated[
-        int, Meta(description="The engine's memory; 0 derives it from limits.memory.", ge=0, extra=SIZE)
+        int, Meta(description="The engine's memory; 0 derives it from limits.memory.", ge=0, extra=SIZE_MARK)
     ] = 0
     partial_answers: Annotated[
         int,
         Meta(
             description="The disk space for partial answers, by which repeated counts read only new events; 0 turns them off.",
             ge=0,
-            extra=SIZE,
+            extra=SIZE_MARK,
         ),
     ] = 64 * 2**20
 
@@ -433,14 +443,14 @@ class ClickHouseSettings(SettingsSection, frozen=True):
         ),
     ] = False
     query_memory: Annotated[
-        int, Meta(description="The maximum memory of one query on the server.", ge=16 * 2**20, extra=SIZE)
+        int, Meta(description="The maximum memory of one query on the server.", ge=16 * 2**20, extra=SIZE_MARK)
     ] = 2**30
     pending_size: Annotated[
         int,
         Meta(
             description="The maximum size of events that are stored on disk while the server cannot be reached.",
             ge=0,
-            extra=SIZE,
+            extra=SIZE_MARK,
         ),
     ] = 2**30
 
@@ -452,21 +462,21 @@ class RedactionSettings(SettingsSection, frozen=True):
         str,
         Meta(
             description="The detectors, separated by commas: ip, email, token, secret, card, phone.",
-            extra=LIST,
+            extra=LIST_MARK,
         ),
     ] = "ip,email,token,secret,card"
     patterns: Annotated[
         str,
         Meta(
             description="Additional patterns (RE2) to redact: a line `name = pattern` for each, or a table in the file.",
-            extra=TABLE,
+            extra=TABLE_MARK,
         ),
     ] = ""
     key: Annotated[
         str,
         Meta(
             description='The key of `redact_mode = "hash"`; empty: a key is created at the first start and stored in the data folder.',
-            extra=SECRET,
+            extra=SECRET_MARK,
         ),
     ] = ""
 
@@ -482,7 +492,7 @@ class AlertSettings(SettingsSection, frozen=True):
         Meta(
             description="The targets of alerts: a line `name = address` for each, or a table in the file. Addresses begin with"
             " `webhook+https:`, `slack+https:`, `pagerduty:`, `alertmanager+https:`, `smtp:` or `smtps:`.",
-            extra=SECRET | TABLE,
+            extra=SECRET_MARK | TABLE_MARK,
         ),
     ] = ""
     signing_secret: Annotated[
@@ -490,7 +500,7 @@ class AlertSettings(SettingsSection, frozen=True):
         Meta(
             description="The secret with which webhooks are signed (Standard Webhooks): `whsec_` and base64, or any text;"
             " empty: they are not signed.",
-            extra=SECRET,
+            extra=SECRET_MARK,
         ),
     ] = ""
     refuse_addresses: Annotated[
@@ -498,7 +508,7 @@ class AlertSettings(SettingsSection, frozen=True):
         Meta(
             description="The kinds of network addresses to which no message is sent: any of loopback, link-local, private;"
             " empty or `none`: none of these is refused.",
-            extra=LIST,
+            extra=LIST_MARK,
         ),
     ] = "loopback,link-local"
     send_time: Annotated[
@@ -507,19 +517,23 @@ class AlertSettings(SettingsSection, frozen=True):
             description="How long sending a message to a target may take, from the look-up of its name to its answer.",
             gt=0,
             le=300,
-            extra=DURATION,
+            extra=DURATION_MARK,
         ),
     ] = 10.0
     send_rate: Annotated[
         float,
         Meta(
             description="The maximum rate of messages to one target; further ones wait, and are sent together where possible.",
-            extra=RATE,
+            extra=RATE_MARK,
         ),
     ] = 10 / 60
     retry_time: Annotated[
         float,
-        Meta(description="For how long a message is sent again that its target does not accept.", ge=0, extra=DURATION),
+        Meta(
+            description="For how long a message is sent again that its target does not accept.",
+            ge=0,
+            extra=DURATION_MARK,
+        ),
     ] = 86400.0
     external_url: Annotated[
         str,

@@ -167,7 +167,7 @@ def _find_unpermitted_clause(node: exp.Expr) -> str | None:
 def _find_mistake_by_class(node: exp.Expr) -> str | None:
     if isinstance(node, (exp.AggFunc, exp.Window)):
         return (
-            _COUNT_WITHOUT_ARGUMENT
+            _COUNT_WITHOUT_ARGUMENT_MESSAGE
             if isinstance(node, exp.Count) and node.this is None
             else _find_aggregate_mistake(node)
         )
@@ -182,20 +182,24 @@ def _find_aggregate_mistake(node: exp.Expr) -> str | None:
     are not allowed in WHERE, GROUP BY, JOIN … ON or HAVING.
     """
     if isinstance(node, exp.Window) or _is_windowed(node):
-        return _find_enclosing_clause_mistake(node, _CLAUSES_WITHOUT_WINDOWS, "Analytic function")
-    if any(isinstance(ancestor, exp.AggFunc) and not _is_windowed(ancestor) for ancestor in _ancestors(node)):
+        return _find_enclosing_clause_mistake(node, _CLAUSE_NAME_FORBIDDING_WINDOWS, "Analytic function")
+    if any(
+        isinstance(ancestor, exp.AggFunc) and not _is_windowed(ancestor) for ancestor in _ancestors_in_same_query(node)
+    ):
         return "Aggregations of aggregations are not allowed"
     return _find_enclosing_clause_mistake(
-        node, _CLAUSES_WITHOUT_AGGREGATES, f"Aggregate function {_function_name(node)}"
+        node, _CLAUSE_NAME_FORBIDDING_AGGREGATES, f"Aggregate function {_function_name(node)}"
     )
 
 
 def _find_enclosing_clause_mistake(node: exp.Expr, clauses: Mapping[type[exp.Expr], str], subject: str) -> str | None:
-    clause = next((clauses[type(ancestor)] for ancestor in _ancestors(node) if type(ancestor) in clauses), None)
+    clause = next(
+        (clauses[type(ancestor)] for ancestor in _ancestors_in_same_query(node) if type(ancestor) in clauses), None
+    )
     return f"{subject} not allowed in {clause}" if clause else None
 
 
-def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+def _ancestors_in_same_query(node: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the node's ancestors within its own query or PIVOT."""
     ancestor = node.parent
     while ancestor is not None and not isinstance(ancestor, (exp.Query, exp.Pivot)):
@@ -214,14 +218,14 @@ def _function_name(node: exp.Expr) -> str:
     return str(node.meta_get("bigquery_name") or node.sql_name() if isinstance(node, exp.Func) else node.key).upper()
 
 
-_COUNT_WITHOUT_ARGUMENT: Final = "COUNT needs an argument: write COUNT(*)"
-_CLAUSES_WITHOUT_AGGREGATES: Final[Mapping[type[exp.Expr], str]] = {
+_COUNT_WITHOUT_ARGUMENT_MESSAGE: Final = "COUNT needs an argument: write COUNT(*)"
+_CLAUSE_NAME_FORBIDDING_AGGREGATES: Final[Mapping[type[exp.Expr], str]] = {
     exp.Where: "WHERE clause",
     exp.Group: "GROUP BY",
     exp.Join: "JOIN ON clause",
 }
-_CLAUSES_WITHOUT_WINDOWS: Final[Mapping[type[exp.Expr], str]] = {
-    **_CLAUSES_WITHOUT_AGGREGATES,
+_CLAUSE_NAME_FORBIDDING_WINDOWS: Final[Mapping[type[exp.Expr], str]] = {
+    **_CLAUSE_NAME_FORBIDDING_AGGREGATES,
     exp.Having: "HAVING clause",
 }
 
@@ -303,7 +307,7 @@ def _find_interval_mistake(node: exp.Expr) -> str | None:
 
 
 def _find_interval_count_mistake(count: str, unit: str) -> str | None:
-    if unit == "SECOND" and _SECONDS_PATTERN.fullmatch(count):
+    if unit == "SECOND" and _FRACTIONAL_SECONDS_PATTERN.fullmatch(count):
         return None
     if not count.isdecimal():
         return f"INTERVAL expects a whole number of {unit}"
@@ -312,7 +316,7 @@ def _find_interval_count_mistake(count: str, unit: str) -> str | None:
 
 
 # A literal number of seconds may have a fraction.
-_SECONDS_PATTERN: Final = re.compile(r"\d*\.\d{1,9}")
+_FRACTIONAL_SECONDS_PATTERN: Final = re.compile(r"\d*\.\d{1,9}")
 # The largest permitted count of each unit, which is about ten thousand years. Counts of other units are not limited.
 _MAX_INTERVAL_COUNT_BY_UNIT: Final = {
     "YEAR": 10_000,
@@ -411,7 +415,7 @@ def _find_analytic_function_mistake(node: exp.Expr) -> str | None:
 
 def _find_constant_argument_mistake(node: exp.Expr) -> str | None:
     """Return the mistake in the function's constant argument as a sentence; None if there is none."""
-    rule = next((rule for kinds, rule in _CONSTANT_ARGUMENT_BY_FUNCTION.items() if isinstance(node, kinds)), None)
+    rule = next((rule for kinds, rule in _CONSTANT_ARGUMENT_RANGE_BY_FUNCTION.items() if isinstance(node, kinds)), None)
     if rule is None:
         return None
     key, minimum, maximum, sentence = rule
@@ -423,7 +427,7 @@ def _find_constant_argument_mistake(node: exp.Expr) -> str | None:
 
 
 _MAX_INT64: Final = 2**63 - 1
-_CONSTANT_ARGUMENT_BY_FUNCTION: Final[Mapping[tuple[type[exp.Expr], ...], tuple[str, float, float, str]]] = {
+_CONSTANT_ARGUMENT_RANGE_BY_FUNCTION: Final[Mapping[tuple[type[exp.Expr], ...], tuple[str, float, float, str]]] = {
     _LEAD_AND_LAG: ("offset", 0, _MAX_INT64, "an offset that is not negative, nor NULL"),
     (exp.Ntile,): ("this", 1, _MAX_INT64, "a number of buckets above zero"),
     (exp.NthValue,): ("offset", 1, _MAX_INT64, "a place that counts from one"),

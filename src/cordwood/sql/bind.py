@@ -11,9 +11,9 @@ from typing import Final
 from cordwood.errors import BadParameter
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter, TextParameterKind
-from cordwood.model.timestamps import datetime_of
+from cordwood.model.timestamps import datetime_from_micros
 from cordwood.sql.nodes import NOW_SLOT_NAME
-from cordwood.sql.stages import Question, Slot, Statement
+from cordwood.sql.stages import BoundStatement, Slot, Statement
 
 _INT64_RANGE: Final = range(-(2**63), 2**63)
 _BOOL_BY_TEXT: Final = {"true": True, "false": False}
@@ -24,30 +24,32 @@ _NON_FINITE_TEXTS: Final = frozenset(
 )
 # BigQuery's limits on the digits before the point. Both types have at most 38 decimal places, so values below 1e-39 are
 # rounded to zero.
-_MAX_NUMERIC_DIGITS: Final = 29
-_MAX_BIGNUMERIC_DIGITS: Final = 39
+_MAX_NUMERIC_INTEGER_DIGITS: Final = 29
+_MAX_BIGNUMERIC_INTEGER_DIGITS: Final = 39
 _MIN_EXPONENT: Final = -40
 
-RegexCheck = Callable[[str], str | None]
+RegexErrorFinder = Callable[[str], str | None]
 
 
-def bind_parameters(statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: RegexCheck) -> Question:
+def bind_parameters(
+    statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: RegexErrorFinder
+) -> BoundStatement:
     """Return the statement with typed values for its slots.
 
     Raise BadParameter, with the parameter's name, its value and the allowed values, if a value is invalid. `is_regex`
     checks a regular expression, and returns its error message, or None if it is valid.
     """
     values = {slot.name: _bind_slot(slot, raw, now_us, is_regex) for slot in statement.slots}
-    return Question(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
+    return BoundStatement(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
 
 
-def _bind_slot(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: RegexCheck) -> object:
+def _bind_slot(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: RegexErrorFinder) -> object:
     if slot.parameter is None:
-        return datetime_of(now_us)
+        return datetime_from_micros(now_us)
     return parameter_value(slot.parameter, raw.get(slot.name), is_regex)
 
 
-def parameter_value(parameter: Parameter, raw: str | None, is_regex: RegexCheck) -> object:
+def parameter_value(parameter: Parameter, raw: str | None, is_regex: RegexErrorFinder) -> object:
     """Return the typed value of a parameter; None for a missing optional parameter."""
     text = parameter.default if raw is None else raw
     if text is None:
@@ -68,12 +70,12 @@ def _parse_typed_value(parameter: Parameter, text: str) -> object:
         return text
     if text == "":
         if parameter.required:
-            raise _bad_value_error(parameter, text, f"it must be {_EXPECTATION_BY_KIND[parameter.type]}")
+            raise _bad_value_error(parameter, text, f"it must be {_EXPECTED_FORM_BY_KIND[parameter.type]}")
         return None
     try:
         return _PARSER_BY_KIND[parameter.type](text)
     except (ValueError, InvalidOperation, OverflowError) as error:
-        raise _bad_value_error(parameter, text, f"it must be {_EXPECTATION_BY_KIND[parameter.type]}") from error
+        raise _bad_value_error(parameter, text, f"it must be {_EXPECTED_FORM_BY_KIND[parameter.type]}") from error
 
 
 def _bad_value_error(parameter: Parameter, text: str, expectation: str) -> BadParameter:
@@ -128,11 +130,11 @@ def _read_timestamp(text: str) -> datetime:
     # A "+" that the client did not percent-encode is decoded as a space, so restore it.
     repaired = text[:-6] + "+" + text[-5:] if len(text) > 16 and text[-6] == " " and text[-3] == ":" else text
     # RFC 3339 also allows the letters t and z in lower case.
-    value = datetime.fromisoformat(_truncate_to_microseconds(repaired.strip().upper()))
+    value = datetime.fromisoformat(_truncate_fraction_to_microseconds(repaired.strip().upper()))
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def _truncate_to_microseconds(text: str) -> str:
+def _truncate_fraction_to_microseconds(text: str) -> str:
     """Truncate a fraction of a second to microseconds, because Python parses at most six digits."""
     head, dot, tail = text.partition(".")
     digits = len(tail) - len(tail.lstrip("0123456789"))
@@ -148,8 +150,8 @@ def _read_bool(text: str) -> bool:
 _PARSER_BY_KIND: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.INT64: _read_int,
     Kind.FLOAT64: _read_float,
-    Kind.NUMERIC: partial(_read_decimal, max_digits=_MAX_NUMERIC_DIGITS),
-    Kind.BIGNUMERIC: partial(_read_decimal, max_digits=_MAX_BIGNUMERIC_DIGITS),
+    Kind.NUMERIC: partial(_read_decimal, max_digits=_MAX_NUMERIC_INTEGER_DIGITS),
+    Kind.BIGNUMERIC: partial(_read_decimal, max_digits=_MAX_BIGNUMERIC_INTEGER_DIGITS),
     Kind.BOOL: _read_bool,
     Kind.TIMESTAMP: _read_timestamp,
     Kind.DATETIME: lambda text: _read_timestamp(text).replace(tzinfo=None),
@@ -158,11 +160,11 @@ _PARSER_BY_KIND: Final[Mapping[Kind, Callable[[str], object]]] = {
     Kind.BYTES: lambda text: text.encode(),
 }
 
-_EXPECTATION_BY_KIND: Final[Mapping[Kind, str]] = {
+_EXPECTED_FORM_BY_KIND: Final[Mapping[Kind, str]] = {
     Kind.INT64: "a whole number of 64 bits",
     Kind.FLOAT64: "a number",
-    Kind.NUMERIC: f"a number of at most {_MAX_NUMERIC_DIGITS} digits before the point",
-    Kind.BIGNUMERIC: f"a number of at most {_MAX_BIGNUMERIC_DIGITS} digits before the point",
+    Kind.NUMERIC: f"a number of at most {_MAX_NUMERIC_INTEGER_DIGITS} digits before the point",
+    Kind.BIGNUMERIC: f"a number of at most {_MAX_BIGNUMERIC_INTEGER_DIGITS} digits before the point",
     Kind.BOOL: "true or false",
     Kind.TIMESTAMP: "an ISO 8601 time, such as 2026-01-31T09:00:00Z",
     Kind.DATETIME: "an ISO 8601 time, such as 2026-01-31T09:00:00",

@@ -15,24 +15,24 @@ from cordwood.errors import CompilerFailed, CompileTooLong, PlanTooLarge, QueryR
 
 # The number of nodes that all passes together may visit or create, which takes 0.7 s. The largest known client query
 # needs 8,700 nodes.
-MAX_NODES: Final = 100_000
+MAX_TREE_NODES: Final = 100_000
 # The number of characters that the printer may write. Nested expressions are counted once for each level. The largest
 # known client query needs 206,000 characters.
-MAX_CHARACTERS: Final = 4_000_000
+MAX_PRINTED_CHARACTERS: Final = 4_000_000
 # Seconds of CPU time. By wall-clock time, a busy machine would refuse a query that an idle machine compiles.
-MAX_SECONDS: Final = 2.0
-# Seconds of CPU time for saved queries, which operators write. MAX_NODES also applies to saved queries, and is reached
+MAX_COMPILATION_CPU_SECONDS: Final = 2.0
+# Seconds of CPU time for saved queries, which operators write. MAX_TREE_NODES also applies to saved queries, and is reached
 # earlier unless the machine is very slow.
-MAX_SAVED_SECONDS: Final = 10.0
+MAX_SAVED_QUERY_CPU_SECONDS: Final = 10.0
 
 # Number of nodes between two checks of the clock.
-_NODES_PER_CHECK: Final = 256
+_NODES_PER_TIME_CHECK: Final = 256
 
 Clock = Callable[[], float]
 Node = TypeVar("Node", bound=exp.Expr)
 
 
-class _GarbageCollectionTime(threading.local):
+class _GarbageCollectionTimer(threading.local):
     """Counter of the CPU seconds that each thread spends in garbage collections.
 
     A collection frees the garbage of all threads, so its time is not charged to the compilation that triggered it.
@@ -48,26 +48,26 @@ class _GarbageCollectionTime(threading.local):
             self.seconds += time.thread_time() - self._started_at
 
 
-_garbage_collection_time = _GarbageCollectionTime()
-gc.callbacks.append(_garbage_collection_time.record_phase)
+_garbage_collection_timer = _GarbageCollectionTimer()
+gc.callbacks.append(_garbage_collection_timer.record_phase)
 
 
 def cpu_seconds() -> float:
     """Return the CPU time of this thread without its garbage collections."""
-    return time.thread_time() - _garbage_collection_time.seconds
+    return time.thread_time() - _garbage_collection_timer.seconds
 
 
 class CompilationPreempted(Exception):
     """Signal that a compilation was stopped because other queries wait for its thread; the query is valid."""
 
 
-class Budget:
+class CompilationBudget:
     """Counters and limits of one compilation: nodes, characters and CPU seconds."""
 
     def __init__(
         self,
-        nodes: int = MAX_NODES,
-        characters: int = MAX_CHARACTERS,
+        nodes: int = MAX_TREE_NODES,
+        characters: int = MAX_PRINTED_CHARACTERS,
         seconds: float | None = None,
         clock: Clock = cpu_seconds,
     ) -> None:
@@ -75,22 +75,22 @@ class Budget:
         self.characters = 0
         self._max_nodes = nodes
         self._max_characters = characters
-        self._seconds = _max_seconds.get() if seconds is None else seconds
+        self._seconds = _max_cpu_seconds.get() if seconds is None else seconds
         self._clock = clock
         self._deadline = clock() + self._seconds
-        self._next_check = _NODES_PER_CHECK
+        self._next_check = _NODES_PER_TIME_CHECK
 
     def count_nodes(self, nodes: int) -> None:
         """Count visited or created nodes; raise PlanTooLarge or CompileTooLong once a limit is exceeded."""
         self.nodes += nodes
         if self.nodes >= self._next_check:
-            self._next_check = self.nodes + _NODES_PER_CHECK
+            self._next_check = self.nodes + _NODES_PER_TIME_CHECK
             if self.nodes > self._max_nodes:
                 raise PlanTooLarge(
                     f"Spelled out, the query has more than {self._max_nodes:,} parts.",
                     hint="Repeat less: select fewer columns, and use a column instead of the expression behind it.",
                 )
-            self.check_time()
+            self.check_cpu_time()
 
     def count_characters(self, characters: int) -> None:
         self.characters += characters
@@ -100,9 +100,9 @@ class Budget:
                 hint="Nest fewer functions in each other: split them into sub-queries in WITH.",
             )
 
-    def check_time(self) -> None:
+    def check_cpu_time(self) -> None:
         """Raise CompileTooLong once the CPU time limit is exceeded, or CompilationPreempted if `must_stop` is true."""
-        must_stop = _must_stop.get()
+        must_stop = _must_preempt_compilation.get()
         if must_stop is not None and must_stop():
             raise CompilationPreempted
         if self._clock() > self._deadline:
@@ -112,35 +112,35 @@ class Budget:
             )
 
 
-_current_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
-_max_seconds: ContextVar[float] = ContextVar("seconds", default=MAX_SECONDS)
-_must_stop: ContextVar[Callable[[], bool] | None] = ContextVar("must_stop", default=None)
+_current_budget: ContextVar[CompilationBudget | None] = ContextVar("budget", default=None)
+_max_cpu_seconds: ContextVar[float] = ContextVar("seconds", default=MAX_COMPILATION_CPU_SECONDS)
+_must_preempt_compilation: ContextVar[Callable[[], bool] | None] = ContextVar("must_stop", default=None)
 
 
 @contextmanager
-def saved_query_budget() -> Iterator[None]:
-    """Allow compilations in the block MAX_SAVED_SECONDS of CPU time, the limit for saved queries."""
-    token = _max_seconds.set(MAX_SAVED_SECONDS)
+def allow_saved_query_cpu_time() -> Iterator[None]:
+    """Allow compilations in the block MAX_SAVED_QUERY_CPU_SECONDS of CPU time, the limit for saved queries."""
+    token = _max_cpu_seconds.set(MAX_SAVED_QUERY_CPU_SECONDS)
     try:
         yield
     finally:
-        _max_seconds.reset(token)
+        _max_cpu_seconds.reset(token)
 
 
 @contextmanager
-def preemptible_compilations(must_stop: Callable[[], bool]) -> Iterator[None]:
+def allow_compilation_preemption(must_stop: Callable[[], bool]) -> Iterator[None]:
     """Let compilations in the block raise CompilationPreempted as soon as `must_stop` returns True."""
-    token = _must_stop.set(must_stop)
+    token = _must_preempt_compilation.set(must_stop)
     try:
         yield
     finally:
-        _must_stop.reset(token)
+        _must_preempt_compilation.reset(token)
 
 
 @contextmanager
-def budget_scope(budget: Budget | None = None) -> Iterator[Budget]:
+def budget_scope(budget: CompilationBudget | None = None) -> Iterator[CompilationBudget]:
     """Set the budget for compilations in the block: `budget` if given, else the outer block's, else a new budget."""
-    active = budget or _current_budget.get() or Budget()
+    active = budget or _current_budget.get() or CompilationBudget()
     token = _current_budget.set(active)
     try:
         yield active
@@ -175,10 +175,10 @@ def count_characters(characters: int) -> None:
         budget.count_characters(characters)
 
 
-def check_time() -> None:
+def check_cpu_time() -> None:
     budget = _current_budget.get()
     if budget is not None:
-        budget.check_time()
+        budget.check_cpu_time()
 
 
 def copy_tree(tree: Node) -> Node:

@@ -15,10 +15,10 @@ from cordwood.sql.admit import admit_query
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.dialects.explain import explain_raised_faults, find_likely_mistakes
 from cordwood.sql.emit import emit_statement
-from cordwood.sql.follow import RANGE_PARAMETERS, refuse_order_and_limit, rewrite_as_followed_query
-from cordwood.sql.paging import PageBuilder, limit_rows, page_parameters
+from cordwood.sql.follow import RECEIPT_RANGE_PARAMETERS, refuse_order_and_limit, rewrite_as_followed_query
+from cordwood.sql.paging import PageQueryRewriter, limit_rows, parameters_with_page_boundaries
 from cordwood.sql.parse import parse
-from cordwood.sql.program import Program, as_file_error, parse_endpoint, program_with_positions
+from cordwood.sql.program import EndpointProgram, as_file_error, parse_endpoint, program_with_positions
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.redaction.redaction_pass import redact_reads
 from cordwood.sql.resolve.queries import (
@@ -31,14 +31,14 @@ from cordwood.sql.stages import ParsedQuery, ResolvedQuery, Statement, Target
 
 ShapesByStream = Mapping[str, Shape]
 # The maximum number of rows on one page of a followed query.
-FOLLOWED_PAGE_ROWS = 500
+MAX_FOLLOWED_PAGE_ROWS = 500
 
 
 _AD_HOC_MAX_ROWS: Final = 1000
 _AD_HOC_ENDPOINT_ID: Final = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a04")
 
 
-def parse_and_check_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> Program:
+def parse_and_check_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> EndpointProgram:
     """Return the program of an endpoint; raise BadEndpointFile with the position if its SQL has an error.
 
     If `streams` are given, every table must be a sub-query or one of these streams.
@@ -79,8 +79,8 @@ def parameter_names(text: str) -> tuple[str, ...]:
 
 
 __all__ = [
-    "FOLLOWED_PAGE_ROWS",
-    "Program",
+    "MAX_FOLLOWED_PAGE_ROWS",
+    "EndpointProgram",
     "ad_hoc_endpoint",
     "compile_sandbox_query",
     "compile_sandbox_tree",
@@ -92,14 +92,14 @@ __all__ = [
 
 
 def compile_saved_query(
-    program: Program, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile the endpoint's own query; the positions of errors refer to the endpoint's SQL."""
     visible = _visible_shapes(shapes, redaction)
 
-    def run_stages(program: Program) -> Statement:
+    def run_stages(program: EndpointProgram) -> Statement:
         resolved = msgspec.structs.replace(
-            resolve_saved_query(program, target, visible), is_saved=program.endpoint.id != _AD_HOC_ENDPOINT_ID
+            resolve_saved_query(program, target, visible), is_saved_query=program.endpoint.id != _AD_HOC_ENDPOINT_ID
         )
         return _emit_page(resolved, program, target, redaction, visible)
 
@@ -113,7 +113,7 @@ def compile_saved_query(
 
 
 def compile_sandbox_query(
-    program: Program, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
+    program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
     """Compile a sandbox query, which can only read the endpoint's sub-queries."""
     with explain_raised_faults(text):
@@ -124,7 +124,7 @@ def compile_sandbox_query(
 
 
 def compile_sandbox_tree(
-    program: Program,
+    program: EndpointProgram,
     parse_query: Callable[[], ParsedQuery],
     target: Target,
     shapes: ShapesByStream,
@@ -140,7 +140,7 @@ def compile_sandbox_tree(
 
     def run_stages() -> Statement:
         admitted = admit_query(parse_query(), internal_functions)
-        if program.page.is_followed:
+        if program.page.is_of_followed_query:
             refuse_order_and_limit(admitted)
         return _emit_page(
             resolve_sandbox_query(program, admitted, target, visible), program, target, redaction, visible
@@ -166,22 +166,26 @@ def compile_standalone_query(text: str, target: Target) -> Statement:
 
 
 def _emit_page(
-    resolved: ResolvedQuery, program: Program, target: Target, redaction: Redaction | None, shapes: ShapesByStream
+    resolved: ResolvedQuery,
+    program: EndpointProgram,
+    target: Target,
+    redaction: Redaction | None,
+    shapes: ShapesByStream,
 ) -> Statement:
-    if program.page.is_followed:
-        return _emit_followed(_redact(resolved, redaction, shapes), program, target)
-    builder = PageBuilder(resolved.tree, program.page, program.endpoint.max_rows, program.parameters)
+    if program.page.is_of_followed_query:
+        return _compile_followed_query(_redact(resolved, redaction, shapes), program, target)
+    builder = PageQueryRewriter(resolved.tree, program.page, program.endpoint.max_rows, program.parameters)
     builder.restrict_events()
     redacted = _redact(resolved, redaction, shapes)
     builder.order_rows(hashes_ids=redaction is not None)
-    statement = emit_statement(redacted, target, page_parameters(program.parameters, program.page))
+    statement = emit_statement(redacted, target, parameters_with_page_boundaries(program.parameters, program.page))
     return msgspec.structs.replace(statement, paging=builder.paging, pages_on_request=builder.pages_on_request)
 
 
-def _emit_followed(resolved: ResolvedQuery, program: Program, target: Target) -> Statement:
+def _compile_followed_query(resolved: ResolvedQuery, program: EndpointProgram, target: Target) -> Statement:
     followed = rewrite_as_followed_query(resolved)
-    limit_rows(followed.tree, FOLLOWED_PAGE_ROWS)
-    return emit_statement(followed, target, {**program.parameters, **RANGE_PARAMETERS})
+    limit_rows(followed.tree, MAX_FOLLOWED_PAGE_ROWS)
+    return emit_statement(followed, target, {**program.parameters, **RECEIPT_RANGE_PARAMETERS})
 
 
 def _run_within_budget(stages: Callable[[], Statement]) -> Statement:

@@ -11,7 +11,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import NUMBER_KINDS, Datatype, Kind
-from cordwood.sql.internal_functions import RESULT_TYPES
+from cordwood.sql.internal_functions import RESULT_TYPE_BY_INTERNAL_FUNCTION
 from cordwood.sql.nodes import internal_function_name
 
 STRING: Final = Datatype(Kind.STRING)
@@ -148,14 +148,14 @@ def _wider_type(first: Datatype, second: Datatype) -> Datatype:
     return first
 
 
-_DATATYPE_KEY: Final = "datatype"
+_DATATYPE_METADATA_KEY: Final = "datatype"
 
 Node = TypeVar("Node", bound=exp.Expr)
 
 
 def datatype_of(node: exp.Expr | None) -> Datatype | None:
     """Return the type that `annotate_types` stored on a node; None if it is unknown."""
-    return node.meta_get(_DATATYPE_KEY) if node is not None else None
+    return node.meta_get(_DATATYPE_METADATA_KEY) if node is not None else None
 
 
 def kind_of(node: exp.Expr | None) -> Kind | None:
@@ -165,7 +165,7 @@ def kind_of(node: exp.Expr | None) -> Kind | None:
 
 def set_datatype(node: Node, datatype: Datatype | None) -> Node:
     if datatype is not None:
-        node.meta[_DATATYPE_KEY] = datatype
+        node.meta[_DATATYPE_METADATA_KEY] = datatype
     return node
 
 
@@ -271,7 +271,7 @@ RESULT_TYPE_BY_NODE_CLASS: Final[dict[type[exp.Expr], Datatype]] = {
 
 # Result types of functions that sqlglot parses as Anonymous nodes, by function name.
 RESULT_TYPE_BY_FUNCTION_NAME: Final[dict[str, Datatype]] = {
-    **{internal_function_name(name).upper(): result for name, result in RESULT_TYPES.items()},
+    **{internal_function_name(name).upper(): result for name, result in RESULT_TYPE_BY_INTERNAL_FUNCTION.items()},
     "TIMESTAMP_BUCKET": TIMESTAMP,
     "DATETIME_BUCKET": DATETIME,
     "DATE_BUCKET": DATE,
@@ -309,27 +309,27 @@ TIME_KINDS: Final = CALENDAR_KINDS | {Kind.TIME}
 class CheckedArgument(msgspec.Struct, frozen=True):
     """An argument of a function: the types that it may have, and the hint for a value of another type."""
 
-    key: str
-    kinds: frozenset[Kind]
+    argument_key: str
+    accepted_kinds: frozenset[Kind]
     hint: str
 
 
-def _text_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+def _checked_text_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
     return tuple(CheckedArgument(key, TEXT_KINDS, "Write CAST(… AS STRING) around it.") for key in keys)
 
 
-def _integer_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+def _checked_integer_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
     return tuple(
         CheckedArgument(key, frozenset({Kind.INT64}), "Write a whole number, or CAST(… AS INT64).") for key in keys
     )
 
 
-def _number_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+def _checked_number_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
     hint = "Read a text as a number with CAST(… AS INT64) or CAST(… AS FLOAT64)."
     return tuple(CheckedArgument(key, frozenset(NUMBER_KINDS), hint) for key in keys)
 
 
-def _time_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+def _checked_time_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
     return tuple(CheckedArgument(key, TIME_KINDS, "Write TIMESTAMP(…) around it.") for key in keys)
 
 
@@ -343,45 +343,56 @@ _ARRAY_ARGUMENT: Final = (
     CheckedArgument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
-# Arguments whose types are checked, by the class of the call's node in sqlglot. `CheckedArgument.key` is the argument's
+# Arguments whose types are checked, by the class of the call's node in sqlglot. `CheckedArgument.argument_key` is the argument's
 # key in the node.
 CHECKED_ARGUMENTS_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[CheckedArgument, ...]]] = {
-    **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _text_arguments("this")),
+    **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _checked_text_arguments("this")),
     **dict.fromkeys(
-        (exp.StartsWith, exp.EndsWith, exp.Split, exp.Like, exp.Trim), _text_arguments("this", "expression")
+        (exp.StartsWith, exp.EndsWith, exp.Split, exp.Like, exp.Trim), _checked_text_arguments("this", "expression")
     ),
-    **dict.fromkeys((exp.RegexpLike, exp.RegexpExtract, exp.RegexpExtractAll), _text_arguments("this", "expression")),
-    **dict.fromkeys((exp.Replace, exp.RegexpReplace), _text_arguments("this", "expression", "replacement")),
-    exp.StrPosition: _text_arguments("this", "substr"),
-    **dict.fromkeys((exp.StrToDate, exp.StrToTime, exp.ParseDatetime, exp.ParseTime), _text_arguments("this")),
-    exp.GroupConcat: _text_arguments("separator"),
-    exp.Substring: (*_text_arguments("this"), *_integer_arguments("start", "length")),
-    **dict.fromkeys((exp.Left, exp.Right), (*_text_arguments("this"), *_integer_arguments("expression"))),
-    exp.Pad: (*_text_arguments("this"), *_integer_arguments("expression"), *_text_arguments("fill_pattern")),
-    exp.Repeat: (*_text_arguments("this"), *_integer_arguments("times")),
     **dict.fromkeys(
-        (exp.Abs, exp.Sign, exp.Ceil, exp.Floor, exp.Sqrt, exp.Exp, exp.Ln, exp.Neg), _number_arguments("this")
+        (exp.RegexpLike, exp.RegexpExtract, exp.RegexpExtractAll), _checked_text_arguments("this", "expression")
     ),
-    **dict.fromkeys((exp.Mod, exp.IntDiv, exp.SafeDivide, exp.Pow, exp.Log), _number_arguments("this", "expression")),
-    exp.Round: (*_number_arguments("this"), *_integer_arguments("decimals")),
-    exp.Trunc: (*_number_arguments("this"), *_integer_arguments("decimals")),
-    **dict.fromkeys((exp.TimestampTrunc, exp.TimestampAdd, exp.TimestampSub), _time_arguments("this")),
+    **dict.fromkeys((exp.Replace, exp.RegexpReplace), _checked_text_arguments("this", "expression", "replacement")),
+    exp.StrPosition: _checked_text_arguments("this", "substr"),
+    **dict.fromkeys((exp.StrToDate, exp.StrToTime, exp.ParseDatetime, exp.ParseTime), _checked_text_arguments("this")),
+    exp.GroupConcat: _checked_text_arguments("separator"),
+    exp.Substring: (*_checked_text_arguments("this"), *_checked_integer_arguments("start", "length")),
     **dict.fromkeys(
-        (exp.TimestampDiff, exp.DatetimeDiff, exp.DateDiff, exp.TimeDiff), _time_arguments("this", "expression")
+        (exp.Left, exp.Right), (*_checked_text_arguments("this"), *_checked_integer_arguments("expression"))
     ),
-    **dict.fromkeys((exp.MD5Digest, exp.SHA, exp.SHA2Digest, exp.LowerHex, exp.Unhex), _text_arguments("this")),
+    exp.Pad: (
+        *_checked_text_arguments("this"),
+        *_checked_integer_arguments("expression"),
+        *_checked_text_arguments("fill_pattern"),
+    ),
+    exp.Repeat: (*_checked_text_arguments("this"), *_checked_integer_arguments("times")),
     **dict.fromkeys(
-        (exp.ToBase64, exp.FromBase64, exp.Unicode, exp.ByteLength, exp.Normalize), _text_arguments("this")
+        (exp.Abs, exp.Sign, exp.Ceil, exp.Floor, exp.Sqrt, exp.Exp, exp.Ln, exp.Neg), _checked_number_arguments("this")
+    ),
+    **dict.fromkeys(
+        (exp.Mod, exp.IntDiv, exp.SafeDivide, exp.Pow, exp.Log), _checked_number_arguments("this", "expression")
+    ),
+    exp.Round: (*_checked_number_arguments("this"), *_checked_integer_arguments("decimals")),
+    exp.Trunc: (*_checked_number_arguments("this"), *_checked_integer_arguments("decimals")),
+    **dict.fromkeys((exp.TimestampTrunc, exp.TimestampAdd, exp.TimestampSub), _checked_time_arguments("this")),
+    **dict.fromkeys(
+        (exp.TimestampDiff, exp.DatetimeDiff, exp.DateDiff, exp.TimeDiff), _checked_time_arguments("this", "expression")
+    ),
+    **dict.fromkeys((exp.MD5Digest, exp.SHA, exp.SHA2Digest, exp.LowerHex, exp.Unhex), _checked_text_arguments("this")),
+    **dict.fromkeys(
+        (exp.ToBase64, exp.FromBase64, exp.Unicode, exp.ByteLength, exp.Normalize), _checked_text_arguments("this")
     ),
     **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor), _bit_arguments("this", "expression")),
     **dict.fromkeys(
-        (exp.BitwiseLeftShift, exp.BitwiseRightShift), (*_bit_arguments("this"), *_integer_arguments("expression"))
+        (exp.BitwiseLeftShift, exp.BitwiseRightShift),
+        (*_bit_arguments("this"), *_checked_integer_arguments("expression")),
     ),
     exp.BitwiseCount: _bit_arguments("this"),
-    exp.UnixToTime: _integer_arguments("this"),
+    exp.UnixToTime: _checked_integer_arguments("this"),
     exp.UnixDate: (CheckedArgument("this", frozenset({Kind.DATE}), "Write DATE(…) around it."),),
-    **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), _time_arguments("this")),
-    exp.Extract: _time_arguments("expression"),
+    **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), _checked_time_arguments("this")),
+    exp.Extract: _checked_time_arguments("expression"),
     **dict.fromkeys((exp.JSONExtract, exp.JSONExtractScalar, exp.JSONExtractArray, exp.JSONValueArray), _JSON_ARGUMENT),
     **dict.fromkeys((exp.ArraySize, exp.ArrayReverse), _ARRAY_ARGUMENT),
 }

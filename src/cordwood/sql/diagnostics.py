@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.errors import MAX_COMPARED_LENGTH, Span
+from cordwood.errors import MAX_COMPARED_NAME_LENGTH, Span
 
 _PARAMETER_PATTERN: Final = re.compile(r"@(\w+)")
 
@@ -19,14 +19,14 @@ def span_at(text: str, offset: int) -> Span:
 
 def span_of(node: exp.Expr, text: str) -> Span | None:
     """Return the first position in the node and its descendants, or else in the nearest ancestor that has one."""
-    offset = _parameter_start(node, text) if isinstance(node, exp.Parameter) else start_offset(node)
+    offset = _parameter_text_offset(node, text) if isinstance(node, exp.Parameter) else start_offset(node)
     while offset is None and node.parent is not None:
         node = node.parent
         offset = start_offset(node)
     return None if offset is None else span_at(text, offset)
 
 
-def _parameter_start(node: exp.Expr, text: str) -> int | None:
+def _parameter_text_offset(node: exp.Expr, text: str) -> int | None:
     """Return the offset of the first `@name` with the parameter's name; sqlglot stores no positions of parameters."""
     return next((match.start() for match in _PARAMETER_PATTERN.finditer(text) if match[1] == node.name), None)
 
@@ -46,21 +46,23 @@ def copy_position(source: exp.Expr, replacement: exp.Expr) -> exp.Expr:
     return replacement
 
 
-_MIN_SIMILARITY: Final = 0.8
-_MIN_SHARED_WORDS: Final = 0.67
+_MIN_NAME_SIMILARITY: Final = 0.8
+_MIN_SHARED_WORD_RATIO: Final = 0.67
 
 
 def most_similar_name(name: str, candidates: Collection[str]) -> str | None:
     """Return the most similar known name; None if none is similar enough. Long names are not compared."""
-    if len(name) > MAX_COMPARED_LENGTH:
+    if len(name) > MAX_COMPARED_NAME_LENGTH:
         return None
     upper_name = name.upper()
-    compared = (candidate for candidate in sorted(candidates) if len(candidate) <= MAX_COMPARED_LENGTH)
-    ranked = max(((_similarity(upper_name, candidate.upper()), candidate) for candidate in compared), default=(0.0, ""))
-    return ranked[1] if ranked[0] >= _MIN_SIMILARITY else None
+    compared = (candidate for candidate in sorted(candidates) if len(candidate) <= MAX_COMPARED_NAME_LENGTH)
+    ranked = max(
+        ((_name_similarity(upper_name, candidate.upper()), candidate) for candidate in compared), default=(0.0, "")
+    )
+    return ranked[1] if ranked[0] >= _MIN_NAME_SIMILARITY else None
 
 
-def _similarity(name: str, candidate: str) -> float:
+def _name_similarity(name: str, candidate: str) -> float:
     """Return the similarity of two names; different word order and missing underscores do not count as differences."""
     if name.replace("_", "") == candidate.replace("_", "") or _has_swapped_letters(name, candidate):
         return 1.0
@@ -72,7 +74,7 @@ def _similarity(name: str, candidate: str) -> float:
     if min(len(name), len(candidate)) <= 3 and name[:1] != candidate[:1]:
         return 0.0
     shared = len(parts & candidate_parts) / max(len(parts), len(candidate_parts))
-    return max(ratio, _MIN_SIMILARITY) if len(parts) > 1 and shared >= _MIN_SHARED_WORDS else ratio
+    return max(ratio, _MIN_NAME_SIMILARITY) if len(parts) > 1 and shared >= _MIN_SHARED_WORD_RATIO else ratio
 
 
 def _has_swapped_letters(name: str, candidate: str) -> bool:

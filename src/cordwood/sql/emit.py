@@ -65,11 +65,13 @@ def _print_partial_plan(trees: PartialTrees, target: Target) -> PartialPlan:
 
 
 def _print_variant(alternative: VariantTree, target: Target) -> PlanVariant:
-    return PlanVariant(_segments_of_tree(alternative.tree, target), alternative.event_range, alternative.is_optimistic)
+    return PlanVariant(
+        _segments_of_tree(alternative.tree, target), alternative.event_range, alternative.has_optimistic_redaction
+    )
 
 
 def _segments_of_tree(tree: exp.Expr, target: Target) -> Segments:
-    _mark_optional_predicates(tree)
+    _replace_optional_predicates(tree)
     return target.print(tree).segments
 
 
@@ -92,7 +94,7 @@ def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple
     return (*declared, Slot(NOW_SLOT_NAME, None)) if NOW_SLOT_NAME in used else declared
 
 
-def _mark_optional_predicates(tree: exp.Expr) -> None:
+def _replace_optional_predicates(tree: exp.Expr) -> None:
     """Replace conditions such as `@p IS NULL OR …` in a lowered tree by optional predicates.
 
     The SQL of each call then contains only the operand of OR that the value of `@p` needs. If it contained both, an

@@ -32,18 +32,18 @@ from cordwood.sql.stages import AdmittedTree, ResolvedQuery
 
 # The parameters of the range of receive times: from FIRST_RECEIPT_PARAMETER to LAST_RECEIPT_PARAMETER. Of the events
 # received exactly at FIRST_RECEIPT_PARAMETER, only those are read whose (timestamp, digest of the id) is greater than
-# (AFTER_TIME_PARAMETER, AFTER_KEY_PARAMETER).
+# (AFTER_EVENT_TIME_PARAMETER, AFTER_EVENT_KEY_PARAMETER).
 FIRST_RECEIPT_PARAMETER: Final = "cordwood_first_receipt"
 LAST_RECEIPT_PARAMETER: Final = "cordwood_last_receipt"
-AFTER_TIME_PARAMETER: Final = "cordwood_after_time"
-AFTER_KEY_PARAMETER: Final = "cordwood_after_key"
-RANGE_PARAMETERS: Final = {
+AFTER_EVENT_TIME_PARAMETER: Final = "cordwood_after_time"
+AFTER_EVENT_KEY_PARAMETER: Final = "cordwood_after_key"
+RECEIPT_RANGE_PARAMETERS: Final = {
     name: Parameter(name, kind, required=True)
     for name, kind in (
         (FIRST_RECEIPT_PARAMETER, Kind.TIMESTAMP),
         (LAST_RECEIPT_PARAMETER, Kind.TIMESTAMP),
-        (AFTER_TIME_PARAMETER, Kind.TIMESTAMP),
-        (AFTER_KEY_PARAMETER, Kind.STRING),
+        (AFTER_EVENT_TIME_PARAMETER, Kind.TIMESTAMP),
+        (AFTER_EVENT_KEY_PARAMETER, Kind.STRING),
     )
 }
 # The number of hidden columns, which are the last columns of the answer.
@@ -52,7 +52,7 @@ _HIDDEN_COLUMN_NAMES: Final = ("receipt of the event", "time of the event", "key
 _HIDDEN_COLUMN_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
 
 # Clauses that need several events, by their key in sqlglot's SELECT.
-_REFUSED_CLAUSES: Final = {
+_REFUSED_CLAUSE_BY_KEY: Final = {
     "group": "GROUP BY",
     "having": "HAVING",
     "qualify": "QUALIFY",
@@ -82,14 +82,14 @@ def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
     for key in _PAGING_CLAUSES:
         tree.set(key, None)
     used = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
-    if not used.isdisjoint((*_HIDDEN_COLUMN_NAMES, *RANGE_PARAMETERS)):
+    if not used.isdisjoint((*_HIDDEN_COLUMN_NAMES, *RECEIPT_RANGE_PARAMETERS)):
         raise QueryRefused("A followed query cannot use the names of the columns and parameters that follow it.")
-    _FollowedQueryRewriter(resolved.text).add_event_position(tree)
+    _FollowedQueryRewriter(resolved.text).add_position_columns(tree)
     columns = len(outermost_select(tree).expressions)
     ordinals = range(columns - HIDDEN_COLUMN_COUNT + 1, columns + 1)
     keys = [sort_key(exp.Literal.number(ordinal), is_descending=False) for ordinal in ordinals]
     tree.set("order", exp.Order(expressions=keys))
-    return msgspec.structs.replace(resolved, is_followed=True)
+    return msgspec.structs.replace(resolved, is_followed_query=True)
 
 
 class _FollowedQueryRewriter:
@@ -99,7 +99,7 @@ class _FollowedQueryRewriter:
         self._text = text
         self._done: dict[int, exp.Expr] = {}
 
-    def add_event_position(self, query: exp.Expr) -> None:
+    def add_position_columns(self, query: exp.Expr) -> None:
         """Add the hidden columns to a query; refuse a query whose rows are not each made from one event."""
         count_nodes()
         if id(query) in self._done:
@@ -109,34 +109,34 @@ class _FollowedQueryRewriter:
         if with_ is not None and with_.args.get("recursive") and _reads_events(with_):
             self._refuse(query, "WITH RECURSIVE")
         if isinstance(query, exp.Select):
-            self._add_to_select(query)
+            self._add_position_columns_to_select(query)
         elif isinstance(query, exp.Union) and not query.args.get("distinct"):
-            self._check_clauses(query)
-            self.add_event_position(query.this)
-            self.add_event_position(query.expression)
+            self._refuse_clauses_across_events(query)
+            self.add_position_columns(query.this)
+            self.add_position_columns(query.expression)
         elif isinstance(query, exp.Subquery):
-            self._check_clauses(query)
-            self.add_event_position(query.this)
+            self._refuse_clauses_across_events(query)
+            self.add_position_columns(query.this)
         else:
             self._refuse(query, "UNION DISTINCT" if isinstance(query, exp.Union) else type(query).__name__.upper())
 
-    def _add_to_select(self, select: exp.Select) -> None:
-        self._check_clauses(select)
+    def _add_position_columns_to_select(self, select: exp.Select) -> None:
+        self._refuse_clauses_across_events(select)
         if select.args.get("kind"):
             self._refuse(select, f"SELECT AS {select.args['kind']}")
-        source = self._event_source(select)
+        source = self._find_event_relation(select)
         self._check_expressions(select)
         for name, column in zip(_HIDDEN_COLUMN_NAMES, self._event_position(select, source), strict=True):
             select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(name, quoted=True)))
 
-    def _check_clauses(self, query: exp.Expr) -> None:
-        for key, clause in _REFUSED_CLAUSES.items():
+    def _refuse_clauses_across_events(self, query: exp.Expr) -> None:
+        for key, clause in _REFUSED_CLAUSE_BY_KEY.items():
             node = query.args.get(key)
             if node:
                 self._refuse(node if isinstance(node, exp.Expr) else query, clause)
         query.set("order", None)
 
-    def _event_source(self, select: exp.Select) -> exp.Expr:
+    def _find_event_relation(self, select: exp.Select) -> exp.Expr:
         """Return the only relation of the SELECT that reads events; refuse a SELECT without exactly one."""
         sources = [relation for relation in relations_of(select) if _reads_events(relation)]
         if not sources:
@@ -172,7 +172,7 @@ class _FollowedQueryRewriter:
             _restrict_to_receipt_range(select, alias)
             return _stream_position(alias)
         cte = referenced_cte(source) if isinstance(source, exp.Table) else None
-        self.add_event_position(source.this if cte is None else cte.this)
+        self.add_position_columns(source.this if cte is None else cte.this)
         if cte is not None and cte.args["alias"].columns:
             self._refuse(source, "WITH a list of columns")
         return [
@@ -241,19 +241,19 @@ def _stream_position(alias: str) -> list[exp.Expr]:
 
 
 def _range_placeholder(name: str) -> exp.Expr:
-    return parameter_node(name, exp.DType.TEXT if name == AFTER_KEY_PARAMETER else exp.DType.TIMESTAMPTZ)
+    return parameter_node(name, exp.DType.TEXT if name == AFTER_EVENT_KEY_PARAMETER else exp.DType.TIMESTAMPTZ)
 
 
 def _restrict_to_receipt_range(select: exp.Select, alias: str) -> None:
     """Restrict a SELECT that reads a stream to the range of receive times."""
     receipt, time, key = _stream_position(alias)
     later_in_batch = _conjunction(
-        _comparison(exp.EQ, copy_tree(time), _range_placeholder(AFTER_TIME_PARAMETER)),
-        _comparison(exp.GT, key, _range_placeholder(AFTER_KEY_PARAMETER)),
+        _comparison(exp.EQ, copy_tree(time), _range_placeholder(AFTER_EVENT_TIME_PARAMETER)),
+        _comparison(exp.GT, key, _range_placeholder(AFTER_EVENT_KEY_PARAMETER)),
     )
     is_after = _disjunction(
         _comparison(exp.GT, copy_tree(receipt), _range_placeholder(FIRST_RECEIPT_PARAMETER)),
-        _comparison(exp.GT, time, _range_placeholder(AFTER_TIME_PARAMETER)),
+        _comparison(exp.GT, time, _range_placeholder(AFTER_EVENT_TIME_PARAMETER)),
         exp.Paren(this=later_in_batch),
     )
     condition = _conjunction(

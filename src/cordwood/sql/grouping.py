@@ -19,7 +19,7 @@ def grouping_keys(group: exp.Expr) -> Iterator[exp.Expr]:
             yield key
 
 
-def selected_value(select: exp.Expr, key: exp.Expr) -> exp.Expr:
+def resolve_group_ordinal(select: exp.Expr, key: exp.Expr) -> exp.Expr:
     """Return the selected expression that an ordinal in GROUP BY refers to; return any other key unchanged."""
     position = constant_int(key)
     if position is None or not 0 < position <= len(select.expressions):
@@ -28,7 +28,7 @@ def selected_value(select: exp.Expr, key: exp.Expr) -> exp.Expr:
     return value.unalias()
 
 
-def find_ungrouped(select: exp.Expr) -> tuple[exp.Expr, str] | None:
+def find_ungrouped_column(select: exp.Expr) -> tuple[exp.Expr, str] | None:
     """Return the first ungrouped column and its name; None if there is none, or if the grouped columns are unknown."""
     group, having = select.args.get("group"), select.args.get("having")
     expressions = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
@@ -58,10 +58,10 @@ def find_invalid_ordinal(select: exp.Expr) -> exp.Expr | None:
         return None
     group = select.args.get("group")
     ordinals = [*(group.iter_expressions() if group is not None else ()), *_order_keys(select)]
-    return next((key for key in ordinals if _ordinal_value(key) > len(select.expressions)), None)
+    return next((key for key in ordinals if _ordinal_or_zero(key) > len(select.expressions)), None)
 
 
-def _ordinal_value(key: exp.Expr) -> int:
+def _ordinal_or_zero(key: exp.Expr) -> int:
     return int(key.this) if isinstance(key, exp.Literal) and not key.is_string and str(key.this).isdigit() else 0
 
 
@@ -74,7 +74,7 @@ def _resolved_grouping_keys(select: exp.Expr, group: exp.Expr) -> Iterator[exp.E
     pending = list(group.iter_expressions())
     while pending:
         key = pending.pop()
-        position = _ordinal_value(key)
+        position = _ordinal_or_zero(key)
         if isinstance(key, _GROUPING_SET_CLASSES):
             pending += key.iter_expressions()
         elif 0 < position <= len(select.expressions):

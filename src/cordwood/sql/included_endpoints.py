@@ -44,10 +44,10 @@ def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
     return any(True for _ in _possibly_read_names_in(endpoint.sql, names))
 
 
-def possibly_read_names(endpoint: Endpoint, names: Collection[str]) -> set[str]:
+def possibly_read_table_names(endpoint: Endpoint, names: Collection[str]) -> set[str]:
     """Return a superset of the given table names that the query, or an endpoint that it reads, refers to."""
     found = set(_possibly_read_names_in(endpoint.sql, names))
-    return found.union(*(possibly_read_names(included, names) for included in endpoint.included))
+    return found.union(*(possibly_read_table_names(included, names) for included in endpoint.included))
 
 
 def _possibly_read_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
@@ -77,7 +77,7 @@ class _EndpointLinker:
         included: list[Endpoint] = []
         for name, span in self._find_included_names(endpoint).items():
             try:
-                self._check_nesting(name)
+                self._check_inclusion_depth(name)
                 included_endpoint = self.link(self._endpoints[name])
                 _check_compatible([endpoint, *included], included_endpoint)
             except QueryRefused as fault:
@@ -93,7 +93,7 @@ class _EndpointLinker:
             revision=sha256(repr((endpoint.revision, revisions)).encode()).hexdigest(),
         )
 
-    def _check_nesting(self, name: str) -> None:
+    def _check_inclusion_depth(self, name: str) -> None:
         if name in self._path:
             cycle = " → ".join((*self._path[self._path.index(name) :], name))
             raise QueryRefused(f"The endpoints read each other: {cycle}.", hint="Read streams in one of them.")

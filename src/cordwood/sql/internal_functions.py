@@ -19,7 +19,7 @@ _JSON: Final = Datatype(Kind.JSON)
 _STRING_ARRAY: Final = Datatype(Kind.ARRAY, element=_STRING)
 
 # Result types by function name, without the prefix of internal functions.
-RESULT_TYPES: Final[dict[str, Datatype]] = {
+RESULT_TYPE_BY_INTERNAL_FUNCTION: Final[dict[str, Datatype]] = {
     # The text of a value within an event, when read as an attribute; NULL for a missing value, an object or an array.
     "attribute": _STRING,
     # The text of the attribute `metadata` of an event whose metadata is not an object.
@@ -76,14 +76,16 @@ RESULT_TYPES: Final[dict[str, Datatype]] = {
     "json_items": _STRING_ARRAY,
 }
 
-INTERNAL_FUNCTION_NAMES: Final = frozenset(internal_function_name(name).upper() for name in RESULT_TYPES)
+INTERNAL_FUNCTION_NAMES: Final = frozenset(
+    internal_function_name(name).upper() for name in RESULT_TYPE_BY_INTERNAL_FUNCTION
+)
 
 
 # A whole duration in Go's notation: an optional sign and at least one number with a unit.
 DURATION_PATTERN: Final = "[+-]?(?:[0-9]+(?:[.][0-9]+)?(?:ns|us|µs|μs|ms|s|m|h))+"
 # For each unit, a pattern that captures the number before the unit, and the length of the unit in seconds. The unit `m`
 # must not match the beginning of `ms`.
-DURATION_UNIT_PATTERNS: Final = (
+NUMBER_PATTERNS_OF_DURATION_UNITS: Final = (
     ("([0-9.]+)h", "3600"),
     ("([0-9.]+)m(?:[^s]|$)", "60"),
     ("([0-9.]+)s", "1"),
@@ -94,9 +96,9 @@ DURATION_UNIT_PATTERNS: Final = (
 # The texts that are durations although they have no unit, as an SQL list.
 ZERO_DURATIONS_SQL: Final = "('0', '+0', '-0')"
 
-SIZE_PATTERN: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
-SIZE_NUMBER_PATTERN: Final = "^([0-9.]+)"
-SIZE_UNIT_PATTERN: Final = "([A-Za-z]*)$"
+BYTE_SIZE_PATTERN: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
+BYTE_SIZE_NUMBER_PATTERN: Final = "^([0-9.]+)"
+BYTE_SIZE_UNIT_PATTERN: Final = "([A-Za-z]*)$"
 # Bytes in each unit of a size, in lower case; a number without a unit counts bytes.
 BYTES_BY_SIZE_UNIT: Final[Mapping[str, int]] = {
     "": 1,
@@ -115,7 +117,7 @@ MAX_FLATTENED_MEMBERS: Final = 512
 MAX_FLATTENED_KEY_BYTES: Final = 128
 # The characters between the key and the value of a member in compact JSON. Engines count these characters to count
 # members.
-MEMBER_SEPARATOR: Final = '":'
+JSON_KEY_VALUE_SEPARATOR: Final = '":'
 # The maximum number of levels that are expanded by nested calls, which hold every level in memory. More levels are
 # expanded by a loop.
 _MAX_NESTED_LEVELS: Final = 8

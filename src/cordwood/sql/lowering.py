@@ -23,9 +23,9 @@ from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.budget import count_nodes
 from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.nodes import OPERATION_KEY, Operation, attach_operation, is_operation, replace_node
-from cordwood.sql.plan import BlockFilter, PartialRows, UncoveredBlocks
+from cordwood.sql.plan import BlockFilter, PartialRowsSelect, UncoveredBlocksCondition
 
-Rule = Callable[[exp.Expr], exp.Expr]
+LoweringRule = Callable[[exp.Expr], exp.Expr]
 RuleKey = TypeVar("RuleKey", str, type[exp.Expr], type[Operation])
 
 # The prefix of errors that a lowered query raises itself, to distinguish them from the engine's own errors.
@@ -42,19 +42,19 @@ class RuleSet(msgspec.Struct, frozen=True):
     are lowered.
     """
 
-    nodes: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
-    by_name: Mapping[str, Rule] = msgspec.field(default_factory=dict)
-    operations: Mapping[type[Operation], Rule] = msgspec.field(default_factory=dict)
-    before_children: Mapping[type[exp.Expr], Rule] = msgspec.field(default_factory=dict)
+    nodes: Mapping[type[exp.Expr], LoweringRule] = msgspec.field(default_factory=dict)
+    by_name: Mapping[str, LoweringRule] = msgspec.field(default_factory=dict)
+    operations: Mapping[type[Operation], LoweringRule] = msgspec.field(default_factory=dict)
+    before_children: Mapping[type[exp.Expr], LoweringRule] = msgspec.field(default_factory=dict)
 
 
 class LoweringRules(msgspec.Struct, frozen=True):
     """All lowering rules of a target, looked up by the class of the node."""
 
-    nodes: Mapping[type[exp.Expr], Rule]
-    by_name: Mapping[str, Rule]
-    operations: Mapping[type[Operation], Rule]
-    before_children: Mapping[type[exp.Expr], Rule]
+    nodes: Mapping[type[exp.Expr], LoweringRule]
+    by_name: Mapping[str, LoweringRule]
+    operations: Mapping[type[Operation], LoweringRule]
+    before_children: Mapping[type[exp.Expr], LoweringRule]
 
     def lower(self, node: exp.Expr) -> exp.Expr:
         count_nodes()
@@ -68,7 +68,7 @@ class LoweringRules(msgspec.Struct, frozen=True):
         rule = self._find_rule(node)
         return _apply_rule(node, rule) if rule else node
 
-    def _find_rule(self, node: exp.Expr) -> Rule | None:
+    def _find_rule(self, node: exp.Expr) -> LoweringRule | None:
         if is_operation(node):
             return self.operations[type(node.args[OPERATION_KEY])]
         if isinstance(node, exp.Anonymous):
@@ -83,7 +83,7 @@ def _attach_to_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
     return replacement
 
 
-def _apply_rule(node: exp.Expr, rule: Rule) -> exp.Expr:
+def _apply_rule(node: exp.Expr, rule: LoweringRule) -> exp.Expr:
     return inherit_metadata(rule(node), node)
 
 
@@ -98,8 +98,8 @@ def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> LoweringRules:
     )
 
 
-def _merge_tables(tables: Iterable[Mapping[RuleKey, Rule]]) -> dict[RuleKey, Rule]:
-    merged: dict[RuleKey, Rule] = {}
+def _merge_tables(tables: Iterable[Mapping[RuleKey, LoweringRule]]) -> dict[RuleKey, LoweringRule]:
+    merged: dict[RuleKey, LoweringRule] = {}
     for table in tables:
         duplicates = merged.keys() & table.keys()
         if duplicates:
@@ -121,7 +121,7 @@ def span_in_text(node: exp.Expr) -> Span | None:
     return None
 
 
-def function_name(node: exp.Expr) -> str:
+def bigquery_function_name(node: exp.Expr) -> str:
     """Return the BigQuery name of the function that the node calls."""
     written_name = node.meta_get("bigquery_name")
     # For functions with a class of their own, sqlglot's `name` is the name of the first argument.
@@ -138,7 +138,7 @@ def returns_null_on_error(node: exp.Expr) -> bool:
     return bool(node.meta_get(_NULL_ON_ERROR_KEY))
 
 
-def is_evaluated_anyway(node: exp.Expr) -> bool:
+def is_evaluated_in_unchosen_branch(node: exp.Expr) -> bool:
     """Return whether engines evaluate the node even if its branch of IF, CASE or COALESCE is not chosen.
 
     Engines do so for a node in a sub-query or aggregate within the branch. Such a node must not raise errors.
@@ -213,7 +213,7 @@ def split_template(template: str) -> tuple[str | int, ...]:
     )
 
 
-def placeholder_list(count: int, first: int = 0) -> str:
+def placeholders_text(count: int, first: int = 0) -> str:
     """Return `count` placeholders of a template, separated by commas."""
     return ", ".join(f"{{{index}}}" for index in range(first, first + count))
 
@@ -262,17 +262,19 @@ def block_filter_node(filter_: BlockFilter) -> exp.Expr:
 
 def uncovered_blocks_node(stream: str, *, at_edges: bool = False) -> exp.Expr:
     """Return a placeholder, filled for each call, for the condition that no partial answer includes an event."""
-    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: UncoveredBlocks(stream, at_edges)})
+    return exp.Anonymous(
+        this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: UncoveredBlocksCondition(stream, at_edges)}
+    )
 
 
 def partial_rows_node(columns: int) -> exp.Expr:
     """Return a placeholder, filled for each call, for the SELECT of the rows of the partial answers."""
-    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: PartialRows(columns)})
+    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: PartialRowsSelect(columns)})
 
 
-def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocks | PartialRows:
+def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocksCondition | PartialRowsSelect:
     """Return the segment of the plan for which a placeholder stands."""
-    segment: BlockFilter | UncoveredBlocks | PartialRows = node.args[_BLOCK_SEGMENT_KEY]
+    segment: BlockFilter | UncoveredBlocksCondition | PartialRowsSelect = node.args[_BLOCK_SEGMENT_KEY]
     return segment
 
 
@@ -305,9 +307,11 @@ def fragment_parts(node: exp.Expr) -> list[exp.Expr]:
 
 
 # Operators that engines expand to several comparisons, each of which repeats the captured operand.
-_REPEATED_OPERAND_PATTERN: Final = re.compile(r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE)
+_OPERAND_REPEATED_BY_ENGINE_PATTERN: Final = re.compile(
+    r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE
+)
 _LAMBDA_KEYWORD: Final = "lambda "
-_EXPENSIVE_KEYWORD_PATTERN: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
+_PLANNING_COST_KEYWORD_PATTERN: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
 # Calls that DuckDB does not allow inside TRY.
 _VOLATILE_CALLS: Final = ("error(", "random()", "uuid()")
 
@@ -317,7 +321,7 @@ class TemplateSize(msgspec.Struct, frozen=True):
 
     character_count: int
     keyword_counts: Mapping[str, int]
-    placeholder_counts: Mapping[int, int]
+    planned_count_by_placeholder: Mapping[int, int]
 
 
 @lru_cache(maxsize=4096)
@@ -327,8 +331,10 @@ def _measure_template(template: str) -> TemplateSize:
     if lambda_start >= 0:
         # DuckDB binds the body of a lambda twice.
         placeholder_counts += Counter(int(match[1]) for match in PLACEHOLDER_PATTERN.finditer(template, lambda_start))
-    placeholder_counts += Counter(int(match[1] or match[2]) for match in _REPEATED_OPERAND_PATTERN.finditer(template))
-    return TemplateSize(len(template), Counter(_EXPENSIVE_KEYWORD_PATTERN.findall(template)), placeholder_counts)
+    placeholder_counts += Counter(
+        int(match[1] or match[2]) for match in _OPERAND_REPEATED_BY_ENGINE_PATTERN.finditer(template)
+    )
+    return TemplateSize(len(template), Counter(_PLANNING_COST_KEYWORD_PATTERN.findall(template)), placeholder_counts)
 
 
 def measure_fragment(node: exp.Expr) -> TemplateSize:

@@ -18,9 +18,9 @@ Columns
 Events (nodes with an operation; made and read by the functions below)
     `event_path(value, steps)`: a `PathRead` below an expression with a value of an event. Its type is
     VARIANT: the expression that uses the path determines the type as which the value is read. Its
-    `meta[KINDS_KEY]` are the kinds of value that stored events have at the path; None if they are unknown.
+    `meta[PATH_KINDS_METADATA_KEY]` are the kinds of value that stored events have at the path; None if they are unknown.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
-    `record_test(value)`: a `RecordTest`, BOOL.
+    `object_test_node(value)`: a `IsObjectTest`, BOOL.
     `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/redaction_pass.py.
 
 Relations (FROM and JOIN)
@@ -32,7 +32,7 @@ Relations (FROM and JOIN)
     `exp.Unnest`: one expression (an array, or `RecordElements`); its alias has `this` (the relation)
     and one column (the element); `offset`, if present, is the identifier of the offset's column.
     Commas have become CROSS joins and USING has become ON. An UNNEST of an object is removed: reads of its
-    element have become paths, and `RecordTest` in WHERE, or in the ON of its join, filters the rows that
+    element have become paths, and `IsObjectTest` in WHERE, or in the ON of its join, filters the rows that
     the UNNEST would drop.
 
 Selects
@@ -80,10 +80,10 @@ class RecordElements(Operation, frozen=True):
     """An event's value as a repeated record of BigQuery, which is an array.
 
     An object becomes an array with the object as its only element. An array is unchanged. NULL, missing and scalar
-    values become the empty array. `has_only_arrays` is set if only arrays have been seen at the value's path.
+    values become the empty array. `only_arrays_seen` is set if only arrays have been seen at the value's path.
     """
 
-    has_only_arrays: bool
+    only_arrays_seen: bool
 
 
 class EventAsText(Operation, frozen=True):
@@ -94,13 +94,13 @@ class TextAsEventValue(Operation, frozen=True):
     """A text converted to an event's value."""
 
 
-class RecordTest(Operation, frozen=True):
+class IsObjectTest(Operation, frozen=True):
     """A test of whether an event's value is an object; never NULL.
 
-    `has_only_objects` is set if only objects have been seen at the value's path, so that a test for NULL is enough.
+    `only_objects_seen` is set if only objects have been seen at the value's path, so that a test for NULL is enough.
     """
 
-    has_only_objects: bool = False
+    only_objects_seen: bool = False
 
 
 class RedactedValue(Operation, frozen=True):
@@ -124,10 +124,10 @@ class RedactedEvent(RedactedValue, frozen=True):
 class RedactedSecret(RedactedValue, frozen=True):
     """An event's value, redacted because its key names a secret.
 
-    `may_be_record` is set if objects or arrays have been seen at the value's path.
+    `may_be_object_or_array` is set if objects or arrays have been seen at the value's path.
     """
 
-    may_be_record: bool
+    may_be_object_or_array: bool
 
 
 class RegexMatch(Operation, frozen=True):
@@ -217,7 +217,7 @@ COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
 }
 
 # The metadata key of the kinds of value that have been seen at the path of a node.
-KINDS_KEY: Final = "kinds"
+PATH_KINDS_METADATA_KEY: Final = "kinds"
 
 _RELATION_CLASSES: Final = (exp.Table, exp.Subquery, exp.Unnest)
 
@@ -252,12 +252,12 @@ def event_elements(value: exp.Expr, *, only_arrays: bool) -> exp.Expr:
     return set_type(operation_node(RecordElements(only_arrays), value), exp.DType.ARRAY)
 
 
-def record_test(value: exp.Expr, *, only_objects: bool = False) -> exp.Expr:
-    return set_type(operation_node(RecordTest(only_objects), value), exp.DType.BOOLEAN)
+def object_test_node(value: exp.Expr, *, only_objects: bool = False) -> exp.Expr:
+    return set_type(operation_node(IsObjectTest(only_objects), value), exp.DType.BOOLEAN)
 
 
-def is_record_test(node: exp.Expr | None) -> bool:
-    return has_operation(node, RecordTest)
+def is_object_test_node(node: exp.Expr | None) -> bool:
+    return has_operation(node, IsObjectTest)
 
 
 def is_event_path(node: exp.Expr) -> bool:
@@ -279,7 +279,7 @@ def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
     return (path_root(value), path_steps(value)) if is_event_path(value) else (value, ())
 
 
-def is_within(value: exp.Expr, outer: exp.Expr) -> bool:
+def is_same_or_nested_value(value: exp.Expr, outer: exp.Expr) -> bool:
     """Return whether `value` is the same event value as `outer`, or a value at a path below `outer`."""
     (root, steps), (outer_root, outer_steps) = root_and_steps(value), root_and_steps(outer)
     return root == outer_root and steps[: len(outer_steps)] == outer_steps
@@ -363,7 +363,7 @@ def and_conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
 
 
 # The metadata key that marks a name which refers to the object of all top-level keys that are not columns.
-WHOLE_EXTRAS_KEY: Final = "whole_extras"
+WHOLE_EXTRAS_METADATA_KEY: Final = "whole_extras"
 
 _INTERNAL_PREFIX: Final = "$"
 
@@ -410,7 +410,7 @@ def struct_field_name(datatype: Datatype, index: int) -> str:
 
 
 # The metadata key under which a lowered literal keeps its value.
-CONSTANT_KEY: Final = "constant"
+CONSTANT_VALUE_METADATA_KEY: Final = "constant"
 
 
 def constant_python_value(node: exp.Expr | None) -> str | int | float | bool | None:
@@ -432,7 +432,7 @@ def is_small_integer(node: exp.Expr | None) -> bool:
 
 
 def _literal_value(node: exp.Expr) -> str | int | float | None:
-    stored: str | int | float | None = node.meta_get(CONSTANT_KEY)
+    stored: str | int | float | None = node.meta_get(CONSTANT_VALUE_METADATA_KEY)
     if isinstance(node, exp.RawString):
         return str(node.this)
     if stored is not None or not isinstance(node, exp.Literal):

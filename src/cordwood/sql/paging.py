@@ -30,10 +30,10 @@ from cordwood.sql.query_templates import sort_key
 _TIME_COLUMN: Final = "timestamp"
 _ID_COLUMN: Final = "id"
 _RECEIPT_COLUMN: Final = "ingested_at"
-_HIDDEN_COLUMN_NAMES: Final = ("time of the row", "id of the row")
-_BOUNDARY_PARAMETERS: Final = ("time_of_last_row", "id_of_last_row")
+_ROW_POSITION_COLUMN_NAMES: Final = ("time of the row", "id of the row")
+_PAGE_BOUNDARY_PARAMETER_NAMES: Final = ("time_of_last_row", "id_of_last_row")
 # Statements are compiled only for page sizes that are powers of this number, and for the endpoint's maximum.
-PAGE_SIZE_STEP: Final = 10
+PAGE_SIZE_BASE: Final = 10
 # Maximum nesting of queries in which columns of events are searched; deeper queries are paged by row offset.
 _MAX_QUERY_DEPTH: Final = 30
 # Clauses that make a row of a SELECT depend on several rows of its FROM.
@@ -43,30 +43,30 @@ _CLAUSES_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
 class Page(msgspec.Struct, frozen=True):
     """The page that a statement answers: its size, and the number of rows before it.
 
-    `rows` is None for the endpoint's maximum. Otherwise, it is the page size rounded up to a power of `PAGE_SIZE_STEP`,
-    because a statement for each possible size would fill the cache. If `is_after_row` is set, the page begins at the
-    time and id of the last row of the previous page, and `skipped_rows` counts the rows with this time and id that were
-    already sent. Otherwise, `skipped_rows` counts all rows that were already sent. `remaining_rows` is the rest of the
+    `rows` is None for the endpoint's maximum. Otherwise, it is the page size rounded up to a power of `PAGE_SIZE_BASE`,
+    because a statement for each possible size would fill the cache. If `begins_after_last_row` is set, the page begins at the
+    time and id of the last row of the previous page, and `rows_sent_before` counts the rows with this time and id that were
+    already sent. Otherwise, `rows_sent_before` counts all rows that were already sent. `remaining_rows` is the rest of the
     query's own LIMIT if it is less than a page. If `is_paging_requested` is set, the caller asked for pages, so the
-    answer gets a total order whatever this costs. If `is_followed` is set, the page belongs to a followed query, and
+    answer gets a total order whatever this costs. If `is_of_followed_query` is set, the page belongs to a followed query, and
     its rows are in the order of receipt.
     """
 
-    rows: int | None = None
-    skipped_rows: int = 0
-    is_after_row: bool = False
+    page_size: int | None = None
+    rows_sent_before: int = 0
+    begins_after_last_row: bool = False
     remaining_rows: int | None = None
     is_paging_requested: bool = False
-    is_followed: bool = False
+    is_of_followed_query: bool = False
 
     def min_page_size(self, max_rows: int) -> int:
         """Return a lower bound of the page sizes for which the same statement is used."""
-        return max_rows if self.rows is None else self.rows // PAGE_SIZE_STEP
+        return max_rows if self.page_size is None else self.page_size // PAGE_SIZE_BASE
 
     @property
     def is_read_once(self) -> bool:
         """Whether the statement is unlikely to be used again, because it contains the number of rows sent before."""
-        return self.remaining_rows is not None or (self.skipped_rows > 0 and not self.is_after_row)
+        return self.remaining_rows is not None or (self.rows_sent_before > 0 and not self.begins_after_last_row)
 
 
 FIRST_PAGE: Final = Page()
@@ -79,7 +79,7 @@ class Paging(msgspec.Struct, frozen=True):
     are the names of the parameters for the time and id of the last row of a page. If `has_array_elements` is set, rows
     with the same time and id have no order, so a page must not end between them. `limit` is the number in the query's
     own LIMIT, or the name of the parameter in it. `offset` is the name of the parameter in the query's OFFSET. OFFSET
-    applies only to the first page; later pages include it in `Page.skipped_rows`.
+    applies only to the first page; later pages include it in `Page.rows_sent_before`.
     """
 
     is_by_time: bool
@@ -103,23 +103,23 @@ class _TimeOrder(msgspec.Struct, frozen=True):
     has_array_elements: bool = False
 
 
-def page_parameters(parameters: Mapping[str, Parameter], page: Page) -> Mapping[str, Parameter]:
+def parameters_with_page_boundaries(parameters: Mapping[str, Parameter], page: Page) -> Mapping[str, Parameter]:
     """Return the parameters of a statement for this page."""
-    if not page.is_after_row:
+    if not page.begins_after_last_row:
         return parameters
-    time, id_ = _boundary_parameters(parameters)
+    time, id_ = _unused_boundary_parameter_names(parameters)
     return {**parameters, time: Parameter(time, Kind.TIMESTAMP, required=True), id_: Parameter(id_, required=True)}
 
 
-def _boundary_parameters(parameters: Mapping[str, Parameter]) -> tuple[str, str]:
+def _unused_boundary_parameter_names(parameters: Mapping[str, Parameter]) -> tuple[str, str]:
     taken = {name.lower() for name in parameters}
     suffix = ""
-    while any(name + suffix in taken for name in _BOUNDARY_PARAMETERS):
+    while any(name + suffix in taken for name in _PAGE_BOUNDARY_PARAMETER_NAMES):
         suffix += "_"
-    return _BOUNDARY_PARAMETERS[0] + suffix, _BOUNDARY_PARAMETERS[1] + suffix
+    return _PAGE_BOUNDARY_PARAMETER_NAMES[0] + suffix, _PAGE_BOUNDARY_PARAMETER_NAMES[1] + suffix
 
 
-class PageBuilder:
+class PageQueryRewriter:
     """Rewriter of a resolved query for one page: call `restrict_events` before redaction, and `order_rows` after it.
 
     `pages_on_request` is set if the statement has no pages, but would have pages if the caller requested them.
@@ -128,14 +128,14 @@ class PageBuilder:
     def __init__(self, tree: exp.Expr, page: Page, max_rows: int, parameters: Mapping[str, Parameter]) -> None:
         self._tree = tree
         self._page = page
-        self._rows = max_rows if page.rows is None else min(page.rows, max_rows)
+        self._rows = max_rows if page.page_size is None else min(page.page_size, max_rows)
         self._limit, self._offset = (_row_count_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
-        self._is_first = not page.skipped_rows and page.remaining_rows is None
+        self._is_first = not page.rows_sent_before and page.remaining_rows is None
         may_go_on = self._may_have_more_pages(parameters, page.min_page_size(max_rows))
-        self._time_order, self._row_ids = _find_row_positions(tree) if may_go_on else (None, [])
+        self._time_order, self._row_ids = _find_order_and_row_ids(tree) if may_go_on else (None, [])
         self.pages_on_request = may_go_on and self._is_order_costly and not page.is_paging_requested
         self._is_paged = may_go_on and not self.pages_on_request
-        self._boundary_parameters = _boundary_parameters(parameters)
+        self._boundary_parameters = _unused_boundary_parameter_names(parameters)
 
     @property
     def _row_count_parameters(self) -> list[str]:
@@ -179,7 +179,7 @@ class PageBuilder:
         """
         if not self._is_paged:
             return
-        if self._time_order is None and self._page.skipped_rows:
+        if self._time_order is None and self._page.rows_sent_before:
             for table in list(self._tree.find_all(exp.Table)):
                 if table.meta_get("stream"):
                     _restrict_to_received_events(table)
@@ -205,7 +205,7 @@ class PageBuilder:
             rows = min(left, self._rows + 1) if isinstance(left, int) else self._rows + 1
             self._tree.set("limit", _row_count_clause(exp.Limit, rows))
         if not self._is_first or not isinstance(self._offset, str):
-            skip = self._page.skipped_rows + (self._offset if isinstance(self._offset, int) else 0)
+            skip = self._page.rows_sent_before + (self._offset if isinstance(self._offset, int) else 0)
             self._tree.set("offset", _row_count_clause(exp.Offset, skip) if skip else None)
 
     def _order_by_time(self, order: _TimeOrder, *, hashes_ids: bool) -> None:
@@ -217,9 +217,9 @@ class PageBuilder:
         self._tree.set(
             "order", exp.Order(expressions=[*keys, *(sort_key(value, is_descending=False) for value in ids)])
         )
-        for value, name in zip(hidden, _HIDDEN_COLUMN_NAMES, strict=True):
+        for value, name in zip(hidden, _ROW_POSITION_COLUMN_NAMES, strict=True):
             self._tree.append("expressions", exp.alias_(copy_tree(value), name, quoted=True))
-        if not self._page.is_after_row:
+        if not self._page.begins_after_last_row:
             return
         time, id_ = map(parameter_node, self._boundary_parameters, (exp.DType.TIMESTAMPTZ, exp.DType.TEXT))
         at_or_after, after = (exp.LTE, exp.LT) if order.is_descending else (exp.GTE, exp.GT)
@@ -244,12 +244,12 @@ class PageBuilder:
         return [sort_key(exp.Literal.number(index), is_descending=False) for index in indexes if index not in used]
 
 
-def _find_row_positions(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
+def _find_order_and_row_ids(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
     """Return the order by time (None if the query has another order), and the ids that together identify a row."""
     if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
         return None, []
     columns = _EventColumnFinder()
-    return None if _has_offset(tree) else columns.time_order(tree), columns.row_ids(tree)
+    return None if _has_offset(tree) else columns.find_time_order(tree), columns.find_row_id_columns(tree)
 
 
 def _has_offset(tree: exp.Expr) -> bool:
@@ -307,7 +307,7 @@ class _EventColumnFinder:
         self._row_wise: dict[int, bool] = {}
         self._depth = 0
 
-    def time_order(self, tree: exp.Select) -> _TimeOrder | None:
+    def find_time_order(self, tree: exp.Select) -> _TimeOrder | None:
         """Return the order by time if the query sorts by the time of events, or does not sort; None otherwise."""
         order = tree.args.get("order")
         if order is None:
@@ -336,7 +336,7 @@ class _EventColumnFinder:
         own = next(column for column in ids if column.table == time.table)
         return _TimeOrder(time, own, is_descending, others, has_array_elements=len(events) < len(relations))
 
-    def row_ids(self, tree: exp.Select) -> list[exp.Column]:
+    def find_row_id_columns(self, tree: exp.Select) -> list[exp.Column]:
         """Return the ids of the events from which a row of a SELECT is made; no ids if they do not identify the row.
 
         Rows that are made from the elements of one array have the same id, so ids do not identify these rows.
@@ -382,7 +382,7 @@ class _EventColumnFinder:
 
     def _find_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
         relation = self.relations(select).get(column.table)
-        if relation is None or (name == _TIME_COLUMN and _may_be_null_filled(relation, select)):
+        if relation is None or (name == _TIME_COLUMN and _may_outer_join_fill_nulls(relation, select)):
             return False
         if isinstance(relation, exp.Table) and relation.meta_get("stream"):
             return bool(column.name == name)
@@ -420,7 +420,7 @@ def _selected_expression(tree: exp.Select, value: exp.Expr) -> exp.Expr:
     return value
 
 
-def _may_be_null_filled(relation: exp.Expr, select: exp.Select) -> bool:
+def _may_outer_join_fill_nulls(relation: exp.Expr, select: exp.Select) -> bool:
     """Return whether an outer join may yield rows in which the relation's columns are NULL."""
     joins = select.args.get("joins") or []
     count_nodes(len(joins))
@@ -470,5 +470,5 @@ def _restrict_to_received_events(table: exp.Table) -> None:
     condition = exp.LTE(this=typed_column(_RECEIPT_COLUMN, table.alias_or_name, exp.DType.TIMESTAMPTZ), expression=now)
     if isinstance(clause, exp.Join) and clause.side == "LEFT" and clause.args.get("on") is not None:
         clause.set("on", exp.and_(clause.args["on"], condition, copy=False))
-    elif not _may_be_null_filled(table, select):
+    elif not _may_outer_join_fill_nulls(table, select):
         add_condition(select, condition)

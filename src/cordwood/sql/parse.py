@@ -33,11 +33,11 @@ from cordwood.sql.token_checks import (
     normalize_tokens,
 )
 
-MAX_CHARACTERS: Final = 256 * 1024
-MAX_TOKENS: Final = 40_000
+MAX_QUERY_CHARACTERS: Final = 256 * 1024
+MAX_QUERY_TOKENS: Final = 40_000
 # The maximum nesting of brackets in the text, and the maximum depth of the parsed tree.
-MAX_NESTING: Final = 100
-MAX_DEPTH: Final = 300
+MAX_BRACKET_NESTING: Final = 100
+MAX_TREE_DEPTH: Final = 300
 # sqlglot copies all tokens before a pipe at each step: 400 steps take it three seconds.
 MAX_PIPES: Final = 100
 # sqlglot parses parentheses after a type's name (DATE, STRUCT) or a dotted name (NET.HOST) twice, so its work doubles
@@ -85,8 +85,8 @@ _WORDS_PARSED_TWICE: Final = frozenset(
         "vector",
     ]
 )
-_QUERY_STARTS: Final = frozenset({"select", "with", "from", "("})
-_OTHER_STATEMENTS: Final = frozenset(
+_FIRST_TOKENS_OF_QUERY: Final = frozenset({"select", "with", "from", "("})
+_FIRST_WORDS_OF_OTHER_STATEMENTS: Final = frozenset(
     [
         "alter",
         "analyze",
@@ -168,8 +168,8 @@ def parse(text: str) -> ParsedQuery:
 
 
 def check_characters(text: str) -> None:
-    if len(text) > MAX_CHARACTERS:
-        raise QueryRefused(f"The query is longer than {MAX_CHARACTERS} characters.", hint="Send a shorter query.")
+    if len(text) > MAX_QUERY_CHARACTERS:
+        raise QueryRefused(f"The query is longer than {MAX_QUERY_CHARACTERS} characters.", hint="Send a shorter query.")
     surrogate = _LONE_SURROGATE.search(text)
     if surrogate is not None:
         raise BadQuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, surrogate.start()))
@@ -229,18 +229,20 @@ def tokenizer_fault(error: TokenError, text: str) -> BadQuerySyntax:
 def check_statement_start(first: Token, text: str) -> None:
     """Raise QueryRefused for a statement that is not a query, and BadQuerySyntax for a text that is not a statement."""
     word = first.text.lower()
-    if word in _QUERY_STARTS:
+    if word in _FIRST_TOKENS_OF_QUERY:
         return
     span = span_at(text, first.start)
-    if word in _OTHER_STATEMENTS:
+    if word in _FIRST_WORDS_OF_OTHER_STATEMENTS:
         raise QueryRefused(f"{word.upper()} is refused: only a query can be sent.", hint="Send one SELECT.", span=span)
     raise BadQuerySyntax(f'Syntax error: a query begins with SELECT or WITH, not with "{word[:40]}".', span=span)
 
 
 def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _WORDS_PARSED_TWICE) -> None:
     """Refuse a text for which the parser would nest too deeply or backtrack too often; called before parsing."""
-    if len(tokens) > MAX_TOKENS:
-        raise QueryRefused(f"The query has more than {MAX_TOKENS} words.", span=span_at(text, tokens[MAX_TOKENS].start))
+    if len(tokens) > MAX_QUERY_TOKENS:
+        raise QueryRefused(
+            f"The query has more than {MAX_QUERY_TOKENS} words.", span=span_at(text, tokens[MAX_QUERY_TOKENS].start)
+        )
     pipes = [token for token in tokens if token.token_type == TokenType.PIPE_GT]
     if len(pipes) > MAX_PIPES:
         span = span_at(text, pipes[MAX_PIPES].start)
@@ -255,7 +257,7 @@ def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[st
         elif word in _CLOSING_BRACKETS and len(factors) > 1:
             factors.pop()
         work += factors[-1]
-        if len(factors) > MAX_NESTING or work > MAX_PARSER_WORK:
+        if len(factors) > MAX_BRACKET_NESTING or work > MAX_PARSER_WORK:
             raise nesting_error(span_at(text, token.start))
         recent_words = (recent_words[1], recent_words[2], word)
 
@@ -294,7 +296,7 @@ def _parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr]:
     try:
         return [tree for tree in _BIGQUERY_DIALECT.parser().parse(tokens, text) if tree is not None]
     except ParseError as error:
-        raise _unsupported_form_error(error, text) or syntax_fault(error) from error
+        raise _unsupported_syntax_error(error, text) or syntax_fault(error) from error
     except RecursionError as error:
         raise nesting_error(None) from error
     except Exception as error:
@@ -334,7 +336,7 @@ def _second_statement_error(tokens: list[Token], text: str) -> QueryFault:
 
 
 # BigQuery syntax that sqlglot cannot parse: sqlglot's error message, the word at the error, and the construct's name.
-_UNSUPPORTED_FORMS: Final = (
+_UNSUPPORTED_SYNTAX_BY_PARSER_ERROR: Final = (
     ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.IGNORECASE), "A clause within a function call"),
     ("Expected TYPE after CAST", re.compile(r"\w"), "This type"),
     (
@@ -345,14 +347,14 @@ _UNSUPPORTED_FORMS: Final = (
 )
 
 
-def _unsupported_form_error(error: ParseError, text: str) -> QueryUnsupported | None:
+def _unsupported_syntax_error(error: ParseError, text: str) -> QueryUnsupported | None:
     span = syntax_fault(error).span
     if not error.errors or span is None:
         return None
     description = error.errors[0].get("description") or ""
     lines = text.splitlines()
     remaining_text = "\n".join(lines[span.line - 1 :])[span.column - 1 :] if span.line <= len(lines) else ""
-    for message_start, word, subject in _UNSUPPORTED_FORMS:
+    for message_start, word, subject in _UNSUPPORTED_SYNTAX_BY_PARSER_ERROR:
         if description.startswith(message_start) and word.match(remaining_text):
             return QueryUnsupported(f"{subject} is not supported.", span=span)
     return None
@@ -373,7 +375,7 @@ def syntax_fault(error: ParseError) -> BadQuerySyntax:
 def check_depth(tree: exp.Expr) -> None:
     """Raise QueryRefused if the tree is too deep for later passes, which are recursive; the check itself is not."""
     level = [tree]
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_TREE_DEPTH):
         level = [child for node in level for child in node.iter_expressions()]
         if not level:
             return

@@ -26,50 +26,50 @@ class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
 class BlockFilter(msgspec.Struct, frozen=True, tag=True):
     """A condition that restricts a scan to blocks of a stream's flushed events whose messages may contain all n-grams.
 
-    `texts` and `patterns` are names of parameters: the message must also contain the values of `texts`, and match the
-    regular expressions that are the values of `patterns`.
+    `text_parameter_names` and `pattern_parameter_names` are names of parameters: the message must also contain the values of `text_parameter_names`, and match the
+    regular expressions that are the values of `pattern_parameter_names`.
     """
 
     stream: str
     ngrams: tuple[str, ...]
-    texts: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
+    text_parameter_names: tuple[str, ...] = ()
+    pattern_parameter_names: tuple[str, ...] = ()
 
 
-class UncoveredBlocks(msgspec.Struct, frozen=True, tag=True):
+class UncoveredBlocksCondition(msgspec.Struct, frozen=True, tag=True):
     """A condition for the flushed events of a stream that a scan must read because no partial answer includes them.
 
-    If `at_edges` is set, these are events of blocks that partial answers include only for some hours: the events
+    If `is_for_edge_blocks` is set, these are events of blocks that partial answers include only for some hours: the events
     outside of these hours. Otherwise, these are the events of the blocks that no partial answer includes at all.
     """
 
     stream: str
-    at_edges: bool = False
+    is_for_edge_blocks: bool = False
 
 
-class PartialRows(msgspec.Struct, frozen=True, tag=True):
+class PartialRowsSelect(msgspec.Struct, frozen=True, tag=True):
     """A SELECT of the rows of partial answers; `column_count` is the number of their columns."""
 
     column_count: int
 
 
-Segment = str | OptionalPredicate | BlockFilter | UncoveredBlocks | PartialRows
+Segment = str | OptionalPredicate | BlockFilter | UncoveredBlocksCondition | PartialRowsSelect
 Segments = tuple[Segment, ...]
 
 # The numbers of the blocks to read, by block filter. None means all blocks.
 BlockNumbersByFilter = Mapping[BlockFilter, Sequence[int] | None]
-_NO_BLOCK_FILTERS: Final[BlockNumbersByFilter] = {}
+_NO_BLOCK_NUMBERS: Final[BlockNumbersByFilter] = {}
 
 
 class EventRange(StrEnum):
     """The part of a stream's events that a variant reads.
 
-    `RECENT` are the events in DuckDB's cache of recent events. `NEWLY_ARRIVED` are new events, for followed queries.
+    `RECENTLY_CACHED` are the events in DuckDB's cache of recent events. `NEWLY_ARRIVED` are new events, for followed queries.
     """
 
     ALL = "all"
     FLUSHED = "flushed"
-    RECENT = "recent"
+    RECENTLY_CACHED = "recent"
     NEWLY_ARRIVED = "arrived"
 
 
@@ -78,7 +78,7 @@ class PlanVariant(msgspec.Struct, frozen=True):
 
     segments: Segments
     event_range: EventRange = EventRange.ALL
-    is_optimistic: bool = False
+    has_optimistic_redaction: bool = False
 
     def block_filters(self) -> tuple[BlockFilter, ...]:
         """Return the block filters of the variant's scans, without duplicates."""
@@ -141,7 +141,9 @@ class Plan(msgspec.Struct, frozen=True):
     def find_variant(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
         """Return the variant with exactly these properties; None if the plan has none."""
         matches = (
-            variant for variant in self.variants if variant.event_range is reads and variant.is_optimistic is optimistic
+            variant
+            for variant in self.variants
+            if variant.event_range is reads and variant.has_optimistic_redaction is optimistic
         )
         return next(matches, None)
 
@@ -163,17 +165,17 @@ def fixed_plan(sql: str) -> Plan:
 
 
 def print_segments(
-    segments: Segments, values: Mapping[str, object] | None = None, blocks: BlockNumbersByFilter = _NO_BLOCK_FILTERS
+    segments: Segments, values: Mapping[str, object] | None = None, blocks: BlockNumbersByFilter = _NO_BLOCK_NUMBERS
 ) -> str:
     """Write the SQL of segments. Without `values`, optional predicates are written as `(null_test OR predicate)`."""
     return "".join(_print_each_segment(segments, values, blocks))
 
 
 class PartialAnswerSql(msgspec.Struct, frozen=True):
-    """The SQL by which `fill_segments` replaces placeholders of a plan with partial answers.
+    """The SQL by which `fill_partial_answer_segments` replaces placeholders of a plan with partial answers.
 
-    `uncovered_blocks_condition` replaces an `UncoveredBlocks` without `at_edges`, and `edge_blocks_condition` replaces
-    one with `at_edges`. `partial_rows_select` is the SELECT of the rows of partial answers.
+    `uncovered_blocks_condition` replaces an `UncoveredBlocksCondition` without `is_for_edge_blocks`, and `edge_blocks_condition` replaces
+    one with `is_for_edge_blocks`. `partial_rows_select` is the SELECT of the rows of partial answers.
     """
 
     uncovered_blocks_condition: str
@@ -181,18 +183,18 @@ class PartialAnswerSql(msgspec.Struct, frozen=True):
     partial_rows_select: str = ""
 
 
-def fill_segments(segments: Segments, filling: PartialAnswerSql) -> Segments:
-    """Replace the segments `UncoveredBlocks` and `PartialRows` by SQL."""
-    return tuple(_fill_segment(segment, filling) for segment in segments)
+def fill_partial_answer_segments(segments: Segments, filling: PartialAnswerSql) -> Segments:
+    """Replace the segments `UncoveredBlocksCondition` and `PartialRowsSelect` by SQL."""
+    return tuple(_fill_partial_answer_segment(segment, filling) for segment in segments)
 
 
-def _fill_segment(segment: Segment, filling: PartialAnswerSql) -> Segment:
-    if isinstance(segment, UncoveredBlocks):
-        return filling.edge_blocks_condition if segment.at_edges else filling.uncovered_blocks_condition
-    if isinstance(segment, PartialRows):
+def _fill_partial_answer_segment(segment: Segment, filling: PartialAnswerSql) -> Segment:
+    if isinstance(segment, UncoveredBlocksCondition):
+        return filling.edge_blocks_condition if segment.is_for_edge_blocks else filling.uncovered_blocks_condition
+    if isinstance(segment, PartialRowsSelect):
         return filling.partial_rows_select
     if isinstance(segment, OptionalPredicate):
-        sides = (fill_segments(side, filling) for side in (segment.null_test, segment.predicate))
+        sides = (fill_partial_answer_segments(side, filling) for side in (segment.null_test, segment.predicate))
         return OptionalPredicate(segment.parameter, *sides)
     return segment
 
@@ -205,9 +207,9 @@ def _print_each_segment(
             yield segment
         elif isinstance(segment, BlockFilter):
             yield _block_condition(blocks.get(segment))
-        elif isinstance(segment, UncoveredBlocks):
-            yield "false" if segment.at_edges else "true"
-        elif isinstance(segment, PartialRows):
+        elif isinstance(segment, UncoveredBlocksCondition):
+            yield "false" if segment.is_for_edge_blocks else "true"
+        elif isinstance(segment, PartialRowsSelect):
             yield f"SELECT {', '.join(['NULL'] * segment.column_count)} WHERE false"
         else:
             yield "("

@@ -20,20 +20,20 @@ from cordwood.sql.lowering import fragment_parts, is_fragment, measure_fragment
 
 # The maximum number of points of a plan: ten times the points of the largest known client query, or one to two seconds
 # of planning in the slower engine.
-MAX_POINTS: Final = 3_200_000
+MAX_PLANNING_POINTS: Final = 3_200_000
 # Maximum length of the printed SQL. Planners use about 300 bytes of memory for each character.
-MAX_CHARACTERS: Final = 350_000
+MAX_PRINTED_SQL_CHARACTERS: Final = 350_000
 
 _POINTS_PER_RELATION: Final = 1_500
 _POINTS_PER_WINDOW: Final = 4_000
 # Planning a join of n relations takes time in n^3; sub-queries in expressions count as relations.
-_POINTS_PER_JOIN: Final = 8
+_POINTS_PER_CUBED_RELATION_COUNT: Final = 8
 _POINTS_PER_GROUPING_SET: Final = 20
 _POINTS_PER_CHARACTER: Final = 2
 _EXPANDED_CHARACTERS_PER_POINT: Final = 10
 _CHARACTERS_PER_NODE: Final = 5
 # Sums stop at this value instead of growing further.
-_MAX_SUM: Final = 10**15
+_SUM_SATURATION_VALUE: Final = 10**15
 
 # Relations are counted in halves, because some constructs cost half a relation.
 _HALF_RELATIONS_PER_RELATION: Final = 2
@@ -44,9 +44,9 @@ _CTE_REPEATS_IN_CORRELATED_QUERY: Final = 3
 
 # IN with at most this many values is planned as separate comparisons, and BETWEEN as two comparisons.
 _MAX_EXPANDED_IN_VALUES: Final = 5
-_NO_COLUMNS: Final[Mapping[str, int]] = {}
+_NO_EXPANDED_CHARACTERS: Final[Mapping[str, int]] = {}
 # Clauses that prevent planners from joining a query's relations together with those of the query that reads it.
-_OPTIMIZATION_BARRIERS: Final = ("group", "distinct", "limit", "offset")
+_JOIN_ORDER_BARRIER_CLAUSES: Final = ("group", "distinct", "limit", "offset")
 
 
 class PlanSize(msgspec.Struct):
@@ -55,7 +55,7 @@ class PlanSize(msgspec.Struct):
     `half_relations` is twice the number of relations in the part that planners join with those of the enclosing query.
     `expanded_characters` is the number of characters if every column is replaced by its expression, as planners do when
     they push filters down and merge SELECTs: `x || x AS x` doubles with every sub-query.
-    `expanded_characters_by_column` has this number for each column of a query, by name. `free_relations` are the
+    `expanded_characters_by_column` has this number for each column of a query, by name. `outer_relation_names` are the
     relations to which columns in the part refer, but which are in a FROM outside of the part.
     """
 
@@ -64,18 +64,20 @@ class PlanSize(msgspec.Struct):
     expanded_characters: int = 0
     half_relations: int = 0
     relation_count: int = 0
-    free_relations: frozenset[str] = frozenset()
+    outer_relation_names: frozenset[str] = frozenset()
     expanded_characters_by_column: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "PlanSize", count: int = 1) -> None:
         """Add the size of a part `count` times; its joined relations are added only once."""
-        self.points = min(self.points + other.points * count, _MAX_SUM)
-        self.characters = min(self.characters + other.characters * count, _MAX_SUM)
-        self.expanded_characters = min(self.expanded_characters + other.expanded_characters * count, _MAX_SUM)
-        self.half_relations = min(self.half_relations + other.half_relations * min(count, 1), _MAX_SUM)
-        self.relation_count = min(self.relation_count + other.relation_count * count, _MAX_SUM)
-        if other.free_relations:
-            self.free_relations |= other.free_relations
+        self.points = min(self.points + other.points * count, _SUM_SATURATION_VALUE)
+        self.characters = min(self.characters + other.characters * count, _SUM_SATURATION_VALUE)
+        self.expanded_characters = min(
+            self.expanded_characters + other.expanded_characters * count, _SUM_SATURATION_VALUE
+        )
+        self.half_relations = min(self.half_relations + other.half_relations * min(count, 1), _SUM_SATURATION_VALUE)
+        self.relation_count = min(self.relation_count + other.relation_count * count, _SUM_SATURATION_VALUE)
+        if other.outer_relation_names:
+            self.outer_relation_names |= other.outer_relation_names
 
     def add_with_columns(self, other: "PlanSize") -> None:
         """Add the size of a part that is planned once, and copy the sizes of its columns if it has any."""
@@ -101,7 +103,7 @@ class MeasuredPlan(msgspec.Struct):
 
     @property
     def is_too_large(self) -> bool:
-        return self.size.total_points > MAX_POINTS or self.size.characters > MAX_CHARACTERS
+        return self.size.total_points > MAX_PLANNING_POINTS or self.size.characters > MAX_PRINTED_SQL_CHARACTERS
 
 
 def measure_plan(tree: exp.Expr) -> MeasuredPlan:
@@ -121,14 +123,12 @@ def check_plan_size(tree: exp.Expr, text: str) -> None:
 
 def plan_too_large_error(plan: MeasuredPlan, span: Span | None) -> PlanTooLarge:
     size = plan.size
-    if size.total_points <= MAX_POINTS:
-        message = (
-            f"The query is {size.characters:,} characters of the engine's SQL; at most {MAX_CHARACTERS:,} are planned."
-        )
+    if size.total_points <= MAX_PLANNING_POINTS:
+        message = f"The query is {size.characters:,} characters of the engine's SQL; at most {MAX_PRINTED_SQL_CHARACTERS:,} are planned."
         return PlanTooLarge(message, hint="Select fewer columns, and nest fewer functions in each other.", span=span)
     return PlanTooLarge(
         f"The plan of this query has {size.total_points:,} points, with {size.relation_count:,} relations where sub-queries"
-        f" of WITH stand where they are read; at most {MAX_POINTS:,} points are planned.",
+        f" of WITH stand where they are read; at most {MAX_PLANNING_POINTS:,} points are planned.",
         hint="Read each sub-query of WITH once, join fewer relations, or group by fewer sets.",
         span=span,
     )
@@ -142,13 +142,13 @@ class _PlanMeter(msgspec.Struct):
     """Meter of the plan size of one statement, in which every CTE has a unique name.
 
     `expanded_characters_by_relation` has the expanded characters of each column of each visible relation, by alias.
-    `correlated_count` is the number of correlated sub-queries so far.
+    `correlated_sub_query_count` is the number of correlated sub-queries so far.
     """
 
     reference_counts: Mapping[str, int]
     cte_sizes: dict[str, PlanSize] = msgspec.field(default_factory=dict)
     too_large_query: exp.Expr | None = None
-    correlated_count: int = 0
+    correlated_sub_query_count: int = 0
     expanded_characters_by_relation: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
     def measure(self, node: exp.Expr) -> PlanSize:
@@ -158,20 +158,20 @@ class _PlanMeter(msgspec.Struct):
 
     def _add_node(self, node: exp.Expr, size: PlanSize) -> None:
         """Add the size of a node and its descendants to `size`; tables and queries in it are measured separately."""
-        role = _ROLE_BY_NODE_CLASS.get(type(node), _NodeRole.OTHER)
-        if role is _NodeRole.TABLE:
+        role = _COST_ROLE_BY_NODE_CLASS.get(type(node), _NodeCostRole.OTHER)
+        if role is _NodeCostRole.TABLE:
             size.add_with_columns(self._measure_table(node))
-        elif role is _NodeRole.QUERY:
+        elif role is _NodeCostRole.QUERY:
             query_size = self._measure_query(node)
             size.add_with_columns(
                 self._measure_scalar_sub_query(query_size) if _is_scalar_sub_query(node) else query_size
             )
-        elif role is _NodeRole.CALL and is_fragment(node):
+        elif role is _NodeCostRole.CALL and is_fragment(node):
             self._add_fragment(node, size)
         else:
             self._add_size_without_children(node, role, size)
             for part in node.iter_expressions():
-                count = _planning_count(node, part) if role is _NodeRole.REPEATING else 1
+                count = _times_planned_by_engine(node, part) if role is _NodeCostRole.REPEATING else 1
                 if count == 1:
                     self._add_node(part, size)
                 else:
@@ -179,28 +179,28 @@ class _PlanMeter(msgspec.Struct):
 
     def _measure_scalar_sub_query(self, size: PlanSize) -> PlanSize:
         """Return the size of a sub-query that is used as a value; a correlated sub-query is planned twice."""
-        if size.free_relations:
-            size.points = min(2 * size.points, _MAX_SUM)
+        if size.outer_relation_names:
+            size.points = min(2 * size.points, _SUM_SATURATION_VALUE)
             size.half_relations += _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
-            self.correlated_count += 1
+            self.correlated_sub_query_count += 1
         return msgspec.structs.replace(size, expanded_characters_by_column={})
 
-    def _add_size_without_children(self, node: exp.Expr, role: "_NodeRole", size: PlanSize) -> None:
+    def _add_size_without_children(self, node: exp.Expr, role: "_NodeCostRole", size: PlanSize) -> None:
         characters = _CHARACTERS_PER_NODE
-        if role is _NodeRole.NAME_OR_LITERAL:
+        if role is _NodeCostRole.NAME_OR_LITERAL:
             characters += len(node.this)
         size.points += characters * _POINTS_PER_CHARACTER
         size.characters += characters
-        if role is _NodeRole.COLUMN and isinstance(node, exp.Column) and node.table:
-            size.free_relations |= {node.table}
-            size.expanded_characters += self.expanded_characters_by_relation.get(node.table, _NO_COLUMNS).get(
-                node.name, characters
-            )
+        if role is _NodeCostRole.COLUMN and isinstance(node, exp.Column) and node.table:
+            size.outer_relation_names |= {node.table}
+            size.expanded_characters += self.expanded_characters_by_relation.get(
+                node.table, _NO_EXPANDED_CHARACTERS
+            ).get(node.name, characters)
             return
         size.expanded_characters += characters
-        if role is _NodeRole.WINDOW:
+        if role is _NodeCostRole.WINDOW:
             size.points += _POINTS_PER_WINDOW
-        elif role is _NodeRole.DISTINCT and not isinstance(node.parent, exp.Select):
+        elif role is _NodeCostRole.DISTINCT and not isinstance(node.parent, exp.Select):
             size.half_relations += _HALF_RELATIONS_PER_DISTINCT
 
     def _measure_table(self, node: exp.Expr) -> PlanSize:
@@ -212,7 +212,7 @@ class _PlanMeter(msgspec.Struct):
         )
         cte_size = self.cte_sizes.get(node.name)
         if cte_size is not None:
-            size = msgspec.structs.replace(cte_size, characters=size.characters, free_relations=frozenset())
+            size = msgspec.structs.replace(cte_size, characters=size.characters, outer_relation_names=frozenset())
         for pivot in node.args.get("pivots") or ():
             size.add(self.measure(pivot))
         return size
@@ -229,13 +229,13 @@ class _PlanMeter(msgspec.Struct):
             for part in _children_except(node, ("with_",)):
                 side_size = self.measure(part)
                 size.add(side_size)
-                size.expanded_characters_by_column = _set_operation_columns(
+                size.expanded_characters_by_column = _add_column_sizes_by_position(
                     size.expanded_characters_by_column, side_size.expanded_characters_by_column
                 )
         self.expanded_characters_by_relation = outer
-        if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _OPTIMIZATION_BARRIERS):
+        if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _JOIN_ORDER_BARRIER_CLAUSES):
             size.half_relations = _HALF_RELATIONS_PER_RELATION
-        if self.too_large_query is None and size.total_points > MAX_POINTS:
+        if self.too_large_query is None and size.total_points > MAX_PLANNING_POINTS:
             self.too_large_query = node
         return size
 
@@ -252,7 +252,7 @@ class _PlanMeter(msgspec.Struct):
         is_lateral = False
         for source, condition in _joined_sources(select):
             source_size = self.measure(source)
-            is_lateral |= not names.isdisjoint(source_size.free_relations)
+            is_lateral |= not names.isdisjoint(source_size.outer_relation_names)
             cte_points += source_size.points if source.name in self.cte_sizes else 0
             source_size.half_relations = max(source_size.half_relations, _HALF_RELATIONS_PER_RELATION)
             size.add(source_size)
@@ -260,7 +260,7 @@ class _PlanMeter(msgspec.Struct):
             self.expanded_characters_by_relation[source.alias_or_name] = source_size.expanded_characters_by_column
             if condition is not None:
                 self._add_node(condition, size)
-        correlated = self.correlated_count
+        correlated = self.correlated_sub_query_count
         for part in _children_except(select, ("with_", "from_", "joins")):
             expanded_before = size.expanded_characters
             self._add_node(part, size)
@@ -269,12 +269,14 @@ class _PlanMeter(msgspec.Struct):
             elif part.arg_key == "group":
                 size.points += _grouping_points(part)
         size.expanded_characters_by_column = columns
-        size.free_relations -= names
-        if is_lateral or self.correlated_count > correlated:
-            size.points = min(size.points + (_CTE_REPEATS_IN_CORRELATED_QUERY - 1) * cte_points, _MAX_SUM)
+        size.outer_relation_names -= names
+        if is_lateral or self.correlated_sub_query_count > correlated:
+            size.points = min(size.points + (_CTE_REPEATS_IN_CORRELATED_QUERY - 1) * cte_points, _SUM_SATURATION_VALUE)
         if size.half_relations > _HALF_RELATIONS_PER_RELATION:
             size.points = min(
-                size.points + _POINTS_PER_JOIN * size.half_relations**3 // _HALF_RELATIONS_PER_RELATION**3, _MAX_SUM
+                size.points
+                + _POINTS_PER_CUBED_RELATION_COUNT * size.half_relations**3 // _HALF_RELATIONS_PER_RELATION**3,
+                _SUM_SATURATION_VALUE,
             )
 
     def _measure_cte(self, cte: exp.Expr) -> PlanSize:
@@ -295,7 +297,7 @@ class _PlanMeter(msgspec.Struct):
         characters, keywords, placeholders = (
             measured.character_count,
             measured.keyword_counts,
-            measured.placeholder_counts,
+            measured.planned_count_by_placeholder,
         )
         size.points += (
             characters * _POINTS_PER_CHARACTER
@@ -312,7 +314,7 @@ class _PlanMeter(msgspec.Struct):
         if keywords["SELECT"] and not keywords["FROM"]:
             # A SELECT without FROM in a fragment is an array as the right operand of IN, which acts as a sub-query.
             size.half_relations += _HALF_RELATIONS_PER_RELATION + 2 * _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
-            self.correlated_count += 1
+            self.correlated_sub_query_count += 1
         for index, part in enumerate(fragment_parts(node)):
             if placeholders[index] == 1:
                 self._add_node(part, size)
@@ -320,7 +322,7 @@ class _PlanMeter(msgspec.Struct):
                 size.add(self.measure(part), placeholders[index])
 
 
-class _NodeRole(Enum):
+class _NodeCostRole(Enum):
     """How the estimate treats a node."""
 
     TABLE = auto()
@@ -334,27 +336,27 @@ class _NodeRole(Enum):
     OTHER = auto()
 
 
-_ROLE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _NodeRole]] = {
-    exp.Table: _NodeRole.TABLE,
-    exp.Select: _NodeRole.QUERY,
-    exp.Union: _NodeRole.QUERY,
-    exp.Except: _NodeRole.QUERY,
-    exp.Intersect: _NodeRole.QUERY,
-    exp.Anonymous: _NodeRole.CALL,
-    exp.Column: _NodeRole.COLUMN,
-    exp.Identifier: _NodeRole.NAME_OR_LITERAL,
-    exp.Literal: _NodeRole.NAME_OR_LITERAL,
-    exp.Var: _NodeRole.NAME_OR_LITERAL,
-    exp.Window: _NodeRole.WINDOW,
-    exp.Distinct: _NodeRole.DISTINCT,
-    exp.Nullif: _NodeRole.REPEATING,
-    exp.Between: _NodeRole.REPEATING,
-    exp.In: _NodeRole.REPEATING,
-    exp.Pivot: _NodeRole.REPEATING,
+_COST_ROLE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _NodeCostRole]] = {
+    exp.Table: _NodeCostRole.TABLE,
+    exp.Select: _NodeCostRole.QUERY,
+    exp.Union: _NodeCostRole.QUERY,
+    exp.Except: _NodeCostRole.QUERY,
+    exp.Intersect: _NodeCostRole.QUERY,
+    exp.Anonymous: _NodeCostRole.CALL,
+    exp.Column: _NodeCostRole.COLUMN,
+    exp.Identifier: _NodeCostRole.NAME_OR_LITERAL,
+    exp.Literal: _NodeCostRole.NAME_OR_LITERAL,
+    exp.Var: _NodeCostRole.NAME_OR_LITERAL,
+    exp.Window: _NodeCostRole.WINDOW,
+    exp.Distinct: _NodeCostRole.DISTINCT,
+    exp.Nullif: _NodeCostRole.REPEATING,
+    exp.Between: _NodeCostRole.REPEATING,
+    exp.In: _NodeCostRole.REPEATING,
+    exp.Pivot: _NodeCostRole.REPEATING,
 }
 
 
-def _set_operation_columns(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
+def _add_column_sizes_by_position(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
     """Return the columns of a set operation, by the names of the left side.
 
     The size of each column is the sum of both sides, because planners push filters into both sides.
@@ -364,7 +366,7 @@ def _set_operation_columns(left: Mapping[str, int], right: Mapping[str, int]) ->
     return {name: left[name] + points for name, points in zip(left, right.values(), strict=False)}
 
 
-def _planning_count(node: exp.Expr, part: exp.Expr) -> int:
+def _times_planned_by_engine(node: exp.Expr, part: exp.Expr) -> int:
     """Return how often the engine plans a part that occurs once in the tree."""
     if part.arg_key == "this":
         if isinstance(node, exp.Nullif):
@@ -410,8 +412,8 @@ def _grouping_points(group: exp.Expr) -> int:
     keys = sum(1 for _ in group.find_all(exp.Column, exp.Literal))
     sets = 1
     for part in group.iter_expressions():
-        sets = min(sets * _grouping_set_count(part), _MAX_SUM)
-    return min(_POINTS_PER_GROUPING_SET * sets * sets * keys, _MAX_SUM) if sets > 1 else 0
+        sets = min(sets * _grouping_set_count(part), _SUM_SATURATION_VALUE)
+    return min(_POINTS_PER_GROUPING_SET * sets * sets * keys, _SUM_SATURATION_VALUE) if sets > 1 else 0
 
 
 def _grouping_set_count(part: exp.Expr) -> int:

@@ -10,15 +10,15 @@ from cordwood.errors import BadEndpointFile, Fault, QueryRefused, Span
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.sql.admit import admit_query
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_KEY
+from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_METADATA_KEY
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.parse import parse
 
 # The keys of the parser's metadata that are kept when positions are removed.
-_METADATA_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS_KEY)
+_KEPT_METADATA_KEYS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS_METADATA_KEY)
 
 
-class SubQuerySource(msgspec.Struct, frozen=True):
+class SubQueryStreamSource(msgspec.Struct, frozen=True):
     """The stream that a sub-query reads; `has_own_project` is set if `project` is a top-level field of its events."""
 
     sub_query: str
@@ -26,7 +26,7 @@ class SubQuerySource(msgspec.Struct, frozen=True):
     has_own_project: bool = True
 
 
-class Program(msgspec.Struct, frozen=True):
+class EndpointProgram(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
     For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sub_query_sources` are the
@@ -41,8 +41,8 @@ class Program(msgspec.Struct, frozen=True):
     is_recursive: bool
     parameters: Mapping[str, Parameter]
     dialect_text: str | None = None
-    sub_query_sources: Mapping[str, SubQuerySource] = msgspec.field(default_factory=dict)
-    included_programs: "Mapping[str, Program]" = msgspec.field(default_factory=dict)
+    sub_query_sources: Mapping[str, SubQueryStreamSource] = msgspec.field(default_factory=dict)
+    included_programs: "Mapping[str, EndpointProgram]" = msgspec.field(default_factory=dict)
     page: Page = FIRST_PAGE
 
     @property
@@ -50,7 +50,7 @@ class Program(msgspec.Struct, frozen=True):
         return tuple(cte.alias for cte in self.sub_queries.values())
 
 
-def parse_endpoint(endpoint: Endpoint) -> Program:
+def parse_endpoint(endpoint: Endpoint) -> EndpointProgram:
     """Parse and admit an endpoint's SQL; raise QueryFault with the position in `endpoint.sql`."""
     for parameter in endpoint.parameters:
         if parameter.name.lower() == NOW_SLOT_NAME:
@@ -61,12 +61,12 @@ def parse_endpoint(endpoint: Endpoint) -> Program:
     )
 
 
-def program_of_tree(endpoint: Endpoint, tree: exp.Expr) -> Program:
+def program_of_tree(endpoint: Endpoint, tree: exp.Expr) -> EndpointProgram:
     """Return the program of an admitted tree."""
     return _build_program(endpoint, tree)
 
 
-def program_with_positions(program: Program) -> Program:
+def program_with_positions(program: EndpointProgram) -> EndpointProgram:
     """Return the same program with positions in its trees. It is slower to compile, but needed to report errors."""
     positioned = _build_program(program.endpoint, program.tree, has_positions=True)
     return msgspec.structs.replace(
@@ -81,18 +81,18 @@ def program_with_positions(program: Program) -> Program:
 def _remove_positions(tree: exp.Expr) -> None:
     """Remove positions: they double the time of a copy, and errors in sandbox queries must not point into saved SQL."""
     for node in tree.walk():
-        metadata = {key: node.meta_get(key) for key in _METADATA_WITHOUT_POSITIONS if node.meta_get(key) is not None}
+        metadata = {key: node.meta_get(key) for key in _KEPT_METADATA_KEYS if node.meta_get(key) is not None}
         node._meta = metadata or None  # noqa: SLF001 - to ask for `meta` would make one
 
 
-def _build_program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = False) -> Program:
+def _build_program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = False) -> EndpointProgram:
     final = copy_tree(tree)
     if not has_positions:
         _remove_positions(final)
     with_ = final.args.get("with_")
     final.set("with_", None)
     ctes = with_.expressions if with_ is not None else []
-    return Program(
+    return EndpointProgram(
         endpoint=endpoint,
         tree=tree,
         sub_queries={cte.alias.lower(): cte for cte in ctes},
@@ -105,5 +105,5 @@ def _build_program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = 
 def as_file_error(fault: Fault, endpoint: Endpoint) -> BadEndpointFile:
     """Return the same error with its position in the endpoint's file."""
     span = fault.span or Span(1, 1)
-    file_span = Span(span.line + endpoint.body_line - 1, span.column, endpoint.file or None)
+    file_span = Span(span.line + endpoint.query_first_line - 1, span.column, endpoint.file or None)
     return BadEndpointFile(fault.message, hint=fault.hint, span=file_span)

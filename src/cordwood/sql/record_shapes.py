@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, memoize_short_texts
-from cordwood.model.event import ELEMENT_STEP, NO_KINDS, EventPath, KindsByPath, Shape, ValueKind
+from cordwood.model.event import ELEMENT_STEP, NO_VALUE_KINDS, EventPath, KindsByPath, Shape, ValueKind
 from cordwood.sql.budget import count_nodes
 from cordwood.sql.diagnostics import most_similar_name
 from cordwood.sql.scope import Lineage, Origin
@@ -17,11 +17,11 @@ _CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 150
 # The number of nodes that are counted in the budget for an origin. It is more than one, because an origin has a whole
 # path.
-_COST_PER_ORIGIN: Final = 10
+_BUDGET_NODES_PER_ORIGIN: Final = 10
 # A key that needs no quotes in a query and is not longer than usual names.
 _UNQUOTED_KEY_PATTERN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
-_MAX_LENGTH_DIFFERENCE: Final = 3
-_MAX_SIMILAR_PATHS: Final = 100
+_MAX_SIMILAR_KEY_LENGTH_DIFFERENCE: Final = 3
+_MAX_SIMILAR_PATH_CANDIDATES: Final = 100
 _SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"[^0-9a-z]")
 
 _LookupResult = TypeVar("_LookupResult")
@@ -32,7 +32,7 @@ _child_keys_cache: BoundedCache[int, tuple[KindsByPath, KeysByPath]] = BoundedCa
 )
 
 
-class RecordShapes(msgspec.Struct):
+class RecordingShapeReader(msgspec.Struct):
     """Lookup of keys and kinds of values in shapes, with a record of every lookup.
 
     Keys are looked up only in the events that the caller may see, but kinds in the events of all projects.
@@ -52,31 +52,35 @@ class RecordShapes(msgspec.Struct):
         """Return every key seen in objects at the path, sorted, so that the events' order of arrival has no effect."""
         return self._record_lookup("keys", self._find_keys(lineage), lineage)
 
-    def keys_within(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
+    def keys_starting_dotted_name(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
         """Return the keys at the path that equal a dotted name, or are a prefix of it that ends before a dot."""
         keys = tuple(key for key in self._find_keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
-        return self._record_lookup("keys_within", keys, lineage, dotted)
+        return self._record_lookup("keys_starting_dotted_name", keys, lineage, dotted)
 
     def depth(self, lineage: Lineage) -> int | None:
         """Return the length of the longest path below this path; None if it is unknown."""
         return self._record_lookup("depth", self._find_depth(lineage), lineage)
 
-    def keys_for(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
+    def keys_matching_name(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
         """Return the keys to which a name refers: if `exact`, the name itself, else all keys with the same normal form.
 
         The normal form ignores letter case and leading special characters, and treats all special characters as equal.
         """
         return self._record_lookup(
-            "keys_for", (name,) if exact else self._find_keys_for(lineage, name), lineage, name, exact
+            "keys_matching_name",
+            (name,) if exact else self._find_keys_matching_name(lineage, name),
+            lineage,
+            name,
+            exact,
         )
 
-    def has(self, lineage: Lineage, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
-        found = name in self._find_keys(lineage) if exact else bool(self._find_keys_for(lineage, name))
-        return self._record_lookup("has", found, lineage, name, exact)
+    def has_key(self, lineage: Lineage, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
+        found = name in self._find_keys(lineage) if exact else bool(self._find_keys_matching_name(lineage, name))
+        return self._record_lookup("has_key", found, lineage, name, exact)
 
-    def is_blank(self, lineage: Lineage) -> bool:
+    def has_no_seen_keys(self, lineage: Lineage) -> bool:
         """Return whether no object has been seen at the path, so that any name may be one of its keys."""
-        return self._record_lookup("is_blank", not self._find_keys(lineage), lineage)
+        return self._record_lookup("has_no_seen_keys", not self._find_keys(lineage), lineage)
 
     def is_unseen(self, lineage: Lineage) -> bool:
         """Return whether no event that the caller may see has a value at the path."""
@@ -85,31 +89,31 @@ class RecordShapes(msgspec.Struct):
     def record_unseen_paths(self, lineage: Lineage) -> None:
         if self.is_unseen(lineage):
             for origin in sorted(lineage.origins, key=str):
-                self.unseen_paths[".".join(origin.path)] = self.nearest(origin)
+                self.unseen_paths[".".join(origin.path)] = self.most_similar_path(origin)
 
-    def nearest(self, origin: Origin) -> str | None:
+    def most_similar_path(self, origin: Origin) -> str | None:
         """Return the known path whose last step is most similar to that of `origin`; None if none is similar."""
-        return self._record_lookup("nearest", self._find_nearest_path(origin), origin)
+        return self._record_lookup("most_similar_path", self._find_nearest_path(origin), origin)
 
     def elements(self, lineage: Lineage) -> Lineage:
         """Return the lineage of the elements of a repeated record: an object itself, or the elements of an array.
 
         Only paths where a value may exist are followed. Otherwise, the number of origins would double with every level.
         """
-        count_nodes(_COST_PER_ORIGIN * len(lineage.origins))
+        count_nodes(_BUDGET_NODES_PER_ORIGIN * len(lineage.origins))
         origins = frozenset(element for origin in lineage.origins for element in self._element_origins(origin))
         return self._record_lookup("elements", Lineage(origins=origins or lineage.origins), lineage)
 
     def child(self, lineage: Lineage, key: str) -> Lineage:
         """Return the lineage of the value at a key. Of several origins, only those where a value may exist are kept."""
-        count_nodes(_COST_PER_ORIGIN * len(lineage.origins))
+        count_nodes(_BUDGET_NODES_PER_ORIGIN * len(lineage.origins))
         candidates = lineage_below(lineage, (key,))
         if len(candidates.origins) == 1:
             return candidates
         possible = frozenset(
             origin
             for origin in candidates.origins
-            if self._find_kinds(Lineage(origins=frozenset({origin}))) != NO_KINDS
+            if self._find_kinds(Lineage(origins=frozenset({origin}))) != NO_VALUE_KINDS
         )
         return self._record_lookup("child", Lineage(origins=possible or candidates.origins), lineage, key)
 
@@ -121,7 +125,7 @@ class RecordShapes(msgspec.Struct):
             yield origin
             return
         for path in (origin.path, (*origin.path, ELEMENT_STEP)):
-            if shape.stored_kinds(path) != NO_KINDS:
+            if shape.stored_kinds(path) != NO_VALUE_KINDS:
                 yield Origin(origin.stream, path)
 
     def _record_lookup(self, method: str, result: _LookupResult, *arguments: Hashable) -> _LookupResult:
@@ -154,7 +158,7 @@ class RecordShapes(msgspec.Struct):
         keys = {key for origin in lineage.origins for key in self._child_keys(origin)}
         return tuple(sorted(keys - {ELEMENT_STEP}))
 
-    def _find_keys_for(self, lineage: Lineage, name: str) -> tuple[str, ...]:
+    def _find_keys_matching_name(self, lineage: Lineage, name: str) -> tuple[str, ...]:
         normalized = _normalized_key(name)
         matching = [key for key in self._find_keys(lineage) if _normalized_key(key) == normalized]
         return tuple(sorted(matching, key=lambda key: (key != name, key.lower() != name.lower(), key)))
@@ -173,7 +177,7 @@ class RecordShapes(msgspec.Struct):
         for name, path in _similar_paths(shape, origin.path[0], last_step):
             if name == last_step or name.startswith(f"{last_step}_"):
                 prefixed[name] = min(prefixed.get(name, path), path, key=_length_sort_key)
-            elif name in similar or len(similar) < _MAX_SIMILAR_PATHS:
+            elif name in similar or len(similar) < _MAX_SIMILAR_PATH_CANDIDATES:
                 similar[name] = min(similar.get(name, path), path, key=_length_sort_key)
         closest_path = min(prefixed.values(), key=_length_sort_key, default=None)
         if closest_path is None:
@@ -193,7 +197,7 @@ def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[st
     """
     for path in shape.kinds:
         name = path[-1].lower() if len(path) > 1 and path[0] == root else ""
-        is_similar = name.startswith(last_step) or abs(len(name) - len(last_step)) <= _MAX_LENGTH_DIFFERENCE
+        is_similar = name.startswith(last_step) or abs(len(name) - len(last_step)) <= _MAX_SIMILAR_KEY_LENGTH_DIFFERENCE
         if name[:1] == last_step[:1] and is_similar and _UNQUOTED_KEY_PATTERN.fullmatch(name):
             yield name, path
 
@@ -215,7 +219,7 @@ def join_lineages(lineages: Iterable[Lineage]) -> Lineage:
 
 def are_lookups_valid(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape]) -> bool:
     """Return whether the recorded lookups give the same results in these shapes, so that a statement is still valid."""
-    records = RecordShapes(shapes)
+    records = RecordingShapeReader(shapes)
     return all(getattr(records, method)(*arguments) == result for (method, arguments), result in shape_lookups.items())
 
 

@@ -40,13 +40,13 @@ NO_LINEAGE = Lineage()
 class Field(msgspec.Struct, frozen=True):
     """A name and the expression to which it refers; `value` is copied at every use.
 
-    If `is_name_repeated` is set, another column has the same name, so only a star can refer to the field.
+    If `has_duplicate_name` is set, another column has the same name, so only a star can refer to the field.
     """
 
     name: str
     value: exp.Expr
     lineage: Lineage = NO_LINEAGE
-    is_name_repeated: bool = False
+    has_duplicate_name: bool = False
 
     def copy_expression(self) -> exp.Expr:
         copy = copy_value(self.value)
@@ -73,7 +73,7 @@ def copy_value(value: exp.Expr) -> exp.Expr:
 class Relation(msgspec.Struct):
     """A relation of FROM.
 
-    `record` is set for an unnested array: it is the element, to which the relation's alias refers. `extra_keys` is set
+    `unnested_element` is set for an unnested array: it is the element, to which the relation's alias refers. `extra_keys` is set
     for a stream: it is the object of the keys that are not columns, and any other name refers to one of these keys.
     `qualified_name` is set for a stream without an alias: it is the stream's whole name, which may qualify a column if
     it is in backquotes.
@@ -81,7 +81,7 @@ class Relation(msgspec.Struct):
 
     name: str
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
-    record: Field | None = None
+    unnested_element: Field | None = None
     extra_keys: Field | None = None
     qualified_name: str = ""
 
@@ -92,14 +92,14 @@ class Relation(msgspec.Struct):
 
 
 class MergedColumn(msgspec.Struct, frozen=True):
-    """A column that USING merged: it replaces the columns of the same name in the relations `owner_names`.
+    """A column that USING merged: it replaces the columns of the same name in the relations `merged_relation_names`.
 
-    In the expansion of a star, it comes before the columns of the relation at index `relation_index`.
+    In the expansion of a star, it comes before the columns of the relation at index `following_relation_index`.
     """
 
     column: Field
-    owner_names: frozenset[str]
-    relation_index: int
+    merged_relation_names: frozenset[str]
+    following_relation_index: int
 
 
 class Scope(msgspec.Struct):
@@ -132,7 +132,7 @@ class Scope(msgspec.Struct):
         matches = (
             merged
             for merged in self.merged_columns
-            if merged.column.name.lower() == lower and owner in merged.owner_names
+            if merged.column.name.lower() == lower and owner in merged.merged_relation_names
         )
         return next(matches, None)
 

@@ -45,7 +45,7 @@ class ResolvedQuery(msgspec.Struct, frozen=True):
     If `redaction` is set, raw texts of events occur only in the answer's columns `raw_column_indexes`, and the engine
     must redact these columns on output. The tree assumes that the streams' paths `textless_paths` hold no texts. The
     caller that runs the statement must check that this is still true at the time of the answer. A query with
-    `is_followed` can run on newly arrived events alone. Only a query with `is_saved` may be answered from partial
+    `is_followed_query` can run on newly arrived events alone. Only a query with `is_saved_query` may be answered from partial
     answers; a caller's own query may not.
     """
 
@@ -58,8 +58,8 @@ class ResolvedQuery(msgspec.Struct, frozen=True):
     raw_column_indexes: tuple[int, ...] = ()
     textless_paths: tuple[tuple[str, EventPath], ...] = ()
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
-    is_followed: bool = False
-    is_saved: bool = False
+    is_followed_query: bool = False
+    is_saved_query: bool = False
 
 
 class AttributeMapColumn(msgspec.Struct, frozen=True, tag=True):
@@ -83,7 +83,7 @@ class IsoTimeColumn(msgspec.Struct, frozen=True, tag=True):
 
 
 # A column of the answer that the engine computes from fetched values, which is faster than an SQL expression.
-ColumnCompletion = AttributeMapColumn | IsoTimeColumn
+ComputedColumn = AttributeMapColumn | IsoTimeColumn
 
 
 class VariantTree(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class VariantTree(msgspec.Struct, frozen=True):
 
     tree: exp.Expr
     event_range: EventRange = EventRange.ALL
-    is_optimistic: bool = False
+    has_optimistic_redaction: bool = False
 
 
 class PartialTrees(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class LoweredQuery(msgspec.Struct, frozen=True):
     tree: exp.Expr
     resolved: ResolvedQuery
     variant_trees: tuple[VariantTree, ...] = ()
-    completions: tuple[ColumnCompletion, ...] = ()
+    completions: tuple[ComputedColumn, ...] = ()
     partial_trees: PartialTrees | None = None
 
 
@@ -153,7 +153,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     raw_column_indexes: tuple[int, ...] = ()
     textless_paths: tuple[tuple[str, EventPath], ...] = ()
     row_limit: int | None = None
-    completions: tuple[ColumnCompletion, ...] = ()
+    completions: tuple[ComputedColumn, ...] = ()
     paging: Paging | None = None
     pages_on_request: bool = False
     shape_lookups: ShapeLookups = msgspec.field(default_factory=dict)
@@ -179,7 +179,7 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
         return sha256(msgspec.msgpack.encode(digested, order="deterministic")).digest()
 
 
-class Question(msgspec.Struct, frozen=True):
+class BoundStatement(msgspec.Struct, frozen=True):
     """A statement with values for its slots, which is the only input of an engine. `bind_parameters` creates it."""
 
     statement: Statement
@@ -195,7 +195,7 @@ class StreamTable(msgspec.Struct, frozen=True):
 
 
 # The columns of every stream. All other top-level keys of events are in the column `extras`.
-_EVENT_COLUMNS: Final = {
+_KIND_BY_STREAM_COLUMN: Final = {
     "id": Kind.STRING,
     "timestamp": Kind.TIMESTAMP,
     "event_message": Kind.STRING,
@@ -208,7 +208,7 @@ _EVENT_COLUMNS: Final = {
 
 def table_named_as_stream(stream: str) -> StreamTable:
     """Return a table with the stream's own name, unquoted: the printer quotes it."""
-    return StreamTable(table=stream, columns=_EVENT_COLUMNS, extras="extras")
+    return StreamTable(table=stream, columns=_KIND_BY_STREAM_COLUMN, extras="extras")
 
 
 class Target(Protocol):

@@ -10,7 +10,7 @@ from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
 from cordwood.sql.admit import admit_query
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.nodes import outermost_select
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.resolve.queries import resolve_sandbox_query
 from cordwood.sql.scope import Lineage, lineage_of
 from cordwood.sql.stages import ParsedQuery, Target
@@ -30,7 +30,7 @@ class SubQueryColumn(msgspec.Struct, frozen=True):
     fields: PathKinds
 
 
-class SubQuery(msgspec.Struct, frozen=True):
+class SubQuerySchema(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[SubQueryColumn, ...]
 
@@ -38,13 +38,17 @@ class SubQuery(msgspec.Struct, frozen=True):
 ShapesByStream = Mapping[str, Shape]
 
 
-def describe_sub_queries(program: Program, target: Target, shapes: ShapesByStream) -> tuple[SubQuery, ...]:
+def describe_sub_queries(
+    program: EndpointProgram, target: Target, shapes: ShapesByStream
+) -> tuple[SubQuerySchema, ...]:
     """Return the descriptions of all sub-queries, in the order of the endpoint's text."""
-    return tuple(SubQuery(name, _describe_columns(program, name, target, shapes)) for name in program.sub_query_names)
+    return tuple(
+        SubQuerySchema(name, _describe_columns(program, name, target, shapes)) for name in program.sub_query_names
+    )
 
 
 def _describe_columns(
-    program: Program, name: str, target: Target, shapes: ShapesByStream
+    program: EndpointProgram, name: str, target: Target, shapes: ShapesByStream
 ) -> tuple[SubQueryColumn, ...]:
     table = exp.Table(this=exp.to_identifier(name, quoted=True))
     select = exp.Select(expressions=[exp.Star()]).from_(table, copy=False)
@@ -56,10 +60,10 @@ def _describe_columns(
 def _describe_column(column: exp.Expr, shapes: ShapesByStream) -> SubQueryColumn:
     lineage = lineage_of(column)
     kind = None if lineage.is_event else kind_of(column)
-    return SubQueryColumn(column.alias_or_name, kind, _describe_fields(lineage, shapes))
+    return SubQueryColumn(column.alias_or_name, kind, _kinds_by_path_below(lineage, shapes))
 
 
-def _describe_fields(lineage: Lineage, shapes: ShapesByStream) -> PathKinds:
+def _kinds_by_path_below(lineage: Lineage, shapes: ShapesByStream) -> PathKinds:
     """Return the paths below a value, with their kinds, as queries write paths: elements have their array's path."""
     fields: dict[EventPath, frozenset[ValueKind]] = {}
     for origin in lineage.origins:

@@ -20,7 +20,7 @@ _CLOSING_BRACKETS: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 # For LIMIT and DISTINCT: the pipe operators after them that sqlglot may merge into the same SELECT. Any other operator
 # must read the result of the LIMIT or DISTINCT from a sub-query.
-_MERGEABLE_STEPS_AFTER: Final = {
+_MERGEABLE_STEPS_BY_EARLIER_STEP: Final = {
     "LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}),
     "DISTINCT": frozenset({"ORDER", "LIMIT"}),
 }
@@ -81,7 +81,7 @@ _STEPS_BEFORE_SUB_QUERY: Final = frozenset(
 def _needs_sub_query(step: str, earlier: str) -> bool:
     if earlier == "ORDER":
         return step == "AGGREGATE"
-    return earlier in _MERGEABLE_STEPS_AFTER and step not in _MERGEABLE_STEPS_AFTER[earlier]
+    return earlier in _MERGEABLE_STEPS_BY_EARLIER_STEP and step not in _MERGEABLE_STEPS_BY_EARLIER_STEP[earlier]
 
 
 def _step_name(tokens: list[Token], pipe: int) -> str:
@@ -208,8 +208,8 @@ def insert_missing_tokens(tokens: list[Token]) -> list[Token]:
     Parentheses are inserted around the value of `JSON '…'.a` and `SAFE.F(…)[0]`, around UNNEST(…) after ALL, and
     around arguments of JSON_OBJECT(…). The default path is inserted into JSON_QUERY(x).
     """
-    _mark_raw_strings(tokens)
-    inserted = dict(_inserted_tokens(tokens))
+    _turn_into_raw_strings(tokens)
+    inserted = dict(_find_token_insertions(tokens))
     if not inserted:
         return tokens
     cleared = [
@@ -218,7 +218,7 @@ def insert_missing_tokens(tokens: list[Token]) -> list[Token]:
     return [*cleared, *inserted.get(len(tokens), ())]
 
 
-def _mark_raw_strings(tokens: list[Token]) -> None:
+def _turn_into_raw_strings(tokens: list[Token]) -> None:
     """Turn JSON paths and empty time formats into raw strings: the parser would change the paths and drop formats."""
     openers: list[str] = []
     for previous, token in pairwise(tokens):
@@ -231,12 +231,12 @@ def _mark_raw_strings(tokens: list[Token]) -> None:
 
 
 def _must_be_raw_string(token: Token, function: str, previous: Token) -> bool:
-    if function in _PATH_FUNCTIONS:
+    if function in _JSON_PATH_FUNCTIONS:
         return previous.token_type == TokenType.COMMA
-    return function in _FORMAT_FUNCTIONS and not token.text
+    return function in _TIME_FORMAT_FUNCTIONS and not token.text
 
 
-_PATH_FUNCTIONS: Final = frozenset(
+_JSON_PATH_FUNCTIONS: Final = frozenset(
     [
         "json_extract",
         "json_extract_array",
@@ -248,27 +248,27 @@ _PATH_FUNCTIONS: Final = frozenset(
         "json_value_array",
     ]
 )
-_FORMAT_FUNCTIONS: Final = frozenset(
+_TIME_FORMAT_FUNCTIONS: Final = frozenset(
     f"{verb}_{kind}" for verb in ("format", "parse") for kind in ("date", "datetime", "time", "timestamp")
 )
 
 
-def _inserted_tokens(tokens: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
+def _find_token_insertions(tokens: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Yield the tokens to insert, each with the index of the token before which it is inserted."""
     for index, (token, following) in enumerate(pairwise(tokens)):
-        yield from _inserted_tokens_at(tokens, index, token, following)
+        yield from _find_token_insertions_at(tokens, index, token, following)
 
 
-def _inserted_tokens_at(
+def _find_token_insertions_at(
     tokens: list[Token], index: int, token: Token, following: Token
 ) -> Iterator[tuple[int, tuple[Token, ...]]]:
     word = token.text.lower()
     if token.token_type == TokenType.JSON and following.token_type == TokenType.STRING:
-        yield from _parenthesise(tokens, index, index + 1)
+        yield from _parenthesise_before_access(tokens, index, index + 1)
     elif word == "safe" and _is_safe_call(tokens, index):
-        yield from _parenthesise(tokens, index, _find_closing(tokens, index + 3))
-    elif word in _TOKEN_INSERTERS and _is_call(tokens, index):
-        yield from _TOKEN_INSERTERS[word](tokens, index + 1)
+        yield from _parenthesise_before_access(tokens, index, _find_closing(tokens, index + 3))
+    elif word in _INSERTION_FINDER_BY_FUNCTION and _is_call(tokens, index):
+        yield from _INSERTION_FINDER_BY_FUNCTION[word](tokens, index + 1)
     elif word == "all":
         yield from _parenthesise_unnest(tokens, index + 1, following)
 
@@ -295,7 +295,7 @@ def _is_call(tokens: list[Token], index: int) -> bool:
     return index + 1 < len(tokens) and tokens[index + 1].token_type == TokenType.L_PAREN
 
 
-def _parenthesise(tokens: list[Token], first: int, last: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+def _parenthesise_before_access(tokens: list[Token], first: int, last: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     if last + 1 < len(tokens) and tokens[last + 1].token_type in _ACCESS_TOKENS:
         yield first, (_make_token_at(tokens[first], TokenType.L_PAREN, "("),)
         yield last + 1, (_make_token_at(tokens[last], TokenType.R_PAREN, ")"),)
@@ -360,7 +360,7 @@ _NAMES_DROPPED_BY_PARSER: Final = frozenset(["key", "value"])
 _ARRAY_CONSTRUCTORS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
 _ARGUMENT_DELIMITERS: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
 # Functions whose arguments need additional tokens, with the functions of this module that yield these tokens.
-_TOKEN_INSERTERS: Final = {"json_query": _add_default_path, "json_object": _complete_json_object}
+_INSERTION_FINDER_BY_FUNCTION: Final = {"json_query": _add_default_path, "json_object": _complete_json_object}
 
 
 def set_offset_kinds(tree: exp.Expr) -> None:
@@ -371,7 +371,7 @@ def set_offset_kinds(tree: exp.Expr) -> None:
     for bracket in tree.find_all(exp.Bracket):
         index = bracket.expressions[0] if len(bracket.expressions) == 1 else None
         if isinstance(index, exp.Anonymous) and len(index.expressions) == 1:
-            tokens = _OFFSET_KINDS.get(str(index.this).upper())
+            tokens = _OFFSET_KIND_BY_FUNCTION.get(str(index.this).upper())
             if tokens is not None:
                 bracket.set("offset", tokens[0])
                 bracket.set("safe", tokens[1])
@@ -379,7 +379,7 @@ def set_offset_kinds(tree: exp.Expr) -> None:
 
 
 # By subscript function: the index of the first element, and whether an index out of range yields NULL.
-_OFFSET_KINDS: Final = {
+_OFFSET_KIND_BY_FUNCTION: Final = {
     "OFFSET": (0, False),
     "ORDINAL": (1, False),
     "SAFE_OFFSET": (0, True),

@@ -78,7 +78,7 @@ def _are_adjacent(left: Token, right: Token, text: str) -> bool:
 
 
 # Words that are ordinary names in BigQuery, but operators or commands to sqlglot's parser.
-_NAMES_NOT_KEYWORDS: Final = frozenset(
+_KEYWORDS_READ_AS_NAMES: Final = frozenset(
     """
     ALTER CURRENT_USER DESCRIBE DROP GLOB ILIKE INSERT LOCK NOTNULL PARTITIONED_BY REGEXP RETURNING REVOKE
     RLIKE ROLLBACK UNCACHE XOR
@@ -93,7 +93,7 @@ def normalize_tokens(tokens: list[Token], text: str) -> list[Token]:
     for index, token in enumerate(tokens):
         starts_statement = index > 0 and tokens[index - 1].token_type == TokenType.SEMICOLON
         if (
-            token.text.upper() in _NAMES_NOT_KEYWORDS
+            token.text.upper() in _KEYWORDS_READ_AS_NAMES
             and not starts_statement
             and _token_source(token, text).isidentifier()
         ):
@@ -144,11 +144,13 @@ def _token_source(token: Token, text: str) -> str:
     return text[token.start : token.end + 1]
 
 
-_SHARED_ESCAPES: Final = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
-_TEXT_ESCAPES: Final = r"u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|U(?!0000[dD][89a-fA-F])00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}"
-_VALID_ESCAPES: Final = {
-    TokenType.STRING: re.compile(f"{_SHARED_ESCAPES}|{_TEXT_ESCAPES}"),
-    TokenType.BYTE_STRING: re.compile(_SHARED_ESCAPES),
+_TEXT_AND_BYTES_ESCAPES_PATTERN: Final = r"""[abfnrtv\\?"'`]|[xX][0-9a-fA-F]{2}|[0-3][0-7]{2}"""
+_TEXT_ONLY_ESCAPES_PATTERN: Final = (
+    r"u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|U(?!0000[dD][89a-fA-F])00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}"
+)
+_VALID_ESCAPE_PATTERN_BY_TYPE: Final = {
+    TokenType.STRING: re.compile(f"{_TEXT_AND_BYTES_ESCAPES_PATTERN}|{_TEXT_ONLY_ESCAPES_PATTERN}"),
+    TokenType.BYTE_STRING: re.compile(_TEXT_AND_BYTES_ESCAPES_PATTERN),
 }
 _MIN_CHECKED_DIGITS: Final = len(str(2**63))
 _ESCAPE_SEQUENCE: Final = re.compile(r"\\.?", re.DOTALL)
@@ -156,7 +158,7 @@ _ESCAPE_SEQUENCE: Final = re.compile(r"\\.?", re.DOTALL)
 
 def check_literals(tokens: list[Token], text: str) -> None:
     for index, token in enumerate(tokens):
-        valid_escapes = _VALID_ESCAPES.get(token.token_type)
+        valid_escapes = _VALID_ESCAPE_PATTERN_BY_TYPE.get(token.token_type)
         if valid_escapes is not None and not _is_raw_bytes(token, text):
             _check_escapes(valid_escapes, token, text)
         elif token.token_type in _NUMBER_TOKENS and len(token.text) >= _MIN_CHECKED_DIGITS:
@@ -171,7 +173,7 @@ def _is_raw_bytes(token: Token, text: str) -> bool:
 
 def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:
     is_hexadecimal = token.token_type == TokenType.HEX_STRING
-    if is_hexadecimal and len(token.text.lstrip("0")) > _MAX_HEX_DIGITS:
+    if is_hexadecimal and len(token.text.lstrip("0")) > _MAX_INT64_HEX_DIGITS:
         raise BadQuerySyntax(f"Invalid integer literal: 0x{token.text[:40]}", span=span_at(text, token.start))
     if token.text.isdecimal() and not is_hexadecimal and parse_digits(token.text) >= 2**63 + is_negative:
         raise BadQuerySyntax(f"Invalid integer literal: {token.text[:40]}", span=span_at(text, token.start))
@@ -183,7 +185,7 @@ def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:
 
 _NUMBER_TOKENS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
 # The number of hexadecimal digits of a 64-bit integer.
-_MAX_HEX_DIGITS: Final = 16
+_MAX_INT64_HEX_DIGITS: Final = 16
 _MAX_NUMBER_DIGITS: Final = 1_000
 
 
@@ -222,7 +224,7 @@ _TYPE_NAMES: Final = frozenset(
     INT64 INTEGER INTERVAL JSON NUMERIC RANGE SMALLINT STRING STRUCT TIME TIMESTAMP TINYINT
 """.split()
 )
-_EQUIVALENT_TYPES: Final = {
+_BIGQUERY_TYPE_BY_FOREIGN_TYPE: Final = {
     **dict.fromkeys(["VARCHAR", "TEXT", "CHAR", "NVARCHAR", "CHARACTER", "UUID", "NAME"], "STRING"),
     **dict.fromkeys(["DOUBLE", "FLOAT", "REAL", "FLOAT8", "FLOAT4"], "FLOAT64"),
     **dict.fromkeys(["INT8", "INT4", "INT2", "INT32", "UINT64", "UINT32", "LONG", "SIGNED", "UNSIGNED"], "INT64"),
@@ -234,7 +236,7 @@ _EQUIVALENT_TYPES: Final = {
 _MAX_ABSOLUTE_INTEGER: Final = 2**63
 _TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 # Keywords in whose parentheses a text literal may follow AS, because there it is not an alias.
-_TEXT_ALIAS_CLAUSES: Final = frozenset(["UNPIVOT", "WITH"])
+_KEYWORDS_PERMITTING_TEXT_AS: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTER_PATTERN: Final = re.compile(r"[a-zA-Z]")
 
 
@@ -319,7 +321,7 @@ def check_dialect(tokens: list[Token], text: str) -> None:
         if index > 0:
             _check_adjacent_tokens(tokens[index - 1], token, openers, text)
         if token.token_type == TokenType.L_PAREN:
-            _check_call(tokens, index - 1, text)
+            _refuse_foreign_function(tokens, index - 1, text)
             openers.append(tokens[index - 1].text.upper() if index > 0 else "")
         elif token.token_type == TokenType.R_PAREN and openers:
             openers.pop()
@@ -370,16 +372,16 @@ def _check_after_as(token: Token, openers: list[str], text: str) -> None:
     word = token.text.upper()
     if openers and openers[-1] in _CAST_FUNCTIONS:
         if _token_source(token, text).isidentifier() and word not in _TYPE_NAMES:
-            equivalent = _EQUIVALENT_TYPES.get(word)
+            equivalent = _BIGQUERY_TYPE_BY_FOREIGN_TYPE.get(word)
             hint = f"Write {equivalent}." if equivalent else None
             raise BadQuerySyntax(f"Type not found: {token.text[:40]}.", hint=hint, span=span_at(text, token.start))
-    elif token.token_type in _TEXT_TOKENS and not _TEXT_ALIAS_CLAUSES.intersection(openers):
+    elif token.token_type in _TEXT_TOKENS and not _KEYWORDS_PERMITTING_TEXT_AS.intersection(openers):
         raise _syntax_error(
             token, text, "a name is expected here, not a text", "Write the name plain, or in backquotes."
         )
 
 
-def _check_call(tokens: list[Token], index: int, text: str) -> None:
+def _refuse_foreign_function(tokens: list[Token], index: int, text: str) -> None:
     """Refuse a function that BigQuery does not have.
 
     Names after a dot are skipped: `admit` checks them with their namespace.

@@ -35,10 +35,10 @@ from cordwood.sql.nodes import replace_node
 from cordwood.sql.plan import (
     BlockFilter,
     OptionalPredicate,
-    PartialRows,
+    PartialRowsSelect,
     Segment,
     Segments,
-    UncoveredBlocks,
+    UncoveredBlocksCondition,
     print_segments,
 )
 
@@ -51,13 +51,13 @@ _NUMBER_PATTERN: Final = re.compile(
 _WORD_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # The prefix of placeholder tokens, random so that no template contains it. User texts are never part of the tokenized
 # SQL.
-_TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
-_TOKEN_PATTERN: Final = re.compile(rf"{_TOKEN_PREFIX}(\d+_\d+)_")
+_PLACEHOLDER_TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
+_PLACEHOLDER_TOKEN_PATTERN: Final = re.compile(rf"{_PLACEHOLDER_TOKEN_PREFIX}(\d+_\d+)_")
 _print_serial_numbers: Final = count()
 
 # Limit on printed characters: templates that repeat a part can double the length with every nesting.
-MAX_FILLED_CHARACTERS: Final = 1_000_000
-_MAX_WRITTEN_CHARACTERS: Final = 4 * MAX_FILLED_CHARACTERS
+MAX_FILLED_TEMPLATE_CHARACTERS: Final = 1_000_000
+_MAX_PRINTED_TREE_CHARACTERS: Final = 4 * MAX_FILLED_TEMPLATE_CHARACTERS
 
 Printer = Callable[[exp.Expr], str]
 
@@ -68,11 +68,11 @@ class SqlQuoting(Protocol):
     # Matches a quoted text, a quoted name, or a comment, as the engine's lexer delimits it.
     quoted_pattern: re.Pattern[str]
 
-    def identifier_for(self, name: str) -> str:
+    def engine_identifier(self, name: str) -> str:
         """Return the engine's identifier for a name. Distinct names have distinct identifiers."""
 
     def quote_name(self, name: str) -> str:
-        """Return the quoted form of an identifier that `identifier_for` returned."""
+        """Return the quoted form of an identifier that `engine_identifier` returned."""
 
     def quote_text(self, text: str) -> str:
         """Return a text as an SQL expression."""
@@ -113,7 +113,7 @@ class _VerbatimPart(msgspec.Struct, frozen=True):
     sql: str
 
 
-class _OptionalPart(msgspec.Struct, frozen=True):
+class _OptionalPredicatePart(msgspec.Struct, frozen=True):
     """A predicate that a statement may leave out: the SQL of its NULL test and of itself, with placeholder tokens."""
 
     parameter: str
@@ -126,10 +126,10 @@ _TokenPart = (
     | _TextPart
     | _SlotPart
     | _VerbatimPart
-    | _OptionalPart
+    | _OptionalPredicatePart
     | BlockFilter
-    | UncoveredBlocks
-    | PartialRows
+    | UncoveredBlocksCondition
+    | PartialRowsSelect
     | bytes
 )
 
@@ -137,7 +137,7 @@ _TokenPart = (
 def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> PrintedTree:
     """Print a tree with the dialect's printer, and its fragments by their templates. Mutates the tree."""
     tokenized = TokenizedSql(tree, printer, quoting)
-    return tokenized.replace_tokens(tokenized.text)
+    return tokenized.replace_placeholder_tokens(tokenized.text)
 
 
 class TokenizedSql:
@@ -154,7 +154,7 @@ class TokenizedSql:
         self._printed: dict[int, exp.Var] = {}
         self.text = self._print_tokenized(tree)
 
-    def replace_tokens(self, text: str) -> PrintedTree:
+    def replace_placeholder_tokens(self, text: str) -> PrintedTree:
         """Return `text` with each token replaced by the SQL of its name, text, bytes or slot, or by its segment.
 
         `text` is the tokenized SQL, to which the caller may have added SQL of its own.
@@ -166,24 +166,24 @@ class TokenizedSql:
     def _split_segments(self, text: str, parts: Sequence[_TokenPart]) -> Segments:
         self._check_quoting(text)
         segments: list[Segment] = []
-        for index, text_or_token in enumerate(_TOKEN_PATTERN.split(text)):
+        for index, text_or_token in enumerate(_PLACEHOLDER_TOKEN_PATTERN.split(text)):
             segments.append(
                 self._part_segment(parts[self._part_number(text_or_token)], parts) if index % 2 else text_or_token
             )
         return _join_texts(segments)
 
     def _part_segment(self, part: _TokenPart, parts: Sequence[_TokenPart]) -> Segment:
-        if isinstance(part, (BlockFilter, UncoveredBlocks, PartialRows)):
+        if isinstance(part, (BlockFilter, UncoveredBlocksCondition, PartialRowsSelect)):
             return part
-        if isinstance(part, _OptionalPart):
+        if isinstance(part, _OptionalPredicatePart):
             sides = (self._split_segments(side, parts) for side in (part.null_test, part.predicate))
             return OptionalPredicate(part.parameter, *sides)
         if isinstance(part, _SlotPart):
             self._slots.add(part.name)
-        sql = self._write_part(part)
+        sql = self._part_sql(part)
         count_characters(len(sql))
         self._length += len(sql)
-        if self._length > _MAX_WRITTEN_CHARACTERS:
+        if self._length > _MAX_PRINTED_TREE_CHARACTERS:
             raise _too_long_error()
         return sql
 
@@ -195,10 +195,10 @@ class TokenizedSql:
 
     def _check_quoting(self, text: str) -> None:
         """Raise ValueError for a token inside quotes or a comment of a template, where its quoting would be wrong."""
-        if any(_TOKEN_PREFIX in match[0] for match in self._quoting.quoted_pattern.finditer(text)):
+        if any(_PLACEHOLDER_TOKEN_PREFIX in match[0] for match in self._quoting.quoted_pattern.finditer(text)):
             raise ValueError("a part is quoted")
 
-    def _write_part(self, part: _NamePart | _TextPart | _SlotPart | _VerbatimPart | bytes) -> str:
+    def _part_sql(self, part: _NamePart | _TextPart | _SlotPart | _VerbatimPart | bytes) -> str:
         if isinstance(part, _NamePart):
             return self._quoting.quote_name(part.name)
         if isinstance(part, _TextPart):
@@ -209,13 +209,13 @@ class TokenizedSql:
 
     def _print_tokenized(self, tree: exp.Expr) -> str:
         """Print a tree with placeholder tokens. A node that is a part of two fragments is printed for each of them."""
-        text = self._print_special(tree)
+        text = self._print_without_sqlglot(tree)
         if text is not None:
             return text
         nodes = list(tree.walk(prune=_prints_own_children))
         count_nodes(len(nodes))
         for node in nodes:
-            special = self._print_special(node)
+            special = self._print_without_sqlglot(node)
             if special is not None:
                 is_operand = not is_fragment(node) or self._is_single_operand(special)
                 printed = exp.Var(this=special if is_operand else f"({special})")
@@ -225,25 +225,27 @@ class TokenizedSql:
         count_characters(len(sql))
         return sql
 
-    def _print_special(self, node: exp.Expr) -> str | None:
+    def _print_without_sqlglot(self, node: exp.Expr) -> str | None:
         """Return the printed text of a node that sqlglot must not print; None for other nodes."""
         if isinstance(node, exp.Anonymous):
             return self._fill_template(node) if node.this == FRAGMENT_NODE_NAME else self._print_plan_node(node)
         if isinstance(node, exp.Literal) and not node.is_string:
-            return _checked_number(node)
+            return _require_number(node)
         if isinstance(node, exp.Var):
-            return node.name if id(node) in self._printed else _checked_word(node.name)
+            return node.name if id(node) in self._printed else _require_word(node.name)
         part = self._tokenized_part(node)
         return None if part is None else self._token_for(part)
 
     def _tokenized_part(self, node: exp.Expr) -> _TokenPart | None:
         """Return the part that a token replaces in the printed SQL; None for nodes that are not replaced."""
         if isinstance(node, exp.Identifier):
-            return _NamePart(node.name if node.meta_get(VERBATIM_NAME_KEY) else self._quoting.identifier_for(node.name))
+            return _NamePart(
+                node.name if node.meta_get(VERBATIM_NAME_KEY) else self._quoting.engine_identifier(node.name)
+            )
         if isinstance(node, exp.Literal):
             return _TextPart(node.this)
         if isinstance(node, exp.Parameter):
-            return _SlotPart(_checked_word(node.name), self._quoting.slot_placeholder(node))
+            return _SlotPart(_require_word(node.name), self._quoting.slot_placeholder(node))
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
@@ -256,7 +258,9 @@ class TokenizedSql:
             return None
         test, predicate, parameter = node.expressions
         return self._token_for(
-            _OptionalPart(_checked_word(parameter.name), self._print_condition(test), self._print_condition(predicate))
+            _OptionalPredicatePart(
+                _require_word(parameter.name), self._print_condition(test), self._print_condition(predicate)
+            )
         )
 
     def _print_condition(self, condition: exp.Expr) -> str:
@@ -264,7 +268,7 @@ class TokenizedSql:
         return printed if self._is_single_operand(printed) else f"({printed})"
 
     def _token_for(self, part: _TokenPart) -> str:
-        return f"{_TOKEN_PREFIX}{self._serial}_{self._parts.setdefault(part, len(self._parts))}_"
+        return f"{_PLACEHOLDER_TOKEN_PREFIX}{self._serial}_{self._parts.setdefault(part, len(self._parts))}_"
 
     def _fill_template(self, node: exp.Expr) -> str:
         segments = split_template(fragment_template(node))
@@ -277,7 +281,7 @@ class TokenizedSql:
             for index, segment in enumerate(segments)
         )
         count_characters(len(sql))
-        if len(sql) > MAX_FILLED_CHARACTERS:
+        if len(sql) > MAX_FILLED_TEMPLATE_CHARACTERS:
             raise _too_long_error()
         return sql
 
@@ -309,14 +313,14 @@ def _join_texts(segments: Sequence[Segment]) -> Segments:
     return tuple(segment for segment in merged if segment != "")
 
 
-def _checked_number(node: exp.Literal) -> str:
+def _require_number(node: exp.Literal) -> str:
     digits = str(node.this)
     if not _NUMBER_PATTERN.fullmatch(digits):
         raise ValueError("no number")
     return digits
 
 
-def _checked_word(name: str) -> str:
+def _require_word(name: str) -> str:
     if not _WORD_PATTERN.fullmatch(name):
         raise ValueError("no word")
     return name

@@ -15,13 +15,13 @@ from cordwood.model.datatype import NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import count_nodes
 from cordwood.sql.datatypes import CALENDAR_KINDS, CHECKED_ARGUMENTS_BY_NODE_CLASS, TIME_KINDS, datatype_of
 from cordwood.sql.diagnostics import span_of, start_offset
-from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped
+from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped_column
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_text
 from cordwood.sql.rules.strings import find_pattern_error
 from cordwood.sql.rules.times import normalize_time_text
-from cordwood.sql.type_inference import SIDE_TYPES_KEY
+from cordwood.sql.type_inference import SIDE_TYPES_METADATA_KEY
 
-_CHECKED_KINDS: Final = frozenset(
+_KINDS_WITH_CHECKED_OPERANDS: Final = frozenset(
     {*NUMBER_KINDS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT}
 )
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
@@ -76,7 +76,7 @@ def _check_select(node: exp.Expr) -> None:
     if invalid is not None:
         message = f"The ordinal {invalid.this} is beyond the columns of the SELECT: there are {len(node.expressions)}."
         raise _TypeMistakeError(invalid, message, "Write a number of a column, or its name.")
-    ungrouped = find_ungrouped(node)
+    ungrouped = find_ungrouped_column(node)
     if ungrouped is not None:
         column, name = ungrouped
         message = f"SELECT list expression references column {name} which is neither grouped nor aggregated."
@@ -98,9 +98,9 @@ def _check_regex_call(node: exp.Expr) -> None:
 
 def _check_set_columns(node: exp.Expr) -> None:
     """Check the column types of a set operation. Accept a text beside a time, because it may be a literal of a time."""
-    left, right = node.meta_get(SIDE_TYPES_KEY) or ((), ())
+    left, right = node.meta_get(SIDE_TYPES_METADATA_KEY) or ((), ())
     for position, (left_type, right_type) in enumerate(zip(left, right, strict=False), 1):
-        kinds = _type_family(left_type), _type_family(right_type)
+        kinds = _comparable_kind(left_type), _comparable_kind(right_type)
         if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & TIME_KINDS):
             continue
         types = f"{_checked_kind(left_type)}, {_checked_kind(right_type)}"
@@ -109,10 +109,10 @@ def _check_set_columns(node: exp.Expr) -> None:
 
 
 def _checked_kind(datatype: Datatype | None) -> Kind | None:
-    return datatype.kind if datatype is not None and datatype.kind in _CHECKED_KINDS else None
+    return datatype.kind if datatype is not None and datatype.kind in _KINDS_WITH_CHECKED_OPERANDS else None
 
 
-def _type_family(datatype: Datatype | None) -> Kind | None:
+def _comparable_kind(datatype: Datatype | None) -> Kind | None:
     """Return the type's family: numbers are one, and TIMESTAMP, DATETIME and DATE are another; None if unknown."""
     kind = _checked_kind(datatype)
     if kind in NUMBER_KINDS:
@@ -132,11 +132,11 @@ def _reads_no_rows(node: exp.Expr) -> bool:
 
 
 def _are_compatible(first: exp.Expr, second: exp.Expr) -> bool:
-    left, right = _type_family(datatype_of(first)), _type_family(datatype_of(second))
+    left, right = _comparable_kind(datatype_of(first)), _comparable_kind(datatype_of(second))
     if left is None or right is None or left == right:
         return True
     sides = (first, second) if left is Kind.STRING else (second, first)
-    if _type_family(datatype_of(sides[0])) is not Kind.STRING or not _reads_no_rows(sides[0]):
+    if _comparable_kind(datatype_of(sides[0])) is not Kind.STRING or not _reads_no_rows(sides[0]):
         return False
     kind = _checked_kind_of_node(sides[1])
     if kind in TIME_KINDS:
@@ -146,12 +146,12 @@ def _are_compatible(first: exp.Expr, second: exp.Expr) -> bool:
 
 def _check_literal(value: exp.Expr, kind: Kind) -> None:
     text = constant_text(value)
-    if text is not None and not _is_literal_of(text, kind):
-        message = f'Could not cast literal "{text[:_MAX_SHOWN_CHARACTERS]}" to type {kind}.'
+    if text is not None and not _is_valid_literal_text(text, kind):
+        message = f'Could not cast literal "{text[:_MAX_QUOTED_LITERAL_CHARACTERS]}" to type {kind}.'
         raise _TypeMistakeError(value, message, _LITERAL_HINTS.get(kind), BadQueryValue)
 
 
-def _is_literal_of(text: str, kind: Kind) -> bool:
+def _is_valid_literal_text(text: str, kind: Kind) -> bool:
     """Return whether a text literal is a valid value of the type; True for types that are not checked."""
     if kind in TIME_KINDS:
         return normalize_time_text(text.strip(), kind) is not None
@@ -168,7 +168,7 @@ def _mismatch_error(node: exp.Expr, operator: str, first: exp.Expr, second: exp.
 
 
 def _cast_hint(first: exp.Expr, second: exp.Expr) -> str:
-    kinds = {_type_family(datatype_of(first)), _type_family(datatype_of(second))}
+    kinds = {_comparable_kind(datatype_of(first)), _comparable_kind(datatype_of(second))}
     number = next((node for node in (first, second) if isinstance(node, exp.Literal) and not node.is_string), None)
     if kinds == {Kind.STRING, Kind.FLOAT64} and number is not None:
         return f"Write '{number.this}' for the text, or CAST the other side AS INT64."
@@ -199,14 +199,16 @@ def _check_in_relation(node: exp.Expr) -> None:
         return
     datatype = datatype_of(array) if array is not None else None
     element = datatype_of(node.args["query"]) if node.args.get("query") else datatype and datatype.element
-    kinds = _type_family(datatype_of(node.this)), _type_family(element)
-    if None in kinds or kinds[0] is kinds[1] or _is_converted(node.this, array, kinds):
+    kinds = _comparable_kind(datatype_of(node.this)), _comparable_kind(element)
+    if None in kinds or kinds[0] is kinds[1] or _is_text_converted_by_bigquery(node.this, array, kinds):
         return
     message = f"No matching signature for operator IN for argument types: {_checked_kind_of_node(node.this)}, {_checked_kind(element)}."
     raise _TypeMistakeError(node, message, "Cast one side, as in CAST(… AS STRING).")
 
 
-def _is_converted(value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]) -> bool:
+def _is_text_converted_by_bigquery(
+    value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]
+) -> bool:
     """Return whether one side of IN is a constant text that BigQuery converts to the other side's time or bytes."""
     text = value if kinds[0] is Kind.STRING else array
     other_kind = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
@@ -251,7 +253,7 @@ def _check_boolean(node: exp.Expr, subject: str) -> None:
         raise _TypeMistakeError(node, f"{subject} takes a BOOL, not {kind}.", "Write a comparison, as in x = 'value'.")
 
 
-def _boolean_check(subject: str) -> Callable[[exp.Expr], None]:
+def _boolean_operand_checker(subject: str) -> Callable[[exp.Expr], None]:
     return lambda node: _check_boolean(node.this, subject)
 
 
@@ -299,12 +301,12 @@ def _check_arguments(node: exp.Expr) -> None:
         # Skip CONTAINS_SUBSTR, which accepts any type; the parser wraps its arguments in LOWER.
         return
     for argument in CHECKED_ARGUMENTS_BY_NODE_CLASS[type(node)]:
-        value = node.args.get(argument.key)
+        value = node.args.get(argument.argument_key)
         kind = _checked_kind_of_node(value) if isinstance(value, exp.Expr) else None
         if (
             kind is None
-            or kind in argument.kinds
-            or (kind is Kind.STRING and _is_convertible_to(value, argument.kinds))
+            or kind in argument.accepted_kinds
+            or (kind is Kind.STRING and _is_convertible_to(value, argument.accepted_kinds))
         ):
             continue
         message = f"No matching signature for {_signature_name(node)} for argument type {kind}."
@@ -346,7 +348,7 @@ def _check_time_conversion(node: exp.Expr) -> None:
         if node.expressions or node.meta_get("bigquery_name") is None:
             return
         raise _TypeMistakeError(
-            node, f"No matching signature for {_signature_name(node)} for argument type {kind}.", _TIME_HINT
+            node, f"No matching signature for {_signature_name(node)} for argument type {kind}.", _NUMBER_TO_TIME_HINT
         )
 
 
@@ -378,16 +380,16 @@ def _check_array_elements(node: exp.Expr) -> None:
 def _check_cast(node: exp.Expr) -> None:
     target = datatype_of(node)
     kind, target_kind = _checked_kind_of_node(node.this), target.kind if target else None
-    if kind is None or target_kind is None or target_kind not in _CHECKED_KINDS:
+    if kind is None or target_kind is None or target_kind not in _KINDS_WITH_CHECKED_OPERANDS:
         return
     if kind is Kind.STRING and isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         _check_literal(node.this, target_kind)
-    hint = _INVALID_CASTS.get((_type_family(datatype_of(node.this)), _type_family(target)))
+    hint = _HINT_BY_INVALID_CAST.get((_comparable_kind(datatype_of(node.this)), _comparable_kind(target)))
     if hint is not None:
         raise _TypeMistakeError(node, f"Invalid cast from {kind} to {target_kind}.", hint)
 
 
-_MAX_SHOWN_CHARACTERS: Final = 40
+_MAX_QUOTED_LITERAL_CHARACTERS: Final = 40
 _INTEGER_PATTERN: Final = re.compile(r"\s*[+-]?(?:\d+|0[xX][0-9a-fA-F]+)\s*", re.ASCII)
 _LITERAL_HINTS: Final = {
     Kind.TIMESTAMP: "Write a time such as '2024-01-31 09:00:00'.",
@@ -396,12 +398,12 @@ _LITERAL_HINTS: Final = {
     Kind.TIME: "Write a time such as '09:00:00'.",
     Kind.INT64: "Write a whole number; SAFE_CAST gives NULL instead.",
 }
-_SECONDS_HINT: Final = "Write UNIX_SECONDS(…), UNIX_MILLIS(…) or EXTRACT(… FROM …)."
-_TIME_HINT: Final = "Write TIMESTAMP_SECONDS(…) or TIMESTAMP_MILLIS(…)."
-_INVALID_CASTS: Final[Mapping[tuple[Kind | None, Kind | None], str]] = {
-    (Kind.TIMESTAMP, Kind.FLOAT64): _SECONDS_HINT,
+_TIME_TO_NUMBER_HINT: Final = "Write UNIX_SECONDS(…), UNIX_MILLIS(…) or EXTRACT(… FROM …)."
+_NUMBER_TO_TIME_HINT: Final = "Write TIMESTAMP_SECONDS(…) or TIMESTAMP_MILLIS(…)."
+_HINT_BY_INVALID_CAST: Final[Mapping[tuple[Kind | None, Kind | None], str]] = {
+    (Kind.TIMESTAMP, Kind.FLOAT64): _TIME_TO_NUMBER_HINT,
     (Kind.TIMESTAMP, Kind.BOOL): "Write a comparison, as in x > TIMESTAMP '2024-01-31'.",
-    (Kind.FLOAT64, Kind.TIMESTAMP): _TIME_HINT,
+    (Kind.FLOAT64, Kind.TIMESTAMP): _NUMBER_TO_TIME_HINT,
     (Kind.BOOL, Kind.TIMESTAMP): "A BOOL is not a time.",
 }
 
@@ -414,9 +416,9 @@ _CHECK_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]]
     **dict.fromkeys((exp.And, exp.Or), _check_both_boolean),
     exp.In: _check_in,
     exp.Between: _check_between,
-    exp.Not: _boolean_check("NOT"),
-    exp.Where: _boolean_check("WHERE"),
-    exp.Having: _boolean_check("HAVING"),
+    exp.Not: _boolean_operand_checker("NOT"),
+    exp.Where: _boolean_operand_checker("WHERE"),
+    exp.Having: _boolean_operand_checker("HAVING"),
     exp.Case: _check_case,
     exp.If: _check_if,
     exp.Coalesce: _common_type_check("COALESCE"),

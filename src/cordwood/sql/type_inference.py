@@ -36,10 +36,10 @@ from cordwood.sql.datatypes import (
 )
 from cordwood.sql.nodes import (
     OPERATION_KEY,
+    IsObjectTest,
     Operation,
     PathRead,
     RecordElements,
-    RecordTest,
     RedactedEvent,
     RedactedEventText,
     RedactedSecret,
@@ -91,7 +91,7 @@ class TypeScope(msgspec.Struct):
 
 
 # The metadata key of the column types of a set operation's two sides.
-SIDE_TYPES_KEY: Final = "sides"
+SIDE_TYPES_METADATA_KEY: Final = "sides"
 
 
 def annotate_types(tree: exp.Expr) -> TypedRelation:
@@ -149,7 +149,7 @@ def _annotate_set_operation(node: exp.Expr, scope: TypeScope) -> TypedRelation:
             for (name, left_type), (_, right_type) in zip(left.columns, right.columns, strict=True)
         ]
     result = TypedRelation(columns, common_type((left.row_value_type, right.row_value_type)))
-    node.meta[SIDE_TYPES_KEY] = [tuple(datatype for _, datatype in side.columns) for side in (left, right)]
+    node.meta[SIDE_TYPES_METADATA_KEY] = [tuple(datatype for _, datatype in side.columns) for side in (left, right)]
     node.meta["columns"] = tuple(datatype for _, datatype in columns)
     _annotate_modifiers(node, TypeScope(scope.ctes, scope.parent, {"": result}))
     return result
@@ -162,14 +162,14 @@ def _annotate_select(node: exp.Expr, scope: TypeScope) -> TypedRelation:
     for part in node.iter_expressions():
         if part.arg_key not in _CLAUSES_BEFORE_ALIASES:
             _annotate_expression(part, alias_scope)
-    return _value_table(node.args["kind"], columns) if node.args.get("kind") else TypedRelation(columns)
+    return _relation_of_value_rows(node.args["kind"], columns) if node.args.get("kind") else TypedRelation(columns)
 
 
 # The clauses that are annotated before select aliases are visible.
 _CLAUSES_BEFORE_ALIASES: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
 
 
-def _value_table(kind: str, columns: TypedColumns) -> TypedRelation:
+def _relation_of_value_rows(kind: str, columns: TypedColumns) -> TypedRelation:
     """Return the relation of SELECT AS STRUCT or SELECT AS VALUE, whose rows are single values."""
     value = columns[0][1] if kind == "VALUE" and columns else struct_of(columns)
     return TypedRelation(list(value.fields) if value and value.kind is Kind.STRUCT else columns, value)
@@ -356,11 +356,11 @@ def _division_type(node: exp.Expr) -> Datatype | None:
 
 def _float_unless_numeric_type(node: exp.Expr) -> Datatype | None:
     """Return the type of ROUND, AVG etc.: the argument's type if NUMERIC, BIGNUMERIC or INTERVAL, else FLOAT64."""
-    datatype = _argument_type(node)
+    datatype = _aggregate_argument_type(node)
     return datatype if datatype in (NUMERIC, BIGNUMERIC, INTERVAL) else FLOAT64
 
 
-def _argument_type(node: exp.Expr) -> Datatype | None:
+def _aggregate_argument_type(node: exp.Expr) -> Datatype | None:
     """Return the type of an aggregate's argument, ignoring its modifiers."""
     inner = node.this
     while isinstance(inner, (exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)):
@@ -371,11 +371,11 @@ def _argument_type(node: exp.Expr) -> Datatype | None:
 
 
 def _sum_type(node: exp.Expr) -> Datatype | None:
-    return _numeric_or_float_type(_argument_type(node))
+    return _numeric_or_float_type(_aggregate_argument_type(node))
 
 
 def _array_of_argument_type(node: exp.Expr) -> Datatype | None:
-    return array_of(_argument_type(node))
+    return array_of(_aggregate_argument_type(node))
 
 
 def _case_type(node: exp.Expr) -> Datatype | None:
@@ -420,7 +420,7 @@ def _cast_type(node: exp.Expr) -> Datatype | None:
 
 
 def _text_or_bytes_type(node: exp.Expr) -> Datatype | None:
-    datatype = _argument_type(node)
+    datatype = _aggregate_argument_type(node)
     return BYTES if datatype == BYTES else STRING
 
 
@@ -450,7 +450,7 @@ def _to_json_type(node: exp.Expr) -> Datatype | None:
 def _approx_top_type(node: exp.Expr) -> Datatype | None:
     name = "count" if isinstance(node, exp.ApproxTopK) else "sum"
     weight = INT64 if isinstance(node, exp.ApproxTopK) else datatype_of(node.expression)
-    return array_of(struct_of([("value", _argument_type(node)), (name, weight)]))
+    return array_of(struct_of([("value", _aggregate_argument_type(node)), (name, weight)]))
 
 
 def _generated_array_type(node: exp.Expr) -> Datatype | None:
@@ -470,7 +470,7 @@ _TYPE_BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
     **dict.fromkeys((PathRead, RedactedEvent, RedactedEventText, RedactedSecret), VARIANT),
     RedactedText: STRING,
     RecordElements: array_of(VARIANT),
-    RecordTest: BOOL,
+    IsObjectTest: BOOL,
 }
 
 
@@ -567,7 +567,7 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     exp.JSONExtract: _json_extract_type,
     exp.JSONExtractArray: _json_array_type,
     exp.JSONFormat: _to_json_type,
-    exp.ArrayConcatAgg: _argument_type,
+    exp.ArrayConcatAgg: _aggregate_argument_type,
     exp.ArrayConcat: _common_argument_type,
     exp.ArrayFirst: _element_type,
     exp.ArrayLast: _element_type,
@@ -598,11 +598,12 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     exp.Sum: _sum_type,
     **dict.fromkeys(
         (exp.Min, exp.Max, exp.AnyValue, exp.PercentileDisc, exp.ArgMax, exp.ArgMin),
-        _argument_type,
+        _aggregate_argument_type,
     ),
-    **dict.fromkeys((exp.FirstValue, exp.LastValue, exp.NthValue), _argument_type),
+    **dict.fromkeys((exp.FirstValue, exp.LastValue, exp.NthValue), _aggregate_argument_type),
     **dict.fromkeys(
-        (exp.Lead, exp.Lag), lambda node: common_type((_argument_type(node), datatype_of(node.args.get("default"))))
+        (exp.Lead, exp.Lag),
+        lambda node: common_type((_aggregate_argument_type(node), datatype_of(node.args.get("default")))),
     ),
     **dict.fromkeys((exp.ArrayAgg, exp.ApproxQuantiles), _array_of_argument_type),
     **dict.fromkeys((exp.ArrayReverse, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _type_of_operand),

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from cordwood.app.checks import check_contents, is_clickhouse, sources_of, target_for
+from cordwood.app.checks import catalog_sources_of, check_contents, is_clickhouse, target_for
 from cordwood.app.compose import clickhouse_module
 from cordwood.app.event_files import add_missing_id
 from cordwood.app.in_process import InProcessApp, open_in_process_app
@@ -29,15 +29,15 @@ from cordwood.trials.test_page import (
     apply_replacements,
     case_call,
     case_data,
-    differences,
+    compare_outcome,
     outcome_of_alert,
     outcome_of_query,
     read_cases,
 )
 
-PAGE_PATTERN = "*.test.md"
+TEST_PAGE_PATTERN = "*.test.md"
 EMBEDDED_ENGINE = "duckdb"
-_SHIPPED = "cordwood/endpoints"
+_SHIPPED_ENDPOINTS_FOLDER = "cordwood/endpoints"
 
 
 class CasePage(msgspec.Struct, frozen=True):
@@ -48,12 +48,12 @@ class CasePage(msgspec.Struct, frozen=True):
 
     @property
     def endpoint_file(self) -> str:
-        return self.file.removesuffix(PAGE_PATTERN[1:]) + ".sql"
+        return self.file.removesuffix(TEST_PAGE_PATTERN[1:]) + ".sql"
 
     @property
     def alert_file(self) -> str:
         """The name of the alert file that the page tests, if a file of this name exists."""
-        return self.file.removesuffix(PAGE_PATTERN[1:]) + ".toml"
+        return self.file.removesuffix(TEST_PAGE_PATTERN[1:]) + ".toml"
 
 
 class CaseResult(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
     page: CasePage
     case: Case
-    actual: CaseOutcome
+    actual_outcome: CaseOutcome
     differences: Sequence[str]
     seconds: float
 
@@ -75,9 +75,11 @@ def find_pages(folder: Path | None) -> list[CasePage]:
     if folder is not None:
         if not folder.is_dir():
             raise BadTestPage(f"The folder {folder} does not exist.")
-        return [CasePage(str(path), path) for path in sorted(folder.rglob(PAGE_PATTERN))]
+        return [CasePage(str(path), path) for path in sorted(folder.rglob(TEST_PAGE_PATTERN))]
     shipped = Path(str(resources.files("cordwood"))) / "endpoints"
-    return [CasePage(f"{_SHIPPED}/{path.name}", path) for path in sorted(shipped.glob(PAGE_PATTERN))]
+    return [
+        CasePage(f"{_SHIPPED_ENDPOINTS_FOLDER}/{path.name}", path) for path in sorted(shipped.glob(TEST_PAGE_PATTERN))
+    ]
 
 
 def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBEDDED_ENGINE) -> Iterator[CaseResult]:
@@ -90,7 +92,7 @@ def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBED
         if is_clickhouse(isolated):
             address = stack.enter_context(clickhouse_module().address_in_temporary_folder(engine))
             isolated = msgspec.structs.replace(isolated, engine=address)
-        contents = check_contents(sources_of(isolated), target_for(isolated))
+        contents = check_contents(catalog_sources_of(isolated), target_for(isolated))
         for page in pages:
             yield from _run_page(isolated, page, _subject_of_page(page, contents))
 
@@ -117,7 +119,9 @@ def update_pages(trials: Sequence[CaseResult]) -> list[CasePage]:
     """Write the actual answers of failed cases into the pages as expected answers; return the changed pages."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
-        replacements = [_replacement(trial) for trial in trials if trial.page == page and not trial.passed]
+        replacements = [
+            _expected_fence_replacement(trial) for trial in trials if trial.page == page and not trial.passed
+        ]
         path.write_text(apply_replacements(_read(page), replacements), encoding="utf-8")
     return list(changed.values())
 
@@ -139,14 +143,14 @@ class _CaseServices:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
         serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
         settings = msgspec.structs.replace(self._settings, serve=serve)
-        settings = self._stack.enter_context(_with_empty_store(settings))
+        settings = self._stack.enter_context(_settings_with_empty_store(settings))
         service = self._stack.enter_context(open_in_process_app(settings, lambda: data.now_us))
         for stream, events in data.events:
             _send_events(case, service, stream, events)
         return service
 
 
-def _with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
+def _settings_with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
     """Return a context with the settings for an empty store: a new database if the engine is ClickHouse."""
     if not is_clickhouse(settings):
         return nullcontext(settings)
@@ -188,14 +192,14 @@ def _run(page: CasePage, case: Case, services: _CaseServices, subject: _TestSubj
         actual = _preview_alert(case, service, subject)
     else:
         actual = _send_call(service, subject.endpoint_id, call)
-    return CaseResult(page, case, actual, differences(case, actual), time.perf_counter() - started_at)
+    return CaseResult(page, case, actual, compare_outcome(case, actual), time.perf_counter() - started_at)
 
 
 def _send_call(service: InProcessApp, endpoint_id: UUID, call: CaseCall) -> CaseOutcome:
     headers = {"content-type": "application/json", "accept": "application/json"}
     if call.redact is not None:
         headers["lf-endpoint-redact-pii"] = call.redact
-    body = msgspec.json.encode(call.texts)
+    body = msgspec.json.encode(call.parameter_texts)
     status, _, answer = service.send("POST", f"/api/endpoints/query/{endpoint_id}", body, headers)
     return outcome_of_query(status, answer)
 
@@ -221,9 +225,9 @@ def _send_events(case: Case, service: InProcessApp, stream: str, events: Sequenc
         raise case.fault_at(f"{stream} does not take its event {first_reason['index'] + 1}: {first_reason['reason']}")
 
 
-def _replacement(trial: CaseResult) -> Replacement:
+def _expected_fence_replacement(trial: CaseResult) -> Replacement:
     expected = trial.case.expected_fence
-    fence = trial.actual.fence_text(expected)
+    fence = trial.actual_outcome.fence_text(expected)
     if expected is None:
         return Replacement(trial.case.end, trial.case.end, f"\n\n{fence.rstrip()}")
     return Replacement(expected.start, expected.end, fence)
@@ -236,7 +240,7 @@ def case_report(trial: CaseResult) -> str:
     return "\n".join([head, *(f"       {line}" for line in trial.differences)])
 
 
-def summary(trials: Sequence[CaseResult], seconds: float) -> str:
+def results_summary(trials: Sequence[CaseResult], seconds: float) -> str:
     failed = sum(not trial.passed for trial in trials)
     counts = f"{len(trials) - failed} passed" + (f", {failed} failed" if failed else "")
     return f"{counts} in {seconds:.2f} s. (-: expected, +: answered)" if failed else f"{counts} in {seconds:.2f} s."

@@ -12,8 +12,8 @@ from cordwood.errors import BadTestPage, Span, did_you_mean
 
 EVENTS, CLOCK, CALL, SQL, LQL = "events", "clock", "call", "sql", "lql"
 ROWS, REFUSED, ALERTS = "rows", "refused", "alerts"
-INPUT_KINDS = (EVENTS, CLOCK, CALL, SQL, LQL)
-EXPECTED_KINDS = (ROWS, REFUSED, ALERTS)
+INPUT_FENCE_KINDS = (EVENTS, CLOCK, CALL, SQL, LQL)
+EXPECTED_FENCE_KINDS = (ROWS, REFUSED, ALERTS)
 
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILINE | re.DOTALL)
@@ -21,7 +21,7 @@ _FENCE_MARK = re.compile(r"^```", re.MULTILINE)
 
 DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
 # The options that may follow ```call, and the value of the redaction header for each of them.
-REDACT_MODES = {"redact": "true", "redact=true": "true", "redact=false": "false"}
+REDACT_HEADERS_BY_OPTION = {"redact": "true", "redact=true": "true", "redact=false": "false"}
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def expected_fence(self) -> Fence | None:
-        return next((fence for fence in self.fences if fence.kind in EXPECTED_KINDS), None)
+        return next((fence for fence in self.fences if fence.kind in EXPECTED_FENCE_KINDS), None)
 
     def fault_at(self, message: str, fence: Fence | None = None, hint: str | None = None) -> BadTestPage:
         return BadTestPage(message, hint=hint, span=Span(fence.line if fence else self.line, 1, self.file))
@@ -89,7 +89,7 @@ def apply_replacements(text: str, replacements: Iterable[Replacement]) -> str:
     return text
 
 
-def fence_text(head: str, text: str) -> str:
+def format_fence(head: str, text: str) -> str:
     return f"```{head}\n{text}\n```\n" if text else f"```{head}\n```\n"
 
 
@@ -99,13 +99,13 @@ def _read_case(
     shared, fences = page_fences
     case_fences = tuple(fence for fence in fences if heading.end() <= fence.start < end)
     body_end = len(text[:end].rstrip())
-    case = Case(file, heading[1].strip(), _line(text, heading.start()), shared + case_fences, body_end)
+    case = Case(file, heading[1].strip(), _line_number(text, heading.start()), shared + case_fences, body_end)
     _check_case(case)
     return case
 
 
 def _check_case(case: Case) -> None:
-    expected = [fence for fence in case.fences if fence.kind in EXPECTED_KINDS]
+    expected = [fence for fence in case.fences if fence.kind in EXPECTED_FENCE_KINDS]
     if len(expected) > 1:
         raise case.fault_at("A case has one expected answer, and this one has two.", expected[1])
     if case.last_fence(SQL) and case.last_fence(LQL):
@@ -114,7 +114,7 @@ def _check_case(case: Case) -> None:
 
 def _check_shared_fences(file: str, shared: Iterable[Fence]) -> None:
     for fence in shared:
-        if fence.kind in EXPECTED_KINDS:
+        if fence.kind in EXPECTED_FENCE_KINDS:
             raise BadTestPage(
                 "Expected answers belong to a case, not before the first one.", span=Span(fence.line, 1, file)
             )
@@ -124,19 +124,19 @@ def _check_fences_closed(file: str, text: str, fences: Iterable[Fence]) -> None:
     """Raise BadTestPage for an unclosed fence, which the regular expression for fences skips."""
     for mark in _FENCE_MARK.finditer(text):
         if not _is_inside(mark.start(), fences):
-            raise BadTestPage("This fence is not closed.", span=Span(_line(text, mark.start()), 1, file))
+            raise BadTestPage("This fence is not closed.", span=Span(_line_number(text, mark.start()), 1, file))
 
 
 def _read_fence(match: "re.Match[str]", text: str, file: str) -> Fence:
-    line = _line(text, match.start())
-    kinds = (*INPUT_KINDS, *EXPECTED_KINDS)
+    line = _line_number(text, match.start())
+    kinds = (*INPUT_FENCE_KINDS, *EXPECTED_FENCE_KINDS)
     if match[1] not in kinds:
         hint = did_you_mean(match[1], kinds) or f"There are: {', '.join(kinds)}."
         raise BadTestPage(f"A fence of the kind {match[1]!r} is unknown.", hint=hint, span=Span(line, 1, file))
     return Fence(match[1], tuple(match[2].split()), match[3].rstrip("\n"), line, match.start(), match.end())
 
 
-def _line(text: str, offset: int) -> int:
+def _line_number(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
@@ -154,7 +154,7 @@ class CaseData(msgspec.Struct, frozen=True):
 class CaseCall(msgspec.Struct, frozen=True):
     """A request for the endpoint. `texts` has its parameters and the sandbox query by name."""
 
-    texts: Mapping[str, str]
+    parameter_texts: Mapping[str, str]
     redact: str | None = None
 
 
@@ -229,12 +229,12 @@ def _parameter_text(case: Case, call: Fence, name: str, value: object) -> str:
 
 def _redact_header(case: Case, call: Fence) -> str | None:
     for note in call.options:
-        if note not in REDACT_MODES:
+        if note not in REDACT_HEADERS_BY_OPTION:
             raise case.fault_at(f"{note!r} is not an option of call.", call, "There is: redact, redact=false.")
-    return REDACT_MODES[call.options[-1]] if call.options else None
+    return REDACT_HEADERS_BY_OPTION[call.options[-1]] if call.options else None
 
 
-UNORDERED = "unordered"
+UNORDERED_OPTION = "unordered"
 
 
 class _RowsBody(msgspec.Struct):
@@ -272,7 +272,7 @@ class CaseOutcome(msgspec.Struct, frozen=True):
         The fence of an error leaves out the message, because messages may change.
         """
         notes = expected.options if expected and expected.kind == self.kind else ()
-        return fence_text(
+        return format_fence(
             " ".join([self.kind, *notes]), "\n".join(self.lines[:1] if self.kind == REFUSED else self.lines)
         )
 
@@ -299,7 +299,7 @@ def _refused_outcome(status: int, body: bytes) -> CaseOutcome:
     return CaseOutcome(REFUSED, (f"{status} {error.status}{position}", error.message, *hint))
 
 
-def differences(case: Case, actual: CaseOutcome) -> list[str]:
+def compare_outcome(case: Case, actual: CaseOutcome) -> list[str]:
     """Return the differences between expected and actual answer as lines of text; empty if there are none."""
     expected = case.expected_fence
     if expected is None:
@@ -313,7 +313,7 @@ def differences(case: Case, actual: CaseOutcome) -> list[str]:
 def _compare_rows(case: Case, expected: Fence, actual: CaseOutcome) -> list[str]:
     expected_rows = [_canonical_row(line, case, expected) for line in expected.text.splitlines() if line.strip()]
     actual_rows = [_canonical_row(line, case, expected) for line in actual.lines]
-    if UNORDERED in expected.options:
+    if UNORDERED_OPTION in expected.options:
         expected_rows, actual_rows = sorted(expected_rows), sorted(actual_rows)
     return _diff(expected_rows, actual_rows)
 

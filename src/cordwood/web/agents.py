@@ -16,7 +16,7 @@ from cordwood.access import may_query
 from cordwood.agents.api import ApiCall, KeyPermissions, OfferedEndpoint, OnChunk, Reply, truncated_response_fault
 from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGES
 from cordwood.errors import Fault, FeatureUnavailable
-from cordwood.ingest.limits import Reservation
+from cordwood.ingest.limits import MemoryReservation
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.settings.quantities import format_rate
@@ -33,19 +33,19 @@ from cordwood.web.asgi import (
 )
 from cordwood.web.credentials import account_of, identify_caller, presented_key
 from cordwood.web.describe.openapi import member_schema
-from cordwood.web.query_request_parser import REDACT
+from cordwood.web.query_request_parser import REDACT_HEADER
 from cordwood.web.request_body import BodyBounds, read_body, run_while_connected
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import Services
 
 # The maximum size of a message. A query has at most 256 Ki characters, each of which JSON may write as an escape.
-_BODY_BOUNDS = BodyBounds(2**20, 2**20)
+_MCP_BODY_BOUNDS = BodyBounds(2**20, 2**20)
 # The memory that a call reserves in addition to its body, for the rows that it reads and for the answer made of them.
 # For rows beyond these bytes, memory is reserved as they arrive.
 _CALL_RESERVATION_BYTES = 2**20
 # The protocol's library makes several copies of a message while it parses the message. According to measurements, these
 # copies take five to nine times the size of the message.
-_MESSAGE_COPIES = 8
+_MESSAGE_MEMORY_FACTOR = 8
 # Protocol methods for which the MCP server sends HTTP requests. Each of these requests is counted against the key's
 # rate, so the message itself is not counted.
 _METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
@@ -55,10 +55,10 @@ async def show_key(request: Request, services: Services) -> Response:
     """Return the permissions of the key: its terms, and the endpoints that it may query, each with its parameters."""
     caller, _ = identify_caller(request, services)
     services.query_service.charge_request(caller)
-    return no_store_json_response(key_view(caller, services.catalog.endpoints()))
+    return no_store_json_response(create_key_permissions(caller, services.catalog.endpoints()))
 
 
-def key_view(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyPermissions:
+def create_key_permissions(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyPermissions:
     """Return the permissions of a key. Endpoints that lack a parameter for one of its pins are left out."""
     offered = [
         _offered_endpoint(endpoint, caller)
@@ -93,12 +93,12 @@ async def answer_mcp(context: HandlerContext) -> Response:
     """Answer one message of the Model Context Protocol. There are no sessions, so each message carries the key."""
     request, services = context.request, context.services()
     key = presented_key(request, parse_urlencoded(request.query_string, "query string"))
-    caller = services.access.authenticate(key)
+    caller = services.authenticator.authenticate(key)
     request.facts["key"] = caller.key_id
-    with context.shared.options.query_body_budget.reserve(account_of(request, caller)) as reservation:
+    with context.shared.options.query_body_budget.open_reservation(account_of(request, caller)) as reservation:
         reservation.reserve(_CALL_RESERVATION_BYTES)
-        body = await read_body(request, _BODY_BOUNDS, reservation)
-        reservation.reserve(_MESSAGE_COPIES * len(body))
+        body = await read_body(request, _MCP_BODY_BOUNDS, reservation)
+        reservation.reserve(_MESSAGE_MEMORY_FACTOR * len(body))
         is_counted = _method_of(body) not in _METHODS_COUNTED_PER_REQUEST
         if is_counted:
             services.query_service.charge_request(caller)
@@ -137,7 +137,7 @@ def _import_mcp_server() -> ModuleType:
 class InProcessApi:
     """The HTTP API with one key, called inside the process."""
 
-    def __init__(self, context: HandlerContext, key: str, caller: Caller, reservation: Reservation) -> None:
+    def __init__(self, context: HandlerContext, key: str, caller: Caller, reservation: MemoryReservation) -> None:
         self.has_sent = False
         self._reservation = reservation
         self._context = context
@@ -145,12 +145,12 @@ class InProcessApi:
         self._caller = caller
 
     async def fetch_permissions(self) -> KeyPermissions:
-        return key_view(self._caller, self._context.services().catalog.endpoints())
+        return create_key_permissions(self._caller, self._context.services().catalog.endpoints())
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
         self.has_sent = True
         exchange = _InProcessRequest(call, on_chunk, self._reservation)
-        await exchange.run(self._context.shared.dispatch, self._asgi_scope(call))
+        await exchange.run(self._context.shared.dispatch_request, self._asgi_scope(call))
         if exchange.fault is not None:
             raise exchange.fault
         return Reply(exchange.status, exchange.headers, bytes(exchange.error))
@@ -164,7 +164,7 @@ class InProcessApi:
             "x-request-id": request.id,
             "content-length": str(len(call.body)),
         }
-        redact = [(name, value) for name, value in request.scope["headers"] if name == REDACT]
+        redact = [(name, value) for name, value in request.scope["headers"] if name == REDACT_HEADER]
         return {
             "type": "http",
             "http_version": "1.1",
@@ -184,7 +184,7 @@ class _InProcessRequest:
     Once the rest of the response is not needed, the application is told that the client has disconnected.
     """
 
-    def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: Reservation) -> None:
+    def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: MemoryReservation) -> None:
         self.status = 0
         self.fault: Fault | None = None
         self.headers: list[tuple[str, str]] = []

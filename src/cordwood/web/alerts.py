@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import msgspec
 
-from cordwood.alerts.evaluation import SECOND_US, GroupPhase, GroupState, Silence, is_silenced
+from cordwood.alerts.evaluation import MICROSECONDS_PER_SECOND, GroupPhase, GroupState, Silence, is_silenced
 from cordwood.alerts.notification import DeliveryFailed, Notification, NotifiedState, StateChange
 from cordwood.alerts.service import AlertComponents, AlertService, TargetFacts
 from cordwood.alerts.store import HistoryEntry
-from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownItem, did_you_mean
+from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownResource, did_you_mean
 from cordwood.model.definitions import Alert, Severity
 from cordwood.model.json_checks import describe_json_error
 from cordwood.model.key import Caller
-from cordwood.model.timestamps import format_time
+from cordwood.model.timestamps import format_timestamp
 from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import format_duration, read_duration
 from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
@@ -25,12 +25,12 @@ from cordwood.web.credentials import audit_definition, require_unrestricted_call
 from cordwood.web.request_body import read_body
 from cordwood.web.services import Services, WebOptions
 
-ALERT_ADDRESS = re.compile(rb"/api/alerts/([^/]+)/preview")
-TARGET_ADDRESS = re.compile(rb"/api/alerts/targets/([^/]+)/test")
-SILENCE_ADDRESS = re.compile(rb"/api/alerts/silences/([^/]+)")
+ALERT_PREVIEW_PATH_REGEX = re.compile(rb"/api/alerts/([^/]+)/preview")
+TARGET_TEST_PATH_REGEX = re.compile(rb"/api/alerts/targets/([^/]+)/test")
+SILENCE_PATH_REGEX = re.compile(rb"/api/alerts/silences/([^/]+)")
 
 _LISTED_BY_DEFAULT, _MAX_LISTED = 100, 1_000
-_MAX_INSTANCES: Final = 100
+_MAX_LISTED_GROUPS: Final = 100
 _MAX_SILENCE_SECONDS: Final = 366 * 86_400.0
 _MAX_COMMENT: Final = 500
 
@@ -77,21 +77,21 @@ async def preview_alert(request: Request, services: Services, name: str) -> Resp
             "value": _int_if_whole(verdict.value),
         }
         for verdict in verdicts
-        if verdict.holds
+        if verdict.condition_holds
     ]
     return no_store_json_response({"alert": alert.name, "firing": firing, "groups": len(verdicts), "notice": notice})
 
 
-async def test_target(request: Request, services: Services, observer: Observer, name: str) -> Response:
+async def send_test_notification(request: Request, services: Services, observer: Observer, name: str) -> Response:
     """Send a test notification to a target and return the outcome."""
     _require_unrestricted_caller(request, services)
     target = services.alerts.options.targets.get(name)
     if target is None:
         hint = did_you_mean(name, services.alerts.options.targets) or "Targets are named in the setting alerts.targets."
-        raise UnknownItem(f"There is no target {name[:100]!r}.", hint=hint)
+        raise UnknownResource(f"There is no target {name[:100]!r}.", hint=hint)
     audit_definition(observer, request, "alert_target.tested", name)
     try:
-        await services.alerts.deliver(target, _test_notification(services.alerts))
+        await services.alerts.deliver(target, _create_test_notification(services.alerts))
     except DeliveryFailed as failure:
         return no_store_json_response({"target": name, "sent": False, "reason": failure.reason})
     return no_store_json_response({"target": name, "sent": True})
@@ -122,7 +122,7 @@ async def delete_silence(request: Request, services: Services, observer: Observe
     _require_unrestricted_caller(request, services)
     parts = services.alerts.components
     if parts is None or not await asyncio.to_thread(parts.store.delete_silence, silence_id):
-        raise UnknownItem("There is no silence of this id.", hint="GET /api/alerts/silences lists them.")
+        raise UnknownResource("There is no silence of this id.", hint="GET /api/alerts/silences lists them.")
     audit_definition(observer, request, "silence.deleted", silence_id)
     return Response(204, [])
 
@@ -161,7 +161,7 @@ def _silence_of_request(silence_request: SilenceRequest, caller: Caller, now_us:
     ):
         raise BadDefinition("comment", "is too long", hint=f"A comment has at most {_MAX_COMMENT} characters.")
     ends_us = _silence_end_us(silence_request, now_us)
-    if not now_us < ends_us <= now_us + _MAX_SILENCE_SECONDS * SECOND_US:
+    if not now_us < ends_us <= now_us + _MAX_SILENCE_SECONDS * MICROSECONDS_PER_SECOND:
         raise BadDefinition("until", "is invalid", hint="A silence ends in the future, within a year.")
     return Silence(
         uuid4().hex,
@@ -179,15 +179,17 @@ def _silence_end_us(silence_request: SilenceRequest, now_us: int) -> int:
         raise BadDefinition("for", "is required", hint="Send either for, such as 2h, or until, an ISO 8601 time.")
     try:
         if silence_request.duration is not None:
-            return now_us + round(min(read_duration(silence_request.duration), 2 * _MAX_SILENCE_SECONDS) * SECOND_US)
+            return now_us + round(
+                min(read_duration(silence_request.duration), 2 * _MAX_SILENCE_SECONDS) * MICROSECONDS_PER_SECOND
+            )
         moment = datetime.fromisoformat(str(silence_request.until))
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * SECOND_US)
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * MICROSECONDS_PER_SECOND)
     except (ValueError, OverflowError) as problem:
         field = "for" if silence_request.duration is not None else "until"
         raise BadDefinition(field, "is invalid", hint=f"{problem}.") from problem
 
 
-def _test_notification(alerts: AlertService) -> Notification:
+def _create_test_notification(alerts: AlertService) -> Notification:
     now_us = alerts.clock_us()
     fingerprint = uuid4().hex[:24]
     change = StateChange(
@@ -225,7 +227,7 @@ def _alert_json(alert: Alert, parts: AlertComponents | None, silences: Sequence[
         "firing": firing,
         "pending": len(active) - firing,
         # Senders of events determine the number of groups, so a list of all groups might take megabytes.
-        "instances": [_group_json(alert, instance, silences, now_us) for instance in active[:_MAX_INSTANCES]],
+        "instances": [_group_json(alert, instance, silences, now_us) for instance in active[:_MAX_LISTED_GROUPS]],
     }
     if parts is not None:
         health = parts.evaluator.health_of(alert)
@@ -285,4 +287,4 @@ def _int_if_whole(value: float | None) -> float | None:
 
 
 def _iso_time(micros: int | None) -> str | None:
-    return None if micros is None else format_time(micros)
+    return None if micros is None else format_timestamp(micros)

@@ -39,15 +39,15 @@ def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
         VARY_HEADER,
         (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
         (b"cordwood-revision", receipt.revision.encode()),
-        *_row_headers(receipt),
+        *_headers_after_last_row(receipt),
     ]
 
 
-def _row_headers(receipt: Receipt) -> list[Header]:
+def _headers_after_last_row(receipt: Receipt) -> list[Header]:
     """Return the headers that are known after the last row."""
     headers = [(b"cordwood-rows", b"%d" % receipt.rows)]
-    if receipt.truncated:
-        headers.append((b"cordwood-truncated", receipt.truncated.encode()))
+    if receipt.truncated_by:
+        headers.append((b"cordwood-truncated", receipt.truncated_by.encode()))
     headers += [(b"cordwood-notice", escape_header_text(notice)) for notice in receipt.notices]
     return headers
 
@@ -86,8 +86,8 @@ def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: C
 
 
 def rate_limit_headers(allowance: Allowance) -> list[Header]:
-    policy = b'"key";q=%d;w=%d' % (allowance.quota, allowance.window_seconds)
-    left = b'"key";r=%d;t=%d' % (allowance.remaining, -(-allowance.full_in_seconds // 1))
+    policy = b'"key";q=%d;w=%d' % (allowance.request_quota, allowance.window_seconds)
+    left = b'"key";r=%d;t=%d' % (allowance.remaining_requests, -(-allowance.seconds_until_full // 1))
     return [(b"ratelimit-policy", policy), (b"ratelimit", left)]
 
 
@@ -97,7 +97,7 @@ def receipt_log_fields(answer: Answer, receipt: Receipt) -> dict[str, object]:
         "cache": answer.cache_outcome.value,
         "age_seconds": answer.age_seconds,
         "rows": receipt.rows,
-        "truncated": receipt.truncated or "",
+        "truncated": receipt.truncated_by or "",
         "compile_seconds": receipt.compile_seconds,
         "engine_seconds": receipt.engine_seconds,
         "revision": receipt.revision,
@@ -135,7 +135,7 @@ def escape_header_text(text: str) -> bytes:
 
 
 # A body of this size or larger is compressed in a thread, so that the compression does not block the event loop.
-MAX_INLINE_COMPRESSED_BYTES = 64 * 1024
+MAX_INLINE_COMPRESSION_BYTES = 64 * 1024
 
 
 async def render_answer(
@@ -154,7 +154,7 @@ def may_render_inline(answer: Answer, coding: str | None) -> bool:
     """Return whether the response can be rendered without a compression that would block the event loop."""
     if coding is None or isinstance(answer.body, StreamedAnswer):
         return True
-    return len(answer.body.body) < MAX_INLINE_COMPRESSED_BYTES or coding in answer.body.body_by_coding
+    return len(answer.body.body) < MAX_INLINE_COMPRESSION_BYTES or coding in answer.body.body_by_coding
 
 
 def render_complete(
@@ -203,9 +203,9 @@ def _render_streamed(
         receipt = streamed.receipt
         if receipt is None:
             return []
-        return [*_row_headers(receipt), *_next_page_headers(query_request, receipt, cursors)]
+        return [*_headers_after_last_row(receipt), *_next_page_headers(query_request, receipt, cursors)]
 
-    pieces: AsyncIterator[bytes] = _chunks_then_log(request, streamed, answer)
+    pieces: AsyncIterator[bytes] = _chunks_recording_receipt(request, streamed, answer)
     headers = [
         (b"content-type", query_request.format.media_type.encode()),
         *streamed_headers(answer, query_request.endpoint),
@@ -216,7 +216,9 @@ def _render_streamed(
     return Response(200, headers, pieces, trailers=trailers)
 
 
-async def _chunks_then_log(request: Request, streamed: StreamedAnswer, answer: Answer) -> AsyncGenerator[bytes, None]:
+async def _chunks_recording_receipt(
+    request: Request, streamed: StreamedAnswer, answer: Answer
+) -> AsyncGenerator[bytes, None]:
     """Yield the chunks of a streamed answer; after the last row, record the answer's receipt for the request log."""
     async with aclosing(streamed.chunks()) as pieces:
         async for piece in pieces:

@@ -24,33 +24,33 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 # A body larger than this is written in chunks as the client reads it. A smaller body is written in one piece.
-CHUNK_BYTES = 128 * 1024
+WRITE_CHUNK_BYTES = 128 * 1024
 
 # The key in the ASGI scope of the server's function that writes a whole answer. It returns False if it cannot write
 # now.
-WRITE_WHOLE = "cordwood.write_whole"
+WRITE_WHOLE_SCOPE_KEY = "cordwood.write_whole"
 
 # The key in the ASGI scope of the server's function that writes a part of a streamed answer. It returns False if it
 # cannot write now.
-_WRITE_PART = "cordwood.write_part"
+_WRITE_PART_SCOPE_KEY = "cordwood.write_part"
 
 # The key in the ASGI scope of the server's function that ends a streamed answer with trailers. It returns False if it
 # cannot send trailers.
-_WRITE_TRAILERS = "cordwood.write_trailers"
+_WRITE_TRAILERS_SCOPE_KEY = "cordwood.write_trailers"
 
 # The key in the ASGI scope of the server's function that aborts the connection.
-_ABORT = "cordwood.cut"
+_ABORT_SCOPE_KEY = "cordwood.cut"
 
 # The key in the ASGI scope of an error that the server found before it called the application.
-_FAULT = "cordwood.fault"
+_FAULT_SCOPE_KEY = "cordwood.fault"
 
 
 def set_write_whole(scope: Any, write: "Callable[[Response, bytes], bool]") -> None:
-    scope[WRITE_WHOLE] = write
+    scope[WRITE_WHOLE_SCOPE_KEY] = write
 
 
 def set_write_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
-    scope[_WRITE_PART] = write
+    scope[_WRITE_PART_SCOPE_KEY] = write
 
 
 def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
@@ -58,21 +58,21 @@ def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
 
     The function returns False if the client is slow.
     """
-    found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART)
+    found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART_SCOPE_KEY)
     return found
 
 
 def set_write_trailers(scope: Any, write: "Callable[[list[Header]], bool]") -> None:
-    scope[_WRITE_TRAILERS] = write
+    scope[_WRITE_TRAILERS_SCOPE_KEY] = write
 
 
 def set_abort(scope: Any, abort: Callable[[], None]) -> None:
-    scope[_ABORT] = abort
+    scope[_ABORT_SCOPE_KEY] = abort
 
 
 def abort_of(scope: Scope) -> Callable[[], None]:
     """Return the server's function that aborts the request's connection, or a function that does nothing."""
-    found: Callable[[], None] = scope.get(_ABORT, _do_nothing)
+    found: Callable[[], None] = scope.get(_ABORT_SCOPE_KEY, _do_nothing)
     return found
 
 
@@ -81,11 +81,11 @@ def _do_nothing() -> None:
 
 
 def set_fault(scope: Any, fault: Fault) -> None:
-    scope[_FAULT] = fault
+    scope[_FAULT_SCOPE_KEY] = fault
 
 
 def fault_of(scope: Scope) -> Fault | None:
-    found = scope.get(_FAULT)
+    found = scope.get(_FAULT_SCOPE_KEY)
     return found if isinstance(found, Fault) else None
 
 
@@ -153,17 +153,19 @@ class Response:
         if not isinstance(self.body, bytes):
             await self._send_chunks(scope, send, self.body, with_body=with_body)
             return
-        write = scope.get(WRITE_WHOLE)
+        write = scope.get(WRITE_WHOLE_SCOPE_KEY)
         if write is None or not write(self, self.body if with_body else b""):
             await self._send_whole(send, self.body if with_body else b"", on_progress)
 
     async def _send_whole(self, send: Send, body: bytes, on_progress: Callable[[], None]) -> None:
         headers = [*self.headers, *_parse_headers(self.block)]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        last = max(0, (len(body) - 1) // CHUNK_BYTES * CHUNK_BYTES)
-        for begin in range(0, last, CHUNK_BYTES):
+        last = max(0, (len(body) - 1) // WRITE_CHUNK_BYTES * WRITE_CHUNK_BYTES)
+        for begin in range(0, last, WRITE_CHUNK_BYTES):
             # Each call of `send` waits until the client has read most of the previous chunks.
-            await send({"type": "http.response.body", "body": body[begin : begin + CHUNK_BYTES], "more_body": True})
+            await send(
+                {"type": "http.response.body", "body": body[begin : begin + WRITE_CHUNK_BYTES], "more_body": True}
+            )
             on_progress()
         await send({"type": "http.response.body", "body": body[last:]})
 
@@ -172,7 +174,7 @@ class Response:
         if with_body:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        write = scope.get(_WRITE_TRAILERS)
+        write = scope.get(_WRITE_TRAILERS_SCOPE_KEY)
         if self.trailers is None or write is None or not with_body or not write(self.trailers()):
             await send({"type": "http.response.body", "body": b""})
 
@@ -288,7 +290,7 @@ class Compressor(Protocol):
     def finish(self) -> bytes: ...
 
 
-class _Gzip:
+class _GzipCompressor:
     def __init__(self) -> None:
         self._inner = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, zlib.MAX_WBITS | 16)
 
@@ -299,7 +301,7 @@ class _Gzip:
         return self._inner.flush()
 
 
-class _Zstd:
+class _ZstdCompressor:
     def __init__(self) -> None:
         self._inner = zstd.ZstdCompressor(level=_ZSTD_LEVEL)
 
@@ -312,7 +314,7 @@ class _Zstd:
 
 # The compressors by content coding, in order of preference. zstd is preferred, because it takes less CPU time than gzip
 # for about the same compression ratio.
-COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _Zstd, "gzip": _Gzip}
+COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _ZstdCompressor, "gzip": _GzipCompressor}
 
 
 def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:

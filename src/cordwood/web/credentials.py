@@ -8,17 +8,17 @@ from ipaddress import IPv6Address, ip_address
 import msgspec
 
 from cordwood.access import ANONYMOUS, may_see_all_requests, require_management_permission
-from cordwood.errors import BadKey, Fault, Forbidden, NoKey, RateExceeded, TwoKeys
+from cordwood.errors import BadKey, ConflictingKeys, Fault, Forbidden, NoKey, RequestRateExceeded
 from cordwood.model.key import Caller, KeyTerms
 from cordwood.observe.observation import ActionAudited, Observer
 from cordwood.web.asgi import Request, iterate_urlencoded, parse_urlencoded
 from cordwood.web.services import Services
 
-BEARER = b"bearer "
+BEARER_PREFIX = b"bearer "
 # Headers in which other services expect keys, and which cordwood does not read.
 _UNSUPPORTED_HEADERS = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
 # The length of the IPv6 prefix that identifies one subscriber.
-_SUBSCRIBER_BITS = 64
+_SUBSCRIBER_PREFIX_BITS = 64
 
 
 class KeyPlaces(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ def _decode_base64(value: bytes) -> bytes:
 def presented_key(
     request: Request, query: Mapping[str, str], more_places: KeyPlaces = DEFAULT_KEY_PLACES
 ) -> str | None:
-    """Return the request's key, or None if there is none; raise TwoKeys if two different keys were sent.
+    """Return the request's key, or None if there is none; raise ConflictingKeys if two different keys were sent.
 
     The same key may be sent in several places.
     """
@@ -65,7 +65,7 @@ def presented_key(
     for place, key in _find_keys(request, query, more_places):
         places.setdefault(key, place)
         if len(places) > 1:
-            raise TwoKeys(
+            raise ConflictingKeys(
                 f"Two different keys were sent: in {' and in '.join(places.values())}.",
                 hint="Send one of them. A proxy may have added the other.",
             )
@@ -90,7 +90,7 @@ def _key_in_header(header: bytes, value: bytes, more_places: KeyPlaces) -> bytes
         return value.strip()
     if header != b"authorization":
         return None
-    if value[:7].lower() == BEARER:
+    if value[:7].lower() == BEARER_PREFIX:
         return value[7:].strip()
     scheme, _, rest = value.strip().partition(b" ")
     found = more_places.schemes.get(scheme.lower())
@@ -131,13 +131,15 @@ def _subscriber_network(host: str) -> str:
         return host
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
-    return f"{IPv6Address(int(address) >> _SUBSCRIBER_BITS << _SUBSCRIBER_BITS)}/{_SUBSCRIBER_BITS}"
+    return (
+        f"{IPv6Address(int(address) >> _SUBSCRIBER_PREFIX_BITS << _SUBSCRIBER_PREFIX_BITS)}/{_SUBSCRIBER_PREFIX_BITS}"
+    )
 
 
 def identify_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
     """Return the caller and the parsed query string of the request, and record the caller's key for the request log."""
     query = parse_urlencoded(request.query_string, "query string")
-    caller = services.access.authenticate(presented_key(request, query))
+    caller = services.authenticator.authenticate(presented_key(request, query))
     request.facts["key"] = caller.key_id
     return caller, query
 
@@ -164,7 +166,7 @@ def require_unrestricted_caller(request: Request, services: Services, refusal: s
     return caller, query
 
 
-_AUDITED_REFUSALS = (NoKey, BadKey, Forbidden, RateExceeded)
+_AUDITED_REFUSALS = (NoKey, BadKey, Forbidden, RequestRateExceeded)
 
 
 def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:

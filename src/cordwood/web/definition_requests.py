@@ -8,7 +8,13 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from cordwood.catalog.catalog import Author, DefinitionEditor, DefinitionSource, SentDefinition, Version
+from cordwood.catalog.catalog import (
+    ChangeContext,
+    DefinitionEditor,
+    DefinitionSource,
+    DefinitionVersion,
+    SentDefinition,
+)
 from cordwood.catalog.definition_fields import stream_revision
 from cordwood.errors import BadBody, BadParameter, FeatureUnavailable, UnknownVersion
 from cordwood.model.definitions import Endpoint, Stream
@@ -23,13 +29,13 @@ from cordwood.web.services import Services, WebOptions
 T = TypeVar("T", bound=Endpoint | Stream)
 R = TypeVar("R")
 
-TEXT_ADDRESS: Final = rb"/api/%b/([^/]+)/text"
-VERSIONS_ADDRESS: Final = rb"/api/%b/([^/]+)/versions"
-VERSION_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)"
-RESTORE_ADDRESS: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
+TEXT_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+)/text"
+VERSIONS_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+)/versions"
+VERSION_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+/versions/[^/]+)"
+RESTORE_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
 
 # An endpoint's file has at most 128 KiB, and JSON escapes some characters with six bytes.
-_BOUNDS: Final = BodyBounds(2**20, 2**20)
+_DEFINITION_BODY_BOUNDS: Final = BodyBounds(2**20, 2**20)
 _ETAG = re.compile(r'"([^"]*)"')
 # A request body with one of these media types is the text of a file. Any other body is JSON.
 _TEXT_MEDIA: Final = ("text/plain", "application/sql", "application/toml")
@@ -140,14 +146,14 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
             raise FeatureUnavailable("Nothing is managed over HTTP here.")
         return found
 
-    def _require_author(self) -> Author:
+    def _require_author(self) -> ChangeContext:
         """Return the author; raise Forbidden unless the key is private, without pins and not always redacted.
 
         Otherwise a restricted key could create an endpoint that reads more than the key may.
         """
         refusal = "This key does not see everything, and an endpoint may read everything."
         caller, _ = require_unrestricted_caller(self.request, self.services, refusal)
-        return Author(caller.key_id, _expected_revisions(self.request))
+        return ChangeContext(caller.key_id, _expected_revisions(self.request))
 
     def _is_dry_run(self) -> bool:
         """Return whether the request is a dry run, which makes all checks and changes nothing."""
@@ -165,8 +171,8 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     async def _read_definition(self) -> SentDefinition:
         is_text = self.request.media_type() in _TEXT_MEDIA and self.request.method != "PATCH"
         key_id = str(self.request.facts.get("key", ""))
-        with self.options.query_body_budget.reserve(key_id) as reservation:
-            body = await read_body(self.request, _BOUNDS, reservation)
+        with self.options.query_body_budget.open_reservation(key_id) as reservation:
+            body = await read_body(self.request, _DEFINITION_BODY_BOUNDS, reservation)
             return _read_text(body) if is_text else _read_fields(body)
 
     def _definition_response(self, found: DefinitionSource[T], status: int = 200) -> Response:
@@ -216,7 +222,7 @@ def _split_version_address(address_and_number: str) -> tuple[str, int]:
     return address, int(number)
 
 
-def _version_json(version: Version, current: int | None = None) -> Mapping[str, object]:
+def _version_json(version: DefinitionVersion, current: int | None = None) -> Mapping[str, object]:
     at = datetime.fromtimestamp(version.at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     is_current = {} if current is None else {"current": version.number == current}
     return {

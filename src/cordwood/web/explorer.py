@@ -24,7 +24,7 @@ PAGE_SECURITY_HEADERS: tuple[Header, ...] = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"vary", b"Accept, Accept-Encoding"),
 )
-_TYPES = {
+_MEDIA_TYPES_BY_SUFFIX = {
     "html": b"text/html; charset=utf-8",
     "js": b"text/javascript; charset=utf-8",
     "css": b"text/css; charset=utf-8",
@@ -32,9 +32,9 @@ _TYPES = {
 }
 _PAGE, _FIRST_SCRIPT = "index.html", "main.js"
 _SIGN_IN_PAGE = "sign-in.html"
-_IMMUTABLE_FOR_A_YEAR = b"public, max-age=31536000, immutable"
+_IMMUTABLE_CACHE_CONTROL = b"public, max-age=31536000, immutable"
 # A page is revalidated for each request, because it contains the URLs of the files of the current version.
-_REVALIDATE = b"no-cache"
+_REVALIDATED_CACHE_CONTROL = b"no-cache"
 _STATIC_IMPORT = re.compile(rb'from "\./([\w-]+\.js)"')
 # Matches whole-line comments in scripts. They would take a seventh of the compressed scripts.
 _COMMENTS = re.compile(rb"^[ ]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)$", re.MULTILINE)
@@ -64,7 +64,7 @@ def show_explorer(request: Request) -> Response:
     accepted = request.joined_header(b"accept") or "*/*"
     if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
         raise UnknownRoute("There is nothing at / but an HTML page.")
-    return _file_response(request, _load_static_files().by_name[_PAGE], _REVALIDATE)
+    return _file_response(request, _load_static_files().by_name[_PAGE], _REVALIDATED_CACHE_CONTROL)
 
 
 def show_file(request: Request, address: str) -> Response:
@@ -73,7 +73,7 @@ def show_file(request: Request, address: str) -> Response:
     files = _load_static_files()
     if version != files.version or name not in files.by_name:
         raise UnknownRoute(f"There is nothing at /explorer/{address}.", hint="Load the page again.")
-    return _file_response(request, files.by_name[name], _IMMUTABLE_FOR_A_YEAR)
+    return _file_response(request, files.by_name[name], _IMMUTABLE_CACHE_CONTROL)
 
 
 def show_sign_in(request: Request) -> Response:
@@ -81,10 +81,10 @@ def show_sign_in(request: Request) -> Response:
 
     The key follows the # in the link, so that browsers do not send it to the server.
     """
-    return _file_response(request, _load_static_files().by_name[_SIGN_IN_PAGE], _REVALIDATE)
+    return _file_response(request, _load_static_files().by_name[_SIGN_IN_PAGE], _REVALIDATED_CACHE_CONTROL)
 
 
-def file_address(name: str) -> str:
+def static_file_url(name: str) -> str:
     """Return the relative URL of a file of the current version."""
     return f"explorer/{_load_static_files().version}/{name}"
 
@@ -107,10 +107,12 @@ def _load_static_files() -> _StaticFiles:
     bodies = {one.name: one.read_bytes() for folder in folders for one in _files_in(folder)}
     bodies = {name: remove_comments(body) if _is_script(name) else body for name, body in bodies.items()}
     version = _digest(b"".join(name.encode() + body for name, body in sorted(bodies.items())))
-    preloaded = sorted(_static_imports(bodies))
+    preloaded = sorted(_scripts_to_preload(bodies))
     for page in (_PAGE, _SIGN_IN_PAGE):
-        bodies[page] = _insert_addresses(bodies[page], version, preloaded)
-    return _StaticFiles(version, {name: _StaticFile(body, _type(name), _digest(body)) for name, body in bodies.items()})
+        bodies[page] = _insert_file_urls(bodies[page], version, preloaded)
+    return _StaticFiles(
+        version, {name: _StaticFile(body, _media_type(name), _digest(body)) for name, body in bodies.items()}
+    )
 
 
 def remove_comments(script: bytes) -> bytes:
@@ -119,16 +121,16 @@ def remove_comments(script: bytes) -> bytes:
 
 
 def _files_in(folder: Traversable) -> list[Traversable]:
-    return [one for one in folder.iterdir() if one.is_file() and one.name.rpartition(".")[2] in _TYPES]
+    return [one for one in folder.iterdir() if one.is_file() and one.name.rpartition(".")[2] in _MEDIA_TYPES_BY_SUFFIX]
 
 
-def _insert_addresses(page: bytes, version: str, names: list[str]) -> bytes:
+def _insert_file_urls(page: bytes, version: str, names: list[str]) -> bytes:
     """Insert the URLs of files into a page. They are relative, so that the page works below any path prefix."""
     ahead = [f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names]
     return page.replace(b"{version}", version.encode()).replace(b"<!-- modules -->", "\n".join(ahead).encode())
 
 
-def _static_imports(bodies: dict[str, bytes]) -> set[str]:
+def _scripts_to_preload(bodies: dict[str, bytes]) -> set[str]:
     """Return the scripts that the browser needs before the page's first script runs."""
     found: set[str] = set()
     pending = [_FIRST_SCRIPT]
@@ -144,8 +146,8 @@ def _is_script(name: str) -> bool:
     return name.endswith(".js")
 
 
-def _type(name: str) -> bytes:
-    return _TYPES[name.rpartition(".")[2]]
+def _media_type(name: str) -> bytes:
+    return _MEDIA_TYPES_BY_SUFFIX[name.rpartition(".")[2]]
 
 
 def _digest(body: bytes) -> str:

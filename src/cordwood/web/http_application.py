@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from cordwood.errors import BadMethod, BugFault, Busy, EngineFailed, Fault, Malformed, NoKey
-from cordwood.ingest.limits import BodyBudget, Reservation
+from cordwood.errors import BadMethod, BugFault, EngineFailed, Fault, MalformedHttpRequest, NoKey, ServiceBusy
+from cordwood.ingest.limits import BodyMemoryBudget, MemoryReservation
 from cordwood.observe.observation import BugFound, Observer, RequestAnswered
 from cordwood.web import ingest, loki_api, shippers
 from cordwood.web.asgi import (
-    CHUNK_BYTES,
     CORS_HEADERS,
+    WRITE_CHUNK_BYTES,
     Message,
     Receive,
     Request,
@@ -37,7 +37,7 @@ from cordwood.web.request_body import ClientDisconnectedError, chunks_while_conn
 class _OutgoingBody(msgspec.Struct):
     """A body that is being sent. The body of a cached answer may be sent to several clients at the same time."""
 
-    reservation: Reservation
+    reservation: MemoryReservation
     exit_stack: ExitStack
     abort_callbacks: list[Callable[[], None]]
 
@@ -46,7 +46,7 @@ class _OutgoingBody(msgspec.Struct):
             abort()
 
 
-class SendBudget:
+class SendMemoryBudget:
     """The memory budget for large bodies that are being sent.
 
     No account may use more than half of the budget while other accounts need memory. When the budget is used up,
@@ -56,7 +56,9 @@ class SendBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._budget = BodyBudget(max_bytes, refusal=_send_budget_fault, max_bodies=max_bytes // CHUNK_BYTES + 1)
+        self._budget = BodyMemoryBudget(
+            max_bytes, refusal=_send_budget_fault, max_bodies=max_bytes // WRITE_CHUNK_BYTES + 1
+        )
         self._bodies: dict[int, _OutgoingBody] = {}
 
     @contextmanager
@@ -65,13 +67,13 @@ class SendBudget:
 
         Raise Busy if the budget is used up.
         """
-        if len(body) <= CHUNK_BYTES:
+        if len(body) <= WRITE_CHUNK_BYTES:
             yield _ignore_progress
             return
         sent = self._bodies.get(id(body)) or self._reserve_body(body, account)
         sent.abort_callbacks.append(abort)
         try:
-            yield sent.reservation.note_progress
+            yield sent.reservation.record_progress
         finally:
             sent.abort_callbacks.remove(abort)
             if not sent.abort_callbacks:
@@ -79,7 +81,7 @@ class SendBudget:
 
     def _reserve_body(self, body: bytes, account: str) -> _OutgoingBody:
         with ExitStack() as ended:
-            reservation = ended.enter_context(self._budget.reserve(account))
+            reservation = ended.enter_context(self._budget.open_reservation(account))
             reservation.reserve(len(body))
             sent = self._bodies[id(body)] = _OutgoingBody(reservation, ended.pop_all(), [])
         reservation.set_revoke_callback(sent.abort_all)
@@ -87,8 +89,8 @@ class SendBudget:
         return sent
 
 
-def _send_budget_fault() -> Busy:
-    return Busy(
+def _send_budget_fault() -> ServiceBusy:
+    return ServiceBusy(
         "Answers that were not read yet hold all the budget there is for them.",
         hint="Read answers before asking for more, or ask for smaller ones.",
         retry_after=2,
@@ -111,15 +113,15 @@ def check_unique_headers(request: Request) -> None:
         return
     for single in _UNIQUE_HEADERS:
         if len({value for name, value in sent if name == single}) > 1:
-            raise Malformed(f"The header {single.decode().title()} was sent twice, with different values.")
+            raise MalformedHttpRequest(f"The header {single.decode().title()} was sent twice, with different values.")
 
 
 Responder = Callable[[Request], Awaitable[Response]]
 SynchronousResponder = Callable[[Request], Response | None]
 
-REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+REQUEST_ID_REGEX = re.compile(rb"[\x21-\x7e]{1,128}")
 # For each route: the HTTP status of a failed query if Logflare's error format is enabled.
-_LOGFLARE_STATUS = {"query": 200, "ad_hoc": 400}
+_LOGFLARE_STATUS_BY_ROUTE = {"query": 200, "ad_hoc": 400}
 # For each route: the function that renders errors in the format that clients of the route's protocol expect.
 _ERROR_RENDERERS = {"otlp": ingest.render_otlp_error, "loki_read": loki_api.render_error, **shippers.ERROR_RENDERERS}
 # The status that is logged for a request whose client disconnected. No response is sent.
@@ -134,7 +136,7 @@ class HttpApplication:
         respond: Responder,
         respond_from_cache: SynchronousResponder,
         observer: Observer,
-        send_budget: SendBudget,
+        send_budget: SendMemoryBudget,
         *,
         logflare_errors: bool,
     ) -> None:
@@ -205,13 +207,13 @@ class HttpApplication:
             return response, reservations.enter_context(
                 self._send_budget.hold_body(body, account, abort_of(request.scope))
             )
-        except Busy as fault:
+        except ServiceBusy as fault:
             return _error_response(request, fault, logflare_errors=self._logflare_errors), _ignore_progress
 
     def _new_request(self, scope: Scope, receive: Receive) -> Request:
         request = Request(scope, receive)
         client_id = request.headers.get(b"x-request-id")
-        request.id = client_id.decode() if client_id and REQUEST_ID.fullmatch(client_id) else self._new_id()
+        request.id = client_id.decode() if client_id and REQUEST_ID_REGEX.fullmatch(client_id) else self._new_id()
         return request
 
 
@@ -238,7 +240,7 @@ async def _respond_or_refuse(
         raise
     except Exception:  # noqa: BLE001 - the last catch-all of HTTP
         observer.record(BugFound(incident=request.id, trace=traceback.format_exc()))
-        bug = BugFault("An internal error occurred.", hint=_report_hint(request))
+        bug = BugFault("An internal error occurred.", hint=_incident_hint(request))
         return _error_response(request, bug, logflare_errors=logflare_errors)
 
 
@@ -246,10 +248,10 @@ def _log_failure(observer: Observer, request: Request, fault: Fault) -> None:
     """Log the details of an engine error under the request id. The caller gets only this id in the hint."""
     if isinstance(fault, EngineFailed) and fault.__cause__ is not None:
         observer.record(BugFound(incident=request.id, trace="".join(traceback.format_exception(fault))))
-        fault.hint = fault.hint or _report_hint(request)
+        fault.hint = fault.hint or _incident_hint(request)
 
 
-def _report_hint(request: Request) -> str:
+def _incident_hint(request: Request) -> str:
     return f"Report the incident {request.id}."
 
 
@@ -268,7 +270,7 @@ def _protocol_error_response(request: Request, fault: Fault, *, logflare_errors:
     render = _ERROR_RENDERERS.get(request.route)
     if render is not None:
         return render(fault, request)
-    status = _LOGFLARE_STATUS.get(request.route) if logflare_errors else None
+    status = _LOGFLARE_STATUS_BY_ROUTE.get(request.route) if logflare_errors else None
     return None if status is None else logflare_error_response(fault, status)
 
 

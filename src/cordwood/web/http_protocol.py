@@ -24,9 +24,9 @@ from uuid import uuid4
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from cordwood.errors import AddressTooLong, Busy, Fault, HeadersTooLarge, Malformed
+from cordwood.errors import Fault, HeadersTooLarge, MalformedHttpRequest, RequestLineTooLong, ServiceBusy
 from cordwood.web.asgi import (
-    CHUNK_BYTES,
+    WRITE_CHUNK_BYTES,
     Header,
     Response,
     Scope,
@@ -47,7 +47,7 @@ MAX_IDLE_SECONDS: Final = 75.0
 MAX_UNFINISHED_HEADS_BYTES: Final = 16 * 2**20
 # The time after which a connection is closed if the peer reads nothing of its answer.
 MAX_WRITE_STALL_SECONDS: Final = 30.0
-SWEEP_INTERVAL_SECONDS: Final = 1.0
+OVERDUE_CHECK_INTERVAL_SECONDS: Final = 1.0
 # File descriptors reserved for the engine, the log, the files of a backup, and the listener.
 RESERVED_DESCRIPTORS: Final = 128
 # The number of connections that are accepted beyond the limit if no other connection can be closed. They serve health
@@ -67,7 +67,7 @@ class Connection(Protocol):
         """The monotonic time at which the current wait began, or None while a request is being answered."""
 
     @property
-    def is_within_head(self) -> bool:
+    def is_reading_head(self) -> bool:
         """Whether a part of a head has arrived, or the connection waits for its first request."""
 
     @property
@@ -99,13 +99,13 @@ class ConnectionTable:
         connections, its newest connection is closed, unless the new connection has the same address.
         """
         if len(self._open) >= self.limit:
-            self._evict(connection.address)
+            self._evict_waiting_connection(connection.address)
         if len(self._open) >= self.limit + RESERVED_CONNECTIONS:
             return False
         self._open[connection] = None
         self._by_address[connection.address] += 1
         if self._sweep_timer is None:
-            self._sweep_later()
+            self._schedule_overdue_check()
         return True
 
     def discard(self, connection: Connection) -> None:
@@ -137,7 +137,7 @@ class ConnectionTable:
         """Release the bytes of the connection's head, if any."""
         self.head_bytes -= self._heads.pop(connection, 0)
 
-    def close_overdue(self) -> None:
+    def close_overdue_connections(self) -> None:
         """Close connections that have waited too long, and connections whose peers do not read their answers."""
         now = self._clock()
         for connection in list(self._open):
@@ -145,20 +145,22 @@ class ConnectionTable:
             if since is not None and now - since > MAX_WRITE_STALL_SECONDS:
                 self._abort_connection(connection)
         for connection in list(self._waiting_connections()):
-            max_seconds = MAX_HEAD_SECONDS if connection.is_within_head else MAX_IDLE_SECONDS
+            max_seconds = MAX_HEAD_SECONDS if connection.is_reading_head else MAX_IDLE_SECONDS
             if connection.waiting_since is not None and now - connection.waiting_since > max_seconds:
                 self._abort_connection(connection)
 
-    def _sweep_later(self) -> None:
-        self._sweep_timer = asyncio.get_running_loop().call_later(SWEEP_INTERVAL_SECONDS, self._sweep_and_reschedule)
+    def _schedule_overdue_check(self) -> None:
+        self._sweep_timer = asyncio.get_running_loop().call_later(
+            OVERDUE_CHECK_INTERVAL_SECONDS, self._close_overdue_and_reschedule
+        )
 
-    def _sweep_and_reschedule(self) -> None:
+    def _close_overdue_and_reschedule(self) -> None:
         self._sweep_timer = None
-        self.close_overdue()
+        self.close_overdue_connections()
         if self._open:
-            self._sweep_later()
+            self._schedule_overdue_check()
 
-    def _evict(self, new_address: str) -> None:
+    def _evict_waiting_connection(self, new_address: str) -> None:
         """Close a waiting connection of the address that has the most waiting connections.
 
         Connections that wait for the rest of a head or for their first request are closed before connections that are
@@ -167,14 +169,14 @@ class ConnectionTable:
         """
         waiting = list(self._waiting_connections())
         if not waiting:
-            self._evict_busy(new_address)
+            self._evict_from_busiest_address(new_address)
             return
         held = Counter(one.address for one in waiting)
         self._abort_connection(
-            max(waiting, key=lambda one: (held[one.address], one.is_within_head, -(one.waiting_since or 0.0)))
+            max(waiting, key=lambda one: (held[one.address], one.is_reading_head, -(one.waiting_since or 0.0)))
         )
 
-    def _evict_busy(self, new_address: str) -> None:
+    def _evict_from_busiest_address(self, new_address: str) -> None:
         """Close the newest connection of an address with more than half of all connections, if there is one.
 
         Do nothing if the new connection has this address.
@@ -206,13 +208,13 @@ def fit_connections_to_descriptors(requested: int) -> int:
 
 
 MAX_REQUEST_LINE_BYTES = 64 * 1024
-MAX_HEADER_BYTES = 64 * 1024
+MAX_HEADERS_BYTES = 64 * 1024
 MAX_HEADERS = 500
 # A peer that has read this many bytes of an answer since the last check is not stalled.
-MIN_PROGRESS_BYTES = 32 * 1024
+MIN_READ_PROGRESS_BYTES = 32 * 1024
 # After a refused head, at most this many further bytes are read and dropped, so that the client can read the response.
-MAX_DROPPED_BYTES = 4 * 1024 * 1024
-MAX_DROP_SECONDS = 2.0
+MAX_DROPPED_BODY_BYTES = 4 * 1024 * 1024
+REFUSED_CLOSE_DELAY_SECONDS = 2.0
 
 
 @runtime_checkable
@@ -262,7 +264,7 @@ class HttpProtocol(HttpToolsProtocol):
         return None if is_busy or self.pipeline else self._waits_since
 
     @property
-    def is_within_head(self) -> bool:
+    def is_reading_head(self) -> bool:
         return self._is_in_head or not self._has_served
 
     @property
@@ -270,7 +272,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.flow.write_paused:
             return None
         left = self.transport.get_write_buffer_size()
-        if self._unsent is None or left <= self._unsent[0] - MIN_PROGRESS_BYTES:
+        if self._unsent is None or left <= self._unsent[0] - MIN_READ_PROGRESS_BYTES:
             self._unsent = left, time.monotonic()
         return self._unsent[1]
 
@@ -284,7 +286,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the stock protocol
         super().connection_made(transport)
         if not self._table.add(self):
-            fault = Busy("All connections are in use.", retry_after=1)
+            fault = ServiceBusy("All connections are in use.", retry_after=1)
             self._refuse(fault)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -306,7 +308,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._parse_or_refuse(memoryview(data))
         self._write_pipelined()
         if self._is_in_head and (
-            self._table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADER_BYTES
+            self._table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADERS_BYTES
             or self._header_count > MAX_HEADERS
         ):
             self._refuse(self._head_limit_fault())
@@ -330,11 +332,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._dropped_bytes = 0
         self.url, self.headers = b"", []
         self.transport.write(_render_error_response(problem_response(fault, uuid4().hex), status_of(fault)))
-        self.loop.call_later(MAX_DROP_SECONDS, self.transport.close)
+        self.loop.call_later(REFUSED_CLOSE_DELAY_SECONDS, self.transport.close)
 
     def _drop_body(self, data: bytes) -> None:
         self._dropped_bytes = (self._dropped_bytes or 0) + len(data)
-        if self._dropped_bytes > MAX_DROPPED_BYTES:
+        if self._dropped_bytes > MAX_DROPPED_BODY_BYTES:
             self.transport.abort()
 
     def _parse_or_refuse(self, data: memoryview) -> None:
@@ -392,7 +394,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_without_upgrade_bytes = self._head_without_upgrade()
             self._is_answered = True
             return
-        is_long = self._head_bytes > MAX_HEADER_BYTES or self._header_count > MAX_HEADERS
+        is_long = self._head_bytes > MAX_HEADERS_BYTES or self._header_count > MAX_HEADERS
         fault = self._exceeded_limit_fault() if is_long else None
         if fault is None and self._try_fast_path():
             self._is_answered = True
@@ -440,7 +442,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_plain_get() or self._is_busy():
             return False
         response = self._fast_path.cached_response(self._minimal_scope())
-        if response is None or not isinstance(response.body, bytes) or len(response.body) > CHUNK_BYTES:
+        if response is None or not isinstance(response.body, bytes) or len(response.body) > WRITE_CHUNK_BYTES:
             return False
         self._written_bytes += len(response.body)
         self._written_together.append(_render_response(response, self.server_state.default_headers, response.body))
@@ -451,7 +453,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _is_busy(self) -> bool:
         """Return whether an earlier request is still being answered, or the client reads too slowly."""
-        if self._written_bytes > CHUNK_BYTES:
+        if self._written_bytes > WRITE_CHUNK_BYTES:
             # Pipelined responses may be a thousand times as large as the requests. To limit memory, write the collected
             # responses as soon as they exceed a limit.
             self._write_pipelined()
@@ -473,7 +475,7 @@ class HttpProtocol(HttpToolsProtocol):
             return _request_line_fault()
         if self._header_count > MAX_HEADERS:
             return _headers_fault()
-        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES:
+        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADERS_BYTES:
             return _headers_fault()
         return None
 
@@ -483,7 +485,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._write_pipelined()
-        fault = Malformed(
+        fault = MalformedHttpRequest(
             "This is not a valid HTTP/1.1 request.",
             hint="Encode non-ASCII characters of a URL as UTF-8, then percent-encode them.",
         )
@@ -492,7 +494,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _request_line_fault() -> Fault:
-    return AddressTooLong("The request line is longer than 64 KiB.", hint="Send the query in the body of a POST.")
+    return RequestLineTooLong("The request line is longer than 64 KiB.", hint="Send the query in the body of a POST.")
 
 
 def _headers_fault() -> Fault:
@@ -508,7 +510,7 @@ def _new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
 
 def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
     """Write a head and a body in one call; return False if the client reads too slowly."""
-    if cycle.flow.write_paused or cycle.response_started or len(body) > CHUNK_BYTES:
+    if cycle.flow.write_paused or cycle.response_started or len(body) > WRITE_CHUNK_BYTES:
         return False
     if cycle.disconnected:
         return True

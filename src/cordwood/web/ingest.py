@@ -16,14 +16,14 @@ from cordwood.errors import BadParameter, BadSignature, Fault
 from cordwood.ingest.accept import BodyDescription, BodyForm, IngestOutcome
 from cordwood.ingest.formats.erlang import COMPRESSED_HEADER_BYTES, TERM_FORMAT_VERSION, is_compressed
 from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status
-from cordwood.ingest.limits import Reservation
+from cordwood.ingest.limits import MemoryReservation
 from cordwood.model.definitions import Stream
 from cordwood.observe.observation import EventsIngested, Observer
 from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Request, Response
 from cordwood.web.credentials import identify_caller
 from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_of
 from cordwood.web.request_body import inflate, read_body
-from cordwood.web.services import Services, Webhooks, WebOptions, find_or_create_stream
+from cordwood.web.services import Services, WebhookSecrets, WebOptions, find_or_create_stream
 
 # The parameters and headers that name the stream, in order of precedence. Each accepts a name or a UUID.
 STREAM_URL_PARAMETERS = ("source_name", "collection_name", "source", "collection")
@@ -35,7 +35,7 @@ async def ingest_events(
 ) -> Response:
     caller, query = identify_caller(request, services)
     name = _stream_name(request, query)
-    if name is None and form in _OTLP_REJECTED_FIELDS:
+    if name is None and form in _OTLP_REJECTED_FIELD_BY_FORM:
         # Some exporters can be configured only with an address and a key, so there is a default stream for OTLP.
         name = options.stream_mapping.default_stream
     stream = services.catalog.stream(name) if name else None
@@ -48,7 +48,7 @@ async def ingest_events(
     services.intake.check_stream_rate(stream)
     content_type = request.header(b"content-type") or ""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    with services.intake.body_budget.reserve(caller.key_id) as reservation:
+    with services.intake.body_budget.open_reservation(caller.key_id) as reservation:
         body = await _decompressed_body(request, options, form, reservation)
         accepting = services.intake.accept(
             stream, content_type, body, caller.pins or None, BodyDescription(form, headers)
@@ -58,18 +58,20 @@ async def ingest_events(
         del body
         accepted = await accepting
     observer.record(ingested_observation(stream, accepted))
-    if form in _OTLP_REJECTED_FIELDS:
+    if form in _OTLP_REJECTED_FIELD_BY_FORM:
         return _otlp_export_response(accepted, request, form)
     answer = accepted_response(accepted)
-    answer.headers.extend(_ownership_header(options.webhooks, form))
+    answer.headers.extend(_vercel_ownership_headers(options.webhooks, form))
     return answer
 
 
-async def _decompressed_body(request: Request, options: WebOptions, form: BodyForm, reservation: Reservation) -> bytes:
+async def _decompressed_body(
+    request: Request, options: WebOptions, form: BodyForm, reservation: MemoryReservation
+) -> bytes:
     """Read the body, decompress it, and check the signature of a webhook."""
     body = await read_body(request, options.event_body_bounds, reservation)
     if form is BodyForm.ERLANG and is_compressed(body):
-        head, limit = COMPRESSED_HEADER_BYTES, options.event_body_bounds.inflated_bytes
+        head, limit = COMPRESSED_HEADER_BYTES, options.event_body_bounds.max_inflated_bytes
         term = await asyncio.to_thread(inflate, body[head:], "deflate", limit, reservation.reserve)
         return bytes((TERM_FORMAT_VERSION,)) + term
     if form in {BodyForm.VERCEL, BodyForm.GITHUB}:
@@ -116,7 +118,7 @@ def _missing_stream_fault() -> BadParameter:
 
 
 _OTLP_PROTOBUF, _OTLP_JSON = b"application/x-protobuf", b"application/json"
-_BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+_BAD_REQUEST_TYPE_URL = "type.googleapis.com/google.rpc.BadRequest"
 _MAX_OTLP_MESSAGE_LENGTH = 1000
 
 # google.rpc codes by HTTP status. Exporters react to the HTTP status alone.
@@ -124,11 +126,11 @@ GRPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 
 _INTERNAL_GRPC_CODE = 13
 # Exporters retry after the statuses 429, 502, 503 and 504, and drop the data after any other error. Therefore other
 # statuses after which a retry may succeed are replaced.
-_RETRIABLE_OTLP_STATUS = {408: 503, 507: 503}
+_OTLP_RETRYABLE_STATUS_REPLACEMENTS = {408: 503, 507: 503}
 
 
 # For each form of OTLP: the JSON name of the number of rejected records in a partial success.
-_OTLP_REJECTED_FIELDS = {
+_OTLP_REJECTED_FIELD_BY_FORM = {
     BodyForm.OTLP: "rejectedLogRecords",
     BodyForm.OTLP_TRACES: "rejectedSpans",
     BodyForm.OTLP_METRICS: "rejectedDataPoints",
@@ -143,14 +145,14 @@ def _otlp_export_response(accepted: IngestOutcome, request: Request, form: BodyF
     message_fields: dict[str, object] = {}
     if accepted.quarantined:
         message_fields["partialSuccess"] = {
-            _OTLP_REJECTED_FIELDS[form]: str(accepted.quarantined),
+            _OTLP_REJECTED_FIELD_BY_FORM[form]: str(accepted.quarantined),
             "errorMessage": reason,
         }
     return Response(200, [(b"content-type", _OTLP_JSON)], msgspec.json.encode(message_fields))
 
 
 def render_otlp_error(fault: Fault, request: Request) -> Response:
-    http_status = _RETRIABLE_OTLP_STATUS.get(status_of(fault), status_of(fault))
+    http_status = _OTLP_RETRYABLE_STATUS_REPLACEMENTS.get(status_of(fault), status_of(fault))
     code, message = GRPC_CODES.get(http_status, _INTERNAL_GRPC_CODE), fault.one_line_text()[:_MAX_OTLP_MESSAGE_LENGTH]
     headers: list[Header] = [NO_STORE, *retry_after_headers(fault, http_status)]
     if http_status == 401:
@@ -162,7 +164,7 @@ def render_otlp_error(fault: Fault, request: Request) -> Response:
         )
     message_fields: dict[str, object] = {"code": code, "message": message}
     if violation:
-        message_fields["details"] = [{"@type": _BAD_REQUEST, "fieldViolations": [{"description": violation}]}]
+        message_fields["details"] = [{"@type": _BAD_REQUEST_TYPE_URL, "fieldViolations": [{"description": violation}]}]
     return Response(http_status, [(b"content-type", _OTLP_JSON), *headers], msgspec.json.encode(message_fields))
 
 
@@ -182,7 +184,7 @@ _SIGNATURE_SCHEMES = {
 }
 
 
-def _check_signature(webhooks: Webhooks, request: Request, form: BodyForm, body: bytes) -> None:
+def _check_signature(webhooks: WebhookSecrets, request: Request, form: BodyForm, body: bytes) -> None:
     """Raise BadSignature if the sender has a secret in the settings and the body is not signed with it."""
     signed = _SIGNATURE_SCHEMES.get(form)
     secret = {BodyForm.VERCEL: webhooks.vercel_secret, BodyForm.GITHUB: webhooks.github_secret}.get(form)
@@ -198,8 +200,8 @@ def _check_signature(webhooks: Webhooks, request: Request, form: BodyForm, body:
         )
 
 
-def _ownership_header(webhooks: Webhooks, form: BodyForm) -> list[Header]:
+def _vercel_ownership_headers(webhooks: WebhookSecrets, form: BodyForm) -> list[Header]:
     """Return the header with which Vercel verifies the ownership of a log drain."""
-    if form is not BodyForm.VERCEL or not webhooks.vercel_verify:
+    if form is not BodyForm.VERCEL or not webhooks.vercel_ownership_token:
         return []
-    return [(b"x-vercel-verify", webhooks.vercel_verify.encode("latin-1", "replace"))]
+    return [(b"x-vercel-verify", webhooks.vercel_ownership_token.encode("latin-1", "replace"))]

@@ -11,10 +11,10 @@ from typing import TypeVar
 import msgspec
 
 from cordwood.catalog.key_store import (
-    KeySettingsInput,
+    KeyTermsInput,
     NewKey,
     read_grace_seconds,
-    read_key_settings,
+    read_key_terms,
     unanchored_pin_warnings,
 )
 from cordwood.errors import BadBody, BadKeyTerms, UnknownKey, did_you_mean
@@ -29,8 +29,8 @@ from cordwood.web.services import Services, WebOptions
 
 T = TypeVar("T")
 
-KEY_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)")
-ROTATE_ADDRESS = re.compile(rb"/api/access-tokens/([^/]+)/rotate")
+KEY_PATH_REGEX = re.compile(rb"/api/access-tokens/([^/]+)")
+KEY_ROTATION_PATH_REGEX = re.compile(rb"/api/access-tokens/([^/]+)/rotate")
 
 # The accepted values of `redact`. Any other value is refused, because it could be meant to enable redaction.
 _REDACT_VALUES = {None: False, False: False, "false": False, True: True, "true": True, "always": True}
@@ -46,16 +46,16 @@ class KeyRequest(msgspec.Struct):
     rate: str | None = None
     redact: bool | str | None = None
 
-    def to_written_terms(self) -> KeySettingsInput:
+    def to_settings_input(self) -> KeyTermsInput:
         scopes = split_scopes(self.scopes) if isinstance(self.scopes, str) else self.scopes
         expires_in = self.expires_in if isinstance(self.expires_in, str | None) else f"{self.expires_in:.6f}s"
         redact = _REDACT_VALUES.get(self.redact)
         if redact is None:
             raise BadKeyTerms("redact", "is invalid", hint="It is true, false or always.")
-        return KeySettingsInput(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
+        return KeyTermsInput(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
 
 
-_TERMS = frozenset(KeyRequest.__struct_fields__)
+_KEY_TERM_NAMES = frozenset(KeyRequest.__struct_fields__)
 # The terms that Logflare's clients may send in the query string. Terms that restrict a key are read from the body only.
 _QUERY_STRING_TERMS = ("description", "scopes")
 
@@ -68,15 +68,15 @@ class RotationRequest(msgspec.Struct):
 
 async def list_keys(request: Request, services: Services) -> Response:
     _require_unrestricted_key(request, services)
-    return no_store_json_response([_key_json(key) for key in services.access.keys.active_keys()])
+    return no_store_json_response([_key_json(key) for key in services.authenticator.keys.active_keys()])
 
 
 async def create_key(request: Request, services: Services, options: WebOptions, observer: Observer) -> Response:
     query = _require_unrestricted_key(request, services)
     body = await read_body(request, options.query_body_bounds)
     key_request = _with_query_string_terms(_read(body, KeyRequest), _member_names(body), query)
-    terms = read_key_settings(key_request.to_written_terms(), services.catalog, time.time())
-    new = await asyncio.to_thread(services.access.keys.create, terms)
+    terms = read_key_terms(key_request.to_settings_input(), services.catalog, time.time())
+    new = await asyncio.to_thread(services.authenticator.keys.create, terms)
     audit_key_change(observer, request, "created", new.key.id, terms)
     return _new_key_response(new, services)
 
@@ -87,7 +87,7 @@ async def rotate_key(
     _require_unrestricted_key(request, services)
     key_request = _read(await read_body(request, options.query_body_bounds), RotationRequest)
     grace_seconds = read_grace_seconds(key_request.grace)
-    new = await asyncio.to_thread(services.access.keys.rotate, key_id, grace_seconds)
+    new = await asyncio.to_thread(services.authenticator.keys.rotate, key_id, grace_seconds)
     if new is None:
         raise _unknown_key_fault()
     audit_key_change(observer, request, "rotated", key_id, new.key.terms)
@@ -97,9 +97,9 @@ async def rotate_key(
 async def revoke_key(request: Request, services: Services, observer: Observer, key_id: str) -> Response:
     """Revoke a key by its id or, as Logflare's clients do, by the key itself."""
     _require_unrestricted_key(request, services)
-    found = services.access.find_stored_key(key_id)
+    found = services.authenticator.find_stored_key(key_id)
     key_id = found.id if found else key_id
-    if not await asyncio.to_thread(services.access.keys.revoke, key_id):
+    if not await asyncio.to_thread(services.authenticator.keys.revoke, key_id):
         raise _unknown_key_fault()
     audit_key_change(observer, request, "revoked", key_id)
     return Response(204, [])
@@ -135,8 +135,8 @@ def _member_names(body: bytes) -> AbstractSet[str]:
 
 
 def _check_names(names: AbstractSet[str]) -> None:
-    for name in names - _TERMS:
-        meant = did_you_mean(name, _TERMS)
+    for name in names - _KEY_TERM_NAMES:
+        meant = did_you_mean(name, _KEY_TERM_NAMES)
         if meant is not None:
             raise BadKeyTerms(name, "is not a term of a key", hint=meant)
 
@@ -146,7 +146,7 @@ def _with_query_string_terms(
 ) -> KeyRequest:
     """Add the terms in the query string; raise BadKeyTerms for a term that must be in the body, or is there already."""
     _check_names(query.keys())
-    for name in query.keys() & _TERMS:
+    for name in query.keys() & _KEY_TERM_NAMES:
         if name not in _QUERY_STRING_TERMS:
             raise BadKeyTerms(name, "must be in the body", hint="In the address stand only: description, scopes.")
         if name in in_body:

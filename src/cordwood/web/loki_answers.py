@@ -11,11 +11,11 @@ import msgspec
 
 from cordwood.errors import TooManyBytes, TooManyRows
 from cordwood.logql.labels import (
-    MAX_FIELDS,
+    MAX_FIELDS_PER_ENTRY,
     EntryLabels,
     PipelineState,
     format_line,
-    json_paths,
+    json_label_paths,
     label_of_column,
     parse_fields,
     read_entry_labels,
@@ -52,7 +52,7 @@ def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
             line = _text_of_cell(message)
             encoded = _raw_json(metadata)
             labels = read_entry_labels(str(source), msgspec.json.decode(encoded) if encoded else None, line, state)
-            if state.formats:
+            if state.line_formats:
                 line = format_line(line, labels.all_labels(), state)
             size += len(line) + len(encoded)
             if size > MAX_ENTRIES_BYTES:
@@ -96,7 +96,7 @@ def encode_samples(
     """
     series = list(_read_series(rows, steps))
     if order is not None:
-        series.sort(key=lambda one: _order_value(one[1]), reverse=order is SeriesOrder.DESCENDING)
+        series.sort(key=lambda one: _series_sort_value(one[1]), reverse=order is SeriesOrder.DESCENDING)
     series = series[:limit]
     if is_instant:
         result = [{"metric": labels, "value": _sample_json(*samples[0])} for labels, samples in series]
@@ -189,7 +189,7 @@ def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[
         )
 
 
-def _order_value(samples: Sequence[tuple[int, float]]) -> float:
+def _series_sort_value(samples: Sequence[tuple[int, float]]) -> float:
     """Return the sum of the values, by which series are ordered. A sum that is NaN counts as the smallest."""
     total = sum(value for _, value in samples)
     return -math.inf if math.isnan(total) else total
@@ -238,7 +238,7 @@ def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
     fields: dict[str, _DetectedField] = {}
     for entry in _read_entries(rows, PipelineState()):
         for name, text, parser in _fields_of(entry):
-            if name not in fields and len(fields) >= min(limit, MAX_FIELDS):
+            if name not in fields and len(fields) >= min(limit, MAX_FIELDS_PER_ENTRY):
                 continue
             field = fields.setdefault(name, _DetectedField(_value_type(text)))
             field.values.add(text)
@@ -260,7 +260,7 @@ def _fields_of(entry: LogEntry) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _set_json_paths(fields: dict[str, _DetectedField], line: str) -> None:
-    for name, path in json_paths(line):
+    for name, path in json_label_paths(line):
         field = fields.get(name)
         if field is not None and not field.path and ParserKind.JSON.value in field.parsers:
             field.path = path

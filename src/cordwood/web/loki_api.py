@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 
 from cordwood.access import apply_pins, may_manage, require_query_permission
-from cordwood.errors import BadParameter, Fault, FeatureUnavailable, UnknownRoute, UnsupportedMedia
-from cordwood.logql.labels import STREAM_PREFIX, final_pipeline_state, stream_label_names
+from cordwood.errors import BadParameter, Fault, FeatureUnavailable, UnknownRoute, UnsupportedMediaType
+from cordwood.logql.labels import WHOLE_STREAM_PREFIX, final_pipeline_state, stream_label_names
 from cordwood.logql.lexer import read_duration_seconds
 from cordwood.logql.metrics import fold_constant, is_constant_vector
 from cordwood.logql.parse import parse, parse_selectors
@@ -33,7 +33,7 @@ from cordwood.model.definitions import Dialect, Endpoint, Stream
 from cordwood.model.json_checks import FORM_MEDIA_TYPE
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import EPOCH, now_us
-from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxQuery
 from cordwood.web import loki_answers
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import (
@@ -51,12 +51,12 @@ from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_
 from cordwood.web.query_request_parser import read_redact_header
 from cordwood.web.request_body import read_body, run_while_connected
 from cordwood.web.route import HandlerContext, Route
-from cordwood.web.services import Services, WebOptions, existing_endpoint
+from cordwood.web.services import Services, WebOptions, require_endpoint
 
 _KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
 # The endpoint that is read if the path of the request names no endpoint.
 _DEFAULT_ENDPOINT: Final = "logs.all"
-_MAX_ROWS: Final = 1000
+_STREAMS_ENDPOINT_MAX_ROWS: Final = 1000
 
 _STREAMS_ENDPOINT_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
 
@@ -65,7 +65,7 @@ _MICROSECOND_NS: Final = 1000
 # A time that is a number with up to this many digits is in seconds. A longer number is in nanoseconds.
 _MAX_SECONDS_DIGITS: Final = 10
 _INTEGER_REGEX: Final = re.compile(r"\d{1,19}", re.ASCII)
-_FRACTION_REGEX: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
+_DECIMAL_SECONDS_REGEX: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
 _RFC3339_REGEX: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2})(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
@@ -90,7 +90,7 @@ class _ReadAccess(msgspec.Struct, frozen=True):
         """
         if self.endpoint.id == _STREAMS_ENDPOINT_ID and "project" in texts:
             raise BadParameter("Streams have no parameter project.", hint='Write {project="…"} in the selector.')
-        parameters = apply_pins(self.caller, self._sent_values(texts, queries), self.endpoint)
+        parameters = apply_pins(self.caller, self._sent_parameter_values(texts, queries), self.endpoint)
         for parameter in self.endpoint.parameters:
             if parameter.required and parameter.default is None and parameter.name not in parameters:
                 raise BadParameter(
@@ -99,7 +99,7 @@ class _ReadAccess(msgspec.Struct, frozen=True):
                 )
         return parameters
 
-    def _sent_values(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
+    def _sent_parameter_values(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
         declared = {parameter.name for parameter in self.endpoint.parameters}
         given = {name: texts[name] for name in declared if name in texts}
         for matcher in (matcher for query in queries for matcher in query.matchers):
@@ -117,13 +117,13 @@ def _authorize_read(request: Request, services: Services, query: Mapping[str, st
     """
     key = presented_key(request, query, _KEY_PLACES)
     found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
-    caller = services.access.authenticate_for_endpoint(key, found, address)
+    caller = services.authenticator.authenticate_for_endpoint(key, found, address)
     request.facts["key"] = caller.key_id
     if not address and may_manage(caller) and not caller.pins:
         endpoint = _endpoint_of_streams(services.catalog.streams())
     else:
         require_query_permission(caller, found)
-        endpoint = found or existing_endpoint(services, address or _DEFAULT_ENDPOINT)
+        endpoint = found or require_endpoint(services, address or _DEFAULT_ENDPOINT)
     request.facts["endpoint"] = endpoint.name
     if not endpoint.sandbox:
         raise BadParameter(
@@ -146,14 +146,14 @@ def _endpoint_of_streams(streams: Iterable[Stream]) -> Endpoint:
         id=_STREAMS_ENDPOINT_ID,
         sql=sql,
         revision=f"streams/{sha256(sql.encode()).hexdigest()}",
-        max_rows=_MAX_ROWS,
+        max_rows=_STREAMS_ENDPOINT_MAX_ROWS,
         sandbox=True,
     )
 
 
 def _sub_query_sql(name: str) -> str:
     columns = "t.id, t.timestamp, t.event_message, t.metadata, t.project"
-    return f"`{STREAM_PREFIX}{name}` as (select {columns} from `{name}` as t)"  # noqa: S608 - a name of the catalog
+    return f"`{WHOLE_STREAM_PREFIX}{name}` as (select {columns} from `{name}` as t)"  # noqa: S608 - a name of the catalog
 
 
 class _TimeRange(msgspec.Struct, frozen=True):
@@ -191,7 +191,7 @@ def _read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
         return default_ns
     if _INTEGER_REGEX.fullmatch(text):
         return int(text) * (10**9 if len(text) <= _MAX_SECONDS_DIGITS else 1)
-    if _FRACTION_REGEX.fullmatch(text):
+    if _DECIMAL_SECONDS_REGEX.fullmatch(text):
         seconds, _, fraction = text.partition(".")
         return int(seconds) * 10**9 + int(fraction[:9].ljust(9, "0"))
     match = _RFC3339_REGEX.fullmatch(text)
@@ -243,7 +243,7 @@ def _bad_time_fault(name: str, text: str) -> BadParameter:
     )
 
 
-_PREFIX: Final = "/loki/api/v1/"
+_API_PATH_PREFIX: Final = "/loki/api/v1/"
 
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON_MEDIA_TYPE: Final = JSON_MEDIA_TYPE.decode()
@@ -253,11 +253,11 @@ _STATUSES_SENT_AS_400: Final = frozenset({406, 413, 415, 422})
 _HOUR_SECONDS: Final = 3600
 # The default range for labels, label values and streams.
 _DEFAULT_LABELS_RANGE_SECONDS: Final = 6 * _HOUR_SECONDS
-_DEFAULT_LIMIT: Final = 100
-_MAX_LIMIT: Final = 5000
+_DEFAULT_RESULT_LIMIT: Final = 100
+_MAX_RESULT_LIMIT: Final = 5000
 _MAX_LABEL_VALUES: Final = 1000
 _DEFAULT_LINE_LIMIT: Final = 100
-_MAX_MATCHES: Final = 10
+_MAX_MATCH_SELECTORS: Final = 10
 _LABEL_REGEX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _LABEL_VALUES_PATH_REGEX: Final = re.compile(r"label/([^/]+)/values")
 _CATEGORIZE_LABELS_FLAG: Final = "categorize-labels"
@@ -268,7 +268,7 @@ _ORDERS_BY_FUNCTION: Final[Mapping[str, SeriesOrder]] = {
     "topk": SeriesOrder.DESCENDING,
     "bottomk": SeriesOrder.ASCENDING,
 }
-_NOT_OFFERED_PATHS: Final[Mapping[str, str]] = {
+_HINTS_BY_UNSUPPORTED_PATH: Final[Mapping[str, str]] = {
     "tail": "Ask for query_range again, from the time of the last entry on.",
     "patterns": "Count lines by a label instead.",
     "format_query": "Format the query in the editor.",
@@ -293,7 +293,7 @@ class _LokiRequest(msgspec.Struct, frozen=True):
             raise BadParameter("The parameter query is missing.", hint='Send LogQL, as in {service_name="my.app"}.')
         return text
 
-    def limit(self, name: str, default: int, maximum: int) -> int:
+    def read_limit(self, name: str, default: int, maximum: int) -> int:
         text = self.parameters.get(name, "").strip()
         if not text:
             return default
@@ -301,7 +301,7 @@ class _LokiRequest(msgspec.Struct, frozen=True):
             raise BadParameter(f"{name} is {text[:40]!r}.", hint=f"It must be a number from 1 to {maximum}.")
         return int(text)
 
-    def time_range(self, default_seconds: int) -> _TimeRange:
+    def read_time_range(self, default_seconds: int) -> _TimeRange:
         return _read_time_range(self.parameters, self.now_us, default_seconds)
 
 
@@ -318,12 +318,12 @@ def render_error(fault: Fault, _: Request) -> Response:
 async def _answer_root(context: HandlerContext) -> Response:
     """Answer at `/loki/api/v1/…`. A private key without pins reads all streams; other keys read logs.all."""
     path = percent_decode(context.request.path, "path").rstrip("/")
-    return await _answer_path(context, "", path.removeprefix(_PREFIX))
+    return await _answer_path(context, "", path.removeprefix(_API_PATH_PREFIX))
 
 
 async def _answer_below_endpoint(context: HandlerContext) -> Response:
     """Answer at `/api/endpoints/NAME/loki/api/v1/…` with rows of the endpoint NAME."""
-    endpoint, _, path = context.path_argument.partition(_PREFIX)
+    endpoint, _, path = context.path_argument.partition(_API_PATH_PREFIX)
     return await _answer_path(context, endpoint, path)
 
 
@@ -341,8 +341,8 @@ async def _answer_path(context: HandlerContext, endpoint: str, path: str) -> Res
     values = _LABEL_VALUES_PATH_REGEX.fullmatch(path)
     if values is not None:
         return await _answer_label_values(loki, values[1])
-    if path in _NOT_OFFERED_PATHS:
-        raise FeatureUnavailable(f"{path} is not offered.", hint=_NOT_OFFERED_PATHS[path])
+    if path in _HINTS_BY_UNSUPPORTED_PATH:
+        raise FeatureUnavailable(f"{path} is not offered.", hint=_HINTS_BY_UNSUPPORTED_PATH[path])
     handler = _HANDLERS.get(path)
     if handler is None:
         raise UnknownRoute(f"Loki's read API has no {path[:60]} here.", hint=f"There are: {', '.join(_HANDLERS)}.")
@@ -353,13 +353,15 @@ async def _form_parameters(request: Request, options: WebOptions) -> list[tuple[
     if request.method != "POST" or not request.has_body():
         return []
     if request.media_type() not in ("", FORM_MEDIA_TYPE):
-        raise UnsupportedMedia("The parameters are not a form.", hint=f"Send {FORM_MEDIA_TYPE}.")
-    with options.query_body_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
+        raise UnsupportedMediaType("The parameters are not a form.", hint=f"Send {FORM_MEDIA_TYPE}.")
+    with options.query_body_budget.open_reservation(
+        account_of_key(request, request.facts.get("key", ""))
+    ) as reservation:
         return list(iterate_urlencoded(await read_body(request, options.query_body_bounds, reservation), "form"))
 
 
 async def _answer_range_query(loki: _LokiRequest) -> Response:
-    time_range = loki.time_range(_HOUR_SECONDS)
+    time_range = loki.read_time_range(_HOUR_SECONDS)
     query = parse(loki.query)
     if isinstance(query, Pipeline):
         return await _answer_log_lines(loki, query, time_range)
@@ -394,7 +396,7 @@ async def _answer_log_lines(loki: _LokiRequest, query: Pipeline, time_range: _Ti
         raise BadParameter(f"direction is {direction[:40]!r}.", hint="It must be forward or backward.")
     # A client that gets fewer lines than it requested assumes that no more lines match. So a limit above the endpoint's
     # maximum is refused instead of reduced.
-    limit = loki.limit("limit", _DEFAULT_LIMIT, min(_MAX_LIMIT, loki.access.endpoint.max_rows))
+    limit = loki.read_limit("limit", _DEFAULT_RESULT_LIMIT, min(_MAX_RESULT_LIMIT, loki.access.endpoint.max_rows))
     logql_request = LogqlRequest(
         result_kind=ResultKind.ENTRIES,
         queries=(loki.query,),
@@ -441,8 +443,8 @@ async def _answer_label_values(loki: _LokiRequest, label: str) -> Response:
 async def _answer_series(loki: _LokiRequest) -> Response:
     if not loki.selectors:
         raise BadParameter("The parameter match[] is missing.", hint='Send a selector, as in {service_name=~".+"}.')
-    if len(loki.selectors) > _MAX_MATCHES:
-        raise BadParameter(f"match[] was sent more than {_MAX_MATCHES} times.")
+    if len(loki.selectors) > _MAX_MATCH_SELECTORS:
+        raise BadParameter(f"match[] was sent more than {_MAX_MATCH_SELECTORS} times.")
     return await _run_request(
         loki, _selector_request(loki, ResultKind.STREAMS, loki.selectors), loki_answers.encode_label_sets, ()
     )
@@ -461,19 +463,19 @@ async def _answer_detected_labels(loki: _LokiRequest) -> Response:
 
 async def _answer_detected_fields(loki: _LokiRequest) -> Response:
     logql_request = _selector_request(loki, ResultKind.ENTRIES, (loki.query,))
-    lines = loki.limit("line_limit", _DEFAULT_LINE_LIMIT, _MAX_LIMIT)
-    limit = loki.limit("limit", _MAX_LABEL_VALUES, _MAX_LIMIT)
+    lines = loki.read_limit("line_limit", _DEFAULT_LINE_LIMIT, _MAX_RESULT_LIMIT)
+    limit = loki.read_limit("limit", _MAX_LABEL_VALUES, _MAX_RESULT_LIMIT)
     logql_request = msgspec.structs.replace(logql_request, limit=lines)
     return await _run_request(loki, logql_request, partial(loki_answers.encode_detected_fields, limit=limit), (limit,))
 
 
 def _selector_request(loki: _LokiRequest, wanted: ResultKind, queries: tuple[str, ...]) -> LogqlRequest:
-    time_range = loki.time_range(_DEFAULT_LABELS_RANGE_SECONDS)
+    time_range = loki.read_time_range(_DEFAULT_LABELS_RANGE_SECONDS)
     return LogqlRequest(wanted, queries, time_range.start_us, time_range.end_us, limit=_MAX_LABEL_VALUES)
 
 
 async def _answer_volume(loki: _LokiRequest) -> Response:
-    time_range = loki.time_range(_HOUR_SECONDS)
+    time_range = loki.read_time_range(_HOUR_SECONDS)
     width_us = max(1, time_range.end_us - time_range.start_us)
     at = _TimeRange(time_range.end_ns, time_range.end_ns)
     logql_request = _samples_request(_volume_query(loki, width_us), at, _SECOND_US)
@@ -481,14 +483,14 @@ async def _answer_volume(loki: _LokiRequest) -> Response:
 
 
 async def _answer_volume_range(loki: _LokiRequest) -> Response:
-    time_range = loki.time_range(_HOUR_SECONDS)
+    time_range = loki.read_time_range(_HOUR_SECONDS)
     step_us = _read_step(loki.parameters, time_range)
     logql_request = _samples_request(_volume_query(loki, step_us), time_range, step_us)
     return await _answer_volume_samples(loki, logql_request, is_instant=False)
 
 
 async def _answer_volume_samples(loki: _LokiRequest, logql_request: LogqlRequest, *, is_instant: bool) -> Response:
-    limit = loki.limit("limit", _DEFAULT_LIMIT, _MAX_LIMIT)
+    limit = loki.read_limit("limit", _DEFAULT_RESULT_LIMIT, _MAX_RESULT_LIMIT)
     encode = partial(
         loki_answers.encode_samples,
         steps=logql_request.steps,
@@ -535,10 +537,10 @@ async def _run_request(
         caller=reader.caller,
         format=AnswerFormat(f"loki {wanted.result_kind} {options!r}", _JSON_MEDIA_TYPE, encode),
         parameters=parameters,
-        sandbox=SandboxText(Language.LOGQL, wanted.text),
+        sandbox=SandboxQuery(Language.LOGQL, wanted.text),
         redact=read_redact_header(loki.request),
         bypasses_cache="no-cache" in loki.request.joined_header(b"cache-control"),
-        substitute_account=reader.account,
+        anonymous_account=reader.account,
     )
     answer = await run_while_connected(loki.request, loki.services.query_service.answer(query_request, loki.request.id))
     response = await render_answer(loki.request, query_request, answer, loki.began_at)
@@ -563,7 +565,7 @@ _HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = 
 _METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
 _ROOT_ROUTE: Final = Route("loki_read", _METHODS, _answer_root)
 
-ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {f"{_PREFIX}{path}".encode(): _ROOT_ROUTE for path in _HANDLERS}
+ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {f"{_API_PATH_PREFIX}{path}".encode(): _ROOT_ROUTE for path in _HANDLERS}
 PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
     (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT_ROUTE),
     # The route for other paths: paths of Loki that are not offered, and unknown paths.

@@ -15,10 +15,14 @@ from cordwood.observe.observation import Observer
 from cordwood.serve.query_executor import EngineRun, RunningQuery, ServiceLoad
 from cordwood.web.asgi import NO_STORE, Request, Response, no_store_json_response
 from cordwood.web.credentials import audit_backup, identify_caller, require_private_caller, require_unrestricted_caller
-from cordwood.web.services import Lifecycle, Phase, Services
+from cordwood.web.services import Lifecycle, LifecyclePhase, Services
 
-RETRY = (b"retry-after", b"1")
-STATUS_BY_PHASE = {Phase.STARTING: "coming_up", Phase.READY: "ok", Phase.DRAINING: "draining"}
+RETRY_AFTER_HEADER = (b"retry-after", b"1")
+STATUS_BY_PHASE = {
+    LifecyclePhase.STARTING: "coming_up",
+    LifecyclePhase.READY: "ok",
+    LifecyclePhase.DRAINING: "draining",
+}
 
 
 def show_health(lifecycle: Lifecycle) -> Response:
@@ -27,7 +31,7 @@ def show_health(lifecycle: Lifecycle) -> Response:
 
 
 def show_readiness(lifecycle: Lifecycle) -> Response:
-    return _readiness_response(lifecycle, "ok" if lifecycle.phase is Phase.READY else "not_ready")
+    return _readiness_response(lifecycle, "ok" if lifecycle.phase is LifecyclePhase.READY else "not_ready")
 
 
 def show_liveness() -> Response:
@@ -35,16 +39,16 @@ def show_liveness() -> Response:
 
 
 def show_metrics(counted: Metrics) -> Response:
-    return Response(200, [(b"content-type", prometheus.CONTENT_TYPE), NO_STORE], counted.format_text())
+    return Response(200, [(b"content-type", prometheus.METRICS_CONTENT_TYPE), NO_STORE], counted.format_text())
 
 
 def _readiness_response(lifecycle: Lifecycle, status: str) -> Response:
     """Return status 200 with the degraded parts while queries can be answered, else status 503 with the reasons."""
-    if lifecycle.phase is not Phase.READY or lifecycle.services is None:
-        return no_store_json_response({"status": status}, 503, RETRY)
+    if lifecycle.phase is not LifecyclePhase.READY or lifecycle.services is None:
+        return no_store_json_response({"status": status}, 503, RETRY_AFTER_HEADER)
     reasons = lifecycle.unready_reasons()
     if reasons:
-        return no_store_json_response({"status": "not_ready", "reasons": reasons}, 503, RETRY)
+        return no_store_json_response({"status": "not_ready", "reasons": reasons}, 503, RETRY_AFTER_HEADER)
     body: dict[str, object] = {
         "status": status,
         "endpoints": len(lifecycle.services.catalog.endpoints()),
@@ -59,7 +63,7 @@ async def show_status(request: Request, services: Services, metrics: Metrics) ->
     load, facts, sizes = (
         services.query_service.current_load(),
         await services.query_service.stream_stats(),
-        await services.query_service.estimated_bytes(),
+        await services.query_service.estimated_bytes_by_stream(),
     )
     streams = {
         stream.name: _stream_json(
@@ -71,8 +75,8 @@ async def show_status(request: Request, services: Services, metrics: Metrics) ->
         "version": cordwood.__version__,
         "engine": services.query_service.engine_name,
         "memory": {
-            "bytes": _gauge(metrics, "cordwood_memory_bytes"),
-            "ceiling_bytes": _gauge(metrics, "cordwood_memory_ceiling_bytes"),
+            "bytes": _read_metric(metrics, "cordwood_memory_bytes"),
+            "ceiling_bytes": _read_metric(metrics, "cordwood_memory_ceiling_bytes"),
         },
         "cache": {
             "bytes": load.cache_bytes,
@@ -111,7 +115,7 @@ def _run_json(run: EngineRun) -> dict[str, Any]:
         "endpoint": run.endpoint,
         "key": run.key_id,
         "language": run.language or None,
-        "text": run.text or None,
+        "text": run.query_text or None,
         "began": int(run.started_at * 1_000_000),
         "seconds": round(run.seconds, 6),
         "outcome": run.outcome or None,
@@ -127,7 +131,7 @@ def _stream_json(facts: StreamStats | None, size: int | None, per_second: float)
     }
 
 
-def _gauge(metrics: Metrics, name: str) -> int | None:
+def _read_metric(metrics: Metrics, name: str) -> int | None:
     read = metrics.gauges.get(name)
     return None if read is None else int(read())
 

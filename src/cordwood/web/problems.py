@@ -21,8 +21,8 @@ STATUS_BY_FAULT: Mapping[type[Fault], int] = {
     errors.UnknownRoute: 404,
     errors.UnknownAlert: 404,
     errors.UnknownKey: 404,
-    errors.UnknownItem: 404,
-    errors.TooSlow: 408,
+    errors.UnknownResource: 404,
+    errors.RequestTooSlow: 408,
     errors.ItemNotReplayable: 409,
     errors.NothingToBackUp: 409,
     errors.ReadOnlyDefinition: 409,
@@ -34,23 +34,23 @@ STATUS_BY_FAULT: Mapping[type[Fault], int] = {
     errors.NotAcceptable: 406,
     errors.FeatureUnavailable: 501,
     errors.BodyTooLarge: 413,
-    errors.AddressTooLong: 414,
-    errors.UnsupportedMedia: 415,
+    errors.RequestLineTooLong: 414,
+    errors.UnsupportedMediaType: 415,
     errors.HeadersTooLarge: 431,
     errors.QueryFault: 400,
     errors.QueryRefused: 422,
     errors.PlanTooLarge: 422,
     errors.CompileTooLong: 422,
     errors.LimitFault: 422,
-    errors.OutOfTime: 504,
+    errors.QueryOutOfTime: 504,
     errors.OutOfMemory: 503,
     errors.OutOfDisk: 507,
-    errors.Cancelled: 503,
-    errors.RateExceeded: 429,
+    errors.QueryCancelled: 503,
+    errors.RequestRateExceeded: 429,
     errors.TooManyFollowers: 429,
     errors.StreamRateExceeded: 429,
     errors.LargeEventsExceeded: 429,
-    errors.Busy: 503,
+    errors.ServiceBusy: 503,
     errors.BacklogFull: 429,
     errors.ServiceFault: 503,
     errors.EngineFault: 500,
@@ -142,5 +142,5 @@ def logflare_error_response(fault: Fault, failed: int = 200) -> Response | None:
         return None
     status = status_of(fault)
     headers = [(b"content-type", JSON_MEDIA_TYPE), NO_STORE, *retry_after_headers(fault, status)]
-    sent_status = status if isinstance(fault, errors.RateExceeded | errors.Busy) else failed
+    sent_status = status if isinstance(fault, errors.RequestRateExceeded | errors.ServiceBusy) else failed
     return Response(sent_status, headers, msgspec.json.encode({"error": fault.message}))

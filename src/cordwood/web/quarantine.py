@@ -7,12 +7,12 @@ from uuid import UUID
 import msgspec
 
 from cordwood.access import apply_pins
-from cordwood.errors import ItemNotReplayable, UnknownItem, UnknownStream
+from cordwood.errors import ItemNotReplayable, UnknownResource, UnknownStream
 from cordwood.ingest.accept import BodyForm
 from cordwood.ingest.quarantine import QuarantinedItem
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.key import Caller
-from cordwood.model.timestamps import datetime_of
+from cordwood.model.timestamps import datetime_from_micros
 from cordwood.observe.observation import Observer
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
@@ -20,13 +20,13 @@ from cordwood.web.credentials import audit_replay, require_private_caller
 from cordwood.web.encode import JSON_FORMAT
 from cordwood.web.services import Services
 
-ITEM_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)")
-REPLAY_ADDRESS = re.compile(rb"/api/quarantine/([^/]+)/replay")
+QUARANTINE_ITEM_PATH_REGEX = re.compile(rb"/api/quarantine/([^/]+)")
+REPLAY_PATH_REGEX = re.compile(rb"/api/quarantine/([^/]+)/replay")
 
-Item = dict[str, object]
+ItemRow = dict[str, object]
 
-_MAX_LISTED = 1000
-_LISTED_BY_DEFAULT = 100
+_MAX_LISTED_ITEMS = 1000
+_DEFAULT_LISTED_ITEMS = 100
 
 _ITEMS_CTE = """
 with items as (
@@ -51,7 +51,7 @@ _LIST_ENDPOINT = Endpoint(
       {_FROM_AND_WHERE} and (@stream is null or i.stream = @stream)
       order by i.timestamp desc, i.id""",
     revision="quarantine.list/1",
-    max_rows=_MAX_LISTED,
+    max_rows=_MAX_LISTED_ITEMS,
     parameters=(Parameter("project"), Parameter("stream")),
 )
 _SHOW_ENDPOINT = Endpoint(
@@ -69,7 +69,7 @@ _SHOW_ENDPOINT = Endpoint(
 
 async def list_quarantine(request: Request, services: Services) -> Response:
     caller, query = require_private_caller(request, services)
-    limit = read_count(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
+    limit = read_count(query.get("limit"), _DEFAULT_LISTED_ITEMS, _MAX_LISTED_ITEMS)
     filters = {"stream": query["stream"]} if query.get("stream") else {}
     found = await _query_items(services, caller, _LIST_ENDPOINT, filters)
     return no_store_json_response([_item_json(item) for item in found[:limit]])
@@ -101,22 +101,24 @@ async def replay_item(request: Request, services: Services, observer: Observer, 
 
 async def _query_items(
     services: Services, caller: Caller, endpoint: Endpoint, parameters: Mapping[str, str]
-) -> list[Item]:
+) -> list[ItemRow]:
     """Query the quarantine like any endpoint, so that limits and the pins of the key apply."""
     query_request = QueryRequest(endpoint, caller, JSON_FORMAT, apply_pins(caller, parameters, endpoint))
     answer = await services.query_service.answer(query_request)
-    rows: list[Item] = msgspec.json.decode(answer.complete_answer.body)["result"]
+    rows: list[ItemRow] = msgspec.json.decode(answer.complete_answer.body)["result"]
     return rows
 
 
-async def _find_item(services: Services, caller: Caller, item_id: str) -> Item:
+async def _find_item(services: Services, caller: Caller, item_id: str) -> ItemRow:
     found = await _query_items(services, caller, _SHOW_ENDPOINT, {"id": item_id})
     if not found:
-        raise UnknownItem("Nothing of this id was set aside.", hint="It may be older than 7 days: those are dropped.")
+        raise UnknownResource(
+            "Nothing of this id was set aside.", hint="It may be older than 7 days: those are dropped."
+        )
     return found[0]
 
 
-def _quarantined_item(item: Item) -> QuarantinedItem:
+def _quarantined_item(item: ItemRow) -> QuarantinedItem:
     if item["is_cut"]:
         raise ItemNotReplayable(
             "Only the beginning of this item was kept, so it cannot be replayed.",
@@ -133,11 +135,11 @@ def _quarantined_item(item: Item) -> QuarantinedItem:
     )
 
 
-def _item_json(item: Item) -> Item:
+def _item_json(item: ItemRow) -> ItemRow:
     return item | {"timestamp": _iso_time(item["timestamp"]), "replayed_at": _iso_time(item["replayed_at"])}
 
 
 def _iso_time(micros: object) -> str | None:
     if micros is None:
         return None
-    return datetime_of(int(str(micros))).isoformat().replace("+00:00", "Z")
+    return datetime_from_micros(int(str(micros))).isoformat().replace("+00:00", "Z")

@@ -15,17 +15,17 @@ import msgspec
 from cordwood.access import may_manage, require_query_permission
 from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.errors import BadParameter, Fault, Forbidden
-from cordwood.ingest.quarantine import QUARANTINE
+from cordwood.ingest.quarantine import QUARANTINE_STREAM
 from cordwood.model.datatype import Row, Rows
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import now_us
 from cordwood.serve.admission import Allowance
 from cordwood.serve.query_request import AnswerFormat, QueryRequest
-from cordwood.serve.tails import FeedPosition, FollowedRow, pack_rows, read_position
+from cordwood.serve.tails import FeedPosition, FeedRow, pack_rows, parse_feed_position
 from cordwood.settings.quantities import read_duration
 from cordwood.sql.follow import HIDDEN_COLUMN_COUNT
-from cordwood.sql.sub_query_schema import SubQuery, SubQueryColumn
+from cordwood.sql.sub_query_schema import SubQueryColumn, SubQuerySchema
 from cordwood.web.answer_rendering import (
     escape_header_text,
     ignored_parameter_headers,
@@ -47,7 +47,7 @@ from cordwood.web.credentials import account_of, account_of_key, presented_key, 
 from cordwood.web.encode.cells import distinct_names
 from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, read_body_parameters
 from cordwood.web.request_body import run_while_connected
-from cordwood.web.services import Services, WebOptions, existing_endpoint
+from cordwood.web.services import Services, WebOptions, require_endpoint
 
 # All headers that affect how a request is parsed.
 PARSED_HEADERS = (
@@ -63,7 +63,7 @@ REQUEST_CACHE_BYTES = 16 * 2**20
 MAX_CACHED_REQUEST_BYTES = 2048
 
 # The estimated bytes of a cached request and its containers.
-_STRUCT_BYTES = 300
+_CACHED_REQUEST_OVERHEAD_BYTES = 300
 
 RequestKey = tuple[bytes | None, ...]
 
@@ -78,11 +78,11 @@ class CachedRequest(msgspec.Struct, frozen=True):
     address: str
     presented_key: str | None
     query_request: QueryRequest
-    digest: bytes
+    answer_digest: bytes
     coding: str | None
 
 
-class RequestCache:
+class ParsedRequestCache:
     """An LRU cache of parsed requests with a limit in bytes."""
 
     def __init__(self) -> None:
@@ -106,11 +106,11 @@ def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> 
     own = (
         cached_request.address,
         cached_request.presented_key,
-        cached_request.digest,
+        cached_request.answer_digest,
         query_request.parameters,
         query_request.sandbox,
     )
-    return estimate_memory_bytes((digest, *own, query_request.caller)) + _STRUCT_BYTES
+    return estimate_memory_bytes((digest, *own, query_request.caller)) + _CACHED_REQUEST_OVERHEAD_BYTES
 
 
 def _is_cacheable(request: Request) -> bool:
@@ -131,7 +131,7 @@ class AdmittedQuery(msgspec.Struct, frozen=True):
     """
 
     query_values: Mapping[str, str]
-    key: str | None
+    presented_key: str | None
     request: QueryRequest
     allowance: Allowance | None
 
@@ -143,10 +143,10 @@ async def admit_query(
     query = parse_urlencoded(request.query_string, "query string")
     key = presented_key(request, query)
     found = services.catalog.endpoint(address)
-    caller = services.access.authenticate_for_endpoint(key, found, address)
+    caller = services.authenticator.authenticate_for_endpoint(key, found, address)
     request.facts["key"] = caller.key_id
     require_query_permission(caller, found)
-    endpoint = found or existing_endpoint(services, address)
+    endpoint = found or require_endpoint(services, address)
     request.facts["endpoint"] = endpoint.name
     allowance = services.query_service.charge_request(caller, account_of(request, caller))
     query_request = await parse_endpoint_request(
@@ -156,23 +156,23 @@ async def admit_query(
 
 
 async def answer_query(
-    request: Request, services: Services, options: WebOptions, address: str, request_cache: RequestCache
+    request: Request, services: Services, options: WebOptions, address: str, request_cache: ParsedRequestCache
 ) -> Response:
     began = time.perf_counter()
     admitted = await admit_query(request, services, options, address)
     query_request = admitted.request
-    digest = services.query_service.cacheable_digest(query_request)
+    digest = services.query_service.cache_lookup_digest(query_request)
     answer = None if digest is None else services.query_service.cached_answer(digest)
     if answer is None:
         answer = await run_while_connected(request, services.query_service.answer(query_request, request.id))
     if digest is not None:
         coding = choose_coding(request.joined_header(b"accept-encoding"))
-        request_cache.put(request, CachedRequest(address, admitted.key, query_request, digest, coding))
+        request_cache.put(request, CachedRequest(address, admitted.presented_key, query_request, digest, coding))
     response = await render_answer(request, query_request, answer, began, services.query_service.cursors)
     return _add_query_headers(response, query_request, admitted.allowance)
 
 
-def answer_repeated_request(request: Request, services: Services, request_cache: RequestCache) -> Response | None:
+def answer_repeated_request(request: Request, services: Services, request_cache: ParsedRequestCache) -> Response | None:
     """Answer a repeated request from the caches; return None if the full path has to answer it."""
     cached_request = request_cache.find(request)
     if cached_request is None:
@@ -184,7 +184,7 @@ def answer_repeated_request(request: Request, services: Services, request_cache:
         return None
     if _authenticate_again(services, cached_request) != query_request.caller:
         return None
-    answer = services.query_service.cached_answer(cached_request.digest)
+    answer = services.query_service.cached_answer(cached_request.answer_digest)
     if answer is None or not may_render_inline(answer, cached_request.coding):
         return None
     request.facts["key"] = query_request.caller.key_id
@@ -196,7 +196,7 @@ def answer_repeated_request(request: Request, services: Services, request_cache:
 
 
 def _authenticate_again(services: Services, cached_request: CachedRequest) -> Caller:
-    return services.access.authenticate_for_endpoint(
+    return services.authenticator.authenticate_for_endpoint(
         cached_request.presented_key, cached_request.query_request.endpoint, cached_request.address
     )
 
@@ -237,7 +237,7 @@ async def _read_ad_hoc(
             hint="Query an endpoint that has a parameter of that name.",
         )
     texts = {**query, **await read_body_parameters(request, query, options, _QUERY_TEXT_PARAMETERS)}
-    streams = [QUARANTINE.name, *(stream.name for stream in services.catalog.streams())]
+    streams = [QUARANTINE_STREAM.name, *(stream.name for stream in services.catalog.streams())]
     endpoint = await services.query_service.create_ad_hoc_endpoint(_ad_hoc_text(texts), streams, caller.key_id)
     request.facts["endpoint"] = endpoint.name
     return caller, endpoint, texts
@@ -269,7 +269,7 @@ def _check_backend(backend_id: str | None) -> None:
         raise BadParameter("Backend not found.", hint="There is only one engine: omit backend_id.")
 
 
-async def show_scope(request: Request, services: Services, address: str) -> Response:
+async def show_sandbox_scope(request: Request, services: Services, address: str) -> Response:
     """Return the sub-queries of an endpoint, whether the key is private, and its pins.
 
     For a key that is pinned to a project, only the paths in that project's events are included.
@@ -281,7 +281,7 @@ async def show_scope(request: Request, services: Services, address: str) -> Resp
     return no_store_json_response({"endpoint": endpoint.name, "sub_queries": described, "key": key})
 
 
-async def show_sql(request: Request, services: Services, address: str) -> Response:
+async def show_lql_as_sql(request: Request, services: Services, address: str) -> Response:
     """Translate an LQL query to SQL, without running it."""
     endpoint, caller, query = _authorize_sandbox(request, services, address)
     lql = query.get("lql", "").strip()
@@ -294,17 +294,17 @@ async def show_sql(request: Request, services: Services, address: str) -> Respon
 def _authorize_sandbox(request: Request, services: Services, address: str) -> tuple[Endpoint, Caller, dict[str, str]]:
     query = parse_urlencoded(request.query_string, "query string")
     found = services.catalog.endpoint(address)
-    caller = services.access.authenticate_for_endpoint(presented_key(request, query), found, address)
+    caller = services.authenticator.authenticate_for_endpoint(presented_key(request, query), found, address)
     request.facts["key"] = caller.key_id
     require_query_permission(caller, found)
-    found = found or existing_endpoint(services, address)
+    found = found or require_endpoint(services, address)
     services.query_service.charge_request(caller, account_of(request, caller))
     if not found.sandbox:
         raise BadParameter(f"{found.name} does not accept queries of callers.")
     return found, caller, query
 
 
-def _sub_query_json(sub_query: SubQuery) -> dict[str, Any]:
+def _sub_query_json(sub_query: SubQuerySchema) -> dict[str, Any]:
     return {"name": sub_query.name, "columns": [_column_json(column) for column in sub_query.columns]}
 
 
@@ -316,28 +316,28 @@ def _column_json(column: SubQueryColumn) -> dict[str, Any]:
 _encode_json = msgspec.json.Encoder().encode
 
 
-def _encode_followed_rows(rows: Rows) -> Iterator[bytes]:
+def _encode_feed_rows(rows: Rows) -> Iterator[bytes]:
     names = distinct_names(rows.columns[:-HIDDEN_COLUMN_COUNT])
     for batch in rows.batches:
         if batch:
-            yield pack_rows([_followed_row(names, row) for row in batch])
+            yield pack_rows([_feed_row(names, row) for row in batch])
 
 
-def _followed_row(names: list[str], row: Row) -> FollowedRow:
+def _feed_row(names: list[str], row: Row) -> FeedRow:
     data = _encode_json(dict(zip(names, row[:-HIDDEN_COLUMN_COUNT], strict=True)))
     if b"\n" in data or b"\r" in data:
         # The sender's JSON may have line breaks between its tokens, which would end the `data:` line of the event.
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
     receipt_us, time_us, key = row[-HIDDEN_COLUMN_COUNT:]
-    return FollowedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
+    return FeedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
 
 
-FOLLOWED_ROWS_FORMAT = AnswerFormat("tail", "text/event-stream", _encode_followed_rows)
+FEED_ROWS_FORMAT = AnswerFormat("tail", "text/event-stream", _encode_feed_rows)
 
 
 _SINCE = "since"
 _EVENT_STREAM_HEADERS: tuple[Header, ...] = (
-    (b"content-type", FOLLOWED_ROWS_FORMAT.media_type.encode()),
+    (b"content-type", FEED_ROWS_FORMAT.media_type.encode()),
     (b"cache-control", b"no-store"),
     # This header makes nginx and similar proxies send each event at once.
     (b"x-accel-buffering", b"no"),
@@ -345,7 +345,7 @@ _EVENT_STREAM_HEADERS: tuple[Header, ...] = (
 
 
 async def follow_query(request: Request, services: Services, options: WebOptions, address: str) -> Response:
-    admitted = await admit_query(request, services, options, address, FOLLOWED_ROWS_FORMAT)
+    admitted = await admit_query(request, services, options, address, FEED_ROWS_FORMAT)
     query_request, allowance = admitted.request, admitted.allowance
     endpoint = query_request.endpoint
     position = _start_position(request, admitted.query_values, endpoint)
@@ -356,7 +356,8 @@ async def follow_query(request: Request, services: Services, options: WebOptions
             current = services.catalog.endpoint(address)
             if (
                 current is endpoint
-                and services.access.authenticate_for_endpoint(admitted.key, current, address) == query_request.caller
+                and services.authenticator.authenticate_for_endpoint(admitted.presented_key, current, address)
+                == query_request.caller
             ):
                 return None
         except Fault as fault:
@@ -376,28 +377,28 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     ignored = ignored_parameter_headers(name for name in query_request.ignored_parameters if name != _SINCE)
     notices = [(b"cordwood-notice", escape_header_text(notice)) for notice in follower.notices]
     rate = rate_limit_headers(allowance) if allowance is not None else []
-    return Response(200, [*_EVENT_STREAM_HEADERS, *ignored, *notices, *rate], _prepend(first, chunks))
+    return Response(200, [*_EVENT_STREAM_HEADERS, *ignored, *notices, *rate], _prepend_chunk(first, chunks))
 
 
 def _write_http_chunk(write: Callable[[bytes], bool], chunk: bytes) -> bool:
-    return write(_http_chunk(chunk))
+    return write(_frame_http_chunk(chunk))
 
 
-class _LastChunk:
+class _LastFramedChunk:
     """A cache of the last chunk in HTTP framing, because the followers of a query are sent the same chunk in turn."""
 
     chunk = b""
     framed = b""
 
 
-def _http_chunk(chunk: bytes) -> bytes:
+def _frame_http_chunk(chunk: bytes) -> bytes:
     """Return a chunk in the chunked transfer encoding of HTTP/1.1."""
-    if chunk is not _LastChunk.chunk:
-        _LastChunk.chunk, _LastChunk.framed = chunk, b"%x\r\n%b\r\n" % (len(chunk), chunk)
-    return _LastChunk.framed
+    if chunk is not _LastFramedChunk.chunk:
+        _LastFramedChunk.chunk, _LastFramedChunk.framed = chunk, b"%x\r\n%b\r\n" % (len(chunk), chunk)
+    return _LastFramedChunk.framed
 
 
-async def _prepend(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+async def _prepend_chunk(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     yield first
     async for chunk in chunks:
         yield chunk
@@ -407,7 +408,7 @@ def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoi
     """Return the start position: after the client's last event, or at the time `since`. None means to start now."""
     last_id = request.header(b"last-event-id")
     if last_id:
-        return read_position(last_id)
+        return parse_feed_position(last_id)
     since = query.get(_SINCE)
     if not since or any(parameter.name == _SINCE for parameter in endpoint.parameters):
         return None

@@ -7,29 +7,29 @@ from itertools import islice
 import msgspec
 
 from cordwood.access import apply_pins
-from cordwood.errors import BadBody, BadParameter, UnsupportedMedia, find_closest_name
+from cordwood.errors import BadBody, BadParameter, UnsupportedMediaType, find_closest_name
 from cordwood.model.definitions import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA_TYPE, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
 from cordwood.serve.paging import CursorCodec
-from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxQuery
 from cordwood.web.asgi import Request, parse_urlencoded
 from cordwood.web.credentials import account_of, account_of_key
 from cordwood.web.encode import choose_format
 from cordwood.web.request_body import read_body
 from cordwood.web.services import WebOptions
 
-REDACT = b"lf-endpoint-redact-pii"
+REDACT_HEADER = b"lf-endpoint-redact-pii"
 # In structured fields (RFC 9651), booleans are ?1 and ?0.
-REDACT_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
-SANDBOX_NAMES = ("sql", "lql")
+REDACT_HEADER_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
+SANDBOX_PARAMETER_NAMES = ("sql", "lql")
 # Reserved names. If the endpoint declares a parameter with a reserved name, the name has no special meaning.
 FORMAT, CURSOR, PAGE_SIZE = "format", "cursor", "page_size"
 _ROW_COUNT_REGEX = re.compile(r"[0-9]{1,9}", re.ASCII)
 # The maximum number of ignored names that are reported, and the maximum length of each.
-_MAX_REPORTED = 5
-_MAX_REPORTED_LENGTH = 60
-_RESERVED_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_NAMES})
+_MAX_REPORTED_NAMES = 5
+_MAX_REPORTED_NAME_LENGTH = 60
+_RESERVED_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_PARAMETER_NAMES})
 
 
 async def parse_endpoint_request(
@@ -42,33 +42,42 @@ async def parse_endpoint_request(
     only_format: AnswerFormat | None = None,
 ) -> QueryRequest:
     """Parse a request for an endpoint. `only_format` is set for a route with one answer format."""
-    known_names = {*(parameter.name for parameter in endpoint.parameters), *SANDBOX_NAMES, FORMAT, CURSOR, PAGE_SIZE}
-    names_in_get_body = SANDBOX_NAMES if endpoint.sandbox else ()
+    known_names = {
+        *(parameter.name for parameter in endpoint.parameters),
+        *SANDBOX_PARAMETER_NAMES,
+        FORMAT,
+        CURSOR,
+        PAGE_SIZE,
+    }
+    names_in_get_body = SANDBOX_PARAMETER_NAMES if endpoint.sandbox else ()
     unknown_names: dict[str, None] = {}
     _collect_unknown_names(query, known_names, unknown_names)
     texts = {
         **query,
         **await read_body_parameters(request, query, options, names_in_get_body, known_names, unknown_names),
     }
-    ignored = tuple(name[:_MAX_REPORTED_LENGTH] for name in islice(unknown_names, _MAX_REPORTED))
+    ignored = tuple(name[:_MAX_REPORTED_NAME_LENGTH] for name in islice(unknown_names, _MAX_REPORTED_NAMES))
     # Undeclared parameters are ignored, and must not become part of the cache key.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     parameters = apply_pins(caller, given, endpoint) if caller.pins else given
     _check_misspelled_required(endpoint, parameters, ignored)
-    cursor, page_size = _reserved_value(CURSOR, texts, endpoint), _reserved_value(PAGE_SIZE, texts, endpoint)
+    cursor, page_size = (
+        _reserved_parameter_value(CURSOR, texts, endpoint),
+        _reserved_parameter_value(PAGE_SIZE, texts, endpoint),
+    )
     query_request = QueryRequest(
         endpoint=endpoint,
         caller=caller,
         format=only_format
-        or choose_format(request.joined_header(b"accept"), _reserved_value(FORMAT, texts, endpoint) or None),
+        or choose_format(request.joined_header(b"accept"), _reserved_parameter_value(FORMAT, texts, endpoint) or None),
         parameters=parameters,
-        sandbox=_sandbox_text(texts, endpoint),
+        sandbox=_read_sandbox_query(texts, endpoint),
         redact=read_redact_header(request),
         bypasses_cache="no-cache" in request.joined_header(b"cache-control"),
         page_size=None if not page_size else _parse_page_size(page_size, endpoint),
         returns_next_cursor=True,
-        is_paged=cursor is not None or page_size is not None,
-        substitute_account=account_of(request, caller),
+        is_paging_requested=cursor is not None or page_size is not None,
+        anonymous_account=account_of(request, caller),
         ignored_parameters=ignored,
     )
     if not cursor:
@@ -96,7 +105,9 @@ def parse_ad_hoc_request(
     return QueryRequest(
         endpoint=endpoint,
         caller=caller,
-        format=choose_format(request.joined_header(b"accept"), _reserved_value(FORMAT, texts, endpoint) or None),
+        format=choose_format(
+            request.joined_header(b"accept"), _reserved_parameter_value(FORMAT, texts, endpoint) or None
+        ),
         parameters={one.name: texts[one.name] for one in endpoint.parameters if one.name in texts},
         redact=read_redact_header(request),
         bypasses_cache=True,
@@ -121,7 +132,9 @@ async def read_body_parameters(
         if not request.has_body() or not names_in_get_body or any(name in query for name in names_in_get_body):
             return {}
         known_names, unknown_names = names_in_get_body, None
-    with options.query_body_budget.reserve(account_of_key(request, request.facts.get("key", ""))) as reservation:
+    with options.query_body_budget.open_reservation(
+        account_of_key(request, request.facts.get("key", ""))
+    ) as reservation:
         return _parse_body_parameters(
             await read_body(request, options.query_body_bounds, reservation),
             request.media_type(),
@@ -141,7 +154,7 @@ def _parse_body_parameters(
         texts = parse_urlencoded(body, "form")
         _collect_unknown_names(texts, known_names, unknown_names)
         return {name: text for name, text in texts.items() if known_names is None or name in known_names}
-    raise UnsupportedMedia(
+    raise UnsupportedMediaType(
         f"A body of the type {media_type!r} is not read here." if media_type else "A body needs a Content-Type.",
         hint="Send application/json or application/x-www-form-urlencoded.",
     )
@@ -158,7 +171,7 @@ def _collect_unknown_names(
     """Add the first few names that are neither known nor reserved to `unknown_names`."""
     if unknown_names is not None and known_names is not None:
         found = (name for name in names if name not in known_names and name not in _RESERVED_NAMES)
-        unknown_names.update(dict.fromkeys(islice(found, _MAX_REPORTED)))
+        unknown_names.update(dict.fromkeys(islice(found, _MAX_REPORTED_NAMES)))
 
 
 def _parse_json_parameters(
@@ -185,8 +198,8 @@ def _member_text(name: str, raw: bytes) -> str | None:
     return str(msgspec.json.decode(raw)) if raw[:1] == b'"' else raw.decode()
 
 
-def _sandbox_text(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText | None:
-    sent = [name for name in SANDBOX_NAMES if texts.get(name, "").strip()]
+def _read_sandbox_query(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxQuery | None:
+    sent = [name for name in SANDBOX_PARAMETER_NAMES if texts.get(name, "").strip()]
     if not sent:
         return None
     name = sent[0]
@@ -197,10 +210,10 @@ def _sandbox_text(texts: Mapping[str, str], endpoint: Endpoint) -> SandboxText |
         )
     if len(sent) > 1:
         raise BadParameter("sql= and lql= were sent together.", hint="Send one of them.")
-    return SandboxText(Language(name), texts[name])
+    return SandboxQuery(Language(name), texts[name])
 
 
-def _reserved_value(name: str, texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
+def _reserved_parameter_value(name: str, texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
     """Return the value under a reserved name, or None if the endpoint declares a parameter of that name."""
     return None if any(parameter.name == name for parameter in endpoint.parameters) else texts.get(name)
 
@@ -208,7 +221,7 @@ def _reserved_value(name: str, texts: Mapping[str, str], endpoint: Endpoint) -> 
 def _parse_page_size(text: str, endpoint: Endpoint) -> int:
     if not _ROW_COUNT_REGEX.fullmatch(text) or not 1 <= int(text) <= endpoint.max_rows:
         raise BadParameter(
-            f"The page_size is {text[:_MAX_REPORTED_LENGTH]!r}.",
+            f"The page_size is {text[:_MAX_REPORTED_NAME_LENGTH]!r}.",
             hint=f"Send a number of rows from 1 to {endpoint.max_rows}, the endpoint's max_rows.",
         )
     return int(text)
@@ -216,12 +229,12 @@ def _parse_page_size(text: str, endpoint: Endpoint) -> int:
 
 def read_redact_header(request: Request) -> bool | None:
     """Return the value of the redaction header, or None if it is absent."""
-    if REDACT not in request.headers:
+    if REDACT_HEADER not in request.headers:
         return None
     # The values of a repeated header are joined, and the joined value is refused below. A repeated header is not
     # accepted, because a proxy may have added one of the values.
-    value = request.joined_header(REDACT)
-    redact = REDACT_VALUES.get(value.strip().lower())
+    value = request.joined_header(REDACT_HEADER)
+    redact = REDACT_HEADER_VALUES.get(value.strip().lower())
     if redact is None:
         raise BadParameter(f"The header LF-ENDPOINT-REDACT-PII is {value!r}.", hint="It must be true or false.")
     return redact

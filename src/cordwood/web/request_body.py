@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from cordwood.errors import BadBody, BodyTooLarge, TooSlow, UnsupportedMedia
-from cordwood.ingest.limits import Reservation
+from cordwood.errors import BadBody, BodyTooLarge, RequestTooSlow, UnsupportedMediaType
+from cordwood.ingest.limits import MemoryReservation
 from cordwood.web.asgi import Message, Receive, Request
 
 if sys.version_info >= (3, 14):
@@ -24,9 +24,9 @@ else:
 
 # The maximum pause within a body, its maximum duration, and the minimum rate after the grace period.
 MAX_READ_STALL_SECONDS: Final = 20.0
-MAX_BODY_SECONDS: Final = 300.0
-RATE_GRACE_SECONDS: Final = 10.0
-MIN_BYTES_PER_SECOND: Final = 1024
+MAX_BODY_RECEIVE_SECONDS: Final = 300.0
+BODY_RATE_GRACE_SECONDS: Final = 10.0
+MIN_BODY_BYTES_PER_SECOND: Final = 1024
 
 
 class ClientDisconnectedError(Exception):
@@ -36,20 +36,20 @@ class ClientDisconnectedError(Exception):
 class BodyBounds(msgspec.Struct, frozen=True):
     """The maximum size of a body as it was sent, and after decompression."""
 
-    sent_bytes: int
-    inflated_bytes: int
+    max_sent_bytes: int
+    max_inflated_bytes: int
 
 
-async def read_body(request: Request, bounds: BodyBounds, reservation: Reservation | None = None) -> bytes:
-    """Return the decompressed body; raise BodyTooLarge or TooSlow if it exceeds its limits.
+async def read_body(request: Request, bounds: BodyBounds, reservation: MemoryReservation | None = None) -> bytes:
+    """Return the decompressed body; raise BodyTooLarge or RequestTooSlow if it exceeds its limits.
 
     The reservation grows by the compressed and decompressed bytes as they arrive, and may be refused.
     """
-    take = reservation.reserve if reservation is not None else ignore_growth
-    body = await _read_raw(request, bounds.sent_bytes, reservation)
+    take = reservation.reserve if reservation is not None else ignore_memory_growth
+    body = await _read_raw(request, bounds.max_sent_bytes, reservation)
     codings = request.joined_header(b"content-encoding")
     if codings and body:
-        body = await asyncio.to_thread(inflate, body, codings, bounds.inflated_bytes, take)
+        body = await asyncio.to_thread(inflate, body, codings, bounds.max_inflated_bytes, take)
     if reservation is not None:
         reservation.mark_complete()
     return body
@@ -59,7 +59,7 @@ async def read_body(request: Request, bounds: BodyBounds, reservation: Reservati
 _MAX_LENGTH_DIGITS: Final = 18
 
 
-async def _read_raw(request: Request, max_bytes: int, reservation: Reservation | None) -> bytes:
+async def _read_raw(request: Request, max_bytes: int, reservation: MemoryReservation | None) -> bytes:
     announced = request.headers.get(b"content-length", b"").lstrip(b"0")
     if announced.isdigit() and (len(announced) > _MAX_LENGTH_DIGITS or int(announced) > max_bytes):
         raise _too_large_fault(max_bytes)
@@ -79,12 +79,15 @@ async def _read_raw(request: Request, max_bytes: int, reservation: Reservation |
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         seconds = asyncio.get_running_loop().time() - began
-        if seconds > MAX_BODY_SECONDS or received < (seconds - RATE_GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
+        if (
+            seconds > MAX_BODY_RECEIVE_SECONDS
+            or received < (seconds - BODY_RATE_GRACE_SECONDS) * MIN_BODY_BYTES_PER_SECOND
+        ):
             raise too_slow_fault()
 
 
-async def receive_message(request: Request, reservation: Reservation | None) -> Message:
-    """Receive the next chunk; raise TooSlow if no chunk arrives in time.
+async def receive_message(request: Request, reservation: MemoryReservation | None) -> Message:
+    """Receive the next chunk; raise RequestTooSlow if no chunk arrives in time.
 
     If the reservation is revoked in the meantime, raise the error with which it refuses memory.
     """
@@ -111,10 +114,10 @@ def _too_large_fault(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"The body is larger than {size}.", hint="Send less at once, or compress it.")
 
 
-def too_slow_fault() -> TooSlow:
-    return TooSlow(
+def too_slow_fault() -> RequestTooSlow:
+    return RequestTooSlow(
         "The body did not arrive in time.",
-        hint=f"It may pause for {MAX_READ_STALL_SECONDS:.0f} s and take {MAX_BODY_SECONDS:.0f} s in all.",
+        hint=f"It may pause for {MAX_READ_STALL_SECONDS:.0f} s and take {MAX_BODY_RECEIVE_SECONDS:.0f} s in all.",
     )
 
 
@@ -163,24 +166,24 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 # The maximum output and input of one decompression step. The unused part of the input is copied in each step, so larger
 # inputs take more time.
-_OUTPUT_STEP_BYTES = 256 * 1024
-_INPUT_STEP_BYTES = 64 * 1024
-MAX_CODINGS = 2
+_INFLATE_OUTPUT_BYTES = 256 * 1024
+_INFLATE_INPUT_BYTES = 64 * 1024
+MAX_CONTENT_CODINGS = 2
 # The maximum number of gzip members or zstd frames in a body, because each of them needs a new decompressor. Senders of
 # blocked gzip stay below the limit, because they put several thousand bytes into each member.
-MAX_MEMBERS = 10_000
+MAX_COMPRESSED_MEMBERS = 10_000
 # A zstd frame may request a window of 2 GiB. RFC 8878 recommends that decoders support 8 MiB.
-MAX_WINDOW_LOG = 23
+MAX_ZSTD_WINDOW_LOG = 23
 
 # The content coding for Snappy's block format. A body in this format is decompressed as a whole and not in steps.
-SNAPPY = "snappy"
+SNAPPY_CODING = "snappy"
 
 # A callback whose argument is the number of bytes that are about to be allocated. It may raise an error to refuse them.
-OnGrowth = Callable[[int], object]
+OnMemoryGrowth = Callable[[int], object]
 
 
-def ignore_growth(_: int) -> None:
-    """Accept any number of bytes. This is the `OnGrowth` callback of callers without a memory budget."""
+def ignore_memory_growth(_: int) -> None:
+    """Accept any number of bytes. This is the `OnMemoryGrowth` callback of callers without a memory budget."""
 
 
 class Inflater(Protocol):
@@ -225,10 +228,10 @@ def _create_deflate_inflater(data: bytes) -> Inflater:
 
 
 def _create_zstd_inflater(_: bytes) -> Inflater:
-    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_ZSTD_WINDOW_LOG})
 
 
-INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
+INFLATER_FACTORIES_BY_CODING: Mapping[str, Callable[[bytes], Inflater]] = {
     "gzip": _create_gzip_inflater,
     "x-gzip": _create_gzip_inflater,
     "deflate": _create_deflate_inflater,
@@ -236,34 +239,34 @@ INFLATERS: Mapping[str, Callable[[bytes], Inflater]] = {
 }
 
 
-def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnGrowth = ignore_growth) -> bytes:
+def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnMemoryGrowth = ignore_memory_growth) -> bytes:
     """Decompress a body with up to two content codings; `on_growth` is called as the result grows.
 
     The last coding in `codings` was applied last, so it is removed first.
     """
     names = [part.strip().lower() for part in codings.split(",")]
     applied = [name for name in names if name not in ("", "identity")]
-    if len(applied) > MAX_CODINGS:
-        raise UnsupportedMedia(
-            f"The body is in {len(applied)} nested content codings.", hint=f"Send it in {MAX_CODINGS} at most."
+    if len(applied) > MAX_CONTENT_CODINGS:
+        raise UnsupportedMediaType(
+            f"The body is in {len(applied)} nested content codings.", hint=f"Send it in {MAX_CONTENT_CODINGS} at most."
         )
     for coding in reversed(applied):
-        if coding == SNAPPY:
+        if coding == SNAPPY_CODING:
             body = decompress_snappy(body, max_bytes, on_growth)
         else:
             body = _inflate_one(body, coding, max_bytes, on_growth)
     return body
 
 
-def _inflate_one(body: bytes, coding: str, max_bytes: int, on_growth: OnGrowth) -> bytes:
-    if coding not in INFLATERS:
-        raise UnsupportedMedia(
+def _inflate_one(body: bytes, coding: str, max_bytes: int, on_growth: OnMemoryGrowth) -> bytes:
+    if coding not in INFLATER_FACTORIES_BY_CODING:
+        raise UnsupportedMediaType(
             f"A body in the coding {coding!r} is not read here.",
             hint="Send it as gzip, deflate, zstd, snappy or plain.",
         )
     whole = bytearray()
     try:
-        for chunk in _inflated_chunks(body, INFLATERS[coding]):
+        for chunk in _inflated_chunks(body, INFLATER_FACTORIES_BY_CODING[coding]):
             on_growth(len(chunk))
             whole += chunk
             if len(whole) > max_bytes:
@@ -280,23 +283,25 @@ def _inflated_chunks(body: bytes, create_inflater: Callable[[bytes], Inflater]) 
     at = members = 0
     while at < len(body):
         members += 1
-        if members > MAX_MEMBERS:
-            raise BodyTooLarge(f"The body has more than {MAX_MEMBERS} compressed members.", hint="Compress it as one.")
+        if members > MAX_COMPRESSED_MEMBERS:
+            raise BodyTooLarge(
+                f"The body has more than {MAX_COMPRESSED_MEMBERS} compressed members.", hint="Compress it as one."
+            )
         inflater = create_inflater(body[at : at + 2])
         while not inflater.eof:
             if at >= len(body):
                 raise EOFError
-            yield from _inflate_step(inflater, body[at : at + _INPUT_STEP_BYTES])
-            at += _INPUT_STEP_BYTES
+            yield from _inflate_step(inflater, body[at : at + _INFLATE_INPUT_BYTES])
+            at += _INFLATE_INPUT_BYTES
         at = min(at, len(body)) - len(inflater.unused_data)
 
 
 def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
     """Pass a part of the body to the decompressor, and yield the output in chunks of bounded size."""
-    chunk = inflater.decompress(data, _OUTPUT_STEP_BYTES)
+    chunk = inflater.decompress(data, _INFLATE_OUTPUT_BYTES)
     yield chunk
     while chunk and not inflater.eof:
-        chunk = inflater.decompress(b"", _OUTPUT_STEP_BYTES)
+        chunk = inflater.decompress(b"", _INFLATE_OUTPUT_BYTES)
         yield chunk
 
 
@@ -320,9 +325,9 @@ def decompress_snappy(block: bytes, max_bytes: int, on_growth: Callable[[int], o
     try:
         content = _decode_snappy_elements(block, position, length)
     except IndexError:
-        raise _broken_snappy() from None
+        raise _broken_snappy_fault() from None
     if len(content) != length:
-        raise _broken_snappy()
+        raise _broken_snappy_fault()
     return bytes(content)
 
 
@@ -333,7 +338,7 @@ def _read_snappy_length(block: bytes) -> tuple[int, int]:
         length |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return length, place + 1
-    raise _broken_snappy()
+    raise _broken_snappy_fault()
 
 
 def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearray:
@@ -365,7 +370,7 @@ def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearr
             )
         left -= 1
         if len(content) > length or position > end or left < 0:
-            raise _broken_snappy() if left >= 0 else _too_many_elements()
+            raise _broken_snappy_fault() if left >= 0 else _too_many_elements_fault()
     return content
 
 
@@ -373,7 +378,7 @@ def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
     """Return the bytes of a copy that overlaps its own output. Such a copy repeats the last bytes of the content."""
     offset = len(content) - begin
     if begin < 0 or offset == 0:
-        raise _broken_snappy()
+        raise _broken_snappy_fault()
     return (content[begin:] * (size // offset + 1))[:size]
 
 
@@ -383,9 +388,9 @@ def _long_literal_bounds(block: bytes, position: int, size: int) -> tuple[int, i
     return begin, int.from_bytes(block[position + 1 : begin], "little") + 1
 
 
-def _broken_snappy() -> BadBody:
+def _broken_snappy_fault() -> BadBody:
     return BadBody("The body is not snappy, or it is broken.", hint="Send the block format, without frames.")
 
 
-def _too_many_elements() -> BodyTooLarge:
+def _too_many_elements_fault() -> BodyTooLarge:
     return BodyTooLarge(f"The body has more than {MAX_SNAPPY_ELEMENTS} compressed elements.", hint="Send less at once.")

@@ -4,26 +4,26 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from cordwood.errors import Draining, Starting
+from cordwood.errors import ServiceDraining, ServiceStarting
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Application, Request, Response
-from cordwood.web.query import RequestCache
-from cordwood.web.services import Lifecycle, Phase, Services, WebOptions
+from cordwood.web.query import ParsedRequestCache
+from cordwood.web.services import Lifecycle, LifecyclePhase, Services, WebOptions
 
-READ = ("GET", "HEAD", "OPTIONS")
-WRITE = ("POST", "OPTIONS")
+READ_METHODS = ("GET", "HEAD", "OPTIONS")
+WRITE_METHODS = ("POST", "OPTIONS")
 
 
-class SharedObjects(msgspec.Struct, frozen=True):
-    """The objects that all handlers share. `dispatch` answers a further request as if a client had sent it."""
+class HandlerDependencies(msgspec.Struct, frozen=True):
+    """The objects that all handlers share. `dispatch_request` answers a further request as if a client had sent it."""
 
     lifecycle: Lifecycle
     options: WebOptions
     metrics: Metrics
     observer: Observer
-    request_cache: RequestCache
-    dispatch: Application
+    request_cache: ParsedRequestCache
+    dispatch_request: Application
 
 
 class HandlerContext(msgspec.Struct, frozen=True):
@@ -31,15 +31,15 @@ class HandlerContext(msgspec.Struct, frozen=True):
 
     request: Request
     path_argument: str
-    shared: SharedObjects
+    shared: HandlerDependencies
 
     def services(self) -> Services:
         """Return the services while the process is ready; raise Starting or Draining otherwise."""
         lifecycle = self.shared.lifecycle
-        if lifecycle.phase is Phase.DRAINING:
-            raise Draining("The service is stopping.", retry_after=5)
+        if lifecycle.phase is LifecyclePhase.DRAINING:
+            raise ServiceDraining("The service is stopping.", retry_after=5)
         if lifecycle.services is None:
-            raise Starting("The service is starting.", retry_after=1)
+            raise ServiceStarting("The service is starting.", retry_after=1)
         return lifecycle.services
 
 

@@ -22,28 +22,28 @@ from cordwood.web import (
 )
 from cordwood.web.asgi import Receive, Request, Response, Scope, Send, percent_decode, preflight_response
 from cordwood.web.describe import catalog
-from cordwood.web.http_application import HttpApplication, SendBudget
+from cordwood.web.http_application import HttpApplication, SendMemoryBudget
 from cordwood.web.ingest import ingest_events
 from cordwood.web.operations import send_backup
 from cordwood.web.query import (
-    RequestCache,
+    ParsedRequestCache,
     answer_ad_hoc,
     answer_query,
     answer_repeated_request,
     follow_query,
     parse_ad_hoc,
-    show_scope,
-    show_sql,
+    show_lql_as_sql,
+    show_sandbox_scope,
 )
-from cordwood.web.route import READ, WRITE, Handler, HandlerContext, Route, SharedObjects
-from cordwood.web.services import Lifecycle, Phase, Services, WebOptions
+from cordwood.web.route import READ_METHODS, WRITE_METHODS, Handler, HandlerContext, HandlerDependencies, Route
+from cordwood.web.services import Lifecycle, LifecyclePhase, Services, WebOptions
 from cordwood.web.shippers import elastic
-from cordwood.web.stream_events import EVENTS_ADDRESS, export_events, reimport_events
+from cordwood.web.stream_events import STREAM_EVENTS_PATH_REGEX, export_events, reimport_events
 
-QUERY = ("GET", "HEAD", "POST", "OPTIONS")
-FOLLOW = ("GET", "POST", "OPTIONS")
-READ_OR_CREATE = ("GET", "HEAD", "POST", "OPTIONS")
-READ_OR_CHANGE = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
+QUERY_METHODS = ("GET", "HEAD", "POST", "OPTIONS")
+FOLLOW_METHODS = ("GET", "POST", "OPTIONS")
+READ_OR_CREATE_METHODS = ("GET", "HEAD", "POST", "OPTIONS")
+READ_OR_CHANGE_METHODS = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 async def _answer_query(context: HandlerContext) -> Response:
@@ -126,8 +126,10 @@ async def _delete_silence(context: HandlerContext) -> Response:
     )
 
 
-async def _test_target(context: HandlerContext) -> Response:
-    return await alerts.test_target(context.request, context.services(), context.shared.observer, context.path_argument)
+async def _send_test_notification(context: HandlerContext) -> Response:
+    return await alerts.send_test_notification(
+        context.request, context.services(), context.shared.observer, context.path_argument
+    )
 
 
 def _collection_handler(handle: Callable[[Request, Services], Awaitable[Response]]) -> Handler:
@@ -193,10 +195,13 @@ def _text_routes(kind: definition_requests.DefinitionKind[Any]) -> tuple[tuple[r
 
     collection = f"{kind.name}s".encode()
     return (
-        (re.compile(definition_requests.TEXT_ADDRESS % collection), Route("text", READ, text)),
-        (re.compile(definition_requests.VERSIONS_ADDRESS % collection), Route("versions", READ, listed)),
-        (re.compile(definition_requests.VERSION_ADDRESS % collection), Route("versions", READ, shown)),
-        (re.compile(definition_requests.RESTORE_ADDRESS % collection), Route("versions", WRITE, restored)),
+        (re.compile(definition_requests.TEXT_PATH_TEMPLATE % collection), Route("text", READ_METHODS, text)),
+        (re.compile(definition_requests.VERSIONS_PATH_TEMPLATE % collection), Route("versions", READ_METHODS, listed)),
+        (re.compile(definition_requests.VERSION_PATH_TEMPLATE % collection), Route("versions", READ_METHODS, shown)),
+        (
+            re.compile(definition_requests.RESTORE_PATH_TEMPLATE % collection),
+            Route("versions", WRITE_METHODS, restored),
+        ),
     )
 
 
@@ -209,7 +214,7 @@ def _definition_request(
 
 
 async def _show_explorer(context: HandlerContext) -> Response:
-    if elastic.is_client(context.request):
+    if elastic.is_elastic_client(context.request):
         context.request.route = "elastic"
         return await elastic.show_cluster(context)
     return explorer.show_explorer(context.request)
@@ -241,7 +246,7 @@ async def _send_backup(context: HandlerContext) -> Response:
     return await send_backup(context.request, context.services(), context.shared.observer)
 
 
-QUERY_ROUTE = Route("query", QUERY, _answer_query)
+QUERY_ROUTE = Route("query", QUERY_METHODS, _answer_query)
 # For each suffix of the paths `/logs`, `/api/logs` and `/api/events`: the form of the body.
 FORMS_BY_SUFFIX: Mapping[bytes, BodyForm] = {
     b"": BodyForm.EVENTS,
@@ -264,7 +269,7 @@ FORMS_BY_SUFFIX: Mapping[bytes, BodyForm] = {
     b"/github": BodyForm.GITHUB,
 }
 EVENT_ROUTES: Mapping[bytes, Route] = {
-    prefix + suffix: Route("ingest", WRITE, _ingest_handler(form))
+    prefix + suffix: Route("ingest", WRITE_METHODS, _ingest_handler(form))
     for prefix in (b"/api/logs", b"/logs", b"/api/events")
     for suffix, form in FORMS_BY_SUFFIX.items()
 }
@@ -272,72 +277,78 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     **EVENT_ROUTES,
     **shippers.ROUTES_BY_PATH,
     **loki_api.ROUTES_BY_PATH,
-    b"/v1/logs": Route("otlp", WRITE, _ingest_handler(BodyForm.OTLP)),
-    b"/v1/traces": Route("otlp", WRITE, _ingest_handler(BodyForm.OTLP_TRACES)),
-    b"/v1/metrics": Route("otlp", WRITE, _ingest_handler(BodyForm.OTLP_METRICS)),
-    b"/api/access-tokens": Route("keys", READ_OR_CREATE, _list_or_create_keys),
-    b"/api/quarantine": Route("quarantine", READ, _list_quarantine),
+    b"/v1/logs": Route("otlp", WRITE_METHODS, _ingest_handler(BodyForm.OTLP)),
+    b"/v1/traces": Route("otlp", WRITE_METHODS, _ingest_handler(BodyForm.OTLP_TRACES)),
+    b"/v1/metrics": Route("otlp", WRITE_METHODS, _ingest_handler(BodyForm.OTLP_METRICS)),
+    b"/api/access-tokens": Route("keys", READ_OR_CREATE_METHODS, _list_or_create_keys),
+    b"/api/quarantine": Route("quarantine", READ_METHODS, _list_quarantine),
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _send_backup),
-    b"/api/openapi.json": Route("openapi", READ, _collection_handler(catalog.show_api_document)),
-    b"/api/openapi": Route("openapi", READ, _collection_handler(catalog.show_api_document)),
-    b"/api/client.py": Route("client", READ, _collection_handler(catalog.show_api_client)),
-    b"/docs": Route("docs", READ, _collection_handler(catalog.show_api_page)),
+    b"/api/openapi.json": Route("openapi", READ_METHODS, _collection_handler(catalog.show_api_document)),
+    b"/api/openapi": Route("openapi", READ_METHODS, _collection_handler(catalog.show_api_document)),
+    b"/api/client.py": Route("client", READ_METHODS, _collection_handler(catalog.show_api_client)),
+    b"/docs": Route("docs", READ_METHODS, _collection_handler(catalog.show_api_page)),
     b"/api/endpoints": Route(
-        "endpoints", READ_OR_CREATE, _definitions_handler(definition_requests.ENDPOINT_KIND, catalog.list_endpoints)
+        "endpoints",
+        READ_OR_CREATE_METHODS,
+        _definitions_handler(definition_requests.ENDPOINT_KIND, catalog.list_endpoints),
     ),
     b"/api/sources": Route(
-        "sources", READ_OR_CREATE, _definitions_handler(definition_requests.SOURCE_KIND, catalog.list_sources)
+        "sources", READ_OR_CREATE_METHODS, _definitions_handler(definition_requests.SOURCE_KIND, catalog.list_sources)
     ),
-    b"/api/alerts": Route("alerts", READ, _collection_handler(alerts.list_alerts)),
-    b"/api/alerts/history": Route("alerts", READ, _collection_handler(alerts.list_history)),
-    b"/api/alerts/silences": Route("silences", READ_OR_CREATE, _list_or_create_silences),
-    b"/api/key": Route("key_view", READ, _collection_handler(agents.show_key)),
-    b"/mcp": Route("mcp", WRITE, agents.answer_mcp),
-    b"/api/account": Route("account", READ, _collection_handler(catalog.show_account)),
-    b"/api/backends": Route("account", READ_OR_CREATE, _collection_handler(catalog.list_backends)),
-    b"/api/rules": Route("account", READ_OR_CREATE, _collection_handler(catalog.list_rules)),
-    b"/api/queries": Route("queries", READ, _collection_handler(operations.list_queries)),
-    b"/api/query": Route("ad_hoc", QUERY, _answer_ad_hoc),
-    b"/api/query/parse": Route("ad_hoc", QUERY, _parse_ad_hoc),
-    b"/api/status": Route("status", READ, _show_status),
-    b"/": Route("explorer", READ, _show_explorer),
-    b"/sign-in": Route("explorer", READ, _show_sign_in),
-    b"/health": Route("health", READ, _answer_health),
-    b"/ready": Route("ready", READ, _answer_readiness),
-    b"/readyz": Route("ready", READ, _answer_readiness),
-    b"/livez": Route("live", READ, _answer_liveness),
-    b"/metrics": Route("metrics", READ, _answer_metrics),
+    b"/api/alerts": Route("alerts", READ_METHODS, _collection_handler(alerts.list_alerts)),
+    b"/api/alerts/history": Route("alerts", READ_METHODS, _collection_handler(alerts.list_history)),
+    b"/api/alerts/silences": Route("silences", READ_OR_CREATE_METHODS, _list_or_create_silences),
+    b"/api/key": Route("key_view", READ_METHODS, _collection_handler(agents.show_key)),
+    b"/mcp": Route("mcp", WRITE_METHODS, agents.answer_mcp),
+    b"/api/account": Route("account", READ_METHODS, _collection_handler(catalog.show_account)),
+    b"/api/backends": Route("account", READ_OR_CREATE_METHODS, _collection_handler(catalog.list_backends)),
+    b"/api/rules": Route("account", READ_OR_CREATE_METHODS, _collection_handler(catalog.list_rules)),
+    b"/api/queries": Route("queries", READ_METHODS, _collection_handler(operations.list_queries)),
+    b"/api/query": Route("ad_hoc", QUERY_METHODS, _answer_ad_hoc),
+    b"/api/query/parse": Route("ad_hoc", QUERY_METHODS, _parse_ad_hoc),
+    b"/api/status": Route("status", READ_METHODS, _show_status),
+    b"/": Route("explorer", READ_METHODS, _show_explorer),
+    b"/sign-in": Route("explorer", READ_METHODS, _show_sign_in),
+    b"/health": Route("health", READ_METHODS, _answer_health),
+    b"/ready": Route("ready", READ_METHODS, _answer_readiness),
+    b"/readyz": Route("ready", READ_METHODS, _answer_readiness),
+    b"/livez": Route("live", READ_METHODS, _answer_liveness),
+    b"/metrics": Route("metrics", READ_METHODS, _answer_metrics),
 }
 # URL paths with one variable part, which is `path_argument` in the handler's context.
 PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERY_ROUTE),
-    (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW, _follow_query)),
+    (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW_METHODS, _follow_query)),
     (
         re.compile(rb"/api/endpoints/([^/]+)"),
         Route(
-            "endpoint", READ_OR_CHANGE, _definition_handler(definition_requests.ENDPOINT_KIND, catalog.show_endpoint)
+            "endpoint",
+            READ_OR_CHANGE_METHODS,
+            _definition_handler(definition_requests.ENDPOINT_KIND, catalog.show_endpoint),
         ),
     ),
-    (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ, _show_explorer_file)),
-    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ, _item_handler(show_scope))),
-    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ, _item_handler(show_sql))),
+    (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ_METHODS, _show_explorer_file)),
+    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ_METHODS, _item_handler(show_sandbox_scope))),
+    (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ_METHODS, _item_handler(show_lql_as_sql))),
     (
         re.compile(rb"/api/sources/([^/]+)"),
-        Route("source", READ_OR_CHANGE, _definition_handler(definition_requests.SOURCE_KIND, catalog.show_source)),
+        Route(
+            "source", READ_OR_CHANGE_METHODS, _definition_handler(definition_requests.SOURCE_KIND, catalog.show_source)
+        ),
     ),
-    (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ, _item_handler(catalog.show_schema))),
+    (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ_METHODS, _item_handler(catalog.show_schema))),
     (
         re.compile(rb"/api/sources/([^/]+)/recent"),
-        Route("recent", READ, _item_handler(stream_events.show_recent_events)),
+        Route("recent", READ_METHODS, _item_handler(stream_events.show_recent_events)),
     ),
-    (keys.KEY_ADDRESS, Route("key", ("DELETE", "OPTIONS"), _revoke_key)),
-    (keys.ROTATE_ADDRESS, Route("key", WRITE, _rotate_key)),
-    (EVENTS_ADDRESS, Route("export", READ_OR_CREATE, _export_or_reimport)),
-    (alerts.ALERT_ADDRESS, Route("alert", READ, _item_handler(alerts.preview_alert))),
-    (alerts.TARGET_ADDRESS, Route("alert_target", WRITE, _test_target)),
-    (alerts.SILENCE_ADDRESS, Route("silence", ("DELETE", "OPTIONS"), _delete_silence)),
-    (quarantine.ITEM_ADDRESS, Route("quarantine", READ, _show_quarantine_item)),
-    (quarantine.REPLAY_ADDRESS, Route("quarantine", WRITE, _replay_item)),
+    (keys.KEY_PATH_REGEX, Route("key", ("DELETE", "OPTIONS"), _revoke_key)),
+    (keys.KEY_ROTATION_PATH_REGEX, Route("key", WRITE_METHODS, _rotate_key)),
+    (STREAM_EVENTS_PATH_REGEX, Route("export", READ_OR_CREATE_METHODS, _export_or_reimport)),
+    (alerts.ALERT_PREVIEW_PATH_REGEX, Route("alert", READ_METHODS, _item_handler(alerts.preview_alert))),
+    (alerts.TARGET_TEST_PATH_REGEX, Route("alert_target", WRITE_METHODS, _send_test_notification)),
+    (alerts.SILENCE_PATH_REGEX, Route("silence", ("DELETE", "OPTIONS"), _delete_silence)),
+    (quarantine.QUARANTINE_ITEM_PATH_REGEX, Route("quarantine", READ_METHODS, _show_quarantine_item)),
+    (quarantine.REPLAY_PATH_REGEX, Route("quarantine", WRITE_METHODS, _replay_item)),
     *_text_routes(definition_requests.ENDPOINT_KIND),
     *_text_routes(definition_requests.SOURCE_KIND),
     *shippers.PATTERN_ROUTES,
@@ -383,7 +394,7 @@ def create_application(
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         await made(scope, receive, send)
 
-    shared = SharedObjects(lifecycle, options, metrics, observer, RequestCache(), dispatch)
+    shared = HandlerDependencies(lifecycle, options, metrics, observer, ParsedRequestCache(), dispatch)
 
     async def respond(request: Request) -> Response:
         route, address = find_route(request)
@@ -396,10 +407,10 @@ def create_application(
         return await route.handler(HandlerContext(request, address, shared))
 
     def respond_from_cache(request: Request) -> Response | None:
-        if lifecycle.phase is not Phase.READY or lifecycle.services is None:
+        if lifecycle.phase is not LifecyclePhase.READY or lifecycle.services is None:
             return None
         return answer_repeated_request(request, lifecycle.services, shared.request_cache)
 
-    send_budget = SendBudget(options.max_unsent_bytes)
+    send_budget = SendMemoryBudget(options.max_unsent_bytes)
     made = HttpApplication(respond, respond_from_cache, observer, send_budget, logflare_errors=options.logflare_errors)
     return made

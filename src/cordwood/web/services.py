@@ -9,9 +9,9 @@ import msgspec
 from cordwood.access import Authenticator, may_manage, require_ingest_permission
 from cordwood.alerts.service import AlertService
 from cordwood.catalog.catalog import Catalog, DefinitionEditor, StreamCreator
-from cordwood.errors import Busy, Forbidden, UnknownEndpoint, UnknownStream, did_you_mean
+from cordwood.errors import Forbidden, ServiceBusy, UnknownEndpoint, UnknownStream, did_you_mean
 from cordwood.ingest.accept import Intake
-from cordwood.ingest.limits import BodyBudget
+from cordwood.ingest.limits import BodyMemoryBudget
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.key import Caller
@@ -26,7 +26,7 @@ class Services(msgspec.Struct, frozen=True):
 
     query_service: QueryService
     intake: Intake
-    access: Authenticator
+    authenticator: Authenticator
     catalog: Catalog
     backup_service: BackupService
     tail_service: TailService
@@ -38,7 +38,7 @@ class Services(msgspec.Struct, frozen=True):
     definition_lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
-class Phase(StrEnum):
+class LifecyclePhase(StrEnum):
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
@@ -52,16 +52,16 @@ class Lifecycle:
     """
 
     def __init__(self) -> None:
-        self.phase = Phase.STARTING
+        self.phase = LifecyclePhase.STARTING
         self.services: Services | None = None
         self._unready: dict[str, str] = {}
 
     def set_ready(self, services: Services) -> None:
         self.services = services
-        self.phase = Phase.READY
+        self.phase = LifecyclePhase.READY
 
     def start_draining(self) -> None:
-        self.phase = Phase.DRAINING
+        self.phase = LifecyclePhase.DRAINING
 
     def set_unready(self, part: str, reason: str | None) -> None:
         """Set the reason why a part of the service (`engine`) is unavailable, or None once it is available again."""
@@ -90,15 +90,15 @@ QUERY_BODY_BOUNDS = BodyBounds(4 * _MEBIBYTE, 4 * _MEBIBYTE)
 EVENT_BODY_BOUNDS = BodyBounds(16 * _MEBIBYTE, 128 * _MEBIBYTE)
 
 
-class Webhooks(msgspec.Struct, frozen=True):
+class WebhookSecrets(msgspec.Struct, frozen=True):
     """The secrets with which senders of webhooks sign their bodies.
 
-    If the secret of a sender is empty, the sender's signatures are not checked. `vercel_verify` is the token with which
+    If the secret of a sender is empty, the sender's signatures are not checked. `vercel_ownership_token` is the token with which
     Vercel verifies the ownership of a log drain.
     """
 
     vercel_secret: str = ""
-    vercel_verify: str = ""
+    vercel_ownership_token: str = ""
     github_secret: str = ""
 
 
@@ -116,22 +116,24 @@ class WebOptions(msgspec.Struct, frozen=True):
     event_body_bounds: BodyBounds = EVENT_BODY_BOUNDS
     query_body_bounds: BodyBounds = QUERY_BODY_BOUNDS
     max_unsent_bytes: int = 64 * _MEBIBYTE
-    webhooks: Webhooks = Webhooks()
-    query_body_budget: BodyBudget = msgspec.field(default_factory=lambda: new_query_body_budget(32 * _MEBIBYTE))
+    webhooks: WebhookSecrets = WebhookSecrets()
+    query_body_budget: BodyMemoryBudget = msgspec.field(default_factory=lambda: new_query_body_budget(32 * _MEBIBYTE))
     stream_mapping: StreamMapping = StreamMapping()
     offers_sign_in: bool = False
 
 
-def new_query_body_budget(max_bytes: int) -> BodyBudget:
+def new_query_body_budget(max_bytes: int) -> BodyMemoryBudget:
     """Return the memory budget of query bodies, which raises Busy when it is used up."""
-    return BodyBudget(max_bytes, refusal=_budget_fault)
+    return BodyMemoryBudget(max_bytes, refusal=_budget_fault)
 
 
-def _budget_fault() -> Busy:
-    return Busy("More queries are being read than are held in memory.", hint="Ask again in a moment.", retry_after=2)
+def _budget_fault() -> ServiceBusy:
+    return ServiceBusy(
+        "More queries are being read than are held in memory.", hint="Ask again in a moment.", retry_after=2
+    )
 
 
-def existing_endpoint(services: Services, address: str) -> Endpoint:
+def require_endpoint(services: Services, address: str) -> Endpoint:
     endpoint = services.catalog.endpoint(address)
     if endpoint is None:
         near = did_you_mean(address, [one.name for one in services.catalog.endpoints()])
@@ -140,7 +142,7 @@ def existing_endpoint(services: Services, address: str) -> Endpoint:
     return endpoint
 
 
-def existing_stream(services: Services, address: str) -> Stream:
+def require_stream(services: Services, address: str) -> Stream:
     stream = services.catalog.stream(address)
     if stream is None:
         near = did_you_mean(address, [one.name for one in services.catalog.streams()])
@@ -168,7 +170,7 @@ async def find_or_create_stream(services: Services, caller: Caller, name: str) -
     """Return the stream of this name, and create it if the settings allow that; otherwise raise UnknownStream."""
     stream = services.catalog.stream(name)
     if stream is not None or services.stream_creator is None:
-        return stream or existing_stream(services, name)
+        return stream or require_stream(services, name)
     try:
         return await _create_stream(services.stream_creator, caller, name)
     except UnknownStream as fault:

@@ -24,13 +24,13 @@ from cordwood.web.encode.text import encode_event_array, encode_event_lines
 from cordwood.web.ingest import accepted_response
 from cordwood.web.query_request_parser import read_redact_header
 from cordwood.web.request_body import read_body, run_while_connected
-from cordwood.web.services import Services, WebOptions, existing_stream
+from cordwood.web.services import Services, WebOptions, require_stream
 
-EVENTS_ADDRESS = re.compile(rb"/api/streams/([^/]+)/events")
+STREAM_EVENTS_PATH_REGEX = re.compile(rb"/api/streams/([^/]+)/events")
 
 # The formats of exports. Unlike answers of queries, exports are streamed in each of these formats, so that a whole
 # export is never held in memory.
-_FORMATS: Mapping[str, AnswerFormat] = {
+_EXPORT_FORMATS_BY_NAME: Mapping[str, AnswerFormat] = {
     "parquet": AnswerFormat("parquet", "application/vnd.apache.parquet", parquet.encode_parquet, is_streamable=True),
     "ndjson": AnswerFormat("ndjson", "application/x-ndjson", encode_event_lines, is_streamable=True),
     "json": AnswerFormat("json", "application/json; charset=utf-8", encode_event_array, is_streamable=True),
@@ -52,22 +52,24 @@ async def export_events(request: Request, services: Services, name: str) -> Resp
     caller, query = require_private_caller(request, services)
     if caller.redact_always:
         raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
-    stream = existing_stream(services, name)
+    stream = require_stream(services, name)
     request.facts["stream"] = stream.name
     since_us, until_us = _read_time_bounds(query)
     export_range = ExportRange(
         stream.name, since_us, until_us, project=apply_pins(caller, {}, _EXPORT_ENDPOINT).get("project")
     )
-    query_request = QueryRequest(_EXPORT_ENDPOINT, caller, _format(query.get("format") or "parquet"))
+    query_request = QueryRequest(_EXPORT_ENDPOINT, caller, _export_format(query.get("format") or "parquet"))
     return await render_answer(
         request, query_request, await services.query_service.export(query_request, export_range, request.id), began
     )
 
 
-def _format(name: str) -> AnswerFormat:
-    if name not in _FORMATS:
-        raise NotAcceptable(f"There is no format {name!r}.", hint="There are: " + ", ".join(_FORMATS) + ".")
-    return _FORMATS[name]
+def _export_format(name: str) -> AnswerFormat:
+    if name not in _EXPORT_FORMATS_BY_NAME:
+        raise NotAcceptable(
+            f"There is no format {name!r}.", hint="There are: " + ", ".join(_EXPORT_FORMATS_BY_NAME) + "."
+        )
+    return _EXPORT_FORMATS_BY_NAME[name]
 
 
 def _read_time_bounds(query: Mapping[str, str]) -> tuple[int, int]:
@@ -91,9 +93,9 @@ async def reimport_events(
     request: Request, services: Services, options: WebOptions, observer: Observer, name: str
 ) -> Response:
     caller, _ = require_private_caller(request, services)
-    stream = existing_stream(services, name)
+    stream = require_stream(services, name)
     request.facts["stream"] = stream.name
-    with services.intake.body_budget.reserve(caller.key_id) as reservation:
+    with services.intake.body_budget.open_reservation(caller.key_id) as reservation:
         body = await read_body(request, options.event_body_bounds, reservation)
         accepted = await services.intake.reimport(stream, body, _pinned_project(caller))
     observer.record(
@@ -110,16 +112,16 @@ def _pinned_project(caller: Caller) -> str | None:
     return caller.pins.get("project")
 
 
-_MAX_RECENT = 100
-_RECENT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
+_MAX_RECENT_EVENTS = 100
+_RECENT_ENDPOINT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
 
 
 async def show_recent_events(request: Request, services: Services, address: str) -> Response:
     """Return the newest events. They are queried like any endpoint, so that limits, pins and redaction apply."""
     caller, query = require_private_caller(request, services)
-    stream = existing_stream(services, address)
+    stream = require_stream(services, address)
     request.facts["stream"] = stream.name
-    endpoint = _recent_endpoint(stream, read_count(query.get("limit"), _MAX_RECENT, _MAX_RECENT))
+    endpoint = _recent_endpoint(stream, read_count(query.get("limit"), _MAX_RECENT_EVENTS, _MAX_RECENT_EVENTS))
     redact = read_redact_header(request)
     query_request = QueryRequest(
         endpoint, caller, JSON_FORMAT, apply_pins(caller, {}, endpoint), redact=redact, is_ad_hoc=True
@@ -139,7 +141,9 @@ def _recent_endpoint(stream: Stream, limit: int) -> Endpoint:
       ) as e
       order by e.timestamp, e.id desc"""  # noqa: S608 - a stream of the catalog, and a checked number
     revision = f"stream.recent/1/{stream.id}/{limit}"
-    return Endpoint("stream.recent", _RECENT_ID, sql, revision, max_rows=limit, parameters=(Parameter("project"),))
+    return Endpoint(
+        "stream.recent", _RECENT_ENDPOINT_ID, sql, revision, max_rows=limit, parameters=(Parameter("project"),)
+    )
 
 
 def _quote_name(name: str) -> str:

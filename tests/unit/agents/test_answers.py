@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from cordwood.agents.tool import (
     MAX_ANSWER_BYTES,
-    MAX_LINE_BYTES,
-    MAX_READ_BYTES,
-    AnswerLimits,
+    MAX_RESPONSE_BYTES,
+    MAX_RESPONSE_LINE_BYTES,
     RowCollector,
     ShorteningLimits,
+    ToolAnswerLimits,
     shorten_value,
 )
 
@@ -30,7 +30,7 @@ def decode(rows: RowCollector) -> list[Any]:
 @given(st.lists(st.dictionaries(st.text(), st.integers() | st.text())), st.integers(1, 50))
 def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: int) -> None:
     body = as_lines(rows)
-    collected = RowCollector(AnswerLimits(1000))
+    collected = RowCollector(ToolAnswerLimits(1000))
     assert all(collected.add_chunk(body[begin : begin + size]) for begin in range(0, len(body), size))
     assert decode(collected) == rows
     assert collected.cut is None
@@ -38,7 +38,7 @@ def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: 
 
 
 def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
-    exact, more = RowCollector(AnswerLimits(3)), RowCollector(AnswerLimits(3))
+    exact, more = RowCollector(ToolAnswerLimits(3)), RowCollector(ToolAnswerLimits(3))
     assert exact.add_chunk(as_lines([{"n": 1}] * 3))
     assert exact.cut is None
     assert not more.add_chunk(as_lines([{"n": 1}] * 4))
@@ -48,7 +48,7 @@ def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
 
 
 def test_rows_beyond_the_byte_limit_end_the_answer() -> None:
-    rows = RowCollector(AnswerLimits(1000))
+    rows = RowCollector(ToolAnswerLimits(1000))
     assert not rows.add_chunk(as_lines([{"text": "x" * 1500}] * 100))
     assert sum(len(bytes(row)) for row in rows.rows) <= MAX_ANSWER_BYTES
     assert rows.cut is not None
@@ -56,27 +56,27 @@ def test_rows_beyond_the_byte_limit_end_the_answer() -> None:
 
 
 def test_a_row_without_a_line_end_is_not_held_in_memory() -> None:
-    rows = RowCollector(AnswerLimits(10))
+    rows = RowCollector(ToolAnswerLimits(10))
     chunks = 0
     while rows.add_chunk(b"x" * 100_000):
         chunks += 1
-    assert chunks <= MAX_LINE_BYTES // 100_000
+    assert chunks <= MAX_RESPONSE_LINE_BYTES // 100_000
     assert rows.rows == []
     assert rows.cut is not None
 
 
 def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
-    rows = RowCollector(AnswerLimits(1000))
+    rows = RowCollector(ToolAnswerLimits(1000))
     line = as_lines([{"text": "x" * 1_000_000}])
     chunks_read = 1
     while rows.add_chunk(line):
         chunks_read += 1
-    assert chunks_read <= MAX_READ_BYTES // len(line) + 1
+    assert chunks_read <= MAX_RESPONSE_BYTES // len(line) + 1
     assert rows.cut is not None
 
 
 def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
-    rows = RowCollector(AnswerLimits(10))
+    rows = RowCollector(ToolAnswerLimits(10))
     assert rows.add_chunk(as_lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
     (row,) = decode(rows)
     assert len(bytes(rows.rows[0])) <= MAX_ANSWER_BYTES // 2
@@ -86,7 +86,7 @@ def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
 
 @pytest.mark.parametrize("line", [b"[" * 5000 + b"]" * 5000, b"{broken", b'{"a": 1e999}', b'"\xff"'])
 def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> None:
-    rows = RowCollector(AnswerLimits(10))
+    rows = RowCollector(ToolAnswerLimits(10))
     assert rows.add_chunk(line + b"\n")
     assert len(rows.rows) == 1
     assert rows.is_shortened or decode(rows)
@@ -94,7 +94,7 @@ def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> 
 
 def test_long_values_are_shortened_and_marked_at_any_depth() -> None:
     value = {"a": [{"b": "x" * 30}, *range(20)], **{f"m{n}": n for n in range(20)}}
-    short, is_shortened = shorten_value(value, ShorteningLimits(max_characters=10, elements=3, members=2))
+    short, is_shortened = shorten_value(value, ShorteningLimits(max_characters=10, max_elements=3, max_members=2))
     assert is_shortened
     assert short == {
         "a": [{"b": "x" * 10 + "… (30 characters)"}, 0, 1, "… (21 elements)"],

@@ -13,7 +13,7 @@ import pytest
 from cordwood.agents.api import ApiCall, BodyCollector, Reply
 from cordwood.cli.client import RemoteService
 from cordwood.cli.mcp import RemoteApi
-from cordwood.errors import Busy, RefusedByService, Unreachable
+from cordwood.errors import RefusedByService, ServiceBusy, ServiceUnreachable
 from cordwood.model.key import Caller
 from cordwood.web.agents import InProcessApi
 from cordwood.web.asgi import Receive, Scope, Send
@@ -62,7 +62,7 @@ def test_a_body_that_ends_early_is_refused(answers: str) -> None:
 
 @pytest.mark.parametrize("answers", [b"", b"nonsense\r\n\r\n"], indirect=True)
 def test_an_answer_that_is_not_http_means_that_there_is_no_service(answers: str) -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(ServiceUnreachable):
         send_request(answers, BodyCollector())
 
 
@@ -86,7 +86,7 @@ def application_api(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[
     request = SimpleNamespace(id="1", scope={"headers": []})
     context = SimpleNamespace(request=request, shared=SimpleNamespace(dispatch=application))
     shared = new_query_body_budget(budget)
-    with shared.reserve("1") as reservation, shared.reserve("2") as other:
+    with shared.open_reservation("1") as reservation, shared.open_reservation("2") as other:
         other.reserve(2**20 + 1)
         other.mark_complete()
         yield InProcessApi(cast(HandlerContext, context), "key", Caller("1", frozenset()), reservation)
@@ -120,5 +120,5 @@ def test_memory_for_a_large_document_is_reserved_as_it_arrives() -> None:
             if is_enough:
                 assert asyncio.run(api.send(ApiCall("/x"), body.add_chunk)).status == 200
                 continue
-            with pytest.raises(Busy):
+            with pytest.raises(ServiceBusy):
                 asyncio.run(api.send(ApiCall("/x"), body.add_chunk))

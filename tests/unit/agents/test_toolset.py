@@ -13,7 +13,14 @@ from jsonschema import Draft202012Validator
 
 from cordwood.agents.api import ApiCall, KeyPermissions, OfferedEndpoint, OnChunk, Reply
 from cordwood.agents.mcp_server import answer_message
-from cordwood.agents.toolset import ToolAnswer, agent_instructions, call_tool, quoted_name, quoted_text, tools_for_key
+from cordwood.agents.toolset import (
+    ToolAnswer,
+    agent_instructions,
+    call_tool,
+    create_tools_for_key,
+    quote_sql_name,
+    quote_sql_text,
+)
 from cordwood.sql.parse import parse
 
 
@@ -59,7 +66,7 @@ OK_REPLY = Reply(200, [NDJSON])
 def test_names_of_tools_are_valid_and_unique() -> None:
     names = ["a.b", "a b", "a/b", "query", "é" * 100, "x" * 100, "list_tables", "..."]
     offered = [endpoint(name, f"{number:08}-0000") for number, name in enumerate(names)]
-    tools = [tool.name for tool in tools_for_key(key_view(*offered))]
+    tools = [tool.name for tool in create_tools_for_key(key_view(*offered))]
     assert len(set(tools)) == len(tools)
     for name in tools:
         assert 0 < len(name) <= 64
@@ -84,10 +91,10 @@ def test_an_invalid_number_of_rows_is_refused_without_a_request(max_rows: object
 
 def test_every_schema_is_valid_and_names_the_endpoints() -> None:
     for of_key in (key_view(), key_view(endpoint("a"), endpoint("b")), key_view(endpoint("a"), scopes="private")):
-        for tool in tools_for_key(of_key):
-            Draft202012Validator.check_schema(tool.schema)
-    query = next(tool for tool in tools_for_key(key_view(endpoint("a"), endpoint("b"))) if tool.name == "query")
-    assert query.schema["properties"]["endpoint"]["enum"] == ["a", "b"]
+        for tool in create_tools_for_key(of_key):
+            Draft202012Validator.check_schema(tool.argument_schema)
+    query = next(tool for tool in create_tools_for_key(key_view(endpoint("a"), endpoint("b"))) if tool.name == "query")
+    assert query.argument_schema["properties"]["endpoint"]["enum"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +110,7 @@ def test_every_schema_is_valid_and_names_the_endpoints() -> None:
     ],
 )
 def test_the_tools_follow_the_permissions_of_the_key(of_key: KeyPermissions, names: set[str]) -> None:
-    assert {tool.name for tool in tools_for_key(of_key)} == names
+    assert {tool.name for tool in create_tools_for_key(of_key)} == names
 
 
 def test_the_instructions_for_an_agent_mention_pins_and_redaction() -> None:
@@ -140,7 +147,7 @@ def test_any_error_body_becomes_text(body: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["x", "'", "\\", "\\'", "a'b\\c", "';--", "'''", '"', "`", "é", "@p", "{x}"])
 def test_quoted_texts_and_names_are_parsed_back_unchanged(text: str) -> None:
-    tree = parse(f"select {quoted_text(text)} as v from {quoted_name(text)} as t").tree
+    tree = parse(f"select {quote_sql_text(text)} as v from {quote_sql_name(text)} as t").tree
     (literal,) = [node for node in tree.walk() if type(node).__name__ == "Literal"]
     assert literal.name == text
     (table,) = [node for node in tree.walk() if type(node).__name__ == "Table"]
@@ -169,7 +176,7 @@ class AcceptingApi(RecordingApi):
 
     async def send(self, call: ApiCall, take: OnChunk) -> Reply:
         self.calls.append(call)
-        if call.accept == "application/json":
+        if call.accepted_media_type == "application/json":
             take(
                 b'{"sub_queries": []}'
                 if call.path.endswith("/scope")
@@ -186,13 +193,13 @@ class AcceptingApi(RecordingApi):
 @given(st.data())
 def test_a_tool_accepts_exactly_what_its_schema_allows(data: st.DataObject) -> None:
     of_key = key_view(endpoint("e"), endpoint("f"), scopes=data.draw(st.sampled_from(["query", "private"])))
-    tool = data.draw(st.sampled_from(tools_for_key(of_key)))
-    names = st.sampled_from([*tool.schema["properties"], "other"])
+    tool = data.draw(st.sampled_from(create_tools_for_key(of_key)))
+    names = st.sampled_from([*tool.argument_schema["properties"], "other"])
     values: st.SearchStrategy[object] = st.sampled_from(
         ["e", "text", "", "\n", "x" * 301, 0, 5, 20, 21, 1001, -1, 1.5, True, None, [], {}, {"project": "x"}]
     )
     arguments = data.draw(st.dictionaries(names, values, max_size=5))
-    is_allowed = Draft202012Validator(tool.schema).is_valid(arguments)
+    is_allowed = Draft202012Validator(tool.argument_schema).is_valid(arguments)
     api = AcceptingApi(of_key)
     answer = call_agent_tool(api, tool.name, **arguments)
     if not is_allowed and tool.name in ("e", "f"):

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import uuid5
 
 from cordwood.alerts.evaluation import (
-    Evaluation,
+    EvaluationResult,
     GroupState,
     StateUpdate,
     Verdict,
@@ -38,7 +38,9 @@ def firing_groups(
 ) -> list[tuple[dict[str, str], float | None]]:
     """Return the labels and the value of each group for which the condition holds."""
     return [
-        (dict(verdict.labels), verdict.value) for verdict in evaluate_groups(definition, rows, *more) if verdict.holds
+        (dict(verdict.labels), verdict.value)
+        for verdict in evaluate_groups(definition, rows, *more)
+        if verdict.condition_holds
     ]
 
 
@@ -57,7 +59,7 @@ class AlertGroups:
         step = update_group_states(
             self.alert,
             self.instances,
-            Evaluation(verdicts, START_US + round(seconds * SECOND_US), is_cut),
+            EvaluationResult(verdicts, START_US + round(seconds * SECOND_US), is_cut),
             lambda target: self._repeat.get(target, self.alert.repeat_seconds),
             lambda _: self.silenced,
         )

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.alerts.evaluation import check_alert, resolve_times
+from cordwood.alerts.evaluation import check_alert, resolve_relative_times
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadEndpointFile
 from cordwood.model.datatype import Kind
@@ -72,10 +72,10 @@ def test_invalid_alerts_are_refused_with_the_reason(definition: Any, message: st
 def test_relative_times_are_resolved_to_the_type_of_their_parameter() -> None:
     kinds = {"t": Kind.TIMESTAMP, "d": Kind.DATE, "dt": Kind.DATETIME, "s": Kind.STRING}
     parameters = [Parameter(name, kind) for name, kind in kinds.items()]
-    resolved = resolve_times(dict.fromkeys(kinds, "now-1d2h"), parameters, START_US)
+    resolved = resolve_relative_times(dict.fromkeys(kinds, "now-1d2h"), parameters, START_US)
     assert resolved == {
         "t": "2023-11-13T20:13:20+00:00", "d": "2023-11-13", "dt": "2023-11-13T20:13:20", "s": "now-1d2h",
     }  # fmt: skip
-    assert resolve_times({"t": "now"}, parameters, START_US) == {"t": "2023-11-14T22:13:20+00:00"}
+    assert resolve_relative_times({"t": "now"}, parameters, START_US) == {"t": "2023-11-14T22:13:20+00:00"}
     for text in ("now+1h", "now-", "now-5", "then", "now-1h1", "now-999999999999d"):
-        assert resolve_times({"t": text}, parameters, START_US) == {"t": text}
+        assert resolve_relative_times({"t": text}, parameters, START_US) == {"t": text}

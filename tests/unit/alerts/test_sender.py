@@ -86,7 +86,7 @@ def test_changes_beyond_the_limit_follow_in_the_next_notification(tmp_path: Path
 
 def test_the_send_rate_is_limited_after_a_burst(tmp_path: Path) -> None:
     async def test() -> None:
-        harness = SenderHarness(tmp_path, SendLimits(1 / 60, 3_600.0, burst=2))
+        harness = SenderHarness(tmp_path, SendLimits(1 / 60, 3_600.0, max_burst_notifications=2))
         for name in "abcd":
             harness.queue(1, AlertFacts(name, name, "errors", Severity.ERROR, 60.0))
         assert [await harness.advance() for _ in range(5)] == [1, 1, 0, 0, 0]

@@ -80,10 +80,10 @@ def test_an_evaluation_without_changes_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_history_is_limited_and_paged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_HISTORY", 300)
+    monkeypatch.setattr(module, "MAX_HISTORY_ENTRIES", 300)
     store = AlertStore(tmp_path / "alerts.db")
     for number in range(450):
-        store.record(HistoryEntry(number, "a" if number % 2 else "b", "firing"))
+        store.record_in_history(HistoryEntry(number, "a" if number % 2 else "b", "firing"))
     newest = store.history(None, 2)
     assert [item.at_us for item in newest] == [449, 448]
     assert [item.at_us for item in store.history(None, 2, newest[-1].number)] == [447, 446]

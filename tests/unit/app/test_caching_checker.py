@@ -9,8 +9,8 @@ import pytest
 from cordwood.app.checks import CachingChecker, compiler_version
 from cordwood.app.in_process import open_in_process_app
 from cordwood.catalog.catalog import CatalogSources
-from cordwood.catalog.file_catalog import read_contents
-from cordwood.errors import BadEndpointFile, BrokenFiles
+from cordwood.catalog.file_catalog import read_catalog
+from cordwood.errors import BadEndpointFile, BrokenDefinitionFiles
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.settings.settings import ServeSettings, Settings
 
@@ -42,7 +42,9 @@ class DefinitionFiles:
                 raise BadEndpointFile("It is broken.")
 
         checks = CachingChecker(self.data, target, check, code)
-        read_contents(CatalogSources(endpoints=self.endpoints, streams=self.streams, shipped=False), checks.check)
+        read_catalog(
+            CatalogSources(endpoints=self.endpoints, streams=self.streams, includes_shipped=False), checks.check
+        )
         checks.write_passed_digests()
         return compiled
 
@@ -92,7 +94,7 @@ def test_an_endpoint_is_compiled_again_when_one_that_it_reads_changes(files: Def
 def test_an_endpoint_that_does_not_compile_is_an_error_at_every_start(files: DefinitionFiles) -> None:
     files.write("a", '/* name = "a" */\nselect broken')
     for _ in range(2):
-        with pytest.raises(BrokenFiles):
+        with pytest.raises(BrokenDefinitionFiles):
             files.start()
 
 
@@ -134,5 +136,5 @@ def test_the_service_skips_known_endpoints_and_finds_a_new_error(tmp_path: Path)
             assert service.send("GET", "/api/endpoints/query/a", b"", {})[0] == 200
         assert (files.data / "checked.json").stat().st_mode & 0o777 == 0o600
     files.write("a", '/* name = "a" */\nselect nosuch(1) as x')
-    with pytest.raises(BrokenFiles), open_in_process_app(Settings(serve=serve)):
+    with pytest.raises(BrokenDefinitionFiles), open_in_process_app(Settings(serve=serve)):
         pass

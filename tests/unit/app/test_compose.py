@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cordwood.app.compose import build_components
-from cordwood.errors import BadSetting, BrokenFiles
+from cordwood.errors import BadSetting, BrokenDefinitionFiles
 from cordwood.folder import DataFolder
 from cordwood.observe.observation import Observer
 from cordwood.settings.settings import Settings
@@ -27,13 +27,13 @@ def settings(tmp_path: Path) -> Settings:
 
 def test_broken_files_close_the_engine(tmp_path: Path, settings: Settings) -> None:
     before = set(threading.enumerate())
-    with pytest.raises(BrokenFiles, match=r"own\.sql"):
+    with pytest.raises(BrokenDefinitionFiles, match=r"own\.sql"):
         build_components(settings, DataFolder(tmp_path), Observer())
     assert not set(threading.enumerate()) - before
 
 
 def test_repaired_files_can_be_opened(tmp_path: Path, settings: Settings) -> None:
-    with pytest.raises(BrokenFiles):
+    with pytest.raises(BrokenDefinitionFiles):
         build_components(settings, DataFolder(tmp_path), Observer())
     (tmp_path / "endpoints" / "own.sql").write_text(_ENDPOINT_FILE.format("1"))
     components = build_components(settings, DataFolder(tmp_path), Observer())
@@ -42,7 +42,7 @@ def test_repaired_files_can_be_opened(tmp_path: Path, settings: Settings) -> Non
 
 
 def test_with_two_errors_the_broken_files_are_reported(tmp_path: Path, settings: Settings) -> None:
-    with pytest.raises(BrokenFiles):
+    with pytest.raises(BrokenDefinitionFiles):
         build_components(msgspec.structs.replace(settings, engine="nope"), DataFolder(tmp_path), Observer())
 
 

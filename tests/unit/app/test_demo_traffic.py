@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from cordwood.app.demo import (
-    AUTH,
-    BACKGROUND_EVENTS,
-    EDGE,
-    FUNCTIONS,
+    AUTH_STREAM,
+    BACKGROUND_EVENT_GENERATORS,
+    EDGE_STREAM,
+    FUNCTIONS_STREAM,
     INCIDENT_DURATION,
     INCIDENT_PATH,
     LIVE_REQUEST_INTERVAL_SECONDS,
-    POSTGRES,
-    RELAY,
+    POSTGRES_STREAM,
+    RELAY_STREAM,
     SLOW_PHASE_DURATION,
-    STORAGE,
+    STORAGE_STREAM,
     LiveTraffic,
     history_events,
     incident_start,
@@ -51,7 +51,7 @@ def time_of(event: dict[str, Any]) -> datetime:
 
 def edge_calls(path: str) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
     """Yield the events of the edge whose path begins with `path`, each with its request and response."""
-    for event in events_of_week()[EDGE]:
+    for event in events_of_week()[EDGE_STREAM]:
         request, response = event["metadata"]["request"], event["metadata"]["response"]
         if request["path"].startswith(path):
             yield event, request, response
@@ -84,7 +84,9 @@ def test_one_path_is_slow_and_fails_between_two_deployments() -> None:
     assert len(failed) - len(failures_by_time) < 10
     assert start < min(slow) < start + SLOW_PHASE_DURATION
     assert max(slow) < start + INCIDENT_DURATION
-    deployed = [time_of(event) for event in events_of_week()[FUNCTIONS] if event["metadata"]["event_type"] == "Deploy"]
+    deployed = [
+        time_of(event) for event in events_of_week()[FUNCTIONS_STREAM] if event["metadata"]["event_type"] == "Deploy"
+    ]
     assert deployed == [start, start + INCIDENT_DURATION]
 
 
@@ -104,16 +106,16 @@ def test_a_request_of_the_incident_has_one_id_in_every_stream() -> None:
     }
     assert len(ids) > 140
     for stream, path in (
-        (AUTH, ["request_id"]),
-        (RELAY, ["request_id"]),
-        (FUNCTIONS, ["request_id"]),
-        (POSTGRES, ["parsed", "request_id"]),
+        (AUTH_STREAM, ["request_id"]),
+        (RELAY_STREAM, ["request_id"]),
+        (FUNCTIONS_STREAM, ["request_id"]),
+        (POSTGRES_STREAM, ["parsed", "request_id"]),
     ):
         assert ids <= ids_in(stream, *path)
 
 
 def test_ordinary_requests_share_their_ids_too() -> None:
-    for path, stream, name in (("/auth", AUTH, "request_id"), ("/storage", STORAGE, "reqId")):
+    for path, stream, name in (("/auth", AUTH_STREAM, "request_id"), ("/storage", STORAGE_STREAM, "reqId")):
         ids = {request["headers"]["x_request_id"] for _, request, _ in edge_calls(path)}
         assert len(ids) > 200
         assert ids <= ids_in(stream, name)
@@ -132,7 +134,7 @@ def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> 
     for (stream, hour), count in of_week.items():
         if hour != incident:
             busiest[stream] = max(busiest[stream], count)
-    assert set(busiest) == {*BACKGROUND_EVENTS, EDGE, AUTH, STORAGE, RELAY}
+    assert set(busiest) == {*BACKGROUND_EVENT_GENERATORS, EDGE_STREAM, AUTH_STREAM, STORAGE_STREAM, RELAY_STREAM}
     live_hours = {hour for _, hour in of_live}
     for stream, limit in busiest.items():
         mean = sum(of_live[stream, hour] for hour in live_hours) / len(live_hours)
@@ -141,7 +143,7 @@ def test_live_events_are_at_most_three_times_as_frequent_as_in_a_busy_hour() -> 
 
 
 def test_a_request_arrives_at_once_and_then_about_every_half_minute() -> None:
-    times = sorted(time for stream, time in live_hours_of_events(24) if stream == EDGE)
+    times = sorted(time for stream, time in live_hours_of_events(24) if stream == EDGE_STREAM)
     assert times[0] == NOW
     least, limit = (timedelta(seconds=seconds) for seconds in LIVE_REQUEST_INTERVAL_SECONDS)
     assert all(least <= after - before <= limit for before, after in itertools.pairwise(times))

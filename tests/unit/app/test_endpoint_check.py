@@ -4,7 +4,7 @@ from importlib import resources
 
 import pytest
 
-from cordwood.app.checks import COMPILE_TARGETS, check_endpoint
+from cordwood.app.checks import COMPILE_TARGET_FACTORIES, check_endpoint
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadEndpointFile
@@ -14,10 +14,10 @@ STREAMS = read_stream_file("streams.toml", (SHIPPED_FOLDER / "streams.toml").rea
 
 
 def check_text(text: str, engine: str = "duckdb") -> None:
-    check_endpoint(read_endpoint_file("my.sql", text), STREAMS, COMPILE_TARGETS[engine]())
+    check_endpoint(read_endpoint_file("my.sql", text), STREAMS, COMPILE_TARGET_FACTORIES[engine]())
 
 
-@pytest.mark.parametrize("engine", COMPILE_TARGETS)
+@pytest.mark.parametrize("engine", COMPILE_TARGET_FACTORIES)
 @pytest.mark.parametrize("name", ["logs.all.sql", "usage.api-counts.sql"])
 def test_shipped_endpoints_compile_for_every_engine(name: str, engine: str) -> None:
     check_text((SHIPPED_FOLDER / name).read_text(), engine)

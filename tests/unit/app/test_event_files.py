@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.app.event_files import MAX_EVENT_BYTES, FileItem, ReadOptions, add_missing_id, open_event_file
+from cordwood.app.event_files import MAX_FILE_ITEM_BYTES, FileItem, ReadOptions, add_missing_id, open_event_file
 from cordwood.errors import BadBody
 from cordwood.ingest.formats.csv import ColumnTypes, CsvOptions
 
@@ -103,7 +103,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_csv_types_are_optional_and_do_not_change_ids(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("status;m\n200;x\n200;x\n1;2;3\n")
-    as_text, typed = records_in(file), records_in(file, ReadOptions(csv=CsvOptions(types=ColumnTypes("auto"))))
+    as_text, typed = records_in(file), records_in(file, ReadOptions(csv=CsvOptions(column_types=ColumnTypes("auto"))))
     first, second, refused = (json.loads(record.data) for record in as_text)
     assert (first["status"], first["m"], refused) == ("200", "x", "1;2;3")
     assert first["id"] != second["id"]
@@ -184,7 +184,7 @@ def test_a_truncated_or_damaged_file_is_an_error(tmp_path: Path, content: bytes)
     ("name", "content", "message"),
     [
         ("a.json", b'[{"a": 1},\n{"a" 1}]', "Line 2: the text is not JSON"),
-        ("a.csv", b'a,b\n1,"' + (b"x" * 999 + b"\n") * (MAX_EVENT_BYTES // 1000), "Line 2: the record is longer"),
+        ("a.csv", b'a,b\n1,"' + (b"x" * 999 + b"\n") * (MAX_FILE_ITEM_BYTES // 1000), "Line 2: the record is longer"),
         ("a.csv", b"a,a\n1,2\n", "column 'a' 2 times"),
     ],
     ids=["json", "open quote", "header"],
@@ -198,7 +198,7 @@ def test_errors_in_a_file_have_its_name_and_line(tmp_path: Path, name: str, cont
 
 def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
-    file.write_bytes(b'{"a": "' + b"x" * MAX_EVENT_BYTES + b'"}\n{"id": "b"}\n')
+    file.write_bytes(b'{"a": "' + b"x" * MAX_FILE_ITEM_BYTES + b'"}\n{"id": "b"}\n')
     too_long, after = records_in(file)
     assert (too_long.line_number, too_long.fault) == (1, "The line is longer than 16 MiB.")
     assert len(too_long.data) < 10_000
@@ -221,7 +221,7 @@ def test_progress_grows_from_zero_to_one(tmp_path: Path, name: str) -> None:
     else:
         file.write_bytes(text if name.endswith("ndjson") else gzip.compress(text))
     with open_event_file(file, ReadOptions()) as read:
-        shares = [read.share_read or 0.0 for _ in read.events()]
+        shares = [read.read_fraction or 0.0 for _ in read.events()]
     assert shares == sorted(shares)
     assert shares[0] < 0.5 or name.endswith("gz")
     assert shares[-1] == 1.0

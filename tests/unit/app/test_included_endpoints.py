@@ -13,7 +13,7 @@ from cordwood.app.checks import check_contents
 from cordwood.app.in_process import open_in_process_app
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.errors import BrokenFiles
+from cordwood.errors import BrokenDefinitionFiles
 from cordwood.sql import included_endpoints
 from cordwood.sql.included_endpoints import MAX_INCLUSION_DEPTH, link_included_endpoints
 from tests.chdb_databases import fresh_database
@@ -136,7 +136,7 @@ DEEPLY_NESTED_ENDPOINTS = {
 def test_incompatible_endpoints_are_refused_with_the_position(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(BrokenFiles, match=expected):
+    with pytest.raises(BrokenDefinitionFiles, match=expected):
         check_contents(CatalogSources(endpoints=write_files(tmp_path, **files)))
 
 

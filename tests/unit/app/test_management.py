@@ -599,7 +599,7 @@ def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypa
 
 
 def test_an_endpoint_that_compiles_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.app.compose.MAX_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("cordwood.app.compose.MAX_ENDPOINT_CHECK_SECONDS", 0.0)
     with open_in_process_app(settings_at(tmp_path / "data")) as inside:
         components = ManagedService(inside, tmp_path / "data")
         query = "with a as (select 1 as n), b as (select n from a) select n from b"

@@ -51,7 +51,7 @@ def test_every_setting_of_a_file_is_read() -> None:
     assert str(endpoint.id) == "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
     assert (endpoint.cache_seconds, endpoint.warm_seconds, endpoint.timeout_seconds) == (900.0, 300.0, 1.5)
     assert (endpoint.max_rows, endpoint.redact_mode, endpoint.description) == (50, "hash", "Says things.")
-    assert endpoint.zone == "Europe/Berlin"
+    assert endpoint.time_zone == "Europe/Berlin"
     assert (endpoint.sandbox, endpoint.redact_pii, endpoint.auth) == (True, True, False)
     assert endpoint.parameters == (
         Parameter("project", required=True, kind=TextParameterKind.REGEX, description="Which one.", example="a.*"),
@@ -74,13 +74,13 @@ def test_the_query_keeps_its_line_numbers() -> None:
     endpoint = read_endpoint(ENDPOINT_WITH_ALL_SETTINGS)
     lines = ENDPOINT_WITH_ALL_SETTINGS.splitlines()
     for offset, line in enumerate(endpoint.sql.rstrip().splitlines()):
-        assert lines[endpoint.body_line - 1 + offset] == line
+        assert lines[endpoint.query_first_line - 1 + offset] == line
 
 
 def test_a_query_on_the_line_of_the_comment_keeps_its_columns() -> None:
     text = '/* name = "a" */ select 1'
     endpoint = read_endpoint(text)
-    assert endpoint.body_line == 1
+    assert endpoint.query_first_line == 1
     assert endpoint.sql.index("select") == text.index("select")
 
 
@@ -190,7 +190,7 @@ def test_an_id_is_added_above_the_settings(text: str) -> None:
     before, endpoint = read_endpoint(text), read_endpoint(add_endpoint_id(text, endpoint_id))
     assert (endpoint.id, endpoint.name, endpoint.sql) == (endpoint_id, "a", before.sql)
     added = add_endpoint_id(text, endpoint_id).count("\n") - text.count("\n")
-    assert endpoint.body_line - added == before.body_line
+    assert endpoint.query_first_line - added == before.query_first_line
 
 
 def test_the_end_of_the_settings_within_a_text_is_explained() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cordwood.catalog.catalog import CatalogContents, CatalogSources
-from cordwood.catalog.file_catalog import FileCatalog, read_contents
-from cordwood.errors import BadEndpointFile, BadQuerySyntax, BadStreamFile, BrokenFiles, Span
+from cordwood.catalog.file_catalog import FileCatalog, read_catalog
+from cordwood.errors import BadEndpointFile, BadQuerySyntax, BadStreamFile, BrokenDefinitionFiles, Span
 from cordwood.model.definitions import Endpoint, Stream
 
 SHIPPED_STREAM_NAMES = {
@@ -38,18 +38,18 @@ def endpoint_text(name: str, extra: str = "") -> str:
 
 
 def without_shipped(endpoints: Path) -> CatalogSources:
-    return CatalogSources(endpoints=endpoints, shipped=False)
+    return CatalogSources(endpoints=endpoints, includes_shipped=False)
 
 
 def test_nine_streams_are_shipped() -> None:
-    streams = read_contents(CatalogSources(), accept_endpoint).streams
+    streams = read_catalog(CatalogSources(), accept_endpoint).streams
     assert {stream.name for stream in streams} == SHIPPED_STREAM_NAMES
     assert len({stream.id for stream in streams}) == 9
 
 
 def test_endpoints_and_streams_are_found_by_name_and_by_uuid(tmp_path: Path) -> None:
     catalog = FileCatalog(
-        read_contents(CatalogSources(endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint)
+        read_catalog(CatalogSources(endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint)
     )
     endpoint, stream = catalog.endpoint("a"), catalog.stream("postgres.logs")
     assert endpoint is not None
@@ -61,13 +61,13 @@ def test_endpoints_and_streams_are_found_by_name_and_by_uuid(tmp_path: Path) -> 
 
 
 def test_names_are_case_sensitive() -> None:
-    assert FileCatalog(read_contents(CatalogSources(), accept_endpoint)).stream("POSTGRES.LOGS") is None
+    assert FileCatalog(read_catalog(CatalogSources(), accept_endpoint)).stream("POSTGRES.LOGS") is None
 
 
 def test_files_in_subfolders_are_read(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "a.sql").write_text(endpoint_text("a"))
-    assert [endpoint.name for endpoint in read_contents(without_shipped(tmp_path), accept_endpoint).endpoints] == ["a"]
+    assert [endpoint.name for endpoint in read_catalog(without_shipped(tmp_path), accept_endpoint).endpoints] == ["a"]
 
 
 def test_all_broken_files_are_reported(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_all_broken_files_are_reported(tmp_path: Path) -> None:
     def check(endpoint: Endpoint, _: Sequence[Stream]) -> None:
         raise BadQuerySyntax("No.", span=Span(7, 3, endpoint.file))
 
-    with pytest.raises(BrokenFiles) as caught:
-        read_contents(without_shipped(files), check)
+    with pytest.raises(BrokenDefinitionFiles) as caught:
+        read_catalog(without_shipped(files), check)
     assert [str(fault.span).rpartition("/")[2] for fault in caught.value.faults] == [
         "a.sql:1:1",
         "c.sql:2:1",
@@ -89,34 +89,34 @@ def test_all_broken_files_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("extra", ["", 'id = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"'])
 def test_two_files_with_one_name_are_refused(tmp_path: Path, extra: str) -> None:
     files = write_folder(tmp_path, a=endpoint_text("x"), b=endpoint_text("x", extra))
-    with pytest.raises(BrokenFiles, match=r"b\.sql:1:1: The name x is also that of .*a\.sql"):
-        read_contents(without_shipped(files), accept_endpoint)
+    with pytest.raises(BrokenDefinitionFiles, match=r"b\.sql:1:1: The name x is also that of .*a\.sql"):
+        read_catalog(without_shipped(files), accept_endpoint)
 
 
 def test_two_files_with_one_id_are_refused(tmp_path: Path) -> None:
     id_line = 'id = "0b1e6a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"'
     files = write_folder(tmp_path, a=endpoint_text("x", id_line), b=endpoint_text("y", id_line))
-    with pytest.raises(BrokenFiles, match="The id 0b1e6a52"):
-        read_contents(without_shipped(files), accept_endpoint)
+    with pytest.raises(BrokenDefinitionFiles, match="The id 0b1e6a52"):
+        read_catalog(without_shipped(files), accept_endpoint)
 
 
 def test_a_missing_folder_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadEndpointFile, match="does not exist"):
-        read_contents(without_shipped(tmp_path / "gone"), accept_endpoint)
+        read_catalog(without_shipped(tmp_path / "gone"), accept_endpoint)
     with pytest.raises(BadStreamFile, match="cannot be read"):
-        read_contents(CatalogSources(streams=tmp_path / "gone"), accept_endpoint)
+        read_catalog(CatalogSources(streams=tmp_path / "gone"), accept_endpoint)
 
 
 def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_bytes(b"\xff\xfe")
-    with pytest.raises(BrokenFiles, match=r"a\.sql:1:1: The file cannot be read"):
-        read_contents(without_shipped(tmp_path), accept_endpoint)
+    with pytest.raises(BrokenDefinitionFiles, match=r"a\.sql:1:1: The file cannot be read"):
+        read_catalog(without_shipped(tmp_path), accept_endpoint)
 
 
 def test_own_streams_add_to_the_shipped_ones_and_override_by_name(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text('[[stream]]\nname = "mine"\n[[stream]]\nname = "postgres.logs"\nretention = "1d"')
-    streams = {stream.name: stream for stream in read_contents(CatalogSources(streams=file), accept_endpoint).streams}
+    streams = {stream.name: stream for stream in read_catalog(CatalogSources(streams=file), accept_endpoint).streams}
     assert set(streams) == SHIPPED_STREAM_NAMES | {"mine"}
     assert streams["postgres.logs"].retention_seconds == 86_400
 
@@ -125,23 +125,23 @@ def test_an_overridden_stream_keeps_the_shipped_id(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text('[[stream]]\nname = "postgres.logs"\nretention = "1d"')
     shipped, mine = (
-        next(stream for stream in read_contents(sources, accept_endpoint).streams if stream.name == "postgres.logs")
+        next(stream for stream in read_catalog(sources, accept_endpoint).streams if stream.name == "postgres.logs")
         for sources in (CatalogSources(), CatalogSources(streams=file))
     )
     assert shipped.id == mine.id
 
 
 def test_a_stream_with_the_id_of_another_is_refused(tmp_path: Path) -> None:
-    shipped_id = next(iter(read_contents(CatalogSources(), accept_endpoint).streams)).id
+    shipped_id = next(iter(read_catalog(CatalogSources(), accept_endpoint).streams)).id
     file = tmp_path / "streams.toml"
     file.write_text(f'[[stream]]\nname = "mine"\nid = "{shipped_id}"')
     with pytest.raises(BadStreamFile, match="is also that of"):
-        read_contents(CatalogSources(streams=file), accept_endpoint)
+        read_catalog(CatalogSources(streams=file), accept_endpoint)
 
 
 def test_replace_exchanges_all_contents(tmp_path: Path) -> None:
-    before = read_contents(
-        CatalogSources(shipped=False, endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint
+    before = read_catalog(
+        CatalogSources(includes_shipped=False, endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint
     )
     catalog = FileCatalog(before)
     catalog.replace_contents(CatalogContents((), before.streams))
@@ -151,12 +151,12 @@ def test_replace_exchanges_all_contents(tmp_path: Path) -> None:
 
 def test_an_extension_in_capitals_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "A.SQL").write_text(endpoint_text("a"))
-    with pytest.raises(BrokenFiles) as caught:
-        read_contents(without_shipped(tmp_path), accept_endpoint)
+    with pytest.raises(BrokenDefinitionFiles) as caught:
+        read_catalog(without_shipped(tmp_path), accept_endpoint)
     assert "A.SQL:1:1: An endpoint file ends in .sql, in small letters." in str(caught.value)
 
 
 def test_a_stream_that_differs_from_a_shipped_one_only_in_case_is_refused(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text('[[stream]]\nname = "Postgres.Logs"')
     with pytest.raises(BadStreamFile, match=r"postgres\.logs and Postgres\.Logs differ only in small and capital"):
-        read_contents(CatalogSources(streams=tmp_path / "streams.toml"), accept_endpoint)
+        read_catalog(CatalogSources(streams=tmp_path / "streams.toml"), accept_endpoint)

@@ -8,7 +8,7 @@ import pytest
 from cordwood.catalog.catalog import CatalogContents
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.catalog.file_catalog import FileCatalog
-from cordwood.catalog.key_store import KeySettingsInput, is_anchored, read_key_settings, unanchored_pin_warnings
+from cordwood.catalog.key_store import KeyTermsInput, is_anchored, read_key_terms, unanchored_pin_warnings
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.catalog.toml_document import numeric_id
 from cordwood.errors import BadKeyTerms
@@ -26,7 +26,7 @@ CATALOG = FileCatalog(
 
 
 def parse_key_terms(*scopes: str, **more: object) -> KeyTerms:
-    return read_key_settings(KeySettingsInput(scopes, **more), CATALOG, NOW_SECONDS)  # type: ignore[arg-type]  # each test gives its own
+    return read_key_terms(KeyTermsInput(scopes, **more), CATALOG, NOW_SECONDS)  # type: ignore[arg-type]  # each test gives its own
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_numeric_id_of_two_endpoints_is_refused() -> None:
     twin = msgspec.structs.replace(LOGS_ENDPOINT, name="twin", id=UUID(int=LOGS_ENDPOINT.id.int ^ 1))
     catalog = FileCatalog(CatalogContents((LOGS_ENDPOINT, twin), ()))
     with pytest.raises(BadKeyTerms) as caught:
-        read_key_settings(KeySettingsInput([f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}"]), catalog, NOW_SECONDS)
+        read_key_terms(KeyTermsInput([f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}"]), catalog, NOW_SECONDS)
     assert caught.value.problem == "names more than one endpoint"
 
 

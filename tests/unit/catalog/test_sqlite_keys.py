@@ -147,16 +147,16 @@ def test_the_time_of_last_use_is_listed_and_durable(keys: SQLiteKeyStore, file: 
     clock.now += 60
     keys.record_use(new.key.id)
     assert keys.active_keys()[0].last_used_at == clock.now
-    keys.write_last_uses()
+    keys.write_last_use_times()
     reopened = SQLiteKeyStore(file, clock)
     assert reopened.active_keys()[0].last_used_at == clock.now
     reopened.close()
 
 
 def test_a_store_is_new_until_its_first_key_was_created(keys: SQLiteKeyStore) -> None:
-    assert keys.never_had_keys()
+    assert keys.has_never_had_keys()
     keys.revoke(keys.create(ALL_TERMS).key.id)
-    assert not keys.never_had_keys()
+    assert not keys.has_never_had_keys()
 
 
 def test_a_file_that_is_not_sqlite_is_refused(file: Path) -> None:

@@ -28,9 +28,9 @@ def test_every_setting_of_a_stream_is_read() -> None:
     assert stream.name == "my.stream"
     assert str(stream.id) == "3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
     assert stream.retention_seconds == 30 * 86_400
-    assert stream.derive == {"metadata.request.url": "https://{project}"}
-    assert (stream.late, stream.late_seconds) == (ClockPolicy.QUARANTINE, 7 * 86_400)
-    assert (stream.future, stream.future_seconds) == (ClockPolicy.CLAMP, 300)
+    assert stream.derive_templates == {"metadata.request.url": "https://{project}"}
+    assert (stream.late_policy, stream.late_seconds) == (ClockPolicy.QUARANTINE, 7 * 86_400)
+    assert (stream.future_policy, stream.future_seconds) == (ClockPolicy.CLAMP, 300)
     assert stream.events_per_second == 10
     assert stream.project_at == ("owner", "ref")
 
@@ -38,7 +38,7 @@ def test_every_setting_of_a_stream_is_read() -> None:
 def test_a_stream_with_only_a_name_has_the_defaults() -> None:
     (stream,) = read_stream('[[stream]]\nname = "a"')
     assert stream.retention_seconds is None
-    assert (stream.late, stream.future) == (ClockPolicy.ACCEPT, ClockPolicy.ACCEPT)
+    assert (stream.late_policy, stream.future_policy) == (ClockPolicy.ACCEPT, ClockPolicy.ACCEPT)
 
 
 def test_the_default_id_is_derived_from_the_name() -> None:

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from cordwood.cli.client import RemoteService, ServiceResponse
-from cordwood.errors import RefusedByService, Unreachable
+from cordwood.errors import RefusedByService, ServiceUnreachable
 
 
 def answer(status: int, body: object) -> ServiceResponse:
@@ -16,13 +16,13 @@ def answer(status: int, body: object) -> ServiceResponse:
 def test_an_address_without_a_service_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with pytest.raises(Unreachable, match=f"No service answers at http://127.0.0.1:{port}"):
+    with pytest.raises(ServiceUnreachable, match=f"No service answers at http://127.0.0.1:{port}"):
         RemoteService(f"http://127.0.0.1:{port}", None).send("GET", "/ready")
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4000", "ftp://x", "http://", ""])
 def test_the_error_of_an_invalid_address_has_an_example(url: str) -> None:
-    with pytest.raises(Unreachable, match=r"write it like http://127\.0\.0\.1:4000"):
+    with pytest.raises(ServiceUnreachable, match=r"write it like http://127\.0\.0\.1:4000"):
         RemoteService(url, None).send("GET", "/ready")
 
 

@@ -15,8 +15,8 @@ def test_the_state_is_durable_and_survives_an_incomplete_write(tmp_path: Path) -
     file = tmp_path / "state.json"
     state = MigrationState(file, "there to here")
     assert state.last_copied_key("a") is None
-    state.record_position("a", ("2024-01-01 00:00:00", "x"))
-    state.record_position("b", ("-infinity", "y"))
+    state.record_last_copied_key("a", ("2024-01-01 00:00:00", "x"))
+    state.record_last_copied_key("b", ("-infinity", "y"))
     file.with_name("state.json.new").write_text("{ cut o")
     reopened = MigrationState(file, "there to here")
     assert (reopened.last_copied_key("a"), reopened.last_copied_key("b")) == (

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cordwood.clickhouse_sql.functions import FUNCTIONS
+from cordwood.clickhouse_sql.functions import TRANSLATOR_BY_FUNCTION
 from cordwood.clickhouse_sql.functions.aggregates import AGGREGATE_NAMES
-from cordwood.clickhouse_sql.parse import admit, parse
+from cordwood.clickhouse_sql.parse import parse, require_permitted_syntax
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_AGGREGATES
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_FUNCTIONS as PERMITTED
 from cordwood.errors import QueryFault
@@ -29,7 +29,7 @@ from cordwood.errors import QueryFault
 )
 def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, message: str, hint: str) -> None:
     with pytest.raises(QueryFault) as caught:
-        admit(parse(sql))
+        require_permitted_syntax(parse(sql))
     fault = caught.value
     assert fault.message == message
     assert hint in (fault.hint or "")
@@ -38,5 +38,5 @@ def test_a_refusal_has_a_position_and_a_hint(sql: str, column: int | None, messa
 
 
 def test_permitted_and_translated_functions_are_the_same() -> None:
-    assert set(PERMITTED) == {*FUNCTIONS, *AGGREGATE_NAMES}
+    assert set(PERMITTED) == {*TRANSLATOR_BY_FUNCTION, *AGGREGATE_NAMES}
     assert PERMITTED_AGGREGATES == AGGREGATE_NAMES

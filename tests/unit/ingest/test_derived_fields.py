@@ -10,7 +10,7 @@ from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event, Shape
 
-EDGE_STREAM = Stream("edge", UUID(int=1), derive={"metadata.request.url": "https://{project}.{host}{path}"})
+EDGE_STREAM = Stream("edge", UUID(int=1), derive_templates={"metadata.request.url": "https://{project}.{host}{path}"})
 
 
 def derived_url(metadata: object, project: str | None = "proj") -> object:

@@ -220,7 +220,7 @@ def test_a_scanner_reads_each_byte_once() -> None:
     """Pass the bytes one by one, and check that the number of steps is linear and not quadratic."""
     sent = pack(["t", list(range(20_000))])
     scanner, grown, steps = ValueScanner(), bytearray(), 0
-    skipped = fluent._read_head
+    skipped = fluent._read_value_head
 
     def counted(data: bytes | bytearray, at: int) -> tuple[int, int]:
         nonlocal steps
@@ -228,7 +228,7 @@ def test_a_scanner_reads_each_byte_once() -> None:
         return skipped(data, at)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fluent, "_read_head", counted)
+        patched.setattr(fluent, "_read_value_head", counted)
         for byte in sent:
             grown.append(byte)
             scanner.find_end(grown)

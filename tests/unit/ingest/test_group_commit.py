@@ -12,7 +12,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import BatchAppendResult
-from cordwood.ingest.group_commit import GroupCommit
+from cordwood.ingest.group_commit import GroupCommitter
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.waiting import until
@@ -44,22 +44,22 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> BlockingDisk:
 
 
 @pytest.fixture
-def flusher(disk: BlockingDisk, tmp_path: Path) -> Iterator[GroupCommit]:
+def flusher(disk: BlockingDisk, tmp_path: Path) -> Iterator[GroupCommitter]:
     engine = DuckDBEngine(tmp_path, DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
-    flusher = GroupCommit(engine)
+    flusher = GroupCommitter(engine)
     yield flusher
     disk.released.set()
     flusher.close()
     engine.close()
 
 
-def append_one(flusher: GroupCommit, number: int) -> "asyncio.Task[list[BatchAppendResult]]":
+def append_one(flusher: GroupCommitter, number: int) -> "asyncio.Task[list[BatchAppendResult]]":
     return asyncio.ensure_future(flusher.append([batch(Event(f"e{number}", NOW_US))]))
 
 
 def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(
-    disk: BlockingDisk, flusher: GroupCommit
+    disk: BlockingDisk, flusher: GroupCommitter
 ) -> None:
     async def senders() -> list[list[BatchAppendResult]]:
         first = append_one(flusher, 0)
@@ -76,7 +76,7 @@ def test_requests_are_acknowledged_after_the_sync_and_share_the_next_one(
     assert disk.syncs == 2
 
 
-def test_a_stored_batch_is_released_at_once(disk: BlockingDisk, flusher: GroupCommit) -> None:
+def test_a_stored_batch_is_released_at_once(disk: BlockingDisk, flusher: GroupCommitter) -> None:
     disk.released.set()
     stored = batch(Event("e", NOW_US))
     before = sys.getrefcount(stored)

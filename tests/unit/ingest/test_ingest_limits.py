@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from cordwood.errors import BacklogFull, StreamRateExceeded
-from cordwood.ingest.limits import MAX_BODIES_PER_KEY, BodyBudget, StreamRateLimiter
+from cordwood.ingest.limits import MAX_BODIES_PER_KEY, BodyMemoryBudget, StreamRateLimiter
 from cordwood.ingest.parsed_body import RefusedItem
 from cordwood.ingest.quarantine import ItemTruncator
 from cordwood.model.definitions import Stream
@@ -33,70 +33,74 @@ def limiter(clock: ManualClock) -> StreamRateLimiter:
 
 def retry_seconds(limiter: StreamRateLimiter, stream: Stream = STREAM) -> float:
     with pytest.raises(StreamRateExceeded) as caught:
-        limiter.check(stream)
+        limiter.check_rate(stream)
     assert caught.value.retry_after is not None
     return caught.value.retry_after
 
 
 def test_a_burst_of_one_second_is_accepted(limiter: StreamRateLimiter) -> None:
     for _ in range(10):
-        limiter.check(STREAM)
+        limiter.check_rate(STREAM)
         limiter.charge_events(STREAM, 10)
     assert retry_seconds(limiter) == 1
 
 
 def test_a_body_above_the_rate_is_accepted_and_delays_the_next(limiter: StreamRateLimiter, clock: ManualClock) -> None:
-    limiter.check(STREAM)
+    limiter.check_rate(STREAM)
     limiter.charge_events(STREAM, 600)
     assert retry_seconds(limiter) == 5
     clock.seconds = 4.9
     retry_seconds(limiter)
     clock.seconds = 5.1
-    limiter.check(STREAM)
+    limiter.check_rate(STREAM)
 
 
 def test_idle_time_does_not_accumulate(limiter: StreamRateLimiter, clock: ManualClock) -> None:
     clock.seconds = 3600
-    limiter.check(STREAM)
+    limiter.check_rate(STREAM)
     limiter.charge_events(STREAM, 200)
     assert retry_seconds(limiter) == 1
 
 
 def test_a_rate_below_one_per_second_accepts_an_event(limiter: StreamRateLimiter, clock: ManualClock) -> None:
     slow = Stream("slow", UUID(int=2), events_per_second=0.1)
-    limiter.check(slow)
+    limiter.check_rate(slow)
     limiter.charge_events(slow, 1)
     limiter.charge_events(slow, 1)
     assert retry_seconds(limiter, slow) == 10
     clock.seconds = 10.1
-    limiter.check(slow)
+    limiter.check_rate(slow)
 
 
 def test_streams_have_separate_rates_with_a_common_default(clock: ManualClock) -> None:
     limiter = StreamRateLimiter(5, clock)
     limiter.charge_events(STREAM, 1000)
     other = Stream("other", UUID(int=3))
-    limiter.check(other)
+    limiter.check_rate(other)
     limiter.charge_events(other, 15)
     assert retry_seconds(limiter, other) == 2
 
 
 def test_all_bodies_share_a_budget_and_a_refused_one_holds_nothing() -> None:
-    budget = BodyBudget(100)
-    with budget.reserve("a") as first, budget.reserve("a") as second:
+    budget = BodyMemoryBudget(100)
+    with budget.open_reservation("a") as first, budget.open_reservation("a") as second:
         first.reserve(50)
         second.reserve(50)
-        with pytest.raises(BacklogFull) as caught, budget.reserve("a") as third:
+        with pytest.raises(BacklogFull) as caught, budget.open_reservation("a") as third:
             third.reserve(1)
         assert caught.value.retry_after == 2
-    with budget.reserve("a") as fourth, budget.reserve("a") as fifth:
+    with budget.open_reservation("a") as fourth, budget.open_reservation("a") as fifth:
         fourth.reserve(50)
         fifth.reserve(50)
 
 
 def test_one_body_may_exceed_the_budget_and_leaves_half_of_it_to_others() -> None:
-    budget = BodyBudget(100)
-    with budget.reserve("a") as large, budget.reserve("a") as small, budget.reserve("b") as of_another_key:
+    budget = BodyMemoryBudget(100)
+    with (
+        budget.open_reservation("a") as large,
+        budget.open_reservation("a") as small,
+        budget.open_reservation("b") as of_another_key,
+    ):
         large.reserve(90)
         large.reserve(900)
         of_another_key.reserve(30)
@@ -104,13 +108,13 @@ def test_one_body_may_exceed_the_budget_and_leaves_half_of_it_to_others() -> Non
             of_another_key.reserve(30)
         with pytest.raises(BacklogFull):
             small.reserve(1)
-    with budget.reserve("a") as small:
+    with budget.open_reservation("a") as small:
         small.reserve(1)
 
 
 def test_only_one_body_may_exceed_half_of_the_budget() -> None:
-    budget = BodyBudget(100)
-    with budget.reserve("a") as large, budget.reserve("b") as second:
+    budget = BodyMemoryBudget(100)
+    with budget.open_reservation("a") as large, budget.open_reservation("b") as second:
         large.reserve(900)
         large.mark_complete()
         second.reserve(50)
@@ -119,9 +123,13 @@ def test_only_one_body_may_exceed_half_of_the_budget() -> None:
 
 
 def test_arriving_bodies_of_a_key_with_more_than_half_are_revoked() -> None:
-    budget = BodyBudget(100)
+    budget = BodyMemoryBudget(100)
     revoked: list[str] = []
-    with budget.reserve("a") as stored, budget.reserve("a") as arriving, budget.reserve("b") as other:
+    with (
+        budget.open_reservation("a") as stored,
+        budget.open_reservation("a") as arriving,
+        budget.open_reservation("b") as other,
+    ):
         stored.reserve(40)
         stored.mark_complete()
         arriving.reserve(40)
@@ -133,8 +141,12 @@ def test_arriving_bodies_of_a_key_with_more_than_half_are_revoked() -> None:
 
 
 def test_a_stalled_body_is_revoked_for_one_of_the_same_key(clock: ManualClock) -> None:
-    budget = BodyBudget(100, lambda: clock.seconds)
-    with budget.reserve("a") as stalled, budget.reserve("a") as growing, budget.reserve("a") as new:
+    budget = BodyMemoryBudget(100, lambda: clock.seconds)
+    with (
+        budget.open_reservation("a") as stalled,
+        budget.open_reservation("a") as growing,
+        budget.open_reservation("a") as new,
+    ):
         stalled.reserve(50)
         clock.seconds = 4.0
         growing.reserve(50)
@@ -144,13 +156,13 @@ def test_a_stalled_body_is_revoked_for_one_of_the_same_key(clock: ManualClock) -
 
 
 def test_the_number_of_bodies_of_one_key_is_limited() -> None:
-    budget = BodyBudget(100)
+    budget = BodyMemoryBudget(100)
     with ExitStack() as stack:
         for _ in range(MAX_BODIES_PER_KEY):
-            stack.enter_context(budget.reserve("a"))
-        with pytest.raises(BacklogFull), budget.reserve("a"):
+            stack.enter_context(budget.open_reservation("a"))
+        with pytest.raises(BacklogFull), budget.open_reservation("a"):
             pass
-        with budget.reserve("b"):
+        with budget.open_reservation("b"):
             pass
 
 

@@ -59,7 +59,7 @@ def test_an_entry_is_an_event_with_its_cursor_time_and_message() -> None:
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 1000])
 def test_entries_are_the_same_for_any_chunk_size(size: int) -> None:
     assert decode_in_chunks(ENTRIES, size) == decode_in_chunks(ENTRIES, len(ENTRIES))
-    assert [entry.label for entry in decode_in_chunks(ENTRIES, size)] == ["sshd", "cron.service", ""]
+    assert [entry.sender_name for entry in decode_in_chunks(ENTRIES, size)] == ["sshd", "cron.service", ""]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_broken_entry_is_quarantined_and_the_others_are_events(broken: bytes, 
     for index, entry in enumerate(
         decode_in_chunks(journal_entry(0) + journal_entry(1, broken) + journal_entry(2), size)
     ):
-        entry.add_to(parsed, index)
+        entry.add_to_body(parsed, index)
     assert [event.id for event in parsed.events] == ["s=1;i=0", "s=1;i=2"]
     ((index, actual_reason),) = [(item.index, item.reason) for item in parsed.refused_items]
     assert index == 1

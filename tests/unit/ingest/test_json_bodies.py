@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cordwood.errors import BadBody, UnsupportedMedia
+from cordwood.errors import BadBody, UnsupportedMediaType
 from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import BodyForm, read_body
 from cordwood.ingest.parsed_body import Body, ParsedBody
@@ -172,7 +172,7 @@ def test_a_body_of_only_bad_lines_is_refused() -> None:
 
 @pytest.mark.parametrize("media", ["", "text/html", "application/xml"])
 def test_other_content_types_are_refused_with_the_supported_ones(media: str) -> None:
-    with pytest.raises(UnsupportedMedia) as refusal:
+    with pytest.raises(UnsupportedMediaType) as refusal:
         parse_body("{}", media)
     assert "application/json" in (refusal.value.hint or "")
 

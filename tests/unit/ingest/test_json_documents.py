@@ -18,7 +18,7 @@ FEWER_EXAMPLES = settings(max_examples=60)
 def items(text: str, limit: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
     """Return the line number and the text of each item, read in small chunks."""
     source = io.BytesIO(text.encode())
-    return [(item.line, item.text) for item in JsonItemReader(lambda _: source.read(piece), limit).items()]
+    return [(item.line_number, item.text) for item in JsonItemReader(lambda _: source.read(piece), limit).items()]
 
 
 def test_arrays_and_concatenated_documents_are_split() -> None:

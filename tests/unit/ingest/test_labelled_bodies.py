@@ -28,7 +28,7 @@ def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
     folder: Path = tmp_path_factory.mktemp("labelled")
     engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(threads=1), clock_us=lambda: NOW_US)
     engine.prepare([PLAIN_STREAM, DROPPING_STREAM])
-    opened = Intake(engine, lambda: NOW_US, IntakeLimits(event_bytes=1000))
+    opened = Intake(engine, lambda: NOW_US, IntakeLimits(max_event_bytes=1000))
     yield opened
     opened.close()
     engine.close()

@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from cordwood.engines import project_shapes
-from cordwood.engines.project_shapes import MAX_PAIRS_OF_PROJECT, ProjectShapes
+from cordwood.engines.project_shapes import MAX_PATH_KINDS_PER_PROJECT, ProjectShapes
 from cordwood.ingest import event_values, shape_inference
 from cordwood.ingest.event_values import MutableKindsByPath
-from cordwood.ingest.shape_inference import MAX_PATHS, InferredShapes, ShapeInferrer
+from cordwood.ingest.shape_inference import MAX_PATHS_PER_SHAPE, InferredShapes, ShapeInferrer
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event, EventPath, Shape, ValueKind
 
@@ -31,7 +31,7 @@ class ShapeStore:
         self.projects = ProjectShapes()
         self.inspected: list[Event] = []
         self.reader = ShapeInferrer(lambda: {"s": self.shape}, lambda: {"s": self.projects})
-        monkeypatch.setattr(shape_inference, "_MIN_REBUILD_SECONDS", 0)
+        monkeypatch.setattr(shape_inference, "_MIN_SECONDS_BETWEEN_REBUILDS", 0)
         collect_paths = event_values.collect_paths
 
         def counted(event: Event, kinds: MutableKindsByPath, objects: list[EventPath]) -> set[EventPath]:
@@ -104,8 +104,8 @@ def test_paths_are_also_learnt_for_a_project_named_in_metadata(store: ShapeStore
 def test_a_project_has_a_limited_share_of_the_paths_of_a_stream(store: ShapeStore) -> None:
     for number in range(40):
         store.take(event("greedy", {f"k{number}_{index}": {"x": index} for index in range(200)}))
-    assert len(store.names("greedy")) <= MAX_PAIRS_OF_PROJECT
-    assert len(store.shape.kinds) <= MAX_PAIRS_OF_PROJECT
+    assert len(store.names("greedy")) <= MAX_PATH_KINDS_PER_PROJECT
+    assert len(store.shape.kinds) <= MAX_PATH_KINDS_PER_PROJECT
     learnt = store.take(event("modest", {"path": "/", "list": [1]}))
     assert {("metadata", "path"), ("metadata", "list")} <= learnt.stream_kinds.keys()
     assert {("metadata", "path"), ("metadata", "list")} <= store.names("modest")
@@ -123,7 +123,7 @@ def test_events_that_fit_are_not_collected_again_when_the_list_is_full(store: Sh
     store.take(*modest)
     for number in range(60):
         store.take(event(None, {f"k{number}": {f"x{index}": 1 for index in range(100)}}))
-    assert len(store.shape.kinds) == MAX_PATHS
+    assert len(store.shape.kinds) == MAX_PATHS_PER_SHAPE
     before = len(store.inspected)
     store.take(*modest)
     store.take(*modest)
@@ -146,14 +146,14 @@ def test_the_stored_kinds_of_a_path_that_was_not_listed_are_unknown(store: Shape
 def test_projects_beyond_the_maximum_have_no_shape_of_their_own(
     store: ShapeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project_shapes, "MAX_PROJECTS", 3)
+    monkeypatch.setattr(project_shapes, "MAX_PROJECTS_PER_STREAM", 3)
     for number in range(5):
         store.take(event(f"p{number}", {f"k{number}": 1}))
     assert [len(store.names(f"p{number}")) for number in range(5)] == [3, 3, 3, 0, 0]
     assert store.names("") == set()
     for number in range(40):
         store.take(event(f"q{number}", {f"many{number}_{index}": 1 for index in range(100)}))
-    assert len(store.shape.kinds) <= MAX_PAIRS_OF_PROJECT + 20
+    assert len(store.shape.kinds) <= MAX_PATH_KINDS_PER_PROJECT + 20
 
 
 def test_equal_sets_have_one_version_and_another_set_another() -> None:

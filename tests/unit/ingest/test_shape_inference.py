@@ -8,10 +8,15 @@ import pytest
 
 from cordwood.ingest import event_values, shape_inference
 from cordwood.ingest.shape_decoder import ShapeDecoder
-from cordwood.ingest.shape_inference import MAX_NEW_PATHS_PER_EVENT, MAX_PATHS, MAX_PATHS_BELOW_PARENT, ShapeInferrer
+from cordwood.ingest.shape_inference import (
+    MAX_NEW_PATHS_PER_EVENT,
+    MAX_PATHS_BELOW_PARENT,
+    MAX_PATHS_PER_SHAPE,
+    ShapeInferrer,
+)
 from cordwood.model.event import (
     MAX_PATH_CHARACTERS,
-    MAX_STEPS,
+    MAX_PATH_STEPS,
     Event,
     EventPath,
     KindsByPath,
@@ -81,9 +86,9 @@ def test_one_new_path_or_kind_among_many_equal_events_is_learnt(metadata: object
 
 def test_beyond_the_maximum_of_paths_only_new_kinds_are_learnt() -> None:
     stream = LearningStream()
-    for group in range(2 * MAX_PATHS // 400):
+    for group in range(2 * MAX_PATHS_PER_SHAPE // 400):
         stream.learn(event({f"group{group}": {f"key{number}": 1 for number in range(400)}}))
-    assert len(stream.shape.kinds) == MAX_PATHS
+    assert len(stream.shape.kinds) == MAX_PATHS_PER_SHAPE
     assert stream.learn(event({"one more": 1})) == {}
     assert stream.learn(event({"group0": {"key0": "text"}})) == {("metadata", "group0", "key0"): TEXT}
 
@@ -102,7 +107,7 @@ def test_the_number_of_keys_below_one_path_is_limited() -> None:
     ids = {path for path in stream.shape.kinds if path[:2] == ("metadata", "by_id") and len(path) == 3}
     assert len(ids) == MAX_PATHS_BELOW_PARENT
     assert {path[:3] for path in stream.shape.kinds if len(path) == 4} <= ids
-    assert len(stream.shape.kinds) < MAX_PATHS
+    assert len(stream.shape.kinds) < MAX_PATHS_PER_SHAPE
     assert stream.learn(event({"path": "/"})) == {("metadata", "path"): TEXT}
 
 
@@ -112,10 +117,10 @@ def test_the_nearest_listed_ancestor_of_a_path_that_is_too_long_is_marked() -> N
     learnt = stream.learn(event({"short": {"k" * (MAX_PATH_CHARACTERS + 1): 1, "b": 2}}))
     assert learnt[("metadata", "short")] == {ValueKind.UNLISTED}
     deepest: object = {"too": "deep"}
-    for _ in range(MAX_STEPS - 1):
+    for _ in range(MAX_PATH_STEPS - 1):
         deepest = {"a": deepest}
     learnt = stream.learn(event(deepest))
-    assert learnt["metadata", *"a" * (MAX_STEPS - 1)] == OBJECT | {ValueKind.UNLISTED}
+    assert learnt["metadata", *"a" * (MAX_PATH_STEPS - 1)] == OBJECT | {ValueKind.UNLISTED}
     assert stream.learn(event(deepest)) == {}
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, BodyTooLarge
-from cordwood.ingest.sniff import Confidence, FileSample, decode_sample, possible_formats
+from cordwood.ingest.sniff import Confidence, FileSample, decode_sample, detect_possible_formats
 
 OTLP_LOGS = '{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "hi"}}]}]}]}'
 OTLP_SPANS = '{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "s", "traceId": "0af7651916cd43dd8448eb211c80319c", "spanId": "b7ad6b7169203331"}]}]}]}'
@@ -53,7 +53,7 @@ def sample_of(text: str, *, is_whole: bool = True) -> FileSample:
 def test_a_format_is_detected_and_its_events_are_decoded(
     name: str, text: str, messages: list[str | None] | None
 ) -> None:
-    formats = possible_formats(sample_of(text))
+    formats = detect_possible_formats(sample_of(text))
     assert formats[0].name == name
     assert formats[0].reason.endswith(".")
     parsed = decode_sample(name, sample_of(text))
@@ -66,22 +66,28 @@ def test_a_format_is_detected_and_its_events_are_decoded(
 )
 def test_a_sample_may_end_in_the_middle_of_a_line(name: str, text: str) -> None:
     cut = sample_of(text * 30 + text[:7], is_whole=False)
-    assert possible_formats(cut)[0].name == name
+    assert detect_possible_formats(cut)[0].name == name
     assert decode_sample(name, cut)
 
 
 def test_an_array_that_is_longer_than_the_sample_is_detected() -> None:
     cut = sample_of("[" + '{"message": "a"},' * 30 + '{"mess', is_whole=False)
-    assert (possible_formats(cut)[0].name, possible_formats(cut)[0].confidence) == ("json", Confidence.CERTAIN)
+    assert (detect_possible_formats(cut)[0].name, detect_possible_formats(cut)[0].confidence) == (
+        "json",
+        Confidence.CERTAIN,
+    )
     parsed = decode_sample("json", cut)
     assert parsed is not None
     assert len(parsed.events) == 30
     only_item = sample_of('[{"message": "' + "x" * 1000, is_whole=False)
-    assert (possible_formats(only_item)[0].confidence, decode_sample("json", only_item)) == (Confidence.POSSIBLE, None)
+    assert (detect_possible_formats(only_item)[0].confidence, decode_sample("json", only_item)) == (
+        Confidence.POSSIBLE,
+        None,
+    )
 
 
 def test_a_malformed_array_is_detected_with_its_error() -> None:
-    (formats, *_) = possible_formats(sample_of('[{"message": "a"},\n{"message" "b"}]'))
+    (formats, *_) = detect_possible_formats(sample_of('[{"message": "a"},\n{"message" "b"}]'))
     assert (formats.name, formats.confidence) == ("json", Confidence.LIKELY)
     assert "Line 2: the text is not JSON" in formats.reason
 
@@ -96,14 +102,14 @@ def test_a_malformed_array_is_detected_with_its_error() -> None:
     ],
 )
 def test_the_confidence_in_csv_depends_on_its_header_and_its_records(text: str, confidence: Confidence) -> None:
-    (formats,) = [finding for finding in possible_formats(sample_of(text)) if finding.name == "csv"]
+    (formats,) = [finding for finding in detect_possible_formats(sample_of(text)) if finding.name == "csv"]
     assert formats.confidence == confidence
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize("start", ["[2026-01-01 00:00:00] started", "[INFO] started", "{a} started"])
 def test_text_in_brackets_is_not_json(start: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
-    assert possible_formats(sample_of(f"{start}\n" * 30, is_whole=is_whole))[0].name == "lines"
+    assert detect_possible_formats(sample_of(f"{start}\n" * 30, is_whole=is_whole))[0].name == "lines"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +131,7 @@ def test_text_in_brackets_is_not_json(start: str, is_whole: bool) -> None:  # no
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_hostile_text_is_examined_within_limits(text: str, is_whole: bool) -> None:  # noqa: FBT001 - a case
     hostile = sample_of(text, is_whole=is_whole)
-    names = [finding.name for finding in possible_formats(hostile)]
+    names = [finding.name for finding in detect_possible_formats(hostile)]
     assert len(set(names)) == len(names)
     _decode_all(hostile)
 
@@ -137,7 +143,7 @@ def test_any_bytes_are_examined(data: bytes, is_whole: bool) -> None:  # noqa: F
 
 
 def _decode_all(hostile: FileSample) -> None:
-    for finding in possible_formats(hostile):
+    for finding in detect_possible_formats(hostile):
         try:
             parsed = decode_sample(finding.name, hostile)
         except (BadBody, BodyTooLarge):

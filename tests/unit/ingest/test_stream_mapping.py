@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.errors import BadSetting, BodyTooLarge, UnknownStream
-from cordwood.ingest.parsed_body import MAX_LABELS, LabelledBody
+from cordwood.ingest.parsed_body import MAX_LABEL_SETS_PER_BODY, LabelledBody
 from cordwood.ingest.stream_mapping import read_stream_mapping
 
 STREAM_NAMES = {"edge.logs", "nginx"}
@@ -69,7 +69,7 @@ def test_an_incomplete_rule_is_a_bad_setting(rules: str) -> None:
 
 def test_a_body_has_a_bounded_number_of_labels() -> None:
     body = LabelledBody()
-    for number in range(MAX_LABELS):
+    for number in range(MAX_LABEL_SETS_PER_BODY):
         assert body.part_for_labels(str(number)) is body.part_for_labels(str(number))
     with pytest.raises(BodyTooLarge):
         body.part_for_labels("one more")

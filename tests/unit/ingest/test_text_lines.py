@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cordwood.ingest.build_events import read_timestamp
-from cordwood.ingest.formats.text_lines import event_json, read_access_line, read_logfmt_line, read_plain_line
+from cordwood.ingest.formats.text_lines import encode_event, read_access_line, read_logfmt_line, read_plain_line
 from cordwood.ingest.parsed_body import PostedEvent
 
 ACCESS_LOG_LINE = (
@@ -76,8 +76,11 @@ def test_a_plain_line_is_a_message_with_its_leading_timestamp(line: str, time_us
 
 
 def test_the_json_of_an_event_omits_absent_fields() -> None:
-    assert json.loads(event_json(read_plain_line("x"))) == {"event_message": "x"}
-    assert json.loads(event_json(PostedEvent(timestamp=1, event_message="x"))) == {"timestamp": 1, "event_message": "x"}
+    assert json.loads(encode_event(read_plain_line("x"))) == {"event_message": "x"}
+    assert json.loads(encode_event(PostedEvent(timestamp=1, event_message="x"))) == {
+        "timestamp": 1,
+        "event_message": "x",
+    }
 
 
 @pytest.mark.parametrize("text", ["a", '"', 'a="' + "\\", "1 - - [x", " ", '1 - - [x] "\\"', "a=", "=a "])

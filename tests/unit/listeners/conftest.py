@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from cordwood.app.compose import Components, build_components
-from cordwood.app.configuration import fixed_key, web_options
+from cordwood.app.configuration import create_fixed_key, web_options
 from cordwood.app.in_process import _asgi_scope, _run_request
 from cordwood.folder import DataFolder
 from cordwood.listeners.listeners import Listeners, bind_listeners
@@ -70,7 +70,7 @@ class ListenerSite:
 
     def event_count(self, outcome: str) -> int:
         """Return the number of events with this outcome, summed over all listeners."""
-        return self.metrics._listeners.sums_by(1).get(outcome, 0)
+        return self.metrics._listeners.sums_by_label(1).get(outcome, 0)
 
 
 def settings_of(listen: ListenSettings, folder: Path = Path(), **ingest: Any) -> Settings:
@@ -90,7 +90,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListenerSite]:
     observer = Observer((notes, metrics))
     settings = settings_of(ListenSettings(), folder.path, event_size=100_000)
     with folder.take_ownership():
-        components = build_components(settings, folder, observer, (fixed_key("private", "local-key", "local"),))
+        components = build_components(settings, folder, observer, (create_fixed_key("private", "local-key", "local"),))
         lifecycle.set_ready(components.services)
         yield ListenerSite(
             components, create_application(lifecycle, observer, web_options(settings), metrics), notes, metrics

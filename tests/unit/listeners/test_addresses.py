@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cordwood.cli.doctor import Verdict, check_listeners, check_silent_listeners
+from cordwood.cli.doctor import Verdict, check_listeners, check_unreachable_listeners
 from cordwood.listeners.address import ListenAddress, bind_socket, read_addresses, with_bound_port
 from cordwood.settings.settings import ListenSettings
 
@@ -54,7 +54,7 @@ def test_doctor_reports_an_address_on_which_nothing_listens() -> None:
         port = bound.getsockname()[1]
         assert (
             list(
-                check_silent_listeners(
+                check_unreachable_listeners(
                     ListenSettings(syslog=f"tcp://127.0.0.1:{port},udp://127.0.0.1:1,tcp://127.0.0.1:0")
                 )
             )
@@ -64,7 +64,7 @@ def test_doctor_reports_an_address_on_which_nothing_listens() -> None:
         ListenSettings(fluent=f"tcp://127.0.0.1:{port}"),
         ListenSettings(otlp_grpc=f"tcp://127.0.0.1:{port}"),
     ):
-        (finding,) = check_silent_listeners(listen)
+        (finding,) = check_unreachable_listeners(listen)
         assert (finding.verdict, finding.observation) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from cordwood.listeners.connection import ConnectionBudget
-from cordwood.web.request_body import MAX_READ_STALL_SECONDS, MIN_BYTES_PER_SECOND, RATE_GRACE_SECONDS
+from cordwood.web.request_body import BODY_RATE_GRACE_SECONDS, MAX_READ_STALL_SECONDS, MIN_BODY_BYTES_PER_SECOND
 
 
 class ManualClock:
@@ -21,7 +21,7 @@ class FakeConnection:
         self.address = address
         self.opened_at = clock.now
         self.has_sent_valid_message = is_proven
-        self.partial_bytes = 0
+        self.partial_message_bytes = 0
         self.waited_seconds = 0.0
         self.waiting_since: float | None = clock.now
         self.was_cut = False
@@ -60,14 +60,14 @@ def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
     def test(budget: ConnectionBudget, clock: ManualClock) -> None:
         stalled, dripping, steady, stored = (FakeConnection("a", clock) for _ in range(4))
         for connection in (stalled, dripping, steady, stored):
-            connection.partial_bytes = 5
+            connection.partial_message_bytes = 5
             assert budget.add(connection)
         stored.waiting_since = None
         clock.now += MAX_READ_STALL_SECONDS + 1
         dripping.waiting_since = steady.waiting_since = clock.now - 1
-        dripping.waited_seconds = steady.waited_seconds = RATE_GRACE_SECONDS + 100
-        dripping.partial_bytes = 99 * MIN_BYTES_PER_SECOND
-        steady.partial_bytes = 102 * MIN_BYTES_PER_SECOND
+        dripping.waited_seconds = steady.waited_seconds = BODY_RATE_GRACE_SECONDS + 100
+        dripping.partial_message_bytes = 99 * MIN_BODY_BYTES_PER_SECOND
+        steady.partial_message_bytes = 102 * MIN_BODY_BYTES_PER_SECOND
         budget.close_overdue()
         assert [item.was_cut for item in (stalled, dripping, steady, stored)] == [True, True, False, False]
 

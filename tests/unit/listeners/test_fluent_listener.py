@@ -198,7 +198,7 @@ def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: ListenerSite, wi
 
     async def handle(listeners: Listeners) -> None:
         reader, writer = await connect(listeners)
-        with budget.reserve("someone") as first, budget.reserve("else") as second:
+        with budget.open_reservation("someone") as first, budget.open_reservation("else") as second:
             for reservation in (first, second):
                 reservation.reserve(budget._half)
                 reservation.mark_complete()

@@ -246,7 +246,7 @@ def start_stalled_calls(site: GrpcService, channel: Any, count: int) -> list[Any
 
 
 def test_stalled_messages_are_limited_by_the_body_budget(site: GrpcService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.listeners.otlp_grpc.RESERVE_PAUSES_SECONDS", (0.01,))
+    monkeypatch.setattr("cordwood.listeners.otlp_grpc.RESERVATION_RETRY_PAUSES_SECONDS", (0.01,))
 
     async def stall_calls(channel: Any) -> list[grpc.StatusCode]:
         stalled = start_stalled_calls(site, channel, 6)
@@ -262,7 +262,7 @@ def test_stalled_messages_are_limited_by_the_body_budget(site: GrpcService, monk
 
 
 def test_a_message_waits_for_the_body_budget(site: GrpcService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.listeners.otlp_grpc.RESERVE_PAUSES_SECONDS", (0.01,) * 5000)
+    monkeypatch.setattr("cordwood.listeners.otlp_grpc.RESERVATION_RETRY_PAUSES_SECONDS", (0.01,) * 5000)
 
     async def stall_calls(channel: Any) -> bytes:
         stalled = start_stalled_calls(site, channel, 4)

@@ -92,7 +92,7 @@ def test_the_app_name_selects_the_stream_with_a_default_for_others(site: Listene
 
 
 def test_the_pins_of_the_listener_s_key_apply(site: ListenerSite, with_listeners: Run) -> None:
-    keys = site.components.keys
+    keys = site.components.key_store
     key = keys.create(KeyTerms(frozenset({"ingest:source:postgres.logs"}), pins={"project": "pinned"})).secret
 
     async def handle(listeners: Listeners) -> None:
@@ -205,7 +205,7 @@ def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
         send_datagrams(port, syslog_line("udp-2"), syslog_line("udp-3\nand more"))
         await until(lambda: stored_rows(site, "udp-%", 3))
         before = site.event_count("dropped")
-        monkeypatch.setattr(syslog, "MAX_DATAGRAMS", 0)
+        monkeypatch.setattr(syslog, "MAX_WAITING_DATAGRAMS", 0)
         send_datagrams(port, syslog_line("udp-4"))
 
         async def dropped() -> bool:
@@ -274,7 +274,7 @@ def test_received_datagrams_are_stored_at_shutdown(site: ListenerSite, with_list
 def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_closed(
     site: ListenerSite, with_listeners: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "OVERDUE_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "OVERDUE_CHECK_INTERVAL_SECONDS", 0.05)
     authority = Authority(tmp_path)
     certificate = authority.sign_certificate()
     trusting = ssl.create_default_context(cafile=str(authority.file))
@@ -294,7 +294,7 @@ def test_tls_clients_with_a_certificate_are_served_and_silent_or_plain_ones_clos
         await until(lambda: stored_rows(site, "tls-%", 20))
         silent_reader, silent = await connect(listeners)
         await asyncio.sleep(0.05)
-        monkeypatch.setattr(connection, "FIRST_MESSAGE_SECONDS", 0.0)
+        monkeypatch.setattr(connection, "MAX_FIRST_MESSAGE_SECONDS", 0.0)
         assert await read_to_end(silent_reader) == b""
         await close_writer(silent)
 

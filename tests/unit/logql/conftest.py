@@ -19,7 +19,7 @@ from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.redaction import RedactionConfig, RedactionRules
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import parse_and_check_endpoint
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.redaction.patterns import Redaction
 from tests.spec_runner.world import ENGINES, Unstoppable
 from tests.unit.logql.entries import END_US, NOW_US, START_US, STREAMS
@@ -43,7 +43,7 @@ class LogqlEngine:
     """An engine and an endpoint with three sub-queries, two of which have entries."""
 
     engine: Engine
-    program: Program
+    program: EndpointProgram
 
     def rows(self, request: LogqlRequest, redaction: Redaction | None = None) -> tuple[list[str], list[Row]]:
         check_logql_patterns(request.text, self.engine.regex_error)

@@ -1,13 +1,13 @@
 """Labels of LogQL: the fields that the name of a label reads, and the labels of entries in answers."""
 
 from cordwood.logql.labels import (
-    MAX_LABELS,
+    MAX_LABELS_PER_SERIES,
     EventLabels,
     PipelineState,
+    choose_label_names,
     label_column,
     label_of_column,
     read_entry_labels,
-    select_labels,
 )
 from cordwood.logql.syntax import ParserKind, ParserStage
 from cordwood.lql.columns import KeyPath, SubQueryInfo
@@ -75,7 +75,7 @@ def test_labels_that_differ_by_case_have_different_columns() -> None:
 
 def test_the_number_of_labels_is_limited_and_stream_labels_are_kept() -> None:
     names = [*(f"a{number}" for number in range(1000)), "level", "service_name", "source_name"]
-    limited_labels = select_labels(names)
-    assert len(limited_labels) == MAX_LABELS
+    limited_labels = choose_label_names(names)
+    assert len(limited_labels) == MAX_LABELS_PER_SERIES
     assert {"level", "service_name", "source_name"} <= set(limited_labels)
     assert limited_labels == sorted(limited_labels)

@@ -14,7 +14,7 @@ from cordwood.errors import (
     QueryFault,
     QueryUnsupported,
 )
-from cordwood.logql.lexer import MAX_CHARACTERS
+from cordwood.logql.lexer import MAX_QUERY_CHARACTERS
 from cordwood.logql.parse import parse
 from cordwood.logql.syntax import MAX_SAMPLE_STEPS
 from tests.machine_speed import scaled
@@ -138,7 +138,7 @@ HOSTILE_QUERIES = [
     "`" * 16_001,
     '"' + "\\" * 15_999,
     "#" * 16_000,
-    "x" * (MAX_CHARACTERS + 1),
+    "x" * (MAX_QUERY_CHARACTERS + 1),
     'rate({a="b"}[' + "1h" * 5000 + "])",
 ]
 

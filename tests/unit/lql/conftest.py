@@ -19,7 +19,7 @@ from cordwood.model.datatype import Cell, Row
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
 
@@ -57,7 +57,7 @@ class LqlEngine:
     """An engine and an endpoint with one sub-query. The methods `lql` and `sql` query it."""
 
     engine: DuckDBEngine
-    program: Program
+    program: EndpointProgram
 
     def lql(self, text: str, redaction: Redaction | None = None) -> list[Row]:
         check_lql_patterns(text, self.engine.regex_error)

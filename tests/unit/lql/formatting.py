@@ -11,6 +11,7 @@ from cordwood.lql.query import (
     Dimension,
     FieldFilter,
     Filter,
+    FilterValue,
     LevelRangeFilter,
     Limit,
     MessageFilter,
@@ -29,14 +30,13 @@ from cordwood.lql.query import (
     SelectedColumn,
     Source,
     TimeCondition,
-    Unit,
+    TimeUnit,
     UnquotedText,
-    Value,
 )
 
 # A hyphen before a clause negates the clause.
 _UNQUOTED_KEY: Final = re.compile(r"@?[\w$][\w$-]*")
-_TIME_FORMATS: Final = {Unit.MINUTE: "%Y-%m-%dT%H:%MZ", Unit.HOUR: "%Y-%m-%dT%HZ"}
+_TIME_FORMATS: Final = {TimeUnit.MINUTE: "%Y-%m-%dT%H:%MZ", TimeUnit.HOUR: "%Y-%m-%dT%HZ"}
 
 
 def format_query(query: Query) -> str:
@@ -78,7 +78,7 @@ def _format_field(filter_: FieldFilter | RangeFilter | LevelRangeFilter) -> str:
     return f"{key}:{filter_.low}..{filter_.high}"
 
 
-def _format_value(value: Value) -> str:
+def _format_value(value: FilterValue) -> str:
     match value:
         case NullValue():
             return "NULL"
@@ -97,7 +97,7 @@ def _format_path(path: Path, *, as_clause: bool = False) -> str:
 
     A first step `m` would mean `metadata`. A clause of one plain word might be a command.
     """
-    first, *other_steps = path.parts
+    first, *other_steps = path.steps
     if first == "metadata" and other_steps:
         return ".".join(["m", *map(_format_key, other_steps)])
     needs_quotes = first == "m" if other_steps else as_clause
@@ -126,7 +126,7 @@ def _format_when(when: Period | RelativeTime) -> str:
 
 
 def _format_moment(moment: Moment) -> str:
-    if moment.unit is Unit.DAY and moment.time.time().isoformat() == "00:00:00":
+    if moment.unit is TimeUnit.DAY and moment.time.time().isoformat() == "00:00:00":
         return moment.time.date().isoformat()
     if moment.unit in _TIME_FORMATS:
         year = f"{moment.time.year:04d}"

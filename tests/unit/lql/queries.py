@@ -12,13 +12,13 @@ from cordwood.lql.query import (
     Dimension,
     FieldFilter,
     Filter,
+    FilterOperator,
     LevelRangeFilter,
     Limit,
     MessageFilter,
     Moment,
     Not,
     NullValue,
-    Operator,
     Or,
     Order,
     Path,
@@ -31,7 +31,7 @@ from cordwood.lql.query import (
     SelectedColumn,
     Source,
     TimeCondition,
-    Unit,
+    TimeUnit,
     UnquotedText,
 )
 
@@ -42,17 +42,23 @@ UNQUOTED_VALUES = st.sampled_from(
     ["5", "-1.5", "0123", "true", "abc", "/rest", "10.0.0.1", "123abc", "a(b)", "NULLABLE", "x=y", "é"]
 )
 COMPARISONS = st.sampled_from(
-    [Operator.EQUAL, Operator.GREATER, Operator.GREATER_OR_EQUAL, Operator.LESS, Operator.LESS_OR_EQUAL]
+    [
+        FilterOperator.EQUAL,
+        FilterOperator.GREATER,
+        FilterOperator.GREATER_OR_EQUAL,
+        FilterOperator.LESS,
+        FilterOperator.LESS_OR_EQUAL,
+    ]
 )
-TEXT_OPERATORS = st.sampled_from([Operator.REGEX, Operator.INCLUDES_REGEX])
+TEXT_OPERATORS = st.sampled_from([FilterOperator.REGEX, FilterOperator.INCLUDES_REGEX])
 TIMES = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 # the zone is given
 MOMENTS = st.one_of(
     TIMES.map(lambda time: Moment(time, None)),
-    TIMES.map(lambda time: Moment(time.replace(second=0, microsecond=0), Unit.MINUTE)),
-    TIMES.map(lambda time: Moment(time.replace(minute=0, second=0, microsecond=0), Unit.HOUR)),
-    TIMES.map(lambda time: Moment(time.replace(hour=0, minute=0, second=0, microsecond=0), Unit.DAY)),
+    TIMES.map(lambda time: Moment(time.replace(second=0, microsecond=0), TimeUnit.MINUTE)),
+    TIMES.map(lambda time: Moment(time.replace(minute=0, second=0, microsecond=0), TimeUnit.HOUR)),
+    TIMES.map(lambda time: Moment(time.replace(hour=0, minute=0, second=0, microsecond=0), TimeUnit.DAY)),
 )
-UNITS = st.sampled_from(list(Unit))
+UNITS = st.sampled_from(list(TimeUnit))
 SHORTHANDS = st.one_of(
     st.sampled_from(
         [
@@ -76,20 +82,20 @@ def _range(path: Path, first: int, second: int) -> RangeFilter:
 
 
 def _levels(path: Path, ends: tuple[str, str]) -> LevelRangeFilter:
-    return LevelRangeFilter(Path((*path.parts, "level")), *ends)
+    return LevelRangeFilter(Path((*path.steps, "level")), *ends)
 
 
 LEVEL_PAIRS = st.sampled_from([("debug", "error"), ("info", "info"), ("warning", "emergency")])
 SIMPLE_FILTERS: st.SearchStrategy[Filter] = st.one_of(
     st.builds(FieldFilter, PATHS, COMPARISONS, UNQUOTED_VALUES.map(UnquotedText)),
-    st.builds(FieldFilter, PATHS, st.sampled_from(list(Operator)), TEXTS.map(QuotedText)),
+    st.builds(FieldFilter, PATHS, st.sampled_from(list(FilterOperator)), TEXTS.map(QuotedText)),
     st.builds(FieldFilter, PATHS, TEXT_OPERATORS, TEXTS.map(QuotedText)),
-    st.builds(FieldFilter, PATHS, st.just(Operator.EQUAL), st.just(NullValue())),
+    st.builds(FieldFilter, PATHS, st.just(FilterOperator.EQUAL), st.just(NullValue())),
     st.builds(_range, PATHS, st.integers(), st.integers()),
     st.builds(_levels, PATHS, LEVEL_PAIRS),
     st.builds(TimeCondition, COMPARISONS, MOMENTS.map(lambda moment: Period(moment, moment))),
-    st.builds(TimeCondition, st.just(Operator.EQUAL), st.builds(_period, MOMENTS, MOMENTS)),
-    st.builds(TimeCondition, st.just(Operator.EQUAL), SHORTHANDS),
+    st.builds(TimeCondition, st.just(FilterOperator.EQUAL), st.builds(_period, MOMENTS, MOMENTS)),
+    st.builds(TimeCondition, st.just(FilterOperator.EQUAL), SHORTHANDS),
     st.builds(MessageFilter, TEXTS, st.booleans()),
 )
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from cordwood.errors import BadQuerySyntax, Span
-from cordwood.lql.parse import MAX_CHARACTERS, MAX_CLAUSES, MAX_DEPTH, parse
+from cordwood.lql.parse import MAX_NESTING_DEPTH, MAX_QUERY_CHARACTERS, MAX_QUERY_CLAUSES, parse
 from cordwood.lql.query import Query
 from cordwood.lql.values import MAX_PATH_STEPS
 from tests.unit.lql.formatting import format_query
@@ -45,18 +45,18 @@ def test_any_text_is_parsed_or_refused_with_a_position_inside_it(text: str) -> N
 
 
 def test_the_length_of_a_query_is_limited() -> None:
-    assert parse("x" * MAX_CHARACTERS)
-    assert span_of_refusal("x" * (MAX_CHARACTERS + 1)) == Span(1, MAX_CHARACTERS + 1)
+    assert parse("x" * MAX_QUERY_CHARACTERS)
+    assert span_of_refusal("x" * (MAX_QUERY_CHARACTERS + 1)) == Span(1, MAX_QUERY_CHARACTERS + 1)
 
 
 def test_the_number_of_clauses_is_limited() -> None:
-    assert len(parse("x " * MAX_CLAUSES).filter.filters) == MAX_CLAUSES
-    assert span_of_refusal("x " * (MAX_CLAUSES + 1)) == Span(1, 2 * MAX_CLAUSES + 1)
+    assert len(parse("x " * MAX_QUERY_CLAUSES).filter.filters) == MAX_QUERY_CLAUSES
+    assert span_of_refusal("x " * (MAX_QUERY_CLAUSES + 1)) == Span(1, 2 * MAX_QUERY_CLAUSES + 1)
 
 
 def test_the_depth_of_groups_is_limited() -> None:
-    assert parse("(" * MAX_DEPTH + "x" + ")" * MAX_DEPTH) == parse("x")
-    assert span_of_refusal("(" * 10_000) == Span(1, MAX_DEPTH + 2)
+    assert parse("(" * MAX_NESTING_DEPTH + "x" + ")" * MAX_NESTING_DEPTH) == parse("x")
+    assert span_of_refusal("(" * 10_000) == Span(1, MAX_NESTING_DEPTH + 2)
 
 
 def test_a_position_includes_the_line() -> None:

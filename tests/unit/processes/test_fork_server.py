@@ -80,7 +80,7 @@ def test_children_survive_a_killed_fork_server_which_is_replaced(server: ForkSer
     until(lambda: not is_alive(killed))
 
     def is_replaced() -> bool:
-        server.replace_ended()
+        server.replace_if_ended()
         return server.pid != killed
 
     until(is_replaced)
@@ -102,7 +102,7 @@ def test_a_fork_server_that_was_killed_is_replaced_by_the_next_fork(server: Fork
 
 def test_a_running_fork_server_is_not_replaced(server: ForkServer) -> None:
     child, pid = server.fork(), server.pid
-    server.replace_ended()
+    server.replace_if_ended()
     assert server.pid == pid
     child.link.close()
 

@@ -6,9 +6,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse.redaction_functions import KEY_PARAMETER, redaction_functions
+from cordwood.engines.clickhouse.redaction_functions import REDACTION_KEY_PARAMETER, redaction_functions
 from cordwood.engines.duckdb.query.redaction_macros import create_macro_statements
-from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
+from cordwood.model.redaction import DEFAULT_REDACTION_RULES, RedactionRules, RedactMode
 from tests.chdb_databases import bare_connection
 
 Redact = Callable[..., str]
@@ -26,7 +26,11 @@ def redact_on_duckdb(connection: duckdb.DuckDBPyConnection) -> RedactEach:
     loaded_rules: list[RedactionRules] = []
 
     def redact_texts(
-        texts: Sequence[str], *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
+        texts: Sequence[str],
+        *,
+        mode: str = "replace",
+        kind: str = "text",
+        rules: RedactionRules = DEFAULT_REDACTION_RULES,
     ) -> list[str]:
         if loaded_rules[-1:] != [rules]:
             for mode_ in RedactMode:
@@ -62,7 +66,11 @@ def bare_clickhouse() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def redact_on_clickhouse(bare_clickhouse: Any) -> RedactEach:
     def redact_texts(
-        texts: Sequence[str], *, mode: str = "replace", kind: str = "text", rules: RedactionRules = DEFAULT_RULES
+        texts: Sequence[str],
+        *,
+        mode: str = "replace",
+        kind: str = "text",
+        rules: RedactionRules = DEFAULT_REDACTION_RULES,
     ) -> list[str]:
         name = f"redacted_{kind}_{mode}"
         function = redaction_functions(rules, RedactMode(mode))[name]
@@ -73,7 +81,7 @@ def redact_on_clickhouse(bare_clickhouse: Any) -> RedactEach:
                 f"WITH {function} SELECT hex({name}(unhex(one.1))) FROM (SELECT arrayJoin(arrayZip("
                 "splitByChar(',', {hex:String}) AS texts, arrayEnumerate(texts))) AS one) ORDER BY one.2"
             )
-        values = {"hex": ",".join(text.encode().hex() for text in texts), KEY_PARAMETER: "key"}
+        values = {"hex": ",".join(text.encode().hex() for text in texts), REDACTION_KEY_PARAMETER: "key"}
         lines = bytes(bare_clickhouse.query(sql, "TSV", params=values).bytes()).decode().removesuffix("\n").split("\n")
         return [bytes.fromhex(line).decode() for line in lines]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 import pytest
 
-from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor, RedactedColumns
+from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor, ColumnsToRedact
 from cordwood.engines.late_redaction import TextRedactor
 from cordwood.model.redaction import RedactionConfig, RedactMode
 from tests.unit.redaction.texts import SAMPLE_TABLE
@@ -42,7 +42,7 @@ def make_redaction(counted_connection: _CountedConnection, max_bytes: int = 100_
 def redacted_texts(redactor: AnswerRedactor, *texts: str | None) -> list[object]:
     """Redact the texts as one column, and return the result."""
     types = [duckdb.sqltypes.VARCHAR]
-    rows = RedactedColumns(redactor, MODE, (0,)).redact([(text,) for text in texts], types, ignore_cursor)
+    rows = ColumnsToRedact(redactor, MODE, (0,)).redact([(text,) for text in texts], types, ignore_cursor)
     return [row[0] for row in rows]
 
 
@@ -61,7 +61,7 @@ def test_redacted_texts_keep_their_positions(counted_connection: _CountedConnect
 
 
 def test_all_columns_are_redacted_at_once(counted_connection: _CountedConnection) -> None:
-    columns = RedactedColumns(make_redaction(counted_connection), MODE, (0, 2))
+    columns = ColumnsToRedact(make_redaction(counted_connection), MODE, (0, 2))
     types = [duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARCHAR, duckdb.sqltypes.VARIANT]
     rows = [("10.0.0.1", "10.0.0.1", '"10.0.0.1"'), ("a", None, None), (None, "x", "7")]
     assert columns.redact(rows, types, ignore_cursor) == [

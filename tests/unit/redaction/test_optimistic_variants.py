@@ -22,7 +22,7 @@ from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.patterns import Redaction
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import BoundStatement, Statement
 from tests.plans import optimistic_sql, sql_of
 
 COUNT_BY_PATH = "select cast(m.path as string) as path, count(*) as n from s cross join unnest(s.metadata) as m group by 1 order by 1"
@@ -49,7 +49,9 @@ class RecordingEngine:
         self.count = 0
         answer = QueryRunner._answer_from_all_events
 
-        def record_sql(answering: QueryRunner, question: Question, *arguments: Any, optimistic: bool = False) -> object:
+        def record_sql(
+            answering: QueryRunner, question: BoundStatement, *arguments: Any, optimistic: bool = False
+        ) -> object:
             self.executed_sql.append(sql_of(question.statement, EventRange.ALL, optimistic=optimistic))
             return answer(answering, question, *arguments, optimistic=optimistic)
 

@@ -16,7 +16,7 @@ from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import Answer, QueryService, QueryServiceDependencies
-from cordwood.serve.cached_answers import MemoryCache
+from cordwood.serve.cached_answers import MemoryAnswerCache
 from cordwood.serve.jobs import CompleteAnswer
 from cordwood.serve.query_request import AnswerFormat, QueryRequest
 from cordwood.web.encode import JSON_FORMAT
@@ -71,7 +71,7 @@ class ServeHarness:
     answers: QueryService = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cache = MemoryCache(10_000_000)
+        self.cache = MemoryAnswerCache(10_000_000)
         self.answers = QueryService(
             QueryServiceDependencies(self.catalog, self.engine, self.cache, Observer([self.notes])),
             self.limits,

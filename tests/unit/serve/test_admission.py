@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cordwood.errors import Busy
+from cordwood.errors import ServiceBusy
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import (
-    SERVICE_ACCOUNT,
+    BACKGROUND_ACCOUNT,
     AdmissionController,
     AdmissionSlot,
-    CompileSlots,
+    CompileSlotPolicy,
     Lane,
-    QuerySlots,
-    WaitingAccounts,
+    QuerySlotPolicy,
+    RunWaitingList,
 )
 
 
@@ -28,7 +28,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 def make_admission(slots: int, queue_length: int = 100, patience_seconds: float = 10) -> AdmissionController:
-    return AdmissionController(QuerySlots(slots), queue_length, patience_seconds, Observer())
+    return AdmissionController(QuerySlotPolicy(slots), queue_length, patience_seconds, Observer())
 
 
 class QueuedRun:
@@ -36,7 +36,7 @@ class QueuedRun:
 
     def __init__(self, admission: AdmissionController, lane: Lane, account: str = "one") -> None:
         self.inside = False
-        self.waiting = WaitingAccounts(account)
+        self.waiting = RunWaitingList(account)
         self.slot: AdmissionSlot | None = None
         self._leave = asyncio.Event()
         self.visit = asyncio.ensure_future(self._take(admission, lane))
@@ -112,8 +112,8 @@ def test_a_full_queue_refuses_at_once() -> None:
     async def test() -> None:
         admission = make_admission(slots=2, queue_length=1, patience_seconds=10)
         visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK, Lane.QUICK)
-        with pytest.raises(Busy) as raised:
-            async with admission.hold_slot(Lane.QUICK, WaitingAccounts("one")):
+        with pytest.raises(ServiceBusy) as raised:
+            async with admission.hold_slot(Lane.QUICK, RunWaitingList("one")):
                 pass
         assert raised.value.retry_after
         await release_visitors(visitors)
@@ -125,8 +125,8 @@ def test_a_run_that_waited_too_long_is_refused() -> None:
     async def test() -> None:
         admission = make_admission(slots=2, queue_length=10, patience_seconds=0.01)
         visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
-        with pytest.raises(Busy):
-            async with admission.hold_slot(Lane.QUICK, WaitingAccounts("one")):
+        with pytest.raises(ServiceBusy):
+            async with admission.hold_slot(Lane.QUICK, RunWaitingList("one")):
                 pass
         assert admission.queued_count == 0
         await release_visitors(visitors)
@@ -189,7 +189,7 @@ class ManualClock:
 
 def make_clocked_admission(slots: int) -> tuple[AdmissionController, ManualClock]:
     clock = ManualClock()
-    return AdmissionController(QuerySlots(slots), 100, 10, Observer(), clock), clock
+    return AdmissionController(QuerySlotPolicy(slots), 100, 10, Observer(), clock), clock
 
 
 def running_count(visitors: list[QueuedRun]) -> int:
@@ -302,7 +302,7 @@ def test_a_full_queue_refuses_the_caller_with_the_most_waiting_queries() -> None
         # Two queries of the crowd run and ten waited, of which five were refused. Each account has five in the queue.
         refused = [visitor for visitor in crowd_visitors if visitor.visit.done()]
         assert refused == crowd_visitors[-5:]
-        assert all(isinstance(visitor.visit.exception(), Busy) for visitor in refused)
+        assert all(isinstance(visitor.visit.exception(), ServiceBusy) for visitor in refused)
         assert [visitor.visit.done() for visitor in other_visitors] == [False] * 5 + [True] * 2
         assert admission.queued_count == 10
         await release_visitors(crowd_visitors + other_visitors)
@@ -355,7 +355,7 @@ def test_a_refresh_that_a_caller_joins_is_queued_as_a_query() -> None:
     async def test() -> None:
         admission = make_admission(2)
         running = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
-        refreshes = await queue_visitors(admission, Lane.REFRESH, Lane.REFRESH, account=SERVICE_ACCOUNT)
+        refreshes = await queue_visitors(admission, Lane.REFRESH, Lane.REFRESH, account=BACKGROUND_ACCOUNT)
         refreshes[1].waiting.join("caller")
         assert admission.queued_count == 1
         await running[0].release_slot()
@@ -432,7 +432,7 @@ def test_starvation_lasts_from_a_timed_out_wait_until_a_slot_is_granted() -> Non
 
 def test_slow_compilations_leave_a_compile_slot_free() -> None:
     async def test() -> None:
-        admission = AdmissionController(CompileSlots(2), 100, 10, Observer())
+        admission = AdmissionController(CompileSlotPolicy(2), 100, 10, Observer())
         heavy = await queue_visitors(admission, *[Lane.OWN_SLOW] * 5)
         light = await queue_visitors(admission, Lane.UNKNOWN, account="light")
         assert (running_count(heavy), running_count(light)) == (1, 1)

@@ -22,7 +22,7 @@ ENDPOINT_WITHOUT_WARMING = msgspec.structs.replace(WARMED_ENDPOINT, warm_seconds
 
 
 def cached_answer(harness: ServeHarness, request: QueryRequest) -> Answer | None:
-    digest = harness.answers.cacheable_digest(request)
+    digest = harness.answers.cache_lookup_digest(request)
     assert digest is not None
     return harness.answers.cached_answer(digest)
 
@@ -54,7 +54,7 @@ def test_an_endpoint_without_a_cache_runs_every_time() -> None:
         answers = [await harness.answers.answer(make_request(UNCACHED_ENDPOINT)) for _ in range(2)]
         assert [answer.cache_outcome for answer in answers] == [CacheOutcome.UNCACHED] * 2
         assert harness.engine.question_count == 2
-        assert harness.cache.size() == 0
+        assert harness.cache.size_bytes() == 0
 
     run_with_harness(test)
 
@@ -78,7 +78,7 @@ def test_an_error_is_not_cached() -> None:
             except BadQueryValue:
                 continue
         assert harness.engine.question_count == 2
-        assert harness.cache.size() == 0
+        assert harness.cache.size_bytes() == 0
 
     run_with_harness(test)
 
@@ -175,9 +175,9 @@ def test_an_answer_of_an_endpoint_that_is_not_warmed_expires_and_is_dropped() ->
         harness.catalog.replace(ENDPOINT_WITHOUT_WARMING)
         await harness.answers.answer(make_request(ENDPOINT_WITHOUT_WARMING))
         assert await harness.tick(899) == 0
-        assert harness.cache.size() > 0
+        assert harness.cache.size_bytes() > 0
         assert await harness.tick(1) == 0
-        assert harness.cache.size() == 0
+        assert harness.cache.size_bytes() == 0
         assert harness.engine.question_count == 1
 
     run_with_harness(test)
@@ -188,7 +188,7 @@ def test_an_answer_without_requests_in_one_lifetime_is_dropped() -> None:
         await harness.answers.answer(make_request())
         refreshes = [await harness.tick(1) for _ in range(2000)]
         assert sum(refreshes) == 3
-        assert harness.cache.size() == 0
+        assert harness.cache.size_bytes() == 0
 
     run_with_harness(test)
 
@@ -257,6 +257,6 @@ def test_the_answers_of_a_removed_endpoint_are_dropped() -> None:
         await harness.answers.answer(make_request())
         harness.catalog.replace()
         assert await harness.tick(1) == 0
-        assert harness.cache.size() == 0
+        assert harness.cache.size_bytes() == 0
 
     run_with_harness(test)

@@ -10,7 +10,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
 from cordwood.model.key import Caller
 from cordwood.serve.cached_answers import cache_key
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
 from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, PlanVariant, fixed_plan
 from cordwood.sql.stages import Statement
 from cordwood.web.encode import FORMATS, JSON_FORMAT
@@ -34,14 +34,14 @@ ENDPOINT_WITH_NUMERIC_PARAMETERS = msgspec.structs.replace(
 
 
 def sandbox_request(text: str, **parameters: str) -> QueryRequest:
-    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, parameters, SandboxText(Language.SQL, text))
+    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, parameters, SandboxQuery(Language.SQL, text))
 
 
 GROUPED_SQL = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
 
 
 def lql_request(text: str) -> QueryRequest:
-    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxText(Language.LQL, text))
+    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxQuery(Language.LQL, text))
 
 
 def pinned_request(pin: str, **parameters: str) -> QueryRequest:
@@ -238,8 +238,8 @@ def test_every_part_of_a_plan_is_in_the_digest_of_its_statement() -> None:
         (PlanVariant((*sql, OptionalPredicate("p", ("a",), ("b",)))),),
         (PlanVariant((*sql, OptionalPredicate("p", ("b",), ("a",)))),),
         (PlanVariant(sql, EventRange.FLUSHED),),
-        (PlanVariant(sql, is_optimistic=True),),
-        (PlanVariant(sql), PlanVariant(sql, EventRange.RECENT)),
+        (PlanVariant(sql, has_optimistic_redaction=True),),
+        (PlanVariant(sql), PlanVariant(sql, EventRange.RECENTLY_CACHED)),
     ]
     digests = {Statement(Plan(plan_variants), (), (), ()).digest for plan_variants in variants}
     assert len(digests) == len(variants)

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from cordwood.engines.engine import CancelToken
-from cordwood.errors import BadQueryValue, Busy, OutOfTime, RateExceeded, TooManyBytes
+from cordwood.errors import BadQueryValue, QueryOutOfTime, RequestRateExceeded, ServiceBusy, TooManyBytes
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AdmissionAwaited, EngineQueried
-from cordwood.serve.admission import ServeLimits, WaitingAccounts
+from cordwood.serve.admission import RunWaitingList, ServeLimits
 from cordwood.serve.answer import Answer, CacheOutcome
 from cordwood.serve.jobs import CompleteAnswer, StreamedAnswer
 from cordwood.serve.query_executor import SingleFlight
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
 from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import (
     CALLER,
@@ -44,7 +44,7 @@ def joined_keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         flights: SingleFlight[CompleteAnswer],
         key: Hashable,
         account: str,
-        start: Callable[[CancelToken, WaitingAccounts], Awaitable[CompleteAnswer]],
+        start: Callable[[CancelToken, RunWaitingList], Awaitable[CompleteAnswer]],
     ) -> CompleteAnswer:
         if isinstance(key, bytes):
             keys.append(key)
@@ -131,7 +131,7 @@ def test_a_fault_reaches_every_caller_and_is_counted_by_its_code() -> None:
 def test_a_run_past_its_time_limit_is_cancelled_as_out_of_time() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
-        with pytest.raises(OutOfTime):
+        with pytest.raises(QueryOutOfTime):
             await harness.answers.answer(make_request(msgspec.structs.replace(WARMED_ENDPOINT, timeout_seconds=0.05)))
         assert harness.engine.stopped == 1
 
@@ -150,14 +150,14 @@ def test_an_answer_above_the_byte_limit_is_refused() -> None:
 def test_truncation_at_max_rows_is_in_the_receipt() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        assert complete_answer(await harness.answers.answer(make_request())).receipt.truncated == "max_rows=1000"
+        assert complete_answer(await harness.answers.answer(make_request())).receipt.truncated_by == "max_rows=1000"
 
     run_with_harness(test)
 
 
 def heavy_request(number: int) -> QueryRequest:
     return msgspec.structs.replace(
-        make_request(UNCACHED_ENDPOINT), sandbox=SandboxText(Language.SQL, f"select {number} as n from numbers")
+        make_request(UNCACHED_ENDPOINT), sandbox=SandboxQuery(Language.SQL, f"select {number} as n from numbers")
     )
 
 
@@ -177,7 +177,7 @@ def test_a_saved_query_gets_a_slot_despite_many_unknown_queries() -> None:
 def test_an_unknown_query_that_is_slow_is_demoted_and_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_RUN_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.hold()
@@ -200,7 +200,7 @@ def test_a_demoted_query_waits_for_a_slow_slot_unless_its_form_was_quick(
     Other queries may have delayed a query whose form was quick. The form is the query without its literals, which
     differ here.
     """
-    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_RUN_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
         if was_quick:
@@ -226,7 +226,7 @@ def test_requests_beyond_the_queue_are_refused_with_retry_after() -> None:
         await until(lambda: sum(task.done() for task in tasks) == 12)
         harness.engine.release()
         refusals = [
-            result for result in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(result, Busy)
+            result for result in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(result, ServiceBusy)
         ]
         assert len(refusals) == 12
         assert all(fault.retry_after for fault in refusals)
@@ -239,7 +239,7 @@ def test_a_key_has_a_limit_of_concurrent_queries() -> None:
         harness.engine.hold()
         tasks = start_requests(harness, make_request(project="a"), make_request(project="b"))
         await until(lambda: harness.engine.question_count == 2)
-        with pytest.raises(RateExceeded):
+        with pytest.raises(RequestRateExceeded):
             await harness.answers.answer(make_request(project="c"))
         other_request = start_requests(
             harness, msgspec.structs.replace(make_request(project="d"), caller=Caller("another", CALLER.scopes))

@@ -8,16 +8,23 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cordwood.errors import Busy, CompileTooLong, EngineUnreachable, OutOfTime
+from cordwood.errors import CompileTooLong, EngineUnreachable, QueryOutOfTime, ServiceBusy
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AdmissionAwaited, Observer
-from cordwood.serve.admission import ServeLimits, WaitingAccounts
+from cordwood.serve.admission import RunWaitingList, ServeLimits
 from cordwood.serve.answer import Answer
 from cordwood.serve.compilation import MAX_QUICK_CPU_SECONDS, CompilePool
 from cordwood.serve.jobs import StreamedAnswer
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
-from cordwood.sql.budget import MAX_SAVED_SECONDS, MAX_SECONDS, Budget, budget_scope, check_time, cpu_seconds
+from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
+from cordwood.sql.budget import (
+    MAX_COMPILATION_CPU_SECONDS,
+    MAX_SAVED_QUERY_CPU_SECONDS,
+    CompilationBudget,
+    budget_scope,
+    check_cpu_time,
+    cpu_seconds,
+)
 from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import (
     UNCACHED_ENDPOINT,
@@ -32,7 +39,7 @@ NDJSON = FORMATS["ndjson"]
 
 
 def request_of_caller(key_id: str, request: QueryRequest, text: str | None = None) -> QueryRequest:
-    sandbox = None if text is None else SandboxText(Language.SQL, text)
+    sandbox = None if text is None else SandboxQuery(Language.SQL, text)
     return msgspec.structs.replace(request, caller=Caller(key_id, frozenset({"private"})), sandbox=sandbox)
 
 
@@ -60,7 +67,7 @@ def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
         await until(lambda: harness.answers.current_load().running_runs == [])
         harness.engine.rows = lambda number: [[(number,)]]
         assert complete_answer(await harness.answers.answer(make_request())).receipt.rows == 1
-        with pytest.raises(OutOfTime):
+        with pytest.raises(QueryOutOfTime):
             async for _ in stalled[0].chunks():
                 pass
 
@@ -68,7 +75,7 @@ def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
 
 
 def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_RUN_SECONDS", 0.05)
     monkeypatch.setattr("cordwood.serve.query_executor.RUN_POLL_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
@@ -92,7 +99,7 @@ def test_streamed_answers_lend_their_slots(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_queries_that_ignore_cancellation_lose_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_RUN_SECONDS", 0.05)
     monkeypatch.setattr("cordwood.serve.query_executor.RUN_POLL_SECONDS", 0.05)
     finished = threading.Event()
 
@@ -133,7 +140,7 @@ def test_a_query_whose_engine_was_replaced_is_not_out_of_time(monkeypatch: pytes
 
 
 def test_the_oldest_lent_answer_is_cancelled_for_newer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_SECONDS", 0.05)
+    monkeypatch.setattr("cordwood.serve.query_executor.MAX_QUICK_RUN_SECONDS", 0.05)
     monkeypatch.setattr("cordwood.serve.query_executor.RUN_POLL_SECONDS", 0.05)
 
     async def test(harness: ServeHarness) -> None:
@@ -146,7 +153,7 @@ def test_the_oldest_lent_answer_is_cancelled_for_newer_ones(monkeypatch: pytest.
         harness.engine.rows = lambda number: [[(number,)]]
         await asyncio.wait_for(harness.answers.answer(request_with_text("another")), 5)
         outcomes = await asyncio.gather(*[_read_some(body) for body in bodies], return_exceptions=True)
-        assert any(isinstance(outcome, Busy) for outcome in outcomes), outcomes
+        assert any(isinstance(outcome, ServiceBusy) for outcome in outcomes), outcomes
 
     run_with_harness(test, ServeHarness(ServeLimits(concurrent_queries=4)))
 
@@ -187,14 +194,14 @@ class NoteList:
 def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
+        await pool.compile_caller_query(RunWaitingList("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
         heavy_tasks = [
-            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, f"text {number}"))
+            asyncio.ensure_future(pool.compile_caller_query(RunWaitingList("heavy"), blocked, f"text {number}"))
             for number in range(5)
         ]
         await until(lambda: blocked.begun == ["text 0"])
-        assert await pool.compile_unsaved(WaitingAccounts("light"), str, "compiled") == "compiled"
-        assert await pool.compile_saved(WaitingAccounts("heavy"), str, "saved") == "saved"
+        assert await pool.compile_caller_query(RunWaitingList("light"), str, "compiled") == "compiled"
+        assert await pool.compile_saved_query(RunWaitingList("heavy"), str, "saved") == "saved"
         assert blocked.begun == ["text 0"]
         blocked.released.set()
         await asyncio.gather(*heavy_tasks, return_exceptions=True)
@@ -206,12 +213,12 @@ def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> 
 def test_many_quick_compilations_do_not_count_as_slow() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
+        await pool.compile_caller_query(RunWaitingList("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
         for _ in range(60):
-            await pool.compile_unsaved(WaitingAccounts("busy"), time.sleep, 0.02)
-        running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, "slow"))
+            await pool.compile_caller_query(RunWaitingList("busy"), time.sleep, 0.02)
+        running = asyncio.ensure_future(pool.compile_caller_query(RunWaitingList("heavy"), blocked, "slow"))
         await until(lambda: blocked.begun == ["slow"])
-        assert await pool.compile_unsaved(WaitingAccounts("busy"), str, "compiled") == "compiled"
+        assert await pool.compile_caller_query(RunWaitingList("busy"), str, "compiled") == "compiled"
         blocked.released.set()
         await running
         pool.close()
@@ -222,11 +229,11 @@ def test_many_quick_compilations_do_not_count_as_slow() -> None:
 def test_a_slow_compilation_of_a_saved_query_is_not_counted_for_its_caller() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_saved(WaitingAccounts("reader"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
-        await pool.compile_unsaved(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
-        running = asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("heavy"), blocked, "slow"))
+        await pool.compile_saved_query(RunWaitingList("reader"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
+        await pool.compile_caller_query(RunWaitingList("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
+        running = asyncio.ensure_future(pool.compile_caller_query(RunWaitingList("heavy"), blocked, "slow"))
         await until(lambda: blocked.begun == ["slow"])
-        assert await pool.compile_unsaved(WaitingAccounts("reader"), str, "compiled") == "compiled"
+        assert await pool.compile_caller_query(RunWaitingList("reader"), str, "compiled") == "compiled"
         blocked.released.set()
         await running
         pool.close()
@@ -241,20 +248,20 @@ def test_a_slow_compilation_is_preempted_by_others_and_starts_again() -> None:
 
         def compile_until_released(name: str) -> str:
             starts.append(name)
-            with budget_scope(Budget(seconds=60)):
+            with budget_scope(CompilationBudget(seconds=60)):
                 while not is_released.is_set():
-                    check_time()
+                    check_cpu_time()
             return name
 
         slow_tasks = [
-            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts(name), compile_until_released, name))
+            asyncio.ensure_future(pool.compile_caller_query(RunWaitingList(name), compile_until_released, name))
             for name in ("first", "second")
         ]
         await until(lambda: len(starts) == 2)
-        assert await pool.compile_unsaved(WaitingAccounts("quick"), str, "compiled") == "compiled"
+        assert await pool.compile_caller_query(RunWaitingList("quick"), str, "compiled") == "compiled"
         # One of the slow compilations has started again, but it does not take the last free thread.
         await until(lambda: len(starts) == 3)
-        assert await pool.compile_unsaved(WaitingAccounts("quick"), str, "compiled") == "compiled"
+        assert await pool.compile_caller_query(RunWaitingList("quick"), str, "compiled") == "compiled"
         is_released.set()
         assert set(await asyncio.gather(*slow_tasks)) == {"first", "second"}
         assert "own_slow" in {note.lane for note in notes.queued}
@@ -270,11 +277,11 @@ def test_a_slow_compilation_continues_if_nobody_waits() -> None:
         def compile_slowly() -> None:
             starts.append(1)
             deadline = cpu_seconds() + 2 * MAX_QUICK_CPU_SECONDS
-            with budget_scope(Budget(seconds=60)):
+            with budget_scope(CompilationBudget(seconds=60)):
                 while cpu_seconds() < deadline:
-                    check_time()
+                    check_cpu_time()
 
-        await pool.compile_unsaved(WaitingAccounts("slow"), compile_slowly)
+        await pool.compile_caller_query(RunWaitingList("slow"), compile_slowly)
         assert len(starts) == 1
         pool.close()
 
@@ -284,18 +291,18 @@ def test_a_slow_compilation_continues_if_nobody_waits() -> None:
 def test_saved_queries_have_more_time_to_compile_than_those_of_callers() -> None:
     def compile_for(seconds: float) -> str:
         ticks = iter([0.0, seconds])
-        with budget_scope(Budget(clock=lambda: next(ticks))):
-            check_time()
+        with budget_scope(CompilationBudget(clock=lambda: next(ticks))):
+            check_cpu_time()
         return "compiled"
 
     async def test() -> None:
-        pool, waiting = make_pool(), WaitingAccounts("caller")
-        assert await pool.compile_saved(waiting, compile_for, MAX_SAVED_SECONDS) == "compiled"
-        assert await pool.compile_unsaved(waiting, compile_for, MAX_SECONDS) == "compiled"
+        pool, waiting = make_pool(), RunWaitingList("caller")
+        assert await pool.compile_saved_query(waiting, compile_for, MAX_SAVED_QUERY_CPU_SECONDS) == "compiled"
+        assert await pool.compile_caller_query(waiting, compile_for, MAX_COMPILATION_CPU_SECONDS) == "compiled"
         with pytest.raises(CompileTooLong):
-            await pool.compile_saved(waiting, compile_for, MAX_SAVED_SECONDS + 1)
+            await pool.compile_saved_query(waiting, compile_for, MAX_SAVED_QUERY_CPU_SECONDS + 1)
         with pytest.raises(CompileTooLong):
-            await pool.compile_unsaved(waiting, compile_for, MAX_SECONDS + 1)
+            await pool.compile_caller_query(waiting, compile_for, MAX_COMPILATION_CPU_SECONDS + 1)
         pool.close()
 
     asyncio.run(test())
@@ -313,12 +320,12 @@ def test_waiting_too_long_for_compilation_is_refused() -> None:
         notes = NoteList()
         pool, blocked = make_pool(notes), BlockedWork()
         running = [
-            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts(f"caller {number}"), blocked, "text"))
+            asyncio.ensure_future(pool.compile_caller_query(RunWaitingList(f"caller {number}"), blocked, "text"))
             for number in range(2)
         ]
         await until(lambda: len(blocked.begun) == 2)
-        with pytest.raises(Busy) as raised:
-            await pool.compile_unsaved(WaitingAccounts("another"), blocked, "text")
+        with pytest.raises(ServiceBusy) as raised:
+            await pool.compile_caller_query(RunWaitingList("another"), blocked, "text")
         assert raised.value.retry_after
         blocked.released.set()
         await asyncio.gather(*running)
@@ -336,16 +343,17 @@ def test_a_cancelled_compilation_holds_its_slot_until_the_thread_ends() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
         leaving = [
-            asyncio.ensure_future(pool.compile_unsaved(WaitingAccounts("caller"), blocked, "text")) for _ in range(2)
+            asyncio.ensure_future(pool.compile_caller_query(RunWaitingList("caller"), blocked, "text"))
+            for _ in range(2)
         ]
         await until(lambda: len(blocked.begun) == 2)
         for task in leaving:
             task.cancel()
-        with pytest.raises(Busy):
-            await pool.compile_unsaved(WaitingAccounts("another"), blocked, "text")
+        with pytest.raises(ServiceBusy):
+            await pool.compile_caller_query(RunWaitingList("another"), blocked, "text")
         blocked.released.set()
         await asyncio.gather(*leaving, return_exceptions=True)
-        assert await pool.compile_unsaved(WaitingAccounts("another"), blocked, "text") == "text"
+        assert await pool.compile_caller_query(RunWaitingList("another"), blocked, "text") == "text"
         pool.close()
 
     asyncio.run(test())
@@ -401,7 +409,7 @@ def test_callers_without_a_key_are_limited_by_address() -> None:
 
     def request_from_address(address: str, project: str) -> QueryRequest:
         return msgspec.structs.replace(
-            make_request(project=project), caller=anonymous, substitute_account=f"anonymous {address}"
+            make_request(project=project), caller=anonymous, anonymous_account=f"anonymous {address}"
         )
 
     async def test(harness: ServeHarness) -> None:

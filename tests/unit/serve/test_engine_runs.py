@@ -5,14 +5,14 @@ import asyncio
 import msgspec
 import pytest
 
-from cordwood.errors import OutOfTime
-from cordwood.serve.query_executor import MAX_SLOW_RUNS, EngineRuns
-from cordwood.serve.query_request import Language, SandboxText
+from cordwood.errors import QueryOutOfTime
+from cordwood.serve.query_executor import MAX_LISTED_SLOW_RUNS, EngineRunTracker
+from cordwood.serve.query_request import Language, SandboxQuery
 from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, make_request
 
 
 def test_a_run_is_listed_until_it_ends() -> None:
-    runs = EngineRuns()
+    runs = EngineRunTracker()
     with runs.track(make_request()):
         (run,) = runs.running_runs()
         assert (run.endpoint, run.key_id, run.outcome) == (WARMED_ENDPOINT.name, CALLER.key_id, "")
@@ -21,26 +21,26 @@ def test_a_run_is_listed_until_it_ends() -> None:
 
 
 def test_the_outcome_of_a_run_is_recorded() -> None:
-    runs = EngineRuns()
-    with pytest.raises(OutOfTime), runs.track(make_request()):
-        raise OutOfTime("Too long.")
+    runs = EngineRunTracker()
+    with pytest.raises(QueryOutOfTime), runs.track(make_request()):
+        raise QueryOutOfTime("Too long.")
     with pytest.raises(asyncio.CancelledError), runs.track(make_request()):
         raise asyncio.CancelledError
     assert sorted(run.outcome for run in runs.slowest_runs()) == ["abandoned", "limit.time"]
 
 
 def test_a_sandbox_query_is_listed_with_its_text() -> None:
-    runs = EngineRuns()
-    own = msgspec.structs.replace(make_request(), sandbox=SandboxText(Language.LQL, "f:numbers"))
+    runs = EngineRunTracker()
+    own = msgspec.structs.replace(make_request(), sandbox=SandboxQuery(Language.LQL, "f:numbers"))
     with runs.track(own):
-        assert [(run.language, run.text) for run in runs.running_runs()] == [("lql", "f:numbers")]
+        assert [(run.language, run.query_text) for run in runs.running_runs()] == [("lql", "f:numbers")]
 
 
 def test_only_the_slowest_runs_are_kept() -> None:
-    runs = EngineRuns()
-    for _ in range(MAX_SLOW_RUNS * 3):
+    runs = EngineRunTracker()
+    for _ in range(MAX_LISTED_SLOW_RUNS * 3):
         with runs.track(make_request()):
             pass
     seconds = [run.seconds for run in runs.slowest_runs()]
-    assert len(seconds) == MAX_SLOW_RUNS
+    assert len(seconds) == MAX_LISTED_SLOW_RUNS
     assert seconds == sorted(seconds, reverse=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cordwood.errors import EngineUnreachable, OutOfMemory, OutOfTime
+from cordwood.errors import EngineUnreachable, OutOfMemory, QueryOutOfTime
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
@@ -95,7 +95,7 @@ def test_a_failed_ordered_run_leaves_a_notice_and_is_not_repeated_soon() -> None
         fail_to_order(harness, OutOfMemory("too much"))
         answers = [complete_answer(await harness.answers.answer(make_page_request())) for _ in range(2)]
         for answer in answers:
-            assert answer.receipt.truncated is not None
+            assert answer.receipt.truncated_by is not None
             assert answer.receipt.next_position is None
             assert answer.receipt.notices == (UNORDERED_NOTICE,)
         assert [answer.body for answer in answers] == [b'{"result":[{"n":1}]}', b'{"result":[{"n":3}]}']
@@ -185,7 +185,7 @@ def test_the_time_of_both_runs_is_limited() -> None:
 def test_an_ordered_run_that_takes_too_long_leaves_the_first_answer() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.truncated = True
-        fail_to_order(harness, OutOfTime("too long"))
+        fail_to_order(harness, QueryOutOfTime("too long"))
         assert complete_answer(await harness.answers.answer(make_page_request())).receipt.notices == (UNORDERED_NOTICE,)
 
     run_with_harness(test)

@@ -13,11 +13,11 @@ from cordwood.errors import QuarantinedQuery
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer, QuarantinedQueryRefused, QueryQuarantined
-from cordwood.serve.jobs import Job
-from cordwood.serve.query_executor import QUARANTINE_SECONDS, QueryQuarantine, sql_fingerprint
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.jobs import QueryJob
+from cordwood.serve.query_executor import QUERY_QUARANTINE_SECONDS, QueryQuarantine, sql_fingerprint
+from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
 from cordwood.sql.plan import fixed_plan
-from cordwood.sql.stages import Question, Slot, Statement
+from cordwood.sql.stages import BoundStatement, Slot, Statement
 from cordwood.web.encode import JSON_FORMAT
 
 ENDPOINT = Endpoint("e", UUID(int=1), "select 1", "r1")
@@ -30,10 +30,10 @@ class ManualClock:
         return self.now
 
 
-def make_job(sql: str, *, account: str = "k", is_ad_hoc: bool = True) -> Job:
-    text = SandboxText(Language.SQL, sql) if is_ad_hoc else None
+def make_job(sql: str, *, account: str = "k", is_ad_hoc: bool = True) -> QueryJob:
+    text = SandboxQuery(Language.SQL, sql) if is_ad_hoc else None
     ask = QueryRequest(ENDPOINT, Caller(account, frozenset({"query"})), JSON_FORMAT, sandbox=text)
-    return Job(ask, Question(Statement(fixed_plan(sql), (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
+    return QueryJob(ask, BoundStatement(Statement(fixed_plan(sql), (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
 
 
 class NoteList:
@@ -64,17 +64,17 @@ def test_the_length_of_a_list_of_literals_is_not_in_the_fingerprint() -> None:
 def test_a_killed_query_is_refused_to_all_keys_for_ten_minutes() -> None:
     clock, notes = ManualClock(), NoteList()
     quarantine = QueryQuarantine(Observer((notes,)), clock)
-    quarantine.check_job(make_job("SELECT 1"))
+    quarantine.require_not_quarantined(make_job("SELECT 1"))
     quarantine.record_kill(make_job("SELECT 1"))
     clock.now += 100
     with pytest.raises(QuarantinedQuery, match="last ran") as refused:
-        quarantine.check_job(make_job("SELECT 1", account="another"))
-    assert refused.value.retry_after == QUARANTINE_SECONDS - 100
-    quarantine.check_job(make_job("SELECT a FROM s"))
-    assert quarantine.quarantined_count() == 1
-    clock.now += QUARANTINE_SECONDS
-    quarantine.check_job(make_job("SELECT 1"))
-    assert quarantine.quarantined_count() == 0
+        quarantine.require_not_quarantined(make_job("SELECT 1", account="another"))
+    assert refused.value.retry_after == QUERY_QUARANTINE_SECONDS - 100
+    quarantine.require_not_quarantined(make_job("SELECT a FROM s"))
+    assert quarantine.quarantined_query_count() == 1
+    clock.now += QUERY_QUARANTINE_SECONDS
+    quarantine.require_not_quarantined(make_job("SELECT 1"))
+    assert quarantine.quarantined_query_count() == 0
     first, second = notes.items
     assert isinstance(first, QueryQuarantined)
     assert isinstance(second, QuarantinedQueryRefused)
@@ -84,8 +84,8 @@ def test_other_literals_are_refused_only_to_the_key_of_the_killed_query() -> Non
     quarantine = QueryQuarantine(Observer(), ManualClock())
     quarantine.record_kill(make_job("SELECT a FROM s WHERE b = 'slow'"))
     with pytest.raises(QuarantinedQuery):
-        quarantine.check_job(make_job("SELECT a FROM s WHERE b = 'quick'"))
-    quarantine.check_job(make_job("SELECT a FROM s WHERE b = 'quick'", account="another"))
+        quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 'quick'"))
+    quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 'quick'", account="another"))
 
 
 def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
@@ -94,16 +94,16 @@ def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
     of_a, of_b = (
         msgspec.structs.replace(
             make_job("SELECT a FROM s WHERE p = $project", account=project),
-            question=Question(
+            question=BoundStatement(
                 Statement(fixed_plan("SELECT a FROM s WHERE p = $project"), slots, (), ()), {"project": project}
             ),
         )
         for project in "ab"
     )
     quarantine.record_kill(of_a)
-    quarantine.check_job(of_b)
+    quarantine.require_not_quarantined(of_b)
     with pytest.raises(QuarantinedQuery):
-        quarantine.check_job(of_a)
+        quarantine.require_not_quarantined(of_a)
 
 
 def test_a_key_with_two_killed_queries_may_only_run_saved_queries() -> None:
@@ -111,52 +111,52 @@ def test_a_key_with_two_killed_queries_may_only_run_saved_queries() -> None:
     quarantine.record_kill(make_job("SELECT a FROM s"))
     quarantine.record_kill(make_job("SELECT b FROM s"))
     with pytest.raises(QuarantinedQuery, match="this key's own"):
-        quarantine.check_job(make_job("SELECT c FROM s"))
-    quarantine.check_job(make_job("SELECT c FROM s", account="another"))
-    quarantine.check_job(make_job("SELECT a FROM s", is_ad_hoc=False))
+        quarantine.require_not_quarantined(make_job("SELECT c FROM s"))
+    quarantine.require_not_quarantined(make_job("SELECT c FROM s", account="another"))
+    quarantine.require_not_quarantined(make_job("SELECT a FROM s", is_ad_hoc=False))
 
 
 def test_saved_queries_that_were_killed_are_not_refused() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
     quarantine.record_kill(make_job("SELECT a FROM s", is_ad_hoc=False))
-    quarantine.check_job(make_job("SELECT a FROM s"))
-    assert quarantine.quarantined_count() == 0
+    quarantine.require_not_quarantined(make_job("SELECT a FROM s"))
+    assert quarantine.quarantined_query_count() == 0
 
 
 def test_a_query_that_ran_beside_others_when_the_process_was_killed_is_refused_from_the_second_time_on() -> None:
     clock = ManualClock()
     quarantine = QueryQuarantine(Observer(), clock)
-    quarantine.record_suspicion(make_job("SELECT a FROM s WHERE b = 1"))
-    quarantine.check_job(make_job("SELECT a FROM s WHERE b = 1"))
-    clock.now += QUARANTINE_SECONDS + 1
-    quarantine.record_suspicion(make_job("SELECT a FROM s WHERE b = 1"))
-    quarantine.check_job(make_job("SELECT a FROM s WHERE b = 1"))
-    quarantine.record_suspicion(make_job("SELECT a FROM s WHERE b = 2"))
+    quarantine.record_possible_kill(make_job("SELECT a FROM s WHERE b = 1"))
+    quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 1"))
+    clock.now += QUERY_QUARANTINE_SECONDS + 1
+    quarantine.record_possible_kill(make_job("SELECT a FROM s WHERE b = 1"))
+    quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 1"))
+    quarantine.record_possible_kill(make_job("SELECT a FROM s WHERE b = 2"))
     with pytest.raises(QuarantinedQuery, match="last ran"):
-        quarantine.check_job(make_job("SELECT a FROM s WHERE b = 1"))
+        quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 1"))
 
 
 def test_a_key_is_refused_after_four_different_suspected_queries() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
     for column in "abc":
-        quarantine.record_suspicion(make_job(f"SELECT {column} FROM s"))
-    quarantine.check_job(make_job("SELECT e FROM s"))
-    quarantine.record_suspicion(make_job("SELECT d FROM s"))
+        quarantine.record_possible_kill(make_job(f"SELECT {column} FROM s"))
+    quarantine.require_not_quarantined(make_job("SELECT e FROM s"))
+    quarantine.record_possible_kill(make_job("SELECT d FROM s"))
     with pytest.raises(QuarantinedQuery, match="this key's own"):
-        quarantine.check_job(make_job("SELECT e FROM s"))
-    quarantine.check_job(make_job("SELECT e FROM s", account="another"))
+        quarantine.require_not_quarantined(make_job("SELECT e FROM s"))
+    quarantine.require_not_quarantined(make_job("SELECT e FROM s", account="another"))
 
 
 def test_saved_queries_are_not_suspected() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
     for _ in range(2):
-        quarantine.record_suspicion(make_job("SELECT a FROM s", is_ad_hoc=False))
-    quarantine.check_job(make_job("SELECT a FROM s"))
+        quarantine.record_possible_kill(make_job("SELECT a FROM s", is_ad_hoc=False))
+    quarantine.require_not_quarantined(make_job("SELECT a FROM s"))
 
 
 def test_the_number_of_quarantined_queries_is_bounded() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
     for number in range(5_000):
         quarantine.record_kill(make_job(f"SELECT c{number} FROM s", account=f"k{number}"))
-    assert quarantine.quarantined_count() == 2_000
-    quarantine.check_job(make_job("SELECT c0 FROM s", account="k0"))
+    assert quarantine.quarantined_query_count() == 2_000
+    quarantine.require_not_quarantined(make_job("SELECT c0 FROM s", account="k0"))

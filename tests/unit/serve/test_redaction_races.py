@@ -18,9 +18,9 @@ from cordwood.model.event import Batch, Event
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import QueryService, QueryServiceDependencies
-from cordwood.serve.cached_answers import MemoryCache
+from cordwood.serve.cached_answers import MemoryAnswerCache
 from cordwood.serve.jobs import StreamedAnswer
-from cordwood.sql.stages import Question
+from cordwood.sql.stages import BoundStatement
 from cordwood.web.encode import FORMATS
 from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import complete_answer, make_request
@@ -46,7 +46,7 @@ class RacingEngine(DuckDBEngine):
         events_with_paths, learnt = ShapeInferrer(self.shapes).infer_stream_shape("s", [event])
         self.append([Batch("s", events_with_paths, 0, learnt)])
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
+    def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         self.executed_sql.append(question.statement.sql)
         if self.coming:
             self.store(self.coming.pop(0))
@@ -69,7 +69,9 @@ AnswerText = Callable[..., str]
 def answer_text(engine: RacingEngine) -> AnswerText:
     def answer_after_arrivals(*arriving_values: object, form: str = "json") -> str:
         engine.expect(*arriving_values)
-        dependencies = QueryServiceDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+        dependencies = QueryServiceDependencies(
+            MemoryCatalog(ENDPOINT), engine, MemoryAnswerCache(1_000_000), Observer([])
+        )
         answers = QueryService(dependencies, ServeLimits(), lambda: 1_700_000_001_000_000)
 
         async def journey() -> str:
@@ -117,7 +119,7 @@ def test_a_text_stored_before_the_second_run_needs_no_third_run(engine: RacingEn
 
 def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine) -> None:
     engine.expect("from 203.0.113.7")
-    dependencies = QueryServiceDependencies(MemoryCatalog(ENDPOINT), engine, MemoryCache(1_000_000), Observer([]))
+    dependencies = QueryServiceDependencies(MemoryCatalog(ENDPOINT), engine, MemoryAnswerCache(1_000_000), Observer([]))
     answers = QueryService(dependencies, ServeLimits(), lambda: 1_700_000_001_000_000)
 
     async def request_twice() -> list[str]:

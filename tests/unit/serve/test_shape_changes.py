@@ -17,8 +17,8 @@ from cordwood.model.event import Batch, Event
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import CacheOutcome, QueryService, QueryServiceDependencies
-from cordwood.serve.cached_answers import MemoryCache
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.cached_answers import MemoryAnswerCache
+from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
 from cordwood.web.encode import JSON_FORMAT
 from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import CALLER, complete_answer
@@ -43,7 +43,9 @@ class ShapeHarness:
         self.engine = engine
         self.endpoint = endpoint
         self.now_us = 1_700_000_001_000_000
-        dependencies = QueryServiceDependencies(MemoryCatalog(endpoint), engine, MemoryCache(1_000_000), Observer([]))
+        dependencies = QueryServiceDependencies(
+            MemoryCatalog(endpoint), engine, MemoryAnswerCache(1_000_000), Observer([])
+        )
         self.answers = QueryService(dependencies, ServeLimits(), lambda: self.now_us)
 
     def store(self, **fields: str) -> None:
@@ -55,8 +57,8 @@ class ShapeHarness:
         self.now_us += seconds * 1_000_000
 
     async def ask(self, text: str) -> tuple[CacheOutcome, list[dict[str, str]]]:
-        request = QueryRequest(self.endpoint, CALLER, JSON_FORMAT, {}, SandboxText(Language.SQL, text))
-        digest = self.answers.cacheable_digest(request)
+        request = QueryRequest(self.endpoint, CALLER, JSON_FORMAT, {}, SandboxQuery(Language.SQL, text))
+        digest = self.answers.cache_lookup_digest(request)
         assert digest is not None
         answer = self.answers.cached_answer(digest) or await self.answers.answer(request)
         return answer.cache_outcome, json.loads(complete_answer(answer).body)["result"]

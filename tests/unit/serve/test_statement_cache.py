@@ -14,7 +14,7 @@ from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Shape, ValueKind
 from cordwood.model.key import Caller
 from cordwood.serve.compilation import StatementCache
-from cordwood.serve.query_request import Language, QueryRequest, SandboxText
+from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
 from cordwood.sql.paging import Page
 from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import WARMED_ENDPOINT
@@ -51,7 +51,7 @@ def make_cache(shapes: GrowingShapes, max_bytes: int = 200_000) -> StatementCach
     return StatementCache(DuckDBTarget(), shapes, max_bytes=max_bytes)
 
 
-def is_found(statements: StatementCache, endpoint: Endpoint, text: SandboxText | None = None) -> bool:
+def is_found(statements: StatementCache, endpoint: Endpoint, text: SandboxQuery | None = None) -> bool:
     return statements.find(endpoint, text) is not None
 
 
@@ -62,8 +62,8 @@ def test_a_compiled_statement_is_found() -> None:
     assert statements.find(LOGS_ENDPOINT, None) is compiled
 
 
-def sandbox(text: str) -> SandboxText:
-    return SandboxText(Language.SQL, text)
+def sandbox(text: str) -> SandboxQuery:
+    return SandboxQuery(Language.SQL, text)
 
 
 QUERY_OF_A_PATH = sandbox("select m.user_agent from logs cross join unnest(metadata) as m")
@@ -82,7 +82,7 @@ STAR_QUERY = sandbox("select m.* from logs cross join unnest(metadata) as m")
     ],
 )
 def test_a_statement_is_found_until_a_path_that_it_depends_on_changes(
-    text: SandboxText, learnt: tuple[str, ...], *, is_still_found: bool
+    text: SandboxQuery, learnt: tuple[str, ...], *, is_still_found: bool
 ) -> None:
     shapes = GrowingShapes()
     shapes.learn("postgres.logs", "metadata", kind=ValueKind.OBJECT)
@@ -132,20 +132,21 @@ def test_pages_of_any_size_share_a_few_statements() -> None:
     """Use only a few row limits. Otherwise a caller with a thousand page sizes could evict the statements of others."""
     caller = Caller("key", frozenset({"query"}))
     requests = [
-        QueryRequest(LOGS_ENDPOINT, caller, FORMATS["json"], page_size=rows, is_paged=True) for rows in range(1, 1001)
+        QueryRequest(LOGS_ENDPOINT, caller, FORMATS["json"], page_size=rows, is_paging_requested=True)
+        for rows in range(1, 1001)
     ]
-    assert {request.page.rows for request in requests} == {10, 100, 1000}
+    assert {request.page.page_size for request in requests} == {10, 100, 1000}
     assert all(request.max_rows == request.page_size for request in requests)
 
 
 def test_a_page_with_a_row_count_to_skip_is_not_cached() -> None:
     statements = make_cache(GrowingShapes())
     for page in (
-        Page(10, skipped_rows=10, is_paging_requested=True),
-        Page(10, 1, is_after_row=True, remaining_rows=3, is_paging_requested=True),
+        Page(10, rows_sent_before=10, is_paging_requested=True),
+        Page(10, 1, begins_after_last_row=True, remaining_rows=3, is_paging_requested=True),
     ):
         assert statements.compile(LOGS_ENDPOINT, None, page=page)
         assert statements.find(LOGS_ENDPOINT, None, page=page) is None
-    page_after_row = Page(10, 1, is_after_row=True, is_paging_requested=True)
+    page_after_row = Page(10, 1, begins_after_last_row=True, is_paging_requested=True)
     statements.compile(LOGS_ENDPOINT, None, page=page_after_row)
     assert statements.find(LOGS_ENDPOINT, None, page=page_after_row) is not None

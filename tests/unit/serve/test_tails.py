@@ -12,8 +12,8 @@ from cordwood.model.datatype import Column, Datatype, Kind, Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound
 from cordwood.serve.query_request import QueryRequest
-from cordwood.serve.tails import FeedPosition, Follower, OnStored, TailLimits, TailService, read_position
-from cordwood.web.query import FOLLOWED_ROWS_FORMAT
+from cordwood.serve.tails import FeedPosition, Follower, OnEventsStored, TailLimits, TailService, parse_feed_position
+from cordwood.web.query import FEED_ROWS_FORMAT
 from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED_ENDPOINT, ServeHarness, run_with_harness, until
 
@@ -28,9 +28,9 @@ class StoredSignal:
     """A replacement of the engine's notification of stored events. A test calls `stored` to notify."""
 
     def __init__(self) -> None:
-        self.tell: OnStored | None = None
+        self.tell: OnEventsStored | None = None
 
-    def set_stored_callback(self, tell: OnStored | None) -> None:
+    def set_stored_callback(self, tell: OnEventsStored | None) -> None:
         self.tell = tell
 
     def stored(self, newest_us: int, stream: str = "s") -> None:
@@ -39,7 +39,7 @@ class StoredSignal:
 
 
 def make_request_of_key(key: str = "k") -> QueryRequest:
-    return QueryRequest(ENDPOINT, Caller(key, frozenset({"private"})), FOLLOWED_ROWS_FORMAT)
+    return QueryRequest(ENDPOINT, Caller(key, frozenset({"private"})), FEED_ROWS_FORMAT)
 
 
 async def follow(
@@ -184,4 +184,4 @@ def test_an_internal_error_ends_the_feed_and_is_logged_with_its_incident_id() ->
 
 @pytest.mark.parametrize("text", ["0-0", "1767225600000000-12", "253402300799999999-999999999"])
 def test_a_position_is_parsed_as_it_was_written(text: str) -> None:
-    assert str(read_position(text)) == text
+    assert str(parse_feed_position(text)) == text

@@ -58,7 +58,7 @@ def _section(name: str) -> list[str]:
 
 def _row(field: SettingField) -> str:
     default = format_value(field, field.default)
-    return f"| `{field.name}` | {f'`{default}`' if default else ''} | {field.meta.description}{_choices(field)} |"
+    return f"| `{field.name}` | {f'`{default}`' if default else ''} | {field.value_metadata.description}{_choices(field)} |"
 
 
 def _choices(field: SettingField) -> str:

@@ -8,7 +8,7 @@ from cordwood.settings.settings import Settings
 
 @pytest.mark.parametrize("field", setting_fields().values(), ids=lambda field: field.name)
 def test_every_setting_has_a_description(field: SettingField) -> None:
-    assert (field.meta.description or "").endswith(".")
+    assert (field.value_metadata.description or "").endswith(".")
 
 
 @pytest.mark.parametrize("field", setting_fields().values(), ids=lambda field: field.name)

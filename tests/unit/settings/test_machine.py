@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.settings.settings import allowed_memory, default_memory_ceiling
+from cordwood.settings.settings import default_memory_ceiling, read_allowed_memory_bytes
 
 MIB = 2**20
 MACHINE_FILES = {"proc/meminfo": "MemTotal:        8388608 kB\nMemFree: 1 kB\n"}
@@ -52,7 +52,7 @@ def make_machine(root: Path, files: Mapping[str, str]) -> Path:
     ],
 )
 def test_the_lowest_limit_applies(tmp_path: Path, files: Mapping[str, str], mib: int) -> None:
-    assert allowed_memory(make_machine(tmp_path, files)) == mib * MIB
+    assert read_allowed_memory_bytes(make_machine(tmp_path, files)) == mib * MIB
 
 
 def test_another_process_has_the_limits_of_its_own_cgroup(tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_another_process_has_the_limits_of_its_own_cgroup(tmp_path: Path) -> Non
         "sys/fs/cgroup/mine/memory.max": f"{300 * MIB}\n",
         "sys/fs/cgroup/theirs/memory.max": f"{500 * MIB}\n",
     }
-    assert allowed_memory(make_machine(tmp_path, files), pid=77) == 500 * MIB
+    assert read_allowed_memory_bytes(make_machine(tmp_path, files), pid=77) == 500 * MIB
 
 
 def test_without_any_limit_the_default_is_256_mb(tmp_path: Path) -> None:
-    assert allowed_memory(tmp_path) is None
+    assert read_allowed_memory_bytes(tmp_path) is None
     assert default_memory_ceiling(None) == 256 * 10**6
 
 

@@ -12,9 +12,9 @@ from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Shape, ValueKind
 from cordwood.sql.admit import admit_query
 from cordwood.sql.compile import parse_and_check_endpoint
-from cordwood.sql.nodes import Operation, PathRead, RecordElements, RecordTest, operation_of
+from cordwood.sql.nodes import IsObjectTest, Operation, PathRead, RecordElements, operation_of
 from cordwood.sql.parse import parse
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.resolve.queries import resolve_sandbox_query, resolve_saved_query
 from cordwood.sql.stages import LoweredQuery, ResolvedQuery, StreamTable
 from cordwood.sql.tree_printer import PrintedTree
@@ -94,7 +94,7 @@ def make_endpoint(sql: str = ENDPOINT_SQL, *parameters: Parameter) -> Endpoint:
 
 
 @pytest.fixture(scope="session")
-def program() -> Program:
+def program() -> EndpointProgram:
     return parse_and_check_endpoint(make_endpoint())
 
 
@@ -113,13 +113,13 @@ def operations_as_functions(tree: exp.Expr) -> exp.Expr:
                 node.set("expressions", [*node.expressions, *map(exp.Literal.string, steps)])
             case RecordElements(only_arrays):
                 node.set("this", "ARRAY_ELEMENTS" if only_arrays else "ELEMENTS")
-            case RecordTest():
+            case IsObjectTest():
                 node.set("this", "IS_RECORD")
     return tree
 
 
 @pytest.fixture
-def resolve(program: Program, target: PlainTarget) -> Callable[[str], ResolvedQuery]:
+def resolve(program: EndpointProgram, target: PlainTarget) -> Callable[[str], ResolvedQuery]:
     return lambda text: resolve_sandbox_query(program, admit_query(parse(text)), target, SHAPES)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cordwood.app.checks import COMPILE_TARGETS
+from cordwood.app.checks import COMPILE_TARGET_FACTORIES
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.compile import compile_standalone_query
 from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
@@ -28,7 +28,7 @@ page is generated from the list of permitted functions: `python -m tests.unit.sq
 
 
 def reference_page() -> str:
-    targets = {name: make_target() for name, make_target in sorted(COMPILE_TARGETS.items())}
+    targets = {name: make_target() for name, make_target in sorted(COMPILE_TARGET_FACTORIES.items())}
     lines = [
         PAGE_HEAD,
         f"| function | for example | {' | '.join(targets)} | page |",

@@ -10,17 +10,17 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.errors import CompileTooLong, PlanTooLarge
-from cordwood.sql.budget import Budget, budget_scope, copy_tree, count_characters, count_nodes, cpu_seconds
+from cordwood.sql.budget import CompilationBudget, budget_scope, copy_tree, count_characters, count_nodes, cpu_seconds
 from cordwood.sql.compile import compile_sandbox_query
 from cordwood.sql.nodes import replace_node
 from cordwood.sql.parse import MAX_PIPES, parse
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from tests.architecture.tree import modules
 from tests.unit.sql.conftest import SHAPES, PlainTarget
 
 
 def test_nodes_beyond_the_budget_are_refused_during_creation() -> None:
-    with budget_scope(Budget(nodes=1000)), pytest.raises(PlanTooLarge, match="1,000"):
+    with budget_scope(CompilationBudget(nodes=1000)), pytest.raises(PlanTooLarge, match="1,000"):
         spend_nodes_one_by_one(2000)
 
 
@@ -32,14 +32,14 @@ def test_a_copy_counts_all_its_nodes() -> None:
 
 
 def test_printed_characters_count() -> None:
-    with budget_scope(Budget(characters=10)), pytest.raises(PlanTooLarge):
+    with budget_scope(CompilationBudget(characters=10)), pytest.raises(PlanTooLarge):
         count_characters(11)
 
 
 def test_compilation_stops_at_its_time_limit() -> None:
     ticks = count()
     with (
-        budget_scope(Budget(seconds=2.0, clock=lambda: float(next(ticks)))),
+        budget_scope(CompilationBudget(seconds=2.0, clock=lambda: float(next(ticks)))),
         pytest.raises(CompileTooLong, match="2 s"),
     ):
         spend_nodes_one_by_one(10_000)
@@ -83,7 +83,7 @@ def doubling_query() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("text", list(doubling_query()), ids=["stars", "recursions", "values of WITH"])
-def test_queries_of_exponential_size_are_refused(program: Program, text: str) -> None:
+def test_queries_of_exponential_size_are_refused(program: EndpointProgram, text: str) -> None:
     with pytest.raises(
         Exception, match=r"Spelled out|more than 10,000 columns|compile|repeated too often|nested too deeply"
     ) as raised:

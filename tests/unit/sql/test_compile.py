@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cordwood.errors import BadEndpointFile, QueryRefused, UnknownName
+from cordwood.errors import BadEndpointFile, QueryRefused, UnknownQueryName
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
 from cordwood.sql.compile import (
@@ -12,11 +12,11 @@ from cordwood.sql.compile import (
     compile_standalone_query,
     parse_and_check_endpoint,
 )
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from tests.unit.sql.conftest import SHAPES, PlainTarget, make_endpoint
 
 
-def sandbox(program: Program, text: str) -> str:
+def sandbox(program: EndpointProgram, text: str) -> str:
     return compile_sandbox_query(program, text, PlainTarget(), SHAPES).sql
 
 
@@ -31,25 +31,25 @@ def sandbox(program: Program, text: str) -> str:
     ],
 )
 def test_the_limit_is_one_more_than_max_rows_and_is_part_of_the_statement(
-    program: Program, limit: str, expected: str, row_limit: int | None
+    program: EndpointProgram, limit: str, expected: str, row_limit: int | None
 ) -> None:
     statement_ = compile_sandbox_query(program, f"select id from edge_logs {limit}", PlainTarget(), SHAPES)
     assert statement_.sql.endswith(expected)
     assert statement_.row_limit == row_limit
 
 
-def test_the_limit_applies_to_a_whole_set_operation(program: Program) -> None:
+def test_the_limit_applies_to_a_whole_set_operation(program: EndpointProgram) -> None:
     statement_ = sandbox(program, "select id from edge_logs union all select id from auth_logs")
     assert statement_.endswith("LIMIT 1001")
     assert statement_.count("LIMIT") == 1
 
 
-def test_the_limit_of_the_saved_query_does_not_apply_to_sandbox_queries(program: Program) -> None:
+def test_the_limit_of_the_saved_query_does_not_apply_to_sandbox_queries(program: EndpointProgram) -> None:
     assert "LIMIT 100 " not in sandbox(program, "select id from edge_logs") + " "
     assert compile_saved_query(program, PlainTarget(), SHAPES).sql.endswith("LIMIT 100")
 
 
-def test_every_declared_parameter_is_a_slot_with_its_use(program: Program) -> None:
+def test_every_declared_parameter_is_a_slot_with_its_use(program: EndpointProgram) -> None:
     statement = compile_sandbox_query(program, "select current_timestamp() as t, 1 as one", PlainTarget(), {})
     assert [(slot.name, slot.is_read) for slot in statement.slots] == [
         ("project", False),
@@ -58,7 +58,7 @@ def test_every_declared_parameter_is_a_slot_with_its_use(program: Program) -> No
     ]
 
 
-def test_a_statement_lists_its_columns_sub_queries_and_streams(program: Program) -> None:
+def test_a_statement_lists_its_columns_sub_queries_and_streams(program: EndpointProgram) -> None:
     statement = compile_sandbox_query(
         program, "select a.id, count(*) from auth_logs a join edge_logs e using (id) group by 1", PlainTarget(), SHAPES
     )
@@ -67,7 +67,7 @@ def test_a_statement_lists_its_columns_sub_queries_and_streams(program: Program)
     assert set(statement.streams) == {"edge.stream", "auth"}
 
 
-def test_compilation_is_deterministic(program: Program) -> None:
+def test_compilation_is_deterministic(program: EndpointProgram) -> None:
     text = "select m.status, count(*) as n from edge_logs, unnest(metadata) m group by 1"
     assert sandbox(program, text) == sandbox(program, text)
 
@@ -84,7 +84,7 @@ def test_compilation_is_deterministic(program: Program) -> None:
     ],
 )
 def test_an_error_in_an_endpoint_has_its_position_in_the_file(sql: str, place: str, words: str) -> None:
-    broken = msgspec.structs.replace(make_endpoint(sql), body_line=11)
+    broken = msgspec.structs.replace(make_endpoint(sql), query_first_line=11)
     with pytest.raises(BadEndpointFile) as raised:
         parse_and_check_endpoint(broken, ["edge.stream", "auth"])
     assert str(raised.value.span) == place
@@ -114,10 +114,10 @@ def test_standalone_sql_has_no_slots_and_no_limit() -> None:
     assert statement.slots == ()
     assert "LIMIT" not in statement.sql
     assert statement.row_limit is None
-    with pytest.raises(UnknownName):
+    with pytest.raises(UnknownQueryName):
         compile_standalone_query("select @x", PlainTarget())
 
 
-def test_a_star_over_pivot_has_the_columns_of_the_pivot(program: Program) -> None:
+def test_a_star_over_pivot_has_the_columns_of_the_pivot(program: EndpointProgram) -> None:
     pivoted = "(select id, event_message as m from edge_logs) pivot(count(id) for m in ('a', 'b'))"
     assert ' AS "b" ' in sandbox(program, f"select * from {pivoted}")

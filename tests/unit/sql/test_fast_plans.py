@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event, Shape, ValueKind
 from cordwood.sql.compile import compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Statement
 
 STREAM = "cloudflare.logs.prod"
@@ -58,7 +58,7 @@ def event(number: int) -> Event:
     return Event(str(number), at, "m", f"p{number % 3}", metadata, None)
 
 
-def read_program(name: str) -> Program:
+def read_program(name: str) -> EndpointProgram:
     file = resources.files("cordwood") / "endpoints" / f"{name}.sql"
     return parse_and_check_endpoint(read_endpoint_file(file.name, file.read_text()))
 

@@ -11,14 +11,14 @@ import pytest
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import QueryFault, QueryRefused
 from cordwood.model.definitions import Parameter
-from cordwood.model.redaction import DEFAULT_RULES, RedactMode
+from cordwood.model.redaction import DEFAULT_REDACTION_RULES, RedactMode
 from cordwood.sql.compile import (
-    FOLLOWED_PAGE_ROWS,
+    MAX_FOLLOWED_PAGE_ROWS,
     compile_sandbox_query,
     compile_saved_query,
     parse_and_check_endpoint,
 )
-from cordwood.sql.follow import HIDDEN_COLUMN_COUNT, RANGE_PARAMETERS
+from cordwood.sql.follow import HIDDEN_COLUMN_COUNT, RECEIPT_RANGE_PARAMETERS
 from cordwood.sql.paging import Page
 from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.redaction.patterns import Redaction
@@ -26,7 +26,7 @@ from cordwood.sql.stages import Statement
 from tests.unit.sql.conftest import SHAPES, make_endpoint
 
 TARGET = DuckDBTarget()
-FOLLOWED_PAGE = Page(is_followed=True)
+FOLLOWED_PAGE = Page(is_of_followed_query=True)
 PROGRAM = msgspec.structs.replace(parse_and_check_endpoint(make_endpoint()), page=FOLLOWED_PAGE)
 
 
@@ -53,8 +53,8 @@ def arrival_condition(statement: Statement) -> str:
 def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(text: str) -> None:
     statement = compile_followed(text)
     assert statement.column_names[:-HIDDEN_COLUMN_COUNT] == ("m", "id")
-    assert statement.row_limit == FOLLOWED_PAGE_ROWS + 1
-    assert {slot.name for slot in statement.slots if slot.is_read} >= RANGE_PARAMETERS.keys()
+    assert statement.row_limit == MAX_FOLLOWED_PAGE_ROWS + 1
+    assert {slot.name for slot in statement.slots if slot.is_read} >= RECEIPT_RANGE_PARAMETERS.keys()
     sql = arrival_condition(statement)
     assert "ORDER BY 3 ASC NULLS FIRST, 4 ASC NULLS FIRST, 5 ASC NULLS FIRST LIMIT 501" in sql
 
@@ -72,7 +72,7 @@ def test_each_scan_has_the_range_and_reads_only_arrived_events() -> None:
 
 
 def test_rows_are_ordered_by_the_digest_of_a_redacted_id() -> None:
-    redaction = Redaction(RedactMode.REPLACE, DEFAULT_RULES)
+    redaction = Redaction(RedactMode.REPLACE, DEFAULT_REDACTION_RULES)
     statement = compile_followed("select event_message from edge_logs", redaction)
     sql = arrival_condition(statement)
     assert 'md5("edge.stream"."id")' in sql or 'md5("stream"."id")' in sql
@@ -93,7 +93,7 @@ def test_a_query_that_uses_the_names_of_hidden_columns_is_refused(name: str) -> 
         compile_followed(f"select `{name}` from edge_logs")
 
 
-@pytest.mark.parametrize("name", RANGE_PARAMETERS)
+@pytest.mark.parametrize("name", RECEIPT_RANGE_PARAMETERS)
 def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
         compile_followed(f"select id from edge_logs where timestamp > @{name}")

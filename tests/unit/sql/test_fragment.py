@@ -4,7 +4,7 @@ import pytest
 from sqlglot import exp, parse_one
 
 from cordwood.engines.clickhouse.target import ClickHouseQuoting
-from cordwood.engines.duckdb.rules.building_blocks import author_name, engine_name, is_plain_name
+from cordwood.engines.duckdb.rules.building_blocks import decode_engine_name, encode_engine_name, is_plain_name
 from cordwood.engines.duckdb.target import DuckDBQuoting
 from cordwood.errors import QueryUnsupported
 from cordwood.sql.lowering import (
@@ -116,20 +116,20 @@ def test_a_hole_inside_quotes_is_an_error() -> None:
 
 @pytest.mark.parametrize("name", ["", "\0", "a\0b", "\ue0ff", "\ue0ff0", "\ue0ffe", "\ue0ffs", "\0\ue0ff", "a"])
 def test_unsupported_names_have_distinct_identifiers(name: str) -> None:
-    assert author_name(engine_name(name)) == name
-    assert is_plain_name(name) == (engine_name(name) == name)
-    assert "\0" not in DUCKDB.identifier_for(name)
+    assert decode_engine_name(encode_engine_name(name)) == name
+    assert is_plain_name(name) == (encode_engine_name(name) == name)
+    assert "\0" not in DUCKDB.engine_identifier(name)
     for quoting in (DUCKDB, CLICKHOUSE):
-        assert quoting.identifier_for(name) != ""
+        assert quoting.engine_identifier(name) != ""
         assert printed_text(name_part(name, is_verbatim=True), quoting) == quoting.quote_name(name)
-        assert printed_text(name_part(name), quoting) == quoting.quote_name(quoting.identifier_for(name))
+        assert printed_text(name_part(name), quoting) == quoting.quote_name(quoting.engine_identifier(name))
 
 
 def test_names_of_clickhouses_subcolumns_are_escaped() -> None:
     names = ["null", "size0", "size12", "", "\ue0ffnull", "\ue0ff", "a", "Null", "size"]
-    assert len({CLICKHOUSE.identifier_for(name) for name in names}) == len(names)
-    assert not {"null", "size0", "size12", ""} & {CLICKHOUSE.identifier_for(name) for name in names}
-    assert [name for name in names if CLICKHOUSE.identifier_for(name) == name] == ["a", "Null", "size"]
+    assert len({CLICKHOUSE.engine_identifier(name) for name in names}) == len(names)
+    assert not {"null", "size0", "size12", ""} & {CLICKHOUSE.engine_identifier(name) for name in names}
+    assert [name for name in names if CLICKHOUSE.engine_identifier(name) == name] == ["a", "Null", "size"]
 
 
 def test_a_nul_character_does_not_end_a_text() -> None:

@@ -7,9 +7,9 @@ from cordwood.sql.budget import copy_tree
 from cordwood.sql.lowering import RuleSet, fragment, merge_rule_sets, replace_fragment_parts
 from cordwood.sql.nodes import (
     EventAsText,
+    IsObjectTest,
     Operation,
     PathRead,
-    RecordTest,
     find_operations,
     has_operation,
     is_operation,
@@ -28,7 +28,7 @@ def test_nodes_are_equal_if_their_operations_are() -> None:
     """Compare nodes with different operations. Keys of paths are case-sensitive, unlike names in sqlglot."""
     assert read_path("request", "path") == read_path("request", "path")
     assert read_path("request", "path") != read_path("request", "Path")
-    assert read_path("path") != operation_node(RecordTest(), METADATA_COLUMN.copy())
+    assert read_path("path") != operation_node(IsObjectTest(), METADATA_COLUMN.copy())
     assert len({read_path("a"), read_path("A"), read_path("a", "b"), read_path("a")}) == 3
 
 

@@ -7,15 +7,15 @@ import pytest
 
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.sql.budget import Budget, budget_scope
+from cordwood.sql.budget import CompilationBudget, budget_scope
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.paging import FIRST_PAGE, Page
-from cordwood.sql.program import Program
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Statement
 
 
 @pytest.fixture(scope="module")
-def logs() -> Program:
+def logs() -> EndpointProgram:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
     return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
@@ -23,7 +23,7 @@ def logs() -> Program:
 REQUESTED_PAGE = Page(is_paging_requested=True)
 
 
-def compile_query(program: Program, sql: str, page: Page = REQUESTED_PAGE) -> Statement:
+def compile_query(program: EndpointProgram, sql: str, page: Page = REQUESTED_PAGE) -> Statement:
     return compile_sandbox_query(msgspec.structs.replace(program, page=page), sql, DuckDBTarget(), {})
 
 
@@ -36,13 +36,13 @@ def compile_query(program: Program, sql: str, page: Page = REQUESTED_PAGE) -> St
         ("select id from edge_logs union all select id from auth_logs", False),
     ],
 )
-def test_aggregates_and_unions_are_paged_only_on_request(logs: Program, sql: str, *, is_paged: bool) -> None:
+def test_aggregates_and_unions_are_paged_only_on_request(logs: EndpointProgram, sql: str, *, is_paged: bool) -> None:
     assert (compile_query(logs, sql, FIRST_PAGE).paging is not None) == is_paged
     assert compile_query(logs, sql).paging is not None
 
 
 @pytest.mark.parametrize("tail", ["limit 1000", "order by timestamp desc limit 10", "limit 5 offset 3"])
-def test_a_query_with_a_limit_within_the_page_is_not_paged(logs: Program, tail: str) -> None:
+def test_a_query_with_a_limit_within_the_page_is_not_paged(logs: EndpointProgram, tail: str) -> None:
     statement = compile_query(logs, f"select id from edge_logs {tail}")
     assert statement.paging is None
     assert '"t"."id" ASC' not in statement.sql
@@ -72,31 +72,33 @@ QUERIES_PAGED_BY_ROWS = (
 
 
 @pytest.mark.parametrize("sql", [*QUERIES_PAGED_BY_TIME, *QUERIES_PAGED_BY_ROWS])
-def test_pages_are_by_time_if_the_first_sort_key_is_a_timestamp_that_is_never_null(logs: Program, sql: str) -> None:
+def test_pages_are_by_time_if_the_first_sort_key_is_a_timestamp_that_is_never_null(
+    logs: EndpointProgram, sql: str
+) -> None:
     statement = compile_query(logs, sql)
     assert statement.paging is not None
     assert statement.paging.is_by_time == (sql in QUERIES_PAGED_BY_TIME)
     assert statement.answer_column_count == len(statement.column_names) - 2 * (sql in QUERIES_PAGED_BY_TIME)
 
 
-def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: Program) -> None:
+def test_a_page_skips_rows_and_keeps_to_the_limit_of_the_query(logs: EndpointProgram) -> None:
     sql = "select id from edge_logs order by timestamp limit 1500"
     assert compile_query(logs, sql).sql.endswith("LIMIT 1001")
     last_page = compile_query(
-        logs, sql, Page(skipped_rows=3, is_after_row=True, remaining_rows=500, is_paging_requested=True)
+        logs, sql, Page(rows_sent_before=3, begins_after_last_row=True, remaining_rows=500, is_paging_requested=True)
     )
     assert last_page.sql.endswith("LIMIT 500 OFFSET 3")
     assert {slot.name for slot in last_page.slots} >= {"time_of_last_row", "id_of_last_row"}
 
 
-def test_ctes_that_are_read_twice_are_analysed_once(logs: Program) -> None:
+def test_ctes_that_are_read_twice_are_analysed_once(logs: EndpointProgram) -> None:
     steps = "".join(
         f", c{n} as (select id, timestamp from c{n - 1} union all select id, timestamp from c{n - 1})"
         for n in range(1, 7)
     )
     sql = f"with c0 as (select id, timestamp from edge_logs){steps} select id from c6 order by timestamp"
-    with budget_scope(Budget()) as budget_of_few:
+    with budget_scope(CompilationBudget()) as budget_of_few:
         compile_query(logs, f"{sql} limit 10")
-    with budget_scope(Budget()) as paged:
+    with budget_scope(CompilationBudget()) as paged:
         assert compile_query(logs, sql).paging is not None
     assert paged.nodes < budget_of_few.nodes * 1.5

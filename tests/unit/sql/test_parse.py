@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused
-from cordwood.sql.parse import MAX_CHARACTERS, parse
+from cordwood.sql.parse import MAX_QUERY_CHARACTERS, parse
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_texts_of_many_quotes_are_parsed_in_linear_time() -> None:
 
 def test_a_long_text_is_refused_without_parsing() -> None:
     with pytest.raises(QueryRefused, match="longer"):
-        parse("select '" + "x" * MAX_CHARACTERS + "'")
+        parse("select '" + "x" * MAX_QUERY_CHARACTERS + "'")
 
 
 def test_a_wide_query_is_accepted() -> None:

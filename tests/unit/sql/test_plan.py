@@ -9,8 +9,8 @@ from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, 
 BLOCK_FILTER = BlockFilter("s", ("abcdef",))
 ALL_EVENTS = PlanVariant(("every ", OptionalPredicate("p", ("a",), ("b ", BLOCK_FILTER)), BLOCK_FILTER))
 FLUSHED_EVENTS = PlanVariant(("flushed",), EventRange.FLUSHED)
-RECENT_EVENTS = PlanVariant(("recent",), EventRange.RECENT)
-OPTIMISTIC_VARIANT = PlanVariant(("every, optimistic",), is_optimistic=True)
+RECENT_EVENTS = PlanVariant(("recent",), EventRange.RECENTLY_CACHED)
+OPTIMISTIC_VARIANT = PlanVariant(("every, optimistic",), has_optimistic_redaction=True)
 PLAN = Plan((ALL_EVENTS, FLUSHED_EVENTS, OPTIMISTIC_VARIANT, RECENT_EVENTS))
 
 
@@ -19,12 +19,12 @@ PLAN = Plan((ALL_EVENTS, FLUSHED_EVENTS, OPTIMISTIC_VARIANT, RECENT_EVENTS))
     [
         ((EventRange.ALL, False), ALL_EVENTS),
         ((EventRange.FLUSHED, False), FLUSHED_EVENTS),
-        ((EventRange.RECENT, False), RECENT_EVENTS),
+        ((EventRange.RECENTLY_CACHED, False), RECENT_EVENTS),
         ((EventRange.ALL, True), OPTIMISTIC_VARIANT),
         # If all events are flushed, the optimistic variant that reads all events is used, because the plan has no
         # other.
         ((EventRange.FLUSHED, True), OPTIMISTIC_VARIANT),
-        ((EventRange.RECENT, True), None),
+        ((EventRange.RECENTLY_CACHED, True), None),
     ],
 )
 def test_a_variant_is_chosen_by_the_state_of_the_store(
@@ -39,7 +39,7 @@ def test_a_plan_of_one_variant_has_no_optimistic_one(reads: EventRange) -> None:
     plan = fixed_plan("SELECT 1")
     assert plan.choose_variant(reads) == PlanVariant(("SELECT 1",))
     assert plan.choose_variant(reads, optimistic=True) is None
-    assert plan.choose_variant(EventRange.RECENT) is None
+    assert plan.choose_variant(EventRange.RECENTLY_CACHED) is None
 
 
 def test_each_block_filter_is_found_once_even_within_an_optional_predicate() -> None:

@@ -12,17 +12,23 @@ from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import CompileTooLong, PlanTooLarge, QueryFault
 from cordwood.sql import plan_size
-from cordwood.sql.budget import MAX_CHARACTERS, MAX_NODES, Budget, budget_scope, saved_query_budget
+from cordwood.sql.budget import (
+    MAX_PRINTED_CHARACTERS,
+    MAX_TREE_NODES,
+    CompilationBudget,
+    allow_saved_query_cpu_time,
+    budget_scope,
+)
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
-from cordwood.sql.plan_size import MAX_POINTS, measure_plan
-from cordwood.sql.program import Program
+from cordwood.sql.plan_size import MAX_PLANNING_POINTS, measure_plan
+from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Target
 
 TARGETS: dict[str, Target] = {"duckdb": DuckDBTarget(), "clickhouse": ClickHouseTarget()}
 
 
 @pytest.fixture(scope="module")
-def logs() -> Program:
+def logs() -> EndpointProgram:
     file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
     return parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 
@@ -58,7 +64,7 @@ def test_forty_levels_that_double_are_counted_without_expansion() -> None:
 
 def test_materialized_ctes_are_counted_once() -> None:
     steps = ", ".join(f"c{n} as materialized (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
-    assert size_of_plan(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_POINTS
+    assert size_of_plan(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_PLANNING_POINTS
 
 
 @pytest.mark.parametrize(
@@ -95,42 +101,46 @@ def test_a_column_counts_as_its_expanded_expression() -> None:
     ],
     ids=["expressions", "joins", "grouping sets", "windows"],
 )
-def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(logs: Program, engine: str, text: str) -> None:
+def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(
+    logs: EndpointProgram, engine: str, text: str
+) -> None:
     # The budget is that of saved queries, because a slow machine needs more time than callers have.
-    with saved_query_budget(), pytest.raises(PlanTooLarge, match=f"{MAX_POINTS:,}") as raised:
+    with allow_saved_query_cpu_time(), pytest.raises(PlanTooLarge, match=f"{MAX_PLANNING_POINTS:,}") as raised:
         compile_sandbox_query(logs, text, TARGETS[engine], {})
     assert raised.value.span is not None
     assert raised.value.hint is not None
 
 
 @pytest.mark.parametrize("engine", TARGETS)
-def test_rows_of_values_that_double_are_refused_before_their_expansion(logs: Program, engine: str) -> None:
+def test_rows_of_values_that_double_are_refused_before_their_expansion(logs: EndpointProgram, engine: str) -> None:
     steps = ", ".join(f"c{n} as (select x + x as x from c{n - 1})" for n in range(1, 41))
-    with budget_scope(Budget()) as budget, pytest.raises(PlanTooLarge, match=f"{MAX_POINTS:,}"):
+    with budget_scope(CompilationBudget()) as budget, pytest.raises(PlanTooLarge, match=f"{MAX_PLANNING_POINTS:,}"):
         compile_sandbox_query(logs, f"with c0 as (select 1 as x), {steps} select x from c40", TARGETS[engine], {})
-    assert budget.nodes < MAX_NODES // 5
+    assert budget.nodes < MAX_TREE_NODES // 5
 
 
-def test_duckdb_materializes_ctes_of_large_plans(logs: Program) -> None:
+def test_duckdb_materializes_ctes_of_large_plans(logs: EndpointProgram) -> None:
     assert "AS MATERIALIZED" in compile_sandbox_query(logs, chain_of_ctes(40, SELF_JOIN), DuckDBTarget(), {}).sql
 
 
-def test_duckdb_materializes_no_ctes_of_small_plans(logs: Program) -> None:
+def test_duckdb_materializes_no_ctes_of_small_plans(logs: EndpointProgram) -> None:
     assert "AS MATERIALIZED" not in compile_sandbox_query(logs, chain_of_ctes(2, SELF_JOIN), DuckDBTarget(), {}).sql
 
 
-def test_clickhouse_cannot_materialize_ctes_so_large_plans_are_refused(logs: Program) -> None:
+def test_clickhouse_cannot_materialize_ctes_so_large_plans_are_refused(logs: EndpointProgram) -> None:
     with pytest.raises(PlanTooLarge, match="relations"):
         compile_sandbox_query(logs, chain_of_ctes(40, SELF_JOIN), ClickHouseTarget(), {})
 
 
-def test_every_client_query_needs_at_most_a_tenth_of_the_limits(logs: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_client_query_needs_at_most_a_tenth_of_the_limits(
+    logs: EndpointProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Compile all recorded queries of clients with a tenth of each limit."""
     queries = Path(__file__).parents[4] / "shared" / "clients" / "queries.jsonl"
     if not queries.exists():
         pytest.skip("the clients' queries are not beside the checkout")
-    monkeypatch.setattr(plan_size, "MAX_POINTS", MAX_POINTS // 10)
-    monkeypatch.setattr(plan_size, "MAX_CHARACTERS", plan_size.MAX_CHARACTERS // 10)
+    monkeypatch.setattr(plan_size, "MAX_PLANNING_POINTS", MAX_PLANNING_POINTS // 10)
+    monkeypatch.setattr(plan_size, "MAX_PRINTED_SQL_CHARACTERS", plan_size.MAX_PRINTED_SQL_CHARACTERS // 10)
     lines = map(json.loads, queries.read_text().splitlines())
     texts = [line["sql"] for line in lines if line.get("sql") and line["endpoint"] == "logs.all"]
     refused = [text for text in texts for target in TARGETS.values() if is_too_large(logs, text, target)]
@@ -138,9 +148,9 @@ def test_every_client_query_needs_at_most_a_tenth_of_the_limits(logs: Program, m
     assert not refused
 
 
-def is_too_large(logs: Program, text: str, target: Target) -> bool:
+def is_too_large(logs: EndpointProgram, text: str, target: Target) -> bool:
     try:
-        with budget_scope(Budget(nodes=MAX_NODES // 10, characters=MAX_CHARACTERS // 10)):
+        with budget_scope(CompilationBudget(nodes=MAX_TREE_NODES // 10, characters=MAX_PRINTED_CHARACTERS // 10)):
             compile_sandbox_query(logs, text, target, {})
     except (PlanTooLarge, CompileTooLong):
         return True
@@ -150,7 +160,7 @@ def is_too_large(logs: Program, text: str, target: Target) -> bool:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_stars_expand_to_at_most_ten_thousand_columns_as_in_bigquery(logs: Program, target: str) -> None:
+def test_stars_expand_to_at_most_ten_thousand_columns_as_in_bigquery(logs: EndpointProgram, target: str) -> None:
     doubled = "(select *, * from " * 14 + "(select 1 as x)" + ")" * 14
     with pytest.raises(PlanTooLarge, match="more than 10,000 columns after its stars are expanded"):
         compile_sandbox_query(logs, f"select count(*) as n from {doubled}", TARGETS[target], {})

@@ -7,19 +7,19 @@ import pytest
 
 from cordwood.errors import (
     BacklogFull,
-    Busy,
     EngineFailed,
     EngineUnreachable,
     Fault,
     OutOfDisk,
     OutOfMemory,
-    RateExceeded,
+    RequestRateExceeded,
+    ServiceBusy,
     TooManyRows,
 )
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import BugFound, Observer, RequestAnswered
 from cordwood.web.asgi import Request, Response
-from cordwood.web.http_application import HttpApplication, SendBudget
+from cordwood.web.http_application import HttpApplication, SendMemoryBudget
 from cordwood.web.ingest import render_otlp_error
 from cordwood.web.problems import logflare_error_response
 from cordwood.web.routes import create_application
@@ -86,7 +86,9 @@ def empty_request(_: Request) -> Response | None:
 
 def test_an_internal_error_is_500_with_an_incident_id_and_its_trace_only_in_the_log() -> None:
     notes = NoteList()
-    broken = HttpApplication(failing_handler, empty_request, Observer([notes]), SendBudget(1000), logflare_errors=False)
+    broken = HttpApplication(
+        failing_handler, empty_request, Observer([notes]), SendMemoryBudget(1000), logflare_errors=False
+    )
     answer = call(broken, "GET", "/", **{"X-Request-Id": "incident-7"})
     assert (answer.status, answer.json()["error"]["status"]) == (500, "bug.internal")
     assert "incident-7" in answer.json()["error"]["hint"]
@@ -101,7 +103,7 @@ def test_the_error_of_a_failed_engine_is_only_in_the_log_with_the_incident_id() 
         raise EngineFailed("The engine failed.") from RuntimeError("INTERNAL Error: secret")
 
     notes = NoteList()
-    failed = HttpApplication(fails, empty_request, Observer([notes]), SendBudget(1000), logflare_errors=False)
+    failed = HttpApplication(fails, empty_request, Observer([notes]), SendMemoryBudget(1000), logflare_errors=False)
     answer = call(failed, "GET", "/", **{"X-Request-Id": "incident-8"})
     assert (answer.status, answer.json()["error"]["status"]) == (500, "engine.failed")
     assert "incident-8" in answer.json()["error"]["hint"]
@@ -126,7 +128,7 @@ def test_each_fault_has_its_status(fault: Exception, status: int) -> None:
         raise fault
 
     answer = call(
-        HttpApplication(refusing_handler, empty_request, Observer(), SendBudget(1000), logflare_errors=False),
+        HttpApplication(refusing_handler, empty_request, Observer(), SendMemoryBudget(1000), logflare_errors=False),
         "POST",
         "/",
     )
@@ -160,8 +162,8 @@ def test_problems_are_json_and_not_stored() -> None:
 
 
 def test_in_the_logflare_shape_retriable_faults_keep_their_status() -> None:
-    assert masked_status(RateExceeded("Too fast.", retry_after=7)) == (429, "7")
-    assert masked_status(Busy("Too many wait.", retry_after=4.5)) == (503, "5")
+    assert masked_status(RequestRateExceeded("Too fast.", retry_after=7)) == (429, "7")
+    assert masked_status(ServiceBusy("Too many wait.", retry_after=4.5)) == (503, "5")
     assert masked_status(OutOfMemory("Too much.", retry_after=2)) == (200, "2")
     assert masked_status(TooManyRows("Too many.")) == (200, "")
 

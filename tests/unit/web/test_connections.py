@@ -23,7 +23,7 @@ class IdleConnection:
 
     address = "192.0.2.1"
     waiting_since: float | None = 0.0
-    is_within_head = True
+    is_reading_head = True
     stalled_since: float | None = None
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ async def is_cut_within_time(application: Any, table: ConnectionTable, rate: int
 @pytest.fixture
 def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "MAX_WRITE_STALL_SECONDS", 0.6)
-    monkeypatch.setattr(http_protocol, "SWEEP_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(http_protocol, "OVERDUE_CHECK_INTERVAL_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("short_stall")

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from cordwood.access import Authenticator
-from cordwood.errors import Busy, Fault, OutOfDisk
+from cordwood.errors import Fault, OutOfDisk, ServiceBusy
 from cordwood.ingest.accept import Intake
 from cordwood.model.definitions import Stream
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import QueryService, QueryServiceDependencies
 from cordwood.serve.backup_archive import BackupService
-from cordwood.serve.cached_answers import MemoryCache
+from cordwood.serve.cached_answers import MemoryAnswerCache
 from cordwood.serve.tails import TailLimits, TailService
 from cordwood.web.asgi import Response
 from cordwood.web.operations import show_health, show_liveness, show_readiness
@@ -62,7 +62,7 @@ def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
         assert status_and_body(show_readiness(lifecycle))[0] == 200, (
             "all slots are taken, and no query has waited in vain"
         )
-        with pytest.raises(Busy):
+        with pytest.raises(ServiceBusy):
             await harness.answers.answer(make_request(UNCACHED_ENDPOINT, project="another"))
         for probe in (show_readiness, show_health):
             status, body = status_and_body(probe(lifecycle))
@@ -109,7 +109,7 @@ def test_a_full_disk_is_reported_as_degraded_and_ready() -> None:
     async def test(harness: ServeHarness) -> None:
         engine = FullDisk()
         harness.answers = QueryService(
-            QueryServiceDependencies(harness.catalog, engine, MemoryCache(1000), Observer()),
+            QueryServiceDependencies(harness.catalog, engine, MemoryAnswerCache(1000), Observer()),
             harness.limits,
             lambda: harness.now_us,
         )

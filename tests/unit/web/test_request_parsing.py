@@ -10,8 +10,16 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.errors import BacklogFull, BadBody, BadParameter, BodyTooLarge, NotAcceptable, TooSlow, UnsupportedMedia
-from cordwood.ingest.limits import BodyBudget
+from cordwood.errors import (
+    BacklogFull,
+    BadBody,
+    BadParameter,
+    BodyTooLarge,
+    NotAcceptable,
+    RequestTooSlow,
+    UnsupportedMediaType,
+)
+from cordwood.ingest.limits import BodyMemoryBudget
 from cordwood.web import request_body
 from cordwood.web.asgi import COMPRESSORS, Message, Request, choose_coding, compress_body, parse_urlencoded
 from cordwood.web.encode import choose_format
@@ -147,7 +155,7 @@ def test_broken_compression_is_a_bad_body(body: bytes) -> None:
 
 
 def test_an_unknown_coding_is_refused_with_the_supported_ones() -> None:
-    with pytest.raises(UnsupportedMedia) as raised:
+    with pytest.raises(UnsupportedMediaType) as raised:
         inflate(b"x", "br", MEBIBYTE)
     assert "zstd" in str(raised.value.hint)
 
@@ -170,20 +178,20 @@ def slow_request(*chunks: tuple[float, bytes]) -> Request:
 
 def test_a_stalled_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_body, "MAX_READ_STALL_SECONDS", 0.05)
-    with pytest.raises(TooSlow):
+    with pytest.raises(RequestTooSlow):
         asyncio.run(read_body(slow_request((0.0, b"a"), (30.0, b"b")), EVENT_BODY_BOUNDS))
 
 
 def test_a_steady_but_slow_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_body, "RATE_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(request_body, "BODY_RATE_GRACE_SECONDS", 0.05)
     drips = [(0.01, b"a")] * 1000
-    with pytest.raises(TooSlow):
+    with pytest.raises(RequestTooSlow):
         asyncio.run(read_body(slow_request(*drips), EVENT_BODY_BOUNDS))
 
 
 def test_a_revoked_body_is_refused_while_it_waits() -> None:
-    async def wait_until_abandoned(budget: BodyBudget) -> None:
-        with budget.reserve("a") as stalled, budget.reserve("b") as other:
+    async def wait_until_abandoned(budget: BodyMemoryBudget) -> None:
+        with budget.open_reservation("a") as stalled, budget.open_reservation("b") as other:
             reading = asyncio.ensure_future(read_body(slow_request((0.0, b"x" * 80)), EVENT_BODY_BOUNDS, stalled))
             await asyncio.sleep(0.05)
             other.reserve(60)
@@ -191,4 +199,4 @@ def test_a_revoked_body_is_refused_while_it_waits() -> None:
 
     now = iter(range(0, 1000, 10))
     with pytest.raises(BacklogFull):
-        asyncio.run(asyncio.wait_for(wait_until_abandoned(BodyBudget(100, lambda: float(next(now)))), 5))
+        asyncio.run(asyncio.wait_for(wait_until_abandoned(BodyMemoryBudget(100, lambda: float(next(now)))), 5))

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, BodyTooLarge
-from cordwood.web.request_body import OnGrowth, decompress_snappy, ignore_growth
+from cordwood.web.request_body import OnMemoryGrowth, decompress_snappy, ignore_memory_growth
 
 MAX_BYTES = 2**20
 
 
-def decompress(block: bytes, limit: int, take: OnGrowth = ignore_growth) -> bytes:
+def decompress(block: bytes, limit: int, take: OnMemoryGrowth = ignore_memory_growth) -> bytes:
     return decompress_snappy(block, limit, take)
 
 

@@ -33,7 +33,7 @@ class AddressKind(StrEnum):
     PRIVATE = "private"
 
 
-def _parse_networks(texts: str) -> tuple[IpNetwork, ...]:
+def _parse_network_list(texts: str) -> tuple[IpNetwork, ...]:
     return tuple(map(ip_network, texts.split()))
 
 
@@ -41,25 +41,25 @@ def _parse_networks(texts: str) -> tuple[IpNetwork, ...]:
 # the address. The unspecified addresses (0.0.0.0 and ::) are listed as loopback addresses, because a connection to them
 # reaches this machine.
 _NETWORKS_BY_KIND: Final = (
-    (AddressKind.LOOPBACK, _parse_networks("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
+    (AddressKind.LOOPBACK, _parse_network_list("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
     (
         AddressKind.LINK_LOCAL,
         # The single addresses are the metadata services of clouds: AWS over IPv6, Alibaba, Oracle, Azure, Google over
         # IPv6. Other metadata services have an address in 169.254.0.0/16.
-        _parse_networks(
+        _parse_network_list(
             "169.254.0.0/16 fe80::/10 fd00:ec2::254/128 100.100.100.200/32 192.0.0.192/32 168.63.129.16/32 fd20:ce::254/128"
         ),
     ),
     (
         AddressKind.PRIVATE,
-        _parse_networks(
+        _parse_network_list(
             "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10 192.0.0.0/24 198.18.0.0/15 fc00::/7 fec0::/10 64:ff9b:1::/48"
         ),
     ),
 )
 # Networks to which nothing is ever sent: multicast, broadcast and reserved addresses.
-_ALWAYS_REFUSED_NETWORKS: Final = _parse_networks("0.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ff00::/8 ::/8 100::/8")
-_NAT64_NETWORKS: Final = _parse_networks("64:ff9b::/96 64:ff9b:1::/48")
+_ALWAYS_REFUSED_NETWORKS: Final = _parse_network_list("0.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ff00::/8 ::/8 100::/8")
+_NAT64_NETWORKS: Final = _parse_network_list("64:ff9b::/96 64:ff9b:1::/48")
 _IPV4_COMPATIBLE_NETWORK: Final = ip_network("::/96")
 
 
@@ -73,12 +73,13 @@ class AddressPolicy(msgspec.Struct, frozen=True):
         # Remove the zone (network interface) of an IPv6 address, which does not matter here.
         given = ip_address(text.partition("%")[0])
         embedded = tuple(_embedded_addresses(given))
-        kinds = [_kind(address) for address in (given, *embedded)]
+        kinds = [_address_kind(address) for address in (given, *embedded)]
         refused = next((kind for kind in kinds if kind in self.refused_kinds), None)
         if refused is not None:
             return f"a {refused} address"
         if any(
-            _kind(address) is None and _is_in_any(address, _ALWAYS_REFUSED_NETWORKS) for address in embedded or (given,)
+            _address_kind(address) is None and _is_in_any(address, _ALWAYS_REFUSED_NETWORKS)
+            for address in embedded or (given,)
         ):
             return "a multicast or reserved address"
         return None
@@ -99,7 +100,7 @@ def read_address_policy(text: str) -> AddressPolicy:
     return AddressPolicy(frozenset(map(AddressKind, names)))
 
 
-def _kind(address: IpAddress) -> AddressKind | None:
+def _address_kind(address: IpAddress) -> AddressKind | None:
     return next((kind for kind, networks in _NETWORKS_BY_KIND if _is_in_any(address, networks)), None)
 
 
@@ -125,8 +126,8 @@ def _embedded_addresses(address: IpAddress) -> Iterator[IPv4Address]:
 # The maximum number of look-ups at once. The system's resolver cannot be interrupted, so a look-up that takes too long
 # continues in its thread.
 _MAX_CONCURRENT_LOOKUPS: Final = 16
-_MAX_ADDRESSES: Final = 20
-_MAX_RECEIVED_BYTES: Final = 64 * 1024
+_MAX_RESOLVED_ADDRESSES: Final = 20
+_MAX_RESPONSE_BYTES: Final = 64 * 1024
 _ResolvedAddress = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
@@ -200,7 +201,7 @@ class Connector:
             raise DeliveryFailed(f"The name {host} was not resolved within {deadline.seconds:g} s.")
         if lookup.problem is not None:
             raise DeliveryFailed(f"The name {host} cannot be resolved: {lookup.problem}.")
-        return lookup.resolved[:_MAX_ADDRESSES]
+        return lookup.resolved[:_MAX_RESOLVED_ADDRESSES]
 
 
 def _open_socket(family: socket.AddressFamily, address: tuple[Any, ...], seconds: float) -> socket.socket:
@@ -273,7 +274,7 @@ class BoundedFile(io.RawIOBase):
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb", buffering=0)
-        self._left = _MAX_RECEIVED_BYTES
+        self._left = _MAX_RESPONSE_BYTES
         self.is_at_end = False
 
     def readable(self) -> bool:

@@ -50,13 +50,13 @@ from cordwood.settings.settings import AlertSettings
 # The maximum number of bytes that are read of a response's body, to report why a message was refused.
 _MAX_ERROR_BODY_BYTES: Final = 1024
 _MAX_RETRY_DELAY_SECONDS: Final = 86400.0
-_DEFAULT_PORTS: Final = {True: 443, False: 80}
+_DEFAULT_PORTS_BY_TLS: Final = {True: 443, False: 80}
 
 # A function that returns the headers for a body. It is called when the body is sent, because the headers contain the
 # time of sending.
 MakeHeaders = Callable[[bytes], Mapping[str, str]]
 
-_ENCODED_KEY_PREFIX: Final = "whsec_"
+_BASE64_SIGNING_KEY_PREFIX: Final = "whsec_"
 _MESSAGE_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
@@ -78,7 +78,7 @@ class _HttpSender:
         self, tcp_socket: socket.socket, target: AlertTarget, remaining_bodies: list[bytes], headers: MakeHeaders
     ) -> None:
         """Post bodies on one connection as long as it stays usable; remove each accepted body from the list."""
-        address = _require_http_address(target)
+        address = _http_address_of(target)
         connection = start_tls(tcp_socket, target.host, self._context()) if address.is_tls else tcp_socket
         with connection:
             client = _HttpClient(target.host, target.port)
@@ -131,7 +131,7 @@ class _HttpClient(http.client.HTTPConnection):
     auto_open = 0
 
 
-def _require_http_address(target: AlertTarget) -> HttpAddress:
+def _http_address_of(target: AlertTarget) -> HttpAddress:
     if not isinstance(target.address, HttpAddress):
         raise TypeError(f"{target} is not an HTTP target")
     return target.address
@@ -140,7 +140,7 @@ def _require_http_address(target: AlertTarget) -> HttpAddress:
 def _common_headers(target: AlertTarget, address: HttpAddress) -> dict[str, str]:
     host = target.host.rstrip(".")
     named = f"[{host}]" if ":" in host else host
-    port = "" if target.port == _DEFAULT_PORTS[address.is_tls] else f":{target.port}"
+    port = "" if target.port == _DEFAULT_PORTS_BY_TLS[address.is_tls] else f":{target.port}"
     login = {"Authorization": address.authorization} if address.authorization else {}
     return {"Host": named + port, "Content-Type": "application/json", "User-Agent": "cordwood", **login}
 
@@ -177,10 +177,10 @@ def read_retry_after(text: str | None, now: float) -> float | None:
 
 def read_signing_key(secret: str) -> bytes:
     """Return the bytes of the setting `alerts.signing_secret`, which are empty if messages are not signed."""
-    if not secret.startswith(_ENCODED_KEY_PREFIX):
+    if not secret.startswith(_BASE64_SIGNING_KEY_PREFIX):
         return secret.encode()
     try:
-        key = base64.b64decode(secret.removeprefix(_ENCODED_KEY_PREFIX), validate=True)
+        key = base64.b64decode(secret.removeprefix(_BASE64_SIGNING_KEY_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
     if not key:
@@ -288,7 +288,7 @@ def _send_mail(session: _SmtpSession, address: MailAddress, message: MakeMessage
     session.putcmd("quit")
 
 
-_MAX_REASON_LENGTH: Final = 400
+_MAX_FAILURE_REASON_LENGTH: Final = 400
 
 
 class Deliverer:
@@ -331,19 +331,21 @@ class Deliverer:
             reason = failed.reason
             retry_after = failed.retry_after_seconds
         except (OSError, http.client.HTTPException, smtplib.SMTPException, UnicodeError) as problem:
-            reason = _describe_problem(target.host, problem, deadline)
+            reason = _describe_connection_error(target.host, problem, deadline)
             retry_after = None
         else:
             return
         # Raise the exception outside of the handlers, so that it is not chained to the original one, whose text may
         # contain secrets.
-        raise DeliveryFailed(shorten_text(target.secrets.remove_secrets_from(reason), _MAX_REASON_LENGTH), retry_after)
+        raise DeliveryFailed(
+            shorten_text(target.secrets.remove_secrets_from(reason), _MAX_FAILURE_REASON_LENGTH), retry_after
+        )
 
     def _send(self, target: AlertTarget, notification: Notification, deadline: Deadline) -> None:
         if isinstance(target.address, MailAddress):
             self._smtp.send(target, partial(mail_message, notification, target.address), deadline)
             return
-        bodies = _bodies(target.kind, target.address, notification)
+        bodies = _make_request_bodies(target.kind, target.address, notification)
         self._http.post(target, bodies, partial(self._message_headers, target, notification), deadline)
 
     def _message_headers(self, target: AlertTarget, notification: Notification, body: bytes) -> Mapping[str, str]:
@@ -358,7 +360,7 @@ class Deliverer:
         return self._tls
 
 
-def _bodies(kind: AlertTargetKind, address: HttpAddress, notification: Notification) -> list[bytes]:
+def _make_request_bodies(kind: AlertTargetKind, address: HttpAddress, notification: Notification) -> list[bytes]:
     if kind is AlertTargetKind.SLACK:
         return [slack_body(notification)]
     if kind is AlertTargetKind.PAGERDUTY:
@@ -368,7 +370,7 @@ def _bodies(kind: AlertTargetKind, address: HttpAddress, notification: Notificat
     return [webhook_body(notification)]
 
 
-def _describe_problem(host: str, problem: Exception, deadline: Deadline) -> str:
+def _describe_connection_error(host: str, problem: Exception, deadline: Deadline) -> str:
     """Describe a connection error in a sentence."""
     if deadline.is_over or isinstance(problem, TimeoutError):
         return f"{host} gave no complete answer within {deadline.seconds:g} s."

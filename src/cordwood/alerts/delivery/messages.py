@@ -18,12 +18,12 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from cordwood.alerts.delivery.targets import MAX_CHANGES, AlertTargetKind, MailAddress
+from cordwood.alerts.delivery.targets import MAX_CHANGES_BY_TARGET_KIND, AlertTargetKind, MailAddress
 from cordwood.alerts.notification import Notification, NotifiedState, StateChange
 
 # Maximum lengths in characters of the parts of a message, and the maximum number of its labels.
-_MAX_NAME_LENGTH: Final = 200
-_MAX_TEXT_LENGTH: Final = 2000
+_MAX_ALERT_NAME_LENGTH: Final = 200
+_MAX_CHANGE_TEXT_LENGTH: Final = 2000
 _MAX_LABEL_NAME_LENGTH: Final = 100
 _MAX_LABEL_VALUE_LENGTH: Final = 500
 _MAX_LABELS: Final = 30
@@ -33,14 +33,14 @@ _MAX_URL_LENGTH: Final = 2000
 _MAX_SLACK_HEADER_LENGTH: Final = 150
 _MAX_SLACK_LABELS: Final = 8
 _MAX_SLACK_LABEL_NAME_LENGTH: Final = 60
-_MAX_SLACK_TEXT_LENGTH: Final = 1200
+_MAX_SLACK_CHANGE_TEXT_LENGTH: Final = 1200
 # The limit of Discord for the fallback text, which Mattermost and Discord show instead of Slack's blocks.
 _MAX_SLACK_FALLBACK_LENGTH: Final = 2000
 _MAX_SLACK_FALLBACK_TEXT_LENGTH: Final = 300
 _MAX_SLACK_LINK_LENGTH: Final = 300
 _MAX_PAGERDUTY_SUMMARY_LENGTH: Final = 1024
-_MAX_PAGERDUTY_KEY_LENGTH: Final = 255
-_MAX_SUBJECT_LENGTH: Final = 150
+_MAX_PAGERDUTY_DEDUP_KEY_LENGTH: Final = 255
+_MAX_MAIL_SUBJECT_LENGTH: Final = 150
 
 _STATE_EMOJI: Final = {NotifiedState.FIRING: "\U0001f534", NotifiedState.RESOLVED: "\U0001f7e2"}
 
@@ -49,8 +49,8 @@ _MAX_PROCESSED_CHARACTERS: Final = 20_000
 # Zero-width joiners are kept, because they are part of emoji and of several scripts. Private and unassigned characters
 # are kept, too, because at worst they are shown as a box.
 _ALLOWED_FORMAT_CHARACTERS: Final = {"\u200c", "\u200d"}
-_KEPT_CATEGORIES: Final = {"Cn", "Co"}
-_SPACE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
+_KEPT_UNICODE_CATEGORIES: Final = {"Cn", "Co"}
+_SPACE_UNICODE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
 _SLACK_ESCAPES: Final = {
     "&": "&amp;",
     "<": "&lt;",
@@ -68,7 +68,7 @@ class _IncludedChanges(msgspec.Struct, frozen=True):
     """The changes of a notification that are in a message, and the number of further changes that are not."""
 
     changes: tuple[StateChange, ...]
-    omitted: int
+    omitted_count: int
 
     def count_in_state(self, state: NotifiedState) -> int:
         return sum(change.state is state for change in self.changes)
@@ -79,7 +79,7 @@ class _IncludedChanges(msgspec.Struct, frozen=True):
             f"{self.count_in_state(state)} {state.value}" for state in NotifiedState if self.count_in_state(state)
         ]
         counted = ", ".join(numbers) or "0 changes"
-        return f"{counted} and {self.omitted} more" if self.omitted else counted
+        return f"{counted} and {self.omitted_count} more" if self.omitted_count else counted
 
 
 def webhook_body(notification: Notification) -> bytes:
@@ -87,22 +87,22 @@ def webhook_body(notification: Notification) -> bytes:
 
     As long as the version of the format stays the same, fields may only be added.
     """
-    part = _included_changes(notification, AlertTargetKind.WEBHOOK)
+    part = _select_included_changes(notification, AlertTargetKind.WEBHOOK)
     return msgspec.json.encode(
         {
             "version": 1,
             "type": "alert.changed",
-            "timestamp": _iso_time(notification.created_us),
+            "timestamp": _format_iso_time(notification.created_us),
             "data": {
-                "id": shorten_text(notification.id, _MAX_NAME_LENGTH),
-                "alert": shorten_text(notification.alert, _MAX_NAME_LENGTH),
-                "endpoint": shorten_text(notification.endpoint, _MAX_NAME_LENGTH),
+                "id": shorten_text(notification.id, _MAX_ALERT_NAME_LENGTH),
+                "alert": shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH),
+                "endpoint": shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH),
                 "severity": notification.severity.value,
-                "url": _safe_url(notification.url),
-                "expires": _iso_time(notification.expires_us),
+                "url": _encode_url(notification.url),
+                "expires": _format_iso_time(notification.expires_us),
                 "firing": part.count_in_state(NotifiedState.FIRING),
                 "resolved": part.count_in_state(NotifiedState.RESOLVED),
-                "omitted": part.omitted,
+                "omitted": part.omitted_count,
                 "changes": [_webhook_change(change) for change in part.changes],
             },
         }
@@ -111,30 +111,32 @@ def webhook_body(notification: Notification) -> bytes:
 
 def _webhook_change(change: StateChange) -> Mapping[str, Any]:
     return {
-        "fingerprint": shorten_text(change.fingerprint, _MAX_NAME_LENGTH),
+        "fingerprint": shorten_text(change.fingerprint, _MAX_ALERT_NAME_LENGTH),
         "state": change.state.value,
-        "labels": dict(_labels(change)),
+        "labels": dict(_shortened_labels(change)),
         "labels_omitted": max(0, len(change.labels) - _MAX_LABELS),
-        "text": shorten_text(change.text, _MAX_TEXT_LENGTH),
+        "text": shorten_text(change.text, _MAX_CHANGE_TEXT_LENGTH),
         "value": _finite_or_none(change.value),
-        "started": _iso_time(change.started_us),
-        "ended": None if change.ended_us is None else _iso_time(change.ended_us),
+        "started": _format_iso_time(change.started_us),
+        "ended": None if change.ended_us is None else _format_iso_time(change.ended_us),
     }
 
 
 def slack_body(notification: Notification) -> bytes:
     """Return a message in the format of Slack's incoming webhooks."""
-    part = _included_changes(notification, AlertTargetKind.SLACK)
+    part = _select_included_changes(notification, AlertTargetKind.SLACK)
     title = escape_for_slack(f"{notification.alert}: {part.counts_text()}", _MAX_SLACK_HEADER_LENGTH)
-    lines = [_slack_line(change, _MAX_SLACK_TEXT_LENGTH) for change in part.changes]
+    lines = [_slack_line(change, _MAX_SLACK_CHANGE_TEXT_LENGTH) for change in part.changes]
     short_lines = [_slack_line(change, _MAX_SLACK_FALLBACK_TEXT_LENGTH) for change in part.changes]
-    origin = f"{notification.severity.value}, endpoint {escape_for_slack(notification.endpoint, _MAX_NAME_LENGTH)}"
-    url = _safe_url(notification.url)
+    origin = (
+        f"{notification.severity.value}, endpoint {escape_for_slack(notification.endpoint, _MAX_ALERT_NAME_LENGTH)}"
+    )
+    url = _encode_url(notification.url)
     # Slack's notation of a link. The URL is percent-encoded, so it contains none of the delimiters.
     link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
-    further = [f"{part.omitted} further changes are not shown"] if part.omitted else []
+    further = [f"{part.omitted_count} further changes are not shown"] if part.omitted_count else []
     fallback = [
-        _slack_fallback(title, short_lines, part.omitted),
+        _slack_fallback(title, short_lines, part.omitted_count),
         *([link] if 0 < len(link) <= _MAX_SLACK_LINK_LENGTH else []),
     ]
     return msgspec.json.encode(
@@ -157,7 +159,7 @@ def _slack_line(change: StateChange, limit: int) -> str:
     """Return a change in one line, with escaped labels and text; the text has at most `limit` characters."""
     labels = [
         f"{escape_for_slack(name, _MAX_SLACK_LABEL_NAME_LENGTH)}={escape_for_slack(value, max(40, limit // 10))}"
-        for name, value in _labels(change)[:_MAX_SLACK_LABELS]
+        for name, value in _shortened_labels(change)[:_MAX_SLACK_LABELS]
     ]
     more = [f"{len(change.labels) - _MAX_SLACK_LABELS} more labels"] if len(change.labels) > _MAX_SLACK_LABELS else []
     parts = [", ".join([*labels, *more]), escape_for_slack(change.text, limit)]
@@ -185,34 +187,34 @@ def _slack_text_object(text: str) -> Mapping[str, Any]:
 
 def pagerduty_events(notification: Notification, routing_key: str) -> Iterator[bytes]:
     """Yield an event of PagerDuty's Events API v2 for each change."""
-    part = _included_changes(notification, AlertTargetKind.PAGERDUTY)
+    part = _select_included_changes(notification, AlertTargetKind.PAGERDUTY)
     for change in part.changes:
         event: dict[str, Any] = {
             "routing_key": routing_key,
             "event_action": "trigger" if change.state is NotifiedState.FIRING else "resolve",
-            "dedup_key": _dedup_key(change.fingerprint),
+            "dedup_key": _pagerduty_dedup_key(change.fingerprint),
         }
         if change.state is NotifiedState.FIRING:
-            event |= _pagerduty_trigger(notification, change, part.omitted)
+            event |= _pagerduty_trigger(notification, change, part.omitted_count)
         yield msgspec.json.encode(event)
 
 
 def _pagerduty_trigger(notification: Notification, change: StateChange, omitted: int) -> Mapping[str, Any]:
-    labels = _labels(change)
+    labels = _shortened_labels(change)
     words = ", ".join(f"{name}={value}" for name, value in labels)
     summary = " — ".join(filter(None, [notification.alert, change.text, words]))
-    url = _safe_url(notification.url)
+    url = _encode_url(notification.url)
     links = {"client_url": url, "links": [{"href": url, "text": "The alert in cordwood"}]} if url else {}
     return {
         "payload": {
             "summary": shorten_text(summary, _MAX_PAGERDUTY_SUMMARY_LENGTH) or "alert",
-            "source": shorten_text(notification.endpoint, _MAX_NAME_LENGTH) or "cordwood",
+            "source": shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH) or "cordwood",
             "severity": notification.severity.value,
-            "timestamp": _iso_time(change.started_us),
-            "class": shorten_text(notification.alert, _MAX_NAME_LENGTH),
+            "timestamp": _format_iso_time(change.started_us),
+            "class": shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH),
             "custom_details": {
                 "labels": dict(labels),
-                "text": shorten_text(change.text, _MAX_TEXT_LENGTH),
+                "text": shorten_text(change.text, _MAX_CHANGE_TEXT_LENGTH),
                 "value": _finite_or_none(change.value),
                 "further_changes_not_sent": omitted,
             },
@@ -222,16 +224,18 @@ def _pagerduty_trigger(notification: Notification, change: StateChange, omitted:
     }
 
 
-def _dedup_key(fingerprint: str) -> str:
+def _pagerduty_dedup_key(fingerprint: str) -> str:
     clean = clean_text(fingerprint)
-    is_usable = clean == fingerprint and 0 < len(fingerprint) <= _MAX_PAGERDUTY_KEY_LENGTH
+    is_usable = clean == fingerprint and 0 < len(fingerprint) <= _MAX_PAGERDUTY_DEDUP_KEY_LENGTH
     return fingerprint if is_usable else sha256(fingerprint.encode("utf-8", "replace")).hexdigest()
 
 
 def alertmanager_alerts(notification: Notification) -> bytes:
     """Return the changes as alerts in the JSON format of Alertmanager's API v2."""
-    part = _included_changes(notification, AlertTargetKind.ALERTMANAGER)
-    return msgspec.json.encode([_alertmanager_alert(notification, change, part.omitted) for change in part.changes])
+    part = _select_included_changes(notification, AlertTargetKind.ALERTMANAGER)
+    return msgspec.json.encode(
+        [_alertmanager_alert(notification, change, part.omitted_count) for change in part.changes]
+    )
 
 
 def _alertmanager_alert(notification: Notification, change: StateChange, omitted: int) -> Mapping[str, Any]:
@@ -240,19 +244,19 @@ def _alertmanager_alert(notification: Notification, change: StateChange, omitted
         if change.state is NotifiedState.FIRING
         else (change.ended_us or notification.created_us)
     )
-    url = _safe_url(notification.url)
+    url = _encode_url(notification.url)
     annotations = {
-        "summary": shorten_text(change.text, _MAX_TEXT_LENGTH),
-        "endpoint": shorten_text(notification.endpoint, _MAX_NAME_LENGTH),
+        "summary": shorten_text(change.text, _MAX_CHANGE_TEXT_LENGTH),
+        "endpoint": shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH),
         "value": _format_number(change.value),
         "further_changes_not_sent": str(omitted) if omitted else "",
     }
     return {
         "labels": _alertmanager_labels(notification, change),
         "annotations": {name: value for name, value in annotations.items() if value},
-        "startsAt": _iso_time(change.started_us),
+        "startsAt": _format_iso_time(change.started_us),
         # If the end is before the start, Alertmanager refuses all alerts of the request.
-        "endsAt": _iso_time(max(ended, change.started_us)),
+        "endsAt": _format_iso_time(max(ended, change.started_us)),
         **({"generatorURL": url} if url else {}),
     }
 
@@ -263,10 +267,10 @@ def _alertmanager_labels(notification: Notification, change: StateChange) -> Map
     The labels of a group are the same in every notification, because Alertmanager identifies an alert by its labels.
     """
     made = {
-        "alertname": shorten_text(notification.alert, _MAX_NAME_LENGTH) or "unnamed",
+        "alertname": shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH) or "unnamed",
         "severity": notification.severity.value,
     }
-    shown = _labels(change)
+    shown = _shortened_labels(change)
     for name, value in shown:
         valid = re.sub(r"[^A-Za-z0-9_]", "_", name)
         valid = f"_{valid}" if valid[:1].isdigit() or not valid else valid
@@ -275,45 +279,45 @@ def _alertmanager_labels(notification: Notification, change: StateChange) -> Map
         made[valid] = value
     # Labels identify an alert, so cleaning and shortening must not make the labels of two groups equal.
     if shown != sorted(change.labels.items()):
-        made["cordwood_group"] = shorten_text(change.fingerprint, _MAX_NAME_LENGTH)
+        made["cordwood_group"] = shorten_text(change.fingerprint, _MAX_ALERT_NAME_LENGTH)
     return made
 
 
 def mail_message(notification: Notification, address: MailAddress, refused: tuple[str, ...] = ()) -> EmailMessage:
     """Return an e-mail in plain text. It lists the recipients in `refused`, which the server did not accept."""
-    part = _included_changes(notification, AlertTargetKind.EMAIL)
+    part = _select_included_changes(notification, AlertTargetKind.EMAIL)
     message = EmailMessage(policy=SMTP)
     message["Subject"] = shorten_text(
-        f"[{notification.severity.value}] {shorten_text(notification.alert, _MAX_NAME_LENGTH)}: {part.counts_text()}",
-        _MAX_SUBJECT_LENGTH,
+        f"[{notification.severity.value}] {shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH)}: {part.counts_text()}",
+        _MAX_MAIL_SUBJECT_LENGTH,
     )
     message["From"] = Address("cordwood", addr_spec=address.sender)
     message["To"] = tuple(Address(addr_spec=recipient) for recipient in address.recipients)
-    message["Date"] = format_datetime(_datetime(notification.created_us))
+    message["Date"] = format_datetime(_datetime_from_microseconds(notification.created_us))
     # The id is the same when the mail is sent again, so that mail programs can recognize the duplicate.
     identity = sha256(notification.id.encode("utf-8", "replace")).hexdigest()[:32]
     message["Message-ID"] = f"<{identity}.cordwood@{address.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content("\n".join(_mail_lines(notification, part, refused)) + "\n", cte="quoted-printable")
+    message.set_content("\n".join(_mail_body_lines(notification, part, refused)) + "\n", cte="quoted-printable")
     return message
 
 
-def _mail_lines(notification: Notification, part: _IncludedChanges, refused: tuple[str, ...]) -> Iterator[str]:
-    yield f"{shorten_text(notification.alert, _MAX_NAME_LENGTH)}: {part.counts_text()}"
-    yield f"Severity {notification.severity.value}, endpoint {shorten_text(notification.endpoint, _MAX_NAME_LENGTH)}"
+def _mail_body_lines(notification: Notification, part: _IncludedChanges, refused: tuple[str, ...]) -> Iterator[str]:
+    yield f"{shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH)}: {part.counts_text()}"
+    yield f"Severity {notification.severity.value}, endpoint {shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH)}"
     for change in part.changes:
         yield ""
-        labels = ", ".join(f"{name}={value}" for name, value in _labels(change))
+        labels = ", ".join(f"{name}={value}" for name, value in _shortened_labels(change))
         yield f"{change.state.value.upper()} {labels}".rstrip()
         if change.text:
-            yield f"  {shorten_text(change.text, _MAX_TEXT_LENGTH)}"
+            yield f"  {shorten_text(change.text, _MAX_CHANGE_TEXT_LENGTH)}"
         value = f"value {_format_number(change.value)}, " if _finite_or_none(change.value) is not None else ""
-        ended = "" if change.ended_us is None else f", until {_iso_time(change.ended_us)}"
-        yield f"  {value}since {_iso_time(change.started_us)}{ended}"
-    if part.omitted:
+        ended = "" if change.ended_us is None else f", until {_format_iso_time(change.ended_us)}"
+        yield f"  {value}since {_format_iso_time(change.started_us)}{ended}"
+    if part.omitted_count:
         yield ""
-        yield f"And {part.omitted} more."
-    url = _safe_url(notification.url)
+        yield f"And {part.omitted_count} more."
+    url = _encode_url(notification.url)
     if url:
         yield ""
         yield url
@@ -322,13 +326,13 @@ def _mail_lines(notification: Notification, part: _IncludedChanges, refused: tup
         yield f"The server did not accept these recipients: {', '.join(refused)}"
 
 
-def _included_changes(notification: Notification, kind: AlertTargetKind) -> _IncludedChanges:
-    maximum = MAX_CHANGES[kind]
+def _select_included_changes(notification: Notification, kind: AlertTargetKind) -> _IncludedChanges:
+    maximum = MAX_CHANGES_BY_TARGET_KIND[kind]
     left = max(0, len(notification.changes) - maximum)
     return _IncludedChanges(notification.changes[:maximum], left + notification.omitted)
 
 
-def _labels(change: StateChange) -> list[tuple[str, str]]:
+def _shortened_labels(change: StateChange) -> list[tuple[str, str]]:
     """Return the labels sorted by name, cleaned and limited in number and length."""
     ordered = sorted(change.labels.items())[:_MAX_LABELS]
     return [
@@ -346,7 +350,7 @@ def _format_number(value: float | None) -> str:
     return "" if number is None else f"{number:.15g}"
 
 
-def _safe_url(url: str) -> str:
+def _encode_url(url: str) -> str:
     """Return an HTTP URL in ASCII, in which every character that could end a link is percent-encoded.
 
     Return an empty text for any other URL, and for one that is too long.
@@ -360,11 +364,11 @@ def _safe_url(url: str) -> str:
     return quoted if is_http and len(quoted) <= _MAX_URL_LENGTH else ""
 
 
-def _iso_time(microseconds: int) -> str:
-    return _datetime(microseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _format_iso_time(microseconds: int) -> str:
+    return _datetime_from_microseconds(microseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _datetime(microseconds: int) -> datetime:
+def _datetime_from_microseconds(microseconds: int) -> datetime:
     # Replace times after the year 9999, which a datetime cannot express, by the end of that year.
     return datetime.fromtimestamp(min(max(microseconds, 0) // 1000, 253_402_300_799_000) / 1000, UTC)
 
@@ -412,6 +416,6 @@ def _clean_character(character: str) -> str:
     if character.isprintable() or character in _ALLOWED_FORMAT_CHARACTERS:
         return character
     category = unicodedata.category(character)
-    if category in _KEPT_CATEGORIES:
+    if category in _KEPT_UNICODE_CATEGORIES:
         return character
-    return " " if category in _SPACE_CATEGORIES else ""
+    return " " if category in _SPACE_UNICODE_CATEGORIES else ""

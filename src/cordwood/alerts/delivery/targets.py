@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.errors import BadSetting
 
-_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_TARGET_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HOST_PATTERN: Final = re.compile(
     r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)(?:\.[A-Za-z0-9_-]{1,63})*\.?"
 )
@@ -20,8 +20,8 @@ _MAIL_ADDRESS_PATTERN: Final = re.compile(
     r"(?=.{1,64}@)[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
     r"@(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
-_PRINTABLE_PATTERN: Final = re.compile(r"[\x21-\x7e]*")
-_MAX_RECIPIENTS: Final = 50
+_PRINTABLE_ASCII_PATTERN: Final = re.compile(r"[\x21-\x7e]*")
+_MAX_MAIL_RECIPIENTS: Final = 50
 # Parts of a URL path or query that are shorter than this are not treated as secrets: removing such short texts from
 # error messages would make the messages unreadable.
 _MIN_SECRET_LENGTH: Final = 8
@@ -68,7 +68,7 @@ class MailAddress:
         self.password = password
 
 
-class Secrets:
+class TargetSecrets:
     """Passwords, keys and secret parts of a path, which must not appear in the stated reason of a failed delivery."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -88,7 +88,7 @@ class AlertTarget(msgspec.Struct, frozen=True):
     host: str
     port: int
     address: HttpAddress | MailAddress
-    secrets: Secrets
+    secrets: TargetSecrets
 
     def __repr__(self) -> str:
         return f"AlertTarget(name={self.name!r}, kind={self.kind.value!r}, host={self.host!r})"
@@ -96,7 +96,7 @@ class AlertTarget(msgspec.Struct, frozen=True):
     @property
     def max_changes(self) -> int:
         """The maximum number of changes in one notification. Further changes are sent in the next notification."""
-        return MAX_CHANGES[self.kind]
+        return MAX_CHANGES_BY_TARGET_KIND[self.kind]
 
     def public_fields(self) -> Mapping[str, str]:
         """Return the target as it may be shown, without secrets."""
@@ -105,7 +105,7 @@ class AlertTarget(msgspec.Struct, frozen=True):
 
 # The maximum number of changes in one notification: PagerDuty accepts only one change per request, and messages of the
 # other kinds must be short enough to be read or parsed.
-MAX_CHANGES: Final = {
+MAX_CHANGES_BY_TARGET_KIND: Final = {
     AlertTargetKind.WEBHOOK: 100,
     AlertTargetKind.SLACK: 20,
     AlertTargetKind.PAGERDUTY: 20,
@@ -114,7 +114,7 @@ MAX_CHANGES: Final = {
 }
 
 
-class _InvalidAddress(Exception):
+class _InvalidTargetAddress(Exception):
     """Raised with a description of the error in an address, without any part of the address."""
 
 
@@ -126,7 +126,7 @@ def read_targets(text: str) -> Mapping[str, AlertTarget]:
     found: dict[str, AlertTarget] = {}
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
         name, equals, address = (part.strip() for part in line.partition("="))
-        if not equals or _NAME_PATTERN.fullmatch(name) is None:
+        if not equals or _TARGET_NAME_PATTERN.fullmatch(name) is None:
             raise BadSetting(
                 f"alerts.targets: entry {number} is not of the form name = address.",
                 hint="A name has letters, digits, dots, hyphens and underscores, at most 64.",
@@ -135,7 +135,7 @@ def read_targets(text: str) -> Mapping[str, AlertTarget]:
             raise BadSetting(f"alerts.targets: {name} is given twice.")
         try:
             found[name] = _read_target(name, address)
-        except _InvalidAddress as problem:
+        except _InvalidTargetAddress as problem:
             raise BadSetting(f"alerts.targets: {name}: {problem}.", hint=_ADDRESS_FORMATS_HINT) from None
     return found
 
@@ -143,33 +143,33 @@ def read_targets(text: str) -> Mapping[str, AlertTarget]:
 def _read_target(name: str, address: str) -> AlertTarget:
     scheme, colon, rest = address.partition(":")
     if not colon:
-        raise _InvalidAddress("the address has no scheme")
+        raise _InvalidTargetAddress("the address has no scheme")
     if scheme == "pagerduty" and not rest.startswith("//"):
         address = _PAGERDUTY_URL_PREFIX + quote(rest, safe="")
-    if _PRINTABLE_PATTERN.fullmatch(address) is None:
-        raise _InvalidAddress(
+    if _PRINTABLE_ASCII_PATTERN.fullmatch(address) is None:
+        raise _InvalidTargetAddress(
             "the address has spaces, control characters or letters outside of ASCII, which are to be encoded"
         )
     try:
         url = urlsplit(address)
         port = url.port
     except ValueError:
-        raise _InvalidAddress("the host or port of the address cannot be read") from None
-    reader = _READERS_BY_SCHEME.get(url.scheme)
+        raise _InvalidTargetAddress("the host or port of the address cannot be read") from None
+    reader = _ADDRESS_READERS_BY_SCHEME.get(url.scheme)
     if reader is None:
-        raise _InvalidAddress("the scheme of the address is unknown")
+        raise _InvalidTargetAddress("the scheme of the address is unknown")
     if url.fragment:
-        raise _InvalidAddress("the address has a fragment (#)")
+        raise _InvalidTargetAddress("the address has a fragment (#)")
     kind, usual_port, read = reader
     made = read(url)
-    return AlertTarget(name, kind, _host(url), port or usual_port, made, _collect_secrets(made))
+    return AlertTarget(name, kind, _read_host(url), port or usual_port, made, _collect_secrets(made))
 
 
-def _host(url: SplitResult) -> str:
+def _read_host(url: SplitResult) -> str:
     host = url.hostname or ""
     is_bracketed = "[" in url.netloc.rpartition("@")[2]
     if (_IPV6_PATTERN if is_bracketed else _HOST_PATTERN).fullmatch(host) is None:
-        raise _InvalidAddress(
+        raise _InvalidTargetAddress(
             "the address has no valid host; names outside of ASCII are to be written in Punycode (xn--…)"
         )
     return host
@@ -180,13 +180,13 @@ def _read_http_address(url: SplitResult) -> HttpAddress:
     return HttpAddress(
         is_tls=url.scheme.endswith("+https"),
         path=f"{path}?{url.query}" if url.query else path,
-        authorization=_authorization(url),
+        authorization=_basic_authorization_header(url),
     )
 
 
 def _read_slack_address(url: SplitResult) -> HttpAddress:
     if url.path in {"", "/"}:
-        raise _InvalidAddress("the address has no path, which is its secret part")
+        raise _InvalidTargetAddress("the address has no path, which is its secret part")
     return _read_http_address(url)
 
 
@@ -194,7 +194,7 @@ def _read_pagerduty_address(url: SplitResult) -> HttpAddress:
     values = parse_qsl(url.query, keep_blank_values=True)
     keys = [value for name, value in values if name == "routing_key"]
     if len(keys) != 1 or re.fullmatch(r"[A-Za-z0-9_-]{1,128}", keys[0]) is None:
-        raise _InvalidAddress("the routing key is missing or has unusual characters")
+        raise _InvalidTargetAddress("the routing key is missing or has unusual characters")
     rest = urlencode([(name, value) for name, value in values if name != "routing_key"])
     made = _read_http_address(url._replace(query=rest, path=url.path or "/v2/enqueue"))
     made.routing_key = keys[0]
@@ -203,7 +203,7 @@ def _read_pagerduty_address(url: SplitResult) -> HttpAddress:
 
 def _read_alertmanager_address(url: SplitResult) -> HttpAddress:
     if url.query:
-        raise _InvalidAddress("the address has a query, which Alertmanager does not read")
+        raise _InvalidTargetAddress("the address has a query, which Alertmanager does not read")
     path = url.path.rstrip("/")
     suffix = "/api/v2/alerts"
     return _read_http_address(url._replace(path=path if path.endswith(suffix) else path + suffix))
@@ -211,56 +211,56 @@ def _read_alertmanager_address(url: SplitResult) -> HttpAddress:
 
 def _read_mail_address(url: SplitResult) -> MailAddress:
     if url.path not in {"", "/"}:
-        raise _InvalidAddress("the address has a path")
+        raise _InvalidTargetAddress("the address has a path")
     values = parse_qsl(url.query, keep_blank_values=True)
     if {name for name, _ in values} - {"from", "to"}:
-        raise _InvalidAddress("only from= and to= are known behind the question mark")
+        raise _InvalidTargetAddress("only from= and to= are known behind the question mark")
     senders = [value for name, value in values if name == "from"]
     recipients = tuple(one.strip() for name, value in values if name == "to" for one in value.split(","))
     if len(senders) != 1 or not recipients:
-        raise _InvalidAddress("the address needs one from= and a to=")
+        raise _InvalidTargetAddress("the address needs one from= and a to=")
     if not all(map(_MAIL_ADDRESS_PATTERN.fullmatch, (*senders, *recipients))):
-        raise _InvalidAddress("from= or to= is not a plain e-mail address")
-    if len(recipients) > _MAX_RECIPIENTS:
-        raise _InvalidAddress(f"to= has more than {_MAX_RECIPIENTS} addresses")
-    user, password = _credentials(url)
+        raise _InvalidTargetAddress("from= or to= is not a plain e-mail address")
+    if len(recipients) > _MAX_MAIL_RECIPIENTS:
+        raise _InvalidTargetAddress(f"to= has more than {_MAX_MAIL_RECIPIENTS} addresses")
+    user, password = _read_credentials(url)
     return MailAddress(
         is_tls=url.scheme == "smtps", sender=senders[0], recipients=recipients, user=user, password=password
     )
 
 
-def _authorization(url: SplitResult) -> str:
-    user, password = _credentials(url)
+def _basic_authorization_header(url: SplitResult) -> str:
+    user, password = _read_credentials(url)
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""
 
 
-def _credentials(url: SplitResult) -> tuple[str, str]:
+def _read_credentials(url: SplitResult) -> tuple[str, str]:
     """Return the decoded user and password of a URL. Both are empty if the URL has none."""
     user, password = unquote(url.username or ""), unquote(url.password or "")
     if re.fullmatch(r"[\x20-\x7e]*", user + password) is None:
-        raise _InvalidAddress("the user or the password has characters outside of printable ASCII")
+        raise _InvalidTargetAddress("the user or the password has characters outside of printable ASCII")
     if "@" in url.netloc and not (user and password):
-        raise _InvalidAddress("the user or the password is empty")
+        raise _InvalidTargetAddress("the user or the password is empty")
     return user, password
 
 
-def _collect_secrets(address: HttpAddress | MailAddress) -> Secrets:
+def _collect_secrets(address: HttpAddress | MailAddress) -> TargetSecrets:
     """Collect the secrets that the target may repeat in its response, in each form in which they are sent."""
     if isinstance(address, MailAddress):
         forms = (address.password, f"\0{address.user}\0{address.password}")
         encoded = [base64.b64encode(form.encode()).decode() for form in forms] if address.password else []
-        return Secrets([address.password, *encoded])
+        return TargetSecrets([address.password, *encoded])
     path, _, query = address.path.partition("?")
     # The path of Alertmanager's API is not a secret.
     parts = [] if path.endswith("/api/v2/alerts") else [address.path, path, query, *re.split(r"[/?&=]", address.path)]
     login = address.authorization.removeprefix("Basic ")
     password = base64.b64decode(login).decode().partition(":")[2]
     long_parts = [part for part in parts if len(part) >= _MIN_SECRET_LENGTH]
-    return Secrets([*long_parts, address.routing_key, login, password])
+    return TargetSecrets([*long_parts, address.routing_key, login, password])
 
 
 _AddressReader = Callable[[SplitResult], HttpAddress | MailAddress]
-_READERS_BY_SCHEME: Final[Mapping[str, tuple[AlertTargetKind, int, _AddressReader]]] = {
+_ADDRESS_READERS_BY_SCHEME: Final[Mapping[str, tuple[AlertTargetKind, int, _AddressReader]]] = {
     f"{kind}+{scheme}": (kind, port, read)
     for kind, read in (
         (AlertTargetKind.WEBHOOK, _read_http_address),

@@ -8,11 +8,11 @@ from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call
 from cordwood.clickhouse_sql.functions import logic, maps_and_arrays, numbers, texts, times
 from cordwood.clickhouse_sql.values import Value
 
-FUNCTIONS: Final[Mapping[str, Callable[[ArgumentTranslator, Call], Value]]] = {
-    **casts.FUNCTIONS,
-    **logic.FUNCTIONS,
-    **numbers.FUNCTIONS,
-    **maps_and_arrays.FUNCTIONS,
-    **texts.FUNCTIONS,
-    **times.FUNCTIONS,
+TRANSLATOR_BY_FUNCTION: Final[Mapping[str, Callable[[ArgumentTranslator, Call], Value]]] = {
+    **casts.TRANSLATOR_BY_FUNCTION,
+    **logic.TRANSLATOR_BY_FUNCTION,
+    **numbers.TRANSLATOR_BY_FUNCTION,
+    **maps_and_arrays.TRANSLATOR_BY_FUNCTION,
+    **texts.TRANSLATOR_BY_FUNCTION,
+    **times.TRANSLATOR_BY_FUNCTION,
 }

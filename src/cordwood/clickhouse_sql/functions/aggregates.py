@@ -11,19 +11,19 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call
-from cordwood.clickhouse_sql.translate import as_float, default_of
-from cordwood.clickhouse_sql.values import FLOAT, INT, Type, Value, array_of, literal_node
+from cordwood.clickhouse_sql.translate import as_float, default_of_type
+from cordwood.clickhouse_sql.values import FLOAT, INT, Type, Value, array_type_of, literal_node
 from cordwood.sql.nodes import internal_call
 
 _AggregateTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 _NAN_SQL: Final = "cast('nan' as float64)"
-_MAX_ARRAY_ELEMENTS: Final = 10_000
+_MAX_GROUP_ARRAY_ELEMENTS: Final = 10_000
 
 
 def translate_aggregate(translator: ArgumentTranslator, call: Call) -> Value:
     """Translate a call of an aggregate function; `translator` translates its arguments, which refer to columns."""
-    return _AGGREGATE_BY_NAME[call.name](translator, call)
+    return _TRANSLATOR_BY_AGGREGATE[call.name](translator, call)
 
 
 def _checked_arguments(
@@ -35,7 +35,7 @@ def _checked_arguments(
         raise translator.refused_error(
             call.node, f"{call.display_name} takes {count} arguments, and {len(call.arguments)} were given."
         )
-    if len(call.parameters) > parameters:
+    if len(call.aggregate_parameters) > parameters:
         raise translator.refused_error(
             call.node, f"{call.display_name} has no parameters in brackets before its arguments."
         )
@@ -44,10 +44,10 @@ def _checked_arguments(
 
 def _filtered_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr) -> exp.Expr:
     """Return an aggregate's argument; for the suffix If, it is NULL in rows in which the condition does not hold."""
-    if call.condition is None:
+    if call.if_condition is None:
         return node
-    return translator.fill(
-        call.node, "if(@condition, @value, null)", condition=translator.filter_condition(call.condition), value=node
+    return translator.fill_template(
+        call.node, "if(@condition, @value, null)", condition=translator.filter_condition(call.if_condition), value=node
     )
 
 
@@ -56,8 +56,8 @@ def _aggregate_with_default(translator: ArgumentTranslator, call: Call, aggregat
         return Value(aggregated, type_)
     if type_.name in ("DateTime", "Date"):
         zero = "timestamp_micros(0)" if type_.name == "DateTime" else "date_from_unix_date(0)"
-        return Value(translator.fill(call.node, f"coalesce(@value, {zero})", value=aggregated), type_)
-    return Value(aggregated, type_, default=default_of(type_))
+        return Value(translator.fill_template(call.node, f"coalesce(@value, {zero})", value=aggregated), type_)
+    return Value(aggregated, type_, default=default_of_type(type_))
 
 
 def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
@@ -66,16 +66,16 @@ def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
     if len(call.arguments) > 1:
         raise translator.refused_error(call.node, "count takes at most 1 argument.")
     value = translator.value_with_default(call.arguments[0]) if call.arguments else None
-    if call.condition is not None:
-        condition = translator.filter_condition(call.condition)
+    if call.if_condition is not None:
+        condition = translator.filter_condition(call.if_condition)
         if value is not None and value.type.nullable:
-            condition = translator.fill(
+            condition = translator.fill_template(
                 call.node, "@condition and @value is not null", condition=condition, value=value.node
             )
-        return Value(translator.fill(call.node, "countif(@condition)", condition=condition), INT)
+        return Value(translator.fill_template(call.node, "countif(@condition)", condition=condition), INT)
     if value is None or not value.type.nullable:
-        return Value(translator.fill(call.node, "count(*)"), INT)
-    return Value(translator.fill(call.node, "count(@value)", value=value.node), INT)
+        return Value(translator.fill_template(call.node, "count(*)"), INT)
+    return Value(translator.fill_template(call.node, "count(@value)", value=value.node), INT)
 
 
 def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
@@ -85,14 +85,14 @@ def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
         raise translator.refused_error(call.node, f"{call.display_name} of several values is not supported.", hint)
     (node,) = _checked_arguments(translator, call, 1)
     value = _filtered_argument(translator, call, translator.value_with_default(node).node)
-    return Value(translator.fill(call.node, "count(distinct @value)", value=value), INT)
+    return Value(translator.fill_template(call.node, "count(distinct @value)", value=value), INT)
 
 
 def _translate_sum(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = _checked_arguments(translator, call, 1)
     value = translator.number_value(node)
     distinct = "distinct " if call.is_distinct else ""
-    aggregated = translator.fill(
+    aggregated = translator.fill_template(
         call.node, f"sum({distinct}@value)", value=_filtered_argument(translator, call, value.node)
     )
     return _aggregate_with_default(translator, call, aggregated, value.type)
@@ -101,7 +101,9 @@ def _translate_sum(translator: ArgumentTranslator, call: Call) -> Value:
 def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = _checked_arguments(translator, call, 1)
     value = as_float(translator.number_value(node))
-    aggregated = translator.fill(call.node, "avg(@value)", value=_filtered_argument(translator, call, value.node))
+    aggregated = translator.fill_template(
+        call.node, "avg(@value)", value=_filtered_argument(translator, call, value.node)
+    )
     return _aggregate_or_nan(translator, call, aggregated, value)
 
 
@@ -109,14 +111,14 @@ def _aggregate_or_nan(translator: ArgumentTranslator, call: Call, aggregated: ex
     """Return the aggregate with NaN instead of NULL for no rows; if its type is nullable, leave it unchanged."""
     if value.type.nullable:
         return Value(aggregated, FLOAT.as_nullable())
-    return Value(translator.fill(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
+    return Value(translator.fill_template(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
 
 
-def _dispersion_function(name: str) -> _AggregateTranslator:
+def _dispersion_translator(name: str) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _checked_arguments(translator, call, 1)
         value = as_float(translator.number_value(node))
-        aggregated = translator.fill(
+        aggregated = translator.fill_template(
             call.node, f"{name}(@value)", value=_filtered_argument(translator, call, value.node)
         )
         return _aggregate_or_nan(translator, call, aggregated, value)
@@ -124,11 +126,11 @@ def _dispersion_function(name: str) -> _AggregateTranslator:
     return translate_call
 
 
-def _single_value_function(name: str) -> _AggregateTranslator:
+def _single_value_translator(name: str) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _checked_arguments(translator, call, 1)
         value = _replace_nan_with_null(_comparable_value(translator, node), name)
-        aggregated = translator.fill(
+        aggregated = translator.fill_template(
             call.node, f"{name}(@value)", value=_filtered_argument(translator, call, value.node)
         )
         return _aggregate_with_default(translator, call, aggregated, value.type)
@@ -152,7 +154,7 @@ def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     return value
 
 
-def _argument_at_extreme_function(name: str) -> _AggregateTranslator:
+def _argument_at_extreme_translator(name: str) -> _AggregateTranslator:
     """Return the translator of argMin or argMax: the first argument in the row with the extreme second argument."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -160,40 +162,43 @@ def _argument_at_extreme_function(name: str) -> _AggregateTranslator:
         value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
         parts = {"value": value.node, "order": _filtered_argument(translator, call, order.node)}
         return _aggregate_with_default(
-            translator, call, translator.fill(call.node, f"{name}(@value, @order)", **parts), value.type
+            translator, call, translator.fill_template(call.node, f"{name}(@value, @order)", **parts), value.type
         )
 
     return translate_call
 
 
-def _group_array_function(*, is_distinct: bool) -> _AggregateTranslator:
+def _group_array_translator(*, is_distinct: bool) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _checked_arguments(translator, call, 1, parameters=1)
         value = _comparable_value(translator, node)
         distinct = "distinct " if is_distinct or call.is_distinct else ""
-        limit = f" limit {_read_max_elements(translator, call)}" if call.parameters else ""
+        limit = f" limit {_read_max_elements(translator, call)}" if call.aggregate_parameters else ""
         template = f"array_agg({distinct}@value ignore nulls{limit})"
-        aggregated = translator.fill(call.node, template, value=_filtered_argument(translator, call, value.node))
+        aggregated = translator.fill_template(
+            call.node, template, value=_filtered_argument(translator, call, value.node)
+        )
         return Value(
-            translator.fill(call.node, "coalesce(@value, [])", value=aggregated), array_of(value.type.as_not_null())
+            translator.fill_template(call.node, "coalesce(@value, [])", value=aggregated),
+            array_type_of(value.type.as_not_null()),
         )
 
     return translate_call
 
 
 def _read_max_elements(translator: ArgumentTranslator, call: Call) -> int:
-    maximum = int(translator.constant_number(call.parameters[0], "The number of values"))
-    if not 1 <= maximum <= _MAX_ARRAY_ELEMENTS:
-        raise translator.refused_error(call.node, f"From 1 to {_MAX_ARRAY_ELEMENTS} values can be gathered.")
+    maximum = int(translator.constant_number(call.aggregate_parameters[0], "The number of values"))
+    if not 1 <= maximum <= _MAX_GROUP_ARRAY_ELEMENTS:
+        raise translator.refused_error(call.node, f"From 1 to {_MAX_GROUP_ARRAY_ELEMENTS} values can be gathered.")
     return maximum
 
 
-def _quantile_function(name: str, level: float | None = None) -> _AggregateTranslator:
+def _quantile_translator(name: str, level: float | None = None) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = _checked_arguments(translator, call, 1, parameters=1)
         share = (
-            translator.constant_number(call.parameters[0], "The level of a quantile")
-            if call.parameters
+            translator.constant_number(call.aggregate_parameters[0], "The level of a quantile")
+            if call.aggregate_parameters
             else level or 0.5
         )
         if not 0 <= share <= 1:
@@ -205,28 +210,28 @@ def _quantile_function(name: str, level: float | None = None) -> _AggregateTrans
     return translate_call
 
 
-_AGGREGATE_BY_NAME: Final[Mapping[str, _AggregateTranslator]] = {
-    "any": _single_value_function("any_value"),
-    "anylast": _single_value_function("any_value"),
-    "argmax": _argument_at_extreme_function("max_by"),
-    "argmin": _argument_at_extreme_function("min_by"),
+_TRANSLATOR_BY_AGGREGATE: Final[Mapping[str, _AggregateTranslator]] = {
+    "any": _single_value_translator("any_value"),
+    "anylast": _single_value_translator("any_value"),
+    "argmax": _argument_at_extreme_translator("max_by"),
+    "argmin": _argument_at_extreme_translator("min_by"),
     "avg": _translate_avg,
     "count": _translate_count,
     "countdistinct": _translate_uniq,
-    "grouparray": _group_array_function(is_distinct=False),
-    "groupuniqarray": _group_array_function(is_distinct=True),
-    "max": _single_value_function("max"),
-    "median": _quantile_function("quantile"),
-    "min": _single_value_function("min"),
-    "quantile": _quantile_function("quantile"),
-    "quantileexactinclusive": _quantile_function("quantile"),
-    "quantiletdigest": _quantile_function("quantile_tdigest"),
-    "stddevpop": _dispersion_function("stddev_pop"),
-    "stddevsamp": _dispersion_function("stddev_samp"),
+    "grouparray": _group_array_translator(is_distinct=False),
+    "groupuniqarray": _group_array_translator(is_distinct=True),
+    "max": _single_value_translator("max"),
+    "median": _quantile_translator("quantile"),
+    "min": _single_value_translator("min"),
+    "quantile": _quantile_translator("quantile"),
+    "quantileexactinclusive": _quantile_translator("quantile"),
+    "quantiletdigest": _quantile_translator("quantile_tdigest"),
+    "stddevpop": _dispersion_translator("stddev_pop"),
+    "stddevsamp": _dispersion_translator("stddev_samp"),
     "sum": _translate_sum,
     **dict.fromkeys(("uniq", "uniqcombined", "uniqexact", "uniqhll12"), _translate_uniq),
-    "varpop": _dispersion_function("var_pop"),
-    "varsamp": _dispersion_function("var_samp"),
+    "varpop": _dispersion_translator("var_pop"),
+    "varsamp": _dispersion_translator("var_samp"),
 }
 
-AGGREGATE_NAMES: Final = frozenset(_AGGREGATE_BY_NAME)
+AGGREGATE_NAMES: Final = frozenset(_TRANSLATOR_BY_AGGREGATE)

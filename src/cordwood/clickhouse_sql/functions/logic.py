@@ -7,9 +7,9 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
-from cordwood.clickhouse_sql.comparisons import compare, null_test
+from cordwood.clickhouse_sql.comparisons import compare_values, null_test
 from cordwood.clickhouse_sql.translate import build_case, unify_values
-from cordwood.clickhouse_sql.values import FLAG, Value, as_operand, flag_value
+from cordwood.clickhouse_sql.values import FLAG, Value, flag_value, parenthesize_if_operation
 from cordwood.sql.budget import copy_tree
 
 _CallTranslator = Callable[[ArgumentTranslator, Call], Value]
@@ -50,19 +50,19 @@ def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
     if value.default is not None and value.default == sentinel.constant:
         # The default need not be applied: a missing value is NULL already, and a value equal to the default becomes
         # NULL.
-        nullif = translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node)
+        nullif = translator.fill_template(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node)
         return Value(nullif, value.type.as_nullable())
     value = value.with_default()
     if value.type.name != sentinel.type.name:
         nodes, type_ = unify_values(translator, call.node, [value, sentinel])
         value, sentinel = Value(nodes[0], type_), Value(nodes[1], type_)
     return Value(
-        translator.fill(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node),
+        translator.fill_template(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node),
         value.type.as_nullable(),
     )
 
 
-def _null_test_function(*, negated: bool) -> _CallTranslator:
+def _null_test_translator(*, negated: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         test = null_test(translator.value_with_default(*checked_arguments(translator, call, 1)))
         if not negated:
@@ -74,10 +74,10 @@ def _null_test_function(*, negated: bool) -> _CallTranslator:
     return translate_call
 
 
-def _comparison_function(kind: type[exp.Expr]) -> _CallTranslator:
+def _comparison_translator(kind: type[exp.Expr]) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         left, right = checked_arguments(translator, call, 2)
-        return compare(
+        return compare_values(
             translator,
             kind(this=copy_tree(left), expression=copy_tree(right)),
             translator.value(left),
@@ -87,7 +87,9 @@ def _comparison_function(kind: type[exp.Expr]) -> _CallTranslator:
     return translate_call
 
 
-def _operator_function(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int) -> _CallTranslator:
+def _operator_translator(
+    make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int
+) -> _CallTranslator:
     """Return the translator of a function that is equivalent to an operator; `make` creates the operator's node."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -101,7 +103,7 @@ def _operator_function(make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum
 def _translate_xor(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = (translator.condition_value(part) for part in checked_arguments(translator, call, 2))
     nullable = left.type.nullable or right.type.nullable
-    inequality = exp.NEQ(this=as_operand(left.node), expression=as_operand(right.node))
+    inequality = exp.NEQ(this=parenthesize_if_operation(left.node), expression=parenthesize_if_operation(right.node))
     return Value(inequality, msgspec.structs.replace(FLAG, nullable=nullable))
 
 
@@ -115,32 +117,32 @@ def _connector_node_maker(kind: type[exp.Expr]) -> Callable[[tuple[exp.Expr, ...
     return make
 
 
-FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
+TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     "if": _translate_if,
     "multiif": _translate_multi_if,
     "coalesce": _translate_coalesce,
     "ifnull": _translate_coalesce,
     "nullif": _translate_null_if,
-    "isnull": _null_test_function(negated=False),
-    "isnotnull": _null_test_function(negated=True),
-    "equals": _comparison_function(exp.EQ),
-    "notequals": _comparison_function(exp.NEQ),
-    "less": _comparison_function(exp.LT),
-    "lessorequals": _comparison_function(exp.LTE),
-    "greater": _comparison_function(exp.GT),
-    "greaterorequals": _comparison_function(exp.GTE),
-    "and": _operator_function(_connector_node_maker(exp.And), 2, -1),
-    "or": _operator_function(_connector_node_maker(exp.Or), 2, -1),
-    "not": _operator_function(lambda parts: exp.Not(this=parts[0]), 1, 1),
+    "isnull": _null_test_translator(negated=False),
+    "isnotnull": _null_test_translator(negated=True),
+    "equals": _comparison_translator(exp.EQ),
+    "notequals": _comparison_translator(exp.NEQ),
+    "less": _comparison_translator(exp.LT),
+    "lessorequals": _comparison_translator(exp.LTE),
+    "greater": _comparison_translator(exp.GT),
+    "greaterorequals": _comparison_translator(exp.GTE),
+    "and": _operator_translator(_connector_node_maker(exp.And), 2, -1),
+    "or": _operator_translator(_connector_node_maker(exp.Or), 2, -1),
+    "not": _operator_translator(lambda parts: exp.Not(this=parts[0]), 1, 1),
     "xor": _translate_xor,
-    "like": _operator_function(lambda parts: exp.Like(this=parts[0], expression=parts[1]), 2, 2),
-    "ilike": _operator_function(lambda parts: exp.ILike(this=parts[0], expression=parts[1]), 2, 2),
-    "notlike": _operator_function(lambda parts: exp.Like(this=parts[0], expression=parts[1], negate=True), 2, 2),
-    "notilike": _operator_function(lambda parts: exp.ILike(this=parts[0], expression=parts[1], negate=True), 2, 2),
-    "plus": _operator_function(lambda parts: exp.Add(this=parts[0], expression=parts[1]), 2, 2),
-    "minus": _operator_function(lambda parts: exp.Sub(this=parts[0], expression=parts[1]), 2, 2),
-    "multiply": _operator_function(lambda parts: exp.Mul(this=parts[0], expression=parts[1]), 2, 2),
-    "divide": _operator_function(lambda parts: exp.Div(this=parts[0], expression=parts[1]), 2, 2),
-    "modulo": _operator_function(lambda parts: exp.Mod(this=parts[0], expression=parts[1]), 2, 2),
-    "negate": _operator_function(lambda parts: exp.Neg(this=parts[0]), 1, 1),
+    "like": _operator_translator(lambda parts: exp.Like(this=parts[0], expression=parts[1]), 2, 2),
+    "ilike": _operator_translator(lambda parts: exp.ILike(this=parts[0], expression=parts[1]), 2, 2),
+    "notlike": _operator_translator(lambda parts: exp.Like(this=parts[0], expression=parts[1], negate=True), 2, 2),
+    "notilike": _operator_translator(lambda parts: exp.ILike(this=parts[0], expression=parts[1], negate=True), 2, 2),
+    "plus": _operator_translator(lambda parts: exp.Add(this=parts[0], expression=parts[1]), 2, 2),
+    "minus": _operator_translator(lambda parts: exp.Sub(this=parts[0], expression=parts[1]), 2, 2),
+    "multiply": _operator_translator(lambda parts: exp.Mul(this=parts[0], expression=parts[1]), 2, 2),
+    "divide": _operator_translator(lambda parts: exp.Div(this=parts[0], expression=parts[1]), 2, 2),
+    "modulo": _operator_translator(lambda parts: exp.Mod(this=parts[0], expression=parts[1]), 2, 2),
+    "negate": _operator_translator(lambda parts: exp.Neg(this=parts[0]), 1, 1),
 }

@@ -7,8 +7,8 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
-from cordwood.clickhouse_sql.casts import type_named
-from cordwood.clickhouse_sql.scope import AttributeForm, all_attributes, attribute_item, element_item
+from cordwood.clickhouse_sql.casts import parse_type_name
+from cordwood.clickhouse_sql.scope import AttributeForm, all_attributes, array_element_item, attribute_item
 from cordwood.clickhouse_sql.translate import (
     array_element,
     array_of_values,
@@ -25,7 +25,7 @@ from cordwood.clickhouse_sql.values import (
     STRING,
     Type,
     Value,
-    array_of,
+    array_type_of,
     common_type,
     flag_value,
     text_value,
@@ -56,9 +56,11 @@ def _translate_map_keys(translator: ArgumentTranslator, call: Call) -> Value:
 def keys_of_map(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
     """Return the keys of a map as an array."""
     if value.map_entries is not None:
-        return Value(exp.Array(expressions=[exp.Literal.string(key) for key, _ in value.map_entries]), array_of(STRING))
+        return Value(
+            exp.Array(expressions=[exp.Literal.string(key) for key, _ in value.map_entries]), array_type_of(STRING)
+        )
     if is_json_map(value):
-        return Value(internal_call("json_keys", value.node), array_of(STRING))
+        return Value(internal_call("json_keys", value.node), array_type_of(STRING))
     return _all_attributes(translator, node, AttributeForm.KEYS)
 
 
@@ -80,12 +82,12 @@ def _map_argument(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _all_attributes(translator: ArgumentTranslator, node: exp.Expr, form: AttributeForm) -> Value:
-    attributes = all_attributes(translator.row, form)
+    attributes = all_attributes(translator.row_scope, form)
     if attributes is None:
         raise translator.refused_error(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
         )
-    return Value(attributes, array_of(STRING))
+    return Value(attributes, array_type_of(STRING))
 
 
 def _translate_map_contains(translator: ArgumentTranslator, call: Call) -> Value:
@@ -101,7 +103,7 @@ def _translate_map_contains(translator: ArgumentTranslator, call: Call) -> Value
         return flag_value(is_true=any(name == key_text for name, _ in value.map_entries))
     if is_json_map(value):
         return Value(internal_call("json_has", value.node, exp.Literal.string(key_text)), FLAG)
-    attribute = translator.row.value(attribute_item(key_text))
+    attribute = translator.row_scope.value(attribute_item(key_text))
     if attribute is None:
         raise translator.refused_error(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
@@ -157,27 +159,31 @@ def _translate_array_concat(translator: ArgumentTranslator, call: Call) -> Value
     if len(values) == 1:
         return values[0]
     placeholders = {f"p{index}": value.node for index, value in enumerate(values)}
-    concatenated = translator.fill(
+    concatenated = translator.fill_template(
         call.node, f"array_concat({', '.join('@' + placeholder for placeholder in placeholders)})", **placeholders
     )
     return Value(concatenated, values[0].type)
 
 
-def _array_function(template: str) -> _CallTranslator:
+def _array_translator(template: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.array_value(*checked_arguments(translator, call, 1))
-        return Value(translator.fill(call.node, template, array=value.node), value.type)
+        return Value(translator.fill_template(call.node, template, array=value.node), value.type)
 
     return translate_call
 
 
-_SORT_FUNCTIONS: Final = {"String": "sorted_texts", "Int64": "sorted_numbers", "Float64": "sorted_floats"}
+_SORT_FUNCTION_BY_ELEMENT_TYPE: Final = {
+    "String": "sorted_texts",
+    "Int64": "sorted_numbers",
+    "Float64": "sorted_floats",
+}
 
 
 def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = checked_arguments(translator, call, 1)
     value = translator.array_value(node)
-    name = _SORT_FUNCTIONS.get((value.type.element or STRING).name)
+    name = _SORT_FUNCTION_BY_ELEMENT_TYPE.get((value.type.element or STRING).name)
     if name is None:
         raise translator.refused_error(node, f"A {value.type} cannot be sorted here.")
     return Value(internal_call(name, value.node), value.type)
@@ -185,13 +191,13 @@ def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
 
 def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
     """Translate arrayJoin to the element of its array, which the module `select` has added to FROM."""
-    joined_element = translator.row.value(element_item(call.node))
+    joined_element = translator.row_scope.value(array_element_item(call.node))
     if joined_element is None:
         raise translator.refused_error(call.node, "arrayJoin cannot stand here.")
     return joined_element
 
 
-def _json_function(name: str, type_: Type, default: str | int | None) -> _CallTranslator:
+def _json_translator(name: str, type_: Type, default: str | int | None) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *keys = checked_arguments(translator, call, 1, -1)
         value = translator.string_value(node)
@@ -204,7 +210,7 @@ def _json_function(name: str, type_: Type, default: str | int | None) -> _CallTr
         if not value.type.nullable or type_.name == "Array":
             return extracted
         parts = {"text": value.node, "extracted": extracted.node_with_default()}
-        filled = translator.fill(call.node, "if(@text is null, null, @extracted)", **parts)
+        filled = translator.fill_template(call.node, "if(@text is null, null, @extracted)", **parts)
         return Value(filled, type_.as_nullable())
 
     return translate_call
@@ -228,7 +234,7 @@ def _json_key_argument(translator: ArgumentTranslator, node: exp.Expr) -> exp.Ex
     raise translator.refused_error(node, "A key of JSON must be a text in quotes, or a place from 1 on.")
 
 
-_JSON_EXTRACTORS: Final[Mapping[str, tuple[str, Type, str | int]]] = {
+_JSON_EXTRACTOR_BY_TYPE: Final[Mapping[str, tuple[str, Type, str | int]]] = {
     "String": ("json_string", STRING, ""),
     "Int64": ("json_int", INT, 0),
     "Float64": ("json_float", FLOAT, 0),
@@ -238,16 +244,16 @@ _JSON_EXTRACTORS: Final[Mapping[str, tuple[str, Type, str | int]]] = {
 def _translate_json_extract(translator: ArgumentTranslator, call: Call) -> Value:
     """Translate `JSONExtract(x, 'a', 'Int64')` like `JSONExtractInt(x, 'a')`, and likewise for other types."""
     *parts, type_node = checked_arguments(translator, call, 2, -1)
-    type_ = type_named(translator, type_node, translator.constant_text(type_node, "The name of a type"))
-    extractor = _JSON_EXTRACTORS.get(type_.name)
+    type_ = parse_type_name(translator, type_node, translator.constant_text(type_node, "The name of a type"))
+    extractor = _JSON_EXTRACTOR_BY_TYPE.get(type_.name)
     if extractor is None or type_.nullable:
         raise translator.refused_error(
             type_node, f"{type_} is not supported here.", "There are: String, Int64 and its like, and Float64."
         )
-    return _json_function(*extractor)(translator, msgspec.structs.replace(call, arguments=tuple(parts)))
+    return _json_translator(*extractor)(translator, msgspec.structs.replace(call, arguments=tuple(parts)))
 
 
-FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
+TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     "map": _translate_map,
     "mapkeys": _translate_map_keys,
     "mapvalues": _translate_map_values,
@@ -257,21 +263,21 @@ FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
     "arrayelement": _translate_array_element,
     "arrayconcat": _translate_array_concat,
     "arraysort": _translate_array_sort,
-    "arraydistinct": _array_function("array(select distinct e from unnest(@array) as e)"),
-    "arrayreverse": _array_function("array_reverse(@array)"),
+    "arraydistinct": _array_translator("array(select distinct e from unnest(@array) as e)"),
+    "arrayreverse": _array_translator("array_reverse(@array)"),
     "arrayjoin": _translate_array_join,
     "has": _translate_array_contains,
     "jsonextract": _translate_json_extract,
-    "jsonextractstring": _json_function("json_string", STRING, ""),
-    "jsonextractraw": _json_function("json_raw", STRING, ""),
-    "jsonextractint": _json_function("json_int", INT, 0),
-    "jsonextractuint": _json_function("json_uint", INT, 0),
-    "jsonextractfloat": _json_function("json_float", FLOAT, 0),
-    "jsonextractbool": _json_function("json_bool", FLAG, None),
-    "jsonhas": _json_function("json_has", FLAG, None),
-    "jsonlength": _json_function("json_length", INT, 0),
-    "jsontype": _json_function("json_type", STRING, "Null"),
-    "isvalidjson": _json_function("json_valid", FLAG, None),
-    "jsonextractkeys": _json_function("json_keys", array_of(STRING), None),
-    "jsonextractarrayraw": _json_function("json_items", array_of(STRING), None),
+    "jsonextractstring": _json_translator("json_string", STRING, ""),
+    "jsonextractraw": _json_translator("json_raw", STRING, ""),
+    "jsonextractint": _json_translator("json_int", INT, 0),
+    "jsonextractuint": _json_translator("json_uint", INT, 0),
+    "jsonextractfloat": _json_translator("json_float", FLOAT, 0),
+    "jsonextractbool": _json_translator("json_bool", FLAG, None),
+    "jsonhas": _json_translator("json_has", FLAG, None),
+    "jsonlength": _json_translator("json_length", INT, 0),
+    "jsontype": _json_translator("json_type", STRING, "Null"),
+    "isvalidjson": _json_translator("json_valid", FLAG, None),
+    "jsonextractkeys": _json_translator("json_keys", array_type_of(STRING), None),
+    "jsonextractarrayraw": _json_translator("json_items", array_type_of(STRING), None),
 }

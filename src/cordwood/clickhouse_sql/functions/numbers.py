@@ -14,11 +14,11 @@ from cordwood.sql.nodes import internal_call
 _CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 
-def _nullable_like(type_: Type, value: Value) -> Type:
+def _copy_nullability(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
-def _rounding_function(name: str) -> _CallTranslator:
+def _rounding_translator(name: str) -> _CallTranslator:
     """Return the translator of a rounding function. Integers stay integers; `round` rounds floats half to even."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -30,48 +30,59 @@ def _rounding_function(name: str) -> _CallTranslator:
                 return value
             if name == "round" and digits >= -15:
                 parts = {"value": value.node, "digits": literal_node(digits)}
-                rounded = translator.fill(call.node, "cast(round(cast(@value as float64), @digits) as int64)", **parts)
+                rounded = translator.fill_template(
+                    call.node, "cast(round(cast(@value as float64), @digits) as int64)", **parts
+                )
                 return Value(rounded, value.type)
             raise translator.refused_error(call.node, "A negative number of digits is not supported.")
         if not -15 <= digits <= 15:
             raise translator.refused_error(call.node, "At most 15 digits are supported.")
         if name == "round":
             return Value(
-                internal_call("round_even", value.node, exp.Literal.string(str(digits))), _nullable_like(FLOAT, value)
+                internal_call("round_even", value.node, exp.Literal.string(str(digits))),
+                _copy_nullability(FLOAT, value),
             )
         if digits == 0:
-            return Value(translator.fill(call.node, f"{name}(@value)", value=value.node), _nullable_like(FLOAT, value))
+            return Value(
+                translator.fill_template(call.node, f"{name}(@value)", value=value.node),
+                _copy_nullability(FLOAT, value),
+            )
         scale = literal_node(float(10**digits))
         template = f"ieee_divide({name}(@value * @scale), @scale)"
-        return Value(translator.fill(call.node, template, value=value.node, scale=scale), _nullable_like(FLOAT, value))
+        return Value(
+            translator.fill_template(call.node, template, value=value.node, scale=scale),
+            _copy_nullability(FLOAT, value),
+        )
 
     return translate_call
 
 
-def _float_function(template: str, count: int = 1) -> _CallTranslator:
+def _float_translator(template: str, count: int = 1) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [as_float(translator.number_value(part)) for part in checked_arguments(translator, call, count)]
         parts = {letter: value.node for letter, value in zip("ab", values, strict=False)}
         nullable = any(value.type.nullable for value in values)
-        return Value(translator.fill(call.node, template, **parts), msgspec.structs.replace(FLOAT, nullable=nullable))
+        return Value(
+            translator.fill_template(call.node, template, **parts), msgspec.structs.replace(FLOAT, nullable=nullable)
+        )
 
     return translate_call
 
 
 def _translate_abs(translator: ArgumentTranslator, call: Call) -> Value:
     value = translator.number_value(*checked_arguments(translator, call, 1))
-    return Value(translator.fill(call.node, "abs(@value)", value=value.node), value.type)
+    return Value(translator.fill_template(call.node, "abs(@value)", value=value.node), value.type)
 
 
 def _translate_int_div(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = (translator.number_value(part) for part in checked_arguments(translator, call, 2))
     if "Float64" in (left.type.name, right.type.name):
         raise translator.refused_error(call.node, "intDiv takes whole numbers.", "Convert them with toInt64(…).")
-    quotient = translator.fill(call.node, "div(@left, @right)", left=left.node, right=right.node)
+    quotient = translator.fill_template(call.node, "div(@left, @right)", left=left.node, right=right.node)
     return Value(quotient, msgspec.structs.replace(INT, nullable=left.type.nullable or right.type.nullable))
 
 
-def _greatest_or_least_function(name: str) -> _CallTranslator:
+def _greatest_or_least_translator(name: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.value_with_default(part) for part in checked_arguments(translator, call, 1, -1)]
         nodes, type_ = unify_values(translator, call.node, values)
@@ -87,30 +98,30 @@ def _greatest_or_least_function(name: str) -> _CallTranslator:
     return translate_call
 
 
-def _float_test_function(template: str) -> _CallTranslator:
+def _float_test_translator(template: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = as_float(translator.number_value(*checked_arguments(translator, call, 1)))
-        return Value(translator.fill(call.node, template, a=value.node), _nullable_like(FLAG, value))
+        return Value(translator.fill_template(call.node, template, a=value.node), _copy_nullability(FLAG, value))
 
     return translate_call
 
 
-FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
-    "round": _rounding_function("round"),
-    "floor": _rounding_function("floor"),
-    "ceil": _rounding_function("ceil"),
-    "ceiling": _rounding_function("ceil"),
-    "trunc": _rounding_function("trunc"),
-    "truncate": _rounding_function("trunc"),
+TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
+    "round": _rounding_translator("round"),
+    "floor": _rounding_translator("floor"),
+    "ceil": _rounding_translator("ceil"),
+    "ceiling": _rounding_translator("ceil"),
+    "trunc": _rounding_translator("trunc"),
+    "truncate": _rounding_translator("trunc"),
     "abs": _translate_abs,
     "intdiv": _translate_int_div,
-    "exp": _float_function("exp(@a)"),
-    "sqrt": _float_function("if(@a < 0, cast('nan' as float64), sqrt(@a))"),
-    "pow": _float_function("pow(@a, @b)", 2),
-    "power": _float_function("pow(@a, @b)", 2),
-    "greatest": _greatest_or_least_function("greatest"),
-    "least": _greatest_or_least_function("least"),
-    "isnan": _float_test_function("is_nan(@a)"),
-    "isinfinite": _float_test_function("is_inf(@a)"),
-    "isfinite": _float_test_function("not (is_nan(@a) or is_inf(@a))"),
+    "exp": _float_translator("exp(@a)"),
+    "sqrt": _float_translator("if(@a < 0, cast('nan' as float64), sqrt(@a))"),
+    "pow": _float_translator("pow(@a, @b)", 2),
+    "power": _float_translator("pow(@a, @b)", 2),
+    "greatest": _greatest_or_least_translator("greatest"),
+    "least": _greatest_or_least_translator("least"),
+    "isnan": _float_test_translator("is_nan(@a)"),
+    "isinfinite": _float_test_translator("is_inf(@a)"),
+    "isfinite": _float_test_translator("not (is_nan(@a) or is_inf(@a))"),
 }

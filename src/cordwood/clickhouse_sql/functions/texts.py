@@ -10,33 +10,33 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
 from cordwood.clickhouse_sql.casts import to_text
 from cordwood.clickhouse_sql.functions.maps_and_arrays import keys_of_map
-from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_of, literal_node
+from cordwood.clickhouse_sql.values import FLAG, INT, STRING, Type, Value, array_type_of, literal_node
 from cordwood.sql.nodes import internal_call
 from cordwood.sql.rules.strings import may_match_empty_text
 
 _CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 # The flag with which a dot matches any character, including line ends, as in ClickHouse's regular expressions.
-_DOT_MATCHES_NEWLINE: Final = "(?s)"
-_CAPTURING_GROUP: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
+_DOT_MATCHES_NEWLINE_FLAG: Final = "(?s)"
+_CAPTURING_GROUP_PATTERN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
 
 
-def _nullable_like(type_: Type, *values: Value) -> Type:
+def _copy_nullability(type_: Type, *values: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=any(value.type.nullable for value in values))
 
 
-def _template_function(template: str, type_: Type, minimum: int = 1, maximum: int | None = None) -> _CallTranslator:
+def _template_translator(template: str, type_: Type, minimum: int = 1, maximum: int | None = None) -> _CallTranslator:
     """Return the translator of a function of texts; `template` is its BigQuery SQL with the arguments @a, @b and @c."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.string_value(part) for part in checked_arguments(translator, call, minimum, maximum)]
         parts = {letter: value.node for letter, value in zip("abc", values, strict=False)}
-        return Value(translator.fill(call.node, template, **parts), _nullable_like(type_, *values))
+        return Value(translator.fill_template(call.node, template, **parts), _copy_nullability(type_, *values))
 
     return translate_call
 
 
-def _internal_function(name: str) -> _CallTranslator:
+def _internal_function_translator(name: str) -> _CallTranslator:
     """Return the translator of a function of one text to an internal function, because BigQuery has no equivalent."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -50,19 +50,21 @@ def _translate_concat(translator: ArgumentTranslator, call: Call) -> Value:
     values = [to_text(translator.value_with_default(part)) for part in checked_arguments(translator, call, 1, -1)]
     concatenated = exp.Concat(expressions=[value.node for value in values])
     concatenated.meta["bigquery_name"] = "CONCAT"
-    return Value(concatenated, _nullable_like(STRING, *values))
+    return Value(concatenated, _copy_nullability(STRING, *values))
 
 
 def regex_pattern_of(translator: ArgumentTranslator, node: exp.Expr) -> str:
     """Return a constant regular expression, with the flag by which a dot also matches line ends."""
-    return _DOT_MATCHES_NEWLINE + translator.constant_text(node, "A regular expression")
+    return _DOT_MATCHES_NEWLINE_FLAG + translator.constant_text(node, "A regular expression")
 
 
 def _translate_match(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = checked_arguments(translator, call, 2)
     value = translator.string_value(node)
     parts = {"text": value.node, "pattern": exp.Literal.string(regex_pattern_of(translator, pattern))}
-    return Value(translator.fill(call.node, "regexp_contains(@text, @pattern)", **parts), _nullable_like(FLAG, value))
+    return Value(
+        translator.fill_template(call.node, "regexp_contains(@text, @pattern)", **parts), _copy_nullability(FLAG, value)
+    )
 
 
 def _translate_extract(translator: ArgumentTranslator, call: Call) -> Value:
@@ -73,7 +75,7 @@ def _translate_extract(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = checked_arguments(translator, call, 2)
     value = translator.string_value(node)
     first_group_pattern = exp.Literal.string(_keep_first_capturing_group(regex_pattern_of(translator, pattern)))
-    extracted = translator.fill(
+    extracted = translator.fill_template(
         call.node, "regexp_extract(@text, @pattern)", text=value.node, pattern=first_group_pattern
     )
     return Value(extracted, value.type) if value.type.nullable else Value(extracted, STRING, default="")
@@ -83,7 +85,9 @@ def _translate_extract_all(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = checked_arguments(translator, call, 2)
     first_group_pattern = exp.Literal.string(_keep_first_capturing_group(regex_pattern_of(translator, pattern)))
     parts = {"text": _text_without_null(translator, node).node, "pattern": first_group_pattern}
-    return Value(translator.fill(call.node, "regexp_extract_all(@text, @pattern)", **parts), array_of(STRING))
+    return Value(
+        translator.fill_template(call.node, "regexp_extract_all(@text, @pattern)", **parts), array_type_of(STRING)
+    )
 
 
 def _keep_first_capturing_group(pattern: str) -> str:
@@ -97,7 +101,7 @@ def _keep_first_capturing_group(pattern: str) -> str:
         group_count += 1
         return "(" if group_count == 1 else "(?:"
 
-    return _CAPTURING_GROUP.sub(rewrite, pattern)
+    return _CAPTURING_GROUP_PATTERN.sub(rewrite, pattern)
 
 
 def _translate_replace_regexp(translator: ArgumentTranslator, call: Call) -> Value:
@@ -110,12 +114,12 @@ def _translate_replace_regexp(translator: ArgumentTranslator, call: Call) -> Val
         )
     parts = {"text": value.node, "pattern": exp.Literal.string(pattern_text), "by": replacement_value.node}
     return Value(
-        translator.fill(call.node, "regexp_replace(@text, @pattern, @by)", **parts),
-        _nullable_like(STRING, value, replacement_value),
+        translator.fill_template(call.node, "regexp_replace(@text, @pattern, @by)", **parts),
+        _copy_nullability(STRING, value, replacement_value),
     )
 
 
-def _position_function(*, ignores_case: bool) -> _CallTranslator:
+def _position_translator(*, ignores_case: bool) -> _CallTranslator:
     """Return the translator of a function that returns the byte position of a substring, counted from 1, or 0.
 
     With `ignores_case`, the case of the letters A to Z is ignored.
@@ -127,8 +131,8 @@ def _position_function(*, ignores_case: bool) -> _CallTranslator:
         parts = {"a": value.node, "b": searched.node}
         if ignores_case:
             parts = {letter: internal_call("lower", part) for letter, part in parts.items()}
-        position = translator.fill(call.node, "strpos(cast(@a as bytes), cast(@b as bytes))", **parts)
-        return Value(position, _nullable_like(INT, value, searched))
+        position = translator.fill_template(call.node, "strpos(cast(@a as bytes), cast(@b as bytes))", **parts)
+        return Value(position, _copy_nullability(INT, value, searched))
 
     return translate_call
 
@@ -139,20 +143,22 @@ def _translate_length(translator: ArgumentTranslator, call: Call) -> Value:
     if value.type.name == "Map":
         value = keys_of_map(translator, node, value)
     if value.type.name == "Array":
-        return Value(translator.fill(call.node, "array_length(@array)", array=value.node), INT)
-    return _template_function("byte_length(@a)", INT)(translator, call)
+        return Value(translator.fill_template(call.node, "array_length(@array)", array=value.node), INT)
+    return _template_translator("byte_length(@a)", INT)(translator, call)
 
 
-def _emptiness_test_function(sign: str) -> _CallTranslator:
+def _emptiness_test_translator(sign: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = checked_arguments(translator, call, 1)
         value = translator.value_with_default(node)
         if value.type.name == "Map":
             value = keys_of_map(translator, node, value)
         if value.type.name == "Array":
-            return Value(translator.fill(call.node, f"array_length(@array) {sign} 0", array=value.node), FLAG)
+            return Value(translator.fill_template(call.node, f"array_length(@array) {sign} 0", array=value.node), FLAG)
         value = translator.string_value(node)
-        return Value(translator.fill(call.node, f"@text {sign} ''", text=value.node), _nullable_like(FLAG, value))
+        return Value(
+            translator.fill_template(call.node, f"@text {sign} ''", text=value.node), _copy_nullability(FLAG, value)
+        )
 
     return translate_call
 
@@ -168,7 +174,8 @@ def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
     if isinstance(start_value.constant, (int, float)) and start_value.constant <= 0:
         if start_value.constant == 0:
             return Value(
-                translator.fill(call.node, "substr(@text, 1, 0)", text=value.node), _nullable_like(STRING, value)
+                translator.fill_template(call.node, "substr(@text, 1, 0)", text=value.node),
+                _copy_nullability(STRING, value),
             )
         if count is not None:
             hint = "Write left(right(x, 5), 3), or a place from the front."
@@ -177,28 +184,29 @@ def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
         value, count = _drop_last_characters(translator, call, value, int(-count.constant)), None
     if count is None:
         return Value(
-            translator.fill(call.node, "substr(@text, @start)", text=value.node, start=start_value.node),
-            _nullable_like(STRING, value, start_value),
+            translator.fill_template(call.node, "substr(@text, @start)", text=value.node, start=start_value.node),
+            _copy_nullability(STRING, value, start_value),
         )
-    substring = translator.fill(
+    substring = translator.fill_template(
         call.node,
         "substr(@text, @start, greatest(@count, 0))",
         text=value.node,
         start=start_value.node,
         count=count.node,
     )
-    return Value(substring, _nullable_like(STRING, value, start_value, count))
+    return Value(substring, _copy_nullability(STRING, value, start_value, count))
 
 
 def _drop_last_characters(translator: ArgumentTranslator, call: Call, value: Value, count: int) -> Value:
     """Return the text without its last `count` characters."""
     start = literal_node(count + 1)
     return Value(
-        translator.fill(call.node, "reverse(substr(reverse(@text), @start))", text=value.node, start=start), value.type
+        translator.fill_template(call.node, "reverse(substr(reverse(@text), @start))", text=value.node, start=start),
+        value.type,
     )
 
 
-def _left_or_right_function(name: str) -> _CallTranslator:
+def _left_or_right_translator(name: str) -> _CallTranslator:
     """Return the translator of left or right, which returns the first or the last characters of a text.
 
     If the number is negative, the text is returned without this number of characters at the other end.
@@ -211,9 +219,13 @@ def _left_or_right_function(name: str) -> _CallTranslator:
             if name == "left":
                 return _drop_last_characters(translator, call, value, int(-length.constant))
             start = literal_node(int(1 - length.constant))
-            return Value(translator.fill(call.node, "substr(@text, @start)", text=value.node, start=start), value.type)
-        part = translator.fill(call.node, f"{name}(@text, greatest(@count, 0))", text=value.node, count=length.node)
-        return Value(part, _nullable_like(STRING, value, length))
+            return Value(
+                translator.fill_template(call.node, "substr(@text, @start)", text=value.node, start=start), value.type
+            )
+        part = translator.fill_template(
+            call.node, f"{name}(@text, greatest(@count, 0))", text=value.node, count=length.node
+        )
+        return Value(part, _copy_nullability(STRING, value, length))
 
     return translate_call
 
@@ -222,7 +234,7 @@ def _translate_split(translator: ArgumentTranslator, call: Call) -> Value:
     separator, node = checked_arguments(translator, call, 2)
     separator_text = translator.constant_text(separator, "A separator")
     parts = {"text": _text_without_null(translator, node).node, "by": exp.Literal.string(separator_text)}
-    return Value(translator.fill(call.node, "split(@text, @by)", **parts), array_of(STRING))
+    return Value(translator.fill_template(call.node, "split(@text, @by)", **parts), array_type_of(STRING))
 
 
 def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -233,10 +245,10 @@ def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value = translator.string_value(node)
     if not value.type.nullable:
         return value
-    return Value(translator.fill(node, "coalesce(@text, '')", text=value.node), STRING)
+    return Value(translator.fill_template(node, "coalesce(@text, '')", text=value.node), STRING)
 
 
-def _trim_function(name: str) -> _CallTranslator:
+def _trim_translator(name: str) -> _CallTranslator:
     """Return the translator of a function that removes characters, by default spaces, from the ends of a text."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -244,7 +256,7 @@ def _trim_function(name: str) -> _CallTranslator:
         characters = translator.constant_text(rest[0], "The characters to trim") if rest else " "
         value = translator.string_value(node)
         parts = {"text": value.node, "characters": exp.Literal.string(characters)}
-        return Value(translator.fill(call.node, f"{name}(@text, @characters)", **parts), value.type)
+        return Value(translator.fill_template(call.node, f"{name}(@text, @characters)", **parts), value.type)
 
     return translate_call
 
@@ -253,8 +265,8 @@ def _translate_reverse(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = checked_arguments(translator, call, 1)
     value = translator.value_with_default(node)
     if value.type.name == "Array":
-        return Value(translator.fill(call.node, "array_reverse(@array)", array=value.node), value.type)
-    return _template_function("reverse(@a)", STRING)(translator, call)
+        return Value(translator.fill_template(call.node, "array_reverse(@array)", array=value.node), value.type)
+    return _template_translator("reverse(@a)", STRING)(translator, call)
 
 
 def _translate_join(translator: ArgumentTranslator, call: Call) -> Value:
@@ -263,44 +275,44 @@ def _translate_join(translator: ArgumentTranslator, call: Call) -> Value:
     if value.type.element != STRING:
         raise translator.refused_error(node, f"An array of texts is wanted here, and this is a {value.type}.")
     separator = translator.constant_text(rest[0], "A separator") if rest else ""
-    joined = translator.fill(
+    joined = translator.fill_template(
         call.node, "array_to_string(@array, @by)", array=value.node, by=exp.Literal.string(separator)
     )
     return Value(joined, STRING)
 
 
-FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
-    "lower": _internal_function("lower"),
-    "upper": _internal_function("upper"),
-    "lowerutf8": _template_function("lower(@a)", STRING),
-    "upperutf8": _template_function("upper(@a)", STRING),
-    "trim": _trim_function("trim"),
-    "trimboth": _trim_function("trim"),
-    "trimleft": _trim_function("ltrim"),
-    "ltrim": _trim_function("ltrim"),
-    "trimright": _trim_function("rtrim"),
-    "rtrim": _trim_function("rtrim"),
-    "startswith": _template_function("starts_with(@a, @b)", FLAG, 2),
-    "endswith": _template_function("ends_with(@a, @b)", FLAG, 2),
-    "replace": _template_function("replace(@a, @b, @c)", STRING, 3),
-    "replaceall": _template_function("replace(@a, @b, @c)", STRING, 3),
+TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
+    "lower": _internal_function_translator("lower"),
+    "upper": _internal_function_translator("upper"),
+    "lowerutf8": _template_translator("lower(@a)", STRING),
+    "upperutf8": _template_translator("upper(@a)", STRING),
+    "trim": _trim_translator("trim"),
+    "trimboth": _trim_translator("trim"),
+    "trimleft": _trim_translator("ltrim"),
+    "ltrim": _trim_translator("ltrim"),
+    "trimright": _trim_translator("rtrim"),
+    "rtrim": _trim_translator("rtrim"),
+    "startswith": _template_translator("starts_with(@a, @b)", FLAG, 2),
+    "endswith": _template_translator("ends_with(@a, @b)", FLAG, 2),
+    "replace": _template_translator("replace(@a, @b, @c)", STRING, 3),
+    "replaceall": _template_translator("replace(@a, @b, @c)", STRING, 3),
     "replaceregexpall": _translate_replace_regexp,
     "reverse": _translate_reverse,
-    "lengthutf8": _template_function("char_length(@a)", INT),
+    "lengthutf8": _template_translator("char_length(@a)", INT),
     "length": _translate_length,
-    "empty": _emptiness_test_function("="),
-    "notempty": _emptiness_test_function("<>"),
+    "empty": _emptiness_test_translator("="),
+    "notempty": _emptiness_test_translator("<>"),
     "concat": _translate_concat,
     "match": _translate_match,
     "extract": _translate_extract,
     "extractall": _translate_extract_all,
-    "position": _position_function(ignores_case=False),
-    "positioncaseinsensitive": _position_function(ignores_case=True),
+    "position": _position_translator(ignores_case=False),
+    "positioncaseinsensitive": _position_translator(ignores_case=True),
     "substring": _translate_substring,
     "substr": _translate_substring,
     "substringutf8": _translate_substring,
-    "left": _left_or_right_function("left"),
-    "right": _left_or_right_function("right"),
+    "left": _left_or_right_translator("left"),
+    "right": _left_or_right_translator("right"),
     "splitbychar": _translate_split,
     "splitbystring": _translate_split,
     "arraystringconcat": _translate_join,

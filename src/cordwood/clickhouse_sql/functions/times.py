@@ -7,7 +7,13 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, arguments_before_zone, check_zone, checked_arguments
+from cordwood.clickhouse_sql.calls import (
+    ArgumentTranslator,
+    Call,
+    arguments_before_zone,
+    checked_arguments,
+    require_utc_zone,
+)
 from cordwood.clickhouse_sql.casts import cast_to
 from cordwood.clickhouse_sql.datetimes import (
     add_interval,
@@ -22,11 +28,11 @@ from cordwood.clickhouse_sql.values import DATE, DATETIME, DATETIME64, INT, INTE
 _CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
 
-def _nullable_like(type_: Type, value: Value) -> Type:
+def _copy_nullability(type_: Type, value: Value) -> Type:
     return msgspec.structs.replace(type_, nullable=value.type.nullable)
 
 
-def _start_of_function(unit: str, amount: int = 1) -> _CallTranslator:
+def _start_of_unit_translator(unit: str, amount: int = 1) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         return start_of_interval(translator, call.node, translator.value_with_default(node), unit, amount)
@@ -41,8 +47,10 @@ def _translate_start_of_week(translator: ArgumentTranslator, call: Call) -> Valu
     if mode % 2:
         return start_of_interval(translator, call.node, translator.value_with_default(node), "week")
     moment = to_datetime(translator, call.node, translator.value_with_default(node))
-    sunday = translator.fill(call.node, "date(timestamp_trunc(@moment, week(sunday)), 'UTC')", moment=moment.node)
-    return Value(sunday, _nullable_like(DATE, moment))
+    sunday = translator.fill_template(
+        call.node, "date(timestamp_trunc(@moment, week(sunday)), 'UTC')", moment=moment.node
+    )
+    return Value(sunday, _copy_nullability(DATE, moment))
 
 
 def _translate_start_of_interval(translator: ArgumentTranslator, call: Call) -> Value:
@@ -65,29 +73,31 @@ def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
     )
 
 
-def _time_to_number_function(template: str) -> _CallTranslator:
+def _time_to_number_translator(template: str) -> _CallTranslator:
     """Return the translator of a function from a time to a whole number; `template` is its BigQuery SQL."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         moment = to_datetime(translator, call.node, translator.value_with_default(node))
-        return Value(translator.fill(call.node, template, moment=moment.node), _nullable_like(INT, moment))
+        return Value(translator.fill_template(call.node, template, moment=moment.node), _copy_nullability(INT, moment))
 
     return translate_call
 
 
-def _from_unix_function(template: str, type_: Type) -> _CallTranslator:
+def _from_unix_translator(template: str, type_: Type) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         number = translator.number_value(node)
         if number.type.name != "Int64":
             raise translator.refused_error(node, "A whole number is wanted here.", "Convert it with toInt64(…).")
-        return Value(translator.fill(call.node, template, number=number.node), _nullable_like(type_, number))
+        return Value(
+            translator.fill_template(call.node, template, number=number.node), _copy_nullability(type_, number)
+        )
 
     return translate_call
 
 
-def _parse_time_function(suffix: str, *, has_decimals: bool) -> _CallTranslator:
+def _parse_time_translator(suffix: str, *, has_decimals: bool) -> _CallTranslator:
     """Return the translator of a function that parses a text as a time.
 
     `suffix` is set for a function with the suffix OrNull. Without a suffix, a constant text may have any format that
@@ -102,11 +112,11 @@ def _parse_time_function(suffix: str, *, has_decimals: bool) -> _CallTranslator:
         if value.is_constant and not suffix:
             return cast_to(translator, call.node, value, type_)
         cast = "safe_cast" if suffix else "cast"
-        parsed = translator.fill(call.node, f"{cast}(@text as timestamp)", text=value.node)
+        parsed = translator.fill_template(call.node, f"{cast}(@text as timestamp)", text=value.node)
         unit = {0: "second", 3: "millisecond"}.get(decimals)
         if unit is not None:
-            parsed = translator.fill(call.node, f"timestamp_trunc(@moment, {unit})", moment=parsed)
-        return Value(parsed, type_.as_nullable() if suffix else _nullable_like(type_, value))
+            parsed = translator.fill_template(call.node, f"timestamp_trunc(@moment, {unit})", moment=parsed)
+        return Value(parsed, type_.as_nullable() if suffix else _copy_nullability(type_, value))
 
     return translate_call
 
@@ -120,7 +130,7 @@ def _read_decimals(translator: ArgumentTranslator, rest: list[exp.Expr], *, has_
     if has_decimals and rest:
         decimals = max(0, min(int(translator.constant_number(rest.pop(0), "The number of decimals")), 6))
     if rest:
-        check_zone(translator, rest[0])
+        require_utc_zone(translator, rest[0])
     return decimals
 
 
@@ -143,43 +153,44 @@ def _translate_to_date(translator: ArgumentTranslator, call: Call) -> Value:
 def _cast_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr, type_: Type) -> Value:
     value = translator.value_with_default(node)
     converted = cast_to(translator, call.node, value, type_)
-    return msgspec.structs.replace(converted, type=_nullable_like(converted.type, value))
+    return msgspec.structs.replace(converted, type=_copy_nullability(converted.type, value))
 
 
-def _now_function(template: str, type_: Type) -> _CallTranslator:
+def _now_translator(template: str, type_: Type) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         rest = checked_arguments(translator, call, 0, 2)
         if rest and type_ == DATETIME:
-            check_zone(translator, rest[0])
-        return Value(translator.fill(call.node, template), type_)
+            require_utc_zone(translator, rest[0])
+        return Value(translator.fill_template(call.node, template), type_)
 
     return translate_call
 
 
-def _time_part_function(name: str) -> _CallTranslator:
-    return _time_to_number_function(f"extract({name} from @moment)")
+def _time_part_translator(name: str) -> _CallTranslator:
+    return _time_to_number_translator(f"extract({name} from @moment)")
 
 
 def _translate_iso_week(translator: ArgumentTranslator, call: Call) -> Value:
     moment = to_datetime(translator, call.node, translator.value_with_default(*checked_arguments(translator, call, 1)))
     return Value(
-        translator.fill(call.node, "extract(isoweek from @moment)", moment=moment.node), _nullable_like(INT, moment)
+        translator.fill_template(call.node, "extract(isoweek from @moment)", moment=moment.node),
+        _copy_nullability(INT, moment),
     )
 
 
-def _time_digits_function(pattern: str) -> _CallTranslator:
+def _time_digits_translator(pattern: str) -> _CallTranslator:
     """Return the translator of a function, such as toYYYYMM, that returns parts of a time as the digits of a number."""
-    return _time_to_number_function(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
+    return _time_to_number_translator(f"cast(format_timestamp('{pattern}', @moment, 'UTC') as int64)")
 
 
 def _translate_day_of_week(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the day of the week, from 1 for Monday to 7 for Sunday."""
     moment = to_datetime(translator, call.node, translator.value_with_default(*checked_arguments(translator, call, 1)))
-    day = translator.fill(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
-    return Value(day, _nullable_like(INT, moment))
+    day = translator.fill_template(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
+    return Value(day, _copy_nullability(INT, moment))
 
 
-def _interval_function(unit: str) -> _CallTranslator:
+def _interval_translator(unit: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (amount,) = checked_arguments(translator, call, 1)
         return interval_of(translator, call.node, amount, unit)
@@ -187,7 +198,7 @@ def _interval_function(unit: str) -> _CallTranslator:
     return translate_call
 
 
-def _add_units_function(unit: str, *, is_minus: bool) -> _CallTranslator:
+def _add_units_translator(unit: str, *, is_minus: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, amount = checked_arguments(translator, call, 2)
         return add_interval(
@@ -201,7 +212,7 @@ def _add_units_function(unit: str, *, is_minus: bool) -> _CallTranslator:
     return translate_call
 
 
-def _add_interval_function(*, is_minus: bool) -> _CallTranslator:
+def _add_interval_translator(*, is_minus: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, interval = checked_arguments(translator, call, 2)
         return add_interval(
@@ -223,7 +234,7 @@ def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
             "start": monday_of_week(translator, call.node, start_time),
             "end": monday_of_week(translator, call.node, end_time),
         }
-        difference = translator.fill(call.node, "div(date_diff(@end, @start, day), 7)", **parts)
+        difference = translator.fill_template(call.node, "div(date_diff(@end, @start, day), 7)", **parts)
         return Value(
             difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable)
         )
@@ -231,7 +242,7 @@ def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
         template = f"timestamp_diff(timestamp_trunc(@end, {unit}), timestamp_trunc(@start, {unit}), {unit})"
     else:
         template = f"date_diff(date(@end, 'UTC'), date(@start, 'UTC'), {unit})"
-    difference = translator.fill(call.node, template, start=start_time.node, end=end_time.node)
+    difference = translator.fill_template(call.node, template, start=start_time.node, end=end_time.node)
     return Value(difference, msgspec.structs.replace(INT, nullable=start_time.type.nullable or end_time.type.nullable))
 
 
@@ -286,7 +297,7 @@ def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
         segments[-1] += _BIGQUERY_ELEMENT_BY_LETTER[match[1]]
     segments[-1] += text[end:]
     return Value(
-        _concatenate_formatted_parts(translator, call, moment, segments, computed), _nullable_like(STRING, moment)
+        _concatenate_formatted_parts(translator, call, moment, segments, computed), _copy_nullability(STRING, moment)
     )
 
 
@@ -299,11 +310,13 @@ def _concatenate_formatted_parts(
     parts: list[exp.Expr] = []
     for index, segment in enumerate(segments):
         if index:
-            parts.append(translator.fill(call.node, computed[index - 1], moment=moment.node))
+            parts.append(translator.fill_template(call.node, computed[index - 1], moment=moment.node))
         if segment or len(segments) == 1:
             text = exp.Literal.string(segment)
             parts.append(
-                translator.fill(call.node, "format_timestamp(@format, @moment, 'UTC')", format=text, moment=moment.node)
+                translator.fill_template(
+                    call.node, "format_timestamp(@format, @moment, 'UTC')", format=text, moment=moment.node
+                )
             )
     if len(parts) == 1:
         return parts[0]
@@ -314,55 +327,55 @@ def _concatenate_formatted_parts(
 
 _INTERVAL_UNITS: Final = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
-FUNCTIONS: Final[Mapping[str, _CallTranslator]] = {
+TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     **{
-        f"tostartof{unit}": _start_of_function(unit)
+        f"tostartof{unit}": _start_of_unit_translator(unit)
         for unit in ("second", "minute", "hour", "day", "month", "quarter", "year")
     },
-    "tostartoffiveminute": _start_of_function("minute", 5),
-    "tostartoffiveminutes": _start_of_function("minute", 5),
-    "tostartoftenminutes": _start_of_function("minute", 10),
-    "tostartoffifteenminutes": _start_of_function("minute", 15),
+    "tostartoffiveminute": _start_of_unit_translator("minute", 5),
+    "tostartoffiveminutes": _start_of_unit_translator("minute", 5),
+    "tostartoftenminutes": _start_of_unit_translator("minute", 10),
+    "tostartoffifteenminutes": _start_of_unit_translator("minute", 15),
     "tostartofweek": _translate_start_of_week,
-    "tomonday": _start_of_function("week"),
+    "tomonday": _start_of_unit_translator("week"),
     "tostartofinterval": _translate_start_of_interval,
     "date_trunc": _translate_date_trunc,
-    "tounixtimestamp": _time_to_number_function("unix_seconds(@moment)"),
-    "tounixtimestamp64milli": _time_to_number_function("unix_millis(@moment)"),
-    "tounixtimestamp64micro": _time_to_number_function("unix_micros(@moment)"),
-    "tounixtimestamp64nano": _time_to_number_function("unix_micros(@moment) * 1000"),
-    "fromunixtimestamp": _from_unix_function("timestamp_seconds(@number)", DATETIME),
-    "fromunixtimestamp64milli": _from_unix_function("timestamp_millis(@number)", Type("DateTime", scale=3)),
-    "fromunixtimestamp64micro": _from_unix_function("timestamp_micros(@number)", DATETIME64),
-    "fromunixtimestamp64nano": _from_unix_function("timestamp_micros(div(@number, 1000))", DATETIME64),
-    "parsedatetime64besteffort": _parse_time_function("", has_decimals=True),
-    "parsedatetime64besteffortornull": _parse_time_function("ornull", has_decimals=True),
-    "parsedatetimebesteffort": _parse_time_function("", has_decimals=False),
-    "parsedatetimebesteffortornull": _parse_time_function("ornull", has_decimals=False),
+    "tounixtimestamp": _time_to_number_translator("unix_seconds(@moment)"),
+    "tounixtimestamp64milli": _time_to_number_translator("unix_millis(@moment)"),
+    "tounixtimestamp64micro": _time_to_number_translator("unix_micros(@moment)"),
+    "tounixtimestamp64nano": _time_to_number_translator("unix_micros(@moment) * 1000"),
+    "fromunixtimestamp": _from_unix_translator("timestamp_seconds(@number)", DATETIME),
+    "fromunixtimestamp64milli": _from_unix_translator("timestamp_millis(@number)", Type("DateTime", scale=3)),
+    "fromunixtimestamp64micro": _from_unix_translator("timestamp_micros(@number)", DATETIME64),
+    "fromunixtimestamp64nano": _from_unix_translator("timestamp_micros(div(@number, 1000))", DATETIME64),
+    "parsedatetime64besteffort": _parse_time_translator("", has_decimals=True),
+    "parsedatetime64besteffortornull": _parse_time_translator("ornull", has_decimals=True),
+    "parsedatetimebesteffort": _parse_time_translator("", has_decimals=False),
+    "parsedatetimebesteffortornull": _parse_time_translator("ornull", has_decimals=False),
     "todatetime": _translate_to_datetime,
     "todatetime64": _translate_to_datetime64,
     "todate": _translate_to_date,
-    "now": _now_function("timestamp_trunc(current_timestamp(), second)", DATETIME),
-    "now64": _now_function("current_timestamp()", DATETIME64),
-    "today": _now_function("date(current_timestamp(), 'UTC')", DATE),
-    "yesterday": _now_function("date_sub(date(current_timestamp(), 'UTC'), interval 1 day)", DATE),
-    "toyear": _time_part_function("year"),
-    "toquarter": _time_part_function("quarter"),
+    "now": _now_translator("timestamp_trunc(current_timestamp(), second)", DATETIME),
+    "now64": _now_translator("current_timestamp()", DATETIME64),
+    "today": _now_translator("date(current_timestamp(), 'UTC')", DATE),
+    "yesterday": _now_translator("date_sub(date(current_timestamp(), 'UTC'), interval 1 day)", DATE),
+    "toyear": _time_part_translator("year"),
+    "toquarter": _time_part_translator("quarter"),
     "toisoweek": _translate_iso_week,
-    "toyyyymm": _time_digits_function("%Y%m"),
-    "toyyyymmdd": _time_digits_function("%Y%m%d"),
-    "tomonth": _time_part_function("month"),
-    "todayofmonth": _time_part_function("day"),
-    "todayofyear": _time_part_function("dayofyear"),
+    "toyyyymm": _time_digits_translator("%Y%m"),
+    "toyyyymmdd": _time_digits_translator("%Y%m%d"),
+    "tomonth": _time_part_translator("month"),
+    "todayofmonth": _time_part_translator("day"),
+    "todayofyear": _time_part_translator("dayofyear"),
     "todayofweek": _translate_day_of_week,
-    "tohour": _time_part_function("hour"),
-    "tominute": _time_part_function("minute"),
-    "tosecond": _time_part_function("second"),
-    **{f"tointerval{unit}": _interval_function(unit) for unit in _INTERVAL_UNITS},
-    **{f"add{unit}s": _add_units_function(unit, is_minus=False) for unit in _INTERVAL_UNITS},
-    **{f"subtract{unit}s": _add_units_function(unit, is_minus=True) for unit in _INTERVAL_UNITS},
-    "date_add": _add_interval_function(is_minus=False),
-    "date_sub": _add_interval_function(is_minus=True),
+    "tohour": _time_part_translator("hour"),
+    "tominute": _time_part_translator("minute"),
+    "tosecond": _time_part_translator("second"),
+    **{f"tointerval{unit}": _interval_translator(unit) for unit in _INTERVAL_UNITS},
+    **{f"add{unit}s": _add_units_translator(unit, is_minus=False) for unit in _INTERVAL_UNITS},
+    **{f"subtract{unit}s": _add_units_translator(unit, is_minus=True) for unit in _INTERVAL_UNITS},
+    "date_add": _add_interval_translator(is_minus=False),
+    "date_sub": _add_interval_translator(is_minus=True),
     "datediff": _translate_date_diff,
     "date_diff": _translate_date_diff,
     "formatdatetime": _translate_format_time,

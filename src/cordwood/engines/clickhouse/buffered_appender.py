@@ -13,15 +13,15 @@ import msgspec
 
 from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.engine import BatchAppendResult
-from cordwood.errors import BacklogFull, EngineUnreachable, Fault, OutOfTime
+from cordwood.errors import BacklogFull, EngineUnreachable, Fault, QueryOutOfTime
 from cordwood.folder import write_durably
 from cordwood.model.event import Batch, Event, ValueKind
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 
 # The faults by which the server counts as unavailable: no connection, or no response in time.
-UNAVAILABLE_FAULTS: Final = (EngineUnreachable, OutOfTime)
+UNAVAILABLE_FAULTS: Final = (EngineUnreachable, QueryOutOfTime)
 
-_FILE_SUFFIX: Final = ".batch"
+_PENDING_FILE_SUFFIX: Final = ".batch"
 
 _PathKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
 
@@ -36,10 +36,10 @@ class _PendingBatch(msgspec.Struct, frozen=True, array_like=True):
     by_project: list[tuple[str, list[_PathKinds]]] = []
 
 
-_decoder = msgspec.msgpack.Decoder(list[_PendingBatch])
+_pending_batches_decoder = msgspec.msgpack.Decoder(list[_PendingBatch])
 
 
-class PendingQueue:
+class PendingBatchQueue:
     """A queue of batches on disk, bounded in size, with one numbered file for each append."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -59,14 +59,14 @@ class PendingQueue:
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Store the batches durably before returning."""
-        body = msgspec.msgpack.encode([_to_pending(batch) for batch in batches])
+        body = msgspec.msgpack.encode([_to_pending_batch(batch) for batch in batches])
         with self._lock:
             if self._bytes + len(body) > self._max_bytes:
                 raise BacklogFull(
                     "ClickHouse is unreachable, and the buffer for events is full until it is reachable again.",
                     retry_after=30,
                 )
-            write_durably(self._folder / f"{self._next_number:012d}{_FILE_SUFFIX}", body)
+            write_durably(self._folder / f"{self._next_number:012d}{_PENDING_FILE_SUFFIX}", body)
             self._next_number += 1
             self._bytes += len(body)
 
@@ -87,21 +87,21 @@ class PendingQueue:
 
     def _send_file(self, file: Path, store: Callable[[Sequence[Batch]], object]) -> None:
         body = file.read_bytes()
-        store([_from_pending(pending) for pending in _decoder.decode(body)])
+        store([_from_pending_batch(pending) for pending in _pending_batches_decoder.decode(body)])
         with self._lock:
             self._bytes -= len(body)
             file.unlink()
 
     def _queued_files(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{_FILE_SUFFIX}"))
+        return sorted(self._folder.glob(f"*{_PENDING_FILE_SUFFIX}"))
 
 
-def _to_pending(batch: Batch) -> _PendingBatch:
+def _to_pending_batch(batch: Batch) -> _PendingBatch:
     by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
     return _PendingBatch(batch.stream, batch.received_us, list(batch.events), list(batch.learnt.items()), by_project)
 
 
-def _from_pending(pending: _PendingBatch) -> Batch:
+def _from_pending_batch(pending: _PendingBatch) -> Batch:
     by_project = {project: dict(kinds) for project, kinds in pending.by_project}
     return Batch(pending.stream, pending.events, pending.received_us, dict(pending.learnt), by_project)
 
@@ -117,7 +117,11 @@ class BufferedAppender:
     """Appends batches in order, to the server or, while the server is unavailable, to the queue on disk."""
 
     def __init__(
-        self, storage: Storage, pending: PendingQueue | None, intervals: RetryIntervals, report: ReportMessage
+        self,
+        storage: Storage,
+        pending: PendingBatchQueue | None,
+        intervals: RetryIntervals,
+        report: ReportOperatorMessage,
     ) -> None:
         self._storage = storage
         self._pending = pending
@@ -175,7 +179,7 @@ class BufferedAppender:
 
     def record_unavailable(self, fault: Fault) -> None:
         """Record that the server did not answer, start the retry interval, and report the first such fault."""
-        is_connected = isinstance(fault, OutOfTime)
+        is_connected = isinstance(fault, QueryOutOfTime)
         self._retry_at = time.monotonic() + (
             self._intervals.unresponsive_seconds if is_connected else self._intervals.unreachable_seconds
         )

@@ -16,7 +16,7 @@ from cordwood.bounded_cache import compiled_pattern
 from cordwood.engines.clickhouse.buffered_appender import (
     UNAVAILABLE_FAULTS,
     BufferedAppender,
-    PendingQueue,
+    PendingBatchQueue,
     RetryIntervals,
 )
 from cordwood.engines.clickhouse.datatypes import (
@@ -28,11 +28,15 @@ from cordwood.engines.clickhouse.datatypes import (
     to_bindable_value,
 )
 from cordwood.engines.clickhouse.faults import REGEX_ERROR_PREFIX, is_unavailable
-from cordwood.engines.clickhouse.redaction_functions import JSON_TEXT_SEPARATOR, KEY_PARAMETER, redact_texts_sql
-from cordwood.engines.clickhouse.session import BoundQuery, NamedValues, QueryProgress, SelectResult, Session
-from cordwood.engines.clickhouse.statement_check import StatementCheck
+from cordwood.engines.clickhouse.redaction_functions import (
+    JSON_TEXT_SEPARATOR,
+    REDACTION_KEY_PARAMETER,
+    redact_texts_sql,
+)
+from cordwood.engines.clickhouse.session import BoundQuery, NamedValues, QueryProgressReader, SelectResult, Session
+from cordwood.engines.clickhouse.statement_check import StatementChecker
 from cordwood.engines.clickhouse.storage import Storage
-from cordwood.engines.clickhouse.tables import TableStatements, select_events_sql, text_literal
+from cordwood.engines.clickhouse.tables import TableStatementBuilder, select_events_sql, text_literal
 from cordwood.engines.clickhouse.target import ClickHouseTarget, add_settings_clause
 from cordwood.engines.engine import (
     AnswerLimits,
@@ -44,7 +48,7 @@ from cordwood.engines.engine import (
     StreamStats,
 )
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.engines.late_redaction import OptimisticRedaction, TextRedactor
+from cordwood.engines.late_redaction import OptimisticRedactionRunner, TextRedactor
 from cordwood.engines.local_run import remove_paging_columns, run_locally
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadQueryValue, EngineFailed, NothingToBackUp
@@ -52,9 +56,9 @@ from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig, RedactMode
-from cordwood.observe.observation import RecordObservation, ReportMessage, ignore_message, ignore_observation
+from cordwood.observe.observation import RecordObservation, ReportOperatorMessage, ignore_message, ignore_observation
 from cordwood.sql.plan import EventRange, print_segments
-from cordwood.sql.stages import Question, Statement, Target
+from cordwood.sql.stages import BoundStatement, Statement, Target
 
 
 class ClickHouseOptions(msgspec.Struct, frozen=True):
@@ -75,18 +79,18 @@ class ClickHouseOptions(msgspec.Struct, frozen=True):
     response_timeout_seconds: float = 60.0
     redaction: RedactionConfig = UNKEYED_REDACTION
     retry_seconds: float = 1.0
-    report: ReportMessage = ignore_message
+    report: ReportOperatorMessage = ignore_message
     note: RecordObservation = ignore_observation
 
 
 # The value of the setting `readonly` with which a query may change other settings, but cannot write.
-_READONLY_WITH_SETTINGS: Final = 2
+_READONLY_SETTING_VALUE: Final = 2
 
 # The maximum number of tables that the setting `additional_table_filters` makes empty for a query. The server parses
-# the setting for each query, which takes 0.3 ms for 20 tables and 1.1 ms for 100 tables. `_FILTER_ALL_ROWS_OUT` is the
+# the setting for each query, which takes 0.3 ms for 20 tables and 1.1 ms for 100 tables. `_NO_ROWS_FILTER_SQL` is the
 # filter that no row passes.
 _MAX_EMPTIED_TABLES: Final = 30
-_FILTER_ALL_ROWS_OUT: Final = "'0'"
+_NO_ROWS_FILTER_SQL: Final = "'0'"
 
 # The maximum length of a query's SQL, which is set on the server for each query. The server's default is smaller than
 # the compiler's own limit.
@@ -100,14 +104,14 @@ class ClickHouseEngine:
         self.target: Target = ClickHouseTarget(options.redaction.rules)
         self._options = options
         self._session = Session(address, response_timeout_seconds=options.response_timeout_seconds)
-        self._check = StatementCheck(self._session, IsolationCheck(self.target.name, options.note))
-        self._progress = QueryProgress(self._session)
-        self._optimistic = OptimisticRedaction()
+        self._check = StatementChecker(self._session, IsolationCheck(self.target.name, options.note))
+        self._progress = QueryProgressReader(self._session)
+        self._optimistic = OptimisticRedactionRunner()
         self._redaction = AnswerRedactor(self._session, options.redaction)
         self._storage = Storage(
-            self._session, TableStatements(options.cluster, options.has_ttl), wait_for_async=options.async_inserts
+            self._session, TableStatementBuilder(options.cluster, options.has_ttl), wait_for_async=options.async_inserts
         )
-        pending = PendingQueue(options.pending_folder, options.pending_bytes) if options.pending_folder else None
+        pending = PendingBatchQueue(options.pending_folder, options.pending_bytes) if options.pending_folder else None
         intervals = RetryIntervals(options.retry_seconds, options.response_timeout_seconds)
         self._standby = BufferedAppender(self._storage, pending, intervals, options.report)
 
@@ -116,7 +120,7 @@ class ClickHouseEngine:
 
         If the server is unavailable and events can be buffered, a background thread creates the tables later.
         """
-        self._storage.register(streams)
+        self._storage.register_streams(streams)
         try:
             self._storage.create_tables()
             self._standby.send_pending()
@@ -133,7 +137,7 @@ class ClickHouseEngine:
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         return self._standby.append(batches)
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
+    def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         self._storage.create_tables()
         self._storage.memory_reclaimer.record_activity()
         rows = self._optimistic.run_statement(
@@ -142,7 +146,7 @@ class ClickHouseEngine:
         return remove_paging_columns(rows, question.statement)
 
     def _answer_variant(
-        self, question: Question, limits: AnswerLimits, cancel: Cancellation, *, optimistic: bool
+        self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation, *, optimistic: bool
     ) -> Rows:
         variant = question.statement.plan.choose_variant(EventRange.ALL, optimistic=optimistic)
         if variant is None:
@@ -162,7 +166,7 @@ class ClickHouseEngine:
             redact = partial(
                 self._redaction.redact_rows, question.statement, query=query, until=started_at + limits.timeout_seconds
             )
-            rows.batches = _read_batches(
+            rows.batches = _read_row_batches(
                 resources.pop_all(), selected, _BlockRenderer(redact, renderers, limits.max_rows, started_at), rows
             )
         return rows
@@ -196,9 +200,9 @@ class ClickHouseEngine:
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         return self._storage.stored_bytes_by_stream()
 
-    def sweep(self, now_us: int) -> int:
+    def delete_expired_events(self, now_us: int) -> int:
         self._standby.send_pending()
-        return self._storage.sweep(now_us)
+        return self._storage.delete_expired_events(now_us)
 
     def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
         raise NothingToBackUp(
@@ -212,7 +216,7 @@ class ClickHouseEngine:
         except BadQueryValue as problem:
             return problem.message.removeprefix(REGEX_ERROR_PREFIX)
         except UNAVAILABLE_FAULTS:
-            return _local_regex_error(pattern)
+            return _python_regex_error(pattern)
         return None
 
     @property
@@ -224,10 +228,10 @@ class ClickHouseEngine:
         self._standby.close()
         self._session.close()
 
-    def _build_query(self, sql: str, question: Question, limits: AnswerLimits, mark: str) -> BoundQuery:
+    def _build_query(self, sql: str, question: BoundStatement, limits: AnswerLimits, mark: str) -> BoundQuery:
         statement = question.statement
         settings = {
-            "readonly": _READONLY_WITH_SETTINGS,
+            "readonly": _READONLY_SETTING_VALUE,
             "max_execution_time": limits.timeout_seconds,
             "timeout_before_checking_execution_speed": 0,
             "max_memory_usage": self._options.memory_bytes,
@@ -241,8 +245,8 @@ class ClickHouseEngine:
         values = {name: to_bindable_value(value) for name, value in question.values.items()}
         # Bind the key only if the statement uses it. If the client received a value for SQL without placeholders, it
         # would interpret percent signs in the SQL as places for values.
-        if statement.redaction is RedactMode.HASH and KEY_PARAMETER in sql:
-            values[KEY_PARAMETER] = self._options.redaction.key
+        if statement.redaction is RedactMode.HASH and REDACTION_KEY_PARAMETER in sql:
+            values[REDACTION_KEY_PARAMETER] = self._options.redaction.key
         return BoundQuery(sql, values, settings, mark, bytes_columns)
 
     def _other_tables_filter_setting(self, read: Sequence[str]) -> Mapping[str, str]:
@@ -252,15 +256,15 @@ class ClickHouseEngine:
         there are more than `_MAX_EMPTIED_TABLES` other tables.
         """
         # Use full names, because a name without the database would also match another table's alias.
-        others = self._storage.other_tables(read)
+        others = self._storage.tables_of_other_streams(read)
         if self._options.cluster or not 0 < len(others) <= _MAX_EMPTIED_TABLES:
             return {}
         return {
-            "additional_table_filters": f"{{{', '.join(f'{text_literal(name)}: {_FILTER_ALL_ROWS_OUT}' for name in others)}}}"
+            "additional_table_filters": f"{{{', '.join(f'{text_literal(name)}: {_NO_ROWS_FILTER_SQL}' for name in others)}}}"
         }
 
 
-def _local_regex_error(pattern: str) -> str | None:
+def _python_regex_error(pattern: str) -> str | None:
     """Return the error that Python's parser finds in the pattern, or None.
 
     This approximates the server's own check while the server is unavailable.
@@ -272,20 +276,22 @@ def _local_regex_error(pattern: str) -> str | None:
     return None
 
 
-def _columns_and_renderers(selected: SelectResult, question: Question) -> tuple[tuple[Column, ...], list[CellRenderer]]:
-    if not selected.types:
+def _columns_and_renderers(
+    selected: SelectResult, question: BoundStatement
+) -> tuple[tuple[Column, ...], list[CellRenderer]]:
+    if not selected.column_types:
         return _columns_of_empty_answer(question), []
-    declared_types = question.statement.column_types or (None,) * len(selected.names)
-    names = question.statement.column_names or selected.names
+    declared_types = question.statement.column_types or (None,) * len(selected.column_names)
+    names = question.statement.column_names or selected.column_names
     datatypes = [
         rendered_type(datatype_of(kind), declared_type)
-        for kind, declared_type in zip(selected.types, declared_types, strict=True)
+        for kind, declared_type in zip(selected.column_types, declared_types, strict=True)
     ]
     columns = tuple(Column(name, datatype) for name, datatype in zip(names, datatypes, strict=True))
     return columns, [cell_renderer(datatype) for datatype in datatypes]
 
 
-def _columns_of_empty_answer(question: Question) -> tuple[Column, ...]:
+def _columns_of_empty_answer(question: BoundStatement) -> tuple[Column, ...]:
     """Return the columns of an empty answer as the statement declares them.
 
     This is needed because the in-process engine does not report the columns of an empty answer.
@@ -314,7 +320,7 @@ class _BlockRenderer(msgspec.Struct):
         return tuple(render(value) for render, value in zip(self.renderers, values, strict=True))
 
 
-def _read_batches(
+def _read_row_batches(
     resources: ExitStack, selected: SelectResult, row_limit: _BlockRenderer, rows: Rows
 ) -> Iterator[list[Row]]:
     """Yield the rendered rows block by block; close the query after the last block."""
@@ -329,8 +335,8 @@ def _read_batches(
 
 
 # The maximum number of characters in one bound value. A server accepts 128 KiB, and a character may take four bytes.
-_MAX_CHUNK_CHARACTERS: Final = 30_000
-_MAX_BATCH_ROWS: Final = 1000
+_MAX_BOUND_TEXT_CHARACTERS: Final = 30_000
+_MAX_ROWS_PER_REDACTION: Final = 1000
 
 
 class AnswerRedactor:
@@ -350,8 +356,8 @@ class AnswerRedactor:
             return
         mode = statement.redaction
         are_texts = {position: _is_text_column(statement, position) for position in statement.raw_column_indexes}
-        for start in range(0, len(rows), _MAX_BATCH_ROWS):
-            batch = rows[start : start + _MAX_BATCH_ROWS]
+        for start in range(0, len(rows), _MAX_ROWS_PER_REDACTION):
+            batch = rows[start : start + _MAX_ROWS_PER_REDACTION]
             yield from self._texts.redact_rows(
                 mode, batch, are_texts, lambda texts: self._redact_texts(mode, texts, query, until)
             )
@@ -362,11 +368,16 @@ class AnswerRedactor:
         The statement has the same mark as `query`, so that both are cancelled together.
         """
         joined = JSON_TEXT_SEPARATOR.join(texts)
-        chunks = [joined[at : at + _MAX_CHUNK_CHARACTERS] for at in range(0, len(joined), _MAX_CHUNK_CHARACTERS)]
-        values = {KEY_PARAMETER: self._redacting.key, **{f"piece{at}": chunk for at, chunk in enumerate(chunks)}}
+        chunks = [
+            joined[at : at + _MAX_BOUND_TEXT_CHARACTERS] for at in range(0, len(joined), _MAX_BOUND_TEXT_CHARACTERS)
+        ]
+        values = {
+            REDACTION_KEY_PARAMETER: self._redacting.key,
+            **{f"piece{at}": chunk for at, chunk in enumerate(chunks)},
+        }
         sql = add_settings_clause(redact_texts_sql(self._redacting.rules, mode, len(chunks)))
         with self._session.select(
-            BoundQuery(sql, values, _settings_until(query.settings, until), query.mark)
+            BoundQuery(sql, values, _settings_with_deadline(query.settings, until), query.query_mark)
         ) as selected:
             ((redacted,),) = [row for block in selected.blocks for row in block]
         if not isinstance(redacted, list) or len(redacted) != len(texts):
@@ -374,7 +385,7 @@ class AnswerRedactor:
         return redacted
 
 
-def _settings_until(settings: NamedValues, until: float) -> NamedValues:
+def _settings_with_deadline(settings: NamedValues, until: float) -> NamedValues:
     return {**settings, "max_execution_time": max(0.1, until - time.monotonic())}
 
 

@@ -129,12 +129,12 @@ def has_bytes(datatype: Datatype | None) -> bool:
 
 def cell_renderer(datatype: Datatype) -> CellRenderer:
     """Return the function that renders a value of this type from the client as a cell of the answer."""
-    if datatype.kind in _JSON_RENDERERS:
-        return _JSON_RENDERERS[datatype.kind]
+    if datatype.kind in _JSON_RENDERER_BY_KIND:
+        return _JSON_RENDERER_BY_KIND[datatype.kind]
     if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
         render = _nested_renderer(datatype)
         return lambda value: None if value is None else _encode_raw_json(render(value))
-    scalar = _SCALAR_RENDERERS.get(datatype.kind, _render_unchanged)
+    scalar = _SCALAR_RENDERER_BY_KIND.get(datatype.kind, _render_unchanged)
     return lambda value: None if value is None else scalar(value)
 
 
@@ -149,13 +149,13 @@ def _nested_renderer(datatype: Datatype | None) -> NestedRenderer:
         return _array_renderer(datatype.element)
     if datatype.kind is Kind.STRUCT:
         return _struct_renderer(datatype)
-    write = _JSON_RENDERERS.get(datatype.kind) or _SCALAR_RENDERERS.get(datatype.kind, _render_unchanged)
+    write = _JSON_RENDERER_BY_KIND.get(datatype.kind) or _SCALAR_RENDERER_BY_KIND.get(datatype.kind, _render_unchanged)
     return lambda value: None if value is None else write(value)
 
 
 def _array_renderer(element: Datatype | None) -> NestedRenderer:
     if element is not None and element.kind is Kind.VARIANT:
-        return _render_events
+        return _render_event_value_array
     render = _nested_renderer(element)
     return lambda value: None if value is None else [render(item) for item in _as_list(value)]
 
@@ -175,7 +175,7 @@ def _struct_renderer(datatype: Datatype) -> NestedRenderer:
     return render
 
 
-def _render_events(value: object) -> object:
+def _render_event_value_array(value: object) -> object:
     """Render an array of events' values. An object in it stays an element, and is not wrapped in another array."""
     texts = ["null" if item is None else str(item) for item in _as_list(value)]
     return wrap_as_records(f"[{','.join(texts)}]")
@@ -272,7 +272,7 @@ def _render_bytes(value: object) -> Cell:
     return base64.b64encode(raw).decode("ascii")
 
 
-_SCALAR_RENDERERS: Final[Mapping[Kind, CellRenderer]] = {
+_SCALAR_RENDERER_BY_KIND: Final[Mapping[Kind, CellRenderer]] = {
     Kind.BOOL: bool,
     Kind.FLOAT64: _render_float,
     Kind.NUMERIC: _render_number,
@@ -284,4 +284,4 @@ _SCALAR_RENDERERS: Final[Mapping[Kind, CellRenderer]] = {
     Kind.BYTES: _render_bytes,
 }
 
-_JSON_RENDERERS: Final[Mapping[Kind, CellRenderer]] = {Kind.JSON: _render_json, Kind.VARIANT: _render_variant}
+_JSON_RENDERER_BY_KIND: Final[Mapping[Kind, CellRenderer]] = {Kind.JSON: _render_json, Kind.VARIANT: _render_variant}

@@ -14,33 +14,33 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from cordwood.errors import (
     BadQuerySyntax,
     BadQueryValue,
-    Busy,
-    Cancelled,
     DataFolderUnusable,
     EngineFailed,
     EngineUnreachable,
     Fault,
     OutOfDisk,
     OutOfMemory,
-    OutOfTime,
     PlanTooLarge,
+    QueryCancelled,
+    QueryOutOfTime,
     QueryUnsupported,
+    ServiceBusy,
     TooManyRows,
 )
 from cordwood.sql.lowering import RAISED_ERROR_PREFIX
 
 _TIMEOUT_CODES: Final = frozenset({159, 160, 209, 718})
 _CANCELLED_CODES: Final = frozenset({394, 677, 735})
-_MEMORY_CODES: Final = frozenset({173, 241, 777, 778})
+_MEMORY_LIMIT_CODES: Final = frozenset({173, 241, 777, 778})
 # The error code of exceptions from the C++ standard library, and the text by which a failed memory allocation is
 # recognised among them.
 _STD_EXCEPTION_CODE: Final = 1001
 _BAD_ALLOC_MESSAGE: Final = "bad_alloc"
 _ROW_LIMIT_CODES: Final = frozenset({158, 191, 290, 307, 396})
-_TOO_LARGE_CODES: Final = frozenset({161, 162, 167, 168, 306, 572})
-_BUSY_CODES: Final = frozenset({201, 202, 203, 700, 745, 749, 762, 776})
-_DISK_CODES: Final = frozenset({243})
-_ACCESS_CODES: Final = frozenset({81, 192, 193, 194, 195, 497, 516})
+_QUERY_TOO_LARGE_CODES: Final = frozenset({161, 162, 167, 168, 306, 572})
+_SERVER_BUSY_CODES: Final = frozenset({201, 202, 203, 700, 745, 749, 762, 776})
+_DISK_FULL_CODES: Final = frozenset({243})
+_ACCESS_DENIED_CODES: Final = frozenset({81, 192, 193, 194, 195, 497, 516})
 _UNAVAILABLE_CODES: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 319, 364, 369, 425, 999})
 
 
@@ -97,12 +97,12 @@ _QUERY_FAULTS: Final = (
 _NO_ANSWER_MESSAGES: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
 # A part of the client's error for a message of the in-process engine that quotes a value which is not UTF-8.
-_NOT_DECODED_MESSAGE: Final = "codec can't decode"
+_DECODING_FAILURE_MESSAGE: Final = "codec can't decode"
 # A part of the client's error for a DATE in an answer that it cannot convert to a Python date.
 _DATE_OUT_OF_RANGE_MESSAGE: Final = "is outside the date range"
 _UNTRUSTED_CERTIFICATE_PATTERN: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _TLS_FAILURE_MESSAGE: Final = "SSLError("
-_NOT_OPENED_MESSAGE: Final = "Unable to open the chdb engine"
+_ENGINE_NOT_OPENED_MESSAGE: Final = "Unable to open the chdb engine"
 
 
 @contextmanager
@@ -138,25 +138,27 @@ def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
 def _limit_fault(code: int, text: str, seconds: object) -> Fault | None:
     if code in _TIMEOUT_CODES:
         bound = f"the {seconds} s that it may" if seconds is not None else "it may"
-        return OutOfTime(f"The query took longer than {bound}.", hint="Read a shorter time range.")
+        return QueryOutOfTime(f"The query took longer than {bound}.", hint="Read a shorter time range.")
     if code in _CANCELLED_CODES:
-        return Cancelled("The query was stopped.")
-    if code in _MEMORY_CODES or (code == _STD_EXCEPTION_CODE and _BAD_ALLOC_MESSAGE in text):
+        return QueryCancelled("The query was stopped.")
+    if code in _MEMORY_LIMIT_CODES or (code == _STD_EXCEPTION_CODE and _BAD_ALLOC_MESSAGE in text):
         return OutOfMemory(
             "The query needs more memory than it may have.", hint="Read a shorter time range, or fewer columns."
         )
     if code in _ROW_LIMIT_CODES:
         return TooManyRows("The query reads more rows than it may.", hint="Read a shorter time range.")
-    if code in _BUSY_CODES:
-        return Busy("ClickHouse runs its maximum number of queries.", retry_after=1)
+    if code in _SERVER_BUSY_CODES:
+        return ServiceBusy("ClickHouse runs its maximum number of queries.", retry_after=1)
     return None
 
 
 def _operator_fault(code: int, text: str) -> Fault | None:
-    if code in _DISK_CODES:
+    if code in _DISK_FULL_CODES:
         return OutOfDisk("ClickHouse's disk is full: nothing more can be stored.", retry_after=30)
-    if code in _ACCESS_CODES:
-        return EngineUnreachable(f"ClickHouse refuses the service's login: {text}", hint=_ADDRESS_HINT, retry_after=30)
+    if code in _ACCESS_DENIED_CODES:
+        return EngineUnreachable(
+            f"ClickHouse refuses the service's login: {text}", hint=_SERVER_ADDRESS_HINT, retry_after=30
+        )
     if code in _UNAVAILABLE_CODES:
         return EngineUnreachable(f"ClickHouse cannot serve now: {text}", retry_after=5)
     return None
@@ -165,30 +167,30 @@ def _operator_fault(code: int, text: str) -> Fault | None:
 def _query_fault(code: int, message: str) -> Fault | None:
     if message.startswith(RAISED_ERROR_PREFIX):
         return BadQueryValue(message.removeprefix(RAISED_ERROR_PREFIX))
-    if code in _TOO_LARGE_CODES:
+    if code in _QUERY_TOO_LARGE_CODES:
         return PlanTooLarge(
-            "The query is nested too deeply or is too large for ClickHouse's planner.", hint=_SPLIT_HINT
+            "The query is nested too deeply or is too large for ClickHouse's planner.", hint=_NESTED_TOO_DEEPLY_HINT
         )
     for kind in _QUERY_FAULTS:
         if code in kind.codes:
-            return kind.fault(_reword(message) or kind.default_message)
+            return kind.fault(_reword_sentence(message) or kind.default_message)
     return None
 
 
 def _no_answer_fault(text: str) -> Fault:
-    if _NOT_DECODED_MESSAGE in text:
+    if _DECODING_FAILURE_MESSAGE in text:
         return BadQueryValue("A value of the query is not valid UTF-8")
     if any(phrase in text for phrase in _NO_ANSWER_MESSAGES):
-        return OutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
-    if _NOT_OPENED_MESSAGE in text:
-        return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_FOLDER_HINT)
+        return QueryOutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
+    if _ENGINE_NOT_OPENED_MESSAGE in text:
+        return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_UNUSABLE_FOLDER_HINT)
     if match := _UNTRUSTED_CERTIFICATE_PATTERN.search(text):
         return EngineUnreachable(
-            f"ClickHouse's certificate is not trusted: {match[1]}.", hint=_TRUST_HINT, retry_after=30
+            f"ClickHouse's certificate is not trusted: {match[1]}.", hint=_UNTRUSTED_CERTIFICATE_HINT, retry_after=30
         )
     if _TLS_FAILURE_MESSAGE in text:
-        return EngineUnreachable("ClickHouse's port does not speak TLS.", hint=_TLS_HINT, retry_after=30)
-    return EngineUnreachable("ClickHouse cannot be reached.", hint=_ADDRESS_HINT, retry_after=5)
+        return EngineUnreachable("ClickHouse's port does not speak TLS.", hint=_TLS_PORT_HINT, retry_after=30)
+    return EngineUnreachable("ClickHouse cannot be reached.", hint=_SERVER_ADDRESS_HINT, retry_after=5)
 
 
 def is_unavailable(fault: Fault) -> bool:
@@ -197,21 +199,21 @@ def is_unavailable(fault: Fault) -> bool:
     Wrong credentials, a missing database and failed TLS do not count, because waiting does not help.
     """
     cause = fault.__cause__
-    return getattr(cause, "code", None) not in _ACCESS_CODES and _TLS_FAILURE_MESSAGE not in str(cause)
+    return getattr(cause, "code", None) not in _ACCESS_DENIED_CODES and _TLS_FAILURE_MESSAGE not in str(cause)
 
 
-_SPLIT_HINT: Final = "Nest fewer functions and sub-queries in each other, or send several queries."
-_ADDRESS_HINT: Final = (
+_NESTED_TOO_DEEPLY_HINT: Final = "Nest fewer functions and sub-queries in each other, or send several queries."
+_SERVER_ADDRESS_HINT: Final = (
     "Check that it runs, and the address, user and password in the setting `engine`; secure=1 there is TLS."
 )
-_FOLDER_HINT: Final = (
+_UNUSABLE_FOLDER_HINT: Final = (
     "Another process may have it, or it cannot be written: stop that one, or choose another in the setting `engine`."
 )
-_TRUST_HINT: Final = (
+_UNTRUSTED_CERTIFICATE_HINT: Final = (
     "Name the file of the authority that signed it in the setting `engine`: …?secure=1&ca_cert=/path/to/ca.pem;"
     " where the certificate has another host's name, server_host_name=… says which."
 )
-_TLS_HINT: Final = "Take the port of its TLS, often 8443, or secure=0, in the setting `engine`."
+_TLS_PORT_HINT: Final = "Take the port of its TLS, often 8443, or secure=0, in the setting `engine`."
 
 
 def server_message(text: str) -> str:
@@ -241,7 +243,7 @@ _CODE_NAME_PATTERN: Final = re.compile(r"\. ?\([A-Z_0-9]+\)$")
 
 
 _WRAPPED_TYPE_PATTERN: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)")
-_BIGQUERY_TYPES: Final = {
+_BIGQUERY_TYPE_BY_ENGINE_TYPE: Final = {
     "Bool": "BOOL",
     "Date": "DATE",
     "Date32": "DATE",
@@ -260,7 +262,7 @@ _BIGQUERY_TYPES: Final = {
 }
 # BigQuery's operators and functions by the ClickHouse function to which they are compiled. Reworded messages do not
 # name any other function.
-_BIGQUERY_OPERATORS: Final = {
+_BIGQUERY_OPERATOR_BY_FUNCTION: Final = {
     "plus": "+", "minus": "-", "multiply": "*", "divide": "/", "modulo": "MOD", "negate": "-",
     "greater": ">", "less": "<", "greaterOrEquals": ">=", "lessOrEquals": "<=", "equals": "=", "notEquals": "!=",
     "and": "AND", "or": "OR", "not": "NOT", "xor": "XOR", "like": "LIKE", "notLike": "NOT LIKE", "in": "IN",
@@ -269,22 +271,22 @@ _BIGQUERY_OPERATORS: Final = {
     "lower": "LOWER", "upper": "UPPER", "lowerUTF8": "LOWER", "upperUTF8": "UPPER", "length": "LENGTH",
     "lengthUTF8": "LENGTH", "sum": "SUM", "avg": "AVG", "abs": "ABS", "startsWith": "STARTS_WITH",
 }  # fmt: skip
-_MAX_SHOWN_CHARACTERS: Final = 60
+_MAX_SHOWN_TEXT_CHARACTERS: Final = 60
 REGEX_ERROR_PREFIX: Final = "Cannot parse regular expression: "
 
 RewordMatch = Callable[[re.Match[str]], str]
 
 
-def type_name(text: str) -> str:
+def bigquery_type_name(text: str) -> str:
     """Return the name of the BigQuery type that is compiled to the ClickHouse type `text`."""
     text = text.strip().removeprefix("const ")
     wrapped = _WRAPPED_TYPE_PATTERN.fullmatch(text)
     if wrapped:
-        return type_name(wrapped[1])
+        return bigquery_type_name(wrapped[1])
     base, _, inside = text.partition("(")
     parts = list(_split_types(inside.removesuffix(")")))
     if base == "Array":
-        return f"ARRAY<{type_name(inside.removesuffix(')'))}>"
+        return f"ARRAY<{bigquery_type_name(inside.removesuffix(')'))}>"
     if base == "Tuple":
         return f"STRUCT<{', '.join(map(_field_type_name, parts))}>"
     if base == "DateTime64":
@@ -294,12 +296,12 @@ def type_name(text: str) -> str:
         return "BIGNUMERIC" if base == "Decimal256" or parts[:1] == ["76"] else "NUMERIC"
     if re.fullmatch(r"U?Int\d+", base):
         return "INT64"
-    return "INTERVAL" if base.startswith("Interval") else _BIGQUERY_TYPES.get(base, "another type")
+    return "INTERVAL" if base.startswith("Interval") else _BIGQUERY_TYPE_BY_ENGINE_TYPE.get(base, "another type")
 
 
 def _field_type_name(text: str) -> str:
     match = re.fullmatch(r"(`[^`]*`|\w+) (\w.*)", text)
-    return f"{match[1].strip('`')} {type_name(match[2])}" if match else type_name(text)
+    return f"{match[1].strip('`')} {bigquery_type_name(match[2])}" if match else bigquery_type_name(text)
 
 
 def _split_types(text: str) -> Iterator[str]:
@@ -315,8 +317,8 @@ def _split_types(text: str) -> Iterator[str]:
 
 
 def _no_signature_message(function: str, types: str) -> str:
-    argument_types = ", ".join(type_name(part.strip(" `'")) for part in _split_types(types))
-    operator = _BIGQUERY_OPERATORS.get(function.strip("`'"))
+    argument_types = ", ".join(bigquery_type_name(part.strip(" `'")) for part in _split_types(types))
+    operator = _BIGQUERY_OPERATOR_BY_FUNCTION.get(function.strip("`'"))
     if operator is None:
         return f"No matching signature for arguments of the types {argument_types}"
     return f"No matching signature for {operator} with {argument_types}"
@@ -331,15 +333,15 @@ def _reword_argument_pair(match: re.Match[str]) -> str:
 
 
 def _reword_no_common_type(match: re.Match[str]) -> str:
-    return f"The types {' and '.join(type_name(part) for part in _split_types(match[1]))} have no common type"
+    return f"The types {' and '.join(bigquery_type_name(part) for part in _split_types(match[1]))} have no common type"
 
 
 def _reword_invalid_cast(match: re.Match[str]) -> str:
-    return f"Invalid cast from {type_name(match[1])} to {type_name(match[2])}"
+    return f"Invalid cast from {bigquery_type_name(match[1])} to {bigquery_type_name(match[2])}"
 
 
 def _reword_unconvertible_text(match: re.Match[str]) -> str:
-    return f"Could not convert string '{_shorten(match[1])}' to {type_name(match[2])}"
+    return f"Could not convert string '{_shorten_text(match[1])}' to {bigquery_type_name(match[2])}"
 
 
 def _reword_ungrouped_column(match: re.Match[str]) -> str:
@@ -349,12 +351,12 @@ def _reword_ungrouped_column(match: re.Match[str]) -> str:
     return f"The SELECT list expression references {name} which is neither grouped nor aggregated"
 
 
-def _fixed_sentence(sentence: str) -> RewordMatch:
+def _always_reword_to(sentence: str) -> RewordMatch:
     return lambda match: match.expand(sentence)
 
 
 _FUNCTION_PATTERN: Final = r"'?`?(?P<function>\w+)`?'?"
-_REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
+_REWORDING_BY_PATTERN: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
     (re.compile(pattern, re.DOTALL), reworder)
     for pattern, reworder in (
         (rf"Illegal types of arguments \((?P<types>.*)\) of function {_FUNCTION_PATTERN}", _reword_argument_types),
@@ -364,41 +366,41 @@ _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
         (rf"(?:First |Second )?[Aa]rgument (?:\d+ )?(?:for|of) function {_FUNCTION_PATTERN} must be .*(?:has type|got|Found) '?(?P<types>.*?)'?(?: instead)?", _reword_argument_types),
         (rf".* of function {_FUNCTION_PATTERN} should be .* illegal type: (?P<types>.*)", _reword_argument_types),
         (r"There is no supertype for types (.*?) because .*", _reword_no_common_type),
-        (r"There is no supertype for the argument type '(.*)' and the default value type '.*'.*", lambda match: f"The default value is of another type than {type_name(match[1])}"),
-        (r"Offset must be an integer, '(.*)' given.*", lambda match: f"An offset must be INT64, not {type_name(match[1])}"),
+        (r"There is no supertype for the argument type '(.*)' and the default value type '.*'.*", lambda match: f"The default value is of another type than {bigquery_type_name(match[1])}"),
+        (r"Offset must be an integer, '(.*)' given.*", lambda match: f"An offset must be INT64, not {bigquery_type_name(match[1])}"),
         (r"Conversion from (.*) to (.*) is not supported.*", _reword_invalid_cast),
-        (r"CAST AS (?:Tuple|Array) can only be performed .*", _fixed_sentence("Invalid cast to an ARRAY or a STRUCT")),
+        (r"CAST AS (?:Tuple|Array) can only be performed .*", _always_reword_to("Invalid cast to an ARRAY or a STRUCT")),
         (r"Cannot (?:parse|convert) (?:string )?'(.*)' (?:as|to) (?:type )?([A-Z][\w(),' ]*?)(?::.*)?", _reword_unconvertible_text),
-        (r"(?:Scalar subquery returned more than one row|More than one row returned by a subquery).*", _fixed_sentence("Scalar subquery produced more than one element")),
+        (r"(?:Scalar subquery returned more than one row|More than one row returned by a subquery).*", _always_reword_to("Scalar subquery produced more than one element")),
         (r"Column '(.*?)' is not under aggregate function.*", _reword_ungrouped_column),
-        (r"GROUPING function .*", _fixed_sentence("GROUPING takes an expression of the GROUP BY")),
-        (r"Aggregate function .* is found inside another aggregate function.*", _fixed_sentence("Aggregations of aggregations are not allowed")),
-        (r"Aggregate function .* is found in (WHERE|GROUP BY|JOIN|PREWHERE|QUALIFY|LIMIT).*", _fixed_sentence(r"Aggregates are not allowed in \1")),
-        (r"Window function .* is found inside (?:an aggregate|another aggregate) function.*", _fixed_sentence("Analytic functions are not allowed in aggregations")),
-        (r"Window function .* is found inside window definition.*|Window function .* inside .*", _fixed_sentence("Analytic functions cannot be nested")),
-        (r"Window function .* is found in (WHERE|GROUP BY|JOIN|HAVING|LIMIT).*", _fixed_sentence(r"Analytic functions are not allowed in \1")),
-        (r"A call to function range would produce .*", _fixed_sentence("GENERATE_ARRAY of too many elements")),
-        (r"Division by zero.*", _fixed_sentence("Division by zero")),
-        (r"Decimal (?:math overflow|.* overflow).*|.*[Oo]verflow.*", _fixed_sentence("Overflow: the result is out of the range of its type")),
-        (r"Cannot load time zone (.*)|Timezone (.*) (?:is not|does not) .*", lambda match: f"Invalid time zone: {_shorten(match[1] or match[2] or '')}"),
-        (r"Cannot (?:read|parse) Date(?:Time)?:? .*", _fixed_sentence("A text cannot be read as a date or a time")),
-        (r".*cannot compile re2.*?, error: (.*?)\.? Look at .*", lambda match: f"{REGEX_ERROR_PREFIX}{_shorten(match[1])}"),
-        (r".*cannot compile re2.*?, error: (.*)", lambda match: f"{REGEX_ERROR_PREFIX}{_shorten(match[1])}"),
-        (r"Correlated subqueries .*|Current query is not supported yet, because can't find correlated column .*", _fixed_sentence("A correlated sub-query is not supported in this place")),
-        (r"Cannot determine join keys.*", _fixed_sentence("A join of this kind needs an equality between columns of both sides")),
-        (r"(?:Max query size|Maximum parse depth|Too deep|Max(?:imum)? .* depth).*", _fixed_sentence("The query is nested too deeply")),
+        (r"GROUPING function .*", _always_reword_to("GROUPING takes an expression of the GROUP BY")),
+        (r"Aggregate function .* is found inside another aggregate function.*", _always_reword_to("Aggregations of aggregations are not allowed")),
+        (r"Aggregate function .* is found in (WHERE|GROUP BY|JOIN|PREWHERE|QUALIFY|LIMIT).*", _always_reword_to(r"Aggregates are not allowed in \1")),
+        (r"Window function .* is found inside (?:an aggregate|another aggregate) function.*", _always_reword_to("Analytic functions are not allowed in aggregations")),
+        (r"Window function .* is found inside window definition.*|Window function .* inside .*", _always_reword_to("Analytic functions cannot be nested")),
+        (r"Window function .* is found in (WHERE|GROUP BY|JOIN|HAVING|LIMIT).*", _always_reword_to(r"Analytic functions are not allowed in \1")),
+        (r"A call to function range would produce .*", _always_reword_to("GENERATE_ARRAY of too many elements")),
+        (r"Division by zero.*", _always_reword_to("Division by zero")),
+        (r"Decimal (?:math overflow|.* overflow).*|.*[Oo]verflow.*", _always_reword_to("Overflow: the result is out of the range of its type")),
+        (r"Cannot load time zone (.*)|Timezone (.*) (?:is not|does not) .*", lambda match: f"Invalid time zone: {_shorten_text(match[1] or match[2] or '')}"),
+        (r"Cannot (?:read|parse) Date(?:Time)?:? .*", _always_reword_to("A text cannot be read as a date or a time")),
+        (r".*cannot compile re2.*?, error: (.*?)\.? Look at .*", lambda match: f"{REGEX_ERROR_PREFIX}{_shorten_text(match[1])}"),
+        (r".*cannot compile re2.*?, error: (.*)", lambda match: f"{REGEX_ERROR_PREFIX}{_shorten_text(match[1])}"),
+        (r"Correlated subqueries .*|Current query is not supported yet, because can't find correlated column .*", _always_reword_to("A correlated sub-query is not supported in this place")),
+        (r"Cannot determine join keys.*", _always_reword_to("A join of this kind needs an equality between columns of both sides")),
+        (r"(?:Max query size|Maximum parse depth|Too deep|Max(?:imum)? .* depth).*", _always_reword_to("The query is nested too deeply")),
     )
 )  # fmt: skip
 
 
-def _reword(sentence: str) -> str | None:
+def _reword_sentence(sentence: str) -> str | None:
     """Return ClickHouse's message reworded in BigQuery's terms; None if there is no rewording for the message."""
-    for pattern, reworder in _REWORDINGS:
+    for pattern, reworder in _REWORDING_BY_PATTERN:
         match = pattern.fullmatch(sentence)
         if match:
             return reworder(match)
     return None
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+def _shorten_text(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN_TEXT_CHARACTERS else f"{text[:_MAX_SHOWN_TEXT_CHARACTERS]}…"

@@ -16,29 +16,29 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.events import ReadMode, event_from_subcolumn, stored_path_read
+from cordwood.engines.clickhouse.rules.events import ReadMode, event_from_subcolumn, subcolumn_read
 from cordwood.engines.clickhouse.tables import PATHS_COLUMN_BY_COLUMN
 from cordwood.model.event import ValueKind
 from cordwood.sql.nodes import (
-    KINDS_KEY,
-    RecordTest,
+    PATH_KINDS_METADATA_KEY,
+    IsObjectTest,
     has_operation,
     is_event_path,
-    is_record_test,
-    is_within,
+    is_object_test_node,
+    is_same_or_nested_value,
     path_steps,
     referenced_cte,
     replace_node,
     root_and_steps,
 )
 
-_ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
-_NUMBER_OR_BOOL: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
+_ONLY_TEXT_KINDS: Final = frozenset({ValueKind.TEXT})
+_NUMBER_OR_BOOL_KINDS: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 # Matches keys that need no escaping in a subcolumn's name. A path with any other key is read from the JSON text.
 _PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
-_MAX_DEPTH: Final = 50
+_MAX_SUB_QUERY_DEPTH: Final = 50
 # The meta key of a column that was added to a sub-query for the read of a path.
-_GENERATED_KEY: Final = "provided"
+_GENERATED_META_KEY: Final = "provided"
 
 
 class _ColumnPath(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
     column: str
     steps: tuple[str, ...]
-    mode: ReadMode
+    read_mode: ReadMode
 
     @property
     def generated_name(self) -> str:
@@ -54,7 +54,7 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
         If the author's sub-query already has a column of that name, the path is not pushed down.
         """
-        return " ".join((self.column, *self.steps, *(["is record"] if self.mode is ReadMode.RECORD else [])))
+        return " ".join((self.column, *self.steps, *(["is record"] if self.read_mode is ReadMode.RECORD else [])))
 
 
 def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
@@ -62,8 +62,8 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
     if any(select.is_star for select in tree.find_all(exp.Select)):
         return
     for node in list(tree.find_all(exp.Anonymous)):
-        is_test = has_operation(node, RecordTest)
-        column_and_path = _path_of(node.expressions[0] if is_test else node)
+        is_test = has_operation(node, IsObjectTest)
+        column_and_path = _column_and_path_of(node.expressions[0] if is_test else node)
         mode = ReadMode.RECORD if is_test else _read_mode(node)
         if column_and_path is not None and mode is not None:
             _replace_by_column(
@@ -72,14 +72,14 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
 
 
 def _read_mode(node: exp.Expr) -> ReadMode | None:
-    kinds = node.meta_get(KINDS_KEY) if is_event_path(node) else None
+    kinds = node.meta_get(PATH_KINDS_METADATA_KEY) if is_event_path(node) else None
     if not kinds:
         return None
-    if kinds == _ONLY_TEXT:
+    if kinds == _ONLY_TEXT_KINDS:
         return ReadMode.TEXT
-    if kinds <= _NUMBER_OR_BOOL:
+    if kinds <= _NUMBER_OR_BOOL_KINDS:
         return ReadMode.PLAIN
-    return ReadMode.JSON if kinds <= _ONLY_TEXT | _NUMBER_OR_BOOL else None
+    return ReadMode.JSON if kinds <= _ONLY_TEXT_KINDS | _NUMBER_OR_BOOL_KINDS else None
 
 
 def _replace_by_column(node: exp.Expr, column: exp.Column, read: _ColumnPath, streams: frozenset[str]) -> None:
@@ -88,15 +88,15 @@ def _replace_by_column(node: exp.Expr, column: exp.Column, read: _ColumnPath, st
         _read_through_relation(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
     )
     if expression is not None:
-        node.replace(event_from_subcolumn(expression, read.mode, node))
+        node.replace(event_from_subcolumn(expression, read.read_mode, node))
 
 
 def _read_through_relation(
     select: exp.Select, alias: str, read: _ColumnPath, streams: frozenset[str], depth: int
 ) -> exp.Expr | None:
     """Return an expression that reads the path from the relation with the alias; None if that is not possible."""
-    relation = _relation_named(select, alias)
-    if relation is None or depth > _MAX_DEPTH or not all(map(_PLAIN_KEY_PATTERN.fullmatch, read.steps)):
+    relation = _find_relation_by_alias(select, alias)
+    if relation is None or depth > _MAX_SUB_QUERY_DEPTH or not all(map(_PLAIN_KEY_PATTERN.fullmatch, read.steps)):
         return None
     query = _sub_query_of(relation)
     if query is None:
@@ -120,7 +120,7 @@ def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _ColumnPath) -> e
     """
     if read.column not in PATHS_COLUMN_BY_COLUMN or any(join.side for join in select.args.get("joins") or ()):
         return None
-    return stored_path_read(table.alias_or_name, read.column, read.steps, read.mode)
+    return subcolumn_read(table.alias_or_name, read.column, read.steps, read.read_mode)
 
 
 def _add_path_column(query: exp.Expr, read: _ColumnPath, streams: frozenset[str], depth: int) -> bool:
@@ -129,15 +129,15 @@ def _add_path_column(query: exp.Expr, read: _ColumnPath, streams: frozenset[str]
         return False
     existing = _projection_named(query, read.generated_name)
     if existing is not None:
-        return bool(existing.meta_get(_GENERATED_KEY))
-    column_and_path = _path_of(_projection_named(query, read.column))
+        return bool(existing.meta_get(_GENERATED_META_KEY))
+    column_and_path = _column_and_path_of(_projection_named(query, read.column))
     if column_and_path is None:
         return False
     column, steps = column_and_path
-    inner_read = _ColumnPath(column.name, (*steps, *read.steps), read.mode)
+    inner_read = _ColumnPath(column.name, (*steps, *read.steps), read.read_mode)
     expression = _read_through_relation(query, column.table, inner_read, streams, depth + 1)
     if expression is not None:
-        _append_generated(query, expression, read.generated_name)
+        _append_generated_column(query, expression, read.generated_name)
     return expression is not None
 
 
@@ -145,19 +145,19 @@ def _projection_named(query: exp.Select, name: str) -> exp.Expr | None:
     return next((item for item in query.expressions if item.alias == name), None)
 
 
-def _append_generated(query: exp.Select, expression: exp.Expr, name: str) -> None:
+def _append_generated_column(query: exp.Select, expression: exp.Expr, name: str) -> None:
     provided = exp.alias_(expression, name, quoted=True)
-    provided.meta[_GENERATED_KEY] = True
+    provided.meta[_GENERATED_META_KEY] = True
     query.append("expressions", provided)
 
 
-def _path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None:
+def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None:
     """Return the column and the path below it; None unless the root is a qualified column."""
     root, steps = root_and_steps(node.unalias()) if node is not None else (None, ())
     return (root, steps) if isinstance(root, exp.Column) and root.table else None
 
 
-def _relation_named(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:
+def _find_relation_by_alias(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:
     """Return the relation with the alias in the SELECT's FROM and joins; None if there is no such relation."""
     for relation in _relations(select):
         if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
@@ -184,7 +184,9 @@ def drop_implied_record_tests(tree: exp.Expr) -> None:
         conditions = list(_conjuncts(where.this))
         present_paths = [path for condition in conditions for path in _present_paths(condition)]
         for condition in conditions:
-            if is_record_test(condition) and any(_is_below(path, condition.expressions[0]) for path in present_paths):
+            if is_object_test_node(condition) and any(
+                _is_below(path, condition.expressions[0]) for path in present_paths
+            ):
                 _remove_conjunct(condition)
 
 
@@ -213,7 +215,7 @@ def _present_paths(condition: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _is_below(path: exp.Expr, record: exp.Expr) -> bool:
-    return is_within(path, record) and len(path_steps(path)) > len(path_steps(record))
+    return is_same_or_nested_value(path, record) and len(path_steps(path)) > len(path_steps(record))
 
 
 def _remove_conjunct(condition: exp.Expr) -> None:

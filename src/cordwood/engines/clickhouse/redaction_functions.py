@@ -11,15 +11,15 @@ from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED_ERROR_PREFIX
 from cordwood.sql.redaction.masking import (
     DIGIT_MARKER,
-    JSON_SEGMENT_PATTERN,
+    JSON_STRING_OR_GAP_PATTERN,
     MARKED_DIGIT_REPLACEMENT,
     MATCH_PART_SEPARATOR,
     MATCH_START,
     MAY_NEED_REDACTION_MESSAGE,
-    OPTIMISTIC_TEXT_PREFIX,
-    REDACT_EVENT_PREFIX,
-    REDACT_JSON_PREFIX,
-    REDACT_TEXT_PREFIX,
+    OPTIMISTIC_TEXT_FUNCTION_PREFIX,
+    REDACT_EVENT_FUNCTION_PREFIX,
+    REDACT_JSON_FUNCTION_PREFIX,
+    REDACT_TEXT_FUNCTION_PREFIX,
     TEXT_BEFORE_DIGIT_PATTERN,
     MaskingBuilder,
 )
@@ -27,14 +27,14 @@ from cordwood.sql.redaction.patterns import DetectionRules
 
 # The name of the parameter for the key of digests, in statements with the redaction mode `hash`. No parameter of an
 # endpoint may have this name.
-KEY_PARAMETER: Final = "cordwood_redaction_key"
+REDACTION_KEY_PARAMETER: Final = "cordwood_redaction_key"
 
 # The separator between JSON texts that are joined to one text. No JSON text contains this character unescaped.
 JSON_TEXT_SEPARATOR: Final = "\x04"
 
 # Matches a number in an array that is long enough to be a card number. A number in an object needs no such pattern,
 # because it is recognised by the key before it.
-_ARRAY_NUMBER_PATTERN: Final = r"[\[,]\s*-?[0-9]{13}"
+_LONG_ARRAY_NUMBER_PATTERN: Final = r"[\[,]\s*-?[0-9]{13}"
 _NUMBER_PATTERN: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 
 # The names of the variables in the redaction functions. Lowering rules must use other names, because ClickHouse
@@ -52,12 +52,15 @@ def redaction_functions(rules: RedactionRules, mode: RedactMode) -> dict[str, st
     text, json = _redacted_text_sql(rules, masking), _redacted_json_sql(rules, masking)
     event = f"if(match({_TEXT_VARIABLE}, {text_literal(_NUMBER_PATTERN)}), {_TEXT_VARIABLE}, {json})"
     bodies = (
-        (REDACT_TEXT_PREFIX, text),
-        (REDACT_JSON_PREFIX, json),
-        (REDACT_EVENT_PREFIX, event),
-        (OPTIMISTIC_TEXT_PREFIX, _optimistic_text_sql(rules)),
+        (REDACT_TEXT_FUNCTION_PREFIX, text),
+        (REDACT_JSON_FUNCTION_PREFIX, json),
+        (REDACT_EVENT_FUNCTION_PREFIX, event),
+        (OPTIMISTIC_TEXT_FUNCTION_PREFIX, _optimistic_text_sql(rules)),
     )
-    return {f"{name}_{mode}": f"({_VALUE_VARIABLE} -> {_apply_once(body)}) AS {name}_{mode}" for name, body in bodies}
+    return {
+        f"{name}_{mode}": f"({_VALUE_VARIABLE} -> {_apply_in_lambda_sql(body)}) AS {name}_{mode}"
+        for name, body in bodies
+    }
 
 
 def redact_texts_sql(rules: RedactionRules, mode: RedactMode, chunk_count: int) -> str:
@@ -71,7 +74,7 @@ def redact_texts_sql(rules: RedactionRules, mode: RedactMode, chunk_count: int) 
     return f"SELECT arrayMap({_TEXT_VARIABLE} -> {_redacted_json_sql(rules, MaskingBuilder(_RedactionSQL(), mode))}, {texts})"
 
 
-def _apply_once(body: str) -> str:
+def _apply_in_lambda_sql(body: str) -> str:
     """Return SQL that applies the body inside a lambda.
 
     There, ClickHouse compiles the patterns of the body only once, and not in each pass of its planner.
@@ -81,7 +84,7 @@ def _apply_once(body: str) -> str:
 
 def _redacted_text_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
     detection = DetectionRules(rules)
-    redacted = masking.mask_builtin(
+    redacted = masking.apply_builtin_stages(
         masking.apply_stages(_NON_NULL_TEXT_SQL, detection.operator_stages), detection.builtin_stages
     )
     return f"if(match({_TEXT_VARIABLE}, {text_literal(detection.combined_hint)}), {redacted}, {_TEXT_VARIABLE})"
@@ -97,14 +100,14 @@ def _redacted_json_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
     detection, text = DetectionRules(rules), _NON_NULL_TEXT_SQL
     if detection.operator_stages:
         redacted_text = masking.apply_stages(f"JSONExtractString({_STRING_VARIABLE})", detection.operator_stages)
-        segments = f"extractAll({text}, {text_literal(JSON_SEGMENT_PATTERN)})"
+        segments = f"extractAll({text}, {text_literal(JSON_STRING_OR_GAP_PATTERN)})"
         text = f"arrayStringConcat(arrayMap({_STRING_VARIABLE} -> if(startsWith({_STRING_VARIABLE}, '\"'), toJSONString({redacted_text}), {_STRING_VARIABLE}), {segments}))"
     hint = DetectionRules(RedactionRules(rules.detectors)).combined_hint
     separated = (
-        f"if(match({text}, {text_literal(_ARRAY_NUMBER_PATTERN)}),"
+        f"if(match({text}, {text_literal(_LONG_ARRAY_NUMBER_PATTERN)}),"
         f" replaceRegexpAll({text}, {text_literal(TEXT_BEFORE_DIGIT_PATTERN)}, {text_literal(MARKED_DIGIT_REPLACEMENT)}), {text})"
     )
-    redacted = masking.mask_builtin(separated, detection.builtin_stages, digits_are_marked=True)
+    redacted = masking.apply_builtin_stages(separated, detection.builtin_stages, digits_are_marked=True)
     return f"if(match({text}, {text_literal(hint)}), replaceAll({redacted}, {text_literal(DIGIT_MARKER)}, ''), {text})"
 
 
@@ -138,8 +141,8 @@ class _RedactionSQL:
         )
 
     def keyed_digest(self, value: str) -> str:
-        inner = f"lower(hex(SHA256({{{KEY_PARAMETER}:String}} || lowerUTF8({value}))))"
-        return f"substring(lower(hex(SHA256({{{KEY_PARAMETER}:String}} || {inner}))), 1, 16)"
+        inner = f"lower(hex(SHA256({{{REDACTION_KEY_PARAMETER}:String}} || lowerUTF8({value}))))"
+        return f"substring(lower(hex(SHA256({{{REDACTION_KEY_PARAMETER}:String}} || {inner}))), 1, 16)"
 
     def address_network(self, value: str) -> str:
         decoded = f"replaceAll(replaceAll(lower({value}), '%25', '%'), '%3a', ':')"

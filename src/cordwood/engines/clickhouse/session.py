@@ -28,7 +28,7 @@ NamedValues = Mapping[str, object]
 
 # The setting that holds a query's mark. Query ids cannot be used instead, because the in-process engine does not
 # support them.
-MARK_SETTING: Final = "log_comment"
+QUERY_MARK_SETTING: Final = "log_comment"
 
 # The log lines of the client's libraries are not printed, because failures are reported as faults.
 for _library in ("clickhouse_connect", "urllib3"):
@@ -38,7 +38,7 @@ _KILL_QUERY_SQL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:Strin
 # Matches a placeholder for a bound value. The pattern matches everything that the client's own pattern matches.
 _PLACEHOLDER_PATTERN: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
 # The maximum size of a bound value: the default of a server's setting `http_max_field_value_size`.
-_MAX_VALUE_BYTES: Final = 128 << 10
+_MAX_BOUND_VALUE_BYTES: Final = 128 << 10
 # The number of attempts to cancel a query, and the seconds between two attempts. Several attempts are made because the
 # query may not have begun yet.
 _STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
@@ -52,7 +52,7 @@ _SELECT_PROGRESS_SQL: Final = (
 )
 
 # The formats of columns in answers: the client returns a DateTime64 as microseconds, and a JSON value as text.
-_COLUMN_FORMATS: Final = {"DateTime64": "int", "JSON": "string"}
+_FORMAT_BY_COLUMN_TYPE: Final = {"DateTime64": "int", "JSON": "string"}
 _BYTES_COLUMN_FORMAT: Final = {"String": "bytes"}
 
 
@@ -62,7 +62,7 @@ class BoundQuery(msgspec.Struct, frozen=True):
     sql: str
     values: NamedValues
     settings: NamedValues
-    mark: str = ""
+    query_mark: str = ""
     bytes_columns: tuple[str, ...] = ()
 
     @property
@@ -82,8 +82,8 @@ class BoundQuery(msgspec.Struct, frozen=True):
 class SelectResult(msgspec.Struct, frozen=True):
     """An answer: column names, the client's type objects, and the rows in blocks as they arrive."""
 
-    names: Sequence[str]
-    types: Sequence[Any]
+    column_names: Sequence[str]
+    column_types: Sequence[Any]
     blocks: Iterator[Sequence[Sequence[object]]]
 
 
@@ -108,14 +108,14 @@ class Session:
     def select(self, query: BoundQuery) -> Iterator[SelectResult]:
         """Run a query, whose answer is read inside the `with` block; leaving the block early cancels the query."""
         if not self.is_in_process:
-            _check_values(query.values)
-        settings = dict(query.settings) | ({MARK_SETTING: query.mark} if query.mark else {})
+            _check_value_sizes(query.values)
+        settings = dict(query.settings) | ({QUERY_MARK_SETTING: query.query_mark} if query.query_mark else {})
         with self._borrow_client() as client, clickhouse_faults(query.time_limit_seconds):
             stream = client.query_row_block_stream(
                 query.sql,
                 parameters=dict(query.bound_values),
                 settings=settings,
-                query_formats=_COLUMN_FORMATS,
+                query_formats=_FORMAT_BY_COLUMN_TYPE,
                 column_formats=dict.fromkeys(query.bytes_columns, _BYTES_COLUMN_FORMAT),
             )
             with stream:
@@ -162,7 +162,7 @@ class Session:
     def _kill_query(self, mark: str) -> bool:
         """Cancel the query with this mark, and return whether it was cancelled; return False if the attempt failed."""
         with suppress(Exception), self._borrow_client() as client:
-            rows = client.query(_KILL_QUERY_SQL, {"name": MARK_SETTING, "mark": mark}).result_rows
+            rows = client.query(_KILL_QUERY_SQL, {"name": QUERY_MARK_SETTING, "mark": mark}).result_rows
             # For each cancelled query, there is a row whose first value is a text. If no query was cancelled, the
             # client returns only a row with its own counters.
             return any(isinstance(row[0], str) and row[0] for row in rows if row)
@@ -222,10 +222,10 @@ class Session:
         client.close()
 
 
-def _check_values(values: NamedValues) -> None:
+def _check_value_sizes(values: NamedValues) -> None:
     """Refuse values that are too long for the server, whose own message would not name the parameter."""
     for name, value in values.items():
-        if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _MAX_VALUE_BYTES:
+        if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _MAX_BOUND_VALUE_BYTES:
             raise BadQueryValue(f"The value of @{name} is longer than the 128 KiB that ClickHouse takes.")
 
 
@@ -252,7 +252,7 @@ def _translate_block_faults(
         yield block
 
 
-class QueryProgress:
+class QueryProgressReader:
     """The progress of running queries by their marks.
 
     The progress is read from the server only when a caller requests it, in a background thread, and for all requested
@@ -283,7 +283,7 @@ class QueryProgress:
         found: dict[str, Progress] = {}
         # A server that cannot be reached, or that hides its processes from this user, reports no progress.
         with suppress(Exception):
-            values = {"name": MARK_SETTING, "marks": marks}
+            values = {"name": QUERY_MARK_SETTING, "marks": marks}
             for mark, rows_read, rows_total in self._session.fetch_rows(
                 _SELECT_PROGRESS_SQL, values, _PROGRESS_SETTINGS
             ):
@@ -305,7 +305,7 @@ ADDRESS_SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
 # The options that the address of a server may have besides `secure`. The client has parameters with the same names.
 _TLS_ADDRESS_OPTIONS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name"})
 _ADDRESS_OPTIONS: Final = _TLS_ADDRESS_OPTIONS | {"compress"}
-_FILE_OPTIONS: Final = ("ca_cert", "client_cert", "client_cert_key")
+_TLS_FILE_OPTIONS: Final = ("ca_cert", "client_cert", "client_cert_key")
 # The value of a file option that stands for the certificate authorities shipped with the client.
 _BUNDLED_CA_VALUE: Final = "certifi"
 _TRUE_TEXTS: Final = frozenset({"1", "true", "yes", "on"})
@@ -360,13 +360,13 @@ def _folder_arguments(address: str) -> Mapping[str, Any]:
 def _server_arguments(address: str) -> Mapping[str, Any]:
     parts = urlsplit(address)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    is_tls = _is_tls(parts, options.pop("secure", None), _port_of(parts.netloc.rpartition("@")[2]))
-    _check_options(options, is_tls=is_tls)
+    is_tls = _uses_tls(parts, options.pop("secure", None), _port_of(parts.netloc.rpartition("@")[2]))
+    _check_address_options(options, is_tls=is_tls)
     dsn = urlunsplit(parts._replace(scheme="clickhouse", query=urlencode(options)))
     return {"dsn": dsn, "interface": "https" if is_tls else "http"}
 
 
-def _is_tls(parts: SplitResult, secure: str | None, port: str) -> bool:
+def _uses_tls(parts: SplitResult, secure: str | None, port: str) -> bool:
     if parts.scheme == "clickhouses":
         return True
     return port in _DEFAULT_TLS_PORTS if secure is None else _read_boolean("secure", secure)
@@ -387,7 +387,7 @@ def _port_of(host: str) -> str:
     return port
 
 
-def _check_options(options: Mapping[str, str], *, is_tls: bool) -> None:
+def _check_address_options(options: Mapping[str, str], *, is_tls: bool) -> None:
     for name in sorted(options.keys() - _ADDRESS_OPTIONS):
         known = ", ".join(sorted(_ADDRESS_OPTIONS | {"secure"}))
         raise BadSetting(f"engine: {name!r} is not an option of ClickHouse addresses.", hint=f"There are: {known}.")
@@ -395,11 +395,11 @@ def _check_options(options: Mapping[str, str], *, is_tls: bool) -> None:
         if not is_tls:
             raise BadSetting(f"engine: {name!r} is for TLS, which the address does not ask for.", hint="Add secure=1.")
     _read_boolean("verify", options.get("verify", "1"))
-    for name in _FILE_OPTIONS:
-        _check_file(name, options.get(name, _BUNDLED_CA_VALUE))
+    for name in _TLS_FILE_OPTIONS:
+        _check_tls_file(name, options.get(name, _BUNDLED_CA_VALUE))
 
 
-def _check_file(name: str, file: str) -> None:
+def _check_tls_file(name: str, file: str) -> None:
     """Check that a file for TLS exists, and that a file of certificate authorities can be parsed."""
     if file == _BUNDLED_CA_VALUE:
         return

@@ -36,10 +36,10 @@ from cordwood.engines.isolation import (
 from cordwood.errors import EngineFailed, Fault, QueryFault, QueryRefused, QueryUnsupported
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.masking import (
-    OPTIMISTIC_TEXT_PREFIX,
-    REDACT_EVENT_PREFIX,
-    REDACT_JSON_PREFIX,
-    REDACT_TEXT_PREFIX,
+    OPTIMISTIC_TEXT_FUNCTION_PREFIX,
+    REDACT_EVENT_FUNCTION_PREFIX,
+    REDACT_JSON_FUNCTION_PREFIX,
+    REDACT_TEXT_FUNCTION_PREFIX,
 )
 
 
@@ -250,10 +250,10 @@ _EXPECTED_SETTINGS: Final = [
 _IN_FUNCTION_PATTERN: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
 
 # The maximum number of nodes that are visited to resolve references, in a statement in which CTEs share names.
-_MAX_CTE_STEPS: Final = 50_000
+_MAX_CTE_NODE_VISITS: Final = 50_000
 
 
-class StatementCheck:
+class StatementChecker:
     """Checks statements with the parser of the server that runs them afterwards; safe from several threads."""
 
     def __init__(self, session: Session, isolation: IsolationCheck) -> None:
@@ -266,7 +266,7 @@ class StatementCheck:
 
     def _inspect_tree(self, text: str, streams: Collection[str]) -> None:
         query = decode_tree(_TREE_DECODER, self._parse_to_json(text))
-        inspection = _Inspection(frozenset(streams), _settings_of(query))
+        inspection = _TreeInspector(frozenset(streams), _settings_of(query))
         check_functions(lambda: walk_tree(query, inspection.visit), self._has_function)
         if _has_duplicate_names(query):
             _check_cte_references(query, frozenset(streams))
@@ -331,7 +331,7 @@ def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
     return all_settings[0]
 
 
-class _Inspection:
+class _TreeInspector:
     """The inspection of one parse tree; its method `visit` raises IsolationBreachError for a forbidden node."""
 
     def __init__(self, tables: frozenset[str], settings: SetQuery) -> None:
@@ -433,7 +433,7 @@ class _CteResolver:
     ) -> None:
         """Raise IsolationBreachError if a reference below the node can resolve to a table that is not permitted."""
         self._steps += 1
-        if self._steps > _MAX_CTE_STEPS:
+        if self._steps > _MAX_CTE_NODE_VISITS:
             raise IsolationBreachError("CTEs of the same names that are read too often to be followed")
         kind = type(node)
         if kind is TableIdentifier:
@@ -550,7 +550,12 @@ _LISTED_AGGREGATES: Final = """
 # The names of the redaction functions, which the statement itself defines.
 _REDACTION_FUNCTIONS: Final = frozenset(
     f"{name}_{mode}"
-    for name in (REDACT_TEXT_PREFIX, REDACT_JSON_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)
+    for name in (
+        REDACT_TEXT_FUNCTION_PREFIX,
+        REDACT_JSON_FUNCTION_PREFIX,
+        REDACT_EVENT_FUNCTION_PREFIX,
+        OPTIMISTIC_TEXT_FUNCTION_PREFIX,
+    )
     for mode in RedactMode
 )
 

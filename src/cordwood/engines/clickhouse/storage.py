@@ -24,7 +24,7 @@ from cordwood.engines.clickhouse.tables import (
     INSERTED_COLUMNS,
     PROJECT_SHAPES_TABLE,
     SHAPES_TABLE,
-    TableStatements,
+    TableStatementBuilder,
     quote_identifier,
     text_literal,
 )
@@ -41,7 +41,7 @@ DEDUPLICATION_WINDOW_US: Final = 600 * 1_000_000
 DEDUPLICATION_WINDOW_EVENTS: Final = 100_000
 
 # The oldest supported release of ClickHouse.
-_MIN_VERSION: Final = (26, 8)
+_MIN_CLICKHOUSE_VERSION: Final = (26, 8)
 
 # The maximum size of the ids in one bound value, before they are escaped: see `split_for_binding`.
 _MAX_BOUND_IDS_BYTES: Final = 60 << 10
@@ -50,12 +50,12 @@ _MAX_BOUND_IDS_BYTES: Final = 60 << 10
 # sent in the URL of a request, which a server limits to 1 MiB.
 _MAX_CHECKSUMS_PER_VALUE: Final = 5_000
 _MAX_CHECKSUMS_PER_STATEMENT: Final = 25_000
-# If a lookup of n ids by their checksums finds 2 n + `_MAX_COLLISIONS` ids, its result is discarded, and the ids
+# If a lookup of n ids by their checksums finds 2 n + `_MAX_CHECKSUM_COLLISIONS` ids, its result is discarded, and the ids
 # themselves are compared instead.
-_MAX_COLLISIONS: Final = 1_000
+_MAX_CHECKSUM_COLLISIONS: Final = 1_000
 # Settings for a lookup of ids. Bloom filters are not used, because with thousands of ids they exclude no block, but
 # would be read and checked for each id.
-_LOOKUP_SETTINGS: Final = {"use_skip_indexes": 0}
+_ID_LOOKUP_SETTINGS: Final = {"use_skip_indexes": 0}
 
 # The maximum number of characters of events in one INSERT. The server combines the blocks of a statement into a single
 # block of at most 256 MB, so that a statement below this size is stored as a whole or not at all.
@@ -63,7 +63,7 @@ _MAX_INSERT_CHARACTERS: Final = 32 << 20
 
 # The time by which a read of new shapes overlaps the previous read. It is needed because a row may become visible later
 # than rows with a later time.
-_READ_OVERLAP_US: Final = 60 * 10**6
+_SHAPE_READ_OVERLAP_US: Final = 60 * 10**6
 
 _SELECT_NEW_PROJECT_SHAPES_SQL: Final = (
     "SELECT stream, path, kind, groupUniqArray(project), toUnixTimestamp64Micro(max(seen_at))"  # noqa: S608 - our own name
@@ -73,13 +73,13 @@ _SELECT_NEW_PROJECT_SHAPES_SQL: Final = (
 _PROJECT_SHAPE_COLUMN_TYPES: Final = ("String", "String", "Array(String)", "LowCardinality(String)")
 
 _EMPTY_STREAM_STATS: Final = StreamStats(0, None, None)
-_MAX_COUNT_WAIT_SECONDS: Final = 1.0
+_MAX_EVENT_COUNT_WAIT_SECONDS: Final = 1.0
 
 
 class Storage:
     """The stored events and shapes of all registered streams. Several processes may append to one database."""
 
-    def __init__(self, session: Session, tables: TableStatements, *, wait_for_async: bool = False) -> None:
+    def __init__(self, session: Session, tables: TableStatementBuilder, *, wait_for_async: bool = False) -> None:
         self._session = session
         self.memory_reclaimer = MemoryReclaimer(session)
         self._tables = tables
@@ -97,7 +97,7 @@ class Storage:
         self._shapes_lock = threading.Lock()
         self._count_lock = threading.Lock()
 
-    def register(self, streams: Sequence[Stream]) -> None:
+    def register_streams(self, streams: Sequence[Stream]) -> None:
         """Register the streams, whose tables are created as soon as the server is available."""
         for stream in streams:
             self._streams[stream.name] = stream
@@ -110,10 +110,10 @@ class Storage:
             return
         with self._create_lock:
             ((version, database),) = self._session.fetch_rows("SELECT version(), currentDatabase()")
-            check_version(str(version))
+            check_server_version(str(version))
             self._database = str(database)
             missing = dict(self._missing_tables)
-            for statement in self._tables.create_statements(list(missing.values())):
+            for statement in self._tables.schema_statements(list(missing.values())):
                 self._session.execute(statement)
             self._read_shapes()
             self._projects.read_new_rows()
@@ -137,12 +137,12 @@ class Storage:
         self.create_tables()
         appended: dict[int, BatchAppendResult] = {}
         with self._lock:
-            for positions in _group_batches(batches):
+            for positions in _group_batch_positions(batches):
                 group = [batches[position] for position in positions]
                 appended.update(zip(positions, self._append_to_stream(group), strict=True))
         return [appended[position] for position in range(len(batches))]
 
-    def other_tables(self, streams: Sequence[str]) -> list[str]:
+    def tables_of_other_streams(self, streams: Sequence[str]) -> list[str]:
         """Return the full names of the tables of all registered streams except the given ones."""
         return [f"{self._database}.{name}" for name in sorted(self._streams.keys() - set(streams))]
 
@@ -159,7 +159,7 @@ class Storage:
         With `refresh`, one thread at a time queries the server. Other threads wait for a second at most, and then get
         the last known numbers.
         """
-        if refresh and self._count_lock.acquire(timeout=_MAX_COUNT_WAIT_SECONDS):
+        if refresh and self._count_lock.acquire(timeout=_MAX_EVENT_COUNT_WAIT_SECONDS):
             try:
                 self.create_tables()
                 self._stats = self._count_events()
@@ -177,19 +177,19 @@ class Storage:
             name: bytes_by_table.get(f"{name} local" if self._tables.cluster else name, 0) for name in self._streams
         }
 
-    def sweep(self, now_us: int) -> int:
+    def delete_expired_events(self, now_us: int) -> int:
         """Delete the events that are older than their stream's retention, and return how many were deleted.
 
         If tables have a TTL, ClickHouse also drops parts by itself when all their events are too old.
         """
-        return sum(self._sweep_stream(stream, now_us) for stream in self._streams.values())
+        return sum(self._delete_expired_of_stream(stream, now_us) for stream in self._streams.values())
 
     def _append_to_stream(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Insert the new events of several batches of one stream by a single statement."""
         name = batches[0].stream
         if name not in self._streams:
             raise UnknownStream(f"There is no stream {name!r}.")
-        new_events = self._windows[name].new_events(batches)
+        new_events = self._windows[name].select_new_events(batches)
         for batch, events in zip(batches, new_events, strict=True):
             if events:
                 self._store_new_shapes(batch)
@@ -237,7 +237,7 @@ class Storage:
     def _merge_shape(self, stream: str, kinds: KindsByPath) -> None:
         """Merge kinds into the known shape. Shapes only grow, so an outdated update cannot remove anything."""
         with self._shapes_lock:
-            self._shapes[stream] = _with_version(self._shapes.get(stream, Shape()).merged_with_kinds(kinds))
+            self._shapes[stream] = _set_shape_version(self._shapes.get(stream, Shape()).merged_with_kinds(kinds))
 
     def _read_shapes(self) -> None:
         by_stream: dict[str, dict[EventPath, frozenset[ValueKind]]] = {}
@@ -259,24 +259,24 @@ class Storage:
             if count
         }
 
-    def _sweep_stream(self, stream: Stream, now_us: int) -> int:
+    def _delete_expired_of_stream(self, stream: Stream, now_us: int) -> int:
         if stream.retention_seconds is None:
             return 0
         before = {"before": epoch_seconds_text(now_us - int(stream.retention_seconds * 1_000_000))}
         count = f"SELECT count() FROM {quote_identifier(stream.name)} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
         deleted = int(str(self._session.fetch_rows(count, before)[0][0]))
         if deleted:
-            self._session.execute(self._tables.delete_statement(stream.name), before)
+            self._session.execute(self._tables.delete_expired_statement(stream.name), before)
         return deleted
 
 
-def check_version(version: str) -> None:
+def check_server_version(version: str) -> None:
     """Require a supported release of ClickHouse.
 
     In earlier releases, tables with descending sort keys silently lose rows.
     """
-    if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
-        minimum = ".".join(map(str, _MIN_VERSION))
+    if tuple(int(part) for part in version.split(".")[:2]) < _MIN_CLICKHOUSE_VERSION:
+        minimum = ".".join(map(str, _MIN_CLICKHOUSE_VERSION))
         raise BadSetting(f"engine: ClickHouse {version} is too old: {minimum} or later is needed.", hint="Upgrade it.")
 
 
@@ -289,7 +289,7 @@ class RecentIds:
         self._since_us: int | None = None
         self._appended = 0
 
-    def new_events(self, batches: Sequence[Batch]) -> list[list[Event]]:
+    def select_new_events(self, batches: Sequence[Batch]) -> list[list[Event]]:
         """Return, for each batch, the events whose ids are new; of several events with the same id, the first."""
         seen_ids = self._stored_ids(batches)
         new_events: list[list[Event]] = []
@@ -311,17 +311,17 @@ class RecentIds:
             *received_times,
         )
         ids = [event.id for event in events]
-        stored_ids = self._ids_by_checksum(epoch_seconds_text(since), ids)
-        return self._ids_exactly(epoch_seconds_text(since), ids) if stored_ids is None else stored_ids
+        stored_ids = self._find_ids_by_checksum(epoch_seconds_text(since), ids)
+        return self._find_ids_exactly(epoch_seconds_text(since), ids) if stored_ids is None else stored_ids
 
-    def _ids_by_checksum(self, since: str, ids: Sequence[str]) -> set[str] | None:
+    def _find_ids_by_checksum(self, since: str, ids: Sequence[str]) -> set[str] | None:
         """Return the stored ids that have the same checksum as a given id; None if there are too many of them.
 
         Binding, parsing and searching numbers takes a third of the time that the ids themselves would take. Of random
         ids, one pair in four billion has equal checksums, but a sender can make ids with equal checksums on purpose.
         """
         checksums = iter({crc32(id_.encode("utf-8", "surrogatepass")) for id_ in ids})
-        most = 2 * len(ids) + _MAX_COLLISIONS
+        most = 2 * len(ids) + _MAX_CHECKSUM_COLLISIONS
         found: set[str] = set()
         while chunk := list(islice(checksums, _MAX_CHECKSUMS_PER_STATEMENT)):
             starts = range(0, len(chunk), _MAX_CHECKSUMS_PER_VALUE)
@@ -333,7 +333,7 @@ class RecentIds:
                 return None
         return found
 
-    def _ids_exactly(self, since: str, ids: Sequence[str]) -> set[str]:
+    def _find_ids_exactly(self, since: str, ids: Sequence[str]) -> set[str]:
         """Return the given ids that are stored, without the ids that are too long for a bound value."""
         chunks = split_for_binding([id_ for id_ in ids if len(id_) < _MAX_BOUND_IDS_BYTES // 4])
         values = ({"ids": chunk, "since": since} for chunk in chunks)
@@ -345,7 +345,7 @@ class RecentIds:
             f"SELECT DISTINCT id FROM {self._table} WHERE ingested_at >= {{since:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
             f" AND {condition} LIMIT {most}"
         )
-        return (str(row[0]) for row in self._session.fetch_rows(sql, values, _LOOKUP_SETTINGS))
+        return (str(row[0]) for row in self._session.fetch_rows(sql, values, _ID_LOOKUP_SETTINGS))
 
     def _window_start_us(self) -> int:
         """Return the earliest receive time among the newest `DEDUPLICATION_WINDOW_EVENTS` events.
@@ -381,7 +381,7 @@ def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 # The columns of a table that hold a field of an event unchanged, with the name of the field in `Event`.
-_FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
+_EVENT_FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
     "id": "id",
     "timestamp": "timestamp_us",
     "event_message": "event_message",
@@ -392,7 +392,7 @@ _FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
 }
 
 
-def _group_batches(batches: Sequence[Batch]) -> Iterator[list[int]]:
+def _group_batch_positions(batches: Sequence[Batch]) -> Iterator[list[int]]:
     """Yield groups of positions of the batches that are inserted together.
 
     The batches of a group have the same stream, and together at most `_MAX_INSERT_CHARACTERS` unless there is only one.
@@ -425,7 +425,7 @@ def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[s
     """Return the events as columns in the order of `INSERTED_COLUMNS`; each batch has its events and receive time."""
     events = [event for batch, _ in batches for event in batch]
     columns: dict[str, Sequence[object]] = {
-        name: [getattr(event, field) for event in events] for name, field in _FIELD_BY_COLUMN.items()
+        name: [getattr(event, field) for event in events] for name, field in _EVENT_FIELD_BY_COLUMN.items()
     }
     columns["ingested_at"] = [event.received_us or received_us for batch, received_us in batches for event in batch]
     columns["object_paths"] = [encode_object_paths(event) for event in events]
@@ -434,7 +434,7 @@ def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[s
 
 # Settings with which the server parses JSON text into the JSON columns. Texts stay texts, a dot in a key is part of the
 # key, and only the first of several equal keys is kept, because a read of the JSON text also uses the first one.
-_JSON_SETTINGS: Final[Mapping[str, object]] = {
+_JSON_PARSING_SETTINGS: Final[Mapping[str, object]] = {
     "input_format_try_infer_dates": 0,
     "input_format_try_infer_datetimes": 0,
     "input_format_json_try_infer_numbers_from_strings": 0,
@@ -453,7 +453,7 @@ def _deduplication_token(stream: str, batches: Sequence[Sequence[Event]]) -> str
 
 
 def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]:
-    settings: dict[str, object] = {"insert_deduplicate": 1, **_JSON_SETTINGS}
+    settings: dict[str, object] = {"insert_deduplicate": 1, **_JSON_PARSING_SETTINGS}
     if cluster:
         settings |= {"insert_distributed_sync": 1, "insert_quorum": "auto"}
     if wait_for_async:
@@ -461,7 +461,7 @@ def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]
     return settings
 
 
-def _with_version(shape: Shape) -> Shape:
+def _set_shape_version(shape: Shape) -> Shape:
     """Set the shape's version to the number of its entries.
 
     This number grows with every change, and is the same in every process that knows the same shape.
@@ -519,7 +519,7 @@ class _ProjectShapeStore:
     def read_new_rows(self) -> None:
         """Read the rows of project shapes that any process has written since the last call."""
         with self._lock:
-            since = {"since": max(0, self._read_to_us - _READ_OVERLAP_US)}
+            since = {"since": max(0, self._read_to_us - _SHAPE_READ_OVERLAP_US)}
             for stream, path, kind, projects, seen_us in self._session.fetch_rows(
                 _SELECT_NEW_PROJECT_SHAPES_SQL, since
             ):
@@ -538,13 +538,13 @@ def _new_project_rows(shapes: ProjectShapes, project: str, kinds: KindsByPath) -
 
 
 # The time for which the engine must be idle before its memory is returned to the operating system.
-_MIN_IDLE_SECONDS: Final = 6.0
+_MIN_IDLE_SECONDS_BEFORE_RECLAIM: Final = 6.0
 # The number of inserted characters after which memory is returned while events are still being inserted. Returning the
 # memory takes milliseconds.
 _INSERTED_CHARACTERS_PER_RECLAIM: Final = 64 << 20
 
 # The statement that makes the in-process engine return memory. It is needed because this engine has its own allocator.
-_PURGE_SQL: Final = "SYSTEM JEMALLOC PURGE"
+_PURGE_ALLOCATOR_SQL: Final = "SYSTEM JEMALLOC PURGE"
 
 
 class MemoryReclaimer:
@@ -576,9 +576,9 @@ class MemoryReclaimer:
 
     def reclaim_when_idle(self) -> None:
         """Return memory if the engine is idle now and has been active since memory was last returned."""
-        if self._is_reclaimed or self._clock() - self._active_at < _MIN_IDLE_SECONDS:
+        if self._is_reclaimed or self._clock() - self._active_at < _MIN_IDLE_SECONDS_BEFORE_RECLAIM:
             return
         self._is_reclaimed = True
         trim_heap()
         if self._session.is_in_process:
-            self._session.execute(_PURGE_SQL)
+            self._session.execute(_PURGE_ALLOCATOR_SQL)

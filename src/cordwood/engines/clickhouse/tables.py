@@ -44,7 +44,7 @@ _CODEC_BY_COLUMN: Final = {
 }
 
 
-class TableStatements(msgspec.Struct, frozen=True):
+class TableStatementBuilder(msgspec.Struct, frozen=True):
     """Makes the statements that create and change the tables of a database.
 
     In a cluster, each table is a pair: a local table on each server, and a distributed table over the local ones.
@@ -57,28 +57,30 @@ class TableStatements(msgspec.Struct, frozen=True):
         """Return the name of the table that holds the rows on each server."""
         return quote_identifier(f"{table} local" if self.cluster else table)
 
-    def create_statements(self, streams: Sequence[Stream]) -> Iterator[str]:
+    def schema_statements(self, streams: Sequence[Stream]) -> Iterator[str]:
         """Yield the statements that create or update the tables of shapes and of the streams; each is idempotent."""
-        yield self._create_statement(SHAPES_TABLE, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
+        yield self._create_table_statement(SHAPES_TABLE, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
         if self.cluster:
             yield self._create_distributed_statement(SHAPES_TABLE, "cityHash64(stream)")
-        yield self._create_statement(
+        yield self._create_table_statement(
             PROJECT_SHAPES_TABLE, _PROJECT_SHAPE_COLUMNS, _PROJECT_SHAPE_LAYOUT, "ReplacingMergeTree"
         )
         if self.cluster:
             yield self._create_distributed_statement(PROJECT_SHAPES_TABLE, "cityHash64(stream, project)")
         for stream in streams:
-            yield self._create_statement(stream.name, _event_columns(), self._event_layout_clauses(stream), "MergeTree")
+            yield self._create_table_statement(
+                stream.name, _event_columns(), self._event_layout_clauses(stream), "MergeTree"
+            )
             yield self._alter_codecs_statement(stream)
             if self.has_ttl:
                 yield self._alter_ttl_statement(stream)
             if self.cluster:
                 yield self._create_distributed_statement(stream.name, "cityHash64(id)")
 
-    def delete_statement(self, stream: str) -> str:
+    def delete_expired_statement(self, stream: str) -> str:
         return f"DELETE FROM {self.local_table_name(stream)}{self._on_cluster_clause} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own names
 
-    def _create_statement(self, table: str, columns: Sequence[str], layout: str, engine: str) -> str:
+    def _create_table_statement(self, table: str, columns: Sequence[str], layout: str, engine: str) -> str:
         body = ",\n  ".join(columns)
         return (
             f"CREATE TABLE IF NOT EXISTS {self.local_table_name(table)}{self._on_cluster_clause}\n(\n  {body}\n)\n"

@@ -8,17 +8,17 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.clickhouse.path_pushdown import drop_implied_record_tests, push_down_paths
-from cordwood.engines.clickhouse.redaction_functions import KEY_PARAMETER, redaction_functions
+from cordwood.engines.clickhouse.redaction_functions import REDACTION_KEY_PARAMETER, redaction_functions
 from cordwood.engines.clickhouse.rules import RULES
-from cordwood.engines.clickhouse.rules.building_blocks import TYPE_NAMES, engine_name, quote_name
+from cordwood.engines.clickhouse.rules.building_blocks import TYPE_NAME_BY_KIND, encode_engine_name, quote_name
 from cordwood.engines.clickhouse.rules.relations import rewrite_leading_parentheses
 from cordwood.errors import QueryUnsupported
 from cordwood.model.datatype import Kind
-from cordwood.model.redaction import DEFAULT_RULES, RedactionRules, RedactMode
+from cordwood.model.redaction import DEFAULT_REDACTION_RULES, RedactionRules, RedactMode
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import mark_verbatim_name, verbatim_sql_node
 from cordwood.sql.nodes import RedactionCall, find_operations
-from cordwood.sql.redaction.masking import optimistic_variant
+from cordwood.sql.redaction.masking import optimistic_redaction_variant
 from cordwood.sql.stages import LoweredQuery, ResolvedQuery, StreamTable, VariantTree, table_named_as_stream
 from cordwood.sql.tree_printer import PrintedTree, TokenizedSql
 from cordwood.sql.type_checks import check_types
@@ -48,7 +48,7 @@ class ClickHouseTarget:
 
     name = "clickhouse"
 
-    def __init__(self, rules: RedactionRules = DEFAULT_RULES) -> None:
+    def __init__(self, rules: RedactionRules = DEFAULT_REDACTION_RULES) -> None:
         self._printer = Dialect.get_or_raise("clickhouse").generator
         self._quoting = ClickHouseQuoting()
         self._rules = rules
@@ -69,8 +69,8 @@ class ClickHouseTarget:
         push_down_paths(tree, frozenset(resolved.streams))
         lowered = rewrite_leading_parentheses(RULES.lower(tree))
         lowered.meta[_REDACTION_MODE_KEY] = mode
-        optimistic_tree = optimistic_variant(lowered)
-        alternatives = () if optimistic_tree is None else (VariantTree(optimistic_tree, is_optimistic=True),)
+        optimistic_tree = optimistic_redaction_variant(lowered)
+        alternatives = () if optimistic_tree is None else (VariantTree(optimistic_tree, has_optimistic_redaction=True),)
         return LoweredQuery(lowered, resolved, alternatives)
 
     def print(self, tree: exp.Expr) -> PrintedTree:
@@ -79,7 +79,7 @@ class ClickHouseTarget:
         if mode is not None:
             tree = _add_redaction_functions(tree, self._redaction_functions(mode))
         tokenized = TokenizedSql(tree, lambda node: generator.generate(node, copy=False), self._quoting)
-        return tokenized.replace_tokens(add_settings_clause(tokenized.text))
+        return tokenized.replace_placeholder_tokens(add_settings_clause(tokenized.text))
 
     def _redaction_functions(self, mode: RedactMode) -> dict[str, str]:
         if mode not in self._functions:
@@ -115,8 +115,8 @@ def _mark_stream_names(tree: exp.Expr) -> None:
 
 
 def _refuse_key_parameter(tree: exp.Expr) -> None:
-    if any(slot.name == KEY_PARAMETER for slot in tree.find_all(exp.Parameter)):
-        raise QueryUnsupported(f"A parameter called {KEY_PARAMETER} is not supported where redaction is on.")
+    if any(slot.name == REDACTION_KEY_PARAMETER for slot in tree.find_all(exp.Parameter)):
+        raise QueryUnsupported(f"A parameter called {REDACTION_KEY_PARAMETER} is not supported where redaction is on.")
 
 
 class ClickHouseQuoting:
@@ -126,8 +126,8 @@ class ClickHouseQuoting:
         r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL
     )
 
-    def identifier_for(self, name: str) -> str:
-        return engine_name(name)
+    def engine_identifier(self, name: str) -> str:
+        return encode_engine_name(name)
 
     def quote_name(self, name: str) -> str:
         return quote_name(name)
@@ -140,4 +140,4 @@ class ClickHouseQuoting:
 
     def slot_placeholder(self, slot: exp.Parameter) -> str:
         """Return the placeholder of a parameter, whose value is bound as a nullable value of the parameter's type."""
-        return f"{{{slot.name}:Nullable({TYPE_NAMES[kind_of(slot) or Kind.STRING]})}}"
+        return f"{{{slot.name}:Nullable({TYPE_NAME_BY_KIND[kind_of(slot) or Kind.STRING]})}}"

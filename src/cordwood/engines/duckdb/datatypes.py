@@ -9,7 +9,7 @@ from math import inf, isfinite
 import msgspec
 from duckdb.sqltypes import DuckDBPyType
 
-from cordwood.engines.duckdb.rules.building_blocks import author_name
+from cordwood.engines.duckdb.rules.building_blocks import decode_engine_name
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
 from cordwood.engines.duckdb.storage.tables import quote_identifier
 from cordwood.engines.records import render_structured, wrap_as_records
@@ -56,7 +56,8 @@ def datatype_of(duckdb_type: DuckDBPyType) -> Datatype:
         return Datatype(kind, element=datatype_of(_child_types(duckdb_type)[0][1]))
     if kind is Kind.STRUCT:
         return Datatype(
-            kind, fields=tuple((author_name(name), datatype_of(child)) for name, child in _child_types(duckdb_type))
+            kind,
+            fields=tuple((decode_engine_name(name), datatype_of(child)) for name, child in _child_types(duckdb_type)),
         )
     return Datatype(kind)
 
@@ -65,15 +66,15 @@ def render_cell_sql(value: str, duckdb_type: DuckDBPyType) -> str:
     """Return SQL that converts a value of the type `duckdb_type` to the form that `cell_reader` expects."""
     name = _type_name(duckdb_type)
     if name in {"list", "array", "struct"}:
-        return f"to_json({_render_nested_sql(value, duckdb_type)})::VARCHAR"
-    return _CELL_TEMPLATES.get(name, "{0}").format(value)
+        return f"to_json({_render_nested_json_sql(value, duckdb_type)})::VARCHAR"
+    return _CELL_TEMPLATE_BY_TYPE.get(name, "{0}").format(value)
 
 
 def cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
     """Return the function that converts a fetched column to cells, or None if its values are cells already."""
     if _type_name(duckdb_type) in {"list", "array", "struct"}:
-        return _structured_reader(duckdb_type)
-    return _READER_BY_TYPE_NAME.get(_type_name(duckdb_type))
+        return _structured_cell_reader(duckdb_type)
+    return _CELL_READER_BY_TYPE_NAME.get(_type_name(duckdb_type))
 
 
 _DATETIME_TEMPLATE = (
@@ -82,7 +83,7 @@ _DATETIME_TEMPLATE = (
 )
 _TIME_TEMPLATE = "CASE WHEN {0}::VARCHAR LIKE '%.%' THEN rpad({0}::VARCHAR, 15, '0') ELSE {0}::VARCHAR END"
 
-_CELL_TEMPLATES = {
+_CELL_TEMPLATE_BY_TYPE = {
     "timestamp with time zone": "epoch_us({0})",
     "timestamp": _DATETIME_TEMPLATE,
     "timestamp_s": _DATETIME_TEMPLATE,
@@ -104,7 +105,7 @@ _CELL_TEMPLATES = {
 
 # JSON cannot represent infinity and NaN, so they are rendered as texts.
 _FLOAT_JSON_TEMPLATE = "CASE WHEN isfinite({0}) THEN to_json({0}) ELSE to_json(replace({0}::VARCHAR, 'nan', 'NaN')) END"
-_NESTED_JSON_TEMPLATES = _CELL_TEMPLATES | {
+_NESTED_JSON_TEMPLATE_BY_TYPE = _CELL_TEMPLATE_BY_TYPE | {
     "json": "{0}::JSON",
     "map": "to_json({0})",
     "variant": "{0}::JSON",
@@ -114,20 +115,20 @@ _NESTED_JSON_TEMPLATES = _CELL_TEMPLATES | {
 }
 
 
-def _render_nested_sql(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
+def _render_nested_json_sql(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
     """Return SQL that renders a value inside an array or struct; the caller converts the outermost value to JSON."""
     name = _type_name(duckdb_type)
     if name in {"list", "array"}:
         variable = f"x{depth}"
-        element = _render_nested_sql(variable, _child_types(duckdb_type)[0][1], depth + 1)
+        element = _render_nested_json_sql(variable, _child_types(duckdb_type)[0][1], depth + 1)
         return value if element == variable else f"list_transform({value}, lambda {variable}: {element})"
     if name == "struct":
         fields = [
-            f"{quote_identifier(key)} := {_render_nested_sql(f'{value}.{quote_identifier(key)}', child, depth)}"
+            f"{quote_identifier(key)} := {_render_nested_json_sql(f'{value}.{quote_identifier(key)}', child, depth)}"
             for key, child in _child_types(duckdb_type)
         ]
         return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
-    return _NESTED_JSON_TEMPLATES.get(name, "{0}").format(value)
+    return _NESTED_JSON_TEMPLATE_BY_TYPE.get(name, "{0}").format(value)
 
 
 def _type_name(duckdb_type: DuckDBPyType) -> str:
@@ -148,10 +149,10 @@ def _float_or_text(value: float) -> float | str:
 
 
 def _read_decimals(values: Sequence[object]) -> list[Cell]:
-    return [None if value is None else msgspec.Raw(_strip_zeros(str(value)).encode()) for value in values]
+    return [None if value is None else msgspec.Raw(_strip_trailing_zeros(str(value)).encode()) for value in values]
 
 
-def _strip_zeros(number: str) -> str:
+def _strip_trailing_zeros(number: str) -> str:
     return number.rstrip("0").rstrip(".") if "." in number else number
 
 
@@ -159,7 +160,7 @@ def _read_json(values: Sequence[object]) -> list[Cell]:
     return [None if value is None else msgspec.Raw(str(value).encode()) for value in values]
 
 
-def _structured_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
+def _structured_cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
     """Return the function that converts a fetched column of arrays or structs to cells.
 
     Objects inside a value that comes from an event become records; structs stay objects.
@@ -172,7 +173,7 @@ def _read_records(values: Sequence[object]) -> list[Cell]:
     return [None if value is None or value == "null" else wrap_as_records(str(value)) for value in values]
 
 
-_READER_BY_TYPE_NAME: dict[str, Callable[[Sequence[object]], list[Cell]]] = {
+_CELL_READER_BY_TYPE_NAME: dict[str, Callable[[Sequence[object]], list[Cell]]] = {
     "double": _read_floats,
     "float": _read_floats,
     "decimal": _read_decimals,

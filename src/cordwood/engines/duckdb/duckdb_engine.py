@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.query.partial_answers import (
 )
 from cordwood.engines.duckdb.query.query_runner import PARSED_STATEMENT_CACHE_BYTES, QueryRunner
 from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor
-from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
@@ -37,17 +37,17 @@ from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
 from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig
 from cordwood.model.timestamps import now_us
-from cordwood.observe.observation import RecordObservation, ReportMessage, ignore_message, ignore_observation
-from cordwood.sql.stages import Question, Target
+from cordwood.observe.observation import RecordObservation, ReportOperatorMessage, ignore_message, ignore_observation
+from cordwood.sql.stages import BoundStatement, Target
 
 _MIN_MEMORY_FOR_TWO_WORKERS = 192 * 10**6
-_MIN_MEMORY_TO_KEEP_FREED = 600 * 10**6
+_MIN_MEMORY_TO_KEEP_HEAP = 600 * 10**6
 # The limit on pending bytes of an engine with less memory than `_MIN_MEMORY_FOR_TWO_WORKERS`. Such an engine flushes a
 # fifth of a row group at a time, so that it does not have to buffer a whole row group.
-_MAX_PENDING_FOR_PARTIAL_FLUSH = 16 * 10**6
+_SMALL_ENGINE_MAX_UNFLUSHED_BYTES = 16 * 10**6
 # The capacity of each stream's cache of its newest events. It is enough for about ten thousand events of an HTTP
 # gateway.
-_MAX_RECENT_CACHE_BYTES = 16 * 10**6
+_MAX_RECENT_TABLE_BYTES = 16 * 10**6
 
 # The maximum memory for partial answers. For scale: the partial answers of the endpoint `usage.api-counts` for a week
 # with 2,000,000 events take 100 KB.
@@ -61,12 +61,12 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     # The maximum bytes of events that are not yet flushed; `append` blocks while there are more.
     max_unflushed_bytes: int = 96 * 1024 * 1024
     threads: int = 2
-    report: ReportMessage = ignore_message
+    report: ReportOperatorMessage = ignore_message
     note: RecordObservation = ignore_observation
     redaction: RedactionConfig = UNKEYED_REDACTION
     max_store_bytes: int | None = None
     # The capacity of the cache of parsed statements.
-    parsed_cache_bytes: int = PARSED_STATEMENT_CACHE_BYTES
+    parsed_statement_cache_bytes: int = PARSED_STATEMENT_CACHE_BYTES
     # Whether events that are flushed in the first minutes are stored whole, instead of shredded into columns. Storing
     # them whole needs less memory.
     starts_without_shredding: bool = False
@@ -94,18 +94,18 @@ def _flush_limits(options: DuckDBOptions) -> FlushLimits:
     200 MB.
     """
     if options.memory_bytes < _MIN_MEMORY_FOR_TWO_WORKERS:
-        return FlushLimits(1, min(_MAX_PENDING_FOR_PARTIAL_FLUSH, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
+        return FlushLimits(1, min(_SMALL_ENGINE_MAX_UNFLUSHED_BYTES, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1
     return FlushLimits(
         workers,
         options.max_unflushed_bytes,
-        keep_memory_seconds=10.0 if options.memory_bytes > _MIN_MEMORY_TO_KEEP_FREED else 1.0,
+        keep_freed_memory_seconds=10.0 if options.memory_bytes > _MIN_MEMORY_TO_KEEP_HEAP else 1.0,
     )
 
 
 def _storage_limits(options: DuckDBOptions) -> StorageLimits:
     return StorageLimits(
-        _flush_limits(options), min(_MAX_RECENT_CACHE_BYTES, options.memory_bytes // 16), options.max_store_bytes
+        _flush_limits(options), min(_MAX_RECENT_TABLE_BYTES, options.memory_bytes // 16), options.max_store_bytes
     )
 
 
@@ -136,13 +136,13 @@ class DuckDBEngine:
             self._storage = Storage(self._session, folder, _storage_limits(options), clock_us, options.report)
             cleanup.pop_all()
         self._storage.start()
-        check = StatementCheck(IsolationCheck(target.name, options.note))
+        check = StatementChecker(IsolationCheck(target.name, options.note))
         self._query_runner = QueryRunner(
             self._storage,
             AnswerRedactor(self._session.cursor, options.redaction),
             check,
             PartialAnswerCache(folder / PARTIAL_ANSWERS_FOLDER, options.partial_answer_limits, options.note),
-            options.parsed_cache_bytes,
+            options.parsed_statement_cache_bytes,
         )
 
     def prepare(self, streams: Sequence[Stream]) -> None:
@@ -173,7 +173,7 @@ class DuckDBEngine:
         """Return the sequence number of each stream's next event."""
         return self._storage.next_event_numbers()
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
+    def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         return remove_paging_columns(self._query_runner.answer(question, limits, cancel), question.statement)
 
     def run(self, request: RunRequest, cancel: Cancellation) -> Run:
@@ -199,9 +199,9 @@ class DuckDBEngine:
         with translate_duckdb_errors():
             return self._storage.stored_bytes_by_stream()
 
-    def sweep(self, now_us: int) -> int:
+    def delete_expired_events(self, now_us: int) -> int:
         with translate_duckdb_errors():
-            return self._storage.sweep(now_us)
+            return self._storage.delete_expired_events(now_us)
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:

@@ -18,17 +18,17 @@ from cordwood.errors import (
     BacklogFull,
     BadQuerySyntax,
     BadQueryValue,
-    Cancelled,
     DataFolderUnusable,
     EngineFailed,
     Fault,
     OutOfDisk,
     OutOfMemory,
     PlanTooLarge,
+    QueryCancelled,
     QueryFault,
     QueryUnsupported,
 )
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 from cordwood.sql.lowering import RAISED_ERROR_PREFIX
 from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 
@@ -63,7 +63,7 @@ def translate_duckdb_errors() -> Iterator[None]:
 
 
 @contextmanager
-def translate_append_errors(report: ReportMessage) -> Iterator[None]:
+def translate_append_errors(report: ReportOperatorMessage) -> Iterator[None]:
     """Translate failures to store events; a query error or a lack of memory becomes BacklogFull, so that senders retry.
 
     Neither is caused by the events that are sent. Before the engine stores events, it looks up their ids among the
@@ -107,10 +107,10 @@ def fault_of_error(problem: duckdb.Error) -> Fault:
         return _out_of_memory_fault()
     if _NESTED_TOO_DEEPLY_MESSAGE in message:
         return PlanTooLarge(
-            "An expression of the query is nested too deeply for the engine's planner.", hint=_SPLIT_HINT
+            "An expression of the query is nested too deeply for the engine's planner.", hint=_NESTED_TOO_DEEPLY_HINT
         )
     if message.startswith(_SUBQUERY_COPIED_MESSAGE):
-        return QueryUnsupported("A sub-query is not supported in this place", hint=_SUBQUERY_HINT)
+        return QueryUnsupported("A sub-query is not supported in this place", hint=_SUBQUERY_COPIED_HINT)
     for kind, fault, sentence in _FAULT_BY_ERROR_CLASS:
         if isinstance(problem, kind):
             return _query_fault(message, fault, sentence)
@@ -119,7 +119,7 @@ def fault_of_error(problem: duckdb.Error) -> Fault:
 
 def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
     # Look for `RAISED_ERROR_PREFIX` at the beginning only: elsewhere it may be part of SQL that the engine quotes.
-    raised = _RAISED_MESSAGE.match(message)
+    raised = _RAISED_ERROR_PATTERN.match(message)
     if raised:
         return BadQueryValue(message[raised.end() :])
     reworded_message = reword_message(message)
@@ -130,19 +130,19 @@ def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
 def _file_fault(message: str) -> Fault:
     """Translate errors of reading, writing and committing; DuckDB's message is shown only if the file is damaged."""
     if _MUST_REOPEN_MESSAGE in message:
-        return Cancelled("The query was stopped: the engine reopens its file.", hint="Ask again.", retry_after=1)
-    if _SPILL_MESSAGES.search(message):
+        return QueryCancelled("The query was stopped: the engine reopens its file.", hint="Ask again.", retry_after=1)
+    if _SPILL_FAILURE_PATTERN.search(message):
         return _spill_fault()
     if is_disk_full(message):
         return out_of_disk_fault()
-    if _DAMAGED_MESSAGE in message:
+    if _DAMAGED_FILE_MESSAGE in message:
         return EngineFailed(f"A part of events.duckdb is damaged: {message}.", hint=RESTORE_HINT)
     return EngineFailed("The engine failed.")
 
 
 def is_disk_full(message: str) -> bool:
     """Return whether DuckDB's message says that the disk is full, or that a quota or file size limit is reached."""
-    return _DISK_FULL_MESSAGES.search(message) is not None
+    return _DISK_FULL_PATTERN.search(message) is not None
 
 
 def is_out_of_memory(problem: duckdb.Error) -> bool:
@@ -151,7 +151,7 @@ def is_out_of_memory(problem: duckdb.Error) -> bool:
     After a failed commit or checkpoint, only the error's message shows the cause; the error's class does not.
     """
     if isinstance(problem, duckdb.TransactionException | duckdb.IOException):
-        return _MEMORY_EXCEEDED.search(str(problem)) is not None
+        return _OUT_OF_MEMORY_PATTERN.search(str(problem)) is not None
     return isinstance(problem, duckdb.OutOfMemoryException)
 
 
@@ -188,33 +188,33 @@ def _out_of_memory_fault() -> Fault:
 
 # Part of DuckDB's message after a failed checkpoint; see `Session.checkpoint`.
 _MUST_REOPEN_MESSAGE = "has been invalidated because checkpointing failed"
-_DISK_FULL_MESSAGES = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(_DISK_FULL_ERRNOS)))
-_MEMORY_EXCEEDED = re.compile(r"failed to (?:allocate|pin)|could not allocate|out of memory", re.IGNORECASE)
+_DISK_FULL_PATTERN = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(_DISK_FULL_ERRNOS)))
+_OUT_OF_MEMORY_PATTERN = re.compile(r"failed to (?:allocate|pin)|could not allocate|out of memory", re.IGNORECASE)
 # Parts of DuckDB's messages when it cannot spill a query's data to disk; see `Session`.
-_SPILL_MESSAGES = re.compile(r"[/\\]spill\b|duckdb_temp_|max_temp_directory_size")
+_SPILL_FAILURE_PATTERN = re.compile(r"[/\\]spill\b|duckdb_temp_|max_temp_directory_size")
 # DuckDB's message when a block's checksum does not match.
-_DAMAGED_MESSAGE = "Corrupt database file"
+_DAMAGED_FILE_MESSAGE = "Corrupt database file"
 RESTORE_HINT = "Look after the disk, and restore a backup: cordwood restore."
 
 # An error that generated SQL raises. Redaction raises it by a cast that fails, which adds text before the prefix; all
 # other rules use DuckDB's function `error`.
-_RAISED_MESSAGE = re.compile(f"(?:Could not convert string ')?{RAISED_ERROR_PREFIX}")
+_RAISED_ERROR_PATTERN = re.compile(f"(?:Could not convert string ')?{RAISED_ERROR_PREFIX}")
 # DuckDB's message when functions and operators are nested a thousand levels deep. `a || b || c` has two levels.
 _NESTED_TOO_DEEPLY_MESSAGE = "Max expression depth limit"
-_SPLIT_HINT = "Nest fewer functions in each other, and put together fewer texts at once."
+_NESTED_TOO_DEEPLY_HINT = "Nest fewer functions in each other, and put together fewer texts at once."
 # DuckDB's message for a sub-query inside an expression that its planner has to copy. Such an expression is in grouping
 # sets, or in a list whose elements are compared.
 _SUBQUERY_COPIED_MESSAGE = "Cannot copy BoundSubqueryExpression"
-_SUBQUERY_HINT = "Compute it in a sub-query of WITH, and use its column."
-_ERROR_CLASS_PREFIX = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
+_SUBQUERY_COPIED_HINT = "Compute it in a sub-query of WITH, and use its column."
+_ERROR_CLASS_PREFIX_PATTERN = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 
 def _first_line(problem: duckdb.Error) -> str:
     """Return the first line of DuckDB's message, without the name of the error class."""
-    return _ERROR_CLASS_PREFIX.sub("", str(problem)).split("\n", 1)[0].strip()
+    return _ERROR_CLASS_PREFIX_PATTERN.sub("", str(problem)).split("\n", 1)[0].strip()
 
 
-_BIGQUERY_TYPES: Final = {
+_BIGQUERY_TYPE_BY_ENGINE_TYPE: Final = {
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
     "TIMESTAMP": "DATETIME",
     "TIMESTAMP_NS": "DATETIME",
@@ -233,16 +233,16 @@ _BIGQUERY_TYPES: Final = {
     "BIGNUM": "BIGNUMERIC",
     "VARIANT": "a value of an event",
 }
-_UNCHANGED_TYPES: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
+_TYPES_WITH_SAME_NAME: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
 # The type that BIGNUMERIC is compiled to; NUMERIC is compiled to other DECIMAL types.
-_BIGNUMERIC_TYPE: Final = "DECIMAL(38,18)"
+_DUCKDB_TYPE_OF_BIGNUMERIC: Final = "DECIMAL(38,18)"
 _LIST_TYPE_PATTERN: Final = re.compile(r"(.*)\[\d*\]")
 _STRUCT_TYPE_PATTERN: Final = re.compile(r"STRUCT\((.*)\)")
 _STRUCT_FIELD_PATTERN: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
 # The suffix of the name of a generated column with a path of an event. It says how the path is read, and at which
 # positions its letters are capitals.
 _PATH_COLUMN_SUFFIX_PATTERN: Final = re.compile(r" (?:text|value|record)(?: [\d,]+)?$")
-_MAX_SHOWN_CHARACTERS: Final = 60
+_MAX_SHOWN_TEXT_CHARACTERS: Final = 60
 
 _REGEX_ERROR_PATTERN: Final = (
     r"(?:(?:missing [)\]]|unexpected \)|no argument for repetition operator|bad repetition operator|invalid perl operator"
@@ -265,8 +265,8 @@ def bigquery_type_name(text: str) -> str:
         return f"STRUCT<{', '.join(_field_name_and_type(part) for part in _split_types(match[1]))}>"
     text = text.strip('"')
     if text.startswith("DECIMAL"):
-        return "BIGNUMERIC" if text.replace(" ", "") == _BIGNUMERIC_TYPE else "NUMERIC"
-    return text if text in _UNCHANGED_TYPES else _BIGQUERY_TYPES.get(text, "another type")
+        return "BIGNUMERIC" if text.replace(" ", "") == _DUCKDB_TYPE_OF_BIGNUMERIC else "NUMERIC"
+    return text if text in _TYPES_WITH_SAME_NAME else _BIGQUERY_TYPE_BY_ENGINE_TYPE.get(text, "another type")
 
 
 def _field_name_and_type(text: str) -> str:
@@ -294,7 +294,7 @@ def _split_types(text: str) -> Iterator[str]:
 
 
 def _reword_ungrouped_column(match: re.Match[str]) -> str:
-    return f"The SELECT list expression references {_path_of_column(match[1])} which is neither grouped nor aggregated"
+    return f"The SELECT list expression references {_path_of_generated_column(match[1])} which is neither grouped nor aggregated"
 
 
 def _reword_argument_types(match: re.Match[str]) -> str:
@@ -330,11 +330,11 @@ def _reword_invalid_cast(match: re.Match[str]) -> str:
 
 def _reword_unconvertible_text(match: re.Match[str]) -> str:
     quote = match[1]
-    return f"Could not convert string {quote}{_shorten(match[2])}{quote} to {bigquery_type_name(match[3])}"
+    return f"Could not convert string {quote}{_shorten_text(match[2])}{quote} to {bigquery_type_name(match[3])}"
 
 
 def _reword_uncastable_value(match: re.Match[str]) -> str:
-    return f"The value {_shorten(match[1])} cannot be cast to {bigquery_type_name(match[2])}"
+    return f"The value {_shorten_text(match[1])} cannot be cast to {bigquery_type_name(match[2])}"
 
 
 def _reword_not_an_array(match: re.Match[str]) -> str:
@@ -342,14 +342,14 @@ def _reword_not_an_array(match: re.Match[str]) -> str:
 
 
 def _reword_unknown_zone(match: re.Match[str]) -> str:
-    return f"Invalid time zone: {_shorten(match[1])}"
+    return f"Invalid time zone: {_shorten_text(match[1])}"
 
 
-def _fixed_sentence(sentence: str) -> RewordMatch:
+def _always_reword_to(sentence: str) -> RewordMatch:
     return lambda match: match.expand(sentence)
 
 
-_REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
+_REWORDING_BY_PATTERN: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
     (re.compile(pattern, re.DOTALL), reworder)
     for pattern, reworder in (
         (r'column "(.*)" must appear in the GROUP BY clause.*', _reword_ungrouped_column),
@@ -359,59 +359,59 @@ _REWORDINGS: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
         (r"Cannot (?:compare|mix) values of type (.*) and (.*) in (IN)/ANY/ALL clause.*", _reword_mixed_types),
         (r"Cannot mix values of type (.*) and (.*) in (\w+) (?:clause|expression|operator).*", _reword_mixed_types),
         (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _reword_join_types),
-        (r"Cannot deduce template type .*", _fixed_sentence("The elements of an array must be of one type")),
+        (r"Cannot deduce template type .*", _always_reword_to("The elements of an array must be of one type")),
         (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_invalid_cast),
         (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_unconvertible_text),
         (r"(?:Type|Can't convert) .*? (?:with )?value '(.*)' (?:can't be cast to the destination type|to) '?(.*?)'?" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_uncastable_value),
         (r"(?:Failed to cast value: )?Type .* with value '?(.*?)'? can't be cast because .* destination type (.*?)" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_uncastable_value),
         (r'Casting value "(.*)" to type (.*) failed: .*', _reword_uncastable_value),
         (r"Could not cast value (.*) to (\w+\(.*\)).*", _reword_uncastable_value),
-        (r"Failed to cast value(?: to numerical)?: (.*?)" + _CAST_SOURCE_SUFFIX_PATTERN, lambda match: f"The value {_shorten(match[1])} is not a number"),
+        (r"Failed to cast value(?: to numerical)?: (.*?)" + _CAST_SOURCE_SUFFIX_PATTERN, lambda match: f"The value {_shorten_text(match[1])} is not a number"),
         (r"UNNEST\(\) can only be applied to lists, structs and NULL, not (.*)", _reword_not_an_array),
-        (r"UNNEST requires a single list or array as input.*", _fixed_sentence("UNNEST takes an array")),
-        (r"Division by zero.*", _fixed_sentence("Division by zero")),
-        (r"Overflow in .*|.* out of range(?:!|\.| error).*", _fixed_sentence("Overflow: the result is out of the range of its type")),
-        (r"More than one row returned by a subquery.*", _fixed_sentence("Scalar subquery produced more than one element")),
+        (r"UNNEST requires a single list or array as input.*", _always_reword_to("UNNEST takes an array")),
+        (r"Division by zero.*", _always_reword_to("Division by zero")),
+        (r"Overflow in .*|.* out of range(?:!|\.| error).*", _always_reword_to("Overflow: the result is out of the range of its type")),
+        (r"More than one row returned by a subquery.*", _always_reword_to("Scalar subquery produced more than one element")),
         (
             r"(WHERE|QUALIFY|JOIN|GROUP BY|ORDER BY|LIMIT) clause cannot contain aggregates.*",
-            _fixed_sentence(r"Aggregates are not allowed in \1"),
+            _always_reword_to(r"Aggregates are not allowed in \1"),
         ),
         (
             r"(WHERE|QUALIFY|JOIN|GROUP BY|HAVING|LIMIT) clause cannot contain window functions.*",
-            _fixed_sentence(r"Analytic functions are not allowed in \1"),
+            _always_reword_to(r"Analytic functions are not allowed in \1"),
         ),
-        (r"aggregate function calls cannot be nested.*", _fixed_sentence("Aggregations of aggregations are not allowed")),
-        (r"aggregate function calls cannot contain window function calls.*", _fixed_sentence("Analytic functions are not allowed in aggregations")),
-        (r"window function calls cannot be nested.*|window functions are not allowed in window definitions.*", _fixed_sentence("Analytic functions cannot be nested")),
-        (r"GROUPING (?:statement cannot be used without groups|child).*", _fixed_sentence("GROUPING takes an expression of the GROUP BY")),
-        (r'The ".*" argument in function .* must be a constant expression.*', _fixed_sentence("An argument of the function must be a constant")),
-        (r"Malformed JSON at byte (\d+) of input: .*", _fixed_sentence(r"syntax error while parsing JSON, at byte \1")),
-        (r"Cannot cast to list of JSON.*", _fixed_sentence("The JSON is not an array")),
-        (r"Like pattern must not end with escape character.*", _fixed_sentence("A LIKE pattern cannot end with a backslash")),
-        (r"Failure in decode: .*", _fixed_sentence("The bytes are not valid UTF-8")),
+        (r"aggregate function calls cannot be nested.*", _always_reword_to("Aggregations of aggregations are not allowed")),
+        (r"aggregate function calls cannot contain window function calls.*", _always_reword_to("Analytic functions are not allowed in aggregations")),
+        (r"window function calls cannot be nested.*|window functions are not allowed in window definitions.*", _always_reword_to("Analytic functions cannot be nested")),
+        (r"GROUPING (?:statement cannot be used without groups|child).*", _always_reword_to("GROUPING takes an expression of the GROUP BY")),
+        (r'The ".*" argument in function .* must be a constant expression.*', _always_reword_to("An argument of the function must be a constant")),
+        (r"Malformed JSON at byte (\d+) of input: .*", _always_reword_to(r"syntax error while parsing JSON, at byte \1")),
+        (r"Cannot cast to list of JSON.*", _always_reword_to("The JSON is not an array")),
+        (r"Like pattern must not end with escape character.*", _always_reword_to("A LIKE pattern cannot end with a backslash")),
+        (r"Failure in decode: .*", _always_reword_to("The bytes are not valid UTF-8")),
         (r"Unknown TimeZone '(.*)'.*", _reword_unknown_zone),
-        (r'invalid timestamp field format: "(.*)", expected format.*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
-        (r'timestamp field value out of range: "(.*)".*', lambda match: f'Invalid timestamp: "{_shorten(match[1])}"'),
-        (r'Values list ".*" does not have a column named "(.*)".*', _fixed_sentence(r'"\1" is unknown here.')),
-        (r"Max expression depth limit of \d+ exceeded.*", _fixed_sentence("The query is nested too deeply")),
-        (f"({_REGEX_ERROR_PATTERN})", lambda match: f"Cannot parse regular expression: {_shorten(match[1])}"),
+        (r'invalid timestamp field format: "(.*)", expected format.*', lambda match: f'Invalid timestamp: "{_shorten_text(match[1])}"'),
+        (r'timestamp field value out of range: "(.*)".*', lambda match: f'Invalid timestamp: "{_shorten_text(match[1])}"'),
+        (r'Values list ".*" does not have a column named "(.*)".*', _always_reword_to(r'"\1" is unknown here.')),
+        (r"Max expression depth limit of \d+ exceeded.*", _always_reword_to("The query is nested too deeply")),
+        (f"({_REGEX_ERROR_PATTERN})", lambda match: f"Cannot parse regular expression: {_shorten_text(match[1])}"),
     )
 )  # fmt: skip
 
 
 def reword_message(sentence: str) -> str | None:
     """Return DuckDB's message in BigQuery's terms, or None if it has no rewording."""
-    for pattern, reworder in _REWORDINGS:
+    for pattern, reworder in _REWORDING_BY_PATTERN:
         match = pattern.fullmatch(sentence)
         if match:
             return reworder(match)
     return None
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
+def _shorten_text(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN_TEXT_CHARACTERS else f"{text[:_MAX_SHOWN_TEXT_CHARACTERS]}…"
 
 
-def _path_of_column(column: str) -> str:
+def _path_of_generated_column(column: str) -> str:
     """Return the path that a generated column holds: `metadata.""n"" text` holds the path metadata.n."""
     return _PATH_COLUMN_SUFFIX_PATTERN.sub("", column).replace('"', "")

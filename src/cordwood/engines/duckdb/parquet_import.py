@@ -14,11 +14,11 @@ from cordwood.engines.engine import STORED_COLUMNS
 from cordwood.errors import BadBody
 from cordwood.model.datatype import Kind
 
-RETRY_HINT = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
-_BATCH_ROWS = 2048
+DAMAGED_FILE_HINT = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
+_FETCH_BATCH_ROWS = 2048
 
-_EXPORT_COLUMNS = {column.name for column in STORED_COLUMNS}
-_STORED_FIELDS = ", ".join(
+_EXPORT_COLUMN_NAMES = {column.name for column in STORED_COLUMNS}
+_STORED_FIELDS_SQL = ", ".join(
     f"{column.name}: epoch_us({column.name})"
     if column.datatype.kind is Kind.TIMESTAMP
     else f"{column.name}: {column.name}"
@@ -41,14 +41,14 @@ def read_parquet_events(file: Path) -> Iterator[bytes]:
             fields = decode(row)
             yield encode(
                 _restore_posted_event(fields)
-                if fields.keys() == _EXPORT_COLUMNS
+                if fields.keys() == _EXPORT_COLUMN_NAMES
                 else fields | _decode_metadata(fields.get("metadata"))
             )
 
 
 def read_stored_events(file: Path) -> Iterator[bytes]:
     """Yield every row of an export as a JSON object of the stored columns, with times in microseconds."""
-    with _open_query(file, f"SELECT to_json({{{_STORED_FIELDS}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
+    with _open_query(file, f"SELECT to_json({{{_STORED_FIELDS_SQL}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
         for (row,) in _read_rows(reader):
             yield row.encode()
 
@@ -56,7 +56,7 @@ def read_stored_events(file: Path) -> Iterator[bytes]:
 def is_event_export(file: Path) -> bool:
     """Return whether the file has exactly the columns of an export of stored events."""
     with _open_query(file, "DESCRIBE FROM read_parquet($file)") as reader:
-        return {row[0] for row in reader.fetchall()} == _EXPORT_COLUMNS
+        return {row[0] for row in reader.fetchall()} == _EXPORT_COLUMN_NAMES
 
 
 def count_parquet_rows(file: Path) -> int:
@@ -75,24 +75,24 @@ def _open_query(file: Path, query: str) -> Iterator[duckdb.DuckDBPyConnection]:
     except duckdb.Error as problem:
         message = str(problem).partition("\n")[0]
         cause = (message.partition("Error: ")[2] or message).rstrip(".:!")
-        raise BadBody(f"{file} cannot be read as Parquet: {cause}.", hint=RETRY_HINT) from problem
+        raise BadBody(f"{file} cannot be read as Parquet: {cause}.", hint=DAMAGED_FILE_HINT) from problem
 
 
 def _read_rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
-    while rows := reader.fetchmany(_BATCH_ROWS):
+    while rows := reader.fetchmany(_FETCH_BATCH_ROWS):
         yield from rows
 
 
 def _restore_posted_event(stored: _JsonFields) -> _JsonFields:
     """Return the fields of an exported event as they were sent, without its receive time."""
     posted = {name: stored[name] for name in _POSTED_FIELDS}
-    metadata, extras = _decoded_text(stored["metadata"]), _decoded_text(stored["extras"])
+    metadata, extras = _decode_text(stored["metadata"]), _decode_text(stored["extras"])
     if metadata is not None:
         posted["metadata"] = msgspec.Raw(metadata.encode())
     return posted | (msgspec.json.decode(extras, type=_JsonFields) if extras is not None else {})
 
 
-def _decoded_text(raw: msgspec.Raw) -> str | None:
+def _decode_text(raw: msgspec.Raw) -> str | None:
     return msgspec.json.decode(raw, type=str | None)
 
 

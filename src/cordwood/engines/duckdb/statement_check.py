@@ -31,10 +31,10 @@ from cordwood.engines.isolation import (
 )
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.redaction.masking import (
-    OPTIMISTIC_TEXT_PREFIX,
-    REDACT_EVENT_PREFIX,
-    REDACT_JSON_PREFIX,
-    REDACT_TEXT_PREFIX,
+    OPTIMISTIC_TEXT_FUNCTION_PREFIX,
+    REDACT_EVENT_FUNCTION_PREFIX,
+    REDACT_JSON_FUNCTION_PREFIX,
+    REDACT_TEXT_FUNCTION_PREFIX,
 )
 
 
@@ -403,13 +403,15 @@ class ParseResult(ParseNode):
 
 TablePath = tuple[str, ...]
 
-_SERIALIZE_SQL: Final = "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
+_SERIALIZE_STATEMENT_SQL: Final = (
+    "SELECT json_serialize_sql($sql, skip_null := true, skip_empty := true, skip_default := true)"
+)
 _PARSE_RESULT_DECODER: Final = msgspec.json.Decoder(ParseResult)
 # The `error_type` that DuckDB reports if a text could not be parsed for lack of memory.
 _OUT_OF_MEMORY_ERROR_TYPE: Final = "out of memory"
 
 # The lower-case letter of each ASCII capital letter. DuckDB ignores the case of names only in ASCII letters.
-_ASCII_LOWER_CASE: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
+_ASCII_LOWER_CASE_TABLE: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 
 _QUERY_NODE_TYPES: Final = frozenset({SelectNode, SetOperation, RecursiveCte})
 
@@ -423,7 +425,7 @@ _SESSION_VALUE_NAMES: Final = frozenset(
 )
 
 
-class StatementCheck:
+class StatementChecker:
     """Checks statements on the connections that run them afterwards; safe to use from several threads."""
 
     def __init__(self, isolation: IsolationCheck) -> None:
@@ -438,7 +440,7 @@ class StatementCheck:
         if "\0" in text:
             raise IsolationBreachError("a NUL character")
         if self._serialize_statement is None:
-            (self._serialize_statement,) = cursor.extract_statements(_SERIALIZE_SQL)
+            (self._serialize_statement,) = cursor.extract_statements(_SERIALIZE_STATEMENT_SQL)
         ((serialized,),) = cursor.execute(self._serialize_statement, {"sql": text}).fetchall()
         parsed = decode_tree(_PARSE_RESULT_DECODER, serialized)
         if parsed.error:
@@ -450,7 +452,7 @@ class StatementCheck:
         if len(parsed.statements) != 1:
             raise IsolationBreachError(f"{len(parsed.statements)} statements")
         (statement,) = parsed.statements
-        inspection = _Inspection(_permitted_tables(streams))
+        inspection = _TreeInspector(_permitted_tables(streams))
         check_functions(lambda: walk_tree(statement, inspection.visit), lambda name: _has_function(cursor, name))
         if inspection.session_values:
             _require_defined_names(inspection.session_values, statement)
@@ -466,7 +468,7 @@ def _permitted_tables(streams: Collection[str]) -> frozenset[TablePath]:
     return frozenset(path for stream in streams for path in StreamTableStatements(stream).paths)
 
 
-class _Inspection:
+class _TreeInspector:
     """The inspection of one parse tree; `visit` raises IsolationBreachError for a forbidden node."""
 
     def __init__(self, tables: frozenset[TablePath]) -> None:
@@ -503,7 +505,7 @@ class _Inspection:
 
 def fold_case(name: str) -> str:
     """Return the name with ASCII letters in lower case, as DuckDB compares names."""
-    return name.translate(_ASCII_LOWER_CASE)
+    return name.translate(_ASCII_LOWER_CASE_TABLE)
 
 
 def _visit_query(node: AnyQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.Struct, VisibleCtes]]:
@@ -578,13 +580,18 @@ _LISTED_FUNCTIONS: Final = """
 """
 
 # The names of the macros for redaction, which the engine creates itself.
-_REDACTION_MACROS: Final = frozenset(
+_REDACTION_MACRO_NAMES: Final = frozenset(
     f"{name}_{mode}"
-    for name in (REDACT_TEXT_PREFIX, REDACT_JSON_PREFIX, REDACT_EVENT_PREFIX, OPTIMISTIC_TEXT_PREFIX)
+    for name in (
+        REDACT_TEXT_FUNCTION_PREFIX,
+        REDACT_JSON_FUNCTION_PREFIX,
+        REDACT_EVENT_FUNCTION_PREFIX,
+        OPTIMISTIC_TEXT_FUNCTION_PREFIX,
+    )
     for mode in RedactMode
 )
 
-CALLABLE_FUNCTIONS: Final = frozenset(_LISTED_FUNCTIONS.split()) | _REDACTION_MACROS
+CALLABLE_FUNCTIONS: Final = frozenset(_LISTED_FUNCTIONS.split()) | _REDACTION_MACRO_NAMES
 CALLABLE_TABLE_FUNCTIONS: Final = frozenset({"unnest"})
 
 CALLABLE_TYPES: Final = frozenset(

@@ -9,7 +9,7 @@ from sqlglot.dialects.dialect import Dialect
 
 from cordwood.engines.duckdb.query.deferred_columns import defer_columns
 from cordwood.engines.duckdb.query.index_pruning import prune_blocks
-from cordwood.engines.duckdb.query.partial_aggregation import mark_aggregations, split_aggregation
+from cordwood.engines.duckdb.query.partial_aggregation import mark_splittable_aggregations, split_aggregation
 from cordwood.engines.duckdb.query.path_pushdown import push_down_paths
 from cordwood.engines.duckdb.query.scan_planning import (
     ScanSource,
@@ -20,17 +20,17 @@ from cordwood.engines.duckdb.query.scan_planning import (
 )
 from cordwood.engines.duckdb.query.subqueries import flatten_sub_queries, materialize_shared_ctes
 from cordwood.engines.duckdb.rules import RULES
-from cordwood.engines.duckdb.rules.building_blocks import engine_name
+from cordwood.engines.duckdb.rules.building_blocks import encode_engine_name
 from cordwood.engines.duckdb.storage.tables import quote_identifier, text_literal
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.plan import EventRange
-from cordwood.sql.redaction.masking import optimistic_variant, skip_text_conversions
+from cordwood.sql.redaction.masking import optimistic_redaction_variant, remove_text_round_trips
 from cordwood.sql.stages import LoweredQuery, ResolvedQuery, StreamTable, VariantTree, table_named_as_stream
 from cordwood.sql.tree_printer import PrintedTree, print_tree
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.type_inference import annotate_types
 
-_QUOTED_TEXT = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
+_QUOTED_TEXT_PATTERN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
 
 
 class DuckDBTarget:
@@ -50,30 +50,32 @@ class DuckDBTarget:
         annotate_types(tree)
         check_types(tree, resolved.text)
         completions = defer_columns(tree)
-        may_split = resolved.is_saved and resolved.redaction is None and not resolved.is_followed
+        may_split = resolved.is_saved_query and resolved.redaction is None and not resolved.is_followed_query
         if may_split:
-            mark_aggregations(tree)
+            mark_splittable_aggregations(tree)
         lowered = RULES.lower(tree)
         materialize_shared_ctes(lowered)
         if resolved.redaction is not None:
-            skip_text_conversions(lowered)
+            remove_text_round_trips(lowered)
         streams = frozenset(resolved.streams)
         sources = prune_blocks(lowered, push_down_paths(lowered, streams))
         if len(sources) == 1:
             flatten_sub_queries(lowered, sources[0].table)
-        if resolved.is_followed:
-            return msgspec.structs.replace(_lower_followed(resolved, lowered, sources), completions=completions)
+        if resolved.is_followed_query:
+            return msgspec.structs.replace(_lower_live_query(resolved, lowered, sources), completions=completions)
         partial = split_aggregation(lowered, sources[0]) if may_split and len(sources) == 1 else None
         flushed = copy_tree(lowered)
-        flushed_sources = _sources_in_copy(flushed, sources, streams)
+        flushed_sources = _find_sources_in_copy(flushed, sources, streams)
         recent = plan_recent_scan(lowered, sources)
         all_events = plan_scans(lowered, sources)
         flushed = plan_scans(flushed, flushed_sources, at_rest=True)
         alternatives = [VariantTree(flushed, EventRange.FLUSHED)]
         for tree, reads in ((all_events, EventRange.ALL), (flushed, EventRange.FLUSHED)):
-            unredacted = optimistic_variant(tree)
-            alternatives += [VariantTree(unredacted, reads, is_optimistic=True)] if unredacted is not None else []
-        alternatives += [VariantTree(recent, EventRange.RECENT)] if recent is not None else []
+            unredacted = optimistic_redaction_variant(tree)
+            alternatives += (
+                [VariantTree(unredacted, reads, has_optimistic_redaction=True)] if unredacted is not None else []
+            )
+        alternatives += [VariantTree(recent, EventRange.RECENTLY_CACHED)] if recent is not None else []
         return LoweredQuery(all_events, resolved, tuple(alternatives), completions, partial)
 
     def print(self, tree: exp.Expr) -> PrintedTree:
@@ -81,15 +83,15 @@ class DuckDBTarget:
         return print_tree(tree, lambda node: generator.generate(node, copy=False), self._quoting)
 
 
-def _lower_followed(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequence[ScanSource]) -> LoweredQuery:
+def _lower_live_query(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequence[ScanSource]) -> LoweredQuery:
     """Return a followed query over all events, with an alternative that reads only the events that just arrived."""
     arrived = copy_tree(lowered)
-    arrived_sources = _sources_in_copy(arrived, sources, frozenset(resolved.streams))
+    arrived_sources = _find_sources_in_copy(arrived, sources, frozenset(resolved.streams))
     alternative = VariantTree(plan_arrived_scan(arrived, arrived_sources), EventRange.NEWLY_ARRIVED)
     return LoweredQuery(plan_scans(lowered, sources), resolved, (alternative,))
 
 
-def _sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
+def _find_sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
     """Return the scans in a copy of a tree that correspond to `sources` in the original tree."""
     return [
         msgspec.structs.replace(source, table=table)
@@ -100,10 +102,10 @@ def _sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: fro
 class DuckDBQuoting:
     """Defines how names, texts, bytes and slots are written in DuckDB's SQL."""
 
-    quoted_pattern = _QUOTED_TEXT
+    quoted_pattern = _QUOTED_TEXT_PATTERN
 
-    def identifier_for(self, name: str) -> str:
-        return engine_name(name)
+    def engine_identifier(self, name: str) -> str:
+        return encode_engine_name(name)
 
     def quote_name(self, name: str) -> str:
         return quote_identifier(name)

@@ -13,30 +13,30 @@ from typing import Any, Protocol, cast
 
 from cordwood.engines.engine import BatchAppendResult, CancelToken, Engine, Progress, RunRequest
 from cordwood.engines.hosted.messages import (
-    CHUNK_BYTES,
-    WINDOW_BYTES,
+    FLOW_CONTROL_WINDOW_BYTES,
+    MAX_FRAME_CHUNK_BYTES,
     AppendReply,
     FrameKind,
     StreamCounts,
     StreamState,
-    pack,
     pack_exception,
-    prefix_number,
-    split_number,
-    unpack,
+    pack_object,
+    prefix_request_number,
+    split_request_number,
     unpack_append,
     unpack_credit,
+    unpack_object,
 )
 from cordwood.engines.hosted.mirror import all_kinds_of
 from cordwood.engines.local_run import run_locally
-from cordwood.errors import Cancelled, EngineFailed, QueryFault
+from cordwood.errors import EngineFailed, QueryCancelled, QueryFault
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch
 from cordwood.observe.observation import RecordObservation
 from cordwood.processes.frames import FrameConnection
 
 # The maximum number of threads, which is far more than the number of queries that the serving process admits at once.
-_MAX_THREADS = 256
+_MAX_REQUEST_THREADS = 256
 
 
 class RestartableEngine(Engine, Protocol):
@@ -71,10 +71,10 @@ def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
         return
 
     def note(observation: object) -> None:
-        frames.send(FrameKind.NOTE, pack(observation))
+        frames.send(FrameKind.NOTE, pack_object(observation))
 
     try:
-        engine = open_engine(unpack(open_frame[1]), note)
+        engine = open_engine(unpack_object(open_frame[1]), note)
     except Exception as problem:  # noqa: BLE001 - the other process raises it
         frames.send(FrameKind.OPENED, pack_exception(problem))
         return
@@ -108,12 +108,12 @@ class _OutgoingAnswer:
         """
         buffer = b""
         for chunk in chunks:
-            if len(buffer) + len(chunk) <= CHUNK_BYTES:
+            if len(buffer) + len(chunk) <= MAX_FRAME_CHUNK_BYTES:
                 buffer += chunk
                 continue
             # Send large chunks in parts, without copying them as a whole.
             for part in chain([buffer], _split_chunk(chunk)):
-                self._frames.send(FrameKind.CHUNK, prefix_number(self._number, part))
+                self._frames.send(FrameKind.CHUNK, prefix_request_number(self._number, part))
             buffer = b""
         return buffer
 
@@ -125,12 +125,12 @@ class _OutgoingAnswer:
     def _send(self, chunk: bytes) -> None:
         with self._window_changed:
             self._window_changed.wait_for(
-                lambda: self._unacknowledged_bytes < WINDOW_BYTES or self.cancel_token.is_cancelled
+                lambda: self._unacknowledged_bytes < FLOW_CONTROL_WINDOW_BYTES or self.cancel_token.is_cancelled
             )
             if self.cancel_token.is_cancelled:
-                raise Cancelled("The query was stopped: no client waits for its answer.")
+                raise QueryCancelled("The query was stopped: no client waits for its answer.")
             self._unacknowledged_bytes += len(chunk)
-        self._frames.send(FrameKind.CHUNK, prefix_number(self._number, chunk))
+        self._frames.send(FrameKind.CHUNK, prefix_request_number(self._number, chunk))
 
     def _wake_sender(self) -> None:
         with self._window_changed:
@@ -138,7 +138,7 @@ class _OutgoingAnswer:
 
 
 def _split_chunk(chunk: bytes) -> Iterator[bytes]:
-    return (chunk[start : start + CHUNK_BYTES] for start in range(0, len(chunk), CHUNK_BYTES))
+    return (chunk[start : start + MAX_FRAME_CHUNK_BYTES] for start in range(0, len(chunk), MAX_FRAME_CHUNK_BYTES))
 
 
 class _RequestLoop:
@@ -147,7 +147,7 @@ class _RequestLoop:
     def __init__(self, engine: RestartableEngine, frames: FrameConnection) -> None:
         self._engine = engine
         self._frames = frames
-        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="engine")
+        self._threads = ThreadPoolExecutor(_MAX_REQUEST_THREADS, thread_name_prefix="engine")
         self._outgoing: dict[int, _OutgoingAnswer] = {}
         self._counts_lock = threading.Lock()
         self._version_numbers = itertools.count(1)
@@ -158,13 +158,13 @@ class _RequestLoop:
             if kind == FrameKind.PING:
                 self._frames.send(FrameKind.PONG)
             elif kind == FrameKind.ASK_PROGRESS:
-                self._frames.send(FrameKind.PROGRESS, pack(self._progress_by_number()))
+                self._frames.send(FrameKind.PROGRESS, pack_object(self._progress_by_number()))
             elif kind == FrameKind.CREDIT:
                 number, consumed_bytes = unpack_credit(payload)
                 if outgoing := self._outgoing.get(number):
                     outgoing.add_credit(consumed_bytes)
             else:
-                self._dispatch(kind, *split_number(payload))
+                self._dispatch(kind, *split_request_number(payload))
 
     def _progress_by_number(self) -> Mapping[int, Progress]:
         """Return the known progress of the running queries, by the numbers of their requests."""
@@ -189,13 +189,13 @@ class _RequestLoop:
 
     def _process_request(self, number: int, handle: Callable[[int, memoryview], object], payload: memoryview) -> None:
         try:
-            answer = prefix_number(number, pack(handle(number, payload)))
+            answer = prefix_request_number(number, pack_object(handle(number, payload)))
             kind = FrameKind.DONE
         except BaseException as exception:  # noqa: BLE001 - the other process raises it
             if isinstance(exception, EngineFailed | QueryFault) and self._engine.must_restart():
                 # End the process without an answer. The serving process repeats the request on the next process.
                 os._exit(1)
-            answer = prefix_number(number, pack_exception(exception))
+            answer = prefix_request_number(number, pack_exception(exception))
             kind = FrameKind.FAILED
         finally:
             self._outgoing.pop(number, None)
@@ -205,11 +205,11 @@ class _RequestLoop:
             os._exit(0)
 
     def _handle_call(self, _: int, payload: memoryview) -> object:
-        name, arguments = cast(tuple[str, tuple[Any, ...]], unpack(payload))
+        name, arguments = cast(tuple[str, tuple[Any, ...]], unpack_object(payload))
         if name == "prepare":
             return self._handle_prepare(*arguments)
         if name == "sweep":
-            deleted = self._engine.sweep(*arguments)
+            deleted = self._engine.delete_expired_events(*arguments)
             return deleted, self._stream_counts(self._engine.stream_stats())
         return getattr(self._engine, name)(*arguments)
 
@@ -237,7 +237,7 @@ class _RequestLoop:
 
     def _handle_run(self, number: int, payload: memoryview) -> object:
         outgoing = self._outgoing[number]
-        request = cast(RunRequest, unpack(payload))
+        request = cast(RunRequest, unpack_object(payload))
         run = run_locally(self._engine, request, outgoing.cancel_token)
         last_chunk = b""
         with closing(run.chunks()) as chunks:
@@ -251,7 +251,7 @@ class _RequestLoop:
         """Send the names and sizes of the snapshot's files, and then the content of one file after the other."""
         outgoing = self._outgoing[number]
         with self._engine.snapshot() as files:
-            outgoing.send([pack([(file.name, file.size) for file in files])])
+            outgoing.send([pack_object([(file.name, file.size) for file in files])])
             for file in files:
                 outgoing.send(file.chunks())
 

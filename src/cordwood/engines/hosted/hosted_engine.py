@@ -25,9 +25,9 @@ from cordwood.engines.hosted.messages import (
     StreamState,
     decode_rows,
     encode_rows,
-    pack,
     pack_append,
-    unpack,
+    pack_object,
+    unpack_object,
 )
 from cordwood.engines.hosted.mirror import StateMirror
 from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
@@ -39,7 +39,7 @@ from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
 from cordwood.observe.observation import RecordObservation
 from cordwood.processes.fork_server import ForkServer
-from cordwood.sql.stages import Question, Target
+from cordwood.sql.stages import BoundStatement, Target
 
 _MAX_CLOSE_SECONDS = 30.0
 
@@ -95,14 +95,14 @@ class HostedEngine:
         self._mirror.apply_append(batches, result.batch_results, result.counts)
         return result.batch_results
 
-    def answer(self, question: Question, limits: AnswerLimits, cancel: Cancellation) -> Rows:
+    def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         return decode_rows(self.run(RunRequest(question, limits, encode_rows), cancel))
 
     def run(self, request: RunRequest, cancel: Cancellation) -> Run:
         # Send the statement without its shape lookups, which are not needed to run it.
         statement = msgspec.structs.replace(request.question.statement, shape_lookups={})
         question = msgspec.structs.replace(request.question, statement=statement)
-        payload = pack(msgspec.structs.replace(request, question=question))
+        payload = pack_object(msgspec.structs.replace(request, question=question))
         call = EngineCall(
             FrameKind.RUN,
             lambda _: payload,
@@ -132,7 +132,7 @@ class HostedEngine:
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
         return cast(Mapping[str, int], self._call_engine("stored_bytes_by_stream"))
 
-    def sweep(self, now_us: int) -> int:
+    def delete_expired_events(self, now_us: int) -> int:
         deleted, counts = cast(tuple[int, Mapping[str, StreamCounts]], self._call_engine("sweep", now_us))
         self._mirror.update_counts(counts)
         return deleted
@@ -156,7 +156,7 @@ class HostedEngine:
     def close(self) -> None:
         link = self._dispatcher.link
         if link is not None and not self._dispatcher.is_closed:
-            call = EngineCall(FrameKind.CALL, lambda _: pack(("close", ())))
+            call = EngineCall(FrameKind.CALL, lambda _: pack_object(("close", ())))
             self._dispatcher.start_call(call)
             call.wait(_MAX_CLOSE_SECONDS)
         self._kill()
@@ -170,7 +170,7 @@ class HostedEngine:
             link.kill()
 
     def _call_engine(self, name: str, *arguments: object) -> object:
-        return self._dispatcher.run_call(EngineCall(FrameKind.CALL, lambda _: pack((name, arguments))))
+        return self._dispatcher.run_call(EngineCall(FrameKind.CALL, lambda _: pack_object((name, arguments))))
 
 
 class _HostedRun:
@@ -225,7 +225,7 @@ class _SnapshotFiles:
         self._chunks = chunks
         self._buffer = memoryview(b"")
         self._next_position = 0
-        names_and_sizes = cast(list[tuple[str, int]], unpack(next(chunks)))
+        names_and_sizes = cast(list[tuple[str, int]], unpack_object(next(chunks)))
         self.files = [
             BackupFile(name, size, self._reader_of_file(position, size))
             for position, (name, size) in enumerate(names_and_sizes)

@@ -10,11 +10,11 @@ from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.messages import (
     FrameKind,
     StreamState,
-    pack,
-    prefix_number,
-    split_number,
-    unpack,
+    pack_object,
+    prefix_request_number,
+    split_request_number,
     unpack_exception,
+    unpack_object,
 )
 from cordwood.errors import EngineFailed, Fault
 from cordwood.model.definitions import Stream
@@ -24,7 +24,7 @@ from cordwood.processes.frames import FrameConnection
 from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL
 
 # A query that waited longer than this for a process counts as delayed: it had less than its full time to run.
-_MAX_WAIT_SECONDS = 0.5
+_MAX_UNDELAYED_WAIT_SECONDS = 0.5
 _call_numbers = itertools.count(1)
 _CALL_NUMBER_LIMIT = 2**32
 
@@ -83,12 +83,12 @@ class EngineCall:
     def was_delayed(self) -> bool:
         """Whether the call lost time because a process ended: it was sent again, or waited for the next process."""
         began_at = time.monotonic() if self.sent_at is None else self.sent_at
-        return self.times_sent > 1 or began_at - self.created_at > _MAX_WAIT_SECONDS
+        return self.times_sent > 1 or began_at - self.created_at > _MAX_UNDELAYED_WAIT_SECONDS
 
     def request_payload(self) -> bytes:
         """Return the payload of the frame that sends the request, and count the request as sent."""
         self.times_sent += 1
-        return prefix_number(self.number, self._build_payload(self.times_sent > 1))
+        return prefix_request_number(self.number, self._build_payload(self.times_sent > 1))
 
     def add_chunk(self, chunk: bytes) -> None:
         with self._changed:
@@ -128,7 +128,7 @@ class EngineCall:
     def answer(self) -> object:
         if self._exception is not None:
             raise self._exception
-        return None if self._answer is None else unpack(self._answer)
+        return None if self._answer is None else unpack_object(self._answer)
 
     @property
     def has_ended(self) -> bool:
@@ -191,16 +191,18 @@ class EngineLink:
 
     def open(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
         """Let the process open the engine and prepare the streams; raise the error if this fails."""
-        self.frames.send(FrameKind.OPEN, pack(settings))
+        self.frames.send(FrameKind.OPEN, pack_object(settings))
         problem = self._wait_for_frame(FrameKind.OPENED)
         if problem:
             raise unpack_exception(memoryview(problem))
         if not streams:
             return {}
-        self.frames.send(FrameKind.CALL, prefix_number(_OPENING_CALL_NUMBER, pack(("prepare", (list(streams),)))))
-        _, states = split_number(self._wait_for_frame(FrameKind.DONE))
+        self.frames.send(
+            FrameKind.CALL, prefix_request_number(_OPENING_CALL_NUMBER, pack_object(("prepare", (list(streams),))))
+        )
+        _, states = split_request_number(self._wait_for_frame(FrameKind.DONE))
         self.opened_at = self.last_received_at = time.monotonic()
-        return unpack(states)  # type: ignore[return-value] # what `prepare` returns
+        return unpack_object(states)  # type: ignore[return-value] # what `prepare` returns
 
     def start_reader(
         self,
@@ -246,9 +248,9 @@ class EngineLink:
             if kind == expected:
                 return payload
             if kind == FrameKind.NOTE:
-                self._note(unpack(payload))
+                self._note(unpack_object(payload))
             elif kind == FrameKind.FAILED:
-                raise unpack_exception(split_number(payload)[1])
+                raise unpack_exception(split_request_number(payload)[1])
         raise EngineFailed("The engine's process ended while it opened the events.")
 
 

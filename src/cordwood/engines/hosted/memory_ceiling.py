@@ -10,20 +10,20 @@ from cordwood.processes.memory_use import ResidentMemoryReader
 from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL, MemoryLimit
 
 # If memory exceeds this multiple of the ceiling, the fork server's memory watchdog kills the engine's process at once.
-_HARD_LIMIT_RATIO = 1.08
+_HARD_LIMIT_CEILING_RATIO = 1.08
 # How long an interrupted query may take to free its memory before the process is killed.
-_FREE_MEMORY_SECONDS = 0.3
+_MEMORY_RELEASE_GRACE_SECONDS = 0.3
 # A query is stopped only if memory has grown by this share of the ceiling while it ran.
-_MIN_GROWTH_SHARE = 1 / 16
+_MIN_GROWTH_CEILING_SHARE = 1 / 16
 # How long memory may stay above the ceiling before the process is killed, and the shortest time between two such kills.
-_MAX_EXCESS_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
+_MAX_ABOVE_CEILING_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
 
 
 class MemoryCeiling:
     """The ceiling on the memory of the engine's process plus the growth of the serving process, and its enforcement."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes, self._hard_limit_bytes = max_bytes, int(_HARD_LIMIT_RATIO * max_bytes)
+        self._max_bytes, self._hard_limit_bytes = max_bytes, int(_HARD_LIMIT_CEILING_RATIO * max_bytes)
         self._own_memory = ResidentMemoryReader(os.getpid())
         self._initial_own_bytes = self._own_memory.read() or 0
         self._memory: ResidentMemoryReader | None = None
@@ -63,7 +63,7 @@ class MemoryCeiling:
             return
         self._exceeded_since = self._exceeded_since or now
         self._stop_newest_query(link, queries, process_bytes, now, interrupt)
-        if now > max(self._exceeded_since + _MAX_EXCESS_SECONDS, self._replace_after):
+        if now > max(self._exceeded_since + _MAX_ABOVE_CEILING_SECONDS, self._replace_after):
             self._replace_after = now + _REPLACEMENT_INTERVAL_SECONDS
             link.kill(KillReason("memory", "memory stayed above its ceiling"))
 
@@ -121,12 +121,12 @@ class MemoryCeiling:
             stopped_calls = [max(grown_calls, key=lambda call: call.sent_at or 0.0)]
             stopped_calls[0].stop_fault, stopped_calls[0].stopped_at = _out_of_memory_fault(), now
             interrupt(link, stopped_calls[0])
-        if any(now > call.stopped_at + _FREE_MEMORY_SECONDS for call in stopped_calls):
+        if any(now > call.stopped_at + _MEMORY_RELEASE_GRACE_SECONDS for call in stopped_calls):
             link.kill(_ceiling_kill_reason(grown_calls))
 
     def _grown_calls(self, queries: Sequence[EngineCall], process_bytes: int) -> Sequence[EngineCall]:
-        """Return the queries during which memory grew by more than `_MIN_GROWTH_SHARE` of the ceiling."""
-        min_growth = self._max_bytes * _MIN_GROWTH_SHARE
+        """Return the queries during which memory grew by more than `_MIN_GROWTH_CEILING_SHARE` of the ceiling."""
+        min_growth = self._max_bytes * _MIN_GROWTH_CEILING_SHARE
         return [
             call for call in queries if call.bytes_before is not None and process_bytes - call.bytes_before > min_growth
         ]

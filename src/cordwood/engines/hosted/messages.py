@@ -24,10 +24,10 @@ from cordwood.model.event import Batch, KindsByPath
 
 REQUEST_NUMBER_FORMAT = struct.Struct("<I")
 _CREDIT_FORMAT = struct.Struct("<II")
-_LENGTH_FORMAT = struct.Struct("<I")
+_HEAD_LENGTH_FORMAT = struct.Struct("<I")
 # The flow-control window of an answer, and the maximum size of a chunk in one frame.
-WINDOW_BYTES = 1024 * 1024
-CHUNK_BYTES = 256 * 1024
+FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024
+MAX_FRAME_CHUNK_BYTES = 256 * 1024
 
 
 class FrameKind(IntEnum):
@@ -98,19 +98,19 @@ class EngineProcessError(Exception):
     """An unexpected exception in the engine's process; its argument is the traceback."""
 
 
-def pack(value: object) -> bytes:
+def pack_object(value: object) -> bytes:
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
-def unpack(payload: bytes | memoryview) -> object:
+def unpack_object(payload: bytes | memoryview) -> object:
     return pickle.loads(payload)  # noqa: S301 - see above
 
 
-def prefix_number(number: int, payload: bytes = b"") -> bytes:
+def prefix_request_number(number: int, payload: bytes = b"") -> bytes:
     return REQUEST_NUMBER_FORMAT.pack(number) + payload
 
 
-def split_number(payload: bytes) -> tuple[int, memoryview]:
+def split_request_number(payload: bytes) -> tuple[int, memoryview]:
     """Split a frame into the number of its request and the rest."""
     return REQUEST_NUMBER_FORMAT.unpack_from(payload)[0], memoryview(payload)[REQUEST_NUMBER_FORMAT.size :]
 
@@ -124,8 +124,8 @@ def unpack_credit(payload: bytes) -> tuple[int, int]:
     return number, consumed_bytes
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Batch]).decode
+_encode_batches = msgspec.msgpack.Encoder().encode
+_decode_batches = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
 def pack_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
@@ -133,31 +133,31 @@ def pack_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None
 
     If the append is repeated, `acknowledged` has the sequence number that follows each stream's acknowledged events.
     """
-    head = pack(acknowledged)
-    return _LENGTH_FORMAT.pack(len(head)) + head + _encode(list(batches))
+    head = pack_object(acknowledged)
+    return _HEAD_LENGTH_FORMAT.pack(len(head)) + head + _encode_batches(list(batches))
 
 
 def unpack_append(payload: memoryview) -> tuple[list[Batch], Mapping[str, int] | None]:
-    start = _LENGTH_FORMAT.size + _LENGTH_FORMAT.unpack_from(payload)[0]
-    acknowledged = unpack(payload[_LENGTH_FORMAT.size : start])
-    return _decode(payload[start:]), acknowledged  # type: ignore[return-value] # as it was packed
+    start = _HEAD_LENGTH_FORMAT.size + _HEAD_LENGTH_FORMAT.unpack_from(payload)[0]
+    acknowledged = unpack_object(payload[_HEAD_LENGTH_FORMAT.size : start])
+    return _decode_batches(payload[start:]), acknowledged  # type: ignore[return-value] # as it was packed
 
 
 def pack_exception(exception: BaseException) -> bytes:
     if isinstance(exception, Fault):
         trace = "".join(traceback.format_exception(exception.__cause__)) if exception.__cause__ else ""
-        return pack(
+        return pack_object(
             SerializedFault(
                 type(exception), exception.message, exception.hint, exception.span, exception.retry_after, trace
             )
         )
     if isinstance(exception, OutdatedStatementError):
-        return pack(None)
-    return pack("".join(traceback.format_exception(exception)))
+        return pack_object(None)
+    return pack_object("".join(traceback.format_exception(exception)))
 
 
 def unpack_exception(payload: memoryview) -> Exception:
-    content = unpack(payload)
+    content = unpack_object(payload)
     if content is None:
         return OutdatedStatementError()
     if not isinstance(content, SerializedFault):
@@ -173,7 +173,7 @@ def unpack_exception(payload: memoryview) -> Exception:
 def encode_rows(rows: Rows) -> Iterator[bytes]:
     """Yield the columns and then each batch, each pickled and preceded by its length."""
     for value in chain([rows.columns], rows.batches):
-        data = pack(value)
+        data = pack_object(value)
         yield REQUEST_NUMBER_FORMAT.pack(len(data)) + data
 
 
@@ -200,5 +200,5 @@ def _decoded_values(chunks: Generator[bytes, None, None]) -> Generator[object, N
             while len(buffer) >= REQUEST_NUMBER_FORMAT.size and len(buffer) >= (
                 end := REQUEST_NUMBER_FORMAT.size + REQUEST_NUMBER_FORMAT.unpack_from(buffer)[0]
             ):
-                yield unpack(bytes(buffer[REQUEST_NUMBER_FORMAT.size : end]))
+                yield unpack_object(bytes(buffer[REQUEST_NUMBER_FORMAT.size : end]))
                 del buffer[:end]

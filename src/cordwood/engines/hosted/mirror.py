@@ -46,7 +46,7 @@ class StateMirror:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():
                 shapes[name] = shapes.get(name, Shape(version=1)).merged_with_kinds(state.kinds)
-                _merge_projects(projects.setdefault(name, ProjectShapes()), state)
+                _merge_project_shapes(projects.setdefault(name, ProjectShapes()), state)
                 self._counts[name] = state.counts
             self._shapes, self._projects = shapes, projects
 
@@ -74,7 +74,7 @@ class StateMirror:
                 self._counts[name] = stream_counts
 
 
-def _merge_projects(projects: ProjectShapes, state: StreamState) -> None:
+def _merge_project_shapes(projects: ProjectShapes, state: StreamState) -> None:
     """Convert the bit sets in `state` to the bit positions of `projects`, and add them; convert equal bit sets once."""
     translated: dict[int, int] = {}
     for project, bits in state.project_bit_sets.items():

@@ -8,19 +8,26 @@ from typing import cast
 
 from cordwood.engines.engine import Progress
 from cordwood.engines.hosted.link import EngineCall, EngineLink, KillReason
-from cordwood.engines.hosted.messages import FrameKind, StreamState, pack_credit, split_number, unpack
-from cordwood.errors import Cancelled, Draining, EngineKilledDuringQuery, EngineUnreachable, Fault, QueryKilled
+from cordwood.engines.hosted.messages import FrameKind, StreamState, pack_credit, split_request_number, unpack_object
+from cordwood.errors import (
+    EngineKilledDuringQuery,
+    EngineUnreachable,
+    Fault,
+    QueryCancelled,
+    QueryKilled,
+    ServiceDraining,
+)
 from cordwood.model.definitions import Stream
 from cordwood.observe.observation import EngineEnded, RecordObservation
 
 # How long a request may wait for a process to which it can be sent.
-SEND_TIMEOUT_SECONDS = 20.0
-_POLL_SECONDS = 1.0
+PROCESS_WAIT_TIMEOUT_SECONDS = 20.0
+_CALL_POLL_SECONDS = 1.0
 # If a suspect query has run alone for this long without ending the process, the next suspect may begin.
-_SUSPECT_ALONE_SECONDS = 1.0
+_SUSPECT_TRIAL_SECONDS = 1.0
 # The maximum number of times that a query is sent, and that any other request is sent. Other requests may be sent more
 # often, because they cannot be the cause of a process's end.
-_MAX_QUERY_SENDS, _MAX_SENDS = 2, 3
+_MAX_QUERY_SENDS, _MAX_OTHER_REQUEST_SENDS = 2, 3
 
 
 class RequestDispatcher:
@@ -60,7 +67,7 @@ class RequestDispatcher:
     def start_call(self, call: EngineCall) -> None:
         with self._lock:
             if self._closed:
-                raise Draining("The service is stopping.")
+                raise ServiceDraining("The service is stopping.")
             link = self._link
             if link is None:
                 self._queued_calls.append(call)
@@ -71,8 +78,8 @@ class RequestDispatcher:
 
     def wait_for_call(self, call: EngineCall) -> None:
         """Wait until the call has ended or has a chunk."""
-        while not call.wait(_POLL_SECONDS):
-            if call.sent_at is None and time.monotonic() > call.waiting_since + SEND_TIMEOUT_SECONDS:
+        while not call.wait(_CALL_POLL_SECONDS):
+            if call.sent_at is None and time.monotonic() > call.waiting_since + PROCESS_WAIT_TIMEOUT_SECONDS:
                 self._fail_waiting_call(call, _unreachable_fault())
 
     def grant_credit(self, call: EngineCall, chunk: bytes) -> None:
@@ -122,7 +129,7 @@ class RequestDispatcher:
 
     def run_next_suspect(self) -> None:
         """Send the next suspect (a query that may have ended a process), unless another suspect has just begun."""
-        began_before = time.monotonic() - _SUSPECT_ALONE_SECONDS
+        began_before = time.monotonic() - _SUSPECT_TRIAL_SECONDS
         with self._lock:
             link = self._link
             if link is None or not self._suspects:
@@ -142,20 +149,20 @@ class RequestDispatcher:
             self._queued_calls.clear()
             self._suspects.clear()
         for call in queued_calls:
-            call.fail(Draining("The service is stopping."))
+            call.fail(ServiceDraining("The service is stopping."))
         self.wake.set()
         return link
 
     def _handle_frame(self, link: EngineLink, kind: int, payload: bytes) -> None:
         if kind == FrameKind.NOTE:
-            self.note(unpack(payload))
+            self.note(unpack_object(payload))
             return
         if kind == FrameKind.PONG:
             return
         if kind == FrameKind.PROGRESS:
-            _record_progress(link, cast(Mapping[int, Progress], unpack(payload)))
+            _record_progress(link, cast(Mapping[int, Progress], unpack_object(payload)))
             return
-        number, body = split_number(payload)
+        number, body = split_request_number(payload)
         if kind == FrameKind.CHUNK:
             call = link.calls.get(number)
             if call is not None:
@@ -245,7 +252,7 @@ def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | No
         return call.stop_fault
     if call.cancelled_at is not None:
         return _cancelled_fault(call)
-    max_sends = _MAX_QUERY_SENDS if call.is_query else _MAX_SENDS
+    max_sends = _MAX_QUERY_SENDS if call.is_query else _MAX_OTHER_REQUEST_SENDS
     if call.kind == FrameKind.SNAPSHOT or (call.is_query and call.delivered) or call.times_sent >= max_sends:
         return _unreachable_fault()
     return None
@@ -259,7 +266,7 @@ def _cancelled_fault(call: EngineCall) -> Fault:
     return (
         _unreachable_fault()
         if call.was_delayed
-        else Cancelled("The query was stopped: no client waits for its answer.")
+        else QueryCancelled("The query was stopped: no client waits for its answer.")
     )
 
 
@@ -267,5 +274,5 @@ def _unreachable_fault() -> EngineUnreachable:
     return EngineUnreachable("The engine's process ended and is being replaced.", hint="Ask again.", retry_after=1)
 
 
-def _draining_fault() -> Draining:
-    return Draining("The service is stopping.")
+def _draining_fault() -> ServiceDraining:
+    return ServiceDraining("The service is stopping.")

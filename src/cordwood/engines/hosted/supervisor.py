@@ -8,7 +8,7 @@ import msgspec
 
 from cordwood.engines.hosted.link import EngineCall, EngineLink, KillReason
 from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
-from cordwood.engines.hosted.messages import FrameKind, StreamState, prefix_number
+from cordwood.engines.hosted.messages import FrameKind, StreamState, prefix_request_number
 from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
 from cordwood.errors import EngineFailed, Fault
 from cordwood.observe.observation import OperatorMessage
@@ -20,19 +20,19 @@ INTERRUPT_GRACE_SECONDS = 1.0
 _CANCEL_GRACE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
 # How long a process may be silent before a ping is sent to it, and before it is killed.
-_PING_SECONDS, _SILENT_SECONDS = 5.0, 30.0
+_SILENCE_BEFORE_PING_SECONDS, _MAX_SILENCE_SECONDS = 5.0, 30.0
 # The interval at which progress is requested, and how long the oldest query must have run before progress is requested.
-_PROGRESS_SECONDS, _LONG_SECONDS = 0.25, 0.5
+_PROGRESS_INTERVAL_SECONDS, _PROGRESS_MIN_RUN_SECONDS = 0.25, 0.5
 # The pause before the next process doubles with each failure. If processes open the engine but end soon after, a query
 # may be the cause. In this case the maximum pause is short, so that other requests do not wait long.
 _FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS, _MAX_BACK_OFF_AFTER_OPENING_SECONDS = 0.1, 5.0, 0.4
 # A process that ends by itself sooner than this after it was opened counts as a failure.
-_SHORT_LIFE_SECONDS = 1.0
+_MIN_PROCESS_LIFE_SECONDS = 1.0
 
-# If a process exceeds its memory limit within `_FULL_FROM_THE_START_SECONDS` after it was opened, and no query may be
+# If a process exceeds its memory limit within `_EARLY_MEMORY_EXCESS_SECONDS` after it was opened, and no query may be
 # the cause, the next process would exceed the limit as well. Therefore, the memory watchdog then watches no process for
-# `_UNWATCHED_SECONDS`.
-_FULL_FROM_THE_START_SECONDS, _UNWATCHED_SECONDS = 10.0, 60.0
+# `_MEMORY_UNWATCHED_SECONDS`.
+_EARLY_MEMORY_EXCESS_SECONDS, _MEMORY_UNWATCHED_SECONDS = 10.0, 60.0
 
 # A function that receives the reason why the engine cannot answer, or None if it can.
 StateCallback = Callable[[str | None], None]
@@ -46,7 +46,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
     """
 
     settings: object
-    memory_ceiling: int
+    memory_ceiling_bytes: int
     on_state: StateCallback
     low_memory_settings: object = None
 
@@ -72,7 +72,7 @@ class Supervisor:
         self._failures = 0
         self._retry_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
-        self._memory_ceiling = MemoryCeiling(options.memory_ceiling)
+        self._memory_ceiling = MemoryCeiling(options.memory_ceiling_bytes)
         # The time from which the watchdog may watch a new process.
         self._watch_at = 0.0
         self._watched_link: EngineLink | None = None
@@ -105,7 +105,7 @@ class Supervisor:
     def _run_thread(self) -> None:
         while not self._dispatcher.is_closed:
             link = self._dispatcher.link
-            self._fork_server.replace_ended()
+            self._fork_server.replace_if_ended()
             if link is None:
                 self._replace_process()
             else:
@@ -145,9 +145,9 @@ class Supervisor:
         previous, self._opened_link = self._opened_link, None
         if previous is not None:
             previous.close()
-            self._ended_for_memory = _ended_for_memory(previous)
-            if _was_full_from_the_start(previous, now):
-                self._watch_at = now + _UNWATCHED_SECONDS
+            self._ended_for_memory = _ended_because_of_memory(previous)
+            if _exceeded_memory_early(previous, now):
+                self._watch_at = now + _MEMORY_UNWATCHED_SECONDS
             if _ended_soon_after_opening(previous, now):
                 self._record_failure(
                     "The engine's process ends soon after it was started.", _MAX_BACK_OFF_AFTER_OPENING_SECONDS
@@ -175,7 +175,7 @@ class Supervisor:
     # The following methods watch a process.
 
     def _watch_process(self, link: EngineLink, now: float) -> None:
-        if self._failures and now - link.opened_at > _SHORT_LIFE_SECONDS:
+        if self._failures and now - link.opened_at > _MIN_PROCESS_LIFE_SECONDS:
             self._failures = 0
         calls = self._dispatcher.calls_in_progress()
         self._dispatcher.run_next_suspect()
@@ -183,13 +183,13 @@ class Supervisor:
             if call.cancelled_at is not None and not call.cancel_is_sent:
                 _send_interrupt(link, call)
         queries = [call for call in calls if call.is_query]
-        self._kill_overdue(link, queries, now)
+        self._kill_process_if_overdue(link, queries, now)
         self._watch_memory(link, now)
         self._memory_ceiling.enforce(link, queries, now, _send_interrupt)
         self._ask_progress(link, queries, now)
-        self._check_liveness(link, now)
+        self._ping_or_kill_silent_process(link, now)
 
-    def _kill_overdue(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
+    def _kill_process_if_overdue(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
         """Kill the process if a query does not stop after its time limit.
 
         If other queries are running, the overdue query may only have waited for them. In this case, it becomes a
@@ -215,34 +215,40 @@ class Supervisor:
 
     def _ask_progress(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
         """Ask the engine's process for the progress of its queries, if a query has been running for a long time."""
-        is_long = any(now > (call.sent_at or now) + _LONG_SECONDS for call in queries)
-        if is_long and now > self._asked_progress_at + _PROGRESS_SECONDS and _try_send(link, FrameKind.ASK_PROGRESS):
+        is_long = any(now > (call.sent_at or now) + _PROGRESS_MIN_RUN_SECONDS for call in queries)
+        if (
+            is_long
+            and now > self._asked_progress_at + _PROGRESS_INTERVAL_SECONDS
+            and _try_send(link, FrameKind.ASK_PROGRESS)
+        ):
             self._asked_progress_at = now
 
-    def _check_liveness(self, link: EngineLink, now: float) -> None:
-        if now > link.last_received_at + _SILENT_SECONDS and self._pinged_at > link.last_received_at:
+    def _ping_or_kill_silent_process(self, link: EngineLink, now: float) -> None:
+        if now > link.last_received_at + _MAX_SILENCE_SECONDS and self._pinged_at > link.last_received_at:
             link.is_unresponsive = True
             link.kill()
-        if now > max(self._pinged_at, link.last_received_at) + _PING_SECONDS and _try_send(link, FrameKind.PING):
+        if now > max(self._pinged_at, link.last_received_at) + _SILENCE_BEFORE_PING_SECONDS and _try_send(
+            link, FrameKind.PING
+        ):
             self._pinged_at = now
 
 
 def _ended_soon_after_opening(link: EngineLink, now: float) -> bool:
     """Return whether a process ended soon after it was opened, for a reason that is not known."""
-    return link.kill_reason is None and now - link.opened_at < _SHORT_LIFE_SECONDS
+    return link.kill_reason is None and now - link.opened_at < _MIN_PROCESS_LIFE_SECONDS
 
 
-def _ended_for_memory(link: EngineLink) -> bool:
+def _ended_because_of_memory(link: EngineLink) -> bool:
     """Return whether a process was ended because of its memory, and no query is known to be the cause."""
     reason = link.kill_reason
     return reason is not None and reason.kind == "memory" and not reason.calls
 
 
-def _was_full_from_the_start(link: EngineLink, now: float) -> bool:
+def _exceeded_memory_early(link: EngineLink, now: float) -> bool:
     """Return whether a process exceeded its memory limit soon after it was opened, and no query may be the cause."""
     reason = link.kill_reason
     has_suspects = reason is not None and bool(reason.suspects)
-    return _ended_for_memory(link) and not has_suspects and now - link.opened_at < _FULL_FROM_THE_START_SECONDS
+    return _ended_because_of_memory(link) and not has_suspects and now - link.opened_at < _EARLY_MEMORY_EXCESS_SECONDS
 
 
 def _deadline_of(call: EngineCall) -> float:
@@ -256,7 +262,7 @@ def _deadline_of(call: EngineCall) -> float:
 
 
 def _send_interrupt(link: EngineLink, call: EngineCall) -> None:
-    call.cancel_is_sent = _try_send(link, FrameKind.CANCEL, prefix_number(call.number))
+    call.cancel_is_sent = _try_send(link, FrameKind.CANCEL, prefix_request_number(call.number))
 
 
 def _try_send(link: EngineLink, kind: FrameKind, payload: bytes = b"") -> bool:

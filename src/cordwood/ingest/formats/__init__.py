@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from cordwood.errors import UnsupportedMedia
+from cordwood.errors import UnsupportedMediaType
 from cordwood.ingest.formats.csv import TAB_SEPARATED_MEDIA_TYPE, read_csv
 from cordwood.ingest.formats.datadog import read_logs as read_datadog
 from cordwood.ingest.formats.elastic import read_documents
@@ -26,7 +26,7 @@ from cordwood.ingest.formats.json import (
     read_vector,
 )
 from cordwood.ingest.formats.loki import read_quarantined_streams
-from cordwood.ingest.formats.otlp import LOGS, METRICS, TRACES, Signal
+from cordwood.ingest.formats.otlp import LOGS_SIGNAL, METRICS_SIGNAL, TRACES_SIGNAL, OtlpSignal
 from cordwood.ingest.formats.otlp import read_json_request as read_otlp_json
 from cordwood.ingest.formats.otlp import read_protobuf_request as read_otlp_protobuf
 from cordwood.ingest.formats.splunk import read_events as read_splunk
@@ -75,7 +75,7 @@ def _decoders_by_media_type(media: tuple[str, ...], read: BodyDecoder) -> dict[s
     return dict.fromkeys(media, read)
 
 
-def _decoders_of_signal(signal: Signal) -> dict[str, BodyDecoder]:
+def _decoders_of_signal(signal: OtlpSignal) -> dict[str, BodyDecoder]:
     protobuf = partial(read_otlp_protobuf, signal)
     return {"application/json": partial(read_otlp_json, signal)} | _decoders_by_media_type(
         ("application/x-protobuf", "application/protobuf"), protobuf
@@ -113,9 +113,9 @@ _DECODERS_BY_FORM: Mapping[BodyForm, Mapping[str, BodyDecoder]] = {
     # Fluent messages arrive at their own listener. This entry decodes their quarantined items, which are JSON, for a
     # replay.
     BodyForm.FLUENT: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events),
-    BodyForm.OTLP: _decoders_of_signal(LOGS),
-    BodyForm.OTLP_TRACES: _decoders_of_signal(TRACES),
-    BodyForm.OTLP_METRICS: _decoders_of_signal(METRICS),
+    BodyForm.OTLP: _decoders_of_signal(LOGS_SIGNAL),
+    BodyForm.OTLP_TRACES: _decoders_of_signal(TRACES_SIGNAL),
+    BodyForm.OTLP_METRICS: _decoders_of_signal(METRICS_SIGNAL),
     BodyForm.ERLANG: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events)
     | _decoders_by_media_type(("application/bert", "application/x-erlang-binary"), read_bert),
     BodyForm.TYPECASTS: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_typecasts),
@@ -145,7 +145,7 @@ def read_body(form: BodyForm, body: Body) -> ParsedBody:
     try:
         read = formats[media]
     except KeyError:
-        raise UnsupportedMedia(
+        raise UnsupportedMediaType(
             f"Events cannot be read from {media or 'a body without a Content-Type'}.",
             hint=f"Send one of: {', '.join(formats)}.",
         ) from None

@@ -14,25 +14,25 @@ import msgspec
 
 from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.formats.json import require_events
-from cordwood.ingest.items import RawFields, add_event_of_fields, check_lines, too_many_items
+from cordwood.ingest.items import RawFields, add_event_of_fields, check_line_count, too_many_items_fault
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
 DELIMITERS: Final = (",", ";", "\t", "|")
 MAX_COLUMNS: Final = 5000
 # The maximum number of characters and of records from which the delimiter is detected.
-_SAMPLE_CHARACTERS: Final = 64 * 1024
-_SAMPLE_RECORDS: Final = 50
+_DELIMITER_SAMPLE_CHARACTERS: Final = 64 * 1024
+_DELIMITER_SAMPLE_RECORDS: Final = 50
 
 # Raise the csv module's limit on a field, which is 128 KiB by default, because `read_records` limits whole records.
 csv.field_size_limit(2**31 - 1)
 
 TAB_SEPARATED_MEDIA_TYPE: Final = "text/tab-separated-values"
-# Each event repeats the names of its columns. The total length of these names may be at most `_MAX_NAME_REPETITION`
-# times the length of the body, or `_MAX_NAME_CHARACTERS` if that is more.
-_MAX_NAME_REPETITION: Final = 8
-_MAX_NAME_CHARACTERS: Final = 2**20
+# Each event repeats the names of its columns. The total length of these names may be at most `_MAX_COLUMN_NAMES_RATIO`
+# times the length of the body, or `_MIN_COLUMN_NAMES_LIMIT` if that is more.
+_MAX_COLUMN_NAMES_RATIO: Final = 8
+_MIN_COLUMN_NAMES_LIMIT: Final = 2**20
 # The maximum number of cells of a body, divided by the maximum number of its items.
-_CELLS_PER_ITEM: Final = 64
+_MAX_CELLS_PER_ITEM: Final = 64
 _MEDIA_TYPE_PARAMETER_PATTERN: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]*)"|([^;\s"]*))')
 
 
@@ -42,7 +42,7 @@ class CsvRecord(msgspec.Struct, frozen=True):
     If `fault` is set, it is the reason why the record, whose text is `text`, could not be parsed.
     """
 
-    line: int
+    line_number: int
     cells: Sequence[str]
     fault: str | None = None
     text: str = ""
@@ -153,12 +153,14 @@ def delimiter_score(sample: str, delimiter: str) -> tuple[float, int]:
     Both are zero if the first record has fewer than two fields.
     """
     lengths: list[int] = []
-    beginning = sample[:_SAMPLE_CHARACTERS]
+    beginning = sample[:_DELIMITER_SAMPLE_CHARACTERS]
     whole_lines = beginning[: beginning.rfind("\n") + 1] or beginning
-    for record in read_records(text_lines(whole_lines, _SAMPLE_CHARACTERS), delimiter, _SAMPLE_CHARACTERS):
+    for record in read_records(
+        text_lines(whole_lines, _DELIMITER_SAMPLE_CHARACTERS), delimiter, _DELIMITER_SAMPLE_CHARACTERS
+    ):
         if record.fault is None:
             lengths.append(len(record.cells))
-        if len(lengths) == _SAMPLE_RECORDS:
+        if len(lengths) == _DELIMITER_SAMPLE_RECORDS:
             break
     if not lengths or lengths[0] < 2:
         return 0.0, 0
@@ -166,9 +168,9 @@ def delimiter_score(sample: str, delimiter: str) -> tuple[float, int]:
 
 
 _encode = msgspec.json.Encoder().encode
-_raw_decoder = msgspec.json.Decoder(msgspec.Raw)
+_raw_json_decoder = msgspec.json.Decoder(msgspec.Raw)
 _NUMBER_PATTERN: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
-_BOOL_LITERALS: Final = {"true": msgspec.Raw(b"true"), "false": msgspec.Raw(b"false")}
+_JSON_BY_BOOL_LITERAL: Final = {"true": msgspec.Raw(b"true"), "false": msgspec.Raw(b"false")}
 
 ConvertCell = Callable[[str], msgspec.Raw]
 
@@ -183,16 +185,16 @@ def _convert_number(cell: str) -> msgspec.Raw:
 
 
 def _convert_bool(cell: str) -> msgspec.Raw:
-    return _BOOL_LITERALS.get(cell.strip().lower()) or _convert_to_text(cell)
+    return _JSON_BY_BOOL_LITERAL.get(cell.strip().lower()) or _convert_to_text(cell)
 
 
 def _convert_by_content(cell: str) -> msgspec.Raw:
-    return _BOOL_LITERALS.get(cell.strip().lower()) or _convert_number(cell)
+    return _JSON_BY_BOOL_LITERAL.get(cell.strip().lower()) or _convert_number(cell)
 
 
 def _convert_json(cell: str) -> msgspec.Raw:
     try:
-        return msgspec.Raw(bytes(_raw_decoder.decode(cell.strip())))
+        return msgspec.Raw(bytes(_raw_json_decoder.decode(cell.strip())))
     except (msgspec.DecodeError, RecursionError):
         return _convert_to_text(cell)
 
@@ -218,7 +220,7 @@ class ColumnTypes(msgspec.Struct, frozen=True):
     """
 
     default_type: str = "text"
-    by_name: Mapping[str, str] = msgspec.field(default_factory=dict)
+    type_by_column: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> "ColumnTypes":
@@ -239,7 +241,7 @@ class ColumnTypes(msgspec.Struct, frozen=True):
     def converter(self, column: str) -> ConvertCell:
         if column == "metadata":
             return _convert_metadata
-        return _CONVERTERS_BY_TYPE[self.by_name.get(column, self.default_type)]
+        return _CONVERTERS_BY_TYPE[self.type_by_column.get(column, self.default_type)]
 
 
 ALL_COLUMNS_TEXT: Final = ColumnTypes()
@@ -249,7 +251,7 @@ class CsvOptions(msgspec.Struct, frozen=True):
     """The options for reading CSV. If `delimiter` is None, the delimiter is detected."""
 
     delimiter: str | None = None
-    types: ColumnTypes = ALL_COLUMNS_TEXT
+    column_types: ColumnTypes = ALL_COLUMNS_TEXT
 
 
 DEFAULT_CSV_OPTIONS: Final = CsvOptions()
@@ -293,32 +295,32 @@ class CsvColumns:
         }
 
 
-def row_text(record: CsvRecord, delimiter: str) -> str:
+def refused_record_text(record: CsvRecord, delimiter: str) -> str:
     """Return the text of a refused record, which is joined from its cells if it was parsed."""
     return record.text or delimiter.join(record.cells)
 
 
 def read_csv(body: Body) -> ParsedBody:
     """Decode a CSV body with the options `delimiter` and `types`, which are parameters of its Content-Type."""
-    return read_csv_with_options(_options(body), body)
+    return read_csv_with_options(_read_options(body), body)
 
 
 def read_csv_with_options(options: CsvOptions, body: Body) -> ParsedBody:
     text = body.text
-    check_lines(text, body.max_items)
+    check_line_count(text, body.max_items)
     delimiter = options.delimiter or detect_delimiter(text)
-    if text.count(delimiter) > body.max_items * _CELLS_PER_ITEM:
-        raise too_many_items(body.max_items)
+    if text.count(delimiter) > body.max_items * _MAX_CELLS_PER_ITEM:
+        raise too_many_items_fault(body.max_items)
     records = read_records(text_lines(text, body.max_item_bytes), delimiter, body.max_item_bytes)
     header = next(records, None)
     if header is None:
         raise BadBody("The CSV has no header line.")
-    columns = CsvColumns(header, options.types)
+    columns = CsvColumns(header, options.column_types)
     parsed = ParsedBody.for_body(body)
-    names_left = max(_MAX_NAME_CHARACTERS, _MAX_NAME_REPETITION * len(body.data))
+    names_left = max(_MIN_COLUMN_NAMES_LIMIT, _MAX_COLUMN_NAMES_RATIO * len(body.data))
     for count, record in enumerate(records):
         if count == body.max_items:
-            raise too_many_items(body.max_items)
+            raise too_many_items_fault(body.max_items)
         fault = columns.record_fault(record)
         if fault is None:
             fields = columns.row_fields(record.cells)
@@ -327,13 +329,13 @@ def read_csv_with_options(options: CsvOptions, body: Body) -> ParsedBody:
                 raise BodyTooLarge(
                     "The names of the columns are too long for so many records.", hint="Send fewer records at once."
                 )
-            add_event_of_fields(fields, record.line - 1, parsed)
+            add_event_of_fields(fields, record.line_number - 1, parsed)
         else:
-            parsed.refuse_item(record.line - 1, fault, row_text(record, delimiter))
+            parsed.refuse_item(record.line_number - 1, fault, refused_record_text(record, delimiter))
     return require_events(parsed)
 
 
-def _options(body: Body) -> CsvOptions:
+def _read_options(body: Body) -> CsvOptions:
     found = {
         name.lower(): quoted or plain
         for name, quoted, plain in _MEDIA_TYPE_PARAMETER_PATTERN.findall(body.content_type)

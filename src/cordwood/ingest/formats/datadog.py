@@ -48,23 +48,23 @@ def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
 
 
 def _add_event(fields: RawFields, index: int, labelled: LabelledBody, budget: MetadataBudget) -> None:
-    part, event = labelled.part_for_labels(*_labels(fields)), _event(fields)
-    budget.charge(event.metadata)
+    part, event = labelled.part_for_labels(*_stream_labels(fields)), _make_event(fields)
+    budget.charge_metadata(event.metadata)
     part.add_event(event, index)
 
 
-def _labels(fields: RawFields) -> StreamLabels:
+def _stream_labels(fields: RawFields) -> StreamLabels:
     found = (raw_to_text(fields.get(name)) for name in ("service", "ddsource"))
     return tuple(label for label in found if label)
 
 
-def _event(fields: RawFields) -> PostedEvent:
+def _make_event(fields: RawFields) -> PostedEvent:
     message = raw_to_text(fields.pop("message", None))
     time = next((name for name in _TIME_ATTRIBUTES if name in fields), None)
     timestamp = raw_to_scalar(fields.pop(time)) if time else None
     tags = raw_to_text(fields.get("ddtags"))
     if tags and "tags" not in fields:
-        fields["tags"] = msgspec.Raw(_encode(_tags(tags)))
+        fields["tags"] = msgspec.Raw(_encode(_parse_tags(tags)))
     metadata = _encode(fields)
     return PostedEvent(
         timestamp=timestamp,
@@ -74,7 +74,7 @@ def _event(fields: RawFields) -> PostedEvent:
     )
 
 
-def _tags(text: str) -> Mapping[str, str | list[str]]:
+def _parse_tags(text: str) -> Mapping[str, str | list[str]]:
     """Parse tags such as `env:prod,team:a`; return the values by name.
 
     A name that occurs several times gets a list of all its values. A tag without a value gets an empty text.

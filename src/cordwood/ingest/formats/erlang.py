@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.items import add_items, too_many_items
+from cordwood.ingest.items import add_items, too_many_items_fault
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
 TERM_FORMAT_VERSION: Final = 131
@@ -20,7 +20,7 @@ COMPRESSED_TAG: Final = 80
 # The number of bytes before a compressed term: the version, the tag, and the length after decompression.
 COMPRESSED_HEADER_BYTES: Final = 6
 
-_MAX_LEVELS: Final = 100
+_MAX_TERM_LEVELS: Final = 100
 _MAX_INTEGER_BYTES: Final = 1024
 _ATOM_VALUES: Final[Mapping[str, bool | None]] = {
     "true": True,
@@ -94,8 +94,8 @@ class _TermReader:
         return _ATOM_VALUES.get(value, str(value)) if isinstance(value, Atom) else value
 
     def _read_keeping_atoms(self, level: int) -> object:
-        if level > _MAX_LEVELS:
-            raise BadTerm(f"it is nested deeper than {_MAX_LEVELS} levels")
+        if level > _MAX_TERM_LEVELS:
+            raise BadTerm(f"it is nested deeper than {_MAX_TERM_LEVELS} levels")
         self._left -= 1
         if self._left < 0:
             raise BadTerm("it has too many terms")
@@ -162,7 +162,7 @@ class _TermReader:
         found: dict[str, object] = {}
         for _ in range(self._check_count(self._read_integer(4))):
             key = self._read_keeping_atoms(level + 1)
-            found[_map_key(key)] = self.read(level + 1)
+            found[_map_key_text(key)] = self.read(level + 1)
         return found
 
     def _check_count(self, size: int) -> int:
@@ -175,7 +175,7 @@ class _TermReader:
         return size
 
 
-def _map_key(key: object) -> str:
+def _map_key_text(key: object) -> str:
     if isinstance(key, list | dict):
         raise BadTerm("a key of a map is not a text")
     return str(key)
@@ -187,23 +187,23 @@ def _convert_bert_tuple(values: list[object]) -> object:
         case [Atom() as word] if word in _ATOM_VALUES:
             return _ATOM_VALUES[word]
         case [Atom("dict"), list() as pairs]:
-            return {_map_key(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
+            return {_map_key_text(pair[0]): pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2}
         case _:
             return ["bert", *(_ATOM_VALUES.get(one, str(one)) if isinstance(one, Atom) else one for one in values)]
 
 
 _encode = msgspec.json.Encoder().encode
 
-_TERMS_PER_ITEM = 16
+_MAX_TERMS_PER_ITEM = 16
 
 
 def read_bert(body: Body) -> ParsedBody:
     try:
-        value = read_term(body.data, body.max_items * _TERMS_PER_ITEM)
+        value = read_term(body.data, body.max_items * _MAX_TERMS_PER_ITEM)
     except (BadTerm, RecursionError) as problem:
         raise BadBody(f"The body is not BERT: {problem}.") from problem
     batch = value.get("batch", value) if isinstance(value, dict) else value
     items = batch if isinstance(batch, list) else [batch]
     if len(items) > body.max_items:
-        raise too_many_items(body.max_items)
+        raise too_many_items_fault(body.max_items)
     return add_items([_encode(item).decode() for item in items], ParsedBody.for_body(body))

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.ingest.event_values import MAX_LEVELS
-from cordwood.ingest.items import TOO_DEEP
+from cordwood.ingest.event_values import MAX_NESTING_LEVELS
+from cordwood.ingest.items import TOO_DEEP_REASON
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 
 # The keys under which Fluentd, Fluent Bit and Docker store the message of a record, in order of precedence.
@@ -25,20 +25,20 @@ MESSAGE_KEYS: Final = ("message", "log", "msg")
 
 _encode = msgspec.json.Encoder().encode
 
-_EVENT_TIME_TYPE: Final = 0
+_EVENT_TIME_EXTENSION_TYPE: Final = 0
 _NANOSECONDS_PER_SECOND: Final = 10**9
 # Times from this second on (in 1973) are passed on as numbers of nanoseconds, and earlier times as seconds with a
 # fraction. The reason is that ingest infers the unit of a number from its size, and would take the nanoseconds of an
 # earlier time for a number of another unit, such as microseconds.
 _MIN_SECONDS_FOR_NANOSECONDS: Final = 10**8
-_EXCERPT_LENGTH: Final = 256 * 1024
+_ENTRY_EXCERPT_BYTES: Final = 256 * 1024
 _MAX_TAG_LENGTH: Final = 256
 _MAX_MESSAGE_ELEMENTS: Final = 4
 _MAX_CHUNK_ID_LENGTH: Final = 256
 _MAX_OPTION_BYTES: Final = 64 * 1024
 # The maximum number of entries, and of their bytes, that are decoded and stored at once.
-_SLICE_ENTRIES: Final = 2000
-_SLICE_BYTES: Final = 2**20
+_MAX_SLICE_ENTRIES: Final = 2000
+_MAX_SLICE_BYTES: Final = 2**20
 
 
 class NotForwardProtocolError(Exception):
@@ -50,19 +50,19 @@ class IncompleteData(Exception):
 
 
 # By the first byte of a scalar of fixed size: the number of bytes that follow.
-_SCALAR_SIZES: Final = {
+_SCALAR_SIZES_BY_FIRST_BYTE: Final = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
     0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
 }  # fmt: skip
 # By the first byte of a text, binary value or extension: the size of its length field, and the number of bytes for the
 # type of an extension.
-_LENGTH_FORMATS: Final = {
+_LENGTH_FORMATS_BY_FIRST_BYTE: Final = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
     0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
 }  # fmt: skip
-_TEXT_CODES: Final = frozenset(code for code, (_, extra) in _LENGTH_FORMATS.items() if not extra)
+_TEXT_CODES: Final = frozenset(code for code, (_, extra) in _LENGTH_FORMATS_BY_FIRST_BYTE.items() if not extra)
 # By the first byte of an array or map: the size of its length field, and the number of values per element.
-_CONTAINER_FORMATS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+_CONTAINER_FORMATS_BY_FIRST_BYTE: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 class ValueScanner:
@@ -77,7 +77,7 @@ class ValueScanner:
         position, left, size = self._position, self._values_left, len(data)
         try:
             while left and position < size:
-                after, values = _read_head(data, position)
+                after, values = _read_value_head(data, position)
                 position = after
                 left += values - 1
         except IncompleteData:
@@ -86,7 +86,7 @@ class ValueScanner:
         return position if not left and position <= size else None
 
 
-def _read_head(data: bytes | bytearray, position: int) -> tuple[int, int]:
+def _read_value_head(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """Return the end of the head of the value at `position`, and the number of values inside the value.
 
     For a value that contains no others, the head is the whole value.
@@ -98,13 +98,13 @@ def _read_head(data: bytes | bytearray, position: int) -> tuple[int, int]:
         return position + 1 + (first & 0x1F), 0
     if first < 0xA0:
         return position + 1, (first & 0x0F) * (2 if first < 0x90 else 1)
-    if first in _SCALAR_SIZES:
-        return position + 1 + _SCALAR_SIZES[first], 0
-    if first in _LENGTH_FORMATS:
-        width, extra = _LENGTH_FORMATS[first]
+    if first in _SCALAR_SIZES_BY_FIRST_BYTE:
+        return position + 1 + _SCALAR_SIZES_BY_FIRST_BYTE[first], 0
+    if first in _LENGTH_FORMATS_BY_FIRST_BYTE:
+        width, extra = _LENGTH_FORMATS_BY_FIRST_BYTE[first]
         return position + 1 + width + extra + _read_number(data, position + 1, width), 0
-    if first in _CONTAINER_FORMATS:
-        width, values = _CONTAINER_FORMATS[first]
+    if first in _CONTAINER_FORMATS_BY_FIRST_BYTE:
+        width, values = _CONTAINER_FORMATS_BY_FIRST_BYTE[first]
         return position + 1 + width, values * _read_number(data, position + 1, width)
     raise NotForwardProtocolError(f"The byte {first:#x} does not begin a value of MessagePack.")
 
@@ -126,8 +126,8 @@ class ValueTooDeep(Exception):
     """Raised for a value that is nested deeper than an event may be."""
 
 
-_CONSTANT_VALUES: Final = {0xC0: None, 0xC2: False, 0xC3: True}
-_NUMBER_FORMATS: Final = {
+_CONSTANT_VALUES_BY_BYTE: Final = {0xC0: None, 0xC2: False, 0xC3: True}
+_NUMBER_FORMATS_BY_FIRST_BYTE: Final = {
     code: struct.Struct(f">{form}")
     for code, form in zip((0xCA, 0xCB, *range(0xCC, 0xD4)), "fdBHIQbhiq", strict=True)
 }  # fmt: skip
@@ -140,7 +140,7 @@ class _ValueDecoder:
         self.data = data
         self.position = position
 
-    def read_value(self, levels: int = MAX_LEVELS) -> Any:
+    def read_value(self, levels: int = MAX_NESTING_LEVELS) -> Any:
         """Return the next value. Binary values become texts, and invalid UTF-8 is replaced by U+FFFD."""
         data, position = self.data, self.position
         if position >= len(data):
@@ -149,15 +149,15 @@ class _ValueDecoder:
         if first < 0x80 or first >= 0xE0:
             self.position = position + 1
             return first if first < 0x80 else first - 256
-        if first in _CONSTANT_VALUES:
+        if first in _CONSTANT_VALUES_BY_BYTE:
             self.position = position + 1
-            return _CONSTANT_VALUES[first]
-        if first in _NUMBER_FORMATS:
-            form = _NUMBER_FORMATS[first]
+            return _CONSTANT_VALUES_BY_BYTE[first]
+        if first in _NUMBER_FORMATS_BY_FIRST_BYTE:
+            form = _NUMBER_FORMATS_BY_FIRST_BYTE[first]
             (found,) = form.unpack(self._read_slice(position + 1, form.size))
             return found
-        end, values = _read_head(data, position)
-        if values or first < 0xA0 or first in _CONTAINER_FORMATS:
+        end, values = _read_value_head(data, position)
+        if values or first < 0xA0 or first in _CONTAINER_FORMATS_BY_FIRST_BYTE:
             self.position = end
             is_map = first < 0x90 or first >= 0xDE
             return self._read_container(values, levels - 1, is_map=is_map)
@@ -170,12 +170,12 @@ class _ValueDecoder:
             raise IncompleteData
         if not is_map:
             return [self.read_value(levels) for _ in range(values)]
-        return {_map_key(self.read_value(levels)): self.read_value(levels) for _ in range(values // 2)}
+        return {_map_key_text(self.read_value(levels)): self.read_value(levels) for _ in range(values // 2)}
 
     def _read_text_or_extension(self, first: int, position: int, end: int) -> Any:
         if first < 0xC0:
             return self._read_slice(position + 1, end - position - 1).decode("utf-8", "replace")
-        width, extra = _LENGTH_FORMATS.get(first, (0, 1))
+        width, extra = _LENGTH_FORMATS_BY_FIRST_BYTE.get(first, (0, 1))
         begin = position + 1 + width
         content = self._read_slice(begin, end - begin)
         return _decode_extension(content[0], content[1:]) if extra else content.decode("utf-8", "replace")
@@ -188,14 +188,14 @@ class _ValueDecoder:
         return content
 
 
-def _map_key(value: Any) -> str:
+def _map_key_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return _encode(value).decode()
 
 
 def _decode_extension(kind: int, content: bytes) -> Any:
-    if kind == _EVENT_TIME_TYPE and len(content) == 8:
+    if kind == _EVENT_TIME_EXTENSION_TYPE and len(content) == 8:
         return EventTime(*struct.unpack(">II", content))
     return base64.b64encode(content).decode()
 
@@ -204,13 +204,13 @@ def _decode_extension(kind: int, content: bytes) -> Any:
 # occur within a text or a number. The search begins after the time of the entry, because this time may be an extension.
 _BINARY_MARKER_PATTERN: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
 _MARKER_SEARCH_START: Final = 11
-_decode_common = msgspec.msgpack.Decoder(
+_decode_common_entry = msgspec.msgpack.Decoder(
     tuple[Any, dict[str, Any]], ext_hook=lambda kind, content: _decode_extension(kind, bytes(content))
 ).decode
 _raw_array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 # The maximum number of entries that are split at once; more would take much memory.
-_MAX_ENTRIES_AT_ONCE: Final = 20_000
-_MAX_BYTES_AT_ONCE: Final = 4 * 2**20
+_MAX_ENTRIES_SPLIT_AT_ONCE: Final = 20_000
+_MAX_BYTES_SPLIT_AT_ONCE: Final = 4 * 2**20
 
 
 class ForwardMessage(msgspec.Struct):
@@ -243,17 +243,17 @@ def read_message(data: bytes) -> ForwardMessage | None:
         tag = reader.read_value()
         if not isinstance(tag, str) or len(tag) > _MAX_TAG_LENGTH:
             raise NotForwardProtocolError("A message begins with a tag.")
-        return _read_by_mode(reader, tag, elements)
+        return _read_entries_by_mode(reader, tag, elements)
     except (IncompleteData, ValueTooDeep) as problem:
         raise NotForwardProtocolError("The message is not one of the Forward protocol.") from problem
 
 
-def _read_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMessage:
+def _read_entries_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMessage:
     data, position = reader.data, reader.position
     if position >= len(data):
         raise IncompleteData
     first = data[position]
-    after, values = _read_head(data, position)
+    after, values = _read_value_head(data, position)
     rest = elements - 2
     if 0x90 <= first < 0xA0 or first in (0xDC, 0xDD):
         reader.position = _find_value_end(data, position)
@@ -266,10 +266,10 @@ def _read_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMess
         reader.position = _find_value_end(data, _find_value_end(data, position))
         message = ForwardMessage(tag, b"\x92" + data[position : reader.position], entry_count=1)
         rest -= 1
-    return _apply_options(message, _options(reader, rest))
+    return _apply_options(message, _read_options(reader, rest))
 
 
-def _options(reader: _ValueDecoder, elements: int) -> dict[str, Any]:
+def _read_options(reader: _ValueDecoder, elements: int) -> dict[str, Any]:
     if len(reader.data) - reader.position > _MAX_OPTION_BYTES:
         raise NotForwardProtocolError("The options of a message are too long.")
     options = reader.read_value() if elements == 1 else None
@@ -279,7 +279,7 @@ def _options(reader: _ValueDecoder, elements: int) -> dict[str, Any]:
 
 
 def _text_content(data: bytes, position: int, end: int) -> bytes:
-    width = _LENGTH_FORMATS.get(data[position], (0, 0))[0]
+    width = _LENGTH_FORMATS_BY_FIRST_BYTE.get(data[position], (0, 0))[0]
     return data[position + 1 + width : end]
 
 
@@ -289,7 +289,7 @@ def _find_value_end(data: bytes, position: int) -> int:
     while left:
         if position >= len(data):
             raise IncompleteData
-        position, values = _read_head(data, position)
+        position, values = _read_value_head(data, position)
         left += values - 1
     return position
 
@@ -319,19 +319,19 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
         parsed.refuse_item(
             0,
             f"The entries cannot be inflated: they are not {message.compression[:20]}.",
-            _excerpt(message.packed_entries),
+            _entry_excerpt(message.packed_entries),
         )
         yield parsed
         return
     for index, entry in enumerate(_split_entries(message)):
         held_bytes += len(entry)
         if entry[:1] == _UNDECODABLE_MARK:
-            parsed.refuse_item(index, "The rest of the chunk is not MessagePack.", _excerpt(entry[1:]))
+            parsed.refuse_item(index, "The rest of the chunk is not MessagePack.", _entry_excerpt(entry[1:]))
         elif len(entry) > item_bytes:
-            parsed.refuse_item(index, f"The entry is larger than {item_bytes} bytes.", _excerpt(entry))
+            parsed.refuse_item(index, f"The entry is larger than {item_bytes} bytes.", _entry_excerpt(entry))
         else:
             _add_entry(entry, index, message, parsed)
-        if held_bytes > _SLICE_BYTES or len(parsed.events) + len(parsed.refused_items) >= _SLICE_ENTRIES:
+        if held_bytes > _MAX_SLICE_BYTES or len(parsed.events) + len(parsed.refused_items) >= _MAX_SLICE_ENTRIES:
             yield parsed
             parsed, held_bytes = ParsedBody(item_indexes=[], max_item_bytes=item_bytes), 0
     if parsed.events or parsed.refused_items:
@@ -359,7 +359,7 @@ def _split_entries(message: ForwardMessage) -> Iterator[bytes]:
         except (IncompleteData, NotForwardProtocolError):
             end = 0
         if not position < end <= len(packed):
-            yield _UNDECODABLE_MARK + packed[position : position + _EXCERPT_LENGTH]
+            yield _UNDECODABLE_MARK + packed[position : position + _ENTRY_EXCERPT_BYTES]
             return
         yield packed[position:end]
         position = end
@@ -369,7 +369,11 @@ def _split_entries(message: ForwardMessage) -> Iterator[bytes]:
 def _split_with_msgspec(message: ForwardMessage) -> list[msgspec.Raw] | None:
     """Split the entries with msgspec; return None if their number is unknown, wrong or too large."""
     count = message.stated_entry_count if message.entry_count is None else message.entry_count
-    if count is None or not 0 <= count <= _MAX_ENTRIES_AT_ONCE or len(message.packed_entries) > _MAX_BYTES_AT_ONCE:
+    if (
+        count is None
+        or not 0 <= count <= _MAX_ENTRIES_SPLIT_AT_ONCE
+        or len(message.packed_entries) > _MAX_BYTES_SPLIT_AT_ONCE
+    ):
         return None
     try:
         return _raw_array_decoder.decode(
@@ -383,16 +387,16 @@ def _add_entry(entry: bytes, index: int, message: ForwardMessage, parsed: Parsed
     try:
         time, fields, event_message, written = _read_entry(entry, message.tag)
     except (ValueTooDeep, RecursionError):
-        parsed.refuse_item(index, TOO_DEEP, _excerpt(entry))
+        parsed.refuse_item(index, TOO_DEEP_REASON, _entry_excerpt(entry))
         return
     except ValueError as problem:
-        parsed.refuse_item(index, f"The entry is not a time and a record: {problem}", _excerpt(entry))
+        parsed.refuse_item(index, f"The entry is not a time and a record: {problem}", _entry_excerpt(entry))
         return
     project = fields.get("project")
     parsed.add_event(
         PostedEvent(
-            id=_entry_id(message.chunk_id, index, entry),
-            timestamp=_timestamp(time),
+            id=_derive_entry_id(message.chunk_id, index, entry),
+            timestamp=_convert_timestamp(time),
             event_message=written.decode() if event_message is None else event_message,
             project=project if isinstance(project, str) else None,
             metadata=msgspec.Raw(written),
@@ -404,7 +408,7 @@ def _add_entry(entry: bytes, index: int, message: ForwardMessage, parsed: Parsed
 def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
     """Return the time, the metadata and the message of an entry, and the metadata as JSON."""
     try:
-        decoded_entry = _decode_common(entry)
+        decoded_entry = _decode_common_entry(entry)
         if _BINARY_MARKER_PATTERN.search(entry, _MARKER_SEARCH_START) is None or not _has_bytes_or_time(
             decoded_entry[1]
         ):
@@ -412,7 +416,7 @@ def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | Non
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
         # msgspec cannot decode the entry, so it is decoded in Python below.
         pass
-    return _read_decoded_entry(_ValueDecoder(entry).read_value(MAX_LEVELS + 2), tag)
+    return _read_decoded_entry(_ValueDecoder(entry).read_value(MAX_NESTING_LEVELS + 2), tag)
 
 
 def _has_bytes_or_time(value: Any) -> bool:
@@ -464,7 +468,7 @@ def _take_message(fields: dict[str, Any]) -> str | None:
     return None
 
 
-def _timestamp(time: Any) -> int | float | str | None:
+def _convert_timestamp(time: Any) -> int | float | str | None:
     if isinstance(time, EventTime):
         if not time.nanoseconds:
             return time.seconds
@@ -476,7 +480,7 @@ def _timestamp(time: Any) -> int | float | str | None:
     return time if isinstance(time, int | float | str) and not isinstance(time, bool) else None
 
 
-def _entry_id(chunk: str | None, index: int, entry: bytes) -> str | None:
+def _derive_entry_id(chunk: str | None, index: int, entry: bytes) -> str | None:
     if chunk is None:
         return None
     digest = blake2b(b"%d " % index, digest_size=16, person=b"cordwood.fluent")
@@ -486,5 +490,5 @@ def _entry_id(chunk: str | None, index: int, entry: bytes) -> str | None:
     return digest.hexdigest()
 
 
-def _excerpt(entry: bytes) -> str:
-    return entry[:_EXCERPT_LENGTH].decode("utf-8", "replace")
+def _entry_excerpt(entry: bytes) -> str:
+    return entry[:_ENTRY_EXCERPT_BYTES].decode("utf-8", "replace")

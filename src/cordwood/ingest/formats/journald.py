@@ -12,21 +12,21 @@ import msgspec
 
 from cordwood.ingest.formats.json import require_events
 from cordwood.ingest.formats.syslog import SEVERITIES
-from cordwood.ingest.items import too_many_items
+from cordwood.ingest.items import too_many_items_fault
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
 
 JOURNAL_MEDIA_TYPE: Final = "application/vnd.fdo.journal"
 
 # Journald itself allows 1,024 fields in an entry.
-_MAX_FIELDS: Final = 1024
+_MAX_FIELDS_PER_ENTRY: Final = 1024
 # The number of bytes that are kept of an entry that is too large.
 _KEPT_BYTES_OF_LARGE_ENTRY: Final = 4096
-_LENGTH_BYTES: Final = 8
-_MAX_NAME_BYTES: Final = 64
+_BINARY_LENGTH_BYTES: Final = 8
+_MAX_FIELD_NAME_BYTES: Final = 64
 _FIELD_NAME_PATTERN: Final = re.compile(rb"[A-Z0-9_]{1,64}")
 _LEVELS_BY_PRIORITY: Final = {str(number): name for number, name in enumerate(SEVERITIES)}
 # The fields that identify the sender, the most specific one first.
-_SENDER_FIELDS: Final = ("SYSLOG_IDENTIFIER", "_SYSTEMD_UNIT", "_COMM")
+_SENDER_NAME_FIELDS: Final = ("SYSLOG_IDENTIFIER", "_SYSTEMD_UNIT", "_COMM")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -45,15 +45,15 @@ class JournalEntry(msgspec.Struct):
     is_cut: bool = False
 
     @property
-    def label(self) -> str:
+    def sender_name(self) -> str:
         """The name of the program or unit that wrote the entry, or an empty text."""
-        entries = (self.fields.get(name) for name in _SENDER_FIELDS)
+        entries = (self.fields.get(name) for name in _SENDER_NAME_FIELDS)
         return next((one for one in entries if isinstance(one, str) and one), "")
 
     def add_field(self, name: str, value: str) -> None:
         self.field_count += 1
-        if self.field_count > _MAX_FIELDS:
-            self.problem = f"The entry has more than {_MAX_FIELDS} fields."
+        if self.field_count > _MAX_FIELDS_PER_ENTRY:
+            self.problem = f"The entry has more than {_MAX_FIELDS_PER_ENTRY} fields."
             return
         held = self.fields.get(name)
         if held is None:
@@ -63,19 +63,19 @@ class JournalEntry(msgspec.Struct):
         else:
             self.fields[name] = [held, value]
 
-    def add_to(self, parsed: ParsedBody, index: int) -> None:
+    def add_to_body(self, parsed: ParsedBody, index: int) -> None:
         """Add the entry to a decoded body: as an event with its cursor as id, or as a refused item."""
         if self.problem:
             parsed.refused_items.append(RefusedItem(index, self.problem, self.text, is_cut=self.is_cut))
             return
         fields = dict(self.fields)
         cursor, timestamp = (
-            _first_text(fields.pop("__CURSOR", None)),
-            _first_text(fields.pop("__REALTIME_TIMESTAMP", None)),
+            _first_value(fields.pop("__CURSOR", None)),
+            _first_value(fields.pop("__REALTIME_TIMESTAMP", None)),
         )
         message, level = (
-            _first_text(fields.pop("MESSAGE", None)),
-            _LEVELS_BY_PRIORITY.get(_first_text(fields.get("PRIORITY")) or ""),
+            _first_value(fields.pop("MESSAGE", None)),
+            _LEVELS_BY_PRIORITY.get(_first_value(fields.get("PRIORITY")) or ""),
         )
         if level is not None:
             fields["level"] = level
@@ -88,7 +88,7 @@ class JournalEntry(msgspec.Struct):
 _DIGITS_PATTERN: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
-def _first_text(value: str | list[str] | None) -> str | None:
+def _first_value(value: str | list[str] | None) -> str | None:
     return value[0] if isinstance(value, list) else value
 
 
@@ -116,7 +116,7 @@ class JournalDecoder:
         entries: list[JournalEntry] = []
         while self._decode_next(entries):
             pass
-        self._check_size(len(self._buffer))
+        self._refuse_if_too_large(len(self._buffer))
         if self._entry.is_cut:
             self._start = self._at
         del self._buffer[: self._start]
@@ -144,7 +144,7 @@ class JournalDecoder:
         end = self._buffer.find(b"\n", max(self._at, self._searched))
         self._searched = len(self._buffer) if end < 0 else 0
         if end < 0:
-            self._skip_value()
+            self._skip_rest_of_large_entry()
             return False
         if self._skips_line:
             self._skips_line = False
@@ -157,9 +157,9 @@ class JournalDecoder:
             return self._read_field(end)
         return True
 
-    def _skip_value(self) -> None:
+    def _skip_rest_of_large_entry(self) -> None:
         """Discard the buffered part of an incomplete line, if its entry is too large to be stored."""
-        if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_NAME_BYTES):
+        if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_FIELD_NAME_BYTES):
             self._skips_line = True
             self._at = len(self._buffer)
 
@@ -177,15 +177,15 @@ class JournalDecoder:
             self._refuse_entry("A line is neither NAME=value nor the name of a binary field.")
             self._at = end + 1
             return True
-        return self._read_binary(name, end + 1)
+        return self._read_binary_field(name, end + 1)
 
-    def _read_binary(self, name: bytes, position: int) -> bool:
-        begin = position + _LENGTH_BYTES
+    def _read_binary_field(self, name: bytes, position: int) -> bool:
+        begin = position + _BINARY_LENGTH_BYTES
         if len(self._buffer) < begin:
             return False
         length = int.from_bytes(self._buffer[position:begin], "little")
         if length > self._max_bytes:
-            self._check_size(begin + length)
+            self._refuse_if_too_large(begin + length)
             self._at, self._skipped_bytes = begin, length + 1
             return True
         if len(self._buffer) <= begin + length:
@@ -210,12 +210,12 @@ class JournalDecoder:
             entry.text = beginning.decode("utf-8", "replace")
             entry.fields.clear()
 
-    def _check_size(self, end: int) -> None:
+    def _refuse_if_too_large(self, end: int) -> None:
         if end - self._start > self._max_bytes:
             self._refuse_entry(f"The entry is larger than {self._max_bytes} bytes.", is_cut=True)
 
     def _end_entry(self, entries: list[JournalEntry], end: int) -> None:
-        self._check_size(end)
+        self._refuse_if_too_large(end)
         entry = self._entry
         if entry.problem and not entry.is_cut:
             entry.text = self._buffer[self._start : end].decode("utf-8", "replace")
@@ -226,18 +226,18 @@ class JournalDecoder:
 def read_journal(body: Body) -> ParsedBody:
     """Decode a body in the journal export format."""
     parsed = ParsedBody.for_body(body)
-    for index, entry in enumerate(_entries(body)):
+    for index, entry in enumerate(_decode_entries(body)):
         if index >= body.max_items:
-            raise too_many_items(body.max_items)
-        entry.add_to(parsed, index)
+            raise too_many_items_fault(body.max_items)
+        entry.add_to_body(parsed, index)
     return require_events(parsed)
 
 
-_CHUNK_BYTES: Final = 64 * 1024
+_DECODED_CHUNK_BYTES: Final = 64 * 1024
 
 
-def _entries(body: Body) -> Iterator[JournalEntry]:
+def _decode_entries(body: Body) -> Iterator[JournalEntry]:
     decoder = JournalDecoder(body.max_item_bytes)
-    for begin in range(0, len(body.data), _CHUNK_BYTES):
-        yield from decoder.feed(body.data[begin : begin + _CHUNK_BYTES])
+    for begin in range(0, len(body.data), _DECODED_CHUNK_BYTES):
+        yield from decoder.feed(body.data[begin : begin + _DECODED_CHUNK_BYTES])
     yield from decoder.finish()

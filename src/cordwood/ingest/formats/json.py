@@ -12,18 +12,18 @@ import msgspec
 
 from cordwood.errors import BadBody
 from cordwood.ingest.items import (
-    TOO_DEEP,
+    TOO_DEEP_REASON,
     RawFields,
     add_event_of_fields,
     add_items,
-    check_lines,
-    check_objects,
+    check_line_count,
+    check_object_count,
     decode_fields,
     decode_values,
     raw_to_scalar,
     raw_to_text,
     split_items,
-    too_many_items,
+    too_many_items_fault,
     without_unpaired_surrogates,
 )
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
@@ -31,29 +31,29 @@ from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 _event_decoder = msgspec.json.Decoder(PostedEvent)
 
 # The number of characters in which the first bracket is searched. More white space before it is not expected.
-_MAX_LEADING_BLANKS = 64
-_array_decoder = msgspec.json.Decoder(list[PostedEvent])
+_MAX_LEADING_WHITESPACE = 64
+_event_array_decoder = msgspec.json.Decoder(list[PostedEvent])
 _encode = msgspec.json.Encoder().encode
-_MAX_CASTS = 1000
+_MAX_TYPECASTS = 1000
 _PATH_EXCERPT_LENGTH = 200
 
 
 def read_ndjson(body: Body) -> ParsedBody:
     parsed = ParsedBody.for_body(body)
     for index, line in non_blank_lines(body.text, body.max_items):
-        _read_line(line, index, parsed)
+        _add_event_of_line(line, index, parsed)
     return require_events(parsed)
 
 
 def non_blank_lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
     """Yield each line that is not blank, with its index from 0; raise BodyTooLarge if there are too many."""
-    check_lines(text, limit)
+    check_line_count(text, limit)
     found = 0
     for index, line in enumerate(text.split("\n")):
         if line and not line.isspace():
             found += 1
             if found > limit:
-                raise too_many_items(limit)
+                raise too_many_items_fault(limit)
             yield index, line.rstrip("\r")
 
 
@@ -65,7 +65,7 @@ def require_events(parsed: ParsedBody) -> ParsedBody:
     return parsed
 
 
-def _read_line(line: str, index: int, parsed: ParsedBody) -> None:
+def _add_event_of_line(line: str, index: int, parsed: ParsedBody) -> None:
     try:
         parsed.add_event(_event_decoder.decode(line), index)
     except (msgspec.DecodeError, RecursionError):
@@ -84,7 +84,7 @@ _batch_decoder = msgspec.json.Decoder(_BatchDocument)
 def read_json_events(body: Body) -> ParsedBody:
     # Decode an ASCII body as bytes, because a string would double its memory.
     plain = body.data if body.data.isascii() else body.text
-    check_objects(plain, body.max_items)
+    check_object_count(plain, body.max_items)
     try:
         return _decode_common_layouts(plain)
     except (msgspec.DecodeError, RecursionError):
@@ -93,8 +93,8 @@ def read_json_events(body: Body) -> ParsedBody:
 
 def _decode_common_layouts(text: bytes | str) -> ParsedBody:
     """Decode an array of events, or an object with `batch`, without running Python code for each event."""
-    if text[:_MAX_LEADING_BLANKS].lstrip()[:1] in {"[", b"["}:
-        return ParsedBody(_array_decoder.decode(text))
+    if text[:_MAX_LEADING_WHITESPACE].lstrip()[:1] in {"[", b"["}:
+        return ParsedBody(_event_array_decoder.decode(text))
     return ParsedBody(_batch_decoder.decode(text).batch)
 
 
@@ -110,7 +110,7 @@ def read_typecasts(body: Body) -> ParsedBody:
             continue
         if {"body", "typecasts"} <= fields.keys():
             try:
-                fields = decode_fields(_apply_casts(fields["body"], fields["typecasts"]), index, parsed)
+                fields = decode_fields(_apply_typecasts(fields["body"], fields["typecasts"]), index, parsed)
             except ValueError as problem:
                 parsed.refuse_item(index, str(problem), item)
                 continue
@@ -119,22 +119,22 @@ def read_typecasts(body: Body) -> ParsedBody:
     return parsed
 
 
-def _apply_casts(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
+def _apply_typecasts(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
     """Return the event as JSON with its casts applied; raise ValueError if a cast fails."""
     try:
         event, directions = decode_values(body), decode_values(typecasts)
     except (msgspec.DecodeError, RecursionError):
-        raise ValueError(TOO_DEEP) from None
-    if not isinstance(event, dict) or not isinstance(directions, list) or len(directions) > _MAX_CASTS:
-        raise ValueError(f"body is not an object, or typecasts not a list of at most {_MAX_CASTS}.")
+        raise ValueError(TOO_DEEP_REASON) from None
+    if not isinstance(event, dict) or not isinstance(directions, list) or len(directions) > _MAX_TYPECASTS:
+        raise ValueError(f"body is not an object, or typecasts not a list of at most {_MAX_TYPECASTS}.")
     for cast in directions:
         path = cast.get("path") if isinstance(cast, dict) else None
         if isinstance(path, list) and path and (cast.get("from"), cast.get("to")) == ("string", "float"):
-            _cast_at_path(event, path)
+            _cast_number_at_path(event, path)
     return _encode(event).decode()
 
 
-def _cast_at_path(event: dict[str, Any], path: list[object]) -> None:
+def _cast_number_at_path(event: dict[str, Any], path: list[object]) -> None:
     """Convert the text at a path to a number, in every record to which the path leads. A missing path is ignored."""
     *outer, last = (str(step) for step in path)
     records: list[Any] = [event]
@@ -232,12 +232,12 @@ def read_cloud_events(body: Body) -> ParsedBody:
     for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
         fields = decode_fields(item, index, parsed)
         if fields is not None:
-            _add_attributes(fields, attributes)
+            _add_cloud_event_attributes(fields, attributes)
             add_event_of_fields(fields, index, parsed)
     return parsed
 
 
-def _add_attributes(fields: RawFields, attributes: dict[str, str]) -> None:
+def _add_cloud_event_attributes(fields: RawFields, attributes: dict[str, str]) -> None:
     """Add the attributes of a CloudEvent to its fields.
 
     The time of the event is its field `timestamp`, else the time in the headers, else its field `time`.

@@ -20,30 +20,30 @@ from cordwood.ingest.formats.protobuf import (
     iterate_fields,
     message_decoder,
 )
-from cordwood.ingest.items import raw_to_text, too_many_items, without_unpaired_surrogates
+from cordwood.ingest.items import raw_to_text, too_many_items_fault, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, ParsedBody, PostedEvent
-from cordwood.model.event import SERVICE_LABELS
+from cordwood.model.event import SERVICE_NAME_LABELS
 from cordwood.model.json_checks import describe_json_error
 
 TENANT_HEADER: Final = "x-scope-orgid"
 # The maximum number of protobuf fields of a body, divided by the maximum number of its entries. Fields of nested
 # messages are counted, too.
-_FIELDS_PER_ENTRY: Final = 16
+_MAX_PROTOBUF_FIELDS_PER_ENTRY: Final = 16
 # The maximum size of labels, which are copied into each event of their stream.
-_MAX_LABEL_BYTES: Final = 64 * 1024
-_ID_BYTES: Final = 16
+_MAX_LABELS_BYTES: Final = 64 * 1024
+_EVENT_ID_BYTES: Final = 16
 
 LabelPairs = Mapping[str, str]
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_EMPTY = msgspec.Raw(b"")
-_NULL = msgspec.Raw(b"null")
+_EMPTY_JSON = msgspec.Raw(b"")
+_NULL_JSON = msgspec.Raw(b"null")
 
 
 class _PushEntry(msgspec.Struct, array_like=True, gc=False):
     time: str | int
     line: str
-    metadata: msgspec.Raw = _EMPTY
+    metadata: msgspec.Raw = _EMPTY_JSON
 
 
 class _PushStream(msgspec.Struct, gc=False):
@@ -51,7 +51,7 @@ class _PushStream(msgspec.Struct, gc=False):
     values: list[_PushEntry] = []
 
 
-class _Push(msgspec.Struct):
+class _PushBody(msgspec.Struct):
     streams: list[_PushStream]
 
 
@@ -60,18 +60,18 @@ class _LooseStream(msgspec.Struct, gc=False):
     values: list[msgspec.Raw] = []
 
 
-class _LoosePush(msgspec.Struct):
+class _LoosePushBody(msgspec.Struct):
     streams: list[_LooseStream]
 
 
-_push_decoder = msgspec.json.Decoder(_Push)
-_loose_push_decoder = msgspec.json.Decoder(_LoosePush)
+_push_decoder = msgspec.json.Decoder(_PushBody)
+_loose_push_decoder = msgspec.json.Decoder(_LoosePushBody)
 _entry_decoder = msgspec.json.Decoder(_PushEntry)
 
 
 class _LevelFields(msgspec.Struct):
-    level: msgspec.Raw = _EMPTY
-    detected_level: msgspec.Raw = _EMPTY
+    level: msgspec.Raw = _EMPTY_JSON
+    detected_level: msgspec.Raw = _EMPTY_JSON
 
 
 _labels_decoder = msgspec.json.Decoder(dict[str, str])
@@ -85,7 +85,7 @@ def read_quarantined_streams(body: Body) -> LabelledBody:
 
 def read_json_push(body: Body) -> LabelledBody:
     """Decode a push request in JSON. Entries that cannot be decoded are quarantined."""
-    _check_brackets(body.data, body.max_items)
+    _check_bracket_counts(body.data, body.max_items)
     reading = _PushReader(body)
     for stream, entries in _decode_streams(body):
         reading.begin_stream(_decode_labels(stream))
@@ -111,7 +111,7 @@ def _decode_streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_PushEnt
 _NEXT_BRACKET_PATTERN: Final = re.compile(rb'(?:[^"\[{]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([\[{])', re.DOTALL)
 
 
-def _check_brackets(data: bytes, limit: int) -> None:
+def _check_bracket_counts(data: bytes, limit: int) -> None:
     """Raise BodyTooLarge for a document with more arrays or objects than `limit` entries need.
 
     This check is made before the document is decoded. Each entry is an array, and its metadata an object. Each stream
@@ -128,12 +128,12 @@ def _check_brackets(data: bytes, limit: int) -> None:
         else:
             objects -= 1
         if arrays < 0 or objects < 0:
-            raise too_many_items(limit)
+            raise too_many_items_fault(limit)
 
 
 def _decode_labels(raw: msgspec.Raw) -> LabelPairs:
     written = bytes(raw).decode()
-    if len(written) > _MAX_LABEL_BYTES:
+    if len(written) > _MAX_LABELS_BYTES:
         raise _labels_too_large_fault()
     try:
         return _labels_decoder.decode(without_unpaired_surrogates(written))
@@ -143,22 +143,22 @@ def _decode_labels(raw: msgspec.Raw) -> LabelPairs:
         ) from problem
 
 
-_PAIR: FieldTypes = {1: ("name", decode_text, False), 2: ("value", decode_text, False)}
-_TIMESTAMP: FieldTypes = {1: ("seconds", decode_int64, False), 2: ("nanos", decode_unsigned, False)}
-_ENTRY: FieldTypes = {
-    1: ("timestamp", message_decoder(_TIMESTAMP), False),
+_LABEL_PAIR_FIELDS: FieldTypes = {1: ("name", decode_text, False), 2: ("value", decode_text, False)}
+_TIMESTAMP_FIELDS: FieldTypes = {1: ("seconds", decode_int64, False), 2: ("nanos", decode_unsigned, False)}
+_ENTRY_FIELDS: FieldTypes = {
+    1: ("timestamp", message_decoder(_TIMESTAMP_FIELDS), False),
     2: ("line", decode_text, False),
-    3: ("metadata", message_decoder(_PAIR), True),
+    3: ("metadata", message_decoder(_LABEL_PAIR_FIELDS), True),
 }
-_STREAM: FieldTypes = {1: ("labels", decode_text, False), 2: ("entries", message_decoder(_ENTRY), True)}
-_REQUEST: FieldTypes = {1: ("streams", message_decoder(_STREAM), True)}
+_STREAM_FIELDS: FieldTypes = {1: ("labels", decode_text, False), 2: ("entries", message_decoder(_ENTRY_FIELDS), True)}
+_PUSH_REQUEST_FIELDS: FieldTypes = {1: ("streams", message_decoder(_STREAM_FIELDS), True)}
 
 
 def read_protobuf_push(body: Body) -> LabelledBody:
     """Decode a push request in protobuf that was already decompressed with Snappy."""
     try:
-        _check_messages(body.data, body.max_items)
-        request: Any = decode_message(body.data, _REQUEST, body.max_items * _FIELDS_PER_ENTRY)
+        _check_protobuf_message_counts(body.data, body.max_items)
+        request: Any = decode_message(body.data, _PUSH_REQUEST_FIELDS, body.max_items * _MAX_PROTOBUF_FIELDS_PER_ENTRY)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is not a valid Loki push request: {problem}.") from problem
     reading = _PushReader(body)
@@ -169,7 +169,7 @@ def read_protobuf_push(body: Body) -> LabelledBody:
     return reading.labelled
 
 
-def _check_messages(data: bytes, limit: int) -> None:
+def _check_protobuf_message_counts(data: bytes, limit: int) -> None:
     """Raise BodyTooLarge for more streams or entries than the limit. Call this before decoding them."""
     found = 0
     for number, (_, stream) in enumerate(iterate_fields(data), 1):
@@ -177,7 +177,7 @@ def _check_messages(data: bytes, limit: int) -> None:
             found += sum(1 for _ in islice(iterate_fields(stream), limit + 3))
         # Two fields of each stream are not entries: its labels and their hash.
         if number > limit or found > limit + 2 * number:
-            raise too_many_items(limit)
+            raise too_many_items_fault(limit)
 
 
 _LABEL_PATTERN: Final = re.compile(
@@ -188,13 +188,13 @@ _LABEL_PATTERN: Final = re.compile(
 
 def _parse_labels(written: str) -> LabelPairs:
     """Parse labels in Prometheus's notation: {name="value", name="value"}."""
-    if len(written) > _MAX_LABEL_BYTES:
+    if len(written) > _MAX_LABELS_BYTES:
         raise _labels_too_large_fault()
     labels: dict[str, str] = {}
     stripped = written.strip()
     at = 1
     while match := _LABEL_PATTERN.match(stripped, at):
-        labels[_unquote(match["name"])] = _unquote(match["value"])
+        labels[_unquote_label_value(match["name"])] = _unquote_label_value(match["value"])
         at = match.end()
     if stripped[:1] != "{" or stripped[at:].strip() != "}":
         raise BadBody(
@@ -204,28 +204,28 @@ def _parse_labels(written: str) -> LabelPairs:
 
 
 _ESCAPE_PATTERN: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
-_ESCAPE_CHARACTERS: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_CHARACTERS_BY_ESCAPE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _MAX_CODE_POINT: Final = 0x10FFFF
 
 
-def _unquote(written: str) -> str:
+def _unquote_label_value(written: str) -> str:
     """Return the text of a literal in Go's notation; a name without quotes is unchanged."""
     if written[:1] == "`":
         return written[1:-1]
-    return _ESCAPE_PATTERN.sub(_unescape, written[1:-1]) if written[:1] == '"' else written
+    return _ESCAPE_PATTERN.sub(_replace_escape, written[1:-1]) if written[:1] == '"' else written
 
 
-def _unescape(match: re.Match[str]) -> str:
+def _replace_escape(match: re.Match[str]) -> str:
     kind, digits = match[1][:1], match[1][1:]
     if not digits:
-        return _ESCAPE_CHARACTERS.get(kind, kind)
+        return _CHARACTERS_BY_ESCAPE.get(kind, kind)
     number = int(digits, 16) if kind in "xuU" else int(match[1], 8)
     is_character = number <= _MAX_CODE_POINT and not 0xD800 <= number <= 0xDFFF
     return chr(number) if is_character else "\ufffd"
 
 
 def _labels_too_large_fault() -> BodyTooLarge:
-    return BodyTooLarge(f"The labels of a stream take more than {_MAX_LABEL_BYTES // 1024} KiB.", hint="Send fewer.")
+    return BodyTooLarge(f"The labels of a stream take more than {_MAX_LABELS_BYTES // 1024} KiB.", hint="Send fewer.")
 
 
 class _PushReader:
@@ -244,19 +244,19 @@ class _PushReader:
         self._project: str | None = None
         self._level: str | None = None
         self._shared = b""
-        self._plain = _EMPTY
-        self._digest = blake2b(digest_size=_ID_BYTES)
+        self._plain = _EMPTY_JSON
+        self._digest = blake2b(digest_size=_EVENT_ID_BYTES)
 
     def begin_stream(self, labels: LabelPairs) -> None:
         """Begin a stream. Entries that are added next belong to it and get its labels."""
-        service = next((labels[name] for name in SERVICE_LABELS if labels.get(name)), None)
+        service = next((labels[name] for name in SERVICE_NAME_LABELS if labels.get(name)), None)
         self._part = self.labelled.part_for_labels(*(label for label in (self._tenant, service) if label))
         self._project = labels.get("project")
-        self._level = _level_of_labels(labels)
+        self._level = _find_level_in_labels(labels)
         self._fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
         self._shared = _encode(self._fields)[:-1]
-        self._plain = self._event_metadata(_EMPTY, self._level)
-        self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_ID_BYTES)
+        self._plain = self._make_event_metadata(_EMPTY_JSON, self._level)
+        self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_EVENT_ID_BYTES)
 
     def add_json_entry(self, entry: _PushEntry | msgspec.Raw) -> None:
         """Add an entry as an event, or quarantine the entry if it cannot be decoded."""
@@ -268,9 +268,9 @@ class _PushReader:
                 self._quarantine_entry("The entry is not [time, line] or [time, line, metadata].", given)
                 return
         level, metadata = self._level, entry.metadata
-        if metadata == _NULL:
-            metadata = _EMPTY
-        elif metadata is not _EMPTY:
+        if metadata == _NULL_JSON:
+            metadata = _EMPTY_JSON
+        elif metadata is not _EMPTY_JSON:
             reason, own_level = self._check_metadata(metadata)
             if reason is not None:
                 self._quarantine_entry(reason, _encode(entry))
@@ -282,8 +282,8 @@ class _PushReader:
         moment = entry.get("timestamp", {})
         time = moment.get("seconds", 0) * 10**9 + moment.get("nanos", 0)
         pairs = {pair.get("name", ""): pair.get("value", "") for pair in entry.get("metadata", ())}
-        metadata = msgspec.Raw(_encode(pairs)) if pairs else _EMPTY
-        self._add_event(time, entry.get("line", ""), metadata, _level_of_labels(pairs) or self._level)
+        metadata = msgspec.Raw(_encode(pairs)) if pairs else _EMPTY_JSON
+        self._add_event(time, entry.get("line", ""), metadata, _find_level_in_labels(pairs) or self._level)
 
     def _check_metadata(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
         """Check the metadata of an entry.
@@ -294,45 +294,45 @@ class _PushReader:
             return f"The metadata of the entry is larger than {self._body.max_item_bytes} bytes.", None
         try:
             levels = _levels_decoder.decode(metadata)
-            return None, _level_of_labels(
+            return None, _find_level_in_labels(
                 {"level": raw_to_text(levels.level), "detected_level": raw_to_text(levels.detected_level)}
             )
         except (msgspec.DecodeError, RecursionError):
             return "The metadata of the entry is not an object, or its level is not a text.", None
 
     def _add_event(self, time: int | str, line: str, metadata: msgspec.Raw, level: str | None) -> None:
-        stored = self._plain if metadata is _EMPTY else self._event_metadata(metadata, level)
-        self._budget.charge(stored)
+        stored = self._plain if metadata is _EMPTY_JSON else self._make_event_metadata(metadata, level)
+        self._budget.charge_metadata(stored)
         event = PostedEvent(
-            id=self._event_id(time, line, metadata),
+            id=self._derive_event_id(time, line, metadata),
             timestamp=time,
             event_message=line,
             project=self._project,
             metadata=stored,
         )
-        self._part.add_event(event, self._next_position())
+        self._part.add_event(event, self._take_next_position())
 
     def _quarantine_entry(self, reason: str, entry: bytes) -> None:
         """Quarantine an entry, in the form of a push stream that has the same labels and only this entry."""
         stream = {"stream": self._fields["labels"], "values": [msgspec.Raw(entry)]}
         text = _encode(stream)
-        self._budget.charge(msgspec.Raw(text))
-        self._part.refuse_item(self._next_position(), reason, text.decode())
+        self._budget.charge_metadata(msgspec.Raw(text))
+        self._part.refuse_item(self._take_next_position(), reason, text.decode())
 
-    def _next_position(self) -> int:
+    def _take_next_position(self) -> int:
         """Return the position of the next entry in the push."""
         if self._index >= self._body.max_items:
-            raise too_many_items(self._body.max_items)
+            raise too_many_items_fault(self._body.max_items)
         self._index += 1
         return self._index - 1
 
-    def _event_metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
+    def _make_event_metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
         """Return the metadata of an event, made of its stream's labels, its own metadata, and its log level."""
-        own = b',"structured_metadata":' + bytes(metadata) if metadata is not _EMPTY else b""
+        own = b',"structured_metadata":' + bytes(metadata) if metadata is not _EMPTY_JSON else b""
         named = b',"level":' + _encode(level) if level else b""
         return msgspec.Raw(self._shared + own + named + b"}")
 
-    def _event_id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
+    def _derive_event_id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
         """Return an id that is the same if the push is repeated, or None for an entry without a valid time.
 
         Equal entries of one push get different numbers in their ids, so that none of them counts as a duplicate.
@@ -358,6 +358,6 @@ def _to_nanoseconds(time: str | int) -> int | str:
     return time
 
 
-def _level_of_labels(pairs: Mapping[str, str | None]) -> str | None:
+def _find_level_in_labels(pairs: Mapping[str, str | None]) -> str | None:
     found = pairs.get("level") or pairs.get("detected_level")
     return found.lower() if found else None

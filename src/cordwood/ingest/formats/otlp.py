@@ -15,14 +15,14 @@ import msgspec
 
 from cordwood.errors import BadBody
 from cordwood.ingest.formats.protobuf import (
-    OTLP_LOGS,
-    OTLP_METRICS,
-    OTLP_TRACES,
+    OTLP_LOGS_REQUEST_FIELDS,
+    OTLP_METRICS_REQUEST_FIELDS,
+    OTLP_TRACES_REQUEST_FIELDS,
     BadProtobuf,
     FieldTypes,
     decode_message,
 )
-from cordwood.ingest.items import check_values, decode_values, too_many_items, without_unpaired_surrogates
+from cordwood.ingest.items import check_value_count, decode_values, too_many_items_fault, without_unpaired_surrogates
 from cordwood.ingest.parsed_body import Body, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 
@@ -33,16 +33,16 @@ JsonObject = Mapping[str, Any]
 
 # The maximum number of protobuf fields of a body, divided by the maximum number of its records. Fields of nested
 # messages are counted, too.
-_FIELDS_PER_RECORD = 16
+_MAX_FIELDS_PER_RECORD = 16
 
-_SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+_SEVERITY_NAMES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 _SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _SPAN_STATUSES = ("unset", "ok", "error")
 # The beginning of the year 10000 in nanoseconds since 1970. Times from then on cannot be formatted.
 _MAX_TIME_NS = 253_402_300_800 * 10**9
 # The value of `metric_type` in the events of a metric, by the name of the field that holds the metric's data points in
 # OTLP's JSON encoding.
-_METRIC_TYPES = {
+_METRIC_TYPES_BY_DATA_KEY = {
     "gauge": "gauge",
     "sum": "sum",
     "histogram": "histogram",
@@ -52,7 +52,7 @@ _METRIC_TYPES = {
 _TEMPORALITIES = ("unspecified", "delta", "cumulative")
 
 
-class Signal(msgspec.Struct, frozen=True):
+class OtlpSignal(msgspec.Struct, frozen=True):
     """A signal of OTLP, such as logs: the names in its requests, and the function that makes events of a record."""
 
     request_name: str
@@ -65,8 +65,8 @@ class Signal(msgspec.Struct, frozen=True):
     make_events: Callable[[JsonObject, JsonObject, JsonObject], Iterable[PostedEvent]]
 
 
-def read_json_request(signal: Signal, body: Body) -> ParsedBody:
-    check_values(body.data, body.max_items)
+def read_json_request(signal: OtlpSignal, body: Body) -> ParsedBody:
+    check_value_count(body.data, body.max_items)
     request = _decode_request(body.text)
     if not isinstance(request, dict):
         raise BadBody(f"The body is not a valid {signal.request_name}: it must be a JSON object.")
@@ -80,10 +80,10 @@ def read_json_request(signal: Signal, body: Body) -> ParsedBody:
     return _read_records(signal, request, body)
 
 
-def read_protobuf_request(signal: Signal, body: Body) -> ParsedBody:
+def read_protobuf_request(signal: OtlpSignal, body: Body) -> ParsedBody:
     """Decode protobuf to the structure of OTLP's JSON encoding, then read it like JSON."""
     try:
-        request = decode_message(body.data, signal.field_types, body.max_items * _FIELDS_PER_RECORD)
+        request = decode_message(body.data, signal.field_types, body.max_items * _MAX_FIELDS_PER_RECORD)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is not a valid {signal.request_name}: {problem}.") from problem
     return _read_records(signal, request, body)
@@ -106,7 +106,7 @@ def _decode_leniently(text: str) -> object:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, text.encode())}.") from problem
 
 
-def _read_records(signal: Signal, request: JsonObject, body: Body) -> ParsedBody:
+def _read_records(signal: OtlpSignal, request: JsonObject, body: Body) -> ParsedBody:
     parsed, budget, limit = ParsedBody.for_body(body), MetadataBudget(body), body.max_items
     index = 0
     for record, resource, shared_metadata in _iterate_records(signal, request):
@@ -116,24 +116,24 @@ def _read_records(signal: Signal, request: JsonObject, body: Body) -> ParsedBody
             continue
         for event in signal.make_events(record, resource, shared_metadata):
             if index >= limit:
-                raise too_many_items(limit)
-            budget.charge(event.metadata)
+                raise too_many_items_fault(limit)
+            budget.charge_metadata(event.metadata)
             parsed.add_event(event, index)
             index += 1
     return parsed
 
 
-def _iterate_records(signal: Signal, request: JsonObject) -> Iterator[tuple[object, JsonObject, JsonObject]]:
+def _iterate_records(signal: OtlpSignal, request: JsonObject) -> Iterator[tuple[object, JsonObject, JsonObject]]:
     """Yield each record with the attributes of its resource and the metadata of its scope."""
     for of_resource in _require_objects(signal, request, signal.resources_key):
-        resource = _attributes(of_resource.get("resource"))
+        resource = _convert_attributes(of_resource.get("resource"))
         for of_scope in _require_objects(signal, of_resource, signal.scopes_key):
             shared_metadata = _shared_metadata(resource, of_scope, of_resource)
             for record in _require_array(signal, of_scope, signal.records_key):
                 yield record, resource, shared_metadata
 
 
-def _require_objects(signal: Signal, parent: JsonObject, name: str) -> list[JsonObject]:
+def _require_objects(signal: OtlpSignal, parent: JsonObject, name: str) -> list[JsonObject]:
     """Return the objects of an array; raise BadBody if an element is not an object.
 
     Such an element cannot be quarantined as an item, because it could contain any number of records.
@@ -144,7 +144,7 @@ def _require_objects(signal: Signal, parent: JsonObject, name: str) -> list[Json
     return found
 
 
-def _require_array(signal: Signal, parent: JsonObject, name: str) -> list[Any]:
+def _require_array(signal: OtlpSignal, parent: JsonObject, name: str) -> list[Any]:
     found = parent.get(name)
     if found is None:
         return []
@@ -163,7 +163,7 @@ def _shared_metadata(resource: JsonObject, of_scope: JsonObject, of_resource: Js
     }
 
 
-def _posted_event(
+def _make_posted_event(
     message: str | None, timestamp: int | None, resource: JsonObject, metadata: JsonObject, given_id: str | None = None
 ) -> PostedEvent:
     """Return an event of any signal. Metadata fields that have no value are left out."""
@@ -180,7 +180,11 @@ def _posted_event(
 def _scope_metadata(scope: object) -> JsonObject | None:
     if not isinstance(scope, dict):
         return None
-    fields = {"name": scope.get("name"), "version": scope.get("version"), "attributes": _attributes(scope) or None}
+    fields = {
+        "name": scope.get("name"),
+        "version": scope.get("version"),
+        "attributes": _convert_attributes(scope) or None,
+    }
     return {name: value for name, value in fields.items() if value} or None
 
 
@@ -189,7 +193,7 @@ def _objects_in_array(parent: JsonObject, name: str) -> Iterable[JsonObject]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _attributes(owner: object) -> dict[str, object]:
+def _convert_attributes(owner: object) -> dict[str, object]:
     """Return the attributes of a message, which are key-value pairs, as an object with unchanged keys."""
     if not isinstance(owner, dict):
         return {}
@@ -201,7 +205,7 @@ def _convert_any_value(value: object) -> object:
     if not isinstance(value, dict):
         return None
     for kind, one in value.items():
-        read = _VALUE_CONVERTERS.get(kind)
+        read = _CONVERTERS_BY_VALUE_KEY.get(kind)
         if read is not None:
             return read(one)
     return None
@@ -234,7 +238,7 @@ def _unchanged(value: object) -> object:
     return value
 
 
-_VALUE_CONVERTERS: Mapping[str, Callable[[object], object]] = {
+_CONVERTERS_BY_VALUE_KEY: Mapping[str, Callable[[object], object]] = {
     "stringValue": _unchanged,
     "boolValue": _unchanged,
     "bytesValue": _unchanged,
@@ -245,13 +249,13 @@ _VALUE_CONVERTERS: Mapping[str, Callable[[object], object]] = {
 }
 
 
-def _known_time_ns(value: object) -> int | None:
+def _read_time_ns(value: object) -> int | None:
     """Return a time in nanoseconds, or None for zero, which means that the time is unknown."""
     number = _integer_or_unchanged(value)
     return number if isinstance(number, int) and number > 0 else None
 
 
-def _hex_id(value: object) -> str | None:
+def _convert_id_to_hex(value: object) -> str | None:
     """Return a trace or span id in hex.
 
     OTLP's JSON has it in hex, and the standard JSON mapping of protobuf in base64.
@@ -266,7 +270,7 @@ def _hex_id(value: object) -> str | None:
         return value
 
 
-def _enum_word(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
+def _enum_value_name(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
     """Return the word for an enum's value, which is a number or a name in JSON; return None for an unknown value."""
     number = _integer_or_unchanged(value)
     if isinstance(number, int):
@@ -275,7 +279,7 @@ def _enum_word(value: object, prefix: str, words: tuple[str, ...]) -> str | None
     return word if word in words[1:] else None
 
 
-def _time_text(time_ns: int | None) -> str | None:
+def _format_time_ns(time_ns: int | None) -> str | None:
     """Format a time as ISO 8601 with nanoseconds; return None for a time out of range."""
     if time_ns is None or time_ns >= _MAX_TIME_NS:
         return None
@@ -284,10 +288,10 @@ def _time_text(time_ns: int | None) -> str | None:
 
 
 def _log_events(record: JsonObject, resource: JsonObject, shared_metadata: JsonObject) -> Iterator[PostedEvent]:
-    body, described = _convert_any_value(record.get("body")), _attributes(record)
-    timestamp = _known_time_ns(record.get("timeUnixNano")) or _known_time_ns(record.get("observedTimeUnixNano"))
+    body, described = _convert_any_value(record.get("body")), _convert_attributes(record)
+    timestamp = _read_time_ns(record.get("timeUnixNano")) or _read_time_ns(record.get("observedTimeUnixNano"))
     metadata = {**_log_metadata(record, body, described), **shared_metadata}
-    yield _posted_event(_log_message(body, record), timestamp, resource, metadata, _log_uid(described))
+    yield _make_posted_event(_log_message(body, record), timestamp, resource, metadata, _log_uid(described))
 
 
 def _log_uid(described: JsonObject) -> str | None:
@@ -297,14 +301,14 @@ def _log_uid(described: JsonObject) -> str | None:
 
 
 def _log_metadata(record: JsonObject, body: object, described: JsonObject) -> dict[str, object]:
-    severity, severity_text = _severity(record.get("severityNumber")), record.get("severityText") or None
+    severity, severity_text = _severity_number(record.get("severityNumber")), record.get("severityText") or None
     return {
         "type": "otel_log",
-        "level": _level(severity, severity_text),
+        "level": _level_name(severity, severity_text),
         "severity_text": severity_text,
         "severity_number": severity,
-        "trace_id": _hex_id(record.get("traceId")),
-        "span_id": _hex_id(record.get("spanId")),
+        "trace_id": _convert_id_to_hex(record.get("traceId")),
+        "span_id": _convert_id_to_hex(record.get("spanId")),
         "flags": record.get("flags") or None,
         "event_name": record.get("eventName") or None,
         "attributes": described or None,
@@ -320,45 +324,51 @@ def _log_message(body: object, record: JsonObject) -> str | None:
     return body if isinstance(body, str) else _encode(body).decode()
 
 
-def _severity(value: object) -> int | None:
+def _severity_number(value: object) -> int | None:
     """Return the severity number for a number, or for an enum name such as SEVERITY_NUMBER_WARN2."""
     if isinstance(value, int):
         return value or None
     name = str(value or "").removeprefix("SEVERITY_NUMBER_")
     word, step = name.rstrip("234"), name[len(name.rstrip("234")) :]
-    return _SEVERITIES.index(word) * 4 + int(step or 1) if word in _SEVERITIES else None
+    return _SEVERITY_NAMES.index(word) * 4 + int(step or 1) if word in _SEVERITY_NAMES else None
 
 
-def _level(severity: int | None, severity_text: object) -> str | None:
+def _level_name(severity: int | None, severity_text: object) -> str | None:
     """Return the log level: one of six words for the 24 severity numbers, or else the text of the sender."""
-    if severity is not None and 1 <= severity <= 4 * len(_SEVERITIES):
-        return _SEVERITIES[(severity - 1) // 4].lower()
+    if severity is not None and 1 <= severity <= 4 * len(_SEVERITY_NAMES):
+        return _SEVERITY_NAMES[(severity - 1) // 4].lower()
     return str(severity_text).lower() if severity_text else None
 
 
-LOGS = Signal(
-    "ExportLogsServiceRequest", "resourceLogs", "scopeLogs", "logRecords", "log record", OTLP_LOGS, _log_events
+LOGS_SIGNAL = OtlpSignal(
+    "ExportLogsServiceRequest",
+    "resourceLogs",
+    "scopeLogs",
+    "logRecords",
+    "log record",
+    OTLP_LOGS_REQUEST_FIELDS,
+    _log_events,
 )
 
 
 def _span_events(span: JsonObject, resource: JsonObject, shared_metadata: JsonObject) -> Iterator[PostedEvent]:
-    start, end = _known_time_ns(span.get("startTimeUnixNano")), _known_time_ns(span.get("endTimeUnixNano"))
-    trace_id, span_id = _hex_id(span.get("traceId")), _hex_id(span.get("spanId"))
-    kind, status = _enum_word(span.get("kind"), "SPAN_KIND_", _SPAN_KINDS), span.get("status")
+    start, end = _read_time_ns(span.get("startTimeUnixNano")), _read_time_ns(span.get("endTimeUnixNano"))
+    trace_id, span_id = _convert_id_to_hex(span.get("traceId")), _convert_id_to_hex(span.get("spanId"))
+    kind, status = _enum_value_name(span.get("kind"), "SPAN_KIND_", _SPAN_KINDS), span.get("status")
     metadata = {
         "type": "span",
         "trace_id": trace_id,
         "span_id": span_id,
-        "parent_span_id": _hex_id(span.get("parentSpanId")),
+        "parent_span_id": _convert_id_to_hex(span.get("parentSpanId")),
         **_present_fields(
             span, "traceState", "flags", "droppedAttributesCount", "droppedEventsCount", "droppedLinksCount"
         ),
         "kind": kind,
-        "start_time": _time_text(start),
-        "end_time": _time_text(end),
+        "start_time": _format_time_ns(start),
+        "end_time": _format_time_ns(end),
         "duration_ms": _duration_ms(start, end),
         "status": _span_status(status) if isinstance(status, dict) else None,
-        "attributes": _attributes(span) or None,
+        "attributes": _convert_attributes(span) or None,
         "events": [_nested_span_item(one) for one in _objects_in_array(span, "events")] or None,
         "links": [_nested_span_item(one) for one in _objects_in_array(span, "links")] or None,
         **shared_metadata,
@@ -367,7 +377,7 @@ def _span_events(span: JsonObject, resource: JsonObject, shared_metadata: JsonOb
     # With this id, a span that is sent again is a duplicate. The id includes the kind, because both sides of a call may
     # use the same span id.
     given_id = f"{trace_id}-{span_id}-{kind or _SPAN_KINDS[0]}" if trace_id and span_id else None
-    yield _posted_event(None if name is None else str(name), start, resource, metadata, given_id)
+    yield _make_posted_event(None if name is None else str(name), start, resource, metadata, given_id)
 
 
 def _present_fields(span: JsonObject, *names: str) -> JsonObject:
@@ -382,7 +392,10 @@ def _duration_ms(start_ns: int | None, end_ns: int | None) -> float | None:
 
 
 def _span_status(status: JsonObject) -> JsonObject | None:
-    fields = {"code": _enum_word(status.get("code"), "STATUS_CODE_", _SPAN_STATUSES), "message": status.get("message")}
+    fields = {
+        "code": _enum_value_name(status.get("code"), "STATUS_CODE_", _SPAN_STATUSES),
+        "message": status.get("message"),
+    }
     return {name: value for name, value in fields.items() if value} or None
 
 
@@ -390,21 +403,29 @@ def _nested_span_item(item: JsonObject) -> JsonObject:
     """Convert an event or a link of a span to the field names of spans."""
     fields = {
         "name": item.get("name"),
-        "timestamp": _time_text(_known_time_ns(item.get("timeUnixNano"))),
-        "trace_id": _hex_id(item.get("traceId")),
-        "span_id": _hex_id(item.get("spanId")),
+        "timestamp": _format_time_ns(_read_time_ns(item.get("timeUnixNano"))),
+        "trace_id": _convert_id_to_hex(item.get("traceId")),
+        "span_id": _convert_id_to_hex(item.get("spanId")),
         "trace_state": item.get("traceState"),
-        "attributes": _attributes(item),
+        "attributes": _convert_attributes(item),
     }
     return {name: value for name, value in fields.items() if value}
 
 
-TRACES = Signal("ExportTraceServiceRequest", "resourceSpans", "scopeSpans", "spans", "span", OTLP_TRACES, _span_events)
+TRACES_SIGNAL = OtlpSignal(
+    "ExportTraceServiceRequest",
+    "resourceSpans",
+    "scopeSpans",
+    "spans",
+    "span",
+    OTLP_TRACES_REQUEST_FIELDS,
+    _span_events,
+)
 
 
 def _metric_events(metric: JsonObject, resource: JsonObject, shared_metadata: JsonObject) -> Iterator[PostedEvent]:
     name = metric.get("name")
-    for data_name, told_type in _METRIC_TYPES.items():
+    for data_name, told_type in _METRIC_TYPES_BY_DATA_KEY.items():
         data = metric.get(data_name)
         if not isinstance(data, dict):
             continue
@@ -413,16 +434,16 @@ def _metric_events(metric: JsonObject, resource: JsonObject, shared_metadata: Js
             "metric_type": told_type,
             "unit": metric.get("unit") or None,
             "description": metric.get("description") or None,
-            "aggregation_temporality": _enum_word(
+            "aggregation_temporality": _enum_value_name(
                 data.get("aggregationTemporality"), "AGGREGATION_TEMPORALITY_", _TEMPORALITIES
             ),
             "is_monotonic": data.get("isMonotonic"),
             **shared_metadata,
         }
         for point in _data_points(data):
-            timestamp = _known_time_ns(point.get("timeUnixNano"))
-            yield _posted_event(
-                None if name is None else str(name), timestamp, resource, {**shared, **_point_metadata(point)}
+            timestamp = _read_time_ns(point.get("timeUnixNano"))
+            yield _make_posted_event(
+                None if name is None else str(name), timestamp, resource, {**shared, **_data_point_metadata(point)}
             )
 
 
@@ -439,9 +460,9 @@ def _data_points(data: JsonObject) -> list[JsonObject]:
     return points
 
 
-def _point_metadata(point: JsonObject) -> JsonObject:
+def _data_point_metadata(point: JsonObject) -> JsonObject:
     return {
-        "value": _point_value(point.get("asInt"), point.get("asDouble")),
+        "value": _data_point_value(point.get("asInt"), point.get("asDouble")),
         "count": _integer_or_unchanged(point.get("count")),
         "sum": _finite_or_text(point.get("sum")),
         "min": _finite_or_text(point.get("min")),
@@ -458,13 +479,13 @@ def _point_metadata(point: JsonObject) -> JsonObject:
             for one in _objects_in_array(point, "quantileValues")
         ]
         or None,
-        "start_time": _time_text(_known_time_ns(point.get("startTimeUnixNano"))),
-        "attributes": _attributes(point) or None,
+        "start_time": _format_time_ns(_read_time_ns(point.get("startTimeUnixNano"))),
+        "attributes": _convert_attributes(point) or None,
         "flags": point.get("flags") or None,
     }
 
 
-def _point_value(as_integer: object, as_double: object) -> object:
+def _data_point_value(as_integer: object, as_double: object) -> object:
     return _integer_or_unchanged(as_integer) if as_integer is not None else _finite_or_text(as_double)
 
 
@@ -484,12 +505,12 @@ def _convert_buckets(buckets: object) -> JsonObject | None:
     }
 
 
-METRICS = Signal(
+METRICS_SIGNAL = OtlpSignal(
     "ExportMetricsServiceRequest",
     "resourceMetrics",
     "scopeMetrics",
     "metrics",
     "metric",
-    OTLP_METRICS,
+    OTLP_METRICS_REQUEST_FIELDS,
     _metric_events,
 )

@@ -16,9 +16,9 @@ FieldTypes = dict[int, tuple[str, FieldDecoder, bool]]
 
 # An iterator that yields once for each field that may still be decoded in the current request, and then ends.
 _field_budget: ContextVar[Iterator[None]] = ContextVar("fields_left")
-_BUDGET_USED_UP: Final = object()
+_NO_FIELDS_LEFT: Final = object()
 
-_DOUBLE_BYTES = 8
+_BYTES_PER_DOUBLE = 8
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
@@ -60,7 +60,7 @@ def _decode_nested_message(data: bytes, field_types: FieldTypes) -> DecodedMessa
     message: DecodedMessage = {}
     left = _field_budget.get()
     for number, value in iterate_fields(data):
-        if next(left, _BUDGET_USED_UP) is _BUDGET_USED_UP:
+        if next(left, _NO_FIELDS_LEFT) is _NO_FIELDS_LEFT:
             raise BadProtobuf("it has too many fields")
         if number not in field_types:
             continue
@@ -84,7 +84,7 @@ def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
             return read(value)
         if len(value) % size:
             raise BadProtobuf("packed numbers are truncated")
-        _count_packed_numbers(len(value) // size)
+        _charge_packed_numbers(len(value) // size)
         return [read(value[position : position + size]) for position in range(0, len(value), size)]
 
     return numbers
@@ -93,14 +93,14 @@ def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
 def decode_packed_varints(value: WireValue) -> object:
     if isinstance(value, int):
         return value
-    _count_packed_numbers(len(value))
+    _charge_packed_numbers(len(value))
     return list(_read_varints(value))
 
 
-def _count_packed_numbers(numbers: int) -> None:
+def _charge_packed_numbers(numbers: int) -> None:
     """Count packed numbers as fields, because a decoded number takes as much memory as a field."""
     left = _field_budget.get()
-    if any(next(left, _BUDGET_USED_UP) is _BUDGET_USED_UP for _ in range(numbers)):
+    if any(next(left, _NO_FIELDS_LEFT) is _NO_FIELDS_LEFT for _ in range(numbers)):
         raise BadProtobuf("it has too many fields")
 
 
@@ -129,7 +129,7 @@ def decode_unsigned(value: WireValue) -> int:
 
 def decode_double(value: WireValue) -> float:
     data = require_bytes(value)
-    if len(data) != _DOUBLE_BYTES:
+    if len(data) != _BYTES_PER_DOUBLE:
         raise BadProtobuf("a number has the wrong length")
     number: float = struct.unpack("<d", data)[0]
     return number
@@ -172,7 +172,7 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     raise BadProtobuf(f"a number is too long at byte {position}")
 
 
-_RPC_TYPE_PREFIX = b"type.googleapis.com/google.rpc."
+_RPC_TYPE_URL_PREFIX = b"type.googleapis.com/google.rpc."
 
 
 def encode_export_response(rejected: int, error: str) -> bytes:
@@ -189,9 +189,13 @@ def encode_rpc_status(code: int, message: str, violation: str = "", retry_second
     """
     encoded = b"\x08" + encode_varint(code) + encode_bytes_field(2, message.encode())
     if violation:
-        encoded += _encode_detail(b"BadRequest", encode_bytes_field(1, encode_bytes_field(2, violation.encode())))
+        encoded += _encode_rpc_status_detail(
+            b"BadRequest", encode_bytes_field(1, encode_bytes_field(2, violation.encode()))
+        )
     return (
-        encoded if retry_seconds is None else encoded + _encode_detail(b"RetryInfo", encode_retry_info(retry_seconds))
+        encoded
+        if retry_seconds is None
+        else encoded + _encode_rpc_status_detail(b"RetryInfo", encode_retry_info(retry_seconds))
     )
 
 
@@ -199,8 +203,8 @@ def encode_retry_info(seconds: int) -> bytes:
     return encode_bytes_field(1, b"\x08" + encode_varint(seconds))
 
 
-def _encode_detail(kind: bytes, message: bytes) -> bytes:
-    return encode_bytes_field(3, encode_bytes_field(1, _RPC_TYPE_PREFIX + kind) + encode_bytes_field(2, message))
+def _encode_rpc_status_detail(kind: bytes, message: bytes) -> bytes:
+    return encode_bytes_field(3, encode_bytes_field(1, _RPC_TYPE_URL_PREFIX + kind) + encode_bytes_field(2, message))
 
 
 def _decode_hex(value: WireValue) -> str:
@@ -211,27 +215,30 @@ def _decode_base64(value: WireValue) -> str:
     return base64.b64encode(require_bytes(value)).decode()
 
 
-_ANY_VALUE: FieldTypes = {}
-_KEY_VALUE: FieldTypes = {1: ("key", decode_text, False), 2: ("value", message_decoder(_ANY_VALUE), False)}
-_ARRAY_VALUE: FieldTypes = {1: ("values", message_decoder(_ANY_VALUE), True)}
-_KEY_VALUE_LIST: FieldTypes = {1: ("values", message_decoder(_KEY_VALUE), True)}
-_ANY_VALUE.update(
+_ANY_VALUE_FIELDS: FieldTypes = {}
+_KEY_VALUE_FIELDS: FieldTypes = {
+    1: ("key", decode_text, False),
+    2: ("value", message_decoder(_ANY_VALUE_FIELDS), False),
+}
+_ARRAY_VALUE_FIELDS: FieldTypes = {1: ("values", message_decoder(_ANY_VALUE_FIELDS), True)}
+_KEY_VALUE_LIST_FIELDS: FieldTypes = {1: ("values", message_decoder(_KEY_VALUE_FIELDS), True)}
+_ANY_VALUE_FIELDS.update(
     {
         1: ("stringValue", decode_text, False),
         2: ("boolValue", lambda value: bool(decode_unsigned(value)), False),
         3: ("intValue", decode_int64, False),
         4: ("doubleValue", decode_double, False),
-        5: ("arrayValue", message_decoder(_ARRAY_VALUE), False),
-        6: ("kvlistValue", message_decoder(_KEY_VALUE_LIST), False),
+        5: ("arrayValue", message_decoder(_ARRAY_VALUE_FIELDS), False),
+        6: ("kvlistValue", message_decoder(_KEY_VALUE_LIST_FIELDS), False),
         7: ("bytesValue", _decode_base64, False),
     }
 )
-_ATTRIBUTES_DECODER = message_decoder(_KEY_VALUE)
-_LOG_RECORD: FieldTypes = {
+_ATTRIBUTES_DECODER = message_decoder(_KEY_VALUE_FIELDS)
+_LOG_RECORD_FIELDS: FieldTypes = {
     1: ("timeUnixNano", decode_unsigned, False),
     2: ("severityNumber", decode_unsigned, False),
     3: ("severityText", decode_text, False),
-    5: ("body", message_decoder(_ANY_VALUE), False),
+    5: ("body", message_decoder(_ANY_VALUE_FIELDS), False),
     6: ("attributes", _ATTRIBUTES_DECODER, True),
     7: ("droppedAttributesCount", decode_unsigned, False),
     8: ("flags", decode_unsigned, False),
@@ -240,45 +247,45 @@ _LOG_RECORD: FieldTypes = {
     11: ("observedTimeUnixNano", decode_unsigned, False),
     12: ("eventName", decode_text, False),
 }
-_SCOPE: FieldTypes = {
+_SCOPE_FIELDS: FieldTypes = {
     1: ("name", decode_text, False),
     2: ("version", decode_text, False),
     3: ("attributes", _ATTRIBUTES_DECODER, True),
 }
-_RESOURCE: FieldTypes = {1: ("attributes", _ATTRIBUTES_DECODER, True)}
+_RESOURCE_FIELDS: FieldTypes = {1: ("attributes", _ATTRIBUTES_DECODER, True)}
 
 
 def _export_request_fields(resources: str, scopes: str, records: str, record: FieldTypes) -> FieldTypes:
     """Return the field types of an export request, in which resources contain scopes, and scopes contain records."""
     of_scope: FieldTypes = {
-        1: ("scope", message_decoder(_SCOPE), False),
+        1: ("scope", message_decoder(_SCOPE_FIELDS), False),
         2: (records, message_decoder(record), True),
         3: ("schemaUrl", decode_text, False),
     }
     of_resource: FieldTypes = {
-        1: ("resource", message_decoder(_RESOURCE), False),
+        1: ("resource", message_decoder(_RESOURCE_FIELDS), False),
         2: (scopes, message_decoder(of_scope), True),
         3: ("schemaUrl", decode_text, False),
     }
     return {1: (resources, message_decoder(of_resource), True)}
 
 
-OTLP_LOGS = _export_request_fields("resourceLogs", "scopeLogs", "logRecords", _LOG_RECORD)
+OTLP_LOGS_REQUEST_FIELDS = _export_request_fields("resourceLogs", "scopeLogs", "logRecords", _LOG_RECORD_FIELDS)
 
-_SPAN_EVENT: FieldTypes = {
+_SPAN_EVENT_FIELDS: FieldTypes = {
     1: ("timeUnixNano", decode_unsigned, False),
     2: ("name", decode_text, False),
     3: ("attributes", _ATTRIBUTES_DECODER, True),
     4: ("droppedAttributesCount", decode_unsigned, False),
 }
-_LINK: FieldTypes = {
+_SPAN_LINK_FIELDS: FieldTypes = {
     1: ("traceId", _decode_hex, False),
     2: ("spanId", _decode_hex, False),
     3: ("traceState", decode_text, False),
     4: ("attributes", _ATTRIBUTES_DECODER, True),
 }
-_STATUS: FieldTypes = {2: ("message", decode_text, False), 3: ("code", decode_unsigned, False)}
-_SPAN: FieldTypes = {
+_SPAN_STATUS_FIELDS: FieldTypes = {2: ("message", decode_text, False), 3: ("code", decode_unsigned, False)}
+_SPAN_FIELDS: FieldTypes = {
     1: ("traceId", _decode_hex, False),
     2: ("spanId", _decode_hex, False),
     3: ("traceState", decode_text, False),
@@ -289,27 +296,27 @@ _SPAN: FieldTypes = {
     8: ("endTimeUnixNano", decode_unsigned, False),
     9: ("attributes", _ATTRIBUTES_DECODER, True),
     10: ("droppedAttributesCount", decode_unsigned, False),
-    11: ("events", message_decoder(_SPAN_EVENT), True),
+    11: ("events", message_decoder(_SPAN_EVENT_FIELDS), True),
     12: ("droppedEventsCount", decode_unsigned, False),
-    13: ("links", message_decoder(_LINK), True),
+    13: ("links", message_decoder(_SPAN_LINK_FIELDS), True),
     14: ("droppedLinksCount", decode_unsigned, False),
-    15: ("status", message_decoder(_STATUS), False),
+    15: ("status", message_decoder(_SPAN_STATUS_FIELDS), False),
     16: ("flags", decode_unsigned, False),
 }
-OTLP_TRACES = _export_request_fields("resourceSpans", "scopeSpans", "spans", _SPAN)
+OTLP_TRACES_REQUEST_FIELDS = _export_request_fields("resourceSpans", "scopeSpans", "spans", _SPAN_FIELDS)
 
 _POINT_TIME_FIELDS: FieldTypes = {
     2: ("startTimeUnixNano", decode_unsigned, False),
     3: ("timeUnixNano", decode_unsigned, False),
 }
-_NUMBER_POINT: FieldTypes = {
+_NUMBER_POINT_FIELDS: FieldTypes = {
     **_POINT_TIME_FIELDS,
     4: ("asDouble", decode_double, False),
     6: ("asInt", decode_int64, False),
     7: ("attributes", _ATTRIBUTES_DECODER, True),
     8: ("flags", decode_unsigned, False),
 }
-_HISTOGRAM_POINT: FieldTypes = {
+_HISTOGRAM_POINT_FIELDS: FieldTypes = {
     **_POINT_TIME_FIELDS,
     4: ("count", decode_unsigned, False),
     5: ("sum", decode_double, False),
@@ -320,27 +327,30 @@ _HISTOGRAM_POINT: FieldTypes = {
     11: ("min", decode_double, False),
     12: ("max", decode_double, False),
 }
-_BUCKETS: FieldTypes = {1: ("offset", decode_zigzag, False), 2: ("bucketCounts", decode_packed_varints, True)}
-_EXPONENTIAL_POINT: FieldTypes = {
+_EXPONENTIAL_BUCKETS_FIELDS: FieldTypes = {
+    1: ("offset", decode_zigzag, False),
+    2: ("bucketCounts", decode_packed_varints, True),
+}
+_EXPONENTIAL_POINT_FIELDS: FieldTypes = {
     **_POINT_TIME_FIELDS,
     1: ("attributes", _ATTRIBUTES_DECODER, True),
     4: ("count", decode_unsigned, False),
     5: ("sum", decode_double, False),
     6: ("scale", decode_zigzag, False),
     7: ("zeroCount", decode_unsigned, False),
-    8: ("positive", message_decoder(_BUCKETS), False),
-    9: ("negative", message_decoder(_BUCKETS), False),
+    8: ("positive", message_decoder(_EXPONENTIAL_BUCKETS_FIELDS), False),
+    9: ("negative", message_decoder(_EXPONENTIAL_BUCKETS_FIELDS), False),
     10: ("flags", decode_unsigned, False),
     12: ("min", decode_double, False),
     13: ("max", decode_double, False),
     14: ("zeroThreshold", decode_double, False),
 }
-_QUANTILE: FieldTypes = {1: ("quantile", decode_double, False), 2: ("value", decode_double, False)}
-_SUMMARY_POINT: FieldTypes = {
+_QUANTILE_FIELDS: FieldTypes = {1: ("quantile", decode_double, False), 2: ("value", decode_double, False)}
+_SUMMARY_POINT_FIELDS: FieldTypes = {
     **_POINT_TIME_FIELDS,
     4: ("count", decode_unsigned, False),
     5: ("sum", decode_double, False),
-    6: ("quantileValues", message_decoder(_QUANTILE), True),
+    6: ("quantileValues", message_decoder(_QUANTILE_FIELDS), True),
     7: ("attributes", _ATTRIBUTES_DECODER, True),
     8: ("flags", decode_unsigned, False),
 }
@@ -356,14 +366,14 @@ def _data_points_decoder(point: FieldTypes) -> FieldDecoder:
     )
 
 
-_METRIC: FieldTypes = {
+_METRIC_FIELDS: FieldTypes = {
     1: ("name", decode_text, False),
     2: ("description", decode_text, False),
     3: ("unit", decode_text, False),
-    5: ("gauge", _data_points_decoder(_NUMBER_POINT), False),
-    7: ("sum", _data_points_decoder(_NUMBER_POINT), False),
-    9: ("histogram", _data_points_decoder(_HISTOGRAM_POINT), False),
-    10: ("exponentialHistogram", _data_points_decoder(_EXPONENTIAL_POINT), False),
-    11: ("summary", _data_points_decoder(_SUMMARY_POINT), False),
+    5: ("gauge", _data_points_decoder(_NUMBER_POINT_FIELDS), False),
+    7: ("sum", _data_points_decoder(_NUMBER_POINT_FIELDS), False),
+    9: ("histogram", _data_points_decoder(_HISTOGRAM_POINT_FIELDS), False),
+    10: ("exponentialHistogram", _data_points_decoder(_EXPONENTIAL_POINT_FIELDS), False),
+    11: ("summary", _data_points_decoder(_SUMMARY_POINT_FIELDS), False),
 }
-OTLP_METRICS = _export_request_fields("resourceMetrics", "scopeMetrics", "metrics", _METRIC)
+OTLP_METRICS_REQUEST_FIELDS = _export_request_fields("resourceMetrics", "scopeMetrics", "metrics", _METRIC_FIELDS)

@@ -24,13 +24,13 @@ from cordwood.ingest.parsed_body import Body, LabelledBody, MetadataBudget, Pars
 _encode = msgspec.json.Encoder().encode
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-EVENT_REQUIRED = "Event field is required."
-EVENT_BLANK = "Event field cannot be blank."
-NOT_JSON = "The events end here with something that is not a JSON object."
+EVENT_REQUIRED_MESSAGE = "Event field is required."
+EVENT_BLANK_MESSAGE = "Event field cannot be blank."
+NOT_JSON_MESSAGE = "The events end here with something that is not a JSON object."
 
 # Fields that a sender may also send as parameters of the URL, for all events of the body.
 URL_FIELDS = ("time", "host", "source", "sourcetype", "index")
-_EMPTY = msgspec.Raw(b"")
+_EMPTY_JSON = msgspec.Raw(b"")
 _MESSAGE_FIELDS = ("message", "line", "log", "msg")
 
 
@@ -60,10 +60,10 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
         fields = decode_fields(item, index, aside)
         if fields is not None:
             event = _add_event({**more, **fields}, index, item, found)
-            budget.charge(event.metadata if event else _EMPTY)
+            budget.charge_metadata(event.metadata if event else _EMPTY_JSON)
     found.add_refused_items(aside)
     if found.stopped_at_index is not None and not any(part.events for part in found.parts_by_labels.values()):
-        raise NoReadableItem(found.stopped_at_index, NOT_JSON)
+        raise NoReadableItem(found.stopped_at_index, NOT_JSON_MESSAGE)
     return found
 
 
@@ -73,9 +73,9 @@ def read_raw_lines(shared: Mapping[str, str], body: Body) -> HecBody:
     more = _encode_shared_fields(shared)
     for index, line in non_blank_lines(body.text, body.max_items):
         found.event_count += 1
-        event = _event({**more, "event": msgspec.Raw(_encode(line))})
-        budget.charge(event.metadata)
-        found.part_for_labels(*_labels(more)).add_event(event, index)
+        event = _make_event({**more, "event": msgspec.Raw(_encode(line))})
+        budget.charge_metadata(event.metadata)
+        found.part_for_labels(*_stream_labels(more)).add_event(event, index)
     return found
 
 
@@ -85,21 +85,21 @@ def _encode_shared_fields(shared: Mapping[str, str]) -> RawFields:
 
 def _add_event(fields: RawFields, index: int, item: str, found: HecBody) -> PostedEvent | None:
     """Add an event to the part of its labels; return None after quarantining an item that is not an event."""
-    part, sent = found.part_for_labels(*_labels(fields)), bytes(fields.get("event", b"null"))
+    part, sent = found.part_for_labels(*_stream_labels(fields)), bytes(fields.get("event", b"null"))
     if sent in (b"null", b'""'):
-        part.refuse_item(index, EVENT_REQUIRED if sent == b"null" else EVENT_BLANK, item)
+        part.refuse_item(index, EVENT_REQUIRED_MESSAGE if sent == b"null" else EVENT_BLANK_MESSAGE, item)
         return None
-    event = _event(fields)
+    event = _make_event(fields)
     part.add_event(event, index)
     return event
 
 
-def _labels(fields: RawFields) -> StreamLabels:
+def _stream_labels(fields: RawFields) -> StreamLabels:
     found = (raw_to_text(fields.get(name)) for name in ("index", "sourcetype"))
     return tuple(label for label in found if label)
 
 
-def _event(fields: RawFields) -> PostedEvent:
+def _make_event(fields: RawFields) -> PostedEvent:
     event, timestamp = fields["event"], raw_to_scalar(fields.pop("time", None))
     inner, indexed = _members_or_empty(event), _members_or_empty(fields.get("fields"))
     if inner or not bytes(event).startswith(b'"'):

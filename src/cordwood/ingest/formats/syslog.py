@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from cordwood.ingest.formats.json import non_blank_lines, require_events
-from cordwood.ingest.items import too_many_items
+from cordwood.ingest.items import too_many_items_fault
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent, RefusedItem
 
-StructuredElement = dict[str, object]
+StructuredDataElement = dict[str, object]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,7 +27,7 @@ def _reject_json_constant(name: str) -> object:
 # tried.
 _json_decoder = json.JSONDecoder(parse_constant=_reject_json_constant)
 # The maximum number of opening braces that are tried as the start of JSON. Each attempt may read the whole message.
-_MAX_BRACES_TRIED = 8
+_MAX_JSON_START_ATTEMPTS = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
 FACILITIES = (
@@ -36,28 +36,30 @@ FACILITIES = (
 ).split()
 
 _HIGHEST_PRIORITY = 191
-NOT_SYSLOG = "The line is not syslog."
+NOT_SYSLOG_REASON = "The line is not syslog."
 
-_RFC_5424_LINE = re.compile(
+_RFC_5424_LINE_PATTERN = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<version>\d{1,2}) (?P<timestamp>\S+) (?P<hostname>\S+) (?P<appname>\S+)"
     r" (?P<process_id>\S+) (?P<message_id>\S+) ?(?P<rest>.*)",
     re.DOTALL,
 )
 # A line of RFC 3164, which `logger` and many devices still send. rsyslog may send it with a time of RFC 3339.
-_RFC_3164_LINE = re.compile(
+_RFC_3164_LINE_PATTERN = re.compile(
     r"<(?P<priority>\d{1,3})>(?P<timestamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) (?P<hostname>\S+)"
     r" (?P<appname>[^\s:\[]+)(?:\[(?P<process_id>[^\]]*)\])?: ?(?P<rest>.*)",
     re.DOTALL,
 )
-_PRIORITY_ONLY_LINE = re.compile(r"<(?P<priority>\d{1,3})>(?P<rest>.*)", re.DOTALL)
-_OCTET_COUNT = re.compile(rb"(\d{1,7}) (?=<\d)")
-_LEADING_OCTET_COUNT = re.compile(r"\A\d{1,7} (?=<\d)")
-_WHITESPACE = re.compile(rb"\s*")
-_COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
-_STRUCTURED_DATA_ELEMENT = re.compile(r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]')
-_PARAMETER = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
-_ESCAPE = re.compile(r'\\(["\\\]])')
-_LOGFMT = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
+_PRIORITY_ONLY_LINE_PATTERN = re.compile(r"<(?P<priority>\d{1,3})>(?P<rest>.*)", re.DOTALL)
+_OCTET_COUNT_PATTERN = re.compile(rb"(\d{1,7}) (?=<\d)")
+_LEADING_OCTET_COUNT_PATTERN = re.compile(r"\A\d{1,7} (?=<\d)")
+_WHITESPACE_PATTERN = re.compile(rb"\s*")
+_COLOUR_ESCAPE_PATTERN = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_STRUCTURED_DATA_ELEMENT_PATTERN = re.compile(
+    r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]'
+)
+_PARAMETER_PATTERN = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE_PATTERN = re.compile(r'\\(["\\\]])')
+_LOGFMT_PAIR_PATTERN = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
 def read_syslog(body: Body) -> ParsedBody:
@@ -65,7 +67,7 @@ def read_syslog(body: Body) -> ParsedBody:
     for index, line in _split_messages(body.text, body.max_items):
         event = read_syslog_line(line)
         if event is None:
-            parsed.refuse_item(index, NOT_SYSLOG, line)
+            parsed.refuse_item(index, NOT_SYSLOG_REASON, line)
         else:
             parsed.add_event(event, index)
     return require_events(parsed)
@@ -89,9 +91,9 @@ def read_syslog_messages(
             continue
         found = _parse_header(line)
         if found is None:
-            yield "", RefusedItem(index, NOT_SYSLOG, line)
+            yield "", RefusedItem(index, NOT_SYSLOG_REASON, line)
         else:
-            yield found.get("appname") or "", _event(line, found, {"peer": peer})
+            yield found.get("appname") or "", _make_event(line, found, {"peer": peer})
 
 
 def _split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
@@ -111,18 +113,18 @@ def _split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
         # The counts are wrong: the sender counts characters instead of bytes, or does not count the line end. Split by
         # lines, and remove the counts at the beginnings of the lines.
         for index, line in non_blank_lines(text, limit):
-            yield index, _LEADING_OCTET_COUNT.sub("", line)
+            yield index, _LEADING_OCTET_COUNT_PATTERN.sub("", line)
 
 
 def _split_by_octet_counts(data: bytes, limit: int) -> tuple[list[bytes], int]:
     """Split the data by octet counts; return the messages, and the end of the last message."""
     frames: list[bytes] = []
     position = 0
-    while count := _OCTET_COUNT.match(data, _WHITESPACE.match(data, position).end()):  # type: ignore[union-attr] # it always matches
+    while count := _OCTET_COUNT_PATTERN.match(data, _WHITESPACE_PATTERN.match(data, position).end()):  # type: ignore[union-attr] # it always matches
         position = count.end() + int(count[1])
         frames.append(data[count.end() : position])
         if len(frames) > limit:
-            raise too_many_items(limit)
+            raise too_many_items_fault(limit)
     return frames, position
 
 
@@ -130,30 +132,34 @@ def _ends_at_message_boundary(data: bytes, position: int) -> bool:
     """Return whether the frames end at the end of the data or at the start of a line; if not, a count is wrong."""
     if position >= len(data):
         return position == len(data)
-    rest = _WHITESPACE.match(data, position).end()  # type: ignore[union-attr] # it always matches
+    rest = _WHITESPACE_PATTERN.match(data, position).end()  # type: ignore[union-attr] # it always matches
     return rest == len(data) or (data[rest : rest + 1] == b"<" and b"\n" in data[position - 1 : rest])
 
 
 def read_syslog_line(line: str) -> PostedEvent | None:
     """Return a message as an event, or None if it is not syslog."""
     found = _parse_header(line)
-    return None if found is None else _event(line, found, {})
+    return None if found is None else _make_event(line, found, {})
 
 
 def _parse_header(line: str) -> dict[str, str | None] | None:
     """Return the parts of a line, or None if it has no valid priority."""
-    match = _RFC_5424_LINE.fullmatch(line) or _RFC_3164_LINE.fullmatch(line) or _PRIORITY_ONLY_LINE.fullmatch(line)
+    match = (
+        _RFC_5424_LINE_PATTERN.fullmatch(line)
+        or _RFC_3164_LINE_PATTERN.fullmatch(line)
+        or _PRIORITY_ONLY_LINE_PATTERN.fullmatch(line)
+    )
     return None if match is None or int(match["priority"]) > _HIGHEST_PRIORITY else match.groupdict()
 
 
-def _event(line: str, header_values: Mapping[str, str | None], more: StructuredElement) -> PostedEvent:
+def _make_event(line: str, header_values: Mapping[str, str | None], more: StructuredDataElement) -> PostedEvent:
     is_new, rest = "version" in header_values, header_values["rest"] or ""
     data, text = _split_structured_data(rest) if is_new else ([], rest)
-    message = _COLOUR.sub("", text).strip()
+    message = _COLOUR_ESCAPE_PATTERN.sub("", text).strip()
     metadata = _priority_fields(int(header_values["priority"] or 0)) | _header_name_fields(header_values) | more
-    metadata |= {"message_raw": line, "message_text": message, "sd": data + _embedded_json(message)}
+    metadata |= {"message_raw": line, "message_text": message, "sd": data + _find_embedded_json(message)}
     if header_values.get("appname") == "heroku":
-        metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT.findall(message)}
+        metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT_PAIR_PATTERN.findall(message)}
     timestamp = header_values.get("timestamp")
     # A time of RFC 3164 has neither a year nor a zone, so the time of receipt is used.
     is_readable = timestamp is not None and (is_new or timestamp[:1].isdigit())
@@ -162,34 +168,36 @@ def _event(line: str, header_values: Mapping[str, str | None], more: StructuredE
     )
 
 
-def _priority_fields(priority: int) -> StructuredElement:
+def _priority_fields(priority: int) -> StructuredDataElement:
     facility, severity = divmod(priority, 8)
     level = SEVERITIES[severity]
     return {"priority": priority, "facility": FACILITIES[facility], "severity": level, "level": level}
 
 
-def _header_name_fields(header_values: Mapping[str, str | None]) -> StructuredElement:
+def _header_name_fields(header_values: Mapping[str, str | None]) -> StructuredDataElement:
     """Return the names in the header, in which a dash means that the value is unknown."""
     names = ("hostname", "appname", "process_id", "message_id")
     return {name: None if header_values.get(name) == "-" else header_values.get(name) for name in names}
 
 
-def _split_structured_data(rest: str) -> tuple[list[StructuredElement], str]:
+def _split_structured_data(rest: str) -> tuple[list[StructuredDataElement], str]:
     """Split structured data from the message. Logplex omits the dash that stands for empty structured data."""
     if rest == "-" or rest.startswith("- "):
         return [], rest[2:]
-    elements: list[StructuredElement] = []
-    while element := _STRUCTURED_DATA_ELEMENT.match(rest):
-        parameters = {name: _ESCAPE.sub(r"\1", value) for name, value in _PARAMETER.findall(element["parameters"])}
+    elements: list[StructuredDataElement] = []
+    while element := _STRUCTURED_DATA_ELEMENT_PATTERN.match(rest):
+        parameters = {
+            name: _ESCAPE_PATTERN.sub(r"\1", value) for name, value in _PARAMETER_PATTERN.findall(element["parameters"])
+        }
         elements.append({"id": element["id"], **parameters})
         rest = rest[element.end() :]
     return elements, rest.lstrip().removeprefix("\ufeff")
 
 
-def _embedded_json(message: str) -> list[StructuredElement]:
+def _find_embedded_json(message: str) -> list[StructuredDataElement]:
     """Return the first JSON object in the message, which is stored beside the structured data."""
     start = message.find("{")
-    for _ in range(_MAX_BRACES_TRIED):
+    for _ in range(_MAX_JSON_START_ATTEMPTS):
         if start < 0:
             break
         try:

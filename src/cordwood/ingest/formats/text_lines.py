@@ -12,21 +12,21 @@ from cordwood.ingest.parsed_body import PostedEvent
 _encode = msgspec.json.Encoder().encode
 
 # A time at the beginning of a line, with or without brackets: ISO 8601, with a comma or a point before the fraction.
-_LEADING_TIME: Final = re.compile(
+_LEADING_TIME_PATTERN: Final = re.compile(
     r"\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)(?=[\s\],;|]|$)", re.ASCII
 )
 
 
 def read_plain_line(line: str) -> PostedEvent:
     """Return the line as the message of an event, with the time at its beginning if there is one."""
-    time = _LEADING_TIME.match(line)
+    time = _LEADING_TIME_PATTERN.match(line)
     return PostedEvent(timestamp=time[1] if time else None, event_message=line)
 
 
 # A pair of logfmt. The value is bare, or in quotes with backslash escapes. A key without a value gets the value true.
 _LOGFMT_PAIR_PATTERN: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
 _ESCAPE_PATTERN: Final = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPE_CHARACTERS: Final = {"n": "\n", "t": "\t", "r": "\r"}
+_CHARACTERS_BY_ESCAPE: Final = {"n": "\n", "t": "\t", "r": "\r"}
 _TIME_FIELDS: Final = ("timestamp", "ts", "time", "t")
 _MESSAGE_FIELDS: Final = ("msg", "message", "event_message")
 
@@ -57,24 +57,24 @@ def _parse_logfmt_pairs(line: str) -> dict[str, str | bool] | None:
         if pair is None:
             return None
         at = pair.end()
-        pairs[pair[1]] = True if pair[2] is None else _unquote(pair[2])
+        pairs[pair[1]] = True if pair[2] is None else _unquote_logfmt_value(pair[2])
         valued += pair[2] is not None
     # At least two pairs are required, because a sentence may contain one equals sign.
     return pairs if valued >= 2 and valued * 2 >= len(pairs) else None
 
 
-def _unquote(value: str) -> str:
+def _unquote_logfmt_value(value: str) -> str:
     if not value.startswith('"'):
         return value
-    return _ESCAPE_PATTERN.sub(lambda escape: _ESCAPE_CHARACTERS.get(escape[1], escape[1]), value[1:-1])
+    return _ESCAPE_PATTERN.sub(lambda escape: _CHARACTERS_BY_ESCAPE.get(escape[1], escape[1]), value[1:-1])
 
 
-_QUOTED_PATTERN: Final = r'"((?:[^"\\]|\\.)*+)"'
+_QUOTED_TEXT_PATTERN: Final = r'"((?:[^"\\]|\\.)*+)"'
 # A line in the common or the combined log format of Apache and nginx. Further fields may follow.
 _ACCESS_LINE_PATTERN: Final = re.compile(
     r"(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) \[(?P<time>[^\]]{20,40})\] "
-    rf"{_QUOTED_PATTERN.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"
-    rf"(?: {_QUOTED_PATTERN.replace('(', '(?P<referer>', 1)} {_QUOTED_PATTERN.replace('(', '(?P<agent>', 1)})?(?=\s|$)",
+    rf"{_QUOTED_TEXT_PATTERN.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"
+    rf"(?: {_QUOTED_TEXT_PATTERN.replace('(', '(?P<referer>', 1)} {_QUOTED_TEXT_PATTERN.replace('(', '(?P<agent>', 1)})?(?=\s|$)",
     re.ASCII,
 )
 _REQUEST_LINE_PATTERN: Final = re.compile(r"([A-Z]{1,20}) (\S+)(?: (HTTP/[\d.]+))?")
@@ -126,7 +126,7 @@ LINE_DECODERS: Final[Mapping[str, LineDecoder]] = {
 }
 
 
-def event_json(event: PostedEvent) -> bytes:
+def encode_event(event: PostedEvent) -> bytes:
     """Return the event as JSON, in the form in which events are sent to the service."""
     fields: dict[str, object] = {
         "id": event.id,

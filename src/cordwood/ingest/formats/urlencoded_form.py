@@ -11,13 +11,13 @@ from cordwood.ingest.parsed_body import Body, ParsedBody
 _encode = msgspec.json.Encoder().encode
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
-_MAX_FIELDS = 10_000
+_MAX_FORM_FIELDS = 10_000
 
 
 def read_form(body: Body) -> ParsedBody:
     """Decode a form. A repeated field becomes an array; `metadata` may be a JSON object."""
     try:
-        found = parse_qs(body.text, keep_blank_values=True, max_num_fields=_MAX_FIELDS, errors="replace")
+        found = parse_qs(body.text, keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS, errors="replace")
     except ValueError as problem:
         raise BadBody(f"The form cannot be read: {problem}.") from problem
     if not found:
@@ -26,13 +26,13 @@ def read_form(body: Body) -> ParsedBody:
         name: msgspec.Raw(_encode(values[0] if len(values) == 1 else values)) for name, values in found.items()
     }
     if len(found.get("metadata", ())) == 1:
-        fields["metadata"] = _object_or_text(found["metadata"][0], fields["metadata"])
+        fields["metadata"] = _json_object_or_text(found["metadata"][0], fields["metadata"])
     parsed = ParsedBody(item_indexes=[])
     add_event_of_fields(fields, 0, parsed)
     return parsed
 
 
-def _object_or_text(text: str, as_text: msgspec.Raw) -> msgspec.Raw:
+def _json_object_or_text(text: str, as_text: msgspec.Raw) -> msgspec.Raw:
     try:
         _object_decoder.decode(text)
     except (msgspec.DecodeError, RecursionError):

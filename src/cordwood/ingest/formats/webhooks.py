@@ -12,19 +12,25 @@ import msgspec
 
 from cordwood.errors import BadBody
 from cordwood.ingest.formats.json import non_blank_lines, require_events
-from cordwood.ingest.items import TOO_DEEP, decode_fields, decode_values, split_items, without_unpaired_surrogates
+from cordwood.ingest.items import (
+    TOO_DEEP_REASON,
+    decode_fields,
+    decode_values,
+    split_items,
+    without_unpaired_surrogates,
+)
 from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _encode = msgspec.json.Encoder().encode
 
 Record = dict[str, Any]
 
-_RUNTIME_REPORT = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re.MULTILINE)
-_REPORT_FIELD = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
+_RUNTIME_REPORT_PATTERN = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re.MULTILINE)
+_REPORT_FIELD_PATTERN = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
 # Lines that the runtime of a function logs before and after the lines of the function.
-_RUNTIME_LINE = re.compile(r"^(?:START|END|REPORT) RequestId: ")
-_DELIVERY_ID = re.compile(r"[\w-]{1,100}", re.ASCII)
-_MAX_LEVELS = 100
+_RUNTIME_LINE_PATTERN = re.compile(r"^(?:START|END|REPORT) RequestId: ")
+_DELIVERY_ID_PATTERN = re.compile(r"[\w-]{1,100}", re.ASCII)
+_MAX_RECORD_LEVELS = 100
 
 
 def read_vercel(body: Body) -> ParsedBody:
@@ -42,7 +48,7 @@ def read_vercel(body: Body) -> ParsedBody:
         names = ("statusCode", "host", "path", "clientIp", "userAgent")
         rest = [message] if message else [proxy.get(name) for name in names]
         parsed.add_event(
-            _event(record, [record.get("source"), *rest], record.get("timestamp"), record.get("id")), index
+            _make_event(record, [record.get("source"), *rest], record.get("timestamp"), record.get("id")), index
         )
     return require_events(parsed)
 
@@ -63,18 +69,18 @@ def read_netlify(body: Body) -> ParsedBody:
             "level",
             "message",
         )
-        parsed.add_event(_event(record, [record.get(name) for name in names], timestamp), index)
+        parsed.add_event(_make_event(record, [record.get(name) for name in names], timestamp), index)
     return require_events(parsed)
 
 
 def read_github(body: Body) -> ParsedBody:
     """Decode a GitHub webhook as an event with the id of the delivery. Keys that end in `_url` are left out."""
     parsed = ParsedBody.for_body(body)
-    for index, item in enumerate(split_items(without_unpaired_surrogates(_json_payload(body)), body.max_items)):
-        record = _record(item, index, parsed)
+    for index, item in enumerate(split_items(without_unpaired_surrogates(_payload_text(body)), body.max_items)):
+        record = _decode_record(item, index, parsed)
         if record is None:
             continue
-        record = _without_urls(record)
+        record = _without_url_keys(record)
         if body.headers.get("x-github-event"):
             record["github_event"] = body.headers["x-github-event"]
         names = (
@@ -84,12 +90,13 @@ def read_github(body: Body) -> ParsedBody:
         delivery = body.headers.get("x-github-delivery", "")
         message_parts = [*names, record.get("action") or record.get("github_event")]
         parsed.add_event(
-            _event(record, message_parts, None, delivery if _DELIVERY_ID.fullmatch(delivery) else None), index
+            _make_event(record, message_parts, None, delivery if _DELIVERY_ID_PATTERN.fullmatch(delivery) else None),
+            index,
         )
     return parsed
 
 
-def _json_payload(body: Body) -> str:
+def _payload_text(body: Body) -> str:
     """Return the JSON of a body, which may be a form with the JSON in the field `payload`."""
     if body.media_type != "application/x-www-form-urlencoded":
         return body.text
@@ -106,24 +113,26 @@ def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
     for index, item in (
         non_blank_lines(text, body.max_items) if is_lines else enumerate(split_items(text, body.max_items))
     ):
-        record = _record(item, index, parsed)
+        record = _decode_record(item, index, parsed)
         if record is not None:
             yield index, record
 
 
-def _record(item: str, index: int, parsed: ParsedBody) -> Record | None:
+def _decode_record(item: str, index: int, parsed: ParsedBody) -> Record | None:
     """Decode an item; quarantine it and return None if it is not an object or is nested too deeply."""
     if decode_fields(item, index, parsed) is None:
         return None
     try:
         record: Record = decode_values(item)
     except (msgspec.DecodeError, RecursionError):
-        parsed.refuse_item(index, TOO_DEEP, item)
+        parsed.refuse_item(index, TOO_DEEP_REASON, item)
         return None
     return record
 
 
-def _event(record: Record, message_parts: Iterable[object], timestamp: object, event_id: object = None) -> PostedEvent:
+def _make_event(
+    record: Record, message_parts: Iterable[object], timestamp: object, event_id: object = None
+) -> PostedEvent:
     texts = [one if isinstance(one, str) else _encode(one).decode() for one in message_parts if one not in (None, "")]
     return PostedEvent(
         id=event_id if isinstance(event_id, str) else None,
@@ -139,25 +148,25 @@ def _object_or_empty(value: object) -> Record:
 
 def _parse_lambda_message(message: str) -> Record:
     """Return the report of a function's runtime and the lines of the function, which one message contains together."""
-    report = _RUNTIME_REPORT.search(message)
+    report = _RUNTIME_REPORT_PATTERN.search(message)
     if report is None:
         return {"parse_status": "error"}
     measures = {
         f"{name.lower().replace(' ', '_')}_{unit.lower()}": float(value)
-        for name, value, unit in _REPORT_FIELD.findall(report[2])
+        for name, value, unit in _REPORT_FIELD_PATTERN.findall(report[2])
         if value.count(".") < 2 and value != "."
     }
-    lines = [line for line in message.split("\n") if line.strip() and not _RUNTIME_LINE.match(line)]
+    lines = [line for line in message.split("\n") if line.strip() and not _RUNTIME_LINE_PATTERN.match(line)]
     return {"parse_status": "full", "request_id": report[1], "report": measures, "lines_string": "\n".join(lines)}
 
 
-def _without_urls(record: Record) -> Record:
+def _without_url_keys(record: Record) -> Record:
     """Remove every key that ends in `_url`, at any depth."""
     kept = {key: value for key, value in record.items() if not key.endswith("_url")}
     waiting: list[tuple[Any, int]] = [(kept, 0)]
     while waiting:
         value, level = waiting.pop()
-        if level > _MAX_LEVELS:
+        if level > _MAX_RECORD_LEVELS:
             continue
         if isinstance(value, dict):
             for key in [key for key in value if key.endswith("_url")]:

@@ -22,15 +22,15 @@ from cordwood.errors import (
     QueryRefused,
     QueryUnsupported,
     Span,
-    UnknownName,
+    UnknownQueryName,
 )
 from cordwood.sql.diagnostics import most_similar_name, span_at
 from cordwood.sql.dialects.foreign_syntax import ForeignSyntaxFinding, find_foreign_syntax
 from cordwood.sql.dialects.functions import (
-    ARGUMENT_COUNTS,
+    ARGUMENT_COUNTS_BY_FUNCTION,
     FOREIGN_FUNCTION_TEMPLATES,
     INTERVAL_FUNCTIONS,
-    UNIT_LAST_TEMPLATES,
+    TEMPLATES_BY_UNIT_LAST_FUNCTION,
     bigquery_unit,
     find_calls,
     replacement_call,
@@ -39,9 +39,9 @@ from cordwood.sql.dialects.query_tokens import QueryToken, QueryTokens
 from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 
 # The maximum length of a text that is analysed for mistakes.
-_MAX_CHARACTERS: Final = 32_000
+_MAX_EXPLAINED_TEXT_CHARACTERS: Final = 32_000
 
-_EXPLAINED_FAULTS: Final = (CompilerFailed, BadQuerySyntax, QueryRefused, QueryUnsupported, UnknownName)
+_EXPLAINED_FAULTS: Final = (CompilerFailed, BadQuerySyntax, QueryRefused, QueryUnsupported, UnknownQueryName)
 # A word of LQL: a path, a colon and a value, such as `metadata.level:error`.
 _LQL_PATTERN: Final = re.compile(r'-?\(?-?(?:[\w$-]+|"[^"]*")(?:\.(?:[\w$-]+|"[^"]*"))*:(?!:)\S', re.ASCII)
 _CLAUSE_KEYWORDS: Final = (
@@ -84,15 +84,15 @@ def explain_fault(fault: Fault, text: str) -> Fault:
     The first of these mistakes that is found is explained: LQL sent as SQL, syntax of another dialect, a misspelled
     keyword, an unknown name.
     """
-    if not isinstance(fault, _EXPLAINED_FAULTS) or len(text) > _MAX_CHARACTERS:
+    if not isinstance(fault, _EXPLAINED_FAULTS) or len(text) > _MAX_EXPLAINED_TEXT_CHARACTERS:
         return fault
-    if _is_lql(fault, text):
+    if _is_probably_lql(fault, text):
         return BadQuerySyntax("This is LQL, and it was sent as sql=.", hint="Send it as lql=.", span=span_at(text, 0))
     source = QueryTokens(text)
-    first = min(_find_foreign_spellings(source), key=lambda spelling: spelling[0].offset, default=None)
+    first = min(_find_foreign_spellings(source), key=lambda spelling: spelling[0].text_offset, default=None)
     if first is not None:
         spelling, kind = first
-        return kind(spelling.message, hint=spelling.hint, span=span_at(text, spelling.offset))
+        return kind(spelling.message, hint=spelling.hint, span=span_at(text, spelling.text_offset))
     return (
         _explain_misspelled_keyword(fault, source) or _explain_unknown_name(fault, source) or _simplify_message(fault)
     )
@@ -103,7 +103,7 @@ def _find_foreign_spellings(source: QueryTokens) -> Iterator[tuple[ForeignSyntax
         yield form, BadQuerySyntax
     for call in _find_foreign_calls(source):
         yield call, QueryRefused
-    for call in _find_wrong_calls(source):
+    for call in _find_calls_with_wrong_arguments(source):
         yield call, BadQuerySyntax
 
 
@@ -120,29 +120,29 @@ def _find_foreign_calls(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
             )
 
 
-def _find_wrong_calls(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
+def _find_calls_with_wrong_arguments(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
     """Yield calls of BigQuery functions with too few or too many arguments, or in another dialect's order or form."""
     for index, word in find_calls(source):
         arguments = source.call_arguments(index + 1)
-        if word.text in UNIT_LAST_TEMPLATES and _is_unit_first_argument(arguments):
-            hint = replacement_call(word.text, arguments, UNIT_LAST_TEMPLATES[word.text])
+        if word.text in TEMPLATES_BY_UNIT_LAST_FUNCTION and _has_unit_as_first_argument(arguments):
+            hint = replacement_call(word.text, arguments, TEMPLATES_BY_UNIT_LAST_FUNCTION[word.text])
             yield ForeignSyntaxFinding(
                 word.start, f"{word.text} takes its unit last, and without quotes.", f"Write {hint}."
             )
-        elif word.text in ARGUMENT_COUNTS and source.find_closing_bracket(index + 1) is not None:
-            yield from _check_argument_count(word.text, word.start, arguments)
+        elif word.text in ARGUMENT_COUNTS_BY_FUNCTION and source.find_closing_bracket(index + 1) is not None:
+            yield from _find_wrong_argument_count(word.text, word.start, arguments)
         if word.text in INTERVAL_FUNCTIONS and len(arguments) == 2 and arguments[1].strip("'\"").lstrip("+-").isdigit():
             hint = f"Write {word.text}({arguments[0]}, INTERVAL {arguments[1]} HOUR), or with another unit."
             yield ForeignSyntaxFinding(word.start, f"{word.text} takes an INTERVAL.", hint)
 
 
-def _is_unit_first_argument(arguments: list[str]) -> bool:
+def _has_unit_as_first_argument(arguments: list[str]) -> bool:
     """Return whether the first argument is a unit of time, which BigQuery expects as the last argument."""
     return len(arguments) > 1 and bigquery_unit(arguments[0]) is not None and bigquery_unit(arguments[-1]) is None
 
 
-def _check_argument_count(name: str, start: int, arguments: list[str]) -> Iterator[ForeignSyntaxFinding]:
-    minimum, maximum, example = ARGUMENT_COUNTS[name]
+def _find_wrong_argument_count(name: str, start: int, arguments: list[str]) -> Iterator[ForeignSyntaxFinding]:
+    minimum, maximum, example = ARGUMENT_COUNTS_BY_FUNCTION[name]
     count = len(arguments)
     if not minimum <= count <= maximum:
         expected = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
@@ -150,7 +150,7 @@ def _check_argument_count(name: str, start: int, arguments: list[str]) -> Iterat
         yield ForeignSyntaxFinding(start, f"{name} takes {expected} {noun}, not {count}.", f"Write {example}.")
 
 
-def _is_lql(fault: Fault, text: str) -> bool:
+def _is_probably_lql(fault: Fault, text: str) -> bool:
     """Return whether the text is LQL and does not begin like SQL."""
     words = text.split()
     begins_as_sql = not words or words[0].upper() in _SQL_FIRST_WORDS
@@ -180,7 +180,7 @@ def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault
 
 def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | None:
     """Explain an unknown name: another dialect's function written without parentheses, or an alias used too early."""
-    if not isinstance(fault, UnknownName) or fault.span is None:
+    if not isinstance(fault, UnknownQueryName) or fault.span is None:
         return None
     index = next(
         (index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span), None
@@ -190,7 +190,7 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
     word = source.words[index]
     if "{" not in FOREIGN_FUNCTION_TEMPLATES.get(word.text, ("{",))[-1]:
         replacement = replacement_call(word.text, [], FOREIGN_FUNCTION_TEMPLATES[word.text])
-        return UnknownName(fault.message, hint=f"Write {replacement}.", span=fault.span)
+        return UnknownQueryName(fault.message, hint=f"Write {replacement}.", span=fault.span)
     value = _aliased_expression(source, index)
     if value is None:
         return None
@@ -199,7 +199,7 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
     )
     if value.partition("(")[0].upper() in _AGGREGATE_NAMES:
         hint = f"It is an aggregate, which is made after WHERE: filter with HAVING {word.text.lower()} after GROUP BY."
-    return UnknownName(fault.message, hint=hint, span=fault.span)
+    return UnknownQueryName(fault.message, hint=hint, span=fault.span)
 
 
 def _aliased_expression(source: QueryTokens, word_index: int) -> str | None:
@@ -228,7 +228,7 @@ _NULL_COMPARISON_OPERATORS: Final = {"=": "IS NULL", "!=": "IS NOT NULL", "<>": 
 
 def find_likely_mistakes(text: str, columns: Collection[str]) -> tuple[str, ...]:
     """Return notices for the receipt of a valid query; `columns` are the visible column names in lower case."""
-    if len(text) > _MAX_CHARACTERS or not ('"' in text or "null" in text.lower()):
+    if len(text) > _MAX_EXPLAINED_TEXT_CHARACTERS or not ('"' in text or "null" in text.lower()):
         return ()
     source = QueryTokens(text)
     return tuple(dict.fromkeys([*_find_quoted_columns(source, columns), *_find_null_comparisons(source)]))[
@@ -250,27 +250,27 @@ def _find_null_comparisons(source: QueryTokens) -> Iterator[str]:
             yield f"{operator.text} NULL is never true: write {_NULL_COMPARISON_OPERATORS[operator.text]}"
 
 
-_CAST_FUNCTIONS: Final = "CAST SAFE_CAST"
-_TIME_FUNCTIONS: Final = "TIMESTAMP DATE DATETIME TIME CAST"
+_CAST_FUNCTION_NAMES: Final = "CAST SAFE_CAST"
+_TIME_CONVERSION_FUNCTION_NAMES: Final = "TIMESTAMP DATE DATETIME TIME CAST"
 # Patterns of error messages, each with the functions and operators that may raise them; the first match is used.
-_CAUSES_BY_MESSAGE: Final = tuple(
+_CAUSING_WORDS_BY_MESSAGE_PATTERN: Final = tuple(
     (re.compile(pattern), frozenset(words.split()))
     for pattern, words in (
         (r"Failed to parse input", "PARSE_TIMESTAMP PARSE_DATE PARSE_DATETIME PARSE_TIME CAST"),
         (r"regular expression|REGEXP", "REGEXP_CONTAINS REGEXP_EXTRACT REGEXP_EXTRACT_ALL REGEXP_REPLACE REGEXP_INSTR"),
         (r"[Dd]ivision by zero", "/ DIV MOD"),
-        (r"[Oo]verflow|out of (?:the )?range", "+ - * / SUM POW EXP ABS " + _CAST_FUNCTIONS),
+        (r"[Oo]verflow|out of (?:the )?range", "+ - * / SUM POW EXP ABS " + _CAST_FUNCTION_NAMES),
         (r"Array index", "["),
         (
             r"Bad (?:int64|bool|double)|NUMERIC|Could not convert|cannot be cast|Illegal conversion|Invalid cast",
-            _CAST_FUNCTIONS,
+            _CAST_FUNCTION_NAMES,
         ),
-        (r"INTERVAL value", _CAST_FUNCTIONS),
+        (r"INTERVAL value", _CAST_FUNCTION_NAMES),
         (r"zone", "FORMAT_TIMESTAMP PARSE_TIMESTAMP TIMESTAMP DATETIME DATE TIME EXTRACT TIMESTAMP_TRUNC STRING ZONE"),
-        (r"Invalid (?:TIMESTAMP|DATE|DATETIME|TIME|timestamp|date)", _TIME_FUNCTIONS),
-        (r"JSON", "PARSE_JSON INT64 FLOAT64 BOOL STRING JSON_OBJECT JSON_SET " + _CAST_FUNCTIONS),
-        (r"base32|base64|hexadecimal", "FROM_BASE32 FROM_BASE64 FROM_HEX " + _CAST_FUNCTIONS),
-        (r"UTF-8", _CAST_FUNCTIONS),
+        (r"Invalid (?:TIMESTAMP|DATE|DATETIME|TIME|timestamp|date)", _TIME_CONVERSION_FUNCTION_NAMES),
+        (r"JSON", "PARSE_JSON INT64 FLOAT64 BOOL STRING JSON_OBJECT JSON_SET " + _CAST_FUNCTION_NAMES),
+        (r"base32|base64|hexadecimal", "FROM_BASE32 FROM_BASE64 FROM_HEX " + _CAST_FUNCTION_NAMES),
+        (r"UTF-8", _CAST_FUNCTION_NAMES),
         (r"Sequence|generated array", "GENERATE_ARRAY GENERATE_DATE_ARRAY GENERATE_TIMESTAMP_ARRAY"),
         (r"[Cc]ode ?point", "CHR CODE_POINTS_TO_STRING CODE_POINTS_TO_BYTES"),
         (r"invalid time", "TIMESTAMP_SECONDS TIMESTAMP_MILLIS TIMESTAMP_MICROS TIME DATE DATETIME"),
@@ -278,7 +278,7 @@ _CAUSES_BY_MESSAGE: Final = tuple(
     )
 )
 _FUNCTION_NAME_PATTERN: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
-_OPERATOR_SIGNS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
+_FALLIBLE_OPERATORS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
 _MAX_OTHER_POSITIONS: Final = 3
 
 
@@ -291,15 +291,15 @@ def add_fault_position(text: str | None) -> Iterator[None]:
     try:
         yield
     except QueryFault as fault:
-        if fault.span is not None or text is None or len(text) > _MAX_CHARACTERS:
+        if fault.span is not None or text is None or len(text) > _MAX_EXPLAINED_TEXT_CHARACTERS:
             raise
         positions = find_possible_causes(fault.message, text)
         if not positions:
             raise
-        raise _add_positions(fault, positions) from fault
+        raise _copy_with_positions(fault, positions) from fault
 
 
-def _add_positions(fault: QueryFault, positions: list[Span]) -> QueryFault:
+def _copy_with_positions(fault: QueryFault, positions: list[Span]) -> QueryFault:
     """Return a copy of the error with positions. The original may be shared by callers whose queries differ in text."""
     located = copy(fault)
     located.span = positions[0]
@@ -317,12 +317,14 @@ def find_possible_causes(message: str, text: str) -> list[Span]:
     """
     source = QueryTokens(text)
     named_functions = {word for word in _FUNCTION_NAME_PATTERN.findall(message) if word in PERMITTED_FUNCTIONS}
-    causes = next((words for pattern, words in _CAUSES_BY_MESSAGE if pattern.search(message)), frozenset[str]())
+    causes = next(
+        (words for pattern, words in _CAUSING_WORDS_BY_MESSAGE_PATTERN if pattern.search(message)), frozenset[str]()
+    )
     causing_words = list(_find_causing_words(source, named_functions)) or list(_find_causing_words(source, causes))
     causing_words = (
         causing_words
         or [word for _, word in find_calls(source)][:1]
-        or list(_find_causing_words(source, _OPERATOR_SIGNS))[:1]
+        or list(_find_causing_words(source, _FALLIBLE_OPERATORS))[:1]
         or list(source.words[1:2])
     )
     return [span_at(text, word.start) for word in causing_words]

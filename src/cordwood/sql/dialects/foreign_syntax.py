@@ -19,7 +19,7 @@ _OPERATOR_PHRASE: Final = "an operator"
 _CLAUSE_PHRASE: Final = "a clause"
 
 
-class SyntaxMatch(msgspec.Struct, frozen=True):
+class ForeignSyntaxMatch(msgspec.Struct, frozen=True):
     """The place in a query where a row of the table matches: the index of the first word, and the number of words."""
 
     source: QueryTokens
@@ -38,7 +38,7 @@ class SyntaxMatch(msgspec.Struct, frozen=True):
     def inside(self) -> str:
         return self.source.text_inside_brackets(self.first_word_index + self.word_count - 1) or "value"
 
-    def word(self, number: int) -> str:
+    def source_word(self, number: int) -> str:
         return self.source.text_between(self.first_word_index + number, self.first_word_index + number)
 
 
@@ -50,18 +50,18 @@ class ForeignSyntax(msgspec.Struct, frozen=True):
     """
 
     words: tuple[str, ...]
-    hint: str | Callable[[SyntaxMatch], str]
+    hint: str | Callable[[ForeignSyntaxMatch], str]
     construct: str = _OPERATOR_PHRASE
     message: str = ""
 
 
-def _case_insensitive_regexp(match: SyntaxMatch) -> str:
+def _case_insensitive_regexp_hint(match: ForeignSyntaxMatch) -> str:
     right = match.right
     pattern = f"r'(?i){right[1:]}" if right[:1] in "'\"" else f"CONCAT('(?i)', {right})"
     return f"REGEXP_CONTAINS({match.left}, {pattern})"
 
 
-def _json_operator_hint(match: SyntaxMatch) -> str:
+def _json_operator_hint(match: ForeignSyntaxMatch) -> str:
     """Rewrite a chain of JSON operators as one path, for a field of an event and for a call of JSON_VALUE."""
     source, steps, index = match.source, [], match.first_word_index
     while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
@@ -71,7 +71,7 @@ def _json_operator_hint(match: SyntaxMatch) -> str:
     return f"Write {match.left}.{path} for a field of an event, JSON_VALUE({match.left}, '$.{path}') for a JSON text."
 
 
-def _filtered_aggregate_hint(match: SyntaxMatch) -> str:
+def _filtered_aggregate_hint(match: ForeignSyntaxMatch) -> str:
     """Rewrite COUNT(*) FILTER (WHERE x) as COUNTIF(x), and other filtered aggregates with IF."""
     call = match.source.operand_before(match.first_word_index + 1) or "COUNT(*)"
     name, _, arguments = call.removesuffix(")").partition("(")
@@ -80,7 +80,7 @@ def _filtered_aggregate_hint(match: SyntaxMatch) -> str:
     return f"Write {name}(IF({match.inside}, {arguments}, NULL))."
 
 
-def _percentile_hint(match: SyntaxMatch) -> str:
+def _percentile_hint(match: ForeignSyntaxMatch) -> str:
     """Rewrite PERCENTILE_CONT(0.95) WITHIN GROUP (ORDER BY x) with APPROX_QUANTILES."""
     share = match.source.operand_before(match.first_word_index + 1) or ""
     percent = re.search(r"\((0?\.\d+|1)\)", share)
@@ -88,12 +88,12 @@ def _percentile_hint(match: SyntaxMatch) -> str:
     return f"Write APPROX_QUANTILES({match.inside}, 100)[OFFSET({offset})]."
 
 
-def _quoted_interval_hint(match: SyntaxMatch) -> str:
-    return f"Write {bigquery_interval(match.word(1)) or 'INTERVAL 1 DAY'}."
+def _quoted_interval_hint(match: ForeignSyntaxMatch) -> str:
+    return f"Write {bigquery_interval(match.source_word(1)) or 'INTERVAL 1 DAY'}."
 
 
-def _unquoted_interval_hint(match: SyntaxMatch) -> str:
-    return f"Write {bigquery_interval(match.word(1) + ' ' + match.word(2)) or 'INTERVAL 1 HOUR'}."
+def _unquoted_interval_hint(match: ForeignSyntaxMatch) -> str:
+    return f"Write {bigquery_interval(match.source_word(1) + ' ' + match.source_word(2)) or 'INTERVAL 1 HOUR'}."
 
 
 _TIME_PART_REPLACEMENTS: Final = {
@@ -116,9 +116,9 @@ FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
     ForeignSyntax(("~~",), "Write {left} LIKE {right}."),
     ForeignSyntax(("!", "~"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
     ForeignSyntax(("!~",), "Write NOT REGEXP_CONTAINS({left}, {right})."),
-    ForeignSyntax(("!", "~*"), lambda match: f"Write NOT {_case_insensitive_regexp(match)}."),
-    ForeignSyntax(("!~*",), lambda match: f"Write NOT {_case_insensitive_regexp(match)}."),
-    ForeignSyntax(("~*",), lambda match: f"Write {_case_insensitive_regexp(match)}."),
+    ForeignSyntax(("!", "~*"), lambda match: f"Write NOT {_case_insensitive_regexp_hint(match)}."),
+    ForeignSyntax(("!~*",), lambda match: f"Write NOT {_case_insensitive_regexp_hint(match)}."),
+    ForeignSyntax(("~*",), lambda match: f"Write {_case_insensitive_regexp_hint(match)}."),
     ForeignSyntax(("=~",), "Write REGEXP_CONTAINS({left}, {right})."),
     ForeignSyntax(("NOT", "REGEXP"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
     ForeignSyntax(("NOT", "RLIKE"), "Write NOT REGEXP_CONTAINS({left}, {right})."),
@@ -190,7 +190,7 @@ _SYNTAX_BY_FIRST_WORD: Final[Mapping[str, tuple[ForeignSyntax, ...]]] = {
     for first in {form.words[0] for form in FOREIGN_SYNTAX}
 }
 # Words after which `:name` is a parameter in other dialects; after other words, the colon is an operator.
-_WORDS_BEFORE_PARAMETER: Final = frozenset(
+_TOKENS_BEFORE_COLON_PARAMETER: Final = frozenset(
     "= < > <= >= != <> ( , + - * / AND OR LIKE IN BETWEEN LIMIT OFFSET WHERE NOT".split()
 )
 # Infix operators of other dialects that are names or prefix operators in BigQuery; they match only between operands.
@@ -204,7 +204,7 @@ _DASHES: Final = frozenset("\u2013\u2014\u2212")
 class ForeignSyntaxFinding(msgspec.Struct, frozen=True):
     """Syntax of another dialect found in a query: its position, the error message, and the hint."""
 
-    offset: int
+    text_offset: int
     message: str
     hint: str
 
@@ -214,9 +214,9 @@ def find_foreign_syntax(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
     for index, word in enumerate(source.words):
         syntax = _match_syntax_at(source, index)
         if syntax is not None:
-            yield _describe_match(syntax, SyntaxMatch(source, index, len(syntax.words)))
+            yield _finding_of_match(syntax, ForeignSyntaxMatch(source, index, len(syntax.words)))
         else:
-            yield from _check_single_sign(source, index, word)
+            yield from _find_foreign_sign(source, index, word)
 
 
 def _match_syntax_at(source: QueryTokens, index: int) -> ForeignSyntax | None:
@@ -246,7 +246,7 @@ def _matches_word(word: QueryToken, pattern: str) -> bool:
     return word.text == pattern and not word.is_text_literal
 
 
-def _describe_match(syntax: ForeignSyntax, match: SyntaxMatch) -> ForeignSyntaxFinding:
+def _finding_of_match(syntax: ForeignSyntax, match: ForeignSyntaxMatch) -> ForeignSyntaxFinding:
     last = match.first_word_index + match.word_count - 1
     start = match.source.words[match.first_word_index + (syntax.words[0] in (")", ","))].start
     message = (
@@ -261,11 +261,11 @@ def _describe_match(syntax: ForeignSyntax, match: SyntaxMatch) -> ForeignSyntaxF
     return ForeignSyntaxFinding(start, message, hint)
 
 
-def _placeholder_value(match: SyntaxMatch, name: str) -> str:
-    return match.word(int(name)) if name.isdigit() else str(getattr(match, name))
+def _placeholder_value(match: ForeignSyntaxMatch, name: str) -> str:
+    return match.source_word(int(name)) if name.isdigit() else str(getattr(match, name))
 
 
-def _check_single_sign(source: QueryTokens, index: int, word: QueryToken) -> Iterator[ForeignSyntaxFinding]:
+def _find_foreign_sign(source: QueryTokens, index: int, word: QueryToken) -> Iterator[ForeignSyntaxFinding]:
     source_text = source.text_between(index, index)
     if word.is_text_literal:
         return
@@ -284,14 +284,14 @@ def _check_single_sign(source: QueryTokens, index: int, word: QueryToken) -> Ite
             word.start, f'"{source_text}" is not a parameter of BigQuery. {_PARAMETER_HINT}', _VALUE_HINT
         )
     elif source_text == ":" and index > 0 and index + 1 < len(source.words) and source.words[index + 1].is_name:
-        yield _describe_colon(source, index)
+        yield _finding_of_colon(source, index)
 
 
-def _describe_colon(source: QueryTokens, index: int) -> ForeignSyntaxFinding:
+def _finding_of_colon(source: QueryTokens, index: int) -> ForeignSyntaxFinding:
     """Explain `:name`, a parameter of other dialects, or `value:path`, a field access of other dialects."""
     name = source.operand_after(index) or "name"
     word, previous = source.words[index], source.words[index - 1]
-    if previous.text in _WORDS_BEFORE_PARAMETER:
+    if previous.text in _TOKENS_BEFORE_COLON_PARAMETER:
         hint = f"Write @{name} for a parameter of the endpoint, or the value itself."
         return ForeignSyntaxFinding(word.start, f'":{name}" is not a parameter of BigQuery. {_PARAMETER_HINT}', hint)
     value = source.operand_before(index) or "value"

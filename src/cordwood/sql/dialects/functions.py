@@ -12,7 +12,7 @@ from typing import Final
 
 from cordwood.sql.dialects.query_tokens import QueryToken, QueryTokens
 
-_UNIT_SPELLINGS: Final = {
+_SPELLINGS_BY_UNIT: Final = {
     "MICROSECOND": "us usec microsecond microseconds",
     "MILLISECOND": "ms msec millisecond milliseconds",
     "SECOND": "s sec secs second seconds ss",
@@ -29,11 +29,11 @@ _UNIT_SPELLINGS: Final = {
     "ISOYEAR": "isoyear iso_year",
 }
 _UNIT_BY_SPELLING: Final = {
-    spelling: bigquery_unit for bigquery_unit, spellings in _UNIT_SPELLINGS.items() for spelling in spellings.split()
+    spelling: bigquery_unit for bigquery_unit, spellings in _SPELLINGS_BY_UNIT.items() for spelling in spellings.split()
 }
 _INTERVAL_PATTERN: Final = re.compile(r"(?:interval\s+)?'?\s*([+-]?\d+)\s*'?\s*([a-z]+)\s*'?", re.IGNORECASE)
 
-_TO_CHAR_ELEMENTS: Final = {
+_BIGQUERY_ELEMENT_BY_TO_CHAR: Final = {
     "YYYY": "%Y",
     "YY": "%y",
     "MM": "%m",
@@ -57,7 +57,15 @@ _TO_CHAR_ELEMENTS: Final = {
     "DDD": "%j",
     "Q": "%Q",
 }
-_DATE_FORMAT_ELEMENTS: Final = {"%i": "%M", "%s": "%S", "%f": "%E6S", "%M": "%B", "%h": "%I", "%W": "%A", "%T": "%T"}
+_BIGQUERY_ELEMENT_BY_DATE_FORMAT: Final = {
+    "%i": "%M",
+    "%s": "%S",
+    "%f": "%E6S",
+    "%M": "%B",
+    "%h": "%I",
+    "%W": "%A",
+    "%T": "%T",
+}
 
 
 def bigquery_unit(text: str) -> str | None:
@@ -74,12 +82,12 @@ def bigquery_interval(text: str) -> str | None:
 
 def _translate_to_char_format(text: str) -> str | None:
     """Convert a TO_CHAR format of PostgreSQL to BigQuery's format elements."""
-    return _translate_format(text, _TO_CHAR_ELEMENTS, re.IGNORECASE)
+    return _translate_format(text, _BIGQUERY_ELEMENT_BY_TO_CHAR, re.IGNORECASE)
 
 
 def _translate_date_format(text: str) -> str | None:
     """Convert a DATE_FORMAT format of MySQL to BigQuery's format elements."""
-    return _translate_format(text, _DATE_FORMAT_ELEMENTS, re.NOFLAG)
+    return _translate_format(text, _BIGQUERY_ELEMENT_BY_DATE_FORMAT, re.NOFLAG)
 
 
 def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFlag) -> str | None:
@@ -97,7 +105,7 @@ _ARGUMENT_CONVERSIONS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "to_char": _translate_to_char_format,
     "date_format": _translate_date_format,
 }
-_DEFAULT_ARGUMENTS: Final = {
+_FALLBACK_ARGUMENT_BY_CONVERSION: Final = {
     "unit": "HOUR",
     "interval": "INTERVAL 1 HOUR",
     "to_char": "'%Y-%m-%d'",
@@ -215,7 +223,7 @@ FOREIGN_FUNCTION_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
 # Templates for BigQuery functions that take the unit as the last argument. In other dialects, the unit comes first.
-UNIT_LAST_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
+TEMPLATES_BY_UNIT_LAST_FUNCTION: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "TIMESTAMP_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "DATETIME_TRUNC": ("DATETIME_TRUNC({1}, {0:unit})",),
@@ -230,12 +238,12 @@ INTERVAL_FUNCTIONS: Final = frozenset(
 )
 
 
-_ADDITION_FUNCTIONS: Final = {
+_ADDITION_ARGUMENT_COUNTS: Final = {
     f"{kind}_{verb}": (2, 2, f"{kind}_{verb}({kind.lower()}, INTERVAL 1 {part})")
     for kind, part in (("TIMESTAMP", "HOUR"), ("DATETIME", "HOUR"), ("DATE", "DAY"), ("TIME", "MINUTE"))
     for verb in ("ADD", "SUB")
 }
-_TRUNCATION_FUNCTIONS: Final = {
+_TRUNCATION_ARGUMENT_COUNTS: Final = {
     f"{kind}_TRUNC": (2, most, f"{kind}_TRUNC({kind.lower()}, {part})")
     for kind, most, part in (
         ("TIMESTAMP", 3, "HOUR"),
@@ -244,15 +252,15 @@ _TRUNCATION_FUNCTIONS: Final = {
         ("TIME", 2, "MINUTE"),
     )
 }
-_DIFFERENCE_FUNCTIONS: Final = {
+_DIFFERENCE_ARGUMENT_COUNTS: Final = {
     f"{kind}_DIFF": (3, 3, f"{kind}_DIFF(later, earlier, {part})")
     for kind, part in (("TIMESTAMP", "SECOND"), ("DATETIME", "SECOND"), ("DATE", "DAY"), ("TIME", "SECOND"))
 }
 # The minimum and maximum number of arguments of a function, and an example call.
-ARGUMENT_COUNTS: Final[Mapping[str, tuple[int, int, str]]] = {
-    **_ADDITION_FUNCTIONS,
-    **_TRUNCATION_FUNCTIONS,
-    **_DIFFERENCE_FUNCTIONS,
+ARGUMENT_COUNTS_BY_FUNCTION: Final[Mapping[str, tuple[int, int, str]]] = {
+    **_ADDITION_ARGUMENT_COUNTS,
+    **_TRUNCATION_ARGUMENT_COUNTS,
+    **_DIFFERENCE_ARGUMENT_COUNTS,
     "COUNT": (1, 1, "COUNT(*), or COUNT(DISTINCT value)"),
     "COUNTIF": (1, 1, "COUNTIF(condition)"),
     **{name: (1, 1, f"{name}(value)") for name in ("SUM", "AVG", "MIN", "MAX", "LOGICAL_AND", "LOGICAL_OR")},
@@ -317,7 +325,7 @@ def _placeholder_text(placeholder: re.Match[str], arguments: list[str]) -> str:
         return _fraction_as_percent(argument)
     if format_name is None:
         return argument
-    return _ARGUMENT_CONVERSIONS[format_name](argument) or _DEFAULT_ARGUMENTS[format_name]
+    return _ARGUMENT_CONVERSIONS[format_name](argument) or _FALLBACK_ARGUMENT_BY_CONVERSION[format_name]
 
 
 def _fraction_as_percent(argument: str) -> str:

@@ -10,9 +10,9 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
 _BIGQUERY_DIALECT = Dialect.get_or_raise("bigquery")
-_TEXT_TOKENS = frozenset({TokenType.STRING, TokenType.RAW_STRING})
+_TEXT_LITERAL_TOKEN_TYPES = frozenset({TokenType.STRING, TokenType.RAW_STRING})
 _WORD_PATTERN = re.compile(r"\S+")
-_OPENING_BRACKETS = {")": "(", "]": "["}
+_OPENING_BRACKET_BY_CLOSING = {")": "(", "]": "["}
 _NON_OPERAND_KEYWORDS = frozenset(
     """
     SELECT FROM WHERE AND OR NOT ON IN IS AS BY HAVING QUALIFY LIMIT OFFSET CASE WHEN THEN ELSE JOIN UNION ALL LIKE
@@ -31,7 +31,7 @@ class QueryToken(msgspec.Struct, frozen=True):
 
     @property
     def is_text_literal(self) -> bool:
-        return self.kind in _TEXT_TOKENS
+        return self.kind in _TEXT_LITERAL_TOKEN_TYPES
 
     @property
     def is_number(self) -> bool:
@@ -54,7 +54,7 @@ class QueryTokens:
     def __init__(self, text: str) -> None:
         self.text = text
         self.words = tuple(_split_tokens(text))
-        self._matching_brackets = _match_brackets(self.words)
+        self._matching_brackets = _counterpart_index_by_bracket(self.words)
 
     def text_between(self, first: int, last: int) -> str:
         """Return the text from the first token to the last, both included."""
@@ -67,7 +67,7 @@ class QueryTokens:
         """Return the name, call or literal that ends directly before the token at this index."""
         last = first = index - 1
         while first >= 0:
-            if self.words[first].text in _OPENING_BRACKETS:
+            if self.words[first].text in _OPENING_BRACKET_BY_CLOSING:
                 first = self._matching_brackets.get(first, first)
                 first -= first > 0 and self.words[first - 1].is_name
             if first < 2 or self.words[first - 1].text != ".":
@@ -130,18 +130,18 @@ def _split_tokens(text: str) -> Iterator[QueryToken]:
         return
     for token in tokens:
         source_text = text[token.start : token.end + 1]
-        if " " in token.text and source_text[:1].isalpha() and token.token_type not in _TEXT_TOKENS:
+        if " " in token.text and source_text[:1].isalpha() and token.token_type not in _TEXT_LITERAL_TOKEN_TYPES:
             # The tokenizer yields ORDER BY and WITHIN GROUP as single tokens, so split them into words.
             for part in _WORD_PATTERN.finditer(source_text):
                 yield QueryToken(
                     part[0].upper(), token.token_type, token.start + part.start(), token.start + part.end()
                 )
         else:
-            word_text = source_text if token.token_type in _TEXT_TOKENS else token.text
+            word_text = source_text if token.token_type in _TEXT_LITERAL_TOKEN_TYPES else token.text
             yield QueryToken(word_text.upper(), token.token_type, token.start, token.end + 1)
 
 
-def _match_brackets(words: tuple[QueryToken, ...]) -> dict[int, int]:
+def _counterpart_index_by_bracket(words: tuple[QueryToken, ...]) -> dict[int, int]:
     """Map the index of each parenthesis and bracket to the index of its counterpart."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
@@ -150,7 +150,11 @@ def _match_brackets(words: tuple[QueryToken, ...]) -> dict[int, int]:
             continue
         if word.text in ("(", "["):
             opened.append(index)
-        elif word.text in _OPENING_BRACKETS and opened and words[opened[-1]].text == _OPENING_BRACKETS[word.text]:
+        elif (
+            word.text in _OPENING_BRACKET_BY_CLOSING
+            and opened
+            and words[opened[-1]].text == _OPENING_BRACKET_BY_CLOSING[word.text]
+        ):
             opening = opened.pop()
             pairs[opening], pairs[index] = index, opening
     return pairs

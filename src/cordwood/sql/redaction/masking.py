@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.lowering import Rule, RuleSet, catches_failures, fragment, fragment_parts, is_fragment
+from cordwood.sql.lowering import LoweringRule, RuleSet, catches_failures, fragment, fragment_parts, is_fragment
 from cordwood.sql.nodes import (
     EventAsText,
     RedactedEvent,
@@ -34,13 +34,13 @@ from cordwood.sql.redaction.patterns import DetectionStage, MatchKind
 from cordwood.sql.rules.vocabulary import Conversion
 
 # Prefixes of the names of the engine's redaction functions; the redaction mode follows.
-REDACT_TEXT_PREFIX: Final = "redacted_text"
-REDACT_JSON_PREFIX: Final = "redacted_json"
-REDACT_EVENT_PREFIX: Final = "redacted_event"
+REDACT_TEXT_FUNCTION_PREFIX: Final = "redacted_text"
+REDACT_JSON_FUNCTION_PREFIX: Final = "redacted_json"
+REDACT_EVENT_FUNCTION_PREFIX: Final = "redacted_event"
 
 # The prefix of the name of the function that returns a text unchanged, but fails with the message below if the text may
 # need redaction.
-OPTIMISTIC_TEXT_PREFIX: Final = "trusted_text"
+OPTIMISTIC_TEXT_FUNCTION_PREFIX: Final = "trusted_text"
 MAY_NEED_REDACTION_MESSAGE: Final = "A text may hold something to redact."
 
 REDACTION_WORD: Final = "REDACTED"
@@ -56,12 +56,12 @@ DIGIT_MARKER: Final = "\x03"
 TEXT_BEFORE_DIGIT_PATTERN: Final = r'(?s)((?:[^"0-9]|"(?:[^"\\]|\\.)*")*)([0-9]|\z)'
 MARKED_DIGIT_REPLACEMENT: Final = rf"\1{DIGIT_MARKER}\2"
 # Matches one JSON string, or the text between two strings.
-JSON_SEGMENT_PATTERN: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
+JSON_STRING_OR_GAP_PATTERN: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 
 _HEX: Final = "0123456789abcdef"
 # The letters that replace a digest's hexadecimal digits, so that no later pass matches the digest as a number or an
 # address.
-_DIGEST_LETTERS: Final = "ghijklmnopqrstuv"
+_LETTER_BY_HEX_DIGIT: Final = "ghijklmnopqrstuv"
 
 
 class MaskingSql(Protocol):
@@ -109,7 +109,9 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
             text = self._apply_stage(text, stage)
         return text
 
-    def mask_builtin(self, text: str, stages: Sequence[DetectionStage], *, digits_are_marked: bool = False) -> str:
+    def apply_builtin_stages(
+        self, text: str, stages: Sequence[DetectionStage], *, digits_are_marked: bool = False
+    ) -> str:
         """Apply the built-in stages.
 
         If `digits_are_marked` is set, the text has a marker before each digit of a JSON number, and these markers are
@@ -137,11 +139,11 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
 
     def _apply_stage(self, text: str, stage: DetectionStage) -> str:
         if stage.match_kind is MatchKind.CARD:
-            return self._replace_cards(text, stage)
+            return self._replace_card_numbers(text, stage)
         return (
-            self._replace_matches(text, stage)
+            self._replace_by_fixed_word(text, stage)
             if self._has_fixed_replacement(stage)
-            else self._replace_computed(text, stage)
+            else self._replace_by_computed_value(text, stage)
         )
 
     def _has_fixed_replacement(self, stage: DetectionStage) -> bool:
@@ -150,7 +152,7 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
             return stage.match_kind is not MatchKind.ADDRESS
         return self.mode is RedactMode.REPLACE or stage.match_kind is MatchKind.OTHER
 
-    def _replace_matches(self, text: str, stage: DetectionStage) -> str:
+    def _replace_by_fixed_word(self, text: str, stage: DetectionStage) -> str:
         replacement = f"{_group_references(stage.prefix_groups)}{REDACTION_WORD}"
         if not stage.kept_groups:
             return self.sql.replace_matches(text, stage.pattern, replacement)
@@ -169,7 +171,7 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
         # Remove the markers of the other matches as well, because a later pass may insert and search for markers, too.
         return self.sql.remove_mark(restored, MATCH_START + MATCH_PART_SEPARATOR)
 
-    def _replace_computed(self, text: str, stage: DetectionStage) -> str:
+    def _replace_by_computed_value(self, text: str, stage: DetectionStage) -> str:
         """Replace each match by a value computed from its parts: the kept groups, the prefix, and the whole match."""
         kept_text, prefix, match, remainder = map(self.sql.match_part, range(1, 5))
         marked = rf"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
@@ -181,7 +183,7 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
             ),
         )
 
-    def _replace_cards(self, text: str, stage: DetectionStage) -> str:
+    def _replace_card_numbers(self, text: str, stage: DetectionStage) -> str:
         """Replace card numbers that pass the Luhn check.
 
         In the regular expression, the first group after the `prefix_groups` contains the digits of the number.
@@ -198,7 +200,9 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
 
     def _replacement_sql(self, value: str, match_kind: MatchKind) -> str:
         if self.mode is RedactMode.HASH:
-            return f"'{REDACTION_WORD}-' || translate({self.sql.keyed_digest(value)}, '{_HEX}', '{_DIGEST_LETTERS}')"
+            return (
+                f"'{REDACTION_WORD}-' || translate({self.sql.keyed_digest(value)}, '{_HEX}', '{_LETTER_BY_HEX_DIGIT}')"
+            )
         if self.mode is RedactMode.TRUNCATE and match_kind is MatchKind.ADDRESS:
             return self.sql.address_network(value)
         return f"'{REDACTION_WORD}'"
@@ -210,17 +214,17 @@ def _group_references(numbers: Sequence[int]) -> str:
 
 def _redacted_text(text: exp.Expr, mode: RedactMode) -> exp.Expr:
     """Return the call of the engine's function that redacts a text."""
-    name = f"{REDACT_TEXT_PREFIX}_{mode}"
+    name = f"{REDACT_TEXT_FUNCTION_PREFIX}_{mode}"
     return fragment(
         f"{name}({{0}})",
         text,
-        operation=TextRedactionCall(name, optimistic_function_name=f"{OPTIMISTIC_TEXT_PREFIX}_{mode}"),
+        operation=TextRedactionCall(name, optimistic_function_name=f"{OPTIMISTIC_TEXT_FUNCTION_PREFIX}_{mode}"),
     )
 
 
 def _redacted_event(value: exp.Expr, mode: RedactMode) -> exp.Expr:
     """Return the call of the engine's function that redacts an event's value."""
-    name = f"{REDACT_EVENT_PREFIX}_{mode}"
+    name = f"{REDACT_EVENT_FUNCTION_PREFIX}_{mode}"
     return fragment(f"{name}({{0}})", value, operation=RedactionCall(name))
 
 
@@ -232,7 +236,7 @@ def redaction_mode_of(node: exp.Expr) -> RedactMode:
     return read.mode
 
 
-def optimistic_variant(tree: exp.Expr) -> exp.Expr | None:
+def optimistic_redaction_variant(tree: exp.Expr) -> exp.Expr | None:
     """Return the optimistic variant of the tree.
 
     Return None if the tree redacts nothing, or if the variant's failure might be caught in the SQL and become NULL.
@@ -253,7 +257,7 @@ def optimistic_variant(tree: exp.Expr) -> exp.Expr | None:
     return variant
 
 
-def skip_text_conversions(tree: exp.Expr) -> None:
+def remove_text_round_trips(tree: exp.Expr) -> None:
     """Remove the conversions of a redacted text to an event's value and back.
 
     Filters are never applied to a text before it is redacted, because their timing would reveal whether the text
@@ -265,7 +269,7 @@ def skip_text_conversions(tree: exp.Expr) -> None:
             replace_node(reader, fragment_parts(value)[0])
 
 
-class RedactionLowering(msgspec.Struct, frozen=True):
+class RedactionLoweringRules(msgspec.Struct, frozen=True):
     """The lowering rules of redacted reads.
 
     `event_to_text` converts an event's value to a text, and `text_to_event` converts a text to an event's value.
@@ -274,7 +278,7 @@ class RedactionLowering(msgspec.Struct, frozen=True):
 
     event_to_text: Conversion
     text_to_event: Conversion
-    secret_rule: Rule
+    secret_rule: LoweringRule
 
     def _translate_redacted_text(self, node: exp.Expr) -> exp.Expr:
         return _redacted_text(node.expressions[0], redaction_mode_of(node))

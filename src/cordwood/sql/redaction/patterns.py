@@ -63,7 +63,7 @@ _WORD_CHARACTERS: Final = r"[a-z0-9_.:@%+-]*"
 
 _IPV4_OCTET: Final = r"0*(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4_ADDRESS: Final = rf"{_IPV4_OCTET}\.{_IPV4_OCTET}\.{_IPV4_OCTET}\.{_IPV4_OCTET}"
-_FOUR_NUMBERS: Final = r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+"
+_FOUR_DOTTED_NUMBERS: Final = r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+"
 # A percent-encoded digit or dot, which needs no encoding in a URL.
 _ENCODED_DIGIT: Final = r"(?:[0-9]|%(?:25)*3[0-9])"
 _ENCODED_DOT: Final = r"(?:\.|%(?:25)*2e)"
@@ -76,21 +76,21 @@ _WORDS_BEFORE_ADDRESS: Final = (
     "(?:ip|ipv4|addr|address|hosts?|from|to|src|dst|source|dest|clients?|peer|tcp|udp|inet|inside|outside|remote"
     "|local|servers?|proxy|gateway|network|subnet|node|upstream|backend|origin|users?|route|block|lookup|via|by|at|on)"
 )
-_OPENING_BRACKETS: Final = r"(?:^|[\s\"'(;,|\[=])"
-_PRODUCT_NAME: Final = rf"(?:{_OPENING_BRACKETS}|{_ESCAPE_SEQUENCE})[a-z][a-z0-9_+-]*/v?{_FOUR_NUMBERS}"
-_PRODUCT_VERSION: Final = rf"\b(?:v|ver|version|release|rev|build)[ ._=:-]?{_FOUR_NUMBERS}"
+_BEFORE_PRODUCT_NAME: Final = r"(?:^|[\s\"'(;,|\[=])"
+_PRODUCT_NAME: Final = rf"(?:{_BEFORE_PRODUCT_NAME}|{_ESCAPE_SEQUENCE})[a-z][a-z0-9_+-]*/v?{_FOUR_DOTTED_NUMBERS}"
+_PRODUCT_VERSION: Final = rf"\b(?:v|ver|version|release|rev|build)[ ._=:-]?{_FOUR_DOTTED_NUMBERS}"
 _FIVE_NUMBERS: Final = rf"(?:{_WORD_START})[0-9]+(?:\.[0-9]+){{4,}}"
 
 _IPV6_GROUP: Final = "[0-9a-f]+"
 _IPV6_COLON: Final = r"(?::|%(?:25)*3a)"
 _IPV6_ZONE: Final = r"(?:%(?:25)?[a-z][0-9a-z._-]*)?"
-_IPV6_IPV4_TAIL: Final = rf"(?:{_FOUR_NUMBERS}|{_IPV6_GROUP})"
+_IPV6_IPV4_TAIL: Final = rf"(?:{_FOUR_DOTTED_NUMBERS}|{_IPV6_GROUP})"
 # An IPv6 address with at least two groups besides the `::`, with all eight groups, or with an IPv4 address at the end.
 _LONG_IPV6_ADDRESS: Final = (
     rf"{_IPV6_GROUP}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})*{_IPV6_IPV4_TAIL}{_IPV6_ZONE}"
     rf"|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}{_IPV6_ZONE}"
-    rf"|(?:{_IPV6_GROUP}{_IPV6_COLON}){{6}}(?:{_FOUR_NUMBERS}|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_GROUP}){_IPV6_ZONE}"
-    rf"|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})*{_FOUR_NUMBERS}"
+    rf"|(?:{_IPV6_GROUP}{_IPV6_COLON}){{6}}(?:{_FOUR_DOTTED_NUMBERS}|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_GROUP}){_IPV6_ZONE}"
+    rf"|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})*{_FOUR_DOTTED_NUMBERS}"
 )
 # `a::b` and `a::` may also be code. A text `a::` is an address only if it has several groups, or if its only group has
 # four characters with a digit or with a prefix of local addresses (`fc`, `fd`, `fea`, `feb`).
@@ -101,14 +101,12 @@ _SHORT_IPV6_ADDRESS: Final = (
     rf"{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_COLON}{_IPV6_GROUP}{_IPV6_ZONE}(?:\b|_)"
     rf"|(?:{_IPV6_GROUP}(?:{_IPV6_COLON}{_IPV6_GROUP})+|{_IPV6_GROUP_WITH_DIGIT}){_IPV6_COLON}{_IPV6_COLON}(?:\B|_|%)"
 )
-_LEADING_IPV6: Final = (
-    rf"{_IPV6_COLON}{_IPV6_COLON}(?:(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}|{_FOUR_NUMBERS}){_IPV6_ZONE}"
-)
+_LEADING_IPV6: Final = rf"{_IPV6_COLON}{_IPV6_COLON}(?:(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}|{_FOUR_DOTTED_NUMBERS}){_IPV6_ZONE}"
 _LOOPBACK_IPV6: Final = rf"{_IPV6_COLON}{_IPV6_COLON}{_IPV6_GROUP}{_IPV6_ZONE}(?:\b|_)"
 # Groups of letters that do not begin with a prefix of local addresses. Two such groups, as in `a::b`, are kept, because
 # they are probably code.
 _NON_ADDRESS_IPV6_GROUP: Final = "(?:[a-e][a-f]*|f[a-f]?[a-f]?|f[abf][a-f]+|fe[c-f][a-f]+)"
-_SCOPE_OPERATOR_CODE: Final = rf"\b{_NON_ADDRESS_IPV6_GROUP}::{_NON_ADDRESS_IPV6_GROUP}\b|\B::[a-f]+\b"
+_CODE_WITH_SCOPE_OPERATOR: Final = rf"\b{_NON_ADDRESS_IPV6_GROUP}::{_NON_ADDRESS_IPV6_GROUP}\b|\B::[a-f]+\b"
 _HARDWARE_ADDRESS: Final = r"\b[0-9a-f][0-9a-f](?::[0-9a-f][0-9a-f]){5,}\b"
 
 _CREDENTIAL_WORD: Final = (
@@ -123,7 +121,7 @@ _AUTHENTICATION_SCHEME: Final = (
 )
 _UNQUOTED_VALUE: Final = r"[^\s\"'&,;<>()\[\]{}\\|]+"
 # Words that follow "bearer" and "basic" in ordinary prose.
-_PROSE_AFTER_SCHEME: Final = (
+_SCHEME_WORD_IN_PROSE: Final = (
     rf"\b(?:bearer|basic){_WHITESPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
     r"|required|invalid|format|must|from|with|type|plan|tier)\b"
 )
@@ -144,8 +142,8 @@ _PROVIDER_KEY_HINTS: Final = (
 
 # RE2 and Python agree only on the classes of ASCII characters. All characters outside of ASCII count as letters of a
 # name.
-_NAME_LETTER: Final = "a-z0-9\u0080-\U0010ffff"
-_MAIL_LOCAL_PART: Final = rf"(?:[{_NAME_LETTER}._+~-]|%(?:25)*(?:2[bde]|5f))+"
+_MAIL_NAME_CHARACTERS: Final = "a-z0-9\u0080-\U0010ffff"
+_MAIL_LOCAL_PART: Final = rf"(?:[{_MAIL_NAME_CHARACTERS}._+~-]|%(?:25)*(?:2[bde]|5f))+"
 # The last label of a domain begins with a letter. If it is numeric, the text after @ is an IP address, and the text
 # before @ is a user.
 _LAST_DOMAIN_LABEL_START: Final = "[a-z\u0080-\U0010ffff]"
@@ -153,7 +151,7 @@ _LAST_DOMAIN_LABEL_START: Final = "[a-z\u0080-\U0010ffff]"
 # local part.
 _QUOTED_MAIL_LOCAL_PART: Final = r"\\*\"[a-z0-9 ._+-]+\\*\""
 # An unquoted local part may contain one apostrophe: `o'brien@…`.
-_MAIL_ADDRESS: Final = rf"(?:{_MAIL_LOCAL_PART}(?:'{_MAIL_LOCAL_PART})?|{_QUOTED_MAIL_LOCAL_PART})(?:@|%(?:25)*40)[{_NAME_LETTER}-]+(?:{_ENCODED_DOT}[{_NAME_LETTER}-]+)*{_ENCODED_DOT}{_LAST_DOMAIN_LABEL_START}[{_NAME_LETTER}-]*"
+_MAIL_ADDRESS: Final = rf"(?:{_MAIL_LOCAL_PART}(?:'{_MAIL_LOCAL_PART})?|{_QUOTED_MAIL_LOCAL_PART})(?:@|%(?:25)*40)[{_MAIL_NAME_CHARACTERS}-]+(?:{_ENCODED_DOT}[{_MAIL_NAME_CHARACTERS}-]+)*{_ENCODED_DOT}{_LAST_DOMAIN_LABEL_START}[{_MAIL_NAME_CHARACTERS}-]*"
 
 _CARD_SEPARATOR: Final = r"(?:[ +-]|%20)"
 # Card numbers begin with 2 to 6; numbers that begin with 1 may be times in microseconds. Only some issuers use a fifth
@@ -164,7 +162,7 @@ _CARD_NUMBER: Final = (
     rf"|3[0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{6}}{_CARD_SEPARATOR}[0-9]{{4,5}}"
 )
 # Decimal fractions, numbers after a JSON key, and UUIDs. Their digits are not searched for card numbers.
-_NOT_A_CARD: Final = (
+_NUMBERS_NOT_SEARCHED_FOR_CARDS: Final = (
     r"[0-9]+\.[0-9]{13,}|\"\s*:\s*-?[0-9]{13,}|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 
@@ -184,7 +182,7 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         "cards",
         Detector.CARD,
         rf"[0-9]{{13}}|[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{4}}",
-        rf"({_NOT_A_CARD})|({_WORD_START})({_CARD_NUMBER})\b",
+        rf"({_NUMBERS_NOT_SEARCHED_FOR_CARDS})|({_WORD_START})({_CARD_NUMBER})\b",
         kept_groups=(1,),
         prefix_groups=(2,),
         match_kind=MatchKind.CARD,
@@ -207,7 +205,7 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         "bearers",
         Detector.TOKEN,
         r"bearer|basic",
-        rf"({_PROSE_AFTER_SCHEME})|(bearer{_WHITESPACE}+|bearer:{_WHITESPACE}*)[a-z0-9._~+/=-]{{3,}}"
+        rf"({_SCHEME_WORD_IN_PROSE})|(bearer{_WHITESPACE}+|bearer:{_WHITESPACE}*)[a-z0-9._~+/=-]{{3,}}"
         rf"|(\bbasic{_WHITESPACE}+)(?:[a-z0-9._~+/=-]{{6,}}|[a-z0-9._~+/=-]+=)",
         kept_groups=(1,),
         prefix_groups=(2, 3),
@@ -251,7 +249,7 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         Detector.IP,
         r"::|%(?:25)*3a|(?:[0-9a-f]+:){6}",
         rf"({_HARDWARE_ADDRESS})|({_WORD_START})(?:{_LONG_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_LEADING_IPV6}"
-        rf"|({_SCOPE_OPERATOR_CODE})|({_WORD_START})(?:{_SHORT_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_LOOPBACK_IPV6}",
+        rf"|({_CODE_WITH_SCOPE_OPERATOR})|({_WORD_START})(?:{_SHORT_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_LOOPBACK_IPV6}",
         kept_groups=(1, 4),
         prefix_groups=(2, 3, 5, 6),
         match_kind=MatchKind.ADDRESS,
@@ -261,7 +259,7 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         "v4 addresses",
         Detector.IP,
         r"[0-9]\.[0-9]+\.[0-9]|%(?:25)*(?:2e|3[0-9])",
-        rf"({_FIVE_NUMBERS})|{_ENCODED_IPV4_ADDRESS}|((?:{_OPENING_BRACKETS}?\b{_WORDS_BEFORE_ADDRESS}/?)|{_WORD_START}){_IPV4_ADDRESS}{_WORD_END}"
+        rf"({_FIVE_NUMBERS})|{_ENCODED_IPV4_ADDRESS}|((?:{_BEFORE_PRODUCT_NAME}?\b{_WORDS_BEFORE_ADDRESS}/?)|{_WORD_START}){_IPV4_ADDRESS}{_WORD_END}"
         rf"|({_PRODUCT_NAME}|{_PRODUCT_VERSION})",
         kept_groups=(1, 3),
         prefix_groups=(2,),
@@ -359,8 +357,8 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
 
 # Limits of the caches of `Redaction`. One cache holds whether a name is hidden, and the other holds shapes without
 # hidden names. Each path of such a shape is estimated at 100 bytes.
-_NAME_CACHE_BYTES: Final = 4 * 2**20
-_SHAPE_CACHE_BYTES: Final = 4 * 2**20
+_HIDDEN_NAMES_CACHE_BYTES: Final = 4 * 2**20
+_VISIBLE_KINDS_CACHE_BYTES: Final = 4 * 2**20
 _BYTES_PER_PATH: Final = 100
 
 
@@ -376,11 +374,11 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _hidden_names_cache(self) -> BoundedCache[str, bool]:
-        return BoundedCache(_NAME_CACHE_BYTES, lambda name, _: estimate_memory_bytes(name))
+        return BoundedCache(_HIDDEN_NAMES_CACHE_BYTES, lambda name, _: estimate_memory_bytes(name))
 
     @cached_property
     def _visible_kinds_cache(self) -> BoundedCache[int, tuple[KindsByPath, KindsByPath]]:
-        return BoundedCache(_SHAPE_CACHE_BYTES, lambda _, kept: _BYTES_PER_PATH * len(kept[0]))
+        return BoundedCache(_VISIBLE_KINDS_CACHE_BYTES, lambda _, kept: _BYTES_PER_PATH * len(kept[0]))
 
     def is_secret_name(self, name: str) -> bool:
         return self.detection.is_secret_name(name)
@@ -389,7 +387,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         """Return whether a field's name must be hidden because it contains personal data, such as a card number."""
         cached = self._hidden_names_cache.get(name)
         if cached is None:
-            cached = self._is_redacted_name(name)
+            cached = self._contains_personal_data(name)
             self._hidden_names_cache.put(name, cached)
         return cached
 
@@ -411,7 +409,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
             self._visible_kinds_cache.put(id(kinds), cached)
         return cached[1]
 
-    def _is_redacted_name(self, name: str) -> bool:
+    def _contains_personal_data(self, name: str) -> bool:
         if self._compiled_hint is not None and self._compiled_hint.search(name) is None:
             return False
         return any(

@@ -29,20 +29,20 @@ from cordwood.sql.nodes import (
     RedactedValue,
     has_operation,
     is_event_path,
-    is_record_test,
+    is_object_test_node,
     operation_node,
     path_root,
     path_steps,
     replace_node,
     set_type,
 )
-from cordwood.sql.record_shapes import RecordShapes
+from cordwood.sql.record_shapes import RecordingShapeReader
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.scope import Lineage, Origin
 from cordwood.sql.stages import ResolvedQuery
 
 # Columns that stay unredacted: a tenant may know its own name, and times contain no personal data.
-_UNREDACTED_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
+_NEVER_REDACTED_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at", "timestamp_inferred"})
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
 _ALL_KINDS: Final = frozenset(ValueKind)
 
@@ -52,14 +52,14 @@ StreamPath = tuple[str, EventPath]
 
 # The maximum number of paths of one raw value. Each array doubles the number of possible paths, and a name that refers
 # to n keys multiplies it by n.
-_MAX_PATHS: Final = 64
+_MAX_RAW_VALUE_PATHS: Final = 64
 
 
 class RawValue(msgspec.Struct, frozen=True):
     """A raw value: a VARIANT of an event, or a text column. It is read from the first of `paths` that exists."""
 
     paths: tuple[StreamPath, ...]
-    is_event: bool
+    is_event_value: bool
 
     def path_below(self, *steps: str) -> "RawValue":
         paths = tuple((stream, (*path, *steps)) for stream, path in self.paths)
@@ -71,7 +71,7 @@ class RawValue(msgspec.Struct, frozen=True):
         An object is treated as an array whose only element is the object itself.
         """
         paths = (*self.paths, *self.path_below(ELEMENT_STEP).paths)
-        return None if len(paths) > _MAX_PATHS else msgspec.structs.replace(self, paths=paths)
+        return None if len(paths) > _MAX_RAW_VALUE_PATHS else msgspec.structs.replace(self, paths=paths)
 
     @property
     def key_names(self) -> Iterator[str]:
@@ -84,10 +84,12 @@ class RawValue(msgspec.Struct, frozen=True):
         for _, path in self.paths:
             yield from [step for step in path[1:] if step != ELEMENT_STEP][-1:]
 
-    def kinds(self, records: RecordShapes) -> frozenset[ValueKind]:
+    def kinds(self, records: RecordingShapeReader) -> frozenset[ValueKind]:
         """Return the kinds of value seen at the paths; an empty set for a text column, whose kinds are not recorded."""
         return (
-            frozenset().union(*(_kinds_of_path(path, records) for path in self.paths)) if self.is_event else frozenset()
+            frozenset().union(*(_kinds_of_path(path, records) for path in self.paths))
+            if self.is_event_value
+            else frozenset()
         )
 
 
@@ -99,7 +101,7 @@ class ScopedRelation(msgspec.Struct, eq=False):
     """A relation in scope.
 
     `columns` are its raw columns or, for a stream, the stream's name: all columns of a stream are raw, except those in
-    `_UNREDACTED_COLUMNS`. `reading_select` is the SELECT with the relation in its FROM. `used_columns` are the columns
+    `_NEVER_REDACTED_COLUMNS`. `reading_select` is the SELECT with the relation in its FROM. `used_columns` are the columns
     that are read from the relation. `lifted_values` are the values of raw columns that correlated sub-queries read, by
     the names of the columns that are added to the relation for them.
     """
@@ -113,16 +115,16 @@ class ScopedRelation(msgspec.Struct, eq=False):
     def raw_value(self, name: str) -> RawValue | None:
         if not isinstance(self.columns, str):
             return self.columns.get(name)
-        if name in _UNREDACTED_COLUMNS:
+        if name in _NEVER_REDACTED_COLUMNS:
             return None
         path = () if name == "extras" else (name,)
-        return RawValue(((self.columns, path),), is_event=name in _EVENT_COLUMNS)
+        return RawValue(((self.columns, path),), is_event_value=name in _EVENT_COLUMNS)
 
 
 RelationsByName = dict[str, ScopedRelation]
 
 
-def _kinds_of_path(path: StreamPath, records: RecordShapes) -> frozenset[ValueKind]:
+def _kinds_of_path(path: StreamPath, records: RecordingShapeReader) -> frozenset[ValueKind]:
     """Return the kinds of value seen at a path; all kinds if they are unknown."""
     kinds = records.kinds(Lineage(origins=frozenset({Origin(*path)})))
     return _ALL_KINDS if kinds is None else kinds
@@ -183,16 +185,16 @@ def _is_read_by_sub_query(reader: exp.Expr | None, alias: str) -> bool:
 
 
 _ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
-_OBJECT_OR_ARRAY: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
-_NUMBER_OR_BOOL: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
+_OBJECT_AND_ARRAY_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_TEXTLESS_KINDS: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
 def redact_reads(resolved: ResolvedQuery, redaction: Redaction, shapes: Mapping[str, Shape]) -> ResolvedQuery:
     """Redact the reads of raw values in a resolved tree. Mutates the tree."""
     tree = resolved.tree
-    walk = _ReadRedactor(redaction, RecordShapes(shapes), frozenset(_starred_relation_names(tree)))
+    walk = _ReadRedactor(redaction, RecordingShapeReader(shapes), frozenset(_starred_relation_names(tree)))
     raw = walk.redact_query(tree, {}, {}, passes_raw=True)
-    walk.require_all_checked(tree)
+    walk.refuse_unvisited_columns(tree)
     names = [item.alias_or_name for item in tree.expressions] if isinstance(tree, exp.Select) else []
     raw_columns = tuple(position for position, name in enumerate(names) if name in raw)
     if len(set(names)) < len(names) and raw_columns:
@@ -209,8 +211,8 @@ def redact_reads(resolved: ResolvedQuery, redaction: Redaction, shapes: Mapping[
 
 def are_paths_still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, Shape]) -> bool:
     """Return whether these paths, which a statement reads without redaction, still hold no texts."""
-    records = RecordShapes(shapes)
-    return all(_kinds_of_path(path, records) <= _NUMBER_OR_BOOL for path in paths)
+    records = RecordingShapeReader(shapes)
+    return all(_kinds_of_path(path, records) <= _TEXTLESS_KINDS for path in paths)
 
 
 def _starred_relation_names(tree: exp.Expr) -> Iterator[str]:
@@ -228,7 +230,7 @@ def _has_star(select: exp.Select) -> bool:
 class _ReadRedactor:
     """Redactor of the reads in one tree. It walks over the tree query by query."""
 
-    def __init__(self, redaction: Redaction, records: RecordShapes, expanded_names: frozenset[str]) -> None:
+    def __init__(self, redaction: Redaction, records: RecordingShapeReader, expanded_names: frozenset[str]) -> None:
         self._redaction = redaction
         self.records = records
         self._starred_relation_names = expanded_names
@@ -238,13 +240,13 @@ class _ReadRedactor:
         self._checked_columns: dict[int, exp.Expr] = {}
         self._lifted_count = 0
 
-    def require_all_checked(self, tree: exp.Expr) -> None:
+    def refuse_unvisited_columns(self, tree: exp.Expr) -> None:
         """Refuse a tree with a column that the walk did not visit, because it might be read without redaction."""
         for node in tree.walk(prune=_is_redacted):
             if isinstance(node, exp.Column) and id(node) not in self._checked_columns:
                 raise QueryUnsupported("A column stands where redaction does not look.")
 
-    def _mark_checked(self, node: exp.Expr) -> None:
+    def _mark_columns_visited(self, node: exp.Expr) -> None:
         self._checked_columns |= {id(column): column for column in node.find_all(exp.Column)}
 
     def redact_query(self, node: exp.Expr, ctes: CteColumns, outer: RelationsByName, *, passes_raw: bool) -> RawColumns:
@@ -282,9 +284,9 @@ class _ReadRedactor:
         is_expanded = _has_star(node)
         for relation in _relations_of_from(node):
             self._redact_source(relation, ctes, sources, is_expanded=is_expanded)
-        for part in _other_clauses(node):
+        for part in _clauses_without_columns_and_relations(node):
             self._redact_clause(part, ctes, sources)
-        raw_positions = unused_output_positions(node) if passes_raw else frozenset()
+        raw_positions = positions_unused_by_clauses(node) if passes_raw else frozenset()
         raw_outputs: dict[str, RawValue] = {}
         for position, item in enumerate(node.expressions, start=1):
             raw = self._raw_output(item, sources) if position in raw_positions else None
@@ -294,7 +296,7 @@ class _ReadRedactor:
                 self._redact_expression(item, ctes, sources)
         for source in sources.values():
             if source.lifted_values and source.reading_select is node:
-                self._mark_checked(_wrap_relation(source))
+                self._mark_columns_visited(_wrap_relation(source))
         return raw_outputs
 
     def _raw_output(self, item: exp.Expr, sources: RelationsByName) -> RawValue | None:
@@ -302,7 +304,7 @@ class _ReadRedactor:
         raw = self._raw_value(item.this, sources) if isinstance(item, exp.Alias) else None
         if raw is None or self._has_secret_key(raw) or _is_outer_source(_only_source_of(item.this, sources), item):
             return None
-        self._mark_checked(item)
+        self._mark_columns_visited(item)
         return raw
 
     def _redact_clause(self, part: exp.Expr, ctes: CteColumns, sources: RelationsByName) -> None:
@@ -355,7 +357,7 @@ class _ReadRedactor:
         if raw is None or not self._can_unnest_raw(node, raw, sources):
             self._redact_expression(array, ctes, sources)
             return {}
-        self._mark_checked(array)
+        self._mark_columns_visited(array)
         return {column.name: raw for column in alias.columns} if alias is not None else {}
 
     def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: RelationsByName) -> bool:
@@ -373,8 +375,8 @@ class _ReadRedactor:
         if raw is not None:
             self._redact_read(node, raw, _only_source_of(node, sources))
             return
-        if _is_qualified(node):
-            self._mark_checked(node)
+        if _is_unambiguous_column(node):
+            self._mark_columns_visited(node)
             return
         if isinstance(node, exp.Query) and not isinstance(node, exp.Subquery):
             self.redact_query(node, ctes, sources, passes_raw=False)
@@ -386,13 +388,13 @@ class _ReadRedactor:
         is_from_outer_query = source is not None and _is_outer_source(source, node)
         if self._is_textless(raw) or (not is_from_outer_query and self._reads_only_presence(node, raw)):
             value = copy_tree(node) if is_from_outer_query else node
-            self._mark_checked(value)
+            self._mark_columns_visited(value)
         else:
             value = self._redact_value(copy_tree(node), raw)
         if source is not None and is_from_outer_query and not isinstance(value, exp.Null):
             self._lifted_count += 1
             value = _lift_value(source, value, self._lifted_count)
-            self._mark_checked(value)
+            self._mark_columns_visited(value)
         if value is not node:
             replace_node(node, value)
 
@@ -417,11 +419,11 @@ class _ReadRedactor:
         Return None for any other COALESCE, if the key of a value names a secret, or if there are too many paths.
         """
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
-        events = [raw for raw in values if raw is not None and raw.is_event and not self._has_secret_key(raw)]
+        events = [raw for raw in values if raw is not None and raw.is_event_value and not self._has_secret_key(raw)]
         if len(events) < len(values) or _only_source_of(node, sources) is None:
             return None
         paths = tuple(dict.fromkeys(path for raw in events for path in raw.paths))
-        return RawValue(paths, is_event=True) if len(paths) <= _MAX_PATHS else None
+        return RawValue(paths, is_event_value=True) if len(paths) <= _MAX_RAW_VALUE_PATHS else None
 
     def _raw_elements(self, node: exp.Expr, sources: RelationsByName) -> RawValue | None:
         if has_operation(node, RecordElements):
@@ -439,7 +441,7 @@ class _ReadRedactor:
 
     def _redact_value(self, node: exp.Expr, raw: RawValue) -> exp.Expr:
         mode = self._redaction.mode
-        if not raw.is_event:
+        if not raw.is_event_value:
             return set_type(operation_node(RedactedText(mode), node), exp.DType.VARCHAR)
         if self._has_hidden_key(raw):
             return set_type(exp.Null(), exp.DType.VARIANT)
@@ -448,14 +450,14 @@ class _ReadRedactor:
             # columns.
             return set_type(operation_node(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._has_secret_key(raw):
-            may_be_record = bool(raw.kinds(self.records) & _OBJECT_OR_ARRAY)
+            may_be_record = bool(raw.kinds(self.records) & _OBJECT_AND_ARRAY_KINDS)
             return set_type(operation_node(RedactedSecret(mode, may_be_record), node), exp.DType.VARIANT)
         return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
     def _has_secret_key(self, raw: RawValue) -> bool:
         """Return whether the value is redacted because of its key, which queries that read the raw value don't know."""
         return self._has_hidden_key(raw) or (
-            raw.is_event and any(map(self._redaction.is_secret_name, raw.last_key_names))
+            raw.is_event_value and any(map(self._redaction.is_secret_name, raw.last_key_names))
         )
 
     def _reads_only_presence(self, node: exp.Expr, raw: RawValue) -> bool:
@@ -465,14 +467,14 @@ class _ReadRedactor:
     def _is_textless(self, raw: RawValue) -> bool:
         """Return whether only numbers and booleans were ever seen at the value's paths; if so, record the paths."""
         kinds = raw.kinds(self.records)
-        is_textless = bool(kinds) and kinds <= _NUMBER_OR_BOOL and not self._has_hidden_key(raw)
+        is_textless = bool(kinds) and kinds <= _TEXTLESS_KINDS and not self._has_hidden_key(raw)
         if is_textless:
             self.textless_paths |= dict.fromkeys(raw.paths)
         return is_textless
 
     def _has_hidden_key(self, raw: RawValue) -> bool:
         """Return whether a key on the path must be hidden, so that even the presence of the value must be hidden."""
-        return raw.is_event and any(map(self._redaction.is_hidden_name, raw.key_names))
+        return raw.is_event_value and any(map(self._redaction.is_hidden_name, raw.key_names))
 
 
 def _relations_of_from(select: exp.Select) -> Iterator[exp.Expr]:
@@ -482,7 +484,7 @@ def _relations_of_from(select: exp.Select) -> Iterator[exp.Expr]:
     yield from (join.this for join in select.args.get("joins") or [])
 
 
-def _is_qualified(node: exp.Expr) -> bool:
+def _is_unambiguous_column(node: exp.Expr) -> bool:
     """Return whether the node is a column that is qualified with its relation or may be unqualified.
 
     Only columns of set operations and PIVOT may be unqualified. Other unqualified names might be raw columns in the
@@ -500,7 +502,7 @@ def _is_redacted(node: exp.Expr) -> bool:
 def _is_tested_for_presence(reader: exp.Expr | None) -> bool:
     if isinstance(reader, exp.Is):
         return isinstance(reader.expression, exp.Null)
-    return isinstance(reader, exp.Count) or is_record_test(reader)
+    return isinstance(reader, exp.Count) or is_object_test_node(reader)
 
 
 def _has_column_aliases(node: exp.Expr) -> bool:
@@ -508,7 +510,7 @@ def _has_column_aliases(node: exp.Expr) -> bool:
     return bool(alias and alias.columns)
 
 
-def _other_clauses(select: exp.Select) -> Iterator[exp.Expr]:
+def _clauses_without_columns_and_relations(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the clauses of a SELECT except its columns and relations."""
     for key, value in list(select.args.items()):
         if key not in ("expressions", "from_", "with_"):
@@ -517,30 +519,30 @@ def _other_clauses(select: exp.Select) -> Iterator[exp.Expr]:
 
 # Clauses that read only their own expressions, in which every text is redacted. The items of ORDER BY are checked one
 # by one. Any clause that is not listed here may read the selected values, as GROUP BY, DISTINCT and AS STRUCT do.
-_INDEPENDENT_CLAUSES: Final = frozenset(
+_CLAUSES_IGNORING_SELECTED_VALUES: Final = frozenset(
     {"expressions", "from_", "with_", "joins", "where", "qualify", "windows", "limit", "offset", "order"}
 )
 # An expression that contains one of these nodes cannot be an ordinal or a column's name for any engine.
 _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
-def unused_output_positions(select: exp.Select) -> frozenset[int]:
+def positions_unused_by_clauses(select: exp.Select) -> frozenset[int]:
     """Return the positions, from 1, of selected values by which no clause of the SELECT sorts, groups or compares.
 
-    A SELECT with a clause that is not in `_INDEPENDENT_CLAUSES` has no such position.
+    A SELECT with a clause that is not in `_CLAUSES_IGNORING_SELECTED_VALUES` has no such position.
     """
-    if any(value and key not in _INDEPENDENT_CLAUSES for key, value in select.args.items()):
+    if any(value and key not in _CLAUSES_IGNORING_SELECTED_VALUES for key, value in select.args.items()):
         return frozenset()
     order = select.args.get("order")
     positions = frozenset(range(1, len(select.expressions) + 1))
     return (
-        _unsorted_positions(positions, [ordered.this for ordered in order.expressions])
+        _positions_without_sort_key(positions, [ordered.this for ordered in order.expressions])
         if order is not None
         else positions
     )
 
 
-def _unsorted_positions(positions: frozenset[int], keys: Sequence[exp.Expr]) -> frozenset[int]:
+def _positions_without_sort_key(positions: frozenset[int], keys: Sequence[exp.Expr]) -> frozenset[int]:
     """Return the positions to which no sort key refers; an empty set if a key may refer to any position."""
     sorted_by = [_ordinal_of(key) for key in keys if not _depends_on_rows(key)]
     return positions.difference(sorted_by) if positions.issuperset(sorted_by) else frozenset()

@@ -18,12 +18,18 @@ from sqlglot import exp
 from cordwood.errors import AmbiguousName, PlanTooLarge
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.expressions import FOLDED_KEY, NameContext, implicit_name, name_parts, resolve_expression
+from cordwood.sql.resolve.expressions import (
+    FOLDED_CONSTANT_METADATA_KEY,
+    NameContext,
+    alias_or_last_name_part,
+    name_parts,
+    resolve_expression,
+)
 from cordwood.sql.resolve.names import OutputColumn
 from cordwood.sql.scope import Field, Lineage, Relation, lineage_of
 
 # BigQuery's limit on the number of columns of a table and of a result.
-_MAX_COLUMNS: Final = 10_000
+_MAX_RESULT_COLUMNS: Final = 10_000
 
 _GROUPING_SET_CLASSES = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
@@ -37,7 +43,7 @@ def resolve_projections(select: exp.Expr, context: NameContext) -> list[OutputCo
         if _is_star_item(item):
             items.extend(_expand_star(item, context, len(items)))
             continue
-        name = implicit_name(item)
+        name = alias_or_last_name_part(item)
         if not name:
             name, unnamed_count = f"f{unnamed_count}_", unnamed_count + 1
         items.append(_resolve_with_alias(item, name, context))
@@ -95,9 +101,9 @@ def _expand_star(item: exp.Expr, context: NameContext, columns_before: int) -> l
 
 def _check_column_count(count: int) -> None:
     """Refuse more columns than a table of BigQuery can have, before the columns are created."""
-    if count > _MAX_COLUMNS:
+    if count > _MAX_RESULT_COLUMNS:
         raise PlanTooLarge(
-            f"The query selects more than {_MAX_COLUMNS:,} columns after its stars are expanded.",
+            f"The query selects more than {_MAX_RESULT_COLUMNS:,} columns after its stars are expanded.",
             hint="Name the columns that you need instead of selecting *.",
         )
 
@@ -146,15 +152,15 @@ def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: Na
 def _fields_of_scope(context: NameContext) -> Iterator[Field]:
     scope = context.scope
     for index, relation in enumerate(scope.relations):
-        yield from (merged.column for merged in scope.merged_columns if merged.relation_index == index)
+        yield from (merged.column for merged in scope.merged_columns if merged.following_relation_index == index)
         for field in _fields_of_relation(relation, context):
             if scope.find_merged_column(relation, field.name) is None:
                 yield field
 
 
 def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[Field]:
-    if relation.record is not None:
-        yield from _fields_of_record(relation.record, context)
+    if relation.unnested_element is not None:
+        yield from _fields_of_record(relation.unnested_element, context)
     yield from relation.fields.values()
     yield from of_names.extra_fields(context.resolution, relation)
 
@@ -246,14 +252,14 @@ def _resolve_group_key(item: exp.Expr, context: NameContext, aliases: SelectAlia
     parent, key, index = item.parent, item.arg_key, item.index
     if parent is None or key is None:
         return
-    ordinal = _written_ordinal(item) or aliases.alias_ordinal(item, context)
+    ordinal = _ordinal_in_text(item) or aliases.alias_ordinal(item, context)
     if ordinal is not None:
         _child_at(parent, key, index).replace(ordinal if ordinals else _replace_ordinal(ordinal, aliases))
         return
     resolve_expression(item, context)
     resolved = _child_at(parent, key, index)
     selected_ordinal = aliases.expression_ordinal(resolved) if ordinals else None
-    resolved.replace(selected_ordinal or _as_group_key(resolved))
+    resolved.replace(selected_ordinal or _non_ordinal_group_key(resolved))
 
 
 def _replace_ordinal(ordinal: exp.Expr, aliases: SelectAliases) -> exp.Expr:
@@ -318,14 +324,14 @@ def _resolve_order_key(
     ordered: exp.Expr, context: NameContext, alias_context: NameContext, aliases: SelectAliases
 ) -> bool:
     """Resolve a key of ORDER BY; return False for a constant key, which does not sort."""
-    ordinal = _written_ordinal(ordered.this) or aliases.alias_ordinal(ordered.this, context)
+    ordinal = _ordinal_in_text(ordered.this) or aliases.alias_ordinal(ordered.this, context)
     if ordinal is None:
         resolve_expression(ordered.this, alias_context)
         ordinal = aliases.expression_ordinal(ordered.this)
     if ordinal is not None:
         ordered.set("this", ordinal)
         return True
-    return not (ordered.this.meta_get(FOLDED_KEY) or _is_constant_key(ordered.this))
+    return not (ordered.this.meta_get(FOLDED_CONSTANT_METADATA_KEY) or _is_constant_key(ordered.this))
 
 
 def _resolve_order_value(
@@ -360,7 +366,7 @@ def _resolve_output_ordinal(ordered: exp.Expr, positions: Mapping[str, int], con
     """Resolve a key of ORDER BY to an output column; return False for a constant key, which does not sort."""
     item = ordered.this
     position = positions.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
-    ordinal = _written_ordinal(item) if position is None else exp.Literal.number(position)
+    ordinal = _ordinal_in_text(item) if position is None else exp.Literal.number(position)
     if ordinal is None:
         resolve_expression(item, context)
         return not _is_constant_key(ordered.this)
@@ -372,7 +378,7 @@ def _resolve_output_ordinal(ordered: exp.Expr, positions: Mapping[str, int], con
 _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
-def _written_ordinal(item: exp.Expr) -> exp.Expr | None:
+def _ordinal_in_text(item: exp.Expr) -> exp.Expr | None:
     """Return the ordinal that the author wrote, or None. Parentheses, leading zeros and hexadecimal are accepted."""
     item = item.unnest()
     if isinstance(item, exp.Literal) and item.is_int:
@@ -392,7 +398,7 @@ def _is_constant_key(item: exp.Expr) -> bool:
     return item.find(*_ROW_DEPENDENT_CLASSES) is None
 
 
-def _as_group_key(key: exp.Expr) -> exp.Expr:
+def _non_ordinal_group_key(key: exp.Expr) -> exp.Expr:
     """Return the group key; a constant key is rewritten so that no engine treats it as an ordinal."""
     return exp.Case(ifs=[exp.If(this=exp.true(), true=copy_tree(key))]) if _is_constant_key(key) else key
 
@@ -406,7 +412,9 @@ def _set_order_keys(owner: exp.Expr, keys: list[exp.Expr]) -> None:
 
 def remove_inner_orders(tree: exp.Expr) -> None:
     """Drop ORDER BY from sub-queries. A query that only passes on a sub-query's rows inherits that ORDER BY."""
-    table_queries = [query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_table_query(query, tree)]
+    table_queries = [
+        query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_unlimited_derived_table(query, tree)
+    ]
     orders = {id(query): query.args["order"] for query in table_queries if query.args.get("order") is not None}
     if not orders:
         return
@@ -417,7 +425,7 @@ def remove_inner_orders(tree: exp.Expr) -> None:
             query.set("order", None)
 
 
-def _is_table_query(query: exp.Expr, tree: exp.Expr) -> bool:
+def _is_unlimited_derived_table(query: exp.Expr, tree: exp.Expr) -> bool:
     """Return whether the query is used as a table, without a limit on its rows."""
     if query is tree or query.args.get("limit") is not None or query.args.get("offset") is not None:
         return False

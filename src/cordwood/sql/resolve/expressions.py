@@ -11,21 +11,21 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import UnknownName, find_closest_name
+from cordwood.errors import UnknownQueryName, find_closest_name
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.datatypes import SQLGLOT_TYPE_BY_KIND
 from cordwood.sql.diagnostics import copy_position
 from cordwood.sql.nodes import NOW_SLOT_NAME, event_elements, is_event_path, parameter_node, replace_node, set_type
 from cordwood.sql.resolve import names as of_names
-from cordwood.sql.resolve.names import CteScope, Resolution
+from cordwood.sql.resolve.names import CteScope, NameResolution
 from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
 
 
 class NameContext(msgspec.Struct, frozen=True):
     """The names that an expression can see. `aliases` are the aliases of the select list, if they are visible."""
 
-    resolution: Resolution
+    resolution: NameResolution
     ctes: CteScope
     scope: Scope
     aliases: Mapping[str, exp.Expr] = msgspec.field(default_factory=dict)
@@ -117,14 +117,14 @@ class _ExpressionResolver(msgspec.Struct):
         lineage = lineage_of(node.this)
         if not lineage.is_event:
             return
-        record = self._single_record(node, lineage)
+        record = self._first_element_of_object(node, lineage)
         if record is not None:
             node.replace(record)
             return
         node.this.replace(event_elements(copy_tree(node.this), only_arrays=False))
         node.meta["lineage"] = self.context.resolution.record_shapes.elements(lineage)
 
-    def _single_record(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
+    def _first_element_of_object(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
         """Return the value itself for element 0 of an object, because a query reads a record as an array of one struct.
 
         Return None for any other element.
@@ -154,7 +154,7 @@ class _ExpressionResolver(msgspec.Struct):
         """Resolve STRUCT(…); a field without a name takes the name of its column."""
         fields: dict[str, exp.Expr] = {}
         for index, item in enumerate(node.expressions):
-            name = implicit_name(item)
+            name = alias_or_last_name_part(item)
             needs_name = bool(name) and not isinstance(item, exp.Alias) and name.lower() not in fields
             key = exp.to_identifier(name, quoted=True)
             fields[name.lower() or str(index)] = exp.PropertyEQ(this=key, expression=item) if needs_name else item
@@ -188,7 +188,7 @@ def _is_empty_array(value: exp.Expr) -> bool:
     return isinstance(value, exp.Null) or (isinstance(value, exp.Array) and not value.expressions)
 
 
-def replace_by_elements(resolution: Resolution, value: exp.Expr) -> None:
+def replace_by_elements(resolution: NameResolution, value: exp.Expr) -> None:
     """Replace an event's value that is used as an array by its elements."""
     value = strip_empty_default(value)
     lineage = lineage_of(value)
@@ -205,7 +205,7 @@ def name_parts(column: exp.Expr) -> list[exp.Identifier]:
     return [part for part in identifiers if isinstance(part, exp.Identifier)]
 
 
-def implicit_name(item: exp.Expr) -> str:
+def alias_or_last_name_part(item: exp.Expr) -> str:
     """Return the alias of an item, or else the last part of its name; "" if it has neither."""
     if isinstance(item, exp.Alias):
         return str(item.alias)
@@ -237,7 +237,7 @@ def _as_operand(aliased: exp.Expr) -> exp.Expr:
     return exp.Paren(this=copy)
 
 
-def _parameter_slot(resolution: Resolution, node: exp.Expr) -> exp.Expr:
+def _parameter_slot(resolution: NameResolution, node: exp.Expr) -> exp.Expr:
     """Return a typed slot for an @name that the endpoint declares."""
     name = node.name
     by_name = {declared_name.lower(): parameter for declared_name, parameter in resolution.parameters.items()}
@@ -261,13 +261,15 @@ def _time_from_now_slot(node: exp.Expr) -> exp.Expr:
     return copy_position(node, value)
 
 
-def _undeclared_parameter_error(resolution: Resolution, node: exp.Expr, names: list[str]) -> UnknownName:
+def _undeclared_parameter_error(resolution: NameResolution, node: exp.Expr, names: list[str]) -> UnknownQueryName:
     closest_name = find_closest_name(node.name, names)
     if closest_name:
         hint = f"Did you mean @{closest_name}?"
     else:
         hint = f"There are: {', '.join('@' + name for name in names)}." if names else "None is declared."
-    return UnknownName(f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span_of_node(node))
+    return UnknownQueryName(
+        f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span_of_node(node)
+    )
 
 
 _RESOLVER_BY_NODE_CLASS: dict[type[exp.Expr], Callable[[_ExpressionResolver, exp.Expr], None]] = {
@@ -288,8 +290,8 @@ _RESOLVER_BY_NODE_CLASS: dict[type[exp.Expr], Callable[[_ExpressionResolver, exp
 
 
 # The key in a node's metadata that marks a constant value which replaces a column reference.
-FOLDED_KEY: Final = "folded"
-_NON_CONSTANT_CLAUSES: Final = (
+FOLDED_CONSTANT_METADATA_KEY: Final = "folded"
+_CLAUSES_OF_NON_CONSTANT_QUERY: Final = (
     "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
 )  # fmt: skip
 # Expressions that use a sub-query's rows rather than its value.
@@ -305,7 +307,7 @@ _ROW_USING_PARENT_CLASSES: Final = (
     exp.Join,
 )
 # The maximum number of nodes of a constant row. Larger rows are not copied into the queries that read them.
-_MAX_CONSTANT_NODES: Final = 1_000
+_MAX_CONSTANT_ROW_NODES: Final = 1_000
 _ROW_USING_CLASSES: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
 
@@ -314,13 +316,13 @@ def constant_query_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
 
     None is also returned if the values are large, because they are copied wherever the query is read.
     """
-    if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _NON_CONSTANT_CLAUSES):
+    if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _CLAUSES_OF_NON_CONSTANT_QUERY):
         return None
     items = query.expressions
     if any(not isinstance(item, exp.Alias) or item.find(*_ROW_USING_CLASSES) for item in items):
         return None
     nodes = chain.from_iterable(item.walk() for item in items)
-    if next(islice(nodes, _MAX_CONSTANT_NODES, None), None) is not None:
+    if next(islice(nodes, _MAX_CONSTANT_ROW_NODES, None), None) is not None:
         return None
     return {item.alias: item.this for item in items}
 
@@ -334,7 +336,7 @@ def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
 
 def _mark_folded(value: exp.Expr) -> exp.Expr:
     paren = exp.Paren(this=copy_tree(value))
-    paren.meta[FOLDED_KEY] = True
+    paren.meta[FOLDED_CONSTANT_METADATA_KEY] = True
     return paren
 
 
@@ -374,7 +376,7 @@ def _constant_row_value(query: exp.Expr) -> exp.Expr | None:
 
 
 def _constant_struct_value(query: exp.Expr) -> exp.Expr | None:
-    clauses = [clause for clause in _NON_CONSTANT_CLAUSES if clause != "kind"]
+    clauses = [clause for clause in _CLAUSES_OF_NON_CONSTANT_QUERY if clause != "kind"]
     items = query.expressions
     if any(query.args.get(clause) for clause in clauses) or any(item.find(*_ROW_USING_CLASSES) for item in items):
         return None

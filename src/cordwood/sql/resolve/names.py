@@ -11,20 +11,20 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import (
-    MAX_COMPARED_LENGTH,
+    MAX_COMPARED_NAME_LENGTH,
     AmbiguousName,
     QueryRefused,
     QueryUnsupported,
     Span,
-    UnknownName,
+    UnknownQueryName,
     find_closest_name,
 )
 from cordwood.model.definitions import Parameter
 from cordwood.model.event import EventPath, ValueKind
 from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.nodes import KINDS_KEY, WHOLE_EXTRAS_KEY, event_path, root_and_steps
-from cordwood.sql.record_shapes import RecordShapes, join_lineages
+from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, WHOLE_EXTRAS_METADATA_KEY, event_path, root_and_steps
+from cordwood.sql.record_shapes import RecordingShapeReader, join_lineages
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, copy_value, lineage_of
 from cordwood.sql.stages import Target
 
@@ -32,13 +32,13 @@ from cordwood.sql.stages import Target
 class OutputColumn(msgspec.Struct, frozen=True):
     """An output column of a query.
 
-    The name may be empty, because a key of an event may be empty. `tree_name` is the column's name within the tree; it
+    The name may be empty, because a key of an event may be empty. `name_in_tree` is the column's name within the tree; it
     is set if another column has the same `name`.
     """
 
     name: str
     lineage: Lineage
-    tree_name: str | None = None
+    name_in_tree: str | None = None
 
 
 class Cte(msgspec.Struct):
@@ -54,7 +54,7 @@ class Cte(msgspec.Struct):
     constant_columns: dict[str, exp.Expr] | None = None
 
 
-QueryResolver = Callable[["Resolution", exp.Expr, "CteScope", Scope | None], list[OutputColumn]]
+QueryResolver = Callable[["NameResolution", exp.Expr, "CteScope", Scope | None], list[OutputColumn]]
 
 
 class CteScope(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class CteScope(msgspec.Struct, frozen=True):
         return CteScope({**self.cte_by_name, name.lower(): cte})
 
 
-class Resolution(msgspec.Struct):
+class NameResolution(msgspec.Struct):
     """The state of one run of name resolution.
 
     If `may_read_streams` is set, tables may be the streams in `known_streams`, or any streams if `known_streams` is
@@ -76,7 +76,7 @@ class Resolution(msgspec.Struct):
 
     text: str
     target: Target
-    record_shapes: RecordShapes
+    record_shapes: RecordingShapeReader
     parameters: Mapping[str, Parameter]
     resolve_query: QueryResolver
     may_read_streams: bool = False
@@ -112,7 +112,7 @@ class Resolution(msgspec.Struct):
 NameParts = Sequence[exp.Identifier]
 
 
-def resolve_name(resolution: Resolution, parts: NameParts, scope: Scope | None) -> exp.Expr:
+def resolve_name(resolution: NameResolution, parts: NameParts, scope: Scope | None) -> exp.Expr:
     """Return the expression to which a name refers.
 
     Inner scopes take precedence over outer ones. Names of columns, and of keys that were seen in events, take
@@ -120,20 +120,20 @@ def resolve_name(resolution: Resolution, parts: NameParts, scope: Scope | None) 
     """
     current = scope
     while current is not None:
-        resolved = _resolve_seen_name(resolution, parts, current)
+        resolved = _resolve_column_or_seen_key(resolution, parts, current)
         if resolved is not None:
             return resolved
         current = current.parent
     current = scope
     while current is not None:
-        resolved = _resolve_unseen_name(resolution, parts, current)
+        resolved = _resolve_as_unseen_key(resolution, parts, current)
         if resolved is not None:
             return resolved
         current = current.parent
     raise unknown_name_error(resolution, parts, scope)
 
 
-def _resolve_seen_name(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
+def _resolve_column_or_seen_key(resolution: NameResolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     first = parts[0].name
     relation = scope.find_relation(first)
     if relation is not None:
@@ -150,24 +150,24 @@ def _resolve_seen_name(resolution: Resolution, parts: NameParts, scope: Scope) -
     return _resolve_record_field(resolution, parts, scope)
 
 
-def _resolve_in_relation(resolution: Resolution, parts: NameParts, relation: Relation) -> exp.Expr | None:
+def _resolve_in_relation(resolution: NameResolution, parts: NameParts, relation: Relation) -> exp.Expr | None:
     """Resolve `alias.column…`, `alias.key…` or the alias of an unnested record; return None for other names."""
     if len(parts) == 1:
-        return relation.record.copy_expression() if relation.record is not None else None
-    if parts[1].meta_get(WHOLE_EXTRAS_KEY) and relation.extra_keys is not None:
+        return relation.unnested_element.copy_expression() if relation.unnested_element is not None else None
+    if parts[1].meta_get(WHOLE_EXTRAS_METADATA_KEY) and relation.extra_keys is not None:
         return relation.extra_keys.copy_expression()
     column = relation.fields.get(parts[1].name.lower())
     if column is not None:
         _check_unambiguous(resolution, parts[1], column)
         return access_fields(resolution, column.copy_expression(), parts[2:])
-    if relation.record is not None:
-        return access_fields(resolution, relation.record.copy_expression(), parts[1:])
+    if relation.unnested_element is not None:
+        return access_fields(resolution, relation.unnested_element.copy_expression(), parts[1:])
     if relation.extra_keys is not None:
         return access_fields(resolution, relation.extra_keys.copy_expression(), parts[1:])
     return None
 
 
-def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> Field | None:
+def _find_column(resolution: NameResolution, name: exp.Identifier, scope: Scope) -> Field | None:
     columns = scope.find_columns(name.name)
     if len(columns) > 1:
         raise ambiguous_name_error(resolution, name, columns)
@@ -177,7 +177,7 @@ def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> 
 
 
 def ambiguous_name_error(
-    resolution: Resolution, name: exp.Identifier, candidates: Sequence[tuple[Relation, Field]]
+    resolution: NameResolution, name: exp.Identifier, candidates: Sequence[tuple[Relation, Field]]
 ) -> AmbiguousName:
     owners = " and ".join(f"{relation.name}.{column.name}" for relation, column in candidates)
     return AmbiguousName(
@@ -185,8 +185,8 @@ def ambiguous_name_error(
     )
 
 
-def _check_unambiguous(resolution: Resolution, name: exp.Identifier, column: Field) -> None:
-    if column.is_name_repeated:
+def _check_unambiguous(resolution: NameResolution, name: exp.Identifier, column: Field) -> None:
+    if column.has_duplicate_name:
         raise AmbiguousName(
             f'"{name.name}" is ambiguous: several columns have this name.',
             hint="Give them names of their own where they are selected.",
@@ -194,7 +194,7 @@ def _check_unambiguous(resolution: Resolution, name: exp.Identifier, column: Fie
         )
 
 
-def _row_struct(resolution: Resolution, relation: Relation) -> exp.Expr:
+def _row_struct(resolution: NameResolution, relation: Relation) -> exp.Expr:
     """Return a table's row as a struct, which is the value of a table's alias that is used as an expression."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.copy_expression())
@@ -203,7 +203,7 @@ def _row_struct(resolution: Resolution, relation: Relation) -> exp.Expr:
     return exp.Struct(expressions=fields)
 
 
-def extra_fields(resolution: Resolution, relation: Relation) -> Iterator[Field]:
+def extra_fields(resolution: NameResolution, relation: Relation) -> Iterator[Field]:
     """Yield the keys of a stream's events that are not columns of its table."""
     if relation.extra_keys is None:
         return
@@ -215,7 +215,7 @@ def extra_fields(resolution: Resolution, relation: Relation) -> Iterator[Field]:
             yield Field(name, value, lineage_of(value))
 
 
-def _resolve_record_field(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
+def _resolve_record_field(resolution: NameResolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     """Resolve an unqualified name as a field of the only unnested record in scope that has it."""
     owners = [relation for relation in scope.relations if _has_field(resolution, relation, parts[0])]
     if not owners:
@@ -227,20 +227,20 @@ def _resolve_record_field(resolution: Resolution, parts: NameParts, scope: Scope
             hint="Write one of them.",
             span=resolution.span_of_node(parts[0]),
         )
-    owner = owners[0].record or owners[0].extra_keys
+    owner = owners[0].unnested_element or owners[0].extra_keys
     return access_fields(resolution, owner.copy_expression(), parts) if owner is not None else None
 
 
-def _has_field(resolution: Resolution, relation: Relation, name: exp.Identifier) -> bool:
-    record = relation.record or relation.extra_keys
+def _has_field(resolution: NameResolution, relation: Relation, name: exp.Identifier) -> bool:
+    record = relation.unnested_element or relation.extra_keys
     if record is None:
         return False
     if record.lineage.is_event:
-        return resolution.record_shapes.has(record.lineage, name.name, bool(name.quoted))
+        return resolution.record_shapes.has_key(record.lineage, name.name, bool(name.quoted))
     return any(field.lower() == name.name.lower() for field, _ in record.lineage.fields)
 
 
-def _resolve_unseen_name(resolution: Resolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
+def _resolve_as_unseen_key(resolution: NameResolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     """Resolve a name that no event has had yet, as a key of an unnested record or of a stream's events."""
     for relation in reversed(scope.relations):
         keys = _record_with_any_key(resolution, relation)
@@ -249,14 +249,14 @@ def _resolve_unseen_name(resolution: Resolution, parts: NameParts, scope: Scope)
     return None
 
 
-def _record_with_any_key(resolution: Resolution, relation: Relation) -> Field | None:
-    record = relation.record
-    if record is not None and record.lineage.is_event and resolution.record_shapes.is_blank(record.lineage):
+def _record_with_any_key(resolution: NameResolution, relation: Relation) -> Field | None:
+    record = relation.unnested_element
+    if record is not None and record.lineage.is_event and resolution.record_shapes.has_no_seen_keys(record.lineage):
         return record
     return relation.extra_keys
 
 
-def access_fields(resolution: Resolution, value: exp.Expr, parts: NameParts) -> exp.Expr:
+def access_fields(resolution: NameResolution, value: exp.Expr, parts: NameParts) -> exp.Expr:
     """Return the access to nested fields of a value, with one step for each part."""
     for index, part in enumerate(parts):
         lineage = lineage_of(value)
@@ -266,14 +266,14 @@ def access_fields(resolution: Resolution, value: exp.Expr, parts: NameParts) -> 
     return value
 
 
-def _access_field(resolution: Resolution, value: exp.Expr, lineage: Lineage, part: exp.Identifier) -> exp.Expr:
+def _access_field(resolution: NameResolution, value: exp.Expr, lineage: Lineage, part: exp.Identifier) -> exp.Expr:
     fields_by_name = {name.lower(): (name, inner) for name, inner in reversed(lineage.fields)}
     field = fields_by_name.get(part.name.lower())
     if fields_by_name and field is None:
-        hint = _nearest_hint(part.name, list(dict(lineage.fields)))
-        raise UnknownName(f'There is no field "{part.name}" here.', hint=hint, span=resolution.span_of_node(part))
+        hint = _similar_names_hint(part.name, list(dict(lineage.fields)))
+        raise UnknownQueryName(f'There is no field "{part.name}" here.', hint=hint, span=resolution.span_of_node(part))
     if lineage is NO_LINEAGE and isinstance(value, exp.Column) and _is_scalar(value):
-        raise UnknownName(
+        raise UnknownQueryName(
             f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=resolution.span_of_node(part)
         )
     if field is None:
@@ -297,7 +297,7 @@ _SCALAR_TYPES = frozenset(
 )
 
 
-def _make_path_read(resolution: Resolution, value: exp.Expr, lineage: Lineage, parts: NameParts) -> exp.Expr:
+def _make_path_read(resolution: NameResolution, value: exp.Expr, lineage: Lineage, parts: NameParts) -> exp.Expr:
     """Return the read of a path into an event. In name resolution, only this function creates paths.
 
     A name that refers to several keys becomes COALESCE of their paths.
@@ -319,35 +319,35 @@ def _make_path_read(resolution: Resolution, value: exp.Expr, lineage: Lineage, p
     return value_read
 
 
-def _make_event_path(resolution: Resolution, base: exp.Expr, path: tuple[EventPath, Lineage]) -> exp.Expr:
+def _make_event_path(resolution: NameResolution, base: exp.Expr, path: tuple[EventPath, Lineage]) -> exp.Expr:
     steps, lineage = path
     path_read = event_path(copy_value(base), steps)
-    kinds = path_read.meta[KINDS_KEY] = resolution.record_shapes.kinds(lineage)
+    kinds = path_read.meta[PATH_KINDS_METADATA_KEY] = resolution.record_shapes.kinds(lineage)
     path_read.meta["only_text"] = kinds == frozenset({ValueKind.TEXT})
     return path_read
 
 
 def _follow_key(
-    resolution: Resolution, path: tuple[EventPath, Lineage], part: exp.Identifier
+    resolution: NameResolution, path: tuple[EventPath, Lineage], part: exp.Identifier
 ) -> list[tuple[EventPath, Lineage]]:
     steps, lineage = path
-    keys = resolution.record_shapes.keys_for(lineage, part.name, bool(part.quoted)) or (part.name,)
+    keys = resolution.record_shapes.keys_matching_name(lineage, part.name, bool(part.quoted)) or (part.name,)
     return [((*steps, key), resolution.record_shapes.child(lineage, key)) for key in keys]
 
 
-def unknown_name_error(resolution: Resolution, parts: NameParts, scope: Scope | None) -> UnknownName:
+def unknown_name_error(resolution: NameResolution, parts: NameParts, scope: Scope | None) -> UnknownQueryName:
     dotted = ".".join(part.name for part in parts)
     path = _find_similar_path(resolution, parts[-1].name, scope)
     names = visible_names(resolution, scope)
-    hint = _nearest_hint(parts[0].name, names)
-    return UnknownName(
+    hint = _similar_names_hint(parts[0].name, names)
+    return UnknownQueryName(
         f'"{dotted}" is unknown here.',
         hint=f"Did you mean {path}?" if path and not (hint or "").startswith("Did") else hint,
         span=resolution.span_of_node(parts[0]),
     )
 
 
-def _find_similar_path(resolution: Resolution, name: str, scope: Scope | None) -> str | None:
+def _find_similar_path(resolution: NameResolution, name: str, scope: Scope | None) -> str | None:
     """Return the path of a visible event value whose last step is similar to the name."""
     origins: set[Origin] = set()
     while scope is not None:
@@ -355,14 +355,14 @@ def _find_similar_path(resolution: Resolution, name: str, scope: Scope | None) -
             origins.update(*(column.lineage.origins for column in relation.fields.values()))
         scope = scope.parent
     candidates = (Origin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
-    return next((similar for similar in map(resolution.record_shapes.nearest, candidates) if similar), None)
+    return next((similar for similar in map(resolution.record_shapes.most_similar_path, candidates) if similar), None)
 
 
-def _unknown_column_error(resolution: Resolution, part: exp.Identifier, relation: Relation) -> UnknownName:
+def _unknown_column_error(resolution: NameResolution, part: exp.Identifier, relation: Relation) -> UnknownQueryName:
     names = [column.name for column in relation.fields.values()]
-    return UnknownName(
+    return UnknownQueryName(
         f'"{relation.name}" has no column "{part.name}".',
-        hint=_nearest_hint(part.name, names),
+        hint=_similar_names_hint(part.name, names),
         span=resolution.span_of_node(part),
     )
 
@@ -373,7 +373,7 @@ UNNEST_ALIAS: Final = "_unnested"
 _GENERATED_ALIASES: Final = (UNNEST_ALIAS, "__tmp")
 
 
-def visible_names(resolution: Resolution, scope: Scope | None) -> list[str]:
+def visible_names(resolution: NameResolution, scope: Scope | None) -> list[str]:
     """Return all names that a query can use in the scope."""
     names: dict[str, None] = {}
     while scope is not None:
@@ -381,7 +381,7 @@ def visible_names(resolution: Resolution, scope: Scope | None) -> list[str]:
             names.update(dict.fromkeys(column.name for column in relation.fields.values()))
             if not relation.name.startswith(_GENERATED_ALIASES):
                 names[relation.name] = None
-            record = relation.record or relation.extra_keys
+            record = relation.unnested_element or relation.extra_keys
             if record is not None:
                 names.update(dict.fromkeys(resolution.record_shapes.keys(record.lineage)))
                 names.update(dict.fromkeys(name for name, _ in record.lineage.fields))
@@ -389,7 +389,7 @@ def visible_names(resolution: Resolution, scope: Scope | None) -> list[str]:
     return list(names)
 
 
-def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
+def _similar_names_hint(name: str, names: Sequence[str]) -> str | None:
     """Return a hint with a similar name, or else with some of the existing names.
 
     The names include keys that senders chose: long names are omitted, and names that need no quotes come first.
@@ -397,7 +397,7 @@ def _nearest_hint(name: str, names: Sequence[str]) -> str | None:
     closest_name = find_closest_name(name, names)
     if closest_name:
         return f'Did you mean "{closest_name}"?'
-    short_names = [candidate for candidate in names if len(candidate) <= MAX_COMPARED_LENGTH]
+    short_names = [candidate for candidate in names if len(candidate) <= MAX_COMPARED_NAME_LENGTH]
     shown = sorted(short_names, key=lambda candidate: (not _UNQUOTED_NAME_PATTERN.fullmatch(candidate), candidate))[:12]
     return f"There are: {', '.join(shown)}." if shown else None
 

@@ -13,8 +13,8 @@ from cordwood.errors import AmbiguousName, CompileTooLong, PlanTooLarge, QueryRe
 from cordwood.model.event import Shape
 from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.nodes import add_condition
-from cordwood.sql.program import Program
-from cordwood.sql.record_shapes import RecordShapes
+from cordwood.sql.program import EndpointProgram
+from cordwood.sql.record_shapes import RecordingShapeReader
 from cordwood.sql.resolve.clauses import (
     SelectAliases,
     remove_inner_orders,
@@ -26,9 +26,9 @@ from cordwood.sql.resolve.clauses import (
     resolve_set_operation_order,
 )
 from cordwood.sql.resolve.expressions import NameContext, constant_query_columns, resolve_expression
-from cordwood.sql.resolve.names import Cte, CteScope, OutputColumn, Resolution
+from cordwood.sql.resolve.names import Cte, CteScope, NameResolution, OutputColumn
 from cordwood.sql.resolve.sources import resolve_from_clause
-from cordwood.sql.resolve.tables import drop_select_kind, make_names_unique
+from cordwood.sql.resolve.tables import make_names_unique, make_plain_select
 from cordwood.sql.scope import Field, Lineage, Relation, Scope
 from cordwood.sql.stages import AdmittedTree, LoweredQuery, ResolvedQuery, StreamTable, Target, table_named_as_stream
 from cordwood.sql.tree_printer import PrintedTree
@@ -37,11 +37,11 @@ from cordwood.sql.tree_printer import PrintedTree
 class _SubQueryResolver(msgspec.Struct):
     """The endpoint's sub-queries, each resolved at its first reference; unreferenced sub-queries are not resolved."""
 
-    program: Program
-    resolution: Resolution
+    program: EndpointProgram
+    resolution: NameResolution
     resolved_ctes: dict[str, exp.Expr] = msgspec.field(default_factory=dict)
     cte_by_name: dict[str, Cte] = msgspec.field(default_factory=dict)
-    in_progress: list[str] = msgspec.field(default_factory=list)
+    names_being_resolved: list[str] = msgspec.field(default_factory=list)
     cte_by_endpoint: dict[str, Cte] = msgspec.field(default_factory=dict)
 
     def resolve_sub_query(self, name: str) -> Cte | None:
@@ -53,24 +53,24 @@ class _SubQueryResolver(msgspec.Struct):
             _mark_inline(self.resolved_ctes[self.cte_by_name[lower].name])
             return self.cte_by_name[lower]
         sub_query = self.program.sub_queries.get(lower)
-        if sub_query is None or lower in self.in_progress:
+        if sub_query is None or lower in self.names_being_resolved:
             return None
-        self.in_progress.append(lower)
+        self.names_being_resolved.append(lower)
         copy = copy_tree(sub_query)
         # Place the copy in a WITH, because the hint of an error reads this WITH to explain why a name is unknown.
         exp.With(expressions=[copy], recursive=self.program.is_recursive)
         cte = _resolve_cte(self.resolution, copy, CteScope(), None, recursive=self.program.is_recursive)
-        self.in_progress.pop()
+        self.names_being_resolved.pop()
         self.resolved_ctes[cte.name] = copy
         self.cte_by_name[lower] = cte
         return cte
 
     def _is_defined_later(self, lower: str) -> bool:
         """Return whether WITH does not define the sub-query before its reader; False if RECURSIVE permits any order."""
-        if self.program.is_recursive or not self.in_progress or lower not in self.program.sub_queries:
+        if self.program.is_recursive or not self.names_being_resolved or lower not in self.program.sub_queries:
             return False
         names = list(self.program.sub_queries)
-        return names.index(lower) >= names.index(self.in_progress[-1])
+        return names.index(lower) >= names.index(self.names_being_resolved[-1])
 
     def resolve_endpoint(self, name: str) -> Cte | None:
         """Resolve an endpoint that the query reads, in a scope of its own; return the CTE that it becomes."""
@@ -79,9 +79,9 @@ class _SubQueryResolver(msgspec.Struct):
         included = self.program.included_programs.get(name)
         if included is None:
             return None
-        inner, sub_queries = _included_resolution(self.resolution, included)
+        inner, sub_queries = _resolution_of_included_endpoint(self.resolution, included)
         tree = copy_tree(included.final_query)
-        is_value = drop_select_kind(tree)
+        is_value = make_plain_select(tree)
         outputs = make_names_unique(tree, _resolve_query(inner, tree, CteScope(), None))
         _prepend_sub_queries(tree, sub_queries)
         unique_name = self.resolution.unique_name(name)
@@ -105,48 +105,50 @@ def _mark_inline(cte: exp.Expr) -> None:
         cte.set("materialized", False)  # noqa: FBT003 - an argument of the node
 
 
-def resolve_saved_query(program: Program, target: Target, shapes: Mapping[str, Shape]) -> ResolvedQuery:
-    resolution, sub_queries = _start_resolution(program, target, shapes)
+def resolve_saved_query(program: EndpointProgram, target: Target, shapes: Mapping[str, Shape]) -> ResolvedQuery:
+    resolution, sub_queries = _create_resolution(program, target, shapes)
     tree = copy_tree(program.final_query)
-    drop_select_kind(tree)
+    make_plain_select(tree)
     _resolve_query(resolution, tree, CteScope(), None)
     return _finish_resolution(resolution, sub_queries, tree)
 
 
 def resolve_sandbox_query(
-    program: Program, admitted: AdmittedTree, target: Target, shapes: Mapping[str, Shape]
+    program: EndpointProgram, admitted: AdmittedTree, target: Target, shapes: Mapping[str, Shape]
 ) -> ResolvedQuery:
-    resolution, sub_queries = _start_resolution(program, target, shapes)
+    resolution, sub_queries = _create_resolution(program, target, shapes)
     sandbox = msgspec.structs.replace(resolution, text=admitted.text, may_read_streams=False)
-    drop_select_kind(admitted.tree)
+    make_plain_select(admitted.tree)
     _resolve_query(sandbox, admitted.tree, CteScope(), None)
     return _finish_resolution(sandbox, sub_queries, admitted.tree)
 
 
 def resolve_standalone_query(admitted: AdmittedTree, target: Target) -> ResolvedQuery:
-    resolution = Resolution(admitted.text, target, RecordShapes({}), {}, _resolve_query, keeps_time_functions=True)
-    drop_select_kind(admitted.tree)
+    resolution = NameResolution(
+        admitted.text, target, RecordingShapeReader({}), {}, _resolve_query, keeps_time_functions=True
+    )
+    make_plain_select(admitted.tree)
     _resolve_query(resolution, admitted.tree, CteScope(), None)
     remove_inner_orders(admitted.tree)
     return ResolvedQuery(admitted.tree, admitted.text)
 
 
-def check_endpoint(program: Program, streams: Collection[str] | None) -> None:
+def check_endpoint(program: EndpointProgram, streams: Collection[str] | None) -> None:
     """Resolve the whole endpoint with empty shapes; an error found here would be raised for every request."""
-    resolution, sub_queries = _start_resolution(program, _OutlineTarget(), {})
+    resolution, sub_queries = _create_resolution(program, _CheckOnlyTarget(), {})
     resolution.known_streams = frozenset(streams) if streams is not None else None
     for name in program.sub_queries:
         sub_queries.resolve_sub_query(name)
     _resolve_query(resolution, copy_tree(program.final_query), CteScope(), None)
 
 
-def _start_resolution(
-    program: Program, target: Target, shapes: Mapping[str, Shape]
-) -> tuple[Resolution, _SubQueryResolver]:
-    resolution = Resolution(
+def _create_resolution(
+    program: EndpointProgram, target: Target, shapes: Mapping[str, Shape]
+) -> tuple[NameResolution, _SubQueryResolver]:
+    resolution = NameResolution(
         program.endpoint.sql,
         target,
-        RecordShapes(shapes),
+        RecordingShapeReader(shapes),
         program.parameters,
         _resolve_query,
         may_read_streams=True,
@@ -155,7 +157,9 @@ def _start_resolution(
     return resolution, _attach_sub_queries(resolution, program)
 
 
-def _included_resolution(resolution: Resolution, program: Program) -> tuple[Resolution, _SubQueryResolver]:
+def _resolution_of_included_endpoint(
+    resolution: NameResolution, program: EndpointProgram
+) -> tuple[NameResolution, _SubQueryResolver]:
     """Return the state that resolves an included endpoint.
 
     Text, parameters and sub-queries are those of the included endpoint. The rest of the state is shared with the query
@@ -167,7 +171,7 @@ def _included_resolution(resolution: Resolution, program: Program) -> tuple[Reso
     return inner, _attach_sub_queries(inner, program)
 
 
-def _attach_sub_queries(resolution: Resolution, program: Program) -> _SubQueryResolver:
+def _attach_sub_queries(resolution: NameResolution, program: EndpointProgram) -> _SubQueryResolver:
     """Connect the resolution with the program's sub-queries, and with the endpoints that the program reads."""
     sub_queries = _SubQueryResolver(program, resolution)
     resolution.find_sub_query = sub_queries.resolve_sub_query
@@ -185,7 +189,7 @@ def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueryResolver) -> None
     tree.set("with_", exp.With(expressions=ctes, recursive=recursive))
 
 
-def _finish_resolution(resolution: Resolution, sub_queries: _SubQueryResolver, tree: exp.Expr) -> ResolvedQuery:
+def _finish_resolution(resolution: NameResolution, sub_queries: _SubQueryResolver, tree: exp.Expr) -> ResolvedQuery:
     """Return the resolved query. Its WITH begins with those sub-queries of the endpoint that the query references."""
     _prepend_sub_queries(tree, sub_queries)
     remove_inner_orders(tree)
@@ -202,7 +206,7 @@ def _finish_resolution(resolution: Resolution, sub_queries: _SubQueryResolver, t
     )
 
 
-class _OutlineTarget:
+class _CheckOnlyTarget:
     """A target for checks in which only names matter: it prints BigQuery SQL and lowers nothing."""
 
     name = "outline"
@@ -217,7 +221,9 @@ class _OutlineTarget:
         return PrintedTree((tree.sql("bigquery"),))
 
 
-def _resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> list[OutputColumn]:
+def _resolve_query(
+    resolution: NameResolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
+) -> list[OutputColumn]:
     """Resolve a query in place; return its columns.
 
     An error for an exceeded budget gets the position of the innermost query in which it was raised.
@@ -231,7 +237,7 @@ def _resolve_query(resolution: Resolution, node: exp.Expr, ctes: CteScope, paren
 
 
 def _resolve_clauses(
-    resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
+    resolution: NameResolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
 ) -> list[OutputColumn]:
     ctes = _resolve_with(resolution, node, ctes, parent)
     if isinstance(node, exp.Select):
@@ -249,7 +255,7 @@ def _resolve_clauses(
 
 
 def _resolve_select(
-    resolution: Resolution, select: exp.Expr, ctes: CteScope, parent: Scope | None
+    resolution: NameResolution, select: exp.Expr, ctes: CteScope, parent: Scope | None
 ) -> list[OutputColumn]:
     where = select.args.get("where")
     select.set("where", None)
@@ -264,7 +270,7 @@ def _resolve_select(
     _resolve_distinct(select, context)
     resolve_order_by(select, context, aliases)
     resolve_limits(select, context)
-    _refuse_other_clauses(select, context)
+    _refuse_unsupported_clauses(select, context)
     return outputs
 
 
@@ -303,7 +309,7 @@ _RESOLVED_CLAUSES = frozenset(
 )
 
 
-def _refuse_other_clauses(select: exp.Expr, context: NameContext) -> None:
+def _refuse_unsupported_clauses(select: exp.Expr, context: NameContext) -> None:
     """Refuse any clause that has no resolution rule."""
     for key, value in select.args.items():
         if value and key not in _RESOLVED_CLAUSES and key != "operation_modifiers":
@@ -313,7 +319,7 @@ def _refuse_other_clauses(select: exp.Expr, context: NameContext) -> None:
 
 
 def _resolve_set_operation(
-    resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
+    resolution: NameResolution, node: exp.Expr, ctes: CteScope, parent: Scope | None
 ) -> list[OutputColumn]:
     """Resolve a set operation. Long chains of operations nest on the left, so a loop resolves them, not recursion."""
     operations = [node]
@@ -324,7 +330,7 @@ def _resolve_set_operation(
         right = _resolve_query(resolution, operation.expression, ctes, parent)
         _align_field_names(operation.expression, outputs)
         if operation is not node:
-            _resolve_inner_modifiers(resolution, operation, outputs, ctes, parent)
+            _resolve_order_and_limit(resolution, operation, outputs, ctes, parent)
         outputs = _combine_outputs(resolution, operation, outputs, right)
     return outputs
 
@@ -337,8 +343,8 @@ def _align_field_names(query: exp.Expr, outputs: list[OutputColumn]) -> None:
                 item.set("alias", exp.to_identifier(output.name, quoted=True))
 
 
-def _resolve_inner_modifiers(
-    resolution: Resolution, node: exp.Expr, outputs: list[OutputColumn], ctes: CteScope, parent: Scope | None
+def _resolve_order_and_limit(
+    resolution: NameResolution, node: exp.Expr, outputs: list[OutputColumn], ctes: CteScope, parent: Scope | None
 ) -> None:
     context = NameContext(resolution, ctes, _output_scope(outputs, parent))
     resolve_set_operation_order(node, outputs, context)
@@ -346,7 +352,7 @@ def _resolve_inner_modifiers(
 
 
 def _combine_outputs(
-    resolution: Resolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
+    resolution: NameResolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
 ) -> list[OutputColumn]:
     """Return the columns of the operation; sides that are paired by name are wrapped to reorder their columns."""
     if operation.args.get("by_name"):
@@ -366,11 +372,11 @@ def _merge_output_types(left: OutputColumn, right: OutputColumn) -> OutputColumn
         lineage = Lineage(
             origins=lineage.origins | right.lineage.origins, fields=lineage.fields, element=lineage.element
         )
-    return OutputColumn(left.name, lineage, left.tree_name)
+    return OutputColumn(left.name, lineage, left.name_in_tree)
 
 
 def _combine_by_name(
-    resolution: Resolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
+    resolution: NameResolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
 ) -> list[OutputColumn]:
     names = _output_names(resolution, operation, left, right)
     sides = (("this", left), ("expression", right))
@@ -383,7 +389,7 @@ def _combine_by_name(
 
 
 def _output_names(
-    resolution: Resolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
+    resolution: NameResolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
 ) -> list[str]:
     """Return the names of the output columns in order."""
     left_names, right_names = _name_by_lower_case(left), _name_by_lower_case(right)
@@ -401,7 +407,7 @@ def _output_names(
     return list(left_names.values())
 
 
-def _listed_names(resolution: Resolution, operation: exp.Expr, available: list[str]) -> list[str]:
+def _listed_names(resolution: NameResolution, operation: exp.Expr, available: list[str]) -> list[str]:
     """Return the columns that ON lists, each of which must exist."""
     names = [column.name for column in operation.args["on"]]
     available_lower = {name.lower() for name in available}
@@ -429,7 +435,7 @@ def _missing_names(left_names: _NameByLowerCase, right_names: _NameByLowerCase) 
     return [name for lower, name in right_names.items() if lower not in left_names]
 
 
-def _unpaired_columns_error(resolution: Resolution, operation: exp.Expr, names: list[str]) -> QueryRefused:
+def _unpaired_columns_error(resolution: NameResolution, operation: exp.Expr, names: list[str]) -> QueryRefused:
     return resolution.refused_error(
         operation.expression,
         f"BY NAME needs the same columns on both sides; these are on one only: {', '.join(names)}.",
@@ -437,7 +443,7 @@ def _unpaired_columns_error(resolution: Resolution, operation: exp.Expr, names: 
     )
 
 
-def _reorder_columns(resolution: Resolution, side: exp.Expr, outputs: list[OutputColumn], names: list[str]) -> None:
+def _reorder_columns(resolution: NameResolution, side: exp.Expr, outputs: list[OutputColumn], names: list[str]) -> None:
     if [output.name.lower() for output in outputs] == [name.lower() for name in names]:
         return
     alias = exp.to_identifier(resolution.unique_name("_side"), quoted=True)
@@ -471,20 +477,20 @@ def _output_scope(outputs: list[OutputColumn], parent: Scope | None) -> Scope:
     return Scope(parent=parent, relations=[Relation("", fields)])
 
 
-def _resolve_with(resolution: Resolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> CteScope:
+def _resolve_with(resolution: NameResolution, node: exp.Expr, ctes: CteScope, parent: Scope | None) -> CteScope:
     with_ = node.args.get("with_")
     if with_ is None:
         return ctes
     _check_unique_cte_names(resolution, with_.expressions)
     recursive = bool(with_.args.get("recursive"))
     if recursive:
-        with_.set("expressions", _order_by_dependency(with_.expressions))
+        with_.set("expressions", _sort_ctes_by_dependency(with_.expressions))
     for cte in with_.expressions:
         ctes = ctes.with_cte(cte.alias, _resolve_cte(resolution, cte, ctes, parent, recursive=recursive))
     return ctes
 
 
-def _check_unique_cte_names(resolution: Resolution, ctes: list[exp.Expr]) -> None:
+def _check_unique_cte_names(resolution: NameResolution, ctes: list[exp.Expr]) -> None:
     seen_names: set[str] = set()
     for cte in ctes:
         if cte.alias.lower() in seen_names:
@@ -496,7 +502,7 @@ def _check_unique_cte_names(resolution: Resolution, ctes: list[exp.Expr]) -> Non
         seen_names.add(cte.alias.lower())
 
 
-def _order_by_dependency(ctes: list[exp.Expr]) -> list[exp.Expr]:
+def _sort_ctes_by_dependency(ctes: list[exp.Expr]) -> list[exp.Expr]:
     """Order sub-queries by dependency, because in WITH RECURSIVE a sub-query may reference later sub-queries."""
     by_name = {cte.alias.lower(): cte for cte in ctes}
     ordered: dict[str, exp.Expr] = {}
@@ -515,13 +521,13 @@ def _order_by_dependency(ctes: list[exp.Expr]) -> list[exp.Expr]:
 
 
 def _resolve_cte(
-    resolution: Resolution, cte: exp.Expr, ctes: CteScope, parent: Scope | None, *, recursive: bool
+    resolution: NameResolution, cte: exp.Expr, ctes: CteScope, parent: Scope | None, *, recursive: bool
 ) -> Cte:
     columns = cte.args["alias"].columns
     if columns:
         raise resolution.unsupported_error(cte, "A list of columns after a name in WITH")
     name = resolution.unique_name(cte.alias)
-    is_value = drop_select_kind(cte.this)
+    is_value = make_plain_select(cte.this)
     if recursive and isinstance(cte.this, exp.SetOperation):
         ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_outputs(resolution, cte.this, ctes, parent)))
     outputs = make_names_unique(cte.this, resolution.resolve_query(resolution, cte.this, ctes, parent))
@@ -536,11 +542,11 @@ def _resolve_cte(
 
 def _constant_cte_columns(query: exp.Expr, outputs: list[OutputColumn]) -> dict[str, exp.Expr] | None:
     """Return the values of a constant sub-query; None if it is not constant, or if two columns share a name."""
-    return None if any(output.tree_name for output in outputs) else constant_query_columns(query)
+    return None if any(output.name_in_tree for output in outputs) else constant_query_columns(query)
 
 
 def _recursive_outputs(
-    resolution: Resolution, union: exp.Expr, ctes: CteScope, parent: Scope | None
+    resolution: NameResolution, union: exp.Expr, ctes: CteScope, parent: Scope | None
 ) -> list[OutputColumn]:
     """Return the columns of a recursive sub-query, which are the columns of its first, non-recursive part."""
     used_names = set(resolution.used_names)

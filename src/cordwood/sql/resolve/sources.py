@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.nodes import add_condition, is_record_test, is_within, record_test
+from cordwood.sql.nodes import add_condition, is_object_test_node, is_same_or_nested_value, object_test_node
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.expressions import (
     NameContext,
@@ -21,23 +21,23 @@ from cordwood.sql.resolve.expressions import (
     resolve_expression,
     strip_empty_default,
 )
-from cordwood.sql.resolve.names import UNNEST_ALIAS, CteScope, Resolution, ambiguous_name_error, unknown_name_error
+from cordwood.sql.resolve.names import UNNEST_ALIAS, CteScope, NameResolution, ambiguous_name_error, unknown_name_error
 from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, copy_value, lineage_of
 
 
 class _FromResolver(msgspec.Struct):
     """The state of reading one FROM from left to right.
 
-    `filters` collects the filters that replace joins with unnested objects. `are_paths_safe` is set if such a filter
+    `filters` collects the filters that replace joins with unnested objects. `may_filter_in_where` is set if such a filter
     may be put in WHERE, because no later outer join adds rows with NULL. `first_relation_index` is the index, in the
     scope, of the first relation of this chain of joins.
     """
 
-    resolution: Resolution
+    resolution: NameResolution
     ctes: CteScope
     scope: Scope
-    filters: list[exp.Expr]
-    are_paths_safe: bool = True
+    join_replacing_filters: list[exp.Expr]
+    may_filter_in_where: bool = True
     first_relation_index: int = 0
 
     @property
@@ -45,7 +45,7 @@ class _FromResolver(msgspec.Struct):
         return NameContext(self.resolution, self.ctes, self.scope)
 
 
-def resolve_from_clause(select: exp.Expr, resolution: Resolution, ctes: CteScope, parent: Scope | None) -> Scope:
+def resolve_from_clause(select: exp.Expr, resolution: NameResolution, ctes: CteScope, parent: Scope | None) -> Scope:
     """Resolve the FROM of a SELECT; filters that replace unnested objects are added to its WHERE."""
     reader = _FromResolver(resolution, ctes, Scope(parent=parent), [])
     from_ = select.args.get("from_")
@@ -59,7 +59,7 @@ def resolve_from_clause(select: exp.Expr, resolution: Resolution, ctes: CteScope
         return reader.scope
     _resolve_join_chain(reader, from_.this, joins)
     select.set("joins", [join for join in joins if join.args.get("this") is not None])
-    for filter_ in reader.filters:
+    for filter_ in reader.join_replacing_filters:
         add_condition(select, filter_)
     return reader.scope
 
@@ -72,17 +72,19 @@ def _constant_row_columns(reader: _FromResolver, select: exp.Expr) -> dict[str, 
 
 
 def _resolve_join_chain(reader: _FromResolver, first: exp.Expr, joins: Sequence[exp.Expr]) -> None:
-    _resolve_from_item(msgspec.structs.replace(reader, are_paths_safe=_are_paths_safe(reader, joins)), first)
+    _resolve_from_item(msgspec.structs.replace(reader, may_filter_in_where=_may_filter_in_where(reader, joins)), first)
     _resolve_joins(reader, joins)
 
 
 def _resolve_joins(reader: _FromResolver, joins: Sequence[exp.Expr]) -> None:
     for index, join in enumerate(joins):
-        _resolve_join(msgspec.structs.replace(reader, are_paths_safe=_are_paths_safe(reader, joins[index + 1 :])), join)
+        _resolve_join(
+            msgspec.structs.replace(reader, may_filter_in_where=_may_filter_in_where(reader, joins[index + 1 :])), join
+        )
 
 
-def _are_paths_safe(reader: _FromResolver, later: Sequence[exp.Expr]) -> bool:
-    return reader.are_paths_safe and not any(_adds_null_left_rows(join) for join in later)
+def _may_filter_in_where(reader: _FromResolver, later: Sequence[exp.Expr]) -> bool:
+    return reader.may_filter_in_where and not any(_adds_null_left_rows(join) for join in later)
 
 
 def _adds_null_left_rows(join: exp.Expr) -> bool:
@@ -93,22 +95,22 @@ def _adds_null_left_rows(join: exp.Expr) -> bool:
 def _resolve_join(reader: _FromResolver, join: exp.Expr) -> None:
     _check_join(reader.resolution, join)
     source = join.this
-    _, unnest = _as_unnest(reader, source)
+    _, unnest = _source_and_equivalent_unnest(reader, source)
     if unnest is not None:
         _resolve_unnest_join(reader, unnest, join)
         return
     if _replace_constant_join(reader, join, source):
         return
     side = join.args.get("side")
-    paths_are_safe = side == "LEFT" or (reader.are_paths_safe and side != "FULL")
-    inner = msgspec.structs.replace(reader, filters=[], are_paths_safe=paths_are_safe)
+    paths_are_safe = side == "LEFT" or (reader.may_filter_in_where and side != "FULL")
+    inner = msgspec.structs.replace(reader, join_replacing_filters=[], may_filter_in_where=paths_are_safe)
     relation_count = len(reader.scope.relations)
     _resolve_from_item(inner, source)
     if join.args.get("using"):
         _rewrite_using_as_on(reader.resolution, join, reader.scope, (reader.first_relation_index, relation_count))
     elif join.args.get("on") is not None:
         resolve_expression(join.args["on"], reader.context)
-    _attach_filters(reader, join, inner.filters)
+    _attach_filters(reader, join, inner.join_replacing_filters)
 
 
 def _replace_constant_join(reader: _FromResolver, join: exp.Expr, source: exp.Expr) -> bool:
@@ -126,7 +128,7 @@ def _replace_constant_join(reader: _FromResolver, join: exp.Expr, source: exp.Ex
     return True
 
 
-def _check_join(resolution: Resolution, join: exp.Expr) -> None:
+def _check_join(resolution: NameResolution, join: exp.Expr) -> None:
     if join.args.get("method") or join.args.get("kind") in ("SEMI", "ANTI", "STRAIGHT_JOIN"):
         raise resolution.unsupported_error(join, f"A {join.args.get('method') or join.args.get('kind')} JOIN")
 
@@ -134,7 +136,7 @@ def _check_join(resolution: Resolution, join: exp.Expr) -> None:
 def _attach_filters(reader: _FromResolver, join: exp.Expr, filters: list[exp.Expr]) -> None:
     """Add the filters of a parenthesised join to WHERE, or to the ON of the LEFT JOIN that contains it."""
     if join.args.get("side") != "LEFT":
-        reader.filters.extend(filters)
+        reader.join_replacing_filters.extend(filters)
         return
     if filters:
         join.set("on", exp.and_(join.args.get("on"), *filters, copy=False))
@@ -154,7 +156,7 @@ def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: NameConte
     filters.append(holder)
 
 
-def _rewrite_using_as_on(resolution: Resolution, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
+def _rewrite_using_as_on(resolution: NameResolution, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
     """Rewrite USING as ON.
 
     `sides` are two indexes in the scope: of the first relation of the join's left side, and of its right side.
@@ -178,18 +180,18 @@ def _rewrite_using_as_on(resolution: Resolution, join: exp.Expr, scope: Scope, s
 def _scope_of_relations(scope: Scope, first: int, end: int) -> Scope:
     return Scope(
         relations=scope.relations[first:end],
-        merged_columns=[merged for merged in scope.merged_columns if first <= merged.relation_index < end],
+        merged_columns=[merged for merged in scope.merged_columns if first <= merged.following_relation_index < end],
     )
 
 
 def _find_using_pair(
-    resolution: Resolution, name: exp.Expr, left: Scope, right: Scope
+    resolution: NameResolution, name: exp.Expr, left: Scope, right: Scope
 ) -> tuple[MergedColumn, MergedColumn]:
     identifier = name if isinstance(name, exp.Identifier) else name.this
     return _find_column(resolution, identifier, left), _find_column(resolution, identifier, right)
 
 
-def _find_column(resolution: Resolution, name: exp.Identifier, scope: Scope) -> MergedColumn:
+def _find_column(resolution: NameResolution, name: exp.Identifier, scope: Scope) -> MergedColumn:
     found = scope.find_columns(name.name)
     if not found:
         raise unknown_name_error(resolution, [name], scope)
@@ -208,11 +210,11 @@ def _merge_columns(left: MergedColumn, right: MergedColumn, side: str, first_rel
     if side == _BOTH_SIDES:
         merged_value = exp.Coalesce(this=left.column.copy_expression(), expressions=[right.column.copy_expression()])
         column = Field(left.column.name, merged_value, left.column.lineage)
-    return MergedColumn(column, left.owner_names | right.owner_names, first_relation)
+    return MergedColumn(column, left.merged_relation_names | right.merged_relation_names, first_relation)
 
 
 def _resolve_from_item(reader: _FromResolver, source: exp.Expr) -> None:
-    original, unnest = _as_unnest(reader, source)
+    original, unnest = _source_and_equivalent_unnest(reader, source)
     if unnest is not None:
         reader.scope.relations.append(_resolve_first_unnest(reader, unnest))
         if original is not unnest:
@@ -271,7 +273,7 @@ def _resolve_parenthesised_join(reader: _FromResolver, source: exp.Expr, inner: 
     _resolve_inner_joins(group, source, source.args.get("joins") or [])
     reader.scope.relations.extend(group.scope.relations)
     reader.scope.merged_columns.extend(
-        msgspec.structs.replace(merged, relation_index=merged.relation_index + relation_count)
+        msgspec.structs.replace(merged, following_relation_index=merged.following_relation_index + relation_count)
         for merged in group.scope.merged_columns
     )
     table = source.this
@@ -290,7 +292,7 @@ def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
-def _as_unnest(reader: _FromResolver, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+def _source_and_equivalent_unnest(reader: _FromResolver, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
     """Return the source, and the UNNEST to which it is equivalent; None instead of the UNNEST for other sources.
 
     An UNNEST is returned unchanged. A path into a relation to its left, as in `FROM t, t.metadata`, is equivalent to an
@@ -334,36 +336,38 @@ def _unnests_only_objects(reader: _FromResolver, value: exp.Expr, join: exp.Expr
         return False
     if join.args.get("side") == "LEFT":
         return _is_always_true(join.args.get("on"))
-    return reader.are_paths_safe
+    return reader.may_filter_in_where
 
 
 def _resolve_object_unnest(reader: _FromResolver, unnest: exp.Expr, value: exp.Expr, join: exp.Expr) -> None:
     name = _unnest_alias(reader.resolution, unnest)
     lineage = lineage_of(value)
     record = Field(name, copy_value(value), lineage)
-    relation = Relation(name, record=record)
+    relation = Relation(name, unnested_element=record)
     is_left = join.args.get("side") == "LEFT"
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
         zero: exp.Expr = exp.Literal.number(0)
-        offset_value = exp.If(this=record_test(copy_value(value)), true=zero) if is_left else zero
+        offset_value = exp.If(this=object_test_node(copy_value(value)), true=zero) if is_left else zero
         relation.fields[offset.name.lower()] = Field(offset.name, offset_value)
     reader.scope.relations.append(relation)
     if not is_left:
-        reader.filters[:] = [filter_ for filter_ in reader.filters if not _is_implied_filter(filter_, value)]
-        reader.filters.append(_record_filter(reader.resolution, value, lineage))
-        _add_join_filter(reader.filters, join, reader.context)
+        reader.join_replacing_filters[:] = [
+            filter_ for filter_ in reader.join_replacing_filters if not _is_implied_filter(filter_, value)
+        ]
+        reader.join_replacing_filters.append(_object_filter(reader.resolution, value, lineage))
+        _add_join_filter(reader.join_replacing_filters, join, reader.context)
     join.set("this", None)
 
 
-def _record_filter(resolution: Resolution, value: exp.Expr, lineage: Lineage) -> exp.Expr:
+def _object_filter(resolution: NameResolution, value: exp.Expr, lineage: Lineage) -> exp.Expr:
     only_objects = resolution.record_shapes.kinds(lineage) == frozenset({ValueKind.OBJECT})
-    return record_test(copy_value(value), only_objects=only_objects)
+    return object_test_node(copy_value(value), only_objects=only_objects)
 
 
 def _is_implied_filter(filter_: exp.Expr, value: exp.Expr) -> bool:
     """Return whether the filter tests that a value containing `value` is an object: the test of `value` implies it."""
-    return is_record_test(filter_) and is_within(value, filter_.expressions[0])
+    return is_object_test_node(filter_) and is_same_or_nested_value(value, filter_.expressions[0])
 
 
 def _resolve_first_unnest(reader: _FromResolver, unnest: exp.Expr) -> Relation:
@@ -378,7 +382,7 @@ def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
     replace_by_elements(reader.resolution, unnest.expressions[0])
     element = lineage_of(unnest.expressions[0]).element or Lineage()
     name = _unnest_alias(reader.resolution, unnest)
-    relation = Relation(name, record=Field(name, _quoted_column(name, name), element))
+    relation = Relation(name, unnested_element=Field(name, _quoted_column(name, name), element))
     offset = unnest.args.get("offset")
     if isinstance(offset, exp.Identifier):
         relation.fields[offset.name.lower()] = Field(offset.name, _quoted_column(offset.name, name))
@@ -388,7 +392,7 @@ def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
     return relation
 
 
-def _unnest_alias(resolution: Resolution, unnest: exp.Expr) -> str:
+def _unnest_alias(resolution: NameResolution, unnest: exp.Expr) -> str:
     """Return the alias of an UNNEST; if it has none, a unique generated alias."""
     alias = unnest.args.get("alias")
     if alias is not None and alias.columns:

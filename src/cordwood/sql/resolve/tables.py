@@ -17,7 +17,7 @@ from cordwood.sql.nodes import constant_int, constant_text, set_type
 from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import NameContext, resolve_expression
-from cordwood.sql.resolve.names import Cte, CteScope, OutputColumn, Resolution
+from cordwood.sql.resolve.names import Cte, CteScope, NameResolution, OutputColumn
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, lineage_of
 
 
@@ -29,7 +29,7 @@ def is_relation_in_scope(scope: Scope | None, name: str) -> bool:
     return False
 
 
-def resolve_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: exp.Expr) -> None:
+def resolve_table(resolution: NameResolution, ctes: CteScope, scope: Scope, table: exp.Expr) -> None:
     _check_table_form(resolution, table)
     table_name = written_table_name(table)
     cte = _find_cte(resolution, ctes, table, table_name)
@@ -55,10 +55,10 @@ def resolve_table(resolution: Resolution, ctes: CteScope, scope: Scope, table: e
 
 def written_table_name(table: exp.Expr) -> str:
     """Return the table's name as the author wrote it; sqlglot splits dotted names that are not backquoted."""
-    return ".".join(part.name for part in _name_parts(table))
+    return ".".join(part.name for part in _table_name_identifiers(table))
 
 
-def _name_parts(table: exp.Expr) -> list[exp.Expr]:
+def _table_name_identifiers(table: exp.Expr) -> list[exp.Expr]:
     identifiers: list[exp.Expr] = []
     for key in ("catalog", "db", "this"):
         part = table.args.get(key)
@@ -69,21 +69,21 @@ def _name_parts(table: exp.Expr) -> list[exp.Expr]:
     return identifiers
 
 
-def _check_table_form(resolution: Resolution, table: exp.Expr) -> None:
-    if not all(isinstance(part, exp.Identifier) for part in _name_parts(table)):
+def _check_table_form(resolution: NameResolution, table: exp.Expr) -> None:
+    if not all(isinstance(part, exp.Identifier) for part in _table_name_identifiers(table)):
         raise resolution.refused_error(table, "Table functions are refused.", "Read a sub-query by its name.")
     for key, value in table.args.items():
         if value and key not in ("this", "db", "catalog", "alias", "joins", "pivots"):
             raise resolution.refused_error(table, f"{key.strip('_').upper()} cannot stand after a table here.")
 
 
-def _find_cte(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_name: str) -> Cte | None:
+def _find_cte(resolution: NameResolution, ctes: CteScope, table: exp.Expr, table_name: str) -> Cte | None:
     if table.args.get("db") is not None:
         return None
     return ctes.cte_by_name.get(table_name.lower()) or resolution.find_sub_query(table_name.lower())
 
 
-def _find_endpoint(resolution: Resolution, table: exp.Expr, table_name: str) -> Cte | None:
+def _find_endpoint(resolution: NameResolution, table: exp.Expr, table_name: str) -> Cte | None:
     """Resolve an endpoint that is read by name; errors in the endpoint's query get the position of this name."""
     try:
         return resolution.find_endpoint(table_name)
@@ -104,7 +104,7 @@ def _resolve_endpoint_reference(scope: Scope, table: exp.Expr, endpoint: Cte, ta
     scope.relations.append(msgspec.structs.replace(relation, qualified_name=qualified_name))
 
 
-def constant_table_columns(resolution: Resolution, ctes: CteScope, source: exp.Expr) -> dict[str, exp.Expr] | None:
+def constant_table_columns(resolution: NameResolution, ctes: CteScope, source: exp.Expr) -> dict[str, exp.Expr] | None:
     """Return the columns of a table that is a constant sub-query; None for any other table."""
     if not isinstance(source, exp.Table) or any(source.args.get(key) for key in ("db", "joins", "pivots")):
         return None
@@ -123,12 +123,12 @@ def _resolve_cte_reference(scope: Scope, table: exp.Expr, cte: Cte) -> None:
     scope.relations.append(_derived_relation(alias, cte.output_columns, is_value=cte.is_value))
 
 
-def resolve_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, source: exp.Expr) -> None:
+def resolve_derived_table(resolution: NameResolution, ctes: CteScope, scope: Scope, source: exp.Expr) -> None:
     """Resolve a derived table. It may be correlated with outer queries but not with its siblings, as in BigQuery."""
     pivots = source.args.get("pivots") or []
-    is_value = drop_select_kind(source.this)
+    is_value = make_plain_select(source.this)
     outputs = make_names_unique(source.this, resolution.resolve_query(resolution, source.this, ctes, scope.parent))
-    alias = _pivots_alias(source) or source.alias or resolution.unique_name("_derived")
+    alias = _pop_pivot_alias(source) or source.alias or resolution.unique_name("_derived")
     source.set("pivots", None)
     for pivot in pivots:
         outputs = _apply_pivot(resolution, ctes, source, pivot, outputs)
@@ -137,20 +137,18 @@ def resolve_derived_table(resolution: Resolution, ctes: CteScope, scope: Scope, 
 
 
 def _apply_pivot(
-    resolution: Resolution, ctes: CteScope, source: exp.Expr, pivot: exp.Expr, outputs: list[OutputColumn]
+    resolution: NameResolution, ctes: CteScope, source: exp.Expr, pivot: exp.Expr, outputs: list[OutputColumn]
 ) -> list[OutputColumn]:
     """Wrap the derived table in the query that is equivalent to the pivot."""
     alias = resolution.unique_name("_pivoted")
     inner = exp.Subquery(this=copy_tree(source.this))
     set_source_alias(inner, alias)
-    select, pivot_outputs = _expand_pivot(
-        PivotedRelation(resolution, ctes, inner, _derived_relation(alias, outputs)), pivot
-    )
+    select, pivot_outputs = _expand_pivot(PivotInput(resolution, ctes, inner, _derived_relation(alias, outputs)), pivot)
     source.set("this", select)
     return make_names_unique(select, pivot_outputs)
 
 
-def pivot_as_query(resolution: Resolution, ctes: CteScope, table: exp.Expr) -> exp.Expr | None:
+def pivot_as_query(resolution: NameResolution, ctes: CteScope, table: exp.Expr) -> exp.Expr | None:
     """Rewrite `t PIVOT(…)` of a sub-query in place as `(SELECT * FROM t) PIVOT(…)`; return None for any other table."""
     pivots, joins = table.args.get("pivots"), table.args.get("joins")
     if not pivots or not isinstance(table.this, exp.Identifier):
@@ -166,7 +164,7 @@ def pivot_as_query(resolution: Resolution, ctes: CteScope, table: exp.Expr) -> e
     return sub_query
 
 
-def _pivots_alias(source: exp.Expr) -> str:
+def _pop_pivot_alias(source: exp.Expr) -> str:
     """Remove and return the alias after PIVOT, which names the pivot's result."""
     alias = ""
     for pivot in source.args.get("pivots") or []:
@@ -179,7 +177,7 @@ def set_source_alias(source: exp.Expr, alias: str) -> None:
     source.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
 
 
-def drop_select_kind(query: exp.Expr) -> bool:
+def make_plain_select(query: exp.Expr) -> bool:
     """Turn SELECT AS STRUCT and SELECT AS VALUE into plain SELECTs; return whether the rows are values."""
     pending = [query]
     is_value = False
@@ -199,16 +197,16 @@ def _derived_relation(alias: str, outputs: list[OutputColumn], *, is_value: bool
     fields: dict[str, Field] = {}
     for position, output in enumerate(outputs):
         lower = output.name.lower()
-        field = Field(output.name, _quoted_column(alias, output.tree_name or output.name), output.lineage)
+        field = Field(output.name, _quoted_column(alias, output.name_in_tree or output.name), output.lineage)
         if lower in fields:
-            fields[lower] = msgspec.structs.replace(fields[lower], is_name_repeated=True)
+            fields[lower] = msgspec.structs.replace(fields[lower], has_duplicate_name=True)
             lower = f"{lower}\0{position}"
             while lower in fields:
                 lower += "\0"
         fields[lower] = field
     if is_value and len(fields) == 1:
         value = next(iter(fields.values()))
-        return Relation(alias, record=Field(alias, value.value, value.lineage))
+        return Relation(alias, unnested_element=Field(alias, value.value, value.lineage))
     return Relation(alias, fields)
 
 
@@ -226,7 +224,7 @@ def make_names_unique(query: exp.Expr, outputs: list[OutputColumn]) -> list[Outp
         if lower in seen and isinstance(item, exp.Alias):
             column = _unused_name(output.name, used_names, next_suffixes)
             item.set("alias", exp.to_identifier(column, quoted=True))
-            unique.append(msgspec.structs.replace(output, tree_name=column))
+            unique.append(msgspec.structs.replace(output, name_in_tree=column))
         else:
             unique.append(output)
         seen.add(lower)
@@ -250,11 +248,11 @@ def _unused_name(name: str, used_names: set[str], next_suffixes: dict[str, int])
     return f"{name}_{suffix}"
 
 
-def _is_stream(resolution: Resolution, table_name: str) -> bool:
+def _is_stream(resolution: NameResolution, table_name: str) -> bool:
     return resolution.known_streams is None or table_name in resolution.known_streams
 
 
-def _resolve_stream_reference(resolution: Resolution, scope: Scope, table: exp.Expr, stream: str) -> None:
+def _resolve_stream_reference(resolution: NameResolution, scope: Scope, table: exp.Expr, stream: str) -> None:
     """Add a stream to the scope: the columns of its table, and any other name as a key of its events."""
     stream_table = resolution.target.stream_table(stream)
     alias = table.alias or stream.rpartition(".")[2]
@@ -284,9 +282,9 @@ def _quoted_column(alias: str, name: str) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
-def unknown_table_error(resolution: Resolution, ctes: CteScope, table: exp.Expr, table_name: str) -> QueryRefused:
+def unknown_table_error(resolution: NameResolution, ctes: CteScope, table: exp.Expr, table_name: str) -> QueryRefused:
     refusal = f'"{table_name}" cannot be read here.'
-    order_hint = _order_hint(resolution, table, table_name)
+    order_hint = _definition_order_hint(resolution, table, table_name)
     if order_hint is not None:
         return resolution.refused_error(table, refusal, order_hint)
     streams = resolution.known_streams or () if resolution.may_read_streams else ()
@@ -303,7 +301,7 @@ def unknown_table_error(resolution: Resolution, ctes: CteScope, table: exp.Expr,
     return resolution.refused_error(table, refusal, hint)
 
 
-def _order_hint(resolution: Resolution, table: exp.Expr, table_name: str) -> str | None:
+def _definition_order_hint(resolution: NameResolution, table: exp.Expr, table_name: str) -> str | None:
     """Return a hint if the table names a sub-query that contains this reference or is defined later; None otherwise."""
     lower = table_name.lower()
     cte = table.find_ancestor(exp.CTE)
@@ -322,10 +320,10 @@ def _order_hint(resolution: Resolution, table: exp.Expr, table_name: str) -> str
     return None
 
 
-class PivotedRelation(msgspec.Struct):
+class PivotInput(msgspec.Struct):
     """A pivoted relation: the resolved query that PIVOT or UNPIVOT reads, under an alias."""
 
-    resolution: Resolution
+    resolution: NameResolution
     ctes: CteScope
     inner_query: exp.Expr
     relation: Relation
@@ -345,7 +343,7 @@ class PivotedRelation(msgspec.Struct):
         return exp.Select(expressions=list(items), from_=exp.From(this=self.inner_query))
 
 
-def _expand_pivot(pivoted: PivotedRelation, pivot: exp.Expr) -> tuple[exp.Select, list[OutputColumn]]:
+def _expand_pivot(pivoted: PivotInput, pivot: exp.Expr) -> tuple[exp.Select, list[OutputColumn]]:
     """Return the query that is equivalent to a PIVOT or an UNPIVOT, and its columns."""
     fields = pivot.args.get("fields") or []
     if len(fields) != 1 or not isinstance(fields[0], exp.In) or fields[0].find(exp.PivotAny):
@@ -357,7 +355,7 @@ def _expand_pivot(pivoted: PivotedRelation, pivot: exp.Expr) -> tuple[exp.Select
     return select, outputs
 
 
-def _rewrite_pivot(pivoted: PivotedRelation, pivot: exp.Expr) -> exp.Select:
+def _rewrite_pivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
     """Rewrite PIVOT as conditional aggregates, one for each value, grouped by the columns that PIVOT does not use."""
     key = pivoted.resolve_copy(pivot.args["fields"][0].this)
     calls = [
@@ -379,14 +377,14 @@ def _rewrite_pivot(pivoted: PivotedRelation, pivot: exp.Expr) -> exp.Select:
     return select
 
 
-def _checked_aggregate(resolution: Resolution, item: exp.Expr) -> exp.Expr:
+def _checked_aggregate(resolution: NameResolution, item: exp.Expr) -> exp.Expr:
     call: exp.Expr = item.unalias()
     if not isinstance(call, exp.AggFunc):
         raise resolution.unsupported_error(item, "In PIVOT, an expression that is not a call of an aggregate function")
     return call
 
 
-def _pivot_values(resolution: Resolution, pivot: exp.Expr) -> Iterator[tuple[exp.Expr, str]]:
+def _pivot_values(resolution: NameResolution, pivot: exp.Expr) -> Iterator[tuple[exp.Expr, str]]:
     for item in pivot.args["fields"][0].expressions:
         value = item.this if isinstance(item, exp.PivotAlias) else item
         if value.find(exp.Column, exp.Query):
@@ -428,7 +426,7 @@ _NULL_IGNORING_AGGREGATES: Final = (
 _AGGREGATE_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax)
 
 
-def _conditional_aggregate(resolution: Resolution, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
+def _conditional_aggregate(resolution: NameResolution, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
     """Return the aggregate over the rows that fulfil the condition.
 
     An aggregate that ignores NULL gets NULL as its argument for all other rows.
@@ -450,7 +448,7 @@ def _conditional_aggregate(resolution: Resolution, call: exp.Expr, condition: ex
     return exp.IgnoreNulls(this=call) if isinstance(call, exp.ArrayAgg) and not call.find(exp.IgnoreNulls) else call
 
 
-def _rewrite_unpivot(pivoted: PivotedRelation, pivot: exp.Expr) -> exp.Select:
+def _rewrite_unpivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
     """Rewrite UNPIVOT as a join that repeats each row for every group of columns, with the group's values and label."""
     values = [value.name for value in _tuple_parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
@@ -472,7 +470,7 @@ def _rewrite_unpivot(pivoted: PivotedRelation, pivot: exp.Expr) -> exp.Select:
     return select
 
 
-def _ungrouped_fields(pivoted: PivotedRelation, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
+def _ungrouped_fields(pivoted: PivotInput, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
     """Return the fields of the relation that are not in any group of columns of the UNPIVOT."""
     used = {field.name.lower() for columns, _ in groups for field in columns}
     return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
@@ -490,7 +488,7 @@ def _unnest_groups(
     return exp.Unnest(expressions=[exp.Array(expressions=rows)], alias=table, offset=False)
 
 
-def _columns_and_label_of_group(pivoted: PivotedRelation, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
+def _columns_and_label_of_group(pivoted: PivotInput, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
     """Return the columns of a group, and its label."""
     columns = _tuple_parts(item.this if isinstance(item, exp.PivotAlias) else item)
     fields = [_find_relation_field(pivoted, column) for column in columns]
@@ -500,7 +498,7 @@ def _columns_and_label_of_group(pivoted: PivotedRelation, item: exp.Expr) -> tup
     return fields, exp.Literal.string(label.name if label is not None else "_".join(field.name for field in fields))
 
 
-def _find_relation_field(pivoted: PivotedRelation, column: exp.Expr) -> Field:
+def _find_relation_field(pivoted: PivotInput, column: exp.Expr) -> Field:
     name = column.this if isinstance(column, exp.Column) else column
     field = pivoted.relation.fields.get(name.name.lower()) if isinstance(name, exp.Identifier) else None
     if field is None or column.args.get("table") is not None:

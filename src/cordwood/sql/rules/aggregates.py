@@ -10,9 +10,9 @@ from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata, kind_of
 from cordwood.sql.lowering import (
+    bigquery_function_name,
     fragment,
     fragment_parts,
-    function_name,
     raise_unsupported,
     replace_fragment_parts,
     span_in_text,
@@ -49,19 +49,19 @@ def read_aggregate_argument(node: exp.Expr) -> AggregateArgument:
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
         argument.ignores_nulls = isinstance(node.parent, exp.IgnoreNulls)
     if argument.having is not None and not isinstance(node, exp.AnyValue):
-        raise_unsupported(node, f"{function_name(node)} with HAVING MAX or MIN")
+        raise_unsupported(node, f"{bigquery_function_name(node)} with HAVING MAX or MIN")
     _check_argument_kind(node, argument.value)
     return argument
 
 
-_NUMBER_KINDS: Final = (frozenset({Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS}), "numbers")
-_CONDITION_KINDS: Final = (frozenset({Kind.BOOL}), "conditions")
-_WHOLE_NUMBER_KINDS: Final = (frozenset({Kind.INT64}), "whole numbers")
+_NUMBER_KINDS_AND_NAME: Final = (frozenset({Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS}), "numbers")
+_CONDITION_KINDS_AND_NAME: Final = (frozenset({Kind.BOOL}), "conditions")
+_WHOLE_NUMBER_KINDS_AND_NAME: Final = (frozenset({Kind.INT64}), "whole numbers")
 _ACCEPTED_KINDS_BY_AGGREGATE: Final[dict[type[exp.Expr], tuple[frozenset[Kind], str]]] = {
-    **dict.fromkeys((exp.Sum, exp.Avg, exp.PercentileCont), _NUMBER_KINDS),
-    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), _NUMBER_KINDS),
-    **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), _CONDITION_KINDS),
-    **dict.fromkeys((exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg), _WHOLE_NUMBER_KINDS),
+    **dict.fromkeys((exp.Sum, exp.Avg, exp.PercentileCont), _NUMBER_KINDS_AND_NAME),
+    **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), _NUMBER_KINDS_AND_NAME),
+    **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), _CONDITION_KINDS_AND_NAME),
+    **dict.fromkeys((exp.BitwiseAndAgg, exp.BitwiseOrAgg, exp.BitwiseXorAgg), _WHOLE_NUMBER_KINDS_AND_NAME),
 }
 
 
@@ -71,10 +71,12 @@ def _check_argument_kind(node: exp.Expr, value: exp.Expr) -> None:
     if kind in (None, Kind.VARIANT) or type(node) not in _ACCEPTED_KINDS_BY_AGGREGATE:
         return
     if kind is Kind.INTERVAL:
-        raise_unsupported(node, f"{function_name(node)} of INTERVAL")
+        raise_unsupported(node, f"{bigquery_function_name(node)} of INTERVAL")
     kinds, expectation = _ACCEPTED_KINDS_BY_AGGREGATE[type(node)]
     if kind not in kinds:
-        raise BadQuerySyntax(f"{function_name(node)} takes {expectation}, not {kind}.", span=span_in_text(node))
+        raise BadQuerySyntax(
+            f"{bigquery_function_name(node)} takes {expectation}, not {kind}.", span=span_in_text(node)
+        )
 
 
 _MAX_QUANTILES: Final = 10_000
@@ -132,13 +134,13 @@ def has_window(node: exp.Expr) -> bool:
     return isinstance(parent, (exp.Window, exp.Filter))
 
 
-_COMBINED_AGGREGATES_KEY: Final = "by_several"
+_COMBINED_AGGREGATES_METADATA_KEY: Final = "by_several"
 
 
 def combine_aggregates(template: str, *aggregates: exp.Expr) -> exp.Expr:
     """Combine several aggregates in one expression, and mark it, so that OVER is applied to each of them."""
     combined = fragment(template, *aggregates)
-    combined.meta[_COMBINED_AGGREGATES_KEY] = True
+    combined.meta[_COMBINED_AGGREGATES_METADATA_KEY] = True
     return combined
 
 
@@ -148,7 +150,7 @@ def distribute_window(window: exp.Expr) -> exp.Expr:
     For a window over an expression of several aggregates, return the expression with a window over each of them.
     """
     aggregate = window.this
-    if not aggregate.meta_get(_COMBINED_AGGREGATES_KEY):
+    if not aggregate.meta_get(_COMBINED_AGGREGATES_METADATA_KEY):
         return window
     return replace_fragment_parts(aggregate, [_apply_window(window, part) for part in fragment_parts(aggregate)])
 

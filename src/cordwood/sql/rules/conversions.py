@@ -9,10 +9,10 @@ from sqlglot import exp
 from cordwood.model.datatype import NUMBER_KINDS, TIME_KINDS, Datatype, Kind
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, set_datatype, type_of_type_node
 from cordwood.sql.lowering import RuleSet, bytes_part, fragment, mark_null_on_error, raise_unsupported, text_part
-from cordwood.sql.nodes import CONSTANT_KEY, constant_python_value, constant_text, is_integer_literal
+from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_python_value, constant_text, is_integer_literal
 from cordwood.sql.rules.time_text import TimePrinter
 from cordwood.sql.rules.times import replace_leap_second
-from cordwood.sql.rules.vocabulary import Conversion, SqlVocabulary
+from cordwood.sql.rules.vocabulary import CommonSql, Conversion
 
 
 class LiteralRules(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class LiteralRules(msgspec.Struct, frozen=True):
                 self.integer_literal(node, int(str(value))) if is_integer_literal(node) else self.float_literal(node)
             )
         if not isinstance(lowered, exp.Literal):
-            lowered.meta[CONSTANT_KEY] = value
+            lowered.meta[CONSTANT_VALUE_METADATA_KEY] = value
         return lowered
 
     def _translate_bytes_literal(self, node: exp.Expr) -> exp.Expr:
@@ -87,7 +87,7 @@ class CastRules(msgspec.Struct, frozen=True):
     `bytes_to_text_templates` and `text_to_bytes_templates` have a template for each format of bytes.
     """
 
-    vocabulary: SqlVocabulary
+    common_sql: CommonSql
     time_printer: TimePrinter
     casters: CastersByKinds
     cast_directly: Callable[[exp.Expr, exp.Expr, Kind], exp.Expr]
@@ -114,13 +114,13 @@ class CastRules(msgspec.Struct, frozen=True):
         """Cast `value` to a type; `node`, the node of the cast, determines whether a failure yields NULL."""
         source = kind_of(value)
         if isinstance(value, exp.Null):
-            return self.vocabulary.typed_null(to)
+            return self.common_sql.typed_null(to)
         if to.kind in (Kind.ARRAY, Kind.STRUCT):
             return self.cast_to_composite(node, value, to)
         caster = self.casters.get((source, to.kind)) if source else None
         if isinstance(caster, str):
             return (
-                self.vocabulary.fill_fallible_template(node, caster, value)
+                self.common_sql.fill_fallible_template(node, caster, value)
                 if "@" in caster
                 else fragment(caster, value)
             )
@@ -134,7 +134,7 @@ class CastRules(msgspec.Struct, frozen=True):
         if source in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME) and to.kind is Kind.STRING:
             return self.time_printer.print_as_cast(value, None)
         if source is Kind.VARIANT and to.kind in _KINDS_CAST_VIA_TEXT:
-            return self.cast_to(node, self.vocabulary.read_as(value, Kind.STRING), to)
+            return self.cast_to(node, self.common_sql.convert_implicitly(value, Kind.STRING), to)
         return self.cast_directly(node, value, to.kind)
 
     def _cast_with_format(self, node: exp.Expr, to: Datatype) -> exp.Expr:
@@ -162,10 +162,14 @@ def _cast_by_bytes_format(node: exp.Expr, templates: Mapping[str, str], format_t
 class ConditionRules(msgspec.Struct, frozen=True):
     """The rules of conditions that all engines share; an engine's own SQL is in `vocabulary`."""
 
-    vocabulary: SqlVocabulary
+    common_sql: CommonSql
 
     def to_boolean(self, condition: exp.Expr) -> exp.Expr:
-        return self.vocabulary.read_as(condition, Kind.BOOL) if kind_of(condition) is Kind.VARIANT else condition
+        return (
+            self.common_sql.convert_implicitly(condition, Kind.BOOL)
+            if kind_of(condition) is Kind.VARIANT
+            else condition
+        )
 
     def convert_boolean_operands(self, node: exp.Expr) -> exp.Expr:
         for key in ("this", "expression"):
@@ -174,14 +178,17 @@ class ConditionRules(msgspec.Struct, frozen=True):
                 node.set(key, self.to_boolean(part))
         return node
 
-    def in_event_query_test(self, node: exp.Expr, kind: Kind) -> exp.Expr:
+    def translate_in_event_query(self, node: exp.Expr, kind: Kind) -> exp.Expr:
         """Translate `x IN (query)` for a query whose column has values of events; both sides are read as `kind`."""
         column = set_datatype(fragment("_c"), VARIANT)
-        value, item = self.vocabulary.read_as(node.this, kind), self.vocabulary.read_as(column, kind)
+        value, item = (
+            self.common_sql.convert_implicitly(node.this, kind),
+            self.common_sql.convert_implicitly(column, kind),
+        )
         return fragment("{0} IN (SELECT {1} FROM {2} AS _q(_c))", value, item, node.args["query"])
 
 
-def comparison_kind(kind: Kind) -> Kind:
+def comparison_kind_with_event_value(kind: Kind) -> Kind:
     """Return the type to which an event's value is converted for a comparison with a value of this type."""
     return Kind.FLOAT64 if kind in NUMBER_KINDS else kind
 

@@ -17,40 +17,40 @@ from cordwood.sql.datatypes import STRING, datatype_of, kind_of, set_datatype
 from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, span_in_text, text_part
 from cordwood.sql.nodes import constant_int, constant_text, is_null, parse_digits
 from cordwood.sql.rules.json_functions import JsonPrinter
-from cordwood.sql.rules.vocabulary import ExplicitCast, SqlVocabulary
+from cordwood.sql.rules.vocabulary import CommonSql, ExplicitCast
 
 _SPECIFIER_PATTERN: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
 _PRECISION_PATTERN: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
 
 # The greatest width and the greatest precision of a field, in characters.
-MAX_WIDTH: Final = 10_000
+MAX_FIELD_WIDTH: Final = 10_000
 
-_INTEGER_LETTERS: Final = "diuxXo"
-_HEX_LETTERS: Final = "xXo"
-_FRACTION_LETTERS: Final = "fFeEgG"
-TEXT_LETTERS: Final = "stTpP"
+_INTEGER_CONVERSION_LETTERS: Final = "diuxXo"
+_HEX_AND_OCTAL_LETTERS: Final = "xXo"
+_FLOAT_CONVERSION_LETTERS: Final = "fFeEgG"
+TEXT_CONVERSION_LETTERS: Final = "stTpP"
 
 _ACCEPTED_KINDS_BY_LETTER: Final = {
-    **dict.fromkeys(_INTEGER_LETTERS, (Kind.INT64,)),
-    **dict.fromkeys(_FRACTION_LETTERS, NUMBER_KINDS),
+    **dict.fromkeys(_INTEGER_CONVERSION_LETTERS, (Kind.INT64,)),
+    **dict.fromkeys(_FLOAT_CONVERSION_LETTERS, NUMBER_KINDS),
     **dict.fromkeys("pP", (Kind.JSON,)),
     "s": (Kind.STRING,),
     "*": (Kind.INT64,),
 }
 
 
-class Specifier(msgspec.Struct, frozen=True):
+class FormatSpecifier(msgspec.Struct, frozen=True):
     """A format specifier such as `%-8.3f`. A width or precision of `*` is taken from an argument."""
 
     flags: str
     width: str | None
     precision: str | None
-    letter: str
+    conversion_letter: str
 
     @property
     def is_too_wide(self) -> bool:
         return any(
-            part and part.isdecimal() and parse_digits(part) > MAX_WIDTH for part in (self.width, self.precision)
+            part and part.isdecimal() and parse_digits(part) > MAX_FIELD_WIDTH for part in (self.width, self.precision)
         )
 
     def printf_specifier(self, letter: str) -> str:
@@ -58,19 +58,19 @@ class Specifier(msgspec.Struct, frozen=True):
         return f"%{self.flags.replace(chr(39), '')}{self.width or ''}{self._precision_part}{letter}"
 
     @property
-    def without_zero_padding(self) -> "Specifier":
+    def without_zero_padding(self) -> "FormatSpecifier":
         """The specifier without zero padding."""
         return msgspec.structs.replace(self, flags=self.flags.replace("0", ""))
 
     @property
     def number_specifier(self) -> str:
         """The printf specifier of the number alone, without sign or padding."""
-        return f"%{'#' if self.has_alternate_form else ''}{self._precision_part}{self.letter}"
+        return f"%{'#' if self.has_alternate_form else ''}{self._precision_part}{self.conversion_letter}"
 
     @property
     def padding_specifier(self) -> str | None:
         """The printf specifier that pads and cuts an already formatted text; None if neither is necessary."""
-        precision_part = self._precision_part if self.letter in TEXT_LETTERS else ""
+        precision_part = self._precision_part if self.conversion_letter in TEXT_CONVERSION_LETTERS else ""
         if self.width is None and not precision_part:
             return None
         return f"%{'-' if self.is_left_aligned else ''}{self.width or ''}{precision_part}s"
@@ -108,20 +108,20 @@ class FormatField(msgspec.Struct, frozen=True):
     A constant argument for `*` has been inserted into the specifier, so `width` or `precision` is None.
     """
 
-    spec: Specifier
+    spec: FormatSpecifier
     value: exp.Expr
-    width: exp.Expr | None
-    precision: exp.Expr | None
+    star_width: exp.Expr | None
+    star_precision: exp.Expr | None
 
     @property
     def star_arguments(self) -> list[exp.Expr]:
-        return [count for count in (self.width, self.precision) if count is not None]
+        return [count for count in (self.star_width, self.star_precision) if count is not None]
 
     @property
-    def exact_kind(self) -> Kind | None:
+    def exact_numeric_kind(self) -> Kind | None:
         """The value's type if it is NUMERIC or BIGNUMERIC and %f or %F prints its exact digits; otherwise None."""
         kind = kind_of(self.value)
-        return kind if kind in EXACT_NUMERIC_KINDS and self.spec.letter in "fF" else None
+        return kind if kind in EXACT_NUMERIC_KINDS and self.spec.conversion_letter in "fF" else None
 
 
 def _unwrap_cast_null(node: exp.Expr) -> exp.Expr:
@@ -147,10 +147,10 @@ def _refuse(node: exp.Expr, message: str, hint: str | None = None) -> NoReturn:
     raise BadQueryValue(message, hint=hint, span=span_in_text(node))
 
 
-def _make_field(node: exp.Expr, spec: Specifier, arguments: Iterator[exp.Expr]) -> FormatField:
+def _make_field(node: exp.Expr, spec: FormatSpecifier, arguments: Iterator[exp.Expr]) -> FormatField:
     width = _next_argument(node, "*", arguments) if spec.width == "*" else None
     precision = _next_argument(node, "*", arguments) if spec.precision == "*" else None
-    value = _next_argument(node, spec.letter, arguments)
+    value = _next_argument(node, spec.conversion_letter, arguments)
     constant_width, constant_precision = constant_int(width), constant_int(precision)
     if constant_width is not None:
         flags = spec.flags + "-" if constant_width < 0 else spec.flags
@@ -177,21 +177,21 @@ def _join_kind_names(kinds: tuple[Kind, ...]) -> str:
     return " or ".join((", ".join(kinds[:-1]), kinds[-1])) if len(kinds) > 1 else kinds[0]
 
 
-def _normalize(spec: Specifier) -> Specifier:
+def _normalize(spec: FormatSpecifier) -> FormatSpecifier:
     """Return the specifier without flags that have no effect; the precision of %g is at least 1."""
     ineffective = _ineffective_flags(spec)
     flags = "".join(flag for flag in dict.fromkeys(spec.flags) if flag not in ineffective)
-    precision = "1" if spec.letter in "gG" and spec.precision == "0" else spec.precision
+    precision = "1" if spec.conversion_letter in "gG" and spec.precision == "0" else spec.precision
     return msgspec.structs.replace(spec, flags=flags, precision=precision)
 
 
-def _ineffective_flags(spec: Specifier) -> str:
+def _ineffective_flags(spec: FormatSpecifier) -> str:
     ineffective = " " if "+" in spec.flags else ""
-    has_all_digits = spec.letter in _INTEGER_LETTERS and spec.precision is not None
+    has_all_digits = spec.conversion_letter in _INTEGER_CONVERSION_LETTERS and spec.precision is not None
     return ineffective + "0" if spec.is_left_aligned or has_all_digits else ineffective
 
 
-def _split_format(format_string: str) -> Iterator[str | Specifier | None]:
+def _split_format(format_string: str) -> Iterator[str | FormatSpecifier | None]:
     for match in _SPECIFIER_PATTERN.finditer(format_string):
         if match[5] is not None:
             yield match[5]
@@ -201,11 +201,11 @@ def _split_format(format_string: str) -> Iterator[str | Specifier | None]:
             yield None
         else:
             precision = match[3] if match[3] is not None else ("0" if _PRECISION_PATTERN.match(match[0]) else None)
-            yield Specifier(match[1], match[2], precision, match[4])
+            yield FormatSpecifier(match[1], match[2], precision, match[4])
 
 
 # By conversion letter: the size of groups of digits, and the mark between them.
-_DIGIT_GROUPS: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
+_DIGIT_GROUPING_BY_LETTER: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 ZERO_PADDING_REFUSAL: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
 
 
@@ -229,7 +229,7 @@ class FormatSql(Protocol):
         """Return the precision of an integer's specifier, computed from the argument `count`."""
         ...
 
-    def integer_digits(self, spec: Specifier, letter: str) -> str:
+    def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:
         """Return SQL for the digits of the integer @a, at least as many as the precision: a constant, or else @b."""
         ...
 
@@ -237,11 +237,11 @@ class FormatSql(Protocol):
         """Return SQL for the zeros between `sign` and `digits` that fill the width."""
         ...
 
-    def lacks_flag_support(self, spec: Specifier) -> bool:
+    def lacks_flag_support(self, spec: FormatSpecifier) -> bool:
         """Return whether `printf` does not support one of this specifier's flags for fractions."""
         ...
 
-    def fraction_digits(self, spec: Specifier) -> str:
+    def fraction_digits(self, spec: FormatSpecifier) -> str:
         """Return SQL for the digits of the float @a without its sign; {0} is the specifier."""
         ...
 
@@ -261,7 +261,7 @@ class FormatSql(Protocol):
 class FormatRules(msgspec.Struct, frozen=True):
     """The rule of FORMAT for one engine."""
 
-    vocabulary: SqlVocabulary
+    common_sql: CommonSql
     sql: FormatSql
     cast_to: ExplicitCast
     json_printer: JsonPrinter
@@ -286,57 +286,57 @@ class FormatRules(msgspec.Struct, frozen=True):
 
     def _null_or_error(self, node: exp.Expr, message: str) -> exp.Expr:
         if returns_null_on_error(node):
-            return self.vocabulary.typed_null(STRING)
+            return self.common_sql.typed_null(STRING)
         raise BadQueryValue(message, span=span_in_text(node))
 
     def _print_field(self, node: exp.Expr, field: FormatField) -> exp.Expr:
-        letter = field.spec.letter
+        letter = field.spec.conversion_letter
         if field.spec.is_too_wide:
             return (
-                self.vocabulary.typed_null(STRING)
+                self.common_sql.typed_null(STRING)
                 if returns_null_on_error(node)
                 else raise_unsupported(node, "So wide a field in FORMAT")
             )
-        if letter in _INTEGER_LETTERS:
+        if letter in _INTEGER_CONVERSION_LETTERS:
             return self._print_integer(node, field)
-        if letter in _FRACTION_LETTERS:
+        if letter in _FLOAT_CONVERSION_LETTERS:
             return (
-                self._print_exact(node, field, field.exact_kind)
-                if field.exact_kind
+                self._print_exact_number(node, field, field.exact_numeric_kind)
+                if field.exact_numeric_kind
                 else self._print_fraction(node, field)
             )
-        if letter in TEXT_LETTERS:
+        if letter in TEXT_CONVERSION_LETTERS:
             return self.sql.pad(node, field, self._print_text(node, letter, field.value))
         return self._null_or_error(node, f"FORMAT has no specifier %{letter}.")
 
     def _print_integer(self, node: exp.Expr, field: FormatField) -> exp.Expr:
-        words, spec = self.vocabulary, field.spec
-        value = fragment(words.as_integer("{0}"), words.read_as(field.value, Kind.INT64))
-        letter = spec.letter if spec.letter in _HEX_LETTERS else "d"
+        words, spec = self.common_sql, field.spec
+        value = fragment(words.as_integer("{0}"), words.convert_implicitly(field.value, Kind.INT64))
+        letter = spec.conversion_letter if spec.conversion_letter in _HEX_AND_OCTAL_LETTERS else "d"
         if letter != "d":
             value = words.fill_template(words.fail_if(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
         if spec.precision is None and not spec.has_digit_groups:
             return self.sql.printf(node, field, letter, value)
         digits = self.sql.integer_digits(spec, letter)
         if spec.has_digit_groups:
-            digits = self._separate_digits(digits, *_DIGIT_GROUPS[letter])
-        counts = [] if field.precision is None else [self.sql.integer_precision(node, field.precision)]
+            digits = self._separate_digits(digits, *_DIGIT_GROUPING_BY_LETTER[letter])
+        counts = [] if field.star_precision is None else [self.sql.integer_precision(node, field.star_precision)]
         return self._compose_number(node, field, digits, value, *counts)
 
     def _separate_digits(self, digits: str, size: int, mark: str) -> str:
         """Insert a mark between groups of digits, counted from the last digit."""
-        marked = self.vocabulary.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
+        marked = self.common_sql.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
         return self.sql.strip_leading(f"reverse({marked})", mark)
 
     def _compose_number(
         self, node: exp.Expr, field: FormatField, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
     ) -> exp.Expr:
         """Return the text of the number @a: sign or prefix, zeros and digits, padded with blanks to the width."""
-        words, spec = self.vocabulary, field.spec
+        words, spec = self.common_sql, field.spec
         sign = words.conditional("@a < 0", "'-'", f"'{spec.positive_sign}'")
-        if spec.letter in _HEX_LETTERS:
-            has_prefix = spec.has_alternate_form and spec.letter != "o"
-            sign = words.conditional("@a = 0", "''", f"'0{spec.letter}'") if has_prefix else "''"
+        if spec.conversion_letter in _HEX_AND_OCTAL_LETTERS:
+            has_prefix = spec.has_alternate_form and spec.conversion_letter != "o"
+            sign = words.conditional("@a = 0", "''", f"'0{spec.conversion_letter}'") if has_prefix else "''"
         if not spec.is_zero_padded:
             return self.sql.pad(node, field, words.fill_template(words.concat(sign, digits), *parts, texts=texts))
         if spec.width == "*":
@@ -345,48 +345,48 @@ class FormatRules(msgspec.Struct, frozen=True):
         return words.fill_template(words.concat(sign, zeros, digits), *parts, texts=texts)
 
     def _print_fraction(self, node: exp.Expr, field: FormatField) -> exp.Expr:
-        words, spec = self.vocabulary, field.spec
-        value = fragment(words.as_float("{0}"), words.read_as(field.value, Kind.FLOAT64))
+        words, spec = self.common_sql, field.spec
+        value = fragment(words.as_float("{0}"), words.convert_implicitly(field.value, Kind.FLOAT64))
         if self.sql.lacks_flag_support(spec):
-            if field.precision is not None:
+            if field.star_precision is not None:
                 raise_unsupported(node, "A precision in FORMAT that is not a literal, beside such flags,")
             digits = self.sql.fraction_digits(spec)
             digits = self._group_digits(digits) if spec.has_digit_groups else digits
             return self._compose_number(node, field, digits, value, texts=[text_part(spec.number_specifier)])
-        padded = self.sql.printf(node, field, spec.letter, value)
+        padded = self.sql.printf(node, field, spec.conversion_letter, value)
         if not spec.is_zero_padded:
             return padded
-        counts = [None if count is None else copy_tree(count) for count in (field.width, field.precision)]
+        counts = [None if count is None else copy_tree(count) for count in (field.star_width, field.star_precision)]
         unpadded_field = msgspec.structs.replace(
-            field, spec=spec.without_zero_padding, width=counts[0], precision=counts[1]
+            field, spec=spec.without_zero_padding, star_width=counts[0], star_precision=counts[1]
         )
-        without_zeros = self.sql.printf(node, unpadded_field, spec.letter, copy_tree(value))
+        without_zeros = self.sql.printf(node, unpadded_field, spec.conversion_letter, copy_tree(value))
         template = words.conditional(words.is_finite("{0}"), "{1}", "{2}")
         return fragment(template, copy_tree(value), padded, without_zeros)
 
-    def _print_exact(self, node: exp.Expr, field: FormatField, kind: Kind) -> exp.Expr:
+    def _print_exact_number(self, node: exp.Expr, field: FormatField, kind: Kind) -> exp.Expr:
         """Format a NUMERIC or BIGNUMERIC by its exact digits. Halves are rounded away from zero."""
         spec = field.spec
-        if field.precision is not None:
+        if field.star_precision is not None:
             raise_unsupported(node, f"A precision of {kind} in FORMAT that is not a literal")
         decimals = int(spec.precision or 6)
         kept_decimals = min(decimals, self.sql.decimal_places[kind])
         digits = self.sql.exact_digits(kept_decimals, with_point=spec.has_alternate_form)
         if decimals > kept_decimals:
-            digits = self.vocabulary.concat(digits, f"repeat('0', {decimals - kept_decimals})")
+            digits = self.common_sql.concat(digits, f"repeat('0', {decimals - kept_decimals})")
         digits = self._group_digits(digits) if spec.has_digit_groups else digits
-        return self._compose_number(node, field, digits, self.vocabulary.cast(field.value, kind))
+        return self._compose_number(node, field, digits, self.common_sql.cast(field.value, kind))
 
     def _group_digits(self, digits: str) -> str:
         """Insert commas into the digits before the point or the exponent."""
-        words, leading = self.vocabulary, "^[0-9]+"
+        words, leading = self.common_sql, "^[0-9]+"
         return words.concat(
-            self._separate_digits(words.extract_match(digits, leading), 3, ","),
+            self._separate_digits(words.extract_first_match(digits, leading), 3, ","),
             words.replace_first(digits, leading, ""),
         )
 
     def _print_text(self, node: exp.Expr, letter: str, value: exp.Expr) -> exp.Expr:
-        words = self.vocabulary
+        words = self.common_sql
         if letter == "s":
             return self.cast_to(node, value, STRING) if kind_of(value) is not Kind.STRING else value
         if letter in "pP":
@@ -406,7 +406,7 @@ class FormatRules(msgspec.Struct, frozen=True):
 
     def _print_literal(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         """Return a value as a literal of the same type."""
-        words = self.vocabulary
+        words = self.common_sql
         if datatype is None or isinstance(value, exp.Null):
             return fragment(words.as_text("{0}"), value)
         if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
@@ -428,13 +428,13 @@ class FormatRules(msgspec.Struct, frozen=True):
         """Append `.0` to an integral FLOAT64, to distinguish it from an INT64."""
         if datatype is None or datatype.kind is not Kind.FLOAT64:
             return text
-        words = self.vocabulary
+        words = self.common_sql
         return words.fill_template(
             words.conditional(words.full_match("@a", "-?[0-9]+"), words.concat("@a", "'.0'"), "@a"), text
         )
 
     def _print_nested(self, value: exp.Expr, datatype: Datatype, depth: int, *, typed: bool) -> exp.Expr:
-        words, name = self.vocabulary, f"_f{depth}"
+        words, name = self.common_sql, f"_f{depth}"
         render = self._print_literal if typed else self._print_readable
         if datatype.kind is Kind.ARRAY:
             inner = render(set_datatype(fragment(name), datatype.element), datatype.element, depth + 1)

@@ -13,28 +13,32 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, raise_unsupported, text_part
+from cordwood.sql.lowering import LoweringRule, RuleSet, bigquery_function_name, fragment, raise_unsupported, text_part
 from cordwood.sql.nodes import constant_int
-from cordwood.sql.rules.vocabulary import SqlVocabulary
+from cordwood.sql.rules.vocabulary import CommonSql
 
 # Engines evaluate thousands of rows at a time (DuckDB 2,048 per thread, ClickHouse up to 65,536) and do not limit the
 # memory of the results themselves. Therefore, these constants limit the size of the value that one call may create.
 # The limit on the results of REPEAT, LPAD and RPAD.
-MAX_TEXT_BYTES: Final = 16_384
+MAX_PADDED_TEXT_BYTES: Final = 16_384
 # The limit on texts that are split into characters, which take about 50 bytes each.
-MAX_CHARACTERS: Final = 2_048
+MAX_SPLIT_CHARACTERS: Final = 2_048
 # The limits of GENERATE_ARRAY and related functions. For an array that is made once per query, it is BigQuery's own
 # limit. For an array that is made for each row, the limit permits the days of eleven years.
-MAX_ELEMENTS: Final = 1_048_575
-MAX_ELEMENTS_PER_ROW: Final = 4_096
+MAX_GENERATED_ELEMENTS: Final = 1_048_575
+MAX_GENERATED_ELEMENTS_PER_ROW: Final = 4_096
 
 
 def max_elements(*bounds: exp.Expr) -> int:
     """Return the limit on the elements of an array between these bounds; it is lower if the bounds vary by row."""
-    return MAX_ELEMENTS_PER_ROW if any(part.find(exp.Column) is not None for part in bounds) else MAX_ELEMENTS
+    return (
+        MAX_GENERATED_ELEMENTS_PER_ROW
+        if any(part.find(exp.Column) is not None for part in bounds)
+        else MAX_GENERATED_ELEMENTS
+    )
 
 
-ArgumentReader = Callable[[SqlVocabulary, exp.Expr], exp.Expr]
+ArgumentReader = Callable[[CommonSql, exp.Expr], exp.Expr]
 # The class of a function's node, or the name of a function without a class.
 FunctionKey = type[exp.Expr] | str
 
@@ -75,14 +79,14 @@ class TransformedArgumentTemplate(msgspec.Struct, frozen=True):
     template: str | CheckedTemplate
 
 
-class TemplatesByType(msgspec.Struct, frozen=True):
+class TextAndBytesTemplates(msgspec.Struct, frozen=True):
     """Two templates: one for a first argument that is text, and one for a first argument that is bytes."""
 
     text_template: str | CheckedTemplate | TransformedArgumentTemplate
     bytes_template: str | CheckedTemplate | TransformedArgumentTemplate
 
 
-Template = str | CheckedTemplate | TransformedArgumentTemplate | TemplatesByType
+FunctionTemplate = str | CheckedTemplate | TransformedArgumentTemplate | TextAndBytesTemplates
 
 
 def _argument_reader(key: str, kind: Kind | None = None, default: exp.Expr | None = None) -> ArgumentReader:
@@ -91,15 +95,15 @@ def _argument_reader(key: str, kind: Kind | None = None, default: exp.Expr | Non
     A missing argument is replaced by `default`; without a default, the call is refused.
     """
 
-    def read(words: SqlVocabulary, node: exp.Expr) -> exp.Expr:
+    def read(words: CommonSql, node: exp.Expr) -> exp.Expr:
         value = node.args.get(key)
         if not isinstance(value, exp.Expr):
             return (
-                raise_unsupported(node, f"{function_name(node)} with these arguments")
+                raise_unsupported(node, f"{bigquery_function_name(node)} with these arguments")
                 if default is None
                 else copy_tree(default)
             )
-        return value if kind is None else words.read_as(value, kind)
+        return value if kind is None else words.convert_implicitly(value, kind)
 
     return read
 
@@ -107,9 +111,9 @@ def _argument_reader(key: str, kind: Kind | None = None, default: exp.Expr | Non
 def _event_value_reader(inner: ArgumentReader, kind: Kind) -> ArgumentReader:
     """Return a reader that converts only events' values to a type."""
 
-    def read(words: SqlVocabulary, node: exp.Expr) -> exp.Expr:
+    def read(words: CommonSql, node: exp.Expr) -> exp.Expr:
         value = inner(words, node)
-        return words.read_as(value, kind) if kind_of(value) is Kind.VARIANT else value
+        return words.convert_implicitly(value, kind) if kind_of(value) is Kind.VARIANT else value
 
     return read
 
@@ -120,7 +124,9 @@ def _positional_reader(index: int) -> ArgumentReader:
 
 
 def rules_from_templates(
-    words: SqlVocabulary, functions: Mapping[FunctionKey, FunctionSignature], templates: Mapping[FunctionKey, Template]
+    words: CommonSql,
+    functions: Mapping[FunctionKey, FunctionSignature],
+    templates: Mapping[FunctionKey, FunctionTemplate],
 ) -> RuleSet:
     """Return the lowering rules of functions, which are made from an engine's templates."""
     rules = {key: _function_rule(words, functions[key], template) for key, template in templates.items()}
@@ -130,10 +136,10 @@ def rules_from_templates(
     )
 
 
-def _function_rule(words: SqlVocabulary, function: FunctionSignature, template: Template) -> Rule:
+def _function_rule(words: CommonSql, function: FunctionSignature, template: FunctionTemplate) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         arguments = [read(words, node) for read in function.argument_readers]
-        chosen = _choose_by_type(template, arguments)
+        chosen = _choose_template_by_argument_type(template, arguments)
         value = chosen.template if isinstance(chosen, CheckedTemplate) else chosen
         is_invalid = chosen.failure_condition if isinstance(chosen, CheckedTemplate) else function.failure_condition
         if isinstance(chosen, CheckedTemplate) and chosen.guarded_argument:
@@ -152,12 +158,12 @@ def _function_rule(words: SqlVocabulary, function: FunctionSignature, template: 
     return rule
 
 
-def _choose_by_type(template: Template, arguments: list[exp.Expr]) -> str | CheckedTemplate:
+def _choose_template_by_argument_type(template: FunctionTemplate, arguments: list[exp.Expr]) -> str | CheckedTemplate:
     """Return the template for the type of the first argument.
 
     For a `TransformedArgumentTemplate`, also replace the first argument in the list by the transformed one.
     """
-    if isinstance(template, TemplatesByType):
+    if isinstance(template, TextAndBytesTemplates):
         template = template.bytes_template if kind_of(arguments[0]) is Kind.BYTES else template.text_template
     if isinstance(template, TransformedArgumentTemplate):
         arguments[0], template = fragment(template.argument_template, arguments[0]), template.template
@@ -173,15 +179,15 @@ def _text_reader(key: str) -> ArgumentReader:
     return _event_value_reader(_argument_reader(key), Kind.STRING)
 
 
-_THIS_ARGUMENT: Final = _argument_reader("this")
-_TEXT_ARGUMENT: Final = _text_reader("this")
-_BYTES_ARGUMENT: Final = _argument_reader("this", Kind.BYTES)
-_TIMESTAMP_ARGUMENT: Final = _argument_reader("this", Kind.TIMESTAMP)
+_READ_THIS_ARGUMENT: Final = _argument_reader("this")
+_READ_TEXT_ARGUMENT: Final = _text_reader("this")
+_READ_BYTES_ARGUMENT: Final = _argument_reader("this", Kind.BYTES)
+_READ_TIMESTAMP_ARGUMENT: Final = _argument_reader("this", Kind.TIMESTAMP)
 _WORD_DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
 
 
 def _too_long_message(name: str) -> str:
-    return f"{name} of a text of more than {MAX_CHARACTERS} characters"
+    return f"{name} of a text of more than {MAX_SPLIT_CHARACTERS} characters"
 
 
 def _out_of_range_message(kind: Kind) -> str:
@@ -189,48 +195,52 @@ def _out_of_range_message(kind: Kind) -> str:
 
 
 STRING_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
-    exp.Length: FunctionSignature((_TEXT_ARGUMENT,)),
-    exp.ByteLength: FunctionSignature((_TEXT_ARGUMENT,)),
+    exp.Length: FunctionSignature((_READ_TEXT_ARGUMENT,)),
+    exp.ByteLength: FunctionSignature((_READ_TEXT_ARGUMENT,)),
     exp.Left: FunctionSignature(
-        (_TEXT_ARGUMENT, _argument_reader("expression")),
+        (_READ_TEXT_ARGUMENT, _argument_reader("expression")),
         "Second argument in LEFT() cannot be negative",
         "@b < 0",
         count_argument_index=1,
     ),
     exp.Right: FunctionSignature(
-        (_TEXT_ARGUMENT, _argument_reader("expression")),
+        (_READ_TEXT_ARGUMENT, _argument_reader("expression")),
         "Second argument in RIGHT() cannot be negative",
         "@b < 0",
         count_argument_index=1,
     ),
     exp.Repeat: FunctionSignature(
-        (_TEXT_ARGUMENT, _argument_reader("times")),
-        f"Second argument in REPEAT() cannot be negative, nor its output longer than {MAX_TEXT_BYTES} bytes",
+        (_READ_TEXT_ARGUMENT, _argument_reader("times")),
+        f"Second argument in REPEAT() cannot be negative, nor its output longer than {MAX_PADDED_TEXT_BYTES} bytes",
     ),
-    exp.Replace: FunctionSignature((_TEXT_ARGUMENT, _argument_reader("expression"), _argument_reader("replacement"))),
-    **dict.fromkeys((exp.StartsWith, exp.EndsWith), FunctionSignature((_TEXT_ARGUMENT, _text_reader("expression")))),
-    exp.Reverse: FunctionSignature((_TEXT_ARGUMENT,), _too_long_message("REVERSE")),
-    **dict.fromkeys((exp.Upper, exp.Lower), FunctionSignature((_TEXT_ARGUMENT,))),
-    exp.ToCodePoints: FunctionSignature((_TEXT_ARGUMENT,), _too_long_message("TO_CODE_POINTS")),
-    exp.CodePointsToString: FunctionSignature((_THIS_ARGUMENT,), "Invalid codepoint"),
-    exp.CodePointsToBytes: FunctionSignature((_THIS_ARGUMENT,), "Invalid extended ASCII code point"),
-    **dict.fromkeys((exp.Unicode, exp.Ascii), FunctionSignature((_TEXT_ARGUMENT,))),
+    exp.Replace: FunctionSignature(
+        (_READ_TEXT_ARGUMENT, _argument_reader("expression"), _argument_reader("replacement"))
+    ),
+    **dict.fromkeys(
+        (exp.StartsWith, exp.EndsWith), FunctionSignature((_READ_TEXT_ARGUMENT, _text_reader("expression")))
+    ),
+    exp.Reverse: FunctionSignature((_READ_TEXT_ARGUMENT,), _too_long_message("REVERSE")),
+    **dict.fromkeys((exp.Upper, exp.Lower), FunctionSignature((_READ_TEXT_ARGUMENT,))),
+    exp.ToCodePoints: FunctionSignature((_READ_TEXT_ARGUMENT,), _too_long_message("TO_CODE_POINTS")),
+    exp.CodePointsToString: FunctionSignature((_READ_THIS_ARGUMENT,), "Invalid codepoint"),
+    exp.CodePointsToBytes: FunctionSignature((_READ_THIS_ARGUMENT,), "Invalid extended ASCII code point"),
+    **dict.fromkeys((exp.Unicode, exp.Ascii), FunctionSignature((_READ_TEXT_ARGUMENT,))),
     exp.Chr: FunctionSignature((_positional_reader(0),), "Invalid codepoint"),
     exp.Initcap: FunctionSignature(
-        (_TEXT_ARGUMENT, _argument_reader("expression", default=text_part(_WORD_DELIMITERS))),
+        (_READ_TEXT_ARGUMENT, _argument_reader("expression", default=text_part(_WORD_DELIMITERS))),
         _too_long_message("INITCAP"),
     ),
-    exp.SafeConvertBytesToString: FunctionSignature((_THIS_ARGUMENT,)),
+    exp.SafeConvertBytesToString: FunctionSignature((_READ_THIS_ARGUMENT,)),
 }
 
 HASH_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
-    **dict.fromkeys((exp.MD5, exp.MD5Digest, exp.SHA, exp.SHA1Digest), FunctionSignature((_TEXT_ARGUMENT,))),
-    **dict.fromkeys((exp.LowerHex, exp.Hex, exp.ToBase64, exp.ToBase32), FunctionSignature((_BYTES_ARGUMENT,))),
-    exp.Unhex: FunctionSignature((_TEXT_ARGUMENT,), "Failed to decode invalid hexadecimal string"),
+    **dict.fromkeys((exp.MD5, exp.MD5Digest, exp.SHA, exp.SHA1Digest), FunctionSignature((_READ_TEXT_ARGUMENT,))),
+    **dict.fromkeys((exp.LowerHex, exp.Hex, exp.ToBase64, exp.ToBase32), FunctionSignature((_READ_BYTES_ARGUMENT,))),
+    exp.Unhex: FunctionSignature((_READ_TEXT_ARGUMENT,), "Failed to decode invalid hexadecimal string"),
     exp.FromBase64: FunctionSignature(
-        (_TEXT_ARGUMENT,), "Failed to decode invalid base64 string", can_engine_fail=True
+        (_READ_TEXT_ARGUMENT,), "Failed to decode invalid base64 string", can_engine_fail=True
     ),
-    exp.FromBase32: FunctionSignature((_TEXT_ARGUMENT,), "Failed to decode invalid base32 string"),
+    exp.FromBase32: FunctionSignature((_READ_TEXT_ARGUMENT,), "Failed to decode invalid base32 string"),
     exp.FarmFingerprint: FunctionSignature(
         (_event_value_reader(_positional_reader(0), Kind.STRING),),
         "FARM_FINGERPRINT of more than 256 bytes of a column",
@@ -269,13 +279,13 @@ TIME_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
     exp.TimeFromParts: FunctionSignature(
         tuple(map(_argument_reader, ("hour", "min", "sec"))), "Input calculates to invalid time", can_engine_fail=True
     ),
-    **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), FunctionSignature((_TIMESTAMP_ARGUMENT,))),
+    **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), FunctionSignature((_READ_TIMESTAMP_ARGUMENT,))),
     exp.UnixDate: FunctionSignature((_argument_reader("this", Kind.DATE),)),
-    exp.DateFromUnixDate: FunctionSignature((_THIS_ARGUMENT,), _out_of_range_message(Kind.DATE)),
+    exp.DateFromUnixDate: FunctionSignature((_READ_THIS_ARGUMENT,), _out_of_range_message(Kind.DATE)),
 }
 
 
-def _read_json_document(words: SqlVocabulary, node: exp.Expr) -> exp.Expr:
+def _read_json_document(words: CommonSql, node: exp.Expr) -> exp.Expr:
     """Return the first argument as a JSON document. For a function without a node class, arguments are in a list."""
     return words.as_json_document(node.this if isinstance(node.this, exp.Expr) else node.expressions[0])
 
@@ -297,10 +307,12 @@ JSON_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
 }
 
 ARRAY_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
-    exp.ArrayReverse: FunctionSignature((_THIS_ARGUMENT,)),
+    exp.ArrayReverse: FunctionSignature((_READ_THIS_ARGUMENT,)),
     **dict.fromkeys(
         (exp.ArrayFirst, exp.ArrayLast),
-        FunctionSignature((_THIS_ARGUMENT,), "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"),
+        FunctionSignature(
+            (_READ_THIS_ARGUMENT,), "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"
+        ),
     ),
     # The offsets count from zero, and both ends are included. Negative offsets count from the end of the array.
     exp.ArraySlice: FunctionSignature(tuple(map(_argument_reader, ("this", "start", "end")))),

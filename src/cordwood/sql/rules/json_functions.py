@@ -16,16 +16,16 @@ from sqlglot import exp
 
 from cordwood.model.datatype import TIME_KINDS, Datatype, Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, raise_unsupported, text_part
+from cordwood.sql.lowering import LoweringRule, RuleSet, bigquery_function_name, fragment, raise_unsupported, text_part
 from cordwood.sql.nodes import constant_python_value, constant_text, parse_digits
 from cordwood.sql.rules.time_text import TimePrinter
-from cordwood.sql.rules.vocabulary import SqlVocabulary
+from cordwood.sql.rules.vocabulary import CommonSql
 
 # Each step is a key, or an array index that counts from zero.
 JsonPathSteps = list[str | int]
 
 # `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`. Wildcards, slices and indexes from the end do not match.
-_STEP_PATTERN: Final = re.compile(
+_JSON_PATH_STEP_PATTERN: Final = re.compile(
     r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"*-][^\]'"*]*)\]|\."([^"]*)"|\.([^."\[*]+)"""
 )
 
@@ -56,7 +56,7 @@ def _parse_path(path: str, call: exp.Expr) -> Iterator[str | int]:
         raise_unsupported(call, f"The JSON path '{path}'")
     position = 1
     while position < len(path):
-        match = _STEP_PATTERN.match(path, position)
+        match = _JSON_PATH_STEP_PATTERN.match(path, position)
         if match is None:
             raise_unsupported(call, "This JSON path")
         array_index, *names = match.groups()
@@ -64,7 +64,7 @@ def _parse_path(path: str, call: exp.Expr) -> Iterator[str | int]:
         position = match.end()
 
 
-INVALID_JSON: Final = "syntax error while parsing JSON, or a number in it is too wide"
+INVALID_JSON_MESSAGE: Final = "syntax error while parsing JSON, or a number in it is too wide"
 
 _STRINGIFY_OPTION: Final = "stringify_wide_numbers"
 _INT64_MIN: Final = -(2**63)
@@ -82,7 +82,9 @@ def rounds_wide_numbers(node: exp.Expr, default_mode: str) -> bool:
     option = node.args.get("expression")
     mode = default_mode if option is None else option_value(option) if isinstance(option, exp.Kwarg) else None
     if mode not in ("exact", "round") or (option is not None and option.this.name.lower() != "wide_number_mode"):
-        raise_unsupported(node, f"{function_name(node)} other than with wide_number_mode => 'exact' or 'round'")
+        raise_unsupported(
+            node, f"{bigquery_function_name(node)} other than with wide_number_mode => 'exact' or 'round'"
+        )
     return mode == "round"
 
 
@@ -194,7 +196,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
     the option `pretty_print` of TO_JSON_STRING.
     """
 
-    vocabulary: SqlVocabulary
+    common_sql: CommonSql
     time_printer: TimePrinter
     scalar_templates: ScalarTemplates
     quoted_number_templates: ScalarTemplates
@@ -219,7 +221,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
     def _print_nullable(
         self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates, depth: int
     ) -> exp.Expr:
-        return fragment(self.vocabulary.coalesce("{0}", "'null'"), self._print_non_null(node, datatype, scalars, depth))
+        return fragment(self.common_sql.coalesce("{0}", "'null'"), self._print_non_null(node, datatype, scalars, depth))
 
     def _print_non_null(
         self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates, depth: int
@@ -229,18 +231,18 @@ class JsonPrinter(msgspec.Struct, frozen=True):
         if datatype.kind is Kind.ARRAY:
             name = f"_j{depth}"
             element = self._print_nullable(fragment(name), datatype.element, scalars, depth + 1)
-            return self.vocabulary.bracketed_array_text(node, name, element, ",")
+            return self.common_sql.bracketed_array_text(node, name, element, ",")
         if datatype.kind is Kind.STRUCT:
             return self._print_object(node, datatype, scalars, depth)
         if datatype.kind is Kind.INTERVAL:
             raise_unsupported(node, "An INTERVAL as JSON")
         if datatype.kind in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME):
             return self.time_printer.print_as_json(node, datatype.kind)
-        return self.vocabulary.fill_template(scalars.get(datatype.kind, self.default_template), node)
+        return self.common_sql.fill_template(scalars.get(datatype.kind, self.default_template), node)
 
     def _print_object(self, node: exp.Expr, datatype: Datatype, scalars: ScalarTemplates, depth: int) -> exp.Expr:
         """Print a struct field by field under the author's names, which may be empty or duplicate."""
-        words, name = self.vocabulary, f"_s{depth}"
+        words, name = self.common_sql, f"_s{depth}"
         parts: list[exp.Expr] = []
         for position, (label, field) in enumerate(datatype.fields, 1):
             key = ("," if parts else "{") + json.dumps(label, ensure_ascii=False) + ":"
@@ -265,7 +267,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
         return RuleSet(nodes={exp.JSONFormat: self._translate_to_json})
 
 
-def with_rounding_check(rule: Rule) -> Rule:
+def with_rounding_check(rule: LoweringRule) -> LoweringRule:
     """Return the rule of FLOAT64(json) with a check of `wide_number_mode`, because only 'round' is supported."""
 
     def checked(node: exp.Expr) -> exp.Expr:
@@ -276,7 +278,7 @@ def with_rounding_check(rule: Rule) -> Rule:
     return checked
 
 
-def string_function_rule(times: TimePrinter, rule: Rule) -> Rule:
+def string_function_rule(times: TimePrinter, rule: LoweringRule) -> LoweringRule:
     """Return the rule of STRING: it prints a time, as in `STRING(timestamp[, zone])`, and applies `rule` to JSON."""
 
     def checked(node: exp.Expr) -> exp.Expr:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported
 from cordwood.sql.nodes import (
     Operation,
     constant_int,
@@ -23,7 +23,7 @@ from cordwood.sql.nodes import (
     has_operation,
     operation_node,
 )
-from cordwood.sql.rules.vocabulary import SqlVocabulary
+from cordwood.sql.rules.vocabulary import CommonSql
 
 _ROUNDING_MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
 
@@ -41,11 +41,11 @@ def rounds_to_even(node: exp.Expr) -> bool:
     return mode == "ROUND_HALF_EVEN"
 
 
-_NUMBER_PATTERN: Final = r"(,*\d[\d,]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
+_NUMBER_WITH_COMMAS_PATTERN: Final = r"(,*\d[\d,]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 
 # A number as PARSE_NUMERIC accepts it: whitespace may surround the number and its sign, the sign may follow the digits,
 # and the digits before the point may contain commas.
-PARSE_NUMERIC_PATTERN: Final = rf"\s*([+-]?\s*{_NUMBER_PATTERN}|{_NUMBER_PATTERN}\s*[+-])\s*"
+PARSE_NUMERIC_PATTERN: Final = rf"\s*([+-]?\s*{_NUMBER_WITH_COMMAS_PATTERN}|{_NUMBER_WITH_COMMAS_PATTERN}\s*[+-])\s*"
 
 
 def are_ascending(array: exp.Expr) -> bool:
@@ -64,7 +64,7 @@ _MAX_INPUTS: Final = 8
 
 # Upper bounds of a value's magnitude, as powers of ten.
 _INT64_MAGNITUDE: Final = 19.0
-_EXACT_MAGNITUDE: Final = 40.0
+_EXACT_NUMERIC_MAGNITUDE: Final = 40.0
 _FLOAT64_MAGNITUDE: Final = 308.3
 
 
@@ -77,7 +77,7 @@ class OverflowCheck(Operation, frozen=True):
 
 def _check_overflow(node: exp.Expr) -> exp.Expr:
     """Wrap an outermost FLOAT64 expression that could overflow in an `OverflowCheck`; return other nodes unchanged."""
-    if not _is_outermost(node) or not may_overflow(node):
+    if not _is_outermost_arithmetic(node) or not may_overflow(node):
         return node
     inputs = list(_find_inputs(node))
     if (
@@ -110,7 +110,7 @@ def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
     return not is_grouped or all(operand.find(exp.AggFunc) for operand in inputs)
 
 
-def _is_outermost(node: exp.Expr) -> bool:
+def _is_outermost_arithmetic(node: exp.Expr) -> bool:
     """Return whether the arithmetic is not part of a larger expression, which is checked as a whole."""
     if has_operation(node.parent, OverflowCheck):
         return False
@@ -158,7 +158,7 @@ def _max_input_magnitude(node: exp.Expr) -> float:
     return (
         _INT64_MAGNITUDE
         if kind is Kind.INT64
-        else _EXACT_MAGNITUDE
+        else _EXACT_NUMERIC_MAGNITUDE
         if kind in EXACT_NUMERIC_KINDS
         else _FLOAT64_MAGNITUDE
     )
@@ -202,14 +202,14 @@ _UNCHECKED_FUNCTIONS: Final = {
 class NumberRules(msgspec.Struct, frozen=True):
     """The rules of numeric functions that all engines share; an engine's own SQL is in `vocabulary`."""
 
-    vocabulary: SqlVocabulary
+    common_sql: CommonSql
 
     def to_number(self, node: exp.Expr) -> exp.Expr:
         """Return an event's value as a number; return other values unchanged."""
         return self.to_float(node) if kind_of(node) is Kind.VARIANT else node
 
     def to_float(self, node: exp.Expr) -> exp.Expr:
-        return self.vocabulary.read_as(node, Kind.FLOAT64)
+        return self.common_sql.convert_implicitly(node, Kind.FLOAT64)
 
     def to_number_operands(self, node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
         left, right = node.this, node.expression
@@ -221,32 +221,32 @@ class NumberRules(msgspec.Struct, frozen=True):
     def cast_to_exact_type(self, node: exp.Expr, result: exp.Expr) -> exp.Expr:
         """Cast the result to the node's type if that is an exact type such as NUMERIC; else return it unchanged."""
         kind = kind_of(node)
-        return self.vocabulary.cast(result, kind) if kind in EXACT_NUMERIC_KINDS and kind else result
+        return self.common_sql.cast(result, kind) if kind in EXACT_NUMERIC_KINDS and kind else result
 
-    def _unchecked_rule(self, template: str) -> Rule:
-        return lambda node: self.vocabulary.fill_template(template, self.to_float(node.this))
+    def _unchecked_rule(self, template: str) -> LoweringRule:
+        return lambda node: self.common_sql.fill_template(template, self.to_float(node.this))
 
-    def _finite_checked_rule(self, template: str, name: str) -> Rule:
-        is_finite = self.vocabulary.is_finite
+    def _finite_checked_rule(self, template: str, name: str) -> LoweringRule:
+        is_finite = self.common_sql.is_finite
         is_invalid, message = f"{is_finite('@a')} AND NOT {is_finite(template)}", _floating_point_message(name)
 
         def rule(node: exp.Expr) -> exp.Expr:
-            checked = self.vocabulary.fail_if(node, is_invalid, message, template)
-            return self.cast_to_exact_type(node, self.vocabulary.fill_template(checked, self.to_float(node.this)))
+            checked = self.common_sql.fail_if(node, is_invalid, message, template)
+            return self.cast_to_exact_type(node, self.common_sql.fill_template(checked, self.to_float(node.this)))
 
         return rule
 
-    def _domain_checked_rule(self, name: str, is_outside: str) -> Rule:
-        is_invalid = is_outside.format(finite=self.vocabulary.is_finite("@a"))
+    def _domain_checked_rule(self, name: str, is_outside: str) -> LoweringRule:
+        is_invalid = is_outside.format(finite=self.common_sql.is_finite("@a"))
 
         def rule(node: exp.Expr) -> exp.Expr:
-            checked = self.vocabulary.fail_if(node, is_invalid, _out_of_domain_message(name.upper()), f"{name}(@a)")
-            return self.cast_to_exact_type(node, self.vocabulary.fill_template(checked, self.to_float(node.this)))
+            checked = self.common_sql.fail_if(node, is_invalid, _out_of_domain_message(name.upper()), f"{name}(@a)")
+            return self.cast_to_exact_type(node, self.common_sql.fill_template(checked, self.to_float(node.this)))
 
         return rule
 
     def _translate_power(self, node: exp.Expr) -> exp.Expr:
-        words, power = self.vocabulary, "power(@a, @b)"
+        words, power = self.common_sql, "power(@a, @b)"
         is_invalid = f"{words.is_finite('@a')} AND {words.is_finite('@b')} AND NOT {words.is_finite(power)}"
         checked = words.fail_if(node, is_invalid, _floating_point_message("POW"), power)
         return self.cast_to_exact_type(
@@ -255,7 +255,7 @@ class NumberRules(msgspec.Struct, frozen=True):
 
     def _translate_logarithm(self, node: exp.Expr) -> exp.Expr:
         """Translate LOG. The parser puts the base before the value if there is a base."""
-        words, other = self.vocabulary, node.args.get("expression")
+        words, other = self.common_sql, node.args.get("expression")
         base, value = (node.this, other) if other is not None else (None, node.this)
         are_finite = f"{words.is_finite('@a')} AND {words.is_finite('@b')}"
         if base is None:
@@ -269,7 +269,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         checked = words.fail_if(node, is_invalid, _out_of_domain_message("LOG"), result)
         return self.cast_to_exact_type(node, words.fill_template(checked, *map(self.to_float, parts)))
 
-    def _ceiling_or_floor_rule(self, name: str) -> Rule:
+    def _ceiling_or_floor_rule(self, name: str) -> LoweringRule:
         def rule(node: exp.Expr) -> exp.Expr:
             value = node.this if kind_of(node.this) in EXACT_NUMERIC_KINDS else self.to_float(node.this)
             return self.cast_to_exact_type(node, fragment(f"{name}({{0}})", value))
@@ -277,7 +277,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         return rule
 
     def _translate_sign(self, node: exp.Expr) -> exp.Expr:
-        words = self.vocabulary
+        words = self.common_sql
         if kind_of(node.this) is Kind.INT64:
             return fragment(words.as_integer("sign({0})"), node.this)
         value = words.as_float("@a")
@@ -285,22 +285,22 @@ class NumberRules(msgspec.Struct, frozen=True):
         return self.cast_to_exact_type(node, words.fill_template(signed, self.to_number(node.this)))
 
     def _translate_is_nan(self, node: exp.Expr) -> exp.Expr:
-        return fragment(self.vocabulary.is_nan("{0}"), self.to_float(node.this))
+        return fragment(self.common_sql.is_nan("{0}"), self.to_float(node.this))
 
     def _translate_is_infinite(self, node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-        return fragment(self.vocabulary.is_infinite("{0}"), self.to_float(value))
+        return fragment(self.common_sql.is_infinite("{0}"), self.to_float(value))
 
-    def _greatest_or_least_rule(self, name: str) -> Rule:
+    def _greatest_or_least_rule(self, name: str) -> LoweringRule:
         """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, else NaN if any argument is NaN.
 
         Engines themselves would skip arguments that are NULL.
         """
-        words = self.vocabulary
+        words = self.common_sql
 
         def rule(node: exp.Expr) -> exp.Expr:
             kind = kind_of(node)
-            parts = [words.read_as(part, kind) if kind else part for part in (node.this, *node.expressions)]
+            parts = [words.convert_implicitly(part, kind) if kind else part for part in (node.this, *node.expressions)]
             letters = [f"@{chr(97 + index)}" for index in range(len(parts))]
             chosen = f"{name}({', '.join(letters)})"
             if kind is Kind.FLOAT64:
@@ -313,7 +313,7 @@ class NumberRules(msgspec.Struct, frozen=True):
 
     def _translate_overflow_check(self, node: exp.Expr) -> exp.Expr:
         """Fail if the result is infinite although all operands are finite."""
-        words, (result, *inputs) = self.vocabulary, node.expressions
+        words, (result, *inputs) = self.common_sql, node.expressions
         numbers = [self.to_float(part) for part in inputs if kind_of(part) in (Kind.FLOAT64, Kind.VARIANT)]
         finite = [words.is_finite(f"{{{index}}}") for index in range(1, len(numbers) + 1)]
         is_invalid = " AND ".join([words.is_infinite("{0}"), *finite])
@@ -321,7 +321,7 @@ class NumberRules(msgspec.Struct, frozen=True):
 
     def _translate_ieee_division(self, node: exp.Expr) -> exp.Expr:
         parts = map(self.to_float, node.expressions)
-        return fragment(f"({self.vocabulary.as_float('{0}')} / {self.vocabulary.as_float('{1}')})", *parts)
+        return fragment(f"({self.common_sql.as_float('{0}')} / {self.common_sql.as_float('{1}')})", *parts)
 
     def rules(self) -> RuleSet:
         return RuleSet(

@@ -10,25 +10,25 @@ from sqlglot import exp
 from cordwood.bounded_cache import compiled_pattern
 from cordwood.errors import BadQueryValue
 from cordwood.sql.datatypes import inherit_metadata
-from cordwood.sql.lowering import Rule, raise_unsupported, returns_null_on_error, span_in_text
+from cordwood.sql.lowering import LoweringRule, raise_unsupported, returns_null_on_error, span_in_text
 from cordwood.sql.nodes import constant_text, is_null
 
 # The maximum length of a folded constant. The engine computes longer results.
-_MAX_FOLDED_LENGTH: Final = 10_000
+_MAX_FOLDED_TEXT_CHARACTERS: Final = 10_000
 # The key in a node's metadata that marks a call as not constant, so that the folding rules traverse long chains of
 # calls only once.
 _NOT_CONSTANT_KEY: Final = "is_open"
 
 
 def _fold_constant(node: exp.Expr) -> exp.Expr:
-    text = _folded_text(node)
+    text = _constant_text_of_concatenation(node)
     return node if text is None else inherit_metadata(exp.Literal.string(text), node)
 
 
-def _folded_text(node: exp.Expr) -> str | None:
+def _constant_text_of_concatenation(node: exp.Expr) -> str | None:
     """Return the constant text of the expression; None if it is not constant."""
     if isinstance(node, exp.Paren):
-        return _folded_text(node.this)
+        return _constant_text_of_concatenation(node.this)
     if not isinstance(node, (exp.Concat, exp.DPipe, exp.Trim)):
         return constant_text(node)
     if node.meta_get(_NOT_CONSTANT_KEY) or (
@@ -37,8 +37,8 @@ def _folded_text(node: exp.Expr) -> str | None:
         return None
     texts: list[str] = []
     for part in _concatenated_operands(node):
-        text = _folded_text(part)
-        if text is None or sum(map(len, texts)) + len(text) > _MAX_FOLDED_LENGTH:
+        text = _constant_text_of_concatenation(part)
+        if text is None or sum(map(len, texts)) + len(text) > _MAX_FOLDED_TEXT_CHARACTERS:
             node.meta[_NOT_CONSTANT_KEY] = True
             return None
         texts.append(text)
@@ -52,7 +52,7 @@ def _concatenated_operands(node: exp.Expr) -> list[exp.Expr]:
 
 
 # These rules are applied before the arguments are lowered.
-CONSTANT_FOLDING_RULES: Final[Mapping[type[exp.Expr], Rule]] = dict.fromkeys(
+CONSTANT_FOLDING_RULES: Final[Mapping[type[exp.Expr], LoweringRule]] = dict.fromkeys(
     (exp.Concat, exp.DPipe, exp.Trim), _fold_constant
 )
 
@@ -110,21 +110,21 @@ def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
 
 
 # RE2 syntax that Python's `re` lacks. It is removed before a pattern is compiled with `re`.
-_NON_PYTHON_SYNTAX: Final = re.compile(
+_NON_PYTHON_REGEX_PATTERN: Final = re.compile(
     r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:"
 )
 # Patterns whose empty matches all engines find at the same positions: they consist of anchors, or begin with `^` and so
 # match only once, at the start.
 _FIXED_EMPTY_MATCH_PATTERN: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
 _MULTI_LINE_FLAG: Final = "(?m"
-_ESCAPE_PATTERN: Final = re.compile(r"\\(.?)", re.DOTALL)
+_BACKSLASH_ESCAPE_PATTERN: Final = re.compile(r"\\(.?)", re.DOTALL)
 
 
 def count_groups(pattern: str) -> int:
     return sum(_is_capturing(pattern, index) for index in _find_delimiters(pattern))
 
 
-def has_optional_group(pattern: str) -> bool:
+def may_capturing_group_be_unmatched(pattern: str) -> bool:
     """Return whether the pattern may match while one of its capturing groups does not.
 
     This is possible if the group, or a group around it, is optional or is one of several alternatives.
@@ -186,14 +186,14 @@ def _find_delimiters(pattern: str) -> Iterator[int]:
 
 def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
     """Return the message and hint of an error in the pattern; None if it has no error that RE2 is known to report."""
-    unsupported = _NON_RE2_SYNTAX.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
+    unsupported = _NON_RE2_REGEX_PATTERN.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
     if unsupported is not None:
         subject, hint = _UNSUPPORTED_SYNTAX_ERRORS[
             next(name for name, matched in unsupported.groupdict().items() if matched)
         ]
         return f"{subject}: {unsupported[0]}", hint
     try:
-        compiled_pattern(_NON_PYTHON_SYNTAX.sub("", pattern))
+        compiled_pattern(_NON_PYTHON_REGEX_PATTERN.sub("", pattern))
     except re.error as error:
         message = next(
             (
@@ -208,7 +208,7 @@ def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
 
 
 _ESCAPED_BACKSLASH: Final = re.compile(r"\\\\")
-_NON_RE2_SYNTAX: Final = re.compile(r"(?P<look>\(\?<?[=!])|(?P<again>(?<!\\)\\[1-9])|(?P<atomic>\(\?>)")
+_NON_RE2_REGEX_PATTERN: Final = re.compile(r"(?P<look>\(\?<?[=!])|(?P<again>(?<!\\)\\[1-9])|(?P<atomic>\(\?>)")
 _UNSUPPORTED_SYNTAX_ERRORS: Final = {
     "look": (
         "RE2 has no lookahead or lookbehind",
@@ -243,7 +243,7 @@ def has_fixed_empty_matches(pattern: str) -> bool:
     return bool(_FIXED_EMPTY_MATCH_PATTERN.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
 
 
-def has_bad_rewrite(node: exp.Expr) -> bool:
+def has_invalid_regexp_rewrite(node: exp.Expr) -> bool:
     """Return whether REGEXP_REPLACE's rewrite has an invalid backslash; if so, raise unless the call is SAFE.
 
     A backslash must be followed by the number of a group or by another backslash.
@@ -252,7 +252,7 @@ def has_bad_rewrite(node: exp.Expr) -> bool:
     if rewrite is None or pattern is None:
         return False
     valid_escapes = {"\\", *map(str, range(min(count_groups(pattern), 9) + 1))}
-    is_bad = any(escape[1] not in valid_escapes for escape in _ESCAPE_PATTERN.finditer(rewrite))
+    is_bad = any(escape[1] not in valid_escapes for escape in _BACKSLASH_ESCAPE_PATTERN.finditer(rewrite))
     if is_bad and not returns_null_on_error(node):
         raise BadQueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=span_in_text(node))
     return is_bad
@@ -271,6 +271,6 @@ def may_group_match_empty_text(pattern: str) -> bool:
 
 def _compile_or_none(pattern: str) -> re.Pattern[str] | None:
     try:
-        return compiled_pattern(_NON_PYTHON_SYNTAX.sub("", pattern))
+        return compiled_pattern(_NON_PYTHON_REGEX_PATTERN.sub("", pattern))
     except re.error:
         return None

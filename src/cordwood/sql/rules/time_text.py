@@ -17,7 +17,7 @@ from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import (
-    Rule,
+    LoweringRule,
     RuleSet,
     fragment,
     mark_null_on_error,
@@ -26,7 +26,7 @@ from cordwood.sql.lowering import (
     text_part,
 )
 from cordwood.sql.nodes import constant_text, internal_function_name
-from cordwood.sql.rules.vocabulary import SqlVocabulary
+from cordwood.sql.rules.vocabulary import CommonSql
 
 # A pair: a format element and its spelling (empty where the spelling is not needed), or None and the text between
 # elements.
@@ -103,7 +103,7 @@ _CAST_ELEMENT_PATTERN: Final = re.compile(
     + r'|"([^"]*)"|.',
     re.IGNORECASE | re.DOTALL,
 )
-_NAME_ELEMENTS: Final = frozenset("bBaAp")
+_LETTER_CASE_ELEMENTS: Final = frozenset("bBaAp")
 
 
 def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterator[FormatElement]:
@@ -130,7 +130,7 @@ def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterat
 
 def _letter_case(element: str, source_text: str) -> str | None:
     """Return the letter case of a name, such as that of a month: "upper", "lower", or None for mixed case."""
-    if element not in _NAME_ELEMENTS:
+    if element not in _LETTER_CASE_ELEMENTS:
         return None
     if source_text[0].islower():
         return "lower"
@@ -173,11 +173,11 @@ def _name_pattern(words: list[str]) -> str:
 
 
 _TWO_DIGIT_PATTERN: Final = r"(\d{1,2})"
-_OFFSET_PATTERN: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
+_ZONE_OFFSET_GROUP_PATTERN: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
 # RE2's `\s` does not include the vertical tab.
 _SPACES_PATTERN: Final = r"[\s\v]*"
 
-# The regular expression of each element. In a `FormatPattern`, the index of the element's group is stored by element.
+# The regular expression of each element. In a `TimeFormatRegex`, the index of the element's group is stored by element.
 _PATTERN_BY_ELEMENT: Final = {
     "Y": r"([+-]?\d{1,4})",
     "E4Y": r"(\d{4})",
@@ -193,14 +193,23 @@ _PATTERN_BY_ELEMENT: Final = {
     **dict.fromkeys("aA", _name_pattern(DAY_NAMES)),
     "p": "(am|pm)",
     "s": r"([+-]?\d{1,18})",
-    **dict.fromkeys(("z", "Ez"), _OFFSET_PATTERN),
+    **dict.fromkeys(("z", "Ez"), _ZONE_OFFSET_GROUP_PATTERN),
     "Z": r"([a-z0-9_/+:-]+)",
     **dict.fromkeys("nt", _SPACES_PATTERN),
     "%": "%",
 }
 
 # Elements that are parsed in the same way as another element.
-_EQUIVALENT_ELEMENTS: Final = {"e": "d", "k": "H", "l": "I", "B": "b", "h": "b", "A": "a", "E4Y": "Y", "Ez": "z"}
+_PARSED_ELEMENT_BY_EQUIVALENT: Final = {
+    "e": "d",
+    "k": "H",
+    "l": "I",
+    "B": "b",
+    "h": "b",
+    "A": "a",
+    "E4Y": "Y",
+    "Ez": "z",
+}
 _ABBREVIATIONS: Final = {
     "D": "%m/%d/%y",
     "x": "%m/%d/%y",
@@ -223,7 +232,7 @@ _UNSUPPORTED_ELEMENTS_BY_KIND: Final = {
 }
 
 
-class FormatPattern(msgspec.Struct):
+class TimeFormatRegex(msgspec.Struct):
     """The regular expression of a time format.
 
     `group_count` is the number of groups. `group_index_by_element` has the index, counted from 1, of each element's
@@ -250,12 +259,12 @@ class FormatPattern(msgspec.Struct):
         self.pattern += pattern
         if "(" in pattern.replace("(?:", ""):
             self.group_count += 1
-            self.group_index_by_element[_EQUIVALENT_ELEMENTS.get(element, element)] = self.group_count
+            self.group_index_by_element[_PARSED_ELEMENT_BY_EQUIVALENT.get(element, element)] = self.group_count
 
 
-def _parse_time_format(format_string: str) -> FormatPattern:
+def _parse_time_format(format_string: str) -> TimeFormatRegex:
     """Return the regular expression of a format, up to the first unknown element."""
-    format_pattern = FormatPattern()
+    format_pattern = TimeFormatRegex()
     for element, literal_pattern in _split_parsed_format(format_string):
         if element is None:
             format_pattern.pattern += literal_pattern
@@ -296,7 +305,7 @@ def _seconds_pattern(digits: str) -> str:
 
 
 # The valid ranges of these elements. The engines check the ranges of all other elements.
-BOUNDS_BY_ELEMENT: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
+VALID_RANGE_BY_ELEMENT: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
 _MICROSECONDS_BY_ELEMENT: Final = {"H": 3_600_000_000, "M": 60_000_000}
 
 
@@ -323,12 +332,12 @@ class TimeParsingSql(msgspec.Struct, frozen=True):
     sum_durations: Callable[[Sequence[str]], str]
 
 
-def _name_list(names: list[str]) -> str:
+def _name_prefixes_sql(names: list[str]) -> str:
     """Return the first three letters of each name, as SQL for the elements of an array."""
     return ", ".join(f"'{name[:3]}'" for name in names)
 
 
-class ElementGroups(msgspec.Struct, frozen=True):
+class ParsedElementSql(msgspec.Struct, frozen=True):
     """The template of each element's group, in the order in which the elements were read."""
 
     templates: Mapping[str, str]
@@ -340,8 +349,8 @@ class ElementGroups(msgspec.Struct, frozen=True):
     def number_sql_or_default(self, element: str, otherwise: str) -> str:
         return self.number_sql(element) if element in self.templates else otherwise
 
-    def time_of_day_sql(self) -> str:
-        parts = [self._hour_sql()] if self.templates.keys() & {"H", "I"} else []
+    def time_of_day_duration_sql(self) -> str:
+        parts = [self._hour_duration_sql()] if self.templates.keys() & {"H", "I"} else []
         parts += (
             [self.sql.units_to_duration(self.number_sql("M"), _MICROSECONDS_BY_ELEMENT["M"])]
             if "M" in self.templates
@@ -350,7 +359,7 @@ class ElementGroups(msgspec.Struct, frozen=True):
         parts += [self.sql.seconds_to_duration(self.templates["S"])] if "S" in self.templates else []
         return self.sql.sum_durations(parts)
 
-    def _hour_sql(self) -> str:
+    def _hour_duration_sql(self) -> str:
         if "H" in self.templates:
             return self.sql.units_to_duration(self.number_sql("H"), _MICROSECONDS_BY_ELEMENT["H"])
         hour = f"{self.number_sql('I')} % 12"
@@ -380,24 +389,26 @@ class ElementGroups(msgspec.Struct, frozen=True):
         """Return SQL for the month, by the last element of the format that has a month; January if there is none."""
         last = next((element for element in reversed(list(self.templates)) if element in ("m", "b", "Q")), None)
         if last == "b":
-            return self.sql.name_position(_name_list(MONTH_NAMES), self.templates["b"])
+            return self.sql.name_position(_name_prefixes_sql(MONTH_NAMES), self.templates["b"])
         if last == "Q":
             return f"({self.number_sql('Q')} * 3 - 2)"
         return self.number_sql_or_default("m", "1")
 
-    def _weekday_sql(self, first: int) -> str:
+    def _days_after_monday_sql(self, first: int) -> str:
         """Return SQL for the number of days after Monday, or `first` if the format has no weekday."""
         if "u" in self.templates:
             return f"({self.number_sql('u')} - 1)"
         if "w" in self.templates:
             return f"(({self.number_sql('w')} + 6) % 7)"
         if "a" in self.templates:
-            return f"({self.sql.name_position(_name_list(DAY_NAMES), self.templates['a'])} - 1)"
+            return f"({self.sql.name_position(_name_prefixes_sql(DAY_NAMES), self.templates['a'])} - 1)"
         return str(first)
 
     def _iso_week_date_sql(self) -> str:
         monday = self.sql.monday_of_week(self.sql.make_date(self.number_sql("G"), "1", "4"))
-        return self.sql.add_days(monday, f"({self.number_sql_or_default('V', '1')} - 1) * 7 + {self._weekday_sql(0)}")
+        return self.sql.add_days(
+            monday, f"({self.number_sql_or_default('V', '1')} - 1) * 7 + {self._days_after_monday_sql(0)}"
+        )
 
     def _week_date_sql(self) -> str:
         """Return SQL for the date of a day in the week %U or %W: the format's weekday, or else the week's first day.
@@ -407,17 +418,17 @@ class ElementGroups(msgspec.Struct, frozen=True):
         letter, days_before = ("U", 6) if "U" in self.templates else ("W", 0)
         new_year = self.sql.make_date(self._year_sql(), "1", "1")
         first = self.sql.add_days(new_year, f"(7 + {days_before} - ({self.sql.weekday(new_year)} - 1)) % 7")
-        day = f"(({self._weekday_sql(days_before)} - {days_before} + 7) % 7)"
+        day = f"(({self._days_after_monday_sql(days_before)} - {days_before} + 7) % 7)"
         return self.sql.add_days(first, f"({self.number_sql(letter)} - 1) * 7 + {day}")
 
 
-TimeParserBuilder = Callable[[exp.Expr, FormatPattern, Kind], exp.Expr]
+TimeParserBuilder = Callable[[exp.Expr, TimeFormatRegex, Kind], exp.Expr]
 
 
-def parsing_rules(assemble: TimeParserBuilder, unsupported_elements: frozenset[str] = frozenset()) -> RuleSet:
+def time_parsing_rules(assemble: TimeParserBuilder, unsupported_elements: frozenset[str] = frozenset()) -> RuleSet:
     """Return the lowering rules of functions that parse times, for an engine that lacks `unsupported_elements`."""
 
-    def rule_for(kind: Kind) -> Rule:
+    def rule_for(kind: Kind) -> LoweringRule:
         def rule(node: exp.Expr) -> exp.Expr:
             if node.args.get("safe"):
                 mark_null_on_error(node)
@@ -471,16 +482,16 @@ class TimePrinterSql(Protocol):
     offset_hours: str
     offset_minutes_part: str
     # A point and three or six fractional digits of the second, or nothing if the fraction is zero.
-    subsecond: str
+    fraction_template_if_not_zero: str
     # A call of the engine's own function with a time and a format, and the function's formats for a clock, for a day
     # with a clock, and for ISO 8601.
-    format_call: str
+    format_call_template: str
     clock_format: str
     day_and_clock_format: str
     iso_format: str
     # Templates of a text that is padded with blanks to nine characters, and of the first character of a text.
     pad_template: str
-    first_letter: str
+    first_letter_template: str
 
     def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
         """Return the value to format, and the type as which it is formatted."""
@@ -504,7 +515,7 @@ class TimePrinterSql(Protocol):
 class TimePrinter(msgspec.Struct, frozen=True):
     """The rules that print times as text, for one engine."""
 
-    vocabulary: SqlVocabulary
+    common_sql: CommonSql
     sql: TimePrinterSql
 
     def _translate_format(self, node: exp.Expr) -> exp.Expr:
@@ -518,15 +529,15 @@ class TimePrinter(msgspec.Struct, frozen=True):
 
     def format_time(self, value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
         """Format the value as a time of the type `kind`, by the format text and in the zone."""
-        words, sql = self.vocabulary, self.sql
+        words, sql = self.common_sql, self.sql
         if kind is Kind.TIME:
-            utc = local = sql.time_to_wall_clock(words.read_as(value, Kind.TIME))
+            utc = local = sql.time_to_wall_clock(words.convert_implicitly(value, Kind.TIME))
         elif kind is Kind.TIMESTAMP:
-            moment = words.read_as(value, Kind.TIMESTAMP)
+            moment = words.convert_implicitly(value, Kind.TIMESTAMP)
             utc = words.timestamp_to_utc_wall_clock(moment)
             local = sql.to_zone_wall_clock(copy_tree(moment), zone) if zone is not None else utc
         else:
-            utc = local = words.time_to_utc_wall_clock(words.read_as(value, kind))
+            utc = local = words.time_to_utc_wall_clock(words.convert_implicitly(value, kind))
         elements = [self._print_element(element, text) for element, text in _split_time_format(format_text, kind)]
         empty = words.conditional(words.is_null("@a"), "NULL", "''")
         template, formats = self._join_elements(elements) if elements else (empty, [])
@@ -548,12 +559,14 @@ class TimePrinter(msgspec.Struct, frozen=True):
 
     def _join_elements(self, elements: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
         """Return the template over a wall clock @a, and the format texts for its placeholders."""
-        parts, formats = _merge_formats(elements, lambda index: self.sql.format_call.format("@a", f"{{{index}}}"))
-        return parts[0] if len(parts) == 1 else self.vocabulary.concat(*parts), formats
+        parts, formats = _merge_formats(
+            elements, lambda index: self.sql.format_call_template.format("@a", f"{{{index}}}")
+        )
+        return parts[0] if len(parts) == 1 else self.common_sql.concat(*parts), formats
 
     def print_as_cast(self, value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         """Return a time as CAST prints it; a TIMESTAMP is printed with its offset."""
-        words, sql, kind = self.vocabulary, self.sql, kind_of(value)
+        words, sql, kind = self.common_sql, self.sql, kind_of(value)
         if kind is Kind.DATE:
             return fragment(words.as_text("{0}"), value)
         if kind is Kind.TIME:
@@ -578,7 +591,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
                 self.sql.clock_format, self.sql.time_to_wall_clock(value), before=("'\"'",), after=("'\"'",)
             )
         is_timestamp = kind is Kind.TIMESTAMP
-        wall = self.vocabulary.timestamp_to_utc_wall_clock(value) if is_timestamp else value
+        wall = self.common_sql.timestamp_to_utc_wall_clock(value) if is_timestamp else value
         end = "'Z\"'" if is_timestamp else "'\"'"
         return self._print_wall_clock(self.sql.iso_format, wall, before=("'\"'",), after=(end,))
 
@@ -590,8 +603,10 @@ class TimePrinter(msgspec.Struct, frozen=True):
         The text has the given format, followed by three or six fractional digits of the second, or none. `before` and
         `after` are SQL texts that are added at its ends.
         """
-        clock = self.sql.format_call.format("@a", f"'{format_text}'")
-        return self.vocabulary.fill_template(self.vocabulary.concat(*before, clock, self.sql.subsecond, *after), *parts)
+        clock = self.sql.format_call_template.format("@a", f"'{format_text}'")
+        return self.common_sql.fill_template(
+            self.common_sql.concat(*before, clock, self.sql.fraction_template_if_not_zero, *after), *parts
+        )
 
     def print_by_cast_format(self, node: exp.Expr, value: exp.Expr, format_text: str) -> exp.Expr:
         """Translate CAST(time AS STRING FORMAT …)."""
@@ -600,10 +615,10 @@ class TimePrinter(msgspec.Struct, frozen=True):
             self._print_cast_element(element, text) for element, text in _split_cast_format(node, format_text, kind)
         ]
         local = (
-            self.sql.time_to_wall_clock(value) if kind is Kind.TIME else self.vocabulary.time_to_utc_wall_clock(value)
+            self.sql.time_to_wall_clock(value) if kind is Kind.TIME else self.common_sql.time_to_utc_wall_clock(value)
         )
         template, formats = self._join_elements(elements) if elements else ("''", [])
-        return self.vocabulary.fill_template(template, local, texts=formats)
+        return self.common_sql.fill_template(template, local, texts=formats)
 
     def _print_cast_element(self, element: str | None, text: str) -> EngineFormat | str:
         if element is None:
@@ -612,9 +627,9 @@ class TimePrinter(msgspec.Struct, frozen=True):
         if digits is not None:
             return self.sql.fraction_template(digits)
         case, letter = _letter_case(element, text), self.sql.engine_letters[element]
-        element_text = self.sql.format_call.format("@a", f"'%{letter}'")
+        element_text = self.sql.format_call_template.format("@a", f"'%{letter}'")
         if "." in text:
-            element_text = self.vocabulary.concat(self.sql.first_letter.format(element_text), "'.M.'")
+            element_text = self.common_sql.concat(self.sql.first_letter_template.format(element_text), "'.M.'")
         elif element == "A":
             element_text = self.sql.pad_template.format(element_text)
         elif case is None:

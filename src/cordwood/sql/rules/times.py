@@ -16,16 +16,25 @@ from cordwood.errors import BadQuerySyntax
 from cordwood.model.datatype import TIME_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, function_name, raise_unsupported, span_in_text
-from cordwood.sql.nodes import CONSTANT_KEY, Interval, constant_text, operation_of
-from cordwood.sql.rules.vocabulary import SqlVocabulary
+from cordwood.sql.lowering import (
+    LoweringRule,
+    RuleSet,
+    bigquery_function_name,
+    fragment,
+    raise_unsupported,
+    span_in_text,
+)
+from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, Interval, constant_text, operation_of
+from cordwood.sql.rules.vocabulary import CommonSql
 
 _DATE_PATTERN: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])"
 _CLOCK_PATTERN: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"
-_OFFSET_PATTERN: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
+_ZONE_OFFSET_SUFFIX_PATTERN: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
 
 # The text of a DATE may continue like a TIMESTAMP. The additional text is ignored.
-_TIMESTAMP_PATTERN: Final = rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN}({_OFFSET_PATTERN}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
+_TIMESTAMP_PATTERN: Final = (
+    rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN}({_ZONE_OFFSET_SUFFIX_PATTERN}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
+)
 
 # Patterns for the engines' regular expressions, which have RE2's syntax. The engines themselves check the number of
 # days of a month.
@@ -38,7 +47,7 @@ CANONICAL_PATTERN_BY_KIND: Final = {
 
 _MAX_SHOWN_CHARACTERS: Final = 40
 _TIME_LITERAL_PATTERN: Final = re.compile(
-    rf"(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)(?:(?P<between>[ Tt])(?P<clock>{_CLOCK_PATTERN}))?(?P<zone>{_OFFSET_PATTERN}| \D.*)?",
+    rf"(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)(?:(?P<between>[ Tt])(?P<clock>{_CLOCK_PATTERN}))?(?P<zone>{_ZONE_OFFSET_SUFFIX_PATTERN}| \D.*)?",
     re.ASCII,
 )
 _SHORT_OFFSET_PATTERN: Final = re.compile(r"([+-])(\d)(?!\d)")
@@ -51,16 +60,16 @@ def normalize_time_text(text: str, kind: Kind) -> str | None:
     match = _TIME_LITERAL_PATTERN.fullmatch(text)
     if match is None or not _is_valid_date(match) or (kind is Kind.DATETIME and match["zone"]):
         return None
-    return text[: match.end("day")] + _normalized_clock(match) + _normalized_zone(match)
+    return text[: match.end("day")] + _clock_in_engine_spelling(match) + _zone_in_engine_spelling(match)
 
 
-def _normalized_clock(match: re.Match[str]) -> str:
+def _clock_in_engine_spelling(match: re.Match[str]) -> str:
     if match["clock"]:
         return f"{match['between'].upper()}{match['clock']}"
     return " 00:00:00" if match["zone"] else ""
 
 
-def _normalized_zone(match: re.Match[str]) -> str:
+def _zone_in_engine_spelling(match: re.Match[str]) -> str:
     zone = match["zone"] or ""
     return zone if zone.startswith(" ") else _SHORT_OFFSET_PATTERN.sub(r"\g<1>0\2", zone.upper())
 
@@ -78,20 +87,20 @@ def needs_runtime_check(value: exp.Expr, kind: Kind) -> bool:
     return value.find(exp.Column) is not None if text is None else normalize_time_text(text, kind) is None
 
 
-def invalid_message(value: exp.Expr, kind: Kind) -> str:
+def invalid_time_message(value: exp.Expr, kind: Kind) -> str:
     """Return the error message for an invalid time; it quotes a constant text, but not values of events."""
     text = constant_text(value)
     return f"Invalid {kind}" if text is None else f'Invalid {kind}: "{text[:_MAX_SHOWN_CHARACTERS]}"'
 
 
-def respelled_time(value: exp.Expr, kind: Kind) -> str | None:
+def engine_spelling_of_time(value: exp.Expr, kind: Kind) -> str | None:
     """Return a constant time in the engines' spelling; None if it has this spelling, is invalid or is not constant."""
     text = constant_text(value)
     engine_form = normalize_time_text(text, kind) if text is not None else None
     return engine_form if engine_form != text else None
 
 
-_KINDS_WITH_SECONDS: Final = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
+_LEAP_SECOND_KINDS: Final = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
 _LEAP_SECOND_PATTERN: Final = re.compile(
     r"(?:(\d{4})-(\d{1,2})-(\d{1,2})([ Tt]))?(\d{1,2}):(\d{1,2}):60(?:\.\d*)?(?!\d)"
 )
@@ -100,11 +109,11 @@ _LEAP_SECOND_PATTERN: Final = re.compile(
 def replace_leap_second(value: exp.Expr, to: Kind) -> exp.Expr:
     """Return the cast's operand; a constant time with second 60 is respelled as the next minute."""
     text = constant_text(value)
-    if text is None or ":60" not in text or to not in _KINDS_WITH_SECONDS or kind_of(value) is not Kind.STRING:
+    if text is None or ":60" not in text or to not in _LEAP_SECOND_KINDS or kind_of(value) is not Kind.STRING:
         return value
     respelled = _LEAP_SECOND_PATTERN.sub(_next_minute, text, count=1)
     literal = inherit_metadata(exp.Literal.string(respelled), value)
-    literal.meta[CONSTANT_KEY] = respelled
+    literal.meta[CONSTANT_VALUE_METADATA_KEY] = respelled
     return literal
 
 
@@ -140,12 +149,12 @@ def zone_offset_minutes(zone: exp.Expr | None) -> int | None:
 
 
 # The zones in which only half an hour, instead of an hour, is repeated when clocks are set back.
-_HALF_HOUR_SHIFT_ZONES: Final = frozenset(("AUSTRALIA/LORD_HOWE", "AUSTRALIA/LHI"))
+_HALF_HOUR_DAYLIGHT_SHIFT_ZONES: Final = frozenset(("AUSTRALIA/LORD_HOWE", "AUSTRALIA/LHI"))
 
 
-def clock_shift_minutes(zone: exp.Expr | None) -> int:
+def daylight_saving_shift_minutes(zone: exp.Expr | None) -> int:
     """Return the number of minutes by which the zone's clocks are set back when daylight saving time ends."""
-    return 30 if (constant_text(zone) or "").upper() in _HALF_HOUR_SHIFT_ZONES else 60
+    return 30 if (constant_text(zone) or "").upper() in _HALF_HOUR_DAYLIGHT_SHIFT_ZONES else 60
 
 
 # The units of constant length, in microseconds.
@@ -189,7 +198,7 @@ def checked_date_part(node: exp.Expr) -> str:
     return part
 
 
-def week_start_offset(unit: str) -> int | None:
+def week_start_days_after_monday(unit: str) -> int | None:
     """Return how many days after Monday a week of this unit begins; None if the unit is not a week."""
     if unit in ("ISOWEEK", "WEEK(MONDAY)"):
         return 0
@@ -211,7 +220,7 @@ def _interval_parts(node: exp.Expr, span: exp.Expr) -> list[tuple[str, str]]:
 _INTERVAL_NUMBER_PATTERN: Final = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
-def parse_unit_count(text: str, node: exp.Expr) -> str:
+def interval_count_sql(text: str, node: exp.Expr) -> str:
     """Return the text of an interval of one unit as an SQL number; raise BadQuerySyntax if it is not a number."""
     match = _SIGNED_NUMBER_PATTERN.fullmatch(text.strip())
     if match is None:
@@ -247,7 +256,7 @@ _DIFFERENCE_UNITS_BY_KIND: Final = {
     Kind.TIMESTAMP: frozenset(MICROSECONDS_BY_UNIT),
     Kind.TIME: _CLOCK_UNITS,
 }
-_UNITS_BY_FUNCTION: Final[Mapping[type[exp.Expr], Mapping[Kind, frozenset[str]]]] = {
+_PERMITTED_UNITS_BY_FUNCTION: Final[Mapping[type[exp.Expr], Mapping[Kind, frozenset[str]]]] = {
     **dict.fromkeys((exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub), _ADDABLE_UNITS_BY_KIND),
     **dict.fromkeys((exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub), _ADDABLE_UNITS_BY_KIND),
     **dict.fromkeys((exp.DateTrunc, exp.DatetimeTrunc, exp.TimestampTrunc, exp.TimeTrunc), _TRUNCATION_UNITS_BY_KIND),
@@ -260,7 +269,7 @@ _KIND_BY_DIFFERENCE_FUNCTION: Final[Mapping[type[exp.Expr], Kind]] = {
 }
 
 
-def _with_unit_check(rule: Rule) -> Rule:
+def _with_unit_check(rule: LoweringRule) -> LoweringRule:
     """Return the rule with a check that the unit is valid for the value's type, because engines do not check this."""
 
     def checked(node: exp.Expr) -> exp.Expr:
@@ -273,10 +282,10 @@ def _with_unit_check(rule: Rule) -> Rule:
             else _KIND_BY_DIFFERENCE_FUNCTION[type(node)]
         )
         unit = time_unit_name(node.args.get("unit"))
-        units = _UNITS_BY_FUNCTION[type(node)].get(kind) if kind else None
+        units = _PERMITTED_UNITS_BY_FUNCTION[type(node)].get(kind) if kind else None
         if units is not None and unit not in units and not isinstance(node.expression, exp.Interval):
             raise BadQuerySyntax(
-                f"{function_name(node)} does not support the {unit} date part when the argument is {kind} type.",
+                f"{bigquery_function_name(node)} does not support the {unit} date part when the argument is {kind} type.",
                 hint=f"It has: {', '.join(sorted(units - _WEEK_UNITS))}.",
                 span=span_in_text(node),
             )
@@ -295,7 +304,7 @@ _DATE_PARTS_BY_KIND: Final = {Kind.DATE: _TRUNCATION_UNITS | {"DAYOFWEEK", "DAYO
 
 
 # Units whose length varies.
-MONTH_UNITS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})
+VARIABLE_LENGTH_UNITS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})
 _KIND_BY_BUCKET_FUNCTION: Final = {
     "TIMESTAMP_BUCKET": Kind.TIMESTAMP,
     "DATETIME_BUCKET": Kind.DATETIME,
@@ -316,7 +325,7 @@ class TimeRules(msgspec.Struct, frozen=True):
     `interval_from_parts` makes an interval of several units.
     """
 
-    vocabulary: SqlVocabulary
+    common_sql: CommonSql
     to_zone_wall_clock: Callable[[exp.Expr, exp.Expr | None], exp.Expr]
     from_zone_wall_clock: Callable[[exp.Expr, exp.Expr | None], exp.Expr]
     time_to_wall_clock: Callable[[exp.Expr], exp.Expr]
@@ -330,24 +339,24 @@ class TimeRules(msgspec.Struct, frozen=True):
     month_bucket_template: str
     interval_of: Callable[[exp.Expr, str, exp.Expr], exp.Expr]
     interval_from_parts: Callable[[list[tuple[str, str]]], exp.Expr]
-    interval_from_text_rule: Rule
+    interval_from_text_rule: LoweringRule
     zero_interval: str
 
     def _translate_truncation(self, node: exp.Expr) -> exp.Expr:
         kind = kind_of(node) or Kind.TIMESTAMP
         unit, zone = time_unit_name(node.args.get("unit")), node.args.get("zone")
-        value = self.vocabulary.read_as(node.this, kind)
+        value = self.common_sql.convert_implicitly(node.this, kind)
         if kind is Kind.TIME:
             return self.truncate_time_of_day(value, unit, node)
         if zone is None or kind is not Kind.TIMESTAMP:
-            wall = self.vocabulary.time_to_utc_wall_clock(value)
+            wall = self.common_sql.time_to_utc_wall_clock(value)
             return self.wall_clock_to_kind(
-                self.vocabulary.fill_fallible_template(node, self.truncation_template(unit, node), wall), kind
+                self.common_sql.fill_fallible_template(node, self.truncation_template(unit, node), wall), kind
             )
         if unit in MICROSECONDS_BY_UNIT and unit != "DAY":
             return self._truncate_timestamp_in_zone(value, MICROSECONDS_BY_UNIT[unit], zone)
         return self.from_zone_wall_clock(
-            self.vocabulary.fill_fallible_template(
+            self.common_sql.fill_fallible_template(
                 node, self.truncation_template(unit, node), self.to_zone_wall_clock(value, zone)
             ),
             zone,
@@ -358,17 +367,17 @@ class TimeRules(msgspec.Struct, frozen=True):
 
         If an hour occurs twice because clocks are set back, this truncates each occurrence to its own start.
         """
-        truncated = self.vocabulary.from_unix_micros(
-            f"{self.vocabulary.to_unix_micros('{0}')} - {self.micros_since_unit_start_template(size)}"
+        truncated = self.common_sql.from_unix_micros(
+            f"{self.common_sql.to_unix_micros('{0}')} - {self.micros_since_unit_start_template(size)}"
         )
         return fragment(truncated, value, self.to_zone_wall_clock(copy_tree(value), zone))
 
     def _translate_timestamp_difference(self, node: exp.Expr) -> exp.Expr:
         """Translate TIMESTAMP_DIFF: the number of whole units between two times."""
-        words, size = self.vocabulary, MICROSECONDS_BY_UNIT.get(time_unit_name(node.args.get("unit")))
+        words, size = self.common_sql, MICROSECONDS_BY_UNIT.get(time_unit_name(node.args.get("unit")))
         if size is None:
             return self._count_boundaries(node)
-        sides = (words.read_as(side, Kind.TIMESTAMP) for side in (node.this, node.expression))
+        sides = (words.convert_implicitly(side, Kind.TIMESTAMP) for side in (node.this, node.expression))
         micros = f"({words.to_unix_micros('{0}')} - {words.to_unix_micros('{1}')})"
         return fragment(micros if size == 1 else words.integer_quotient(micros, str(size)), *sides)
 
@@ -383,24 +392,26 @@ class TimeRules(msgspec.Struct, frozen=True):
 
     def _to_wall_clock(self, value: exp.Expr, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.TimeDiff):
-            return self.time_to_wall_clock(self.vocabulary.read_as(value, Kind.TIME))
+            return self.time_to_wall_clock(self.common_sql.convert_implicitly(value, Kind.TIME))
         if kind_of(value) is Kind.STRING:
-            value = self.vocabulary.read_as(value, Kind.DATE if isinstance(node, exp.DateDiff) else Kind.DATETIME)
-        return self.vocabulary.time_to_utc_wall_clock(value)
+            value = self.common_sql.convert_implicitly(
+                value, Kind.DATE if isinstance(node, exp.DateDiff) else Kind.DATETIME
+            )
+        return self.common_sql.time_to_utc_wall_clock(value)
 
     def _translate_bucket(self, node: exp.Expr) -> exp.Expr:
         """Translate functions such as TIMESTAMP_BUCKET, which round a time down to a grid that starts at an origin."""
-        words, kind = self.vocabulary, _KIND_BY_BUCKET_FUNCTION[str(node.this).upper()]
+        words, kind = self.common_sql, _KIND_BY_BUCKET_FUNCTION[str(node.this).upper()]
         value, width, *optional = node.expressions
         origin = (
-            words.time_to_utc_wall_clock(words.read_as(optional[0], kind))
+            words.time_to_utc_wall_clock(words.convert_implicitly(optional[0], kind))
             if optional
             else fragment(self.default_bucket_origin)
         )
         interval = operation_of(width, Interval)
-        by_months = interval is not None and interval.unit in MONTH_UNITS
+        by_months = interval is not None and interval.unit in VARIABLE_LENGTH_UNITS
         template = self.month_bucket_template if by_months else self.bucket_template
-        wall = words.time_to_utc_wall_clock(words.read_as(value, kind))
+        wall = words.time_to_utc_wall_clock(words.convert_implicitly(value, kind))
         return self.wall_clock_to_kind(inherit_metadata(words.fill_template(template, wall, width, origin), node), kind)
 
     def _translate_interval(self, node: exp.Expr) -> exp.Expr:
@@ -441,7 +452,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         )
 
 
-def addition_rules(add: Rule, subtract: Rule, total: Rule) -> RuleSet:
+def time_addition_rules(add: LoweringRule, subtract: LoweringRule, total: LoweringRule) -> RuleSet:
     """Return the rules of functions that add to or subtract from times, and of `+` and `-`, given an engine's rules."""
     return RuleSet(
         nodes={

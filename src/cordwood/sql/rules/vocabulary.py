@@ -38,20 +38,20 @@ class ArrayTextPrinter(Protocol):
 
 
 # Functions that return the SQL of an operation for the SQL of its one, two or three operands.
-UnaryTemplate = Callable[[str], str]
-BinaryTemplate = Callable[[str, str], str]
-TernaryTemplate = Callable[[str, str, str], str]
+UnarySqlBuilder = Callable[[str], str]
+BinarySqlBuilder = Callable[[str, str], str]
+TernarySqlBuilder = Callable[[str, str, str], str]
 Conversion = Callable[[exp.Expr], exp.Expr]
 
 
-class SqlVocabulary(msgspec.Struct, frozen=True):
+class CommonSql(msgspec.Struct, frozen=True):
     """An engine's SQL for common operations. Strings are templates with the placeholders of `TemplateFiller`."""
 
     fill_template: TemplateFiller
     fill_fallible_template: FallibleTemplateFiller
     typed_null: Callable[[Datatype | None], exp.Expr]
     # An implicit conversion to the type that the context requires, and the engine's own cast.
-    read_as: Callable[[exp.Expr, Kind], exp.Expr]
+    convert_implicitly: Callable[[exp.Expr, Kind], exp.Expr]
     cast: Callable[[exp.Expr, Kind], exp.Expr]
     # The wall clock in UTC of a value of any type of time, and of a TIMESTAMP.
     time_to_utc_wall_clock: Conversion
@@ -63,38 +63,38 @@ class SqlVocabulary(msgspec.Struct, frozen=True):
     # message must be a constant.
     fail_if: Callable[[exp.Expr, str, str, str], str]
     conditional: ConditionalBuilder
-    is_null: UnaryTemplate
-    is_not_null: UnaryTemplate
-    coalesce: BinaryTemplate
+    is_null: UnarySqlBuilder
+    is_not_null: UnarySqlBuilder
+    coalesce: BinarySqlBuilder
 
     # The concatenation of texts, which is NULL if one of them is NULL.
     concat: Callable[..., str]
     # The text of a value as the engine itself prints it; a number or boolean converted to INT64, and to FLOAT64.
-    as_text: UnaryTemplate
-    as_integer: UnaryTemplate
-    as_float: UnaryTemplate
+    as_text: UnarySqlBuilder
+    as_integer: UnarySqlBuilder
+    as_float: UnarySqlBuilder
     # Operations on a text and a pattern: whether the whole text matches, the first match, and the text with the first
     # match or all matches replaced.
-    full_match: BinaryTemplate
-    extract_match: BinaryTemplate
-    replace_first: TernaryTemplate
-    replace_all: TernaryTemplate
+    full_match: BinarySqlBuilder
+    extract_first_match: BinarySqlBuilder
+    replace_first: TernarySqlBuilder
+    replace_all: TernarySqlBuilder
 
     # The third argument, an expression in which the name in the second argument stands for the value of the first
     # argument. This value is evaluated once.
-    let_binding: TernaryTemplate
+    let_binding: TernarySqlBuilder
     bracketed_array_text: ArrayTextPrinter
     struct_field: Callable[[str, int], str]
 
     nan: str
-    is_finite: UnaryTemplate
-    is_infinite: UnaryTemplate
-    is_nan: UnaryTemplate
+    is_finite: UnarySqlBuilder
+    is_infinite: UnarySqlBuilder
+    is_nan: UnarySqlBuilder
     # The quotient of integers, truncated towards zero.
-    integer_quotient: BinaryTemplate
+    integer_quotient: BinarySqlBuilder
     # The microseconds since 1970 of a time, and the TIMESTAMP of a number of microseconds since 1970.
-    to_unix_micros: UnaryTemplate
-    from_unix_micros: UnaryTemplate
+    to_unix_micros: UnarySqlBuilder
+    from_unix_micros: UnarySqlBuilder
 
 
 # A function that casts its second argument explicitly. Its first argument is the node that determines whether a failure

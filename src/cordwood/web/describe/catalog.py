@@ -20,14 +20,14 @@ from cordwood.web.describe.client import generate_client
 from cordwood.web.describe.openapi import EndpointWithColumns, flat_schema, stream_schema
 from cordwood.web.describe.openapi import openapi_document as document_of
 from cordwood.web.describe.page import page_html
-from cordwood.web.explorer import PAGE_SECURITY_HEADERS, file_address
-from cordwood.web.services import Services, existing_endpoint, existing_stream
+from cordwood.web.explorer import PAGE_SECURITY_HEADERS, static_file_url
+from cordwood.web.services import Services, require_endpoint, require_stream
 
 # The lock for generating clients in Python one at a time. A client for a thousand endpoints takes a second of CPU time.
 _CLIENT_GENERATION_LOCK = asyncio.Lock()
 
 # The account object in Logflare's format. There is only one account, and it has no quota.
-_ACCOUNT: Final = {
+_LOGFLARE_ACCOUNT_JSON: Final = {
     "name": "default",
     "email": None,
     "email_preferred": None,
@@ -94,7 +94,7 @@ async def show_api_page(request: Request, services: Services) -> Response:
         (b"cache-control", b"no-cache"),
     ]
     document = await _create_document(services, _caller_or_none(request, services))
-    text = await asyncio.to_thread(page_html, document, file_address)
+    text = await asyncio.to_thread(page_html, document, static_file_url)
     return Response(200, headers, text.encode())
 
 
@@ -115,7 +115,7 @@ async def _create_document(services: Services, caller: Caller | None) -> dict[st
 def _caller_or_none(request: Request, services: Services) -> Caller | None:
     """Return the caller of the request, or None without a valid key, because the document is public."""
     try:
-        return services.access.authenticate(
+        return services.authenticator.authenticate(
             presented_key(request, parse_urlencoded(request.query_string, "query string"))
         )
     except Fault:
@@ -130,7 +130,7 @@ async def list_endpoints(request: Request, services: Services) -> Response:
 
 async def show_endpoint(request: Request, services: Services, address: str) -> Response:
     require_private_caller(request, services)
-    found = existing_endpoint(services, address)
+    found = require_endpoint(services, address)
     origin = _origins(services.endpoint_definitions).get(found.name)
     return no_store_json_response(endpoint_json(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
 
@@ -145,7 +145,7 @@ async def list_sources(request: Request, services: Services) -> Response:
 
 async def show_source(request: Request, services: Services, address: str) -> Response:
     require_private_caller(request, services)
-    stream = existing_stream(services, address)
+    stream = require_stream(services, address)
     facts = await services.query_service.stream_stats()
     fields = stream_json(stream, _origins(services.stream_definitions).get(stream.name), facts.get(stream.name))
     return no_store_json_response(fields, 200, (b"etag", f'"{fields["revision"]}"'.encode()))
@@ -154,7 +154,7 @@ async def show_source(request: Request, services: Services, address: str) -> Res
 async def show_schema(request: Request, services: Services, address: str) -> Response:
     """Return the JSON Schema of a stream's events; with `?variant=dot`, a flat map of paths to types."""
     caller, query = require_private_caller(request, services)
-    stream = existing_stream(services, address)
+    stream = require_stream(services, address)
     shape = services.query_service.shapes_for(caller).get(stream.name, Shape())
     variant = query.get("variant")
     if variant not in (None, "", "dot"):
@@ -187,7 +187,7 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
         "redact_pii": endpoint.redact_pii,
         "redact_mode": endpoint.redact_mode,
         "timeout_seconds": _int_if_whole(endpoint.timeout_seconds),
-        "zone": endpoint.zone,
+        "zone": endpoint.time_zone,
         "revision": endpoint.revision,
         "origin": origin,
         "parameters": [_parameter_json(parameter) for parameter in endpoint.parameters],
@@ -233,7 +233,7 @@ def stream_json(stream: Stream, origin: str | None, facts: StreamStats | None = 
 
 async def show_account(request: Request, services: Services) -> Response:
     require_private_caller(request, services)
-    return no_store_json_response(_ACCOUNT)
+    return no_store_json_response(_LOGFLARE_ACCOUNT_JSON)
 
 
 async def list_backends(request: Request, services: Services) -> Response:

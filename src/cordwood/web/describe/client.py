@@ -24,22 +24,29 @@ from cordwood.web.describe.page import description_without_summary, operations, 
 
 DocumentNode = Mapping[str, Any]
 
-_TEMPLATE = "client_template.py"
+_TEMPLATE_FILE = "client_template.py"
 _OPERATIONS_MARK = "    # The operations of the service.\n"
 _IMPORT = "from typing import Any, NamedTuple\n"
-_JSON = "application/json"
-_EVENT_STREAM = "text/event-stream"
-_MAX_CACHED_BYTES = 8 * 1024 * 1024
+_JSON_MEDIA_TYPE = "application/json"
+_EVENT_STREAM_MEDIA_TYPE = "text/event-stream"
+_CLIENT_CACHE_BYTES = 8 * 1024 * 1024
 _DOCSTRING_WIDTH = 100
-_MAX_TYPE_LENGTH = 90
-_PYTHON_TYPES: Mapping[str, str] = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
+_MAX_LITERAL_TYPE_LENGTH = 90
+_PYTHON_TYPES_BY_JSON_TYPE: Mapping[str, str] = {
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "string": "str",
+}
 # Names that parameters must not have, because they would hide names that the generated methods use.
 _RESERVED_NAMES = frozenset({"self", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)})
 _ID_DIGEST_REGEX = re.compile(r"_[0-9a-f]{8}$")
 
 # The generated files in compressed form, by the digest of their description. The file for a thousand endpoints has
 # 5 MB, and 0.5 MB when it is compressed.
-_client_cache: BoundedCache[bytes, bytes] = BoundedCache(_MAX_CACHED_BYTES, lambda key, packed: len(key) + len(packed))
+_client_cache: BoundedCache[bytes, bytes] = BoundedCache(
+    _CLIENT_CACHE_BYTES, lambda key, packed: len(key) + len(packed)
+)
 
 
 class _Argument(msgspec.Struct, frozen=True):
@@ -75,7 +82,7 @@ def generate_client(document: DocumentNode) -> tuple[str, bytes]:
 
 
 def _client_source(document: DocumentNode) -> str:
-    template = (resources.files("cordwood.web.describe") / _TEMPLATE).read_text(encoding="utf-8")
+    template = (resources.files("cordwood.web.describe") / _TEMPLATE_FILE).read_text(encoding="utf-8")
     before, _, after = template.partition(_OPERATIONS_MARK)
     found = list(operations(document))
     names = _method_names([operation for _, _, operation in found])
@@ -98,16 +105,16 @@ def _method_names(found: Sequence[DocumentNode]) -> list[str]:
     counts = Counter(short)
     names: list[str] = []
     for operation, name in zip(found, short, strict=True):
-        names.append(_unique_name(name if counts[name] == 1 else _identifier(operation["operationId"]), names))
+        names.append(_unique_name(name if counts[name] == 1 else _python_identifier(operation["operationId"]), names))
     return names
 
 
 def _short_name(operation: DocumentNode) -> str:
     name = operation["operationId"]
-    return _identifier(_ID_DIGEST_REGEX.sub("", name) if "x-cordwood-endpoint" in operation else name)
+    return _python_identifier(_ID_DIGEST_REGEX.sub("", name) if "x-cordwood-endpoint" in operation else name)
 
 
-def _identifier(text: str) -> str:
+def _python_identifier(text: str) -> str:
     """Return a Python name made of the text's ASCII letters, digits and underscores."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII).strip("_") or "value"
     if name[0].isdigit():
@@ -142,7 +149,7 @@ def _arguments(document: DocumentNode, operation: DocumentNode) -> Iterator[_Arg
     taken: list[str] = []
 
     def named(source: str) -> str:
-        taken.append(_unique_name(_identifier(source), taken))
+        taken.append(_unique_name(_python_identifier(source), taken))
         return taken[-1]
 
     for one in (resolve_reference(document, parameter) for parameter in operation.get("parameters", ())):
@@ -154,14 +161,18 @@ def _arguments(document: DocumentNode, operation: DocumentNode) -> Iterator[_Arg
         yield _Argument(name, source, one["in"], _python_type(schema), required, described)
     body = operation.get("requestBody", {})
     content = body.get("content", {})
-    if _has_members(operation):
-        schema = resolve_reference(document, content[_JSON]["schema"])
+    if _has_body_members(operation):
+        schema = resolve_reference(document, content[_JSON_MEDIA_TYPE]["schema"])
         for source, member in schema["properties"].items():
             required = source in schema.get("required", ())
             described = member.get("description", "")
             yield _Argument(named(source), source, "member", _python_type(member), required, described)
     elif content:
-        described = "the body; bytes and texts are sent as they are" if set(content) != {_JSON} else "the body as JSON"
+        described = (
+            "the body; bytes and texts are sent as they are"
+            if set(content) != {_JSON_MEDIA_TYPE}
+            else "the body as JSON"
+        )
         yield _Argument(named("body"), "body", "body", "Any", bool(body.get("required")), described)
         if len(content) > 1:
             default = _literal(next(iter(content)))
@@ -175,9 +186,11 @@ def _arguments(document: DocumentNode, operation: DocumentNode) -> Iterator[_Arg
             )
 
 
-def _has_members(operation: DocumentNode) -> bool:
+def _has_body_members(operation: DocumentNode) -> bool:
     """Return whether the members of the body become arguments of the method, as they do for endpoints only."""
-    return "x-cordwood-endpoint" in operation and _JSON in operation.get("requestBody", {}).get("content", {})
+    return "x-cordwood-endpoint" in operation and _JSON_MEDIA_TYPE in operation.get("requestBody", {}).get(
+        "content", {}
+    )
 
 
 def _python_type(schema: DocumentNode) -> str:
@@ -185,12 +198,12 @@ def _python_type(schema: DocumentNode) -> str:
     names = [one for one in ([declared_type] if isinstance(declared_type, str) else declared_type) if one != "null"]
     if schema.get("enum") and names == ["string"]:
         return _literal_type(schema["enum"])
-    return " | ".join(dict.fromkeys(_PYTHON_TYPES.get(one, "Any") for one in names)) or "Any"
+    return " | ".join(dict.fromkeys(_PYTHON_TYPES_BY_JSON_TYPE.get(one, "Any") for one in names)) or "Any"
 
 
 def _literal_type(values: Sequence[str]) -> str:
     literal = f"Literal[{', '.join(_literal(one) for one in dict.fromkeys(values))}]"
-    return literal if len(literal) <= _MAX_TYPE_LENGTH else "str"
+    return literal if len(literal) <= _MAX_LITERAL_TYPE_LENGTH else "str"
 
 
 def _result_type_and_sender(document: DocumentNode, operation: DocumentNode) -> tuple[str, str, str]:
@@ -199,15 +212,15 @@ def _result_type_and_sender(document: DocumentNode, operation: DocumentNode) -> 
         resolve_reference(document, one) for status, one in operation["responses"].items() if status.startswith("2")
     ]
     forms = [form for answer in answers for form in answer.get("content", {})]
-    if _EVENT_STREAM in forms:
-        return "Iterator[Any]", "_followed", ""
+    if _EVENT_STREAM_MEDIA_TYPE in forms:
+        return "Iterator[Any]", "_iterate_events", ""
     if len(answers) == 1 and not forms:
-        return "None", "_answered", ""
-    if forms and forms == [_JSON] * len(answers):
-        return "Any", "_answered", ".json()"
+        return "None", "_fetch_answer", ""
+    if forms and forms == [_JSON_MEDIA_TYPE] * len(answers):
+        return "Any", "_fetch_answer", ".json()"
     if len(answers) == 1 and len(forms) == 1 and forms[0].startswith("text/"):
-        return "str", "_answered", ".text"
-    return "Answer", "_answered", ""
+        return "str", "_fetch_answer", ".text"
+    return "Answer", "_fetch_answer", ""
 
 
 def _call_source(path: str, verb: str, operation: DocumentNode, arguments: Sequence[_Argument]) -> str:
@@ -228,23 +241,25 @@ def _body_argument_sources(operation: DocumentNode, arguments: Sequence[_Argumen
     content = operation.get("requestBody", {}).get("content", {})
     if not content:
         return []
-    if _has_members(operation):
+    if _has_body_members(operation):
         members = {one.document_name: one.name for one in arguments if one.location == "member"}
-        return [f"body={_members_source(members)},", f"content_type={_literal(_JSON)},"]
+        return [f"body={_members_source(members)},", f"content_type={_literal(_JSON_MEDIA_TYPE)},"]
     names = {one.location: one.name for one in arguments}
     return [f"body={names['body']},", f"content_type={names.get('type', _literal(next(iter(content))))},"]
 
 
 def _members_source(values: Mapping[str, str]) -> str:
     indent = " " * 16
-    return f"_members(\n{indent}    {_dict_source(values, indent + '    ')},\n{indent})" if values else "{}"
+    return f"_without_none_values(\n{indent}    {_dict_source(values, indent + '    ')},\n{indent})" if values else "{}"
 
 
 def _path_expression(path: str, values: Mapping[str, str]) -> str:
     """Return the expression that fills the parameters into the path."""
     pieces = re.split(r"\{(\w+)\}", path)
     literals = [
-        f"_part({values[piece]})" if number % 2 else _literal(piece) for number, piece in enumerate(pieces) if piece
+        f"_quote_path_value({values[piece]})" if number % 2 else _literal(piece)
+        for number, piece in enumerate(pieces)
+        if piece
     ]
     return " + ".join(literals)
 

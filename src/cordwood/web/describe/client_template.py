@@ -18,10 +18,10 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-JSON = "application/json"
-FORM = "application/x-www-form-urlencoded"
+JSON_MEDIA_TYPE = "application/json"
+FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
 # Responses with this HTTP status or a higher one are errors.
-REFUSED = 300
+MIN_ERROR_STATUS = 300
 
 
 class CordwoodError(Exception):
@@ -110,7 +110,7 @@ class Client:
 
     # The operations of the service.
 
-    def _answered(self, call: _Call) -> Answer:
+    def _fetch_answer(self, call: _Call) -> Answer:
         with closing(self._new_connection()) as connection:
             try:
                 response = self._send(connection, call)
@@ -118,7 +118,7 @@ class Client:
             except (OSError, HTTPException) as failure:
                 raise NotReachedError(str(failure) or type(failure).__name__) from failure
 
-    def _followed(self, call: _Call) -> Iterator[Any]:
+    def _iterate_events(self, call: _Call) -> Iterator[Any]:
         """Yield the decoded data of each server-sent event until the service ends the answer."""
         with closing(self._new_connection()) as connection:
             try:
@@ -142,7 +142,7 @@ class Client:
             headers["X-API-KEY"] = self._key
         connection.request(call.method, target, body, headers)
         response = connection.getresponse()
-        if response.status >= REFUSED:
+        if response.status >= MIN_ERROR_STATUS:
             raise _read_error(response)
         return response
 
@@ -181,7 +181,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _part(value: object) -> str:
+def _quote_path_value(value: object) -> str:
     """Return a value as one part of a URL path."""
     return quote(_text(value), safe="")
 
@@ -190,12 +190,12 @@ def _encode_body(body: object, content_type: str) -> bytes:
     """Encode a body: bytes unchanged, a text as UTF-8 unless the content type is JSON, other values as form or JSON."""
     if isinstance(body, bytes):
         return body
-    if isinstance(body, str) and content_type != JSON:
+    if isinstance(body, str) and content_type != JSON_MEDIA_TYPE:
         return body.encode()
-    if isinstance(body, Mapping) and content_type == FORM:
+    if isinstance(body, Mapping) and content_type == FORM_MEDIA_TYPE:
         return urlencode(_texts_without_none(body)).encode()
     return json.dumps(body).encode()
 
 
-def _members(values: Mapping[str, object]) -> dict[str, object]:
+def _without_none_values(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}

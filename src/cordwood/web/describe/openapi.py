@@ -70,7 +70,7 @@ _JSON_TYPES_BY_KIND = {
 def row_schema(columns: Sequence[tuple[str, Datatype | None]]) -> Schema:
     """Return the schema of a result row. Repeated column names get a number, as they do in answers."""
     named = [Column(name, datatype or Datatype(Kind.VARIANT)) for name, datatype in columns]
-    schemas = [_nullable(cell_schema(column.datatype)) for column in named]
+    schemas = [_nullable_schema(cell_schema(column.datatype)) for column in named]
     return {"type": "object", "properties": dict(zip(distinct_names(named), schemas, strict=True))}
 
 
@@ -84,7 +84,7 @@ def cell_schema(datatype: Datatype | None) -> Schema:
         element = datatype.element
         return {
             "type": "array",
-            "items": _record_schema(element) if _is_record(element) else _nullable(cell_schema(element)),
+            "items": _record_schema(element) if _is_record(element) else _nullable_schema(cell_schema(element)),
         }
     return dict(_COLUMN_SCHEMAS.get(datatype.kind, {}))
 
@@ -126,8 +126,8 @@ def _example_of(parameter: Parameter) -> object:
 def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
     """Return the JSON Schema of the events that were seen in a stream."""
     root: Schema = {"type": "object", "properties": _fixed_columns()}
-    for path, kinds in _sorted(shape):
-        _insert(root, path, sorted(_JSON_TYPES_BY_KIND[kind] for kind in kinds))
+    for path, kinds in _sorted_kinds(shape):
+        _insert_path_schema(root, path, sorted(_JSON_TYPES_BY_KIND[kind] for kind in kinds))
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": address, "title": stream.name}
     return {**head, **root}
 
@@ -135,7 +135,7 @@ def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
 def flat_schema(shape: Shape) -> dict[str, str]:
     """Return a map from dotted paths to type names, without records and lists of records."""
     flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
-    kinds = dict(_sorted(shape))
+    kinds = dict(_sorted_kinds(shape))
     for path, found in kinds.items():
         if ELEMENT_STEP in path:
             continue
@@ -153,7 +153,7 @@ def _fixed_columns() -> dict[str, Schema]:
     return {"id": {"type": "string"}, "timestamp": {"type": "number"}, "event_message": {"type": "string"}}
 
 
-def _insert(root: Schema, path: EventPath, types: list[str]) -> None:
+def _insert_path_schema(root: Schema, path: EventPath, types: list[str]) -> None:
     node = root
     for step in path:
         node = (
@@ -164,7 +164,7 @@ def _insert(root: Schema, path: EventPath, types: list[str]) -> None:
     node["type"] = types[0] if len(types) == 1 else types
 
 
-def _sorted(shape: Shape) -> Iterator[tuple[EventPath, frozenset[ValueKind]]]:
+def _sorted_kinds(shape: Shape) -> Iterator[tuple[EventPath, frozenset[ValueKind]]]:
     return iter(sorted(shape.kinds.items()))
 
 
@@ -174,10 +174,13 @@ def _is_record(datatype: Datatype | None) -> bool:
 
 def _record_schema(datatype: Datatype | None) -> Schema:
     fields = datatype.fields if datatype else ()
-    return {"type": "object", "properties": {name: _nullable(cell_schema(field)) for name, field in fields if name}}
+    return {
+        "type": "object",
+        "properties": {name: _nullable_schema(cell_schema(field)) for name, field in fields if name},
+    }
 
 
-def _nullable(schema: Schema) -> Schema:
+def _nullable_schema(schema: Schema) -> Schema:
     """Return the schema extended by null. A schema without a type allows null already."""
     types = schema.get("type")
     if types is None:
@@ -188,10 +191,10 @@ def _nullable(schema: Schema) -> Schema:
 Columns = Sequence[tuple[str, Datatype | None]]
 
 # The statuses with which a well-formed request for an endpoint can be answered.
-_QUERY_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
+_QUERY_ERROR_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 # The maximum length of an endpoint's summary.
-_SUMMARY_CHARACTERS = 120
+_MAX_SUMMARY_CHARACTERS = 120
 _SHARED_PARAMETERS = ("format", "cursor", "redact", "no_cache")
 _SANDBOX_PARAMETERS: Mapping[str, str] = {
     "sql": "A sandbox query over the endpoint's sub-queries, in SQL; not together with lql.",
@@ -263,7 +266,7 @@ def _path_item(described: EndpointWithColumns) -> dict[str, Any]:
 def _operation(described: EndpointWithColumns, verb: str) -> dict[str, Any]:
     endpoint = described.endpoint
     slug = re.sub(r"\W", "_", endpoint.name, flags=re.ASCII)
-    refusals = {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in _QUERY_STATUSES}
+    refusals = {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in _QUERY_ERROR_STATUSES}
     return {
         # The id is appended, because names that differ only in punctuation have the same slug.
         "operationId": f"{verb}_{slug}_{endpoint.id.hex[:8]}",
@@ -285,7 +288,7 @@ def _summary(endpoint: Endpoint) -> str:
     first = _SENTENCE_END.split(endpoint.description.strip(), 1)[0].removesuffix(".")
     if not first:
         return f"Query {endpoint.name}"
-    return first if len(first) <= _SUMMARY_CHARACTERS else f"{first[: _SUMMARY_CHARACTERS - 1]}…"
+    return first if len(first) <= _MAX_SUMMARY_CHARACTERS else f"{first[: _MAX_SUMMARY_CHARACTERS - 1]}…"
 
 
 def _description(endpoint: Endpoint) -> str:

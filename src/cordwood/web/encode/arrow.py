@@ -27,7 +27,7 @@ _SCALAR_FORMATS = {"u8": ("<B", 1), "i16": ("<h", 2), "i32": ("<i", 4), "i64": (
 _OFFSET_BYTES = 4
 
 
-class Scalar(msgspec.Struct, frozen=True):
+class FlatScalar(msgspec.Struct, frozen=True):
     """A scalar in a table; `width` is u8, i16, i32 or i64."""
 
     width: str
@@ -51,7 +51,7 @@ class TableVector(msgspec.Struct, frozen=True):
 class FlatTable(msgspec.Struct, frozen=True):
     """A table with its fields in the order of the schema; an absent field is None."""
 
-    fields: "Sequence[Scalar | FlatString | StructVector | TableVector | FlatTable | None]"
+    fields: "Sequence[FlatScalar | FlatString | StructVector | TableVector | FlatTable | None]"
 
 
 FlatNode = FlatString | StructVector | TableVector | FlatTable
@@ -60,7 +60,7 @@ FlatNode = FlatString | StructVector | TableVector | FlatTable
 def encode_flatbuffer(root: FlatTable) -> bytes:
     out = bytearray(_OFFSET_BYTES)
     _write_offset(out, 0, _write(out, root))
-    _align(out, 8)
+    _pad_to_multiple(out, 8)
     return bytes(out)
 
 
@@ -77,16 +77,16 @@ def _write(out: bytearray, node: FlatNode) -> int:
 
 def _write_table(out: bytearray, table: FlatTable) -> int:
     places, size = _table_layout(table)
-    _align(out, 2)
+    _pad_to_multiple(out, 2)
     vtable = len(out)
     out += struct.pack("<HH", 4 + 2 * len(places), size)
     out += struct.pack(f"<{len(places)}H", *places)
-    _align(out, 8)
+    _pad_to_multiple(out, 8)
     begin = len(out)
     out += bytes(size)
     struct.pack_into("<i", out, begin, begin - vtable)
     for place, field in zip(places, table.fields, strict=True):
-        if isinstance(field, Scalar):
+        if isinstance(field, FlatScalar):
             struct.pack_into(_SCALAR_FORMATS[field.width][0], out, begin + place, field.value)
         elif field is not None:
             _write_offset(out, begin + place, _write(out, field))
@@ -97,7 +97,7 @@ def _table_layout(table: FlatTable) -> tuple[list[int], int]:
     """Return the offset of each field from the start of the table (0 for an absent field), and the table's size."""
     places, end = [], _OFFSET_BYTES
     for field in table.fields:
-        size = _SCALAR_FORMATS[field.width][1] if isinstance(field, Scalar) else _OFFSET_BYTES
+        size = _SCALAR_FORMATS[field.width][1] if isinstance(field, FlatScalar) else _OFFSET_BYTES
         begin = -(-end // size) * size
         places.append(0 if field is None else begin)
         end = end if field is None else begin + size
@@ -106,14 +106,14 @@ def _table_layout(table: FlatTable) -> tuple[list[int], int]:
 
 def _write_string(out: bytearray, text: FlatString) -> int:
     encoded = text.value.encode()
-    _align(out, 4)
+    _pad_to_multiple(out, 4)
     begin = len(out)
     out += struct.pack("<I", len(encoded)) + encoded + b"\0"
     return begin
 
 
 def _write_struct_vector(out: bytearray, structs: StructVector) -> int:
-    _align(out, 8)
+    _pad_to_multiple(out, 8)
     # The first struct has to be aligned to 8 bytes, and the count is written in the 4 bytes before it.
     out += bytes(4)
     begin = len(out)
@@ -124,7 +124,7 @@ def _write_struct_vector(out: bytearray, structs: StructVector) -> int:
 
 
 def _write_table_vector(out: bytearray, tables: TableVector) -> int:
-    _align(out, 4)
+    _pad_to_multiple(out, 4)
     begin = len(out)
     out += struct.pack("<I", len(tables.rows)) + bytes(_OFFSET_BYTES * len(tables.rows))
     for number, table in enumerate(tables.rows):
@@ -136,32 +136,32 @@ def _write_offset(out: bytearray, position: int, target: int) -> None:
     struct.pack_into("<I", out, position, target - position)
 
 
-def _align(out: bytearray, size: int) -> None:
+def _pad_to_multiple(out: bytearray, size: int) -> None:
     out += bytes(-len(out) % size)
 
 
 # Constants of Arrow's flatbuffer schemas (Schema.fbs, Message.fbs).
 _METADATA_V5 = 4
 _SCHEMA, _RECORD_BATCH = 1, 3
-_MICROSECOND = 2
-_CONTINUATION = b"\xff\xff\xff\xff"
-END_OF_STREAM = _CONTINUATION + bytes(4)
+_MICROSECOND_UNIT = 2
+_CONTINUATION_MARKER = b"\xff\xff\xff\xff"
+END_OF_STREAM = _CONTINUATION_MARKER + bytes(4)
 
 # By form: the number in Arrow's `Type` union, and the table with the type's parameters.
 _ARROW_TYPES: Mapping[ValueForm, tuple[int, FlatTable]] = {
-    ValueForm.INT64: (2, FlatTable([Scalar("i32", 64), Scalar("u8", 1)])),
-    ValueForm.FLOAT64: (3, FlatTable([Scalar("i16", 2)])),
+    ValueForm.INT64: (2, FlatTable([FlatScalar("i32", 64), FlatScalar("u8", 1)])),
+    ValueForm.FLOAT64: (3, FlatTable([FlatScalar("i16", 2)])),
     ValueForm.BYTES: (4, FlatTable([])),
     ValueForm.TEXT: (5, FlatTable([])),
     ValueForm.BOOL: (6, FlatTable([])),
     ValueForm.NUMERIC: (
         7,
-        FlatTable([Scalar("i32", NUMERIC_PRECISION), Scalar("i32", NUMERIC_SCALE), Scalar("i32", 128)]),
+        FlatTable([FlatScalar("i32", NUMERIC_PRECISION), FlatScalar("i32", NUMERIC_SCALE), FlatScalar("i32", 128)]),
     ),
-    ValueForm.DATE: (8, FlatTable([Scalar("i16", 0)])),
-    ValueForm.TIME: (9, FlatTable([Scalar("i16", _MICROSECOND), Scalar("i32", 64)])),
-    ValueForm.TIMESTAMP: (10, FlatTable([Scalar("i16", _MICROSECOND), FlatString("UTC")])),
-    ValueForm.DATETIME: (10, FlatTable([Scalar("i16", _MICROSECOND)])),
+    ValueForm.DATE: (8, FlatTable([FlatScalar("i16", 0)])),
+    ValueForm.TIME: (9, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT), FlatScalar("i32", 64)])),
+    ValueForm.TIMESTAMP: (10, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT), FlatString("UTC")])),
+    ValueForm.DATETIME: (10, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT)])),
 }
 
 
@@ -175,12 +175,14 @@ def encode_arrow(rows: Rows) -> Iterator[bytes]:
 
 
 def _schema_table(columns: Sequence[TypedColumn]) -> FlatTable:
-    return FlatTable([Scalar("i16", 0), TableVector([_field_table(column) for column in columns])])
+    return FlatTable([FlatScalar("i16", 0), TableVector([_field_table(column) for column in columns])])
 
 
 def _field_table(column: TypedColumn) -> FlatTable:
     number, table = _ARROW_TYPES[column.form]
-    return FlatTable([FlatString(column.name), Scalar("u8", 1), Scalar("u8", number), table, None, TableVector([])])
+    return FlatTable(
+        [FlatString(column.name), FlatScalar("u8", 1), FlatScalar("u8", number), table, None, TableVector([])]
+    )
 
 
 def _record_batch_message(columns: Sequence[TypedColumn], cells: Sequence[list], count: int) -> bytes:  # type: ignore[type-arg]
@@ -189,55 +191,55 @@ def _record_batch_message(columns: Sequence[TypedColumn], cells: Sequence[list],
         values = column.convert_cells(column_cells)
         nulls = values.count(None)
         nodes.append((count, nulls))
-        for buffer in (validity_bitmap(values) if nulls else b"", *_buffers(column.form, values)):
+        for buffer in (validity_bitmap(values) if nulls else b"", *_column_buffers(column.form, values)):
             places.append((len(body), len(buffer)))
             body += buffer + bytes(-len(buffer) % 8)
-    table = FlatTable([Scalar("i64", count), StructVector(nodes), StructVector(places)])
+    table = FlatTable([FlatScalar("i64", count), StructVector(nodes), StructVector(places)])
     return _message(_RECORD_BATCH, table, bytes(body))
 
 
 def _message(kind: int, header: FlatTable, body: bytes) -> bytes:
     metadata = encode_flatbuffer(
-        FlatTable([Scalar("i16", _METADATA_V5), Scalar("u8", kind), header, Scalar("i64", len(body))])
+        FlatTable([FlatScalar("i16", _METADATA_V5), FlatScalar("u8", kind), header, FlatScalar("i64", len(body))])
     )
-    return _CONTINUATION + struct.pack("<I", len(metadata)) + metadata + body
+    return _CONTINUATION_MARKER + struct.pack("<I", len(metadata)) + metadata + body
 
 
-def _buffers(form: ValueForm, values: Sequence[BinaryValue]) -> list[bytes]:
-    return _WRITERS.get(form, _int64s)(values)
+def _column_buffers(form: ValueForm, values: Sequence[BinaryValue]) -> list[bytes]:
+    return _BUFFER_ENCODERS_BY_FORM.get(form, _int64_buffers)(values)
 
 
-def _int64s(values: Sequence[BinaryValue]) -> list[bytes]:
+def _int64_buffers(values: Sequence[BinaryValue]) -> list[bytes]:
     return [array("q", [int(value or 0) for value in values]).tobytes()]
 
 
-def _int32s(values: Sequence[BinaryValue]) -> list[bytes]:
+def _int32_buffers(values: Sequence[BinaryValue]) -> list[bytes]:
     return [array("i", [int(value or 0) for value in values]).tobytes()]
 
 
-def _floats(values: Sequence[BinaryValue]) -> list[bytes]:
+def _float_buffers(values: Sequence[BinaryValue]) -> list[bytes]:
     return [array("d", [float(value or 0) for value in values]).tobytes()]
 
 
-def _bools(values: Sequence[BinaryValue]) -> list[bytes]:
+def _bool_buffers(values: Sequence[BinaryValue]) -> list[bytes]:
     return [pack_bits([bool(value) for value in values])]
 
 
-def _decimals(values: Sequence[BinaryValue]) -> list[bytes]:
+def _decimal_buffers(values: Sequence[BinaryValue]) -> list[bytes]:
     return [b"".join([int(value or 0).to_bytes(16, "little", signed=True) for value in values])]
 
 
-def _bytes(values: Sequence[BinaryValue]) -> list[bytes]:
+def _bytes_buffers(values: Sequence[BinaryValue]) -> list[bytes]:
     pieces = [value if isinstance(value, bytes) else b"" for value in values]
     ends = accumulate((len(piece) for piece in pieces), initial=0)
     return [array("i", ends).tobytes(), b"".join(pieces)]
 
 
-_WRITERS: Mapping[ValueForm, Callable[[Sequence[BinaryValue]], list[bytes]]] = {
-    ValueForm.FLOAT64: _floats,
-    ValueForm.BOOL: _bools,
-    ValueForm.NUMERIC: _decimals,
-    ValueForm.DATE: _int32s,
-    ValueForm.BYTES: _bytes,
-    ValueForm.TEXT: _bytes,
+_BUFFER_ENCODERS_BY_FORM: Mapping[ValueForm, Callable[[Sequence[BinaryValue]], list[bytes]]] = {
+    ValueForm.FLOAT64: _float_buffers,
+    ValueForm.BOOL: _bool_buffers,
+    ValueForm.NUMERIC: _decimal_buffers,
+    ValueForm.DATE: _int32_buffers,
+    ValueForm.BYTES: _bytes_buffers,
+    ValueForm.TEXT: _bytes_buffers,
 }

@@ -26,11 +26,11 @@ from cordwood.web.encode.cells import (
 _TRUE, _FALSE, _I32, _I64, _BINARY, _LIST, _STRUCT = 1, 2, 5, 6, 8, 9, 12
 
 
-class I32(msgspec.Struct, frozen=True):
+class ThriftInt32(msgspec.Struct, frozen=True):
     value: int
 
 
-class I64(msgspec.Struct, frozen=True):
+class ThriftInt64(msgspec.Struct, frozen=True):
     value: int
 
 
@@ -40,7 +40,16 @@ class ThriftStruct(msgspec.Struct, frozen=True):
     fields: "Mapping[int, ThriftField | None]"
 
 
-ThriftField = bool | I32 | I64 | str | ThriftStruct | Sequence[I32] | Sequence[str] | Sequence[ThriftStruct]
+ThriftField = (
+    bool
+    | ThriftInt32
+    | ThriftInt64
+    | str
+    | ThriftStruct
+    | Sequence[ThriftInt32]
+    | Sequence[str]
+    | Sequence[ThriftStruct]
+)
 
 
 def encode_struct(struct: ThriftStruct) -> bytes:
@@ -69,9 +78,9 @@ def _type_code(field: ThriftField) -> int:
     match field:
         case bool():
             return _FALSE
-        case I32():
+        case ThriftInt32():
             return _I32
-        case I64():
+        case ThriftInt64():
             return _I64
         case str():
             return _BINARY
@@ -82,7 +91,7 @@ def _type_code(field: ThriftField) -> int:
 
 def _encode_field(field: ThriftField) -> bytes:
     match field:
-        case I32() | I64():
+        case ThriftInt32() | ThriftInt64():
             return encode_varint(_zigzag(field.value))
         case str():
             encoded = field.encode()
@@ -94,7 +103,7 @@ def _encode_field(field: ThriftField) -> bytes:
     return _encode_list(field)
 
 
-def _encode_list(items: Sequence[I32] | Sequence[str] | Sequence[ThriftStruct]) -> bytes:
+def _encode_list(items: Sequence[ThriftInt32] | Sequence[str] | Sequence[ThriftStruct]) -> bytes:
     kind = _type_code(items[0]) if items else _STRUCT
     head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + encode_varint(len(items))
     return head + b"".join([_encode_field(item) for item in items])
@@ -110,7 +119,7 @@ else:
     from backports import zstd
 
 MAGIC = b"PAR1"
-ROWS_IN_A_GROUP = 20_000
+MIN_ROWS_PER_ROW_GROUP = 20_000
 # Each page has a checksum, so that readers detect corruption.
 _PAGE_COMPRESSION_OPTIONS: Mapping[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
 
@@ -131,59 +140,61 @@ class _ColumnStorage(msgspec.Struct, frozen=True):
     encode_values: Callable[[Sequence[BinaryValue]], bytes]
 
 
-def _int64s(values: Sequence[BinaryValue]) -> bytes:
+def _encode_int64s(values: Sequence[BinaryValue]) -> bytes:
     return array("q", [int(value or 0) for value in values]).tobytes()
 
 
-def _int32s(values: Sequence[BinaryValue]) -> bytes:
+def _encode_int32s(values: Sequence[BinaryValue]) -> bytes:
     return array("i", [int(value or 0) for value in values]).tobytes()
 
 
-def _floats(values: Sequence[BinaryValue]) -> bytes:
+def _encode_floats(values: Sequence[BinaryValue]) -> bytes:
     return array("d", [float(value or 0) for value in values]).tobytes()
 
 
-def _bools(values: Sequence[BinaryValue]) -> bytes:
+def _encode_bools(values: Sequence[BinaryValue]) -> bytes:
     return pack_bits([bool(value) for value in values])
 
 
-def _byte_arrays(values: Sequence[BinaryValue]) -> bytes:
+def _encode_byte_arrays(values: Sequence[BinaryValue]) -> bytes:
     return b"".join([struct.pack("<I", len(value)) + value for value in values if isinstance(value, bytes)])
 
 
-def _decimals(values: Sequence[BinaryValue]) -> bytes:
+def _encode_decimals(values: Sequence[BinaryValue]) -> bytes:
     return b"".join([int(value or 0).to_bytes(16, "big", signed=True) for value in values])
 
 
-def _logical_type(number: int, of: ThriftStruct, converted: int | None = None) -> dict[int, ThriftField | None]:
+def _logical_type_fields(number: int, of: ThriftStruct, converted: int | None = None) -> dict[int, ThriftField | None]:
     """Return a schema element's fields for a logical type, and for the `converted` type that older readers know."""
-    return {6: None if converted is None else I32(converted), 10: ThriftStruct({number: of})}
+    return {6: None if converted is None else ThriftInt32(converted), 10: ThriftStruct({number: of})}
 
 
 _DECIMAL_TYPE: Mapping[int, ThriftField | None] = {
-    2: I32(16),
-    6: I32(5),
-    7: I32(NUMERIC_SCALE),
-    8: I32(NUMERIC_PRECISION),
-    10: ThriftStruct({5: ThriftStruct({1: I32(NUMERIC_SCALE), 2: I32(NUMERIC_PRECISION)})}),
+    2: ThriftInt32(16),
+    6: ThriftInt32(5),
+    7: ThriftInt32(NUMERIC_SCALE),
+    8: ThriftInt32(NUMERIC_PRECISION),
+    10: ThriftStruct({5: ThriftStruct({1: ThriftInt32(NUMERIC_SCALE), 2: ThriftInt32(NUMERIC_PRECISION)})}),
 }
 _STORAGE_BY_FORM: Mapping[ValueForm, _ColumnStorage] = {
-    ValueForm.BOOL: _ColumnStorage(_BOOLEAN, {}, _bools),
-    ValueForm.INT64: _ColumnStorage(_INT64, {}, _int64s),
-    ValueForm.FLOAT64: _ColumnStorage(_DOUBLE, {}, _floats),
-    ValueForm.NUMERIC: _ColumnStorage(_FIXED, _DECIMAL_TYPE, _decimals),
+    ValueForm.BOOL: _ColumnStorage(_BOOLEAN, {}, _encode_bools),
+    ValueForm.INT64: _ColumnStorage(_INT64, {}, _encode_int64s),
+    ValueForm.FLOAT64: _ColumnStorage(_DOUBLE, {}, _encode_floats),
+    ValueForm.NUMERIC: _ColumnStorage(_FIXED, _DECIMAL_TYPE, _encode_decimals),
     ValueForm.TIMESTAMP: _ColumnStorage(
-        _INT64, _logical_type(8, ThriftStruct({1: True, 2: _MICROSECONDS_UNIT}), converted=10), _int64s
+        _INT64, _logical_type_fields(8, ThriftStruct({1: True, 2: _MICROSECONDS_UNIT}), converted=10), _encode_int64s
     ),
     ValueForm.DATETIME: _ColumnStorage(
-        _INT64, _logical_type(8, ThriftStruct({1: False, 2: _MICROSECONDS_UNIT})), _int64s
+        _INT64, _logical_type_fields(8, ThriftStruct({1: False, 2: _MICROSECONDS_UNIT})), _encode_int64s
     ),
-    ValueForm.DATE: _ColumnStorage(_INT32, _logical_type(6, ThriftStruct({}), converted=6), _int32s),
+    ValueForm.DATE: _ColumnStorage(_INT32, _logical_type_fields(6, ThriftStruct({}), converted=6), _encode_int32s),
     ValueForm.TIME: _ColumnStorage(
-        _INT64, _logical_type(7, ThriftStruct({1: False, 2: _MICROSECONDS_UNIT}), converted=8), _int64s
+        _INT64, _logical_type_fields(7, ThriftStruct({1: False, 2: _MICROSECONDS_UNIT}), converted=8), _encode_int64s
     ),
-    ValueForm.BYTES: _ColumnStorage(_BYTE_ARRAY, {}, _byte_arrays),
-    ValueForm.TEXT: _ColumnStorage(_BYTE_ARRAY, _logical_type(1, ThriftStruct({}), converted=0), _byte_arrays),
+    ValueForm.BYTES: _ColumnStorage(_BYTE_ARRAY, {}, _encode_byte_arrays),
+    ValueForm.TEXT: _ColumnStorage(
+        _BYTE_ARRAY, _logical_type_fields(1, ThriftStruct({}), converted=0), _encode_byte_arrays
+    ),
 }
 
 
@@ -200,7 +211,7 @@ def _groups(rows: Rows) -> Iterator[list[Row]]:
     group: list[Row] = []
     for batch in rows.batches:
         group += batch
-        if len(group) >= ROWS_IN_A_GROUP:
+        if len(group) >= MIN_ROWS_PER_ROW_GROUP:
             yield group
             group = []
     if group:
@@ -222,15 +233,17 @@ class _ParquetFile:
             page, raw_bytes = _data_page(column, column.convert_cells(cells))
             chunks.append(_column_chunk(column, len(rows), self._offset + len(out), (len(page), raw_bytes)))
             out += page
-        self._groups.append(ThriftStruct({1: chunks, 2: I64(len(out)), 3: I64(len(rows))}))
+        self._groups.append(ThriftStruct({1: chunks, 2: ThriftInt64(len(out)), 3: ThriftInt64(len(rows))}))
         self._offset += len(out)
         self._row_count += len(rows)
         return bytes(out)
 
     def encode_footer(self) -> bytes:
-        root = ThriftStruct({4: "schema", 5: I32(len(self._columns))})
+        root = ThriftStruct({4: "schema", 5: ThriftInt32(len(self._columns))})
         schema = [root, *(_schema_element(column) for column in self._columns)]
-        about = ThriftStruct({1: I32(2), 2: schema, 3: I64(self._row_count), 4: self._groups, 6: "cordwood"})
+        about = ThriftStruct(
+            {1: ThriftInt32(2), 2: schema, 3: ThriftInt64(self._row_count), 4: self._groups, 6: "cordwood"}
+        )
         metadata = encode_struct(about)
         return metadata + struct.pack("<I", len(metadata)) + MAGIC
 
@@ -238,8 +251,8 @@ class _ParquetFile:
 def _schema_element(column: TypedColumn) -> ThriftStruct:
     stored = _STORAGE_BY_FORM[column.form]
     fields: dict[int, ThriftField | None] = {
-        1: I32(stored.physical_type),
-        3: I32(_OPTIONAL_REPETITION),
+        1: ThriftInt32(stored.physical_type),
+        3: ThriftInt32(_OPTIONAL_REPETITION),
         4: column.name,
         **stored.logical_type,
     }
@@ -251,9 +264,13 @@ def _data_page(column: TypedColumn, values: Sequence[BinaryValue]) -> tuple[byte
     there = [value for value in values if value is not None]
     content = _definition_levels(values) + _STORAGE_BY_FORM[column.form].encode_values(there)
     compressed = zstd.compress(content, options=_PAGE_COMPRESSION_OPTIONS)
-    about = ThriftStruct({1: I32(len(values)), 2: I32(_PLAIN), 3: I32(_RLE), 4: I32(_RLE)})
+    about = ThriftStruct(
+        {1: ThriftInt32(len(values)), 2: ThriftInt32(_PLAIN), 3: ThriftInt32(_RLE), 4: ThriftInt32(_RLE)}
+    )
     header = encode_struct(
-        ThriftStruct({1: I32(_DATA_PAGE_TYPE), 2: I32(len(content)), 3: I32(len(compressed)), 5: about}),
+        ThriftStruct(
+            {1: ThriftInt32(_DATA_PAGE_TYPE), 2: ThriftInt32(len(content)), 3: ThriftInt32(len(compressed)), 5: about}
+        ),
     )
     return header + compressed, len(header) + len(content)
 
@@ -269,14 +286,14 @@ def _column_chunk(column: TypedColumn, count: int, offset: int, sizes: tuple[int
     compressed_bytes, raw_bytes = sizes
     about = ThriftStruct(
         {
-            1: I32(_STORAGE_BY_FORM[column.form].physical_type),
-            2: [I32(_PLAIN), I32(_RLE)],
+            1: ThriftInt32(_STORAGE_BY_FORM[column.form].physical_type),
+            2: [ThriftInt32(_PLAIN), ThriftInt32(_RLE)],
             3: [column.name],
-            4: I32(_ZSTD_CODEC),
-            5: I64(count),
-            6: I64(raw_bytes),
-            7: I64(compressed_bytes),
-            9: I64(offset),
+            4: ThriftInt32(_ZSTD_CODEC),
+            5: ThriftInt64(count),
+            6: ThriftInt64(raw_bytes),
+            7: ThriftInt64(compressed_bytes),
+            9: ThriftInt64(offset),
         }
     )
-    return ThriftStruct({2: I64(offset), 3: about})
+    return ThriftStruct({2: ThriftInt64(offset), 3: about})

@@ -18,7 +18,7 @@ import msgspec
 
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Cell, Kind, Row, Rows
-from cordwood.model.timestamps import format_time
+from cordwood.model.timestamps import format_timestamp
 from cordwood.web.encode.cells import cell_text, distinct_names
 
 _encode_object = msgspec.json.Encoder().encode
@@ -47,13 +47,15 @@ def encode_ndjson(rows: Rows) -> Iterator[bytes]:
 
 def encode_csv(rows: Rows) -> Iterator[bytes]:
     yield _csv_lines([distinct_names(rows.columns)])
-    converters = [_iso_time_text if column.datatype.kind is Kind.TIMESTAMP else _text for column in rows.columns]
+    converters = [
+        _iso_time_text if column.datatype.kind is Kind.TIMESTAMP else _cell_text_or_empty for column in rows.columns
+    ]
     for batch in rows.batches:
         if batch:
             yield _csv_lines([[convert(cell) for convert, cell in zip(converters, row, strict=True)] for row in batch])
 
 
-def _text(cell: Cell) -> str:
+def _cell_text_or_empty(cell: Cell) -> str:
     return cell_text(cell) or ""
 
 
@@ -64,7 +66,7 @@ def _iso_time_text(cell: Cell) -> str:
     """
     text = cell_text(cell)
     try:
-        return format_time(int(text)) if text else ""
+        return format_timestamp(int(text)) if text else ""
     except (ValueError, OverflowError):
         return text or ""
 
@@ -93,7 +95,7 @@ def encode_event_array(rows: Rows) -> Iterator[bytes]:
 def _encode_event(row: Row) -> bytes:
     """Convert a row of the columns `STORED_COLUMNS` to an event, without its time of receipt."""
     event_id, timestamp_us, message, project, metadata, extras, *_ = row
-    event: dict[str, object] = {"id": event_id, "timestamp": format_time(int(str(timestamp_us)))}
+    event: dict[str, object] = {"id": event_id, "timestamp": format_timestamp(int(str(timestamp_us)))}
     if message is not None:
         event["event_message"] = message
     if project is not None:
@@ -110,7 +112,7 @@ PROMETHEUS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SAMPLE_KINDS: Final = frozenset({Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BOOL})
 _TIME_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME})
 # Prometheus reserves names that begin with two underscores.
-_METRIC_NAME: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_METRIC_NAME_REGEX: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _LABEL_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -131,7 +133,7 @@ def encode_prometheus(rows: Rows) -> Iterator[bytes]:
     for place in metrics:
         lines = [f"# TYPE {names[place]} gauge\n"]
         lines += [
-            f"{names[place]}{labelled} {_sample_text(row[place], names[place])}\n"
+            f"{names[place]}{labelled} {_format_sample_value(row[place], names[place])}\n"
             for labelled, row in labelled_rows
             if row[place] is not None
         ]
@@ -143,7 +145,7 @@ def _rows_with_labels(rows: Rows, names: Sequence[str], labels: Sequence[int]) -
     seen: set[str] = set()
     for batch in rows.batches:
         for row in batch:
-            labelled = _labels_text([(names[place], row[place]) for place in labels])
+            labelled = _format_labels([(names[place], row[place]) for place in labels])
             if labelled in seen:
                 raise BadQueryValue(
                     f"Two rows have the same labels {labelled or '{}'}, so they are one series for Prometheus.",
@@ -153,13 +155,13 @@ def _rows_with_labels(rows: Rows, names: Sequence[str], labels: Sequence[int]) -
             yield labelled, row
 
 
-def _labels_text(cells: Sequence[tuple[str, Cell]]) -> str:
+def _format_labels(cells: Sequence[tuple[str, Cell]]) -> str:
     texts = [(name, cell_text(cell)) for name, cell in cells]
     parts = [f'{name}="{text.translate(_LABEL_ESCAPES)}"' for name, text in texts if text is not None]
     return f"{{{','.join(parts)}}}" if parts else ""
 
 
-def _sample_text(cell: Cell, name: str) -> str:
+def _format_sample_value(cell: Cell, name: str) -> str:
     if isinstance(cell, bool) or cell in ("true", "false"):
         return "1" if cell in (True, "true") else "0"
     text = str(cell) if isinstance(cell, float) else cell_text(cell) or ""
@@ -175,7 +177,7 @@ def _sample_text(cell: Cell, name: str) -> str:
 
 
 def _check_metric_name(name: str) -> None:
-    if not _METRIC_NAME.fullmatch(name):
+    if not _METRIC_NAME_REGEX.fullmatch(name):
         raise BadQueryValue(
             f"The column {name!r} cannot be the name of a metric or a label of Prometheus.",
             hint="Rename it with AS: letters, digits and _, with a letter first.",

@@ -17,8 +17,8 @@ _VALIDATE = b"/api/v1/validate"
 
 # Datadog's agent drops a body after the statuses 400, 401, 403 and 413, and retries after any other error. Therefore
 # other statuses of permanent errors are replaced by 400.
-_PERMANENT_STATUS = {404: 400, 405: 400, 406: 400, 414: 400, 415: 400, 422: 400, 431: 400}
-_RETRIABLE_STATUS = {504: 503, 507: 503}
+_PERMANENT_STATUS_REPLACEMENTS = {404: 400, 405: 400, 406: 400, 414: 400, 415: 400, 422: 400, 431: 400}
+_RETRYABLE_STATUS_REPLACEMENTS = {504: 503, 507: 503}
 
 
 async def receive_logs(context: HandlerContext) -> Response:
@@ -35,7 +35,7 @@ async def validate_key(context: HandlerContext) -> Response:
 def render_error(fault: Fault, request: Request) -> Response:
     """Render an error in Datadog's format. The status is 403 for a wrong key, and 401 for a missing key."""
     status = 403 if isinstance(fault, BadKey) else status_of(fault)
-    status = _RETRIABLE_STATUS.get(status, _PERMANENT_STATUS.get(status, status))
+    status = _RETRYABLE_STATUS_REPLACEMENTS.get(status, _PERMANENT_STATUS_REPLACEMENTS.get(status, status))
     if request.path.startswith(_VALIDATE):
         return no_store_json_response({"errors": [fault.one_line_text()]}, status, *retry_after_headers(fault, status))
     error = {"status": str(status), "title": TITLE_BY_STATUS[status], "detail": fault.one_line_text()}

@@ -8,7 +8,7 @@ import msgspec
 from cordwood.access import require_ingest_permission
 from cordwood.errors import Fault, Forbidden, LimitFault, NoReadableItem, UnknownStream
 from cordwood.ingest.accept import BodyForm, IngestOutcome, StreamPart
-from cordwood.ingest.limits import Reservation
+from cordwood.ingest.limits import MemoryReservation
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody, StreamLabels
 from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller
@@ -43,10 +43,10 @@ class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
     is_itemized: bool = False
 
 
-class RefusedPart(msgspec.Struct, frozen=True):
+class RefusedStreamPart(msgspec.Struct, frozen=True):
     """A part of a body that is not stored, because its stream is unknown, forbidden or over a limit."""
 
-    positions: Sequence[int]
+    item_positions: Sequence[int]
     fault: Fault
 
 
@@ -55,7 +55,7 @@ class Delivery(msgspec.Struct, Generic[T], frozen=True):
 
     body: T
     outcomes: Sequence[IngestOutcome]
-    refused_parts: Sequence[RefusedPart]
+    refused_parts: Sequence[RefusedStreamPart]
 
     @property
     def quarantined_count(self) -> int:
@@ -66,7 +66,7 @@ def admit_sender(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Ma
     """Return the caller and the query string, and count the request; raise Forbidden if the key may not send events."""
     request, services = context.request, context.services()
     query = parse_urlencoded(request.query_string, "query string")
-    caller = services.access.authenticate(presented_key(request, query, places))
+    caller = services.authenticator.authenticate(presented_key(request, query, places))
     request.facts["key"] = caller.key_id
     require_ingest_permission(caller, None)
     services.query_service.charge_request(caller)
@@ -82,10 +82,10 @@ async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) 
     caller, query = admit_sender(context, protocol.key_places)
     request, intake = context.request, context.services().intake
     named = await find_named_stream(context, caller, query)
-    with intake.body_budget.reserve(caller.key_id) as reservation:
+    with intake.body_budget.open_reservation(caller.key_id) as reservation:
         size, body = await _read_and_decode_body(context, protocol, reservation, caller)
         if not protocol.is_itemized:
-            _check_readable(body)
+            _require_readable_item(body)
         parts, refused = await _split_by_stream(context, caller, body, named)
         if protocol.is_itemized:
             _audit_first_refusal(context.shared.observer, request, refused)
@@ -116,7 +116,7 @@ async def find_named_stream(context: HandlerContext, caller: Caller, query: Mapp
 
 
 async def _read_and_decode_body(
-    context: HandlerContext, protocol: ShipperProtocol[T], reservation: Reservation, caller: Caller
+    context: HandlerContext, protocol: ShipperProtocol[T], reservation: MemoryReservation, caller: Caller
 ) -> tuple[int, T]:
     """Return the size of the decompressed body, and the decoded body."""
     request = context.request
@@ -132,7 +132,7 @@ async def _read_and_decode_body(
     return size, await decoding
 
 
-def _check_readable(body: LabelledBody) -> None:
+def _require_readable_item(body: LabelledBody) -> None:
     """Raise NoReadableItem if the body has items, but none could be decoded.
 
     If at least one item could be decoded, the items that could not are quarantined.
@@ -145,14 +145,14 @@ def _check_readable(body: LabelledBody) -> None:
 
 async def _split_by_stream(
     context: HandlerContext, caller: Caller, body: LabelledBody, named: Stream | None
-) -> tuple[list[StreamPart], list[RefusedPart]]:
+) -> tuple[list[StreamPart], list[RefusedStreamPart]]:
     """Return the parts of the body with their streams, and the refused parts."""
     parts, refused = [], []
     for labels, parsed in body.parts_by_labels.items():
         try:
             parts.append(StreamPart(named or await stream_of_labels(context, caller, labels), parsed))
         except (UnknownStream, Forbidden, LimitFault) as fault:
-            refused.append(RefusedPart(_item_positions(parsed), fault))
+            refused.append(RefusedStreamPart(_item_positions(parsed), fault))
     body.parts_by_labels.clear()
     return parts, refused
 
@@ -179,7 +179,7 @@ def _item_positions(parsed: ParsedBody) -> list[int]:
     return sorted([*map(parsed.item_index, range(len(parsed.events))), *(item.index for item in parsed.refused_items)])
 
 
-def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence[RefusedPart]) -> None:
+def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence[RefusedStreamPart]) -> None:
     """Write the first refusal that concerns the key to the audit log.
 
     An itemized answer has status 200, so the common handling of errors does not log the refusal.

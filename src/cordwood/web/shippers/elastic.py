@@ -18,7 +18,7 @@ from cordwood.ingest.parsed_body import ItemOutcome, ItemState
 from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Request, Response, parse_urlencoded
 from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials, key_of_id_key_pair
 from cordwood.web.problems import retry_after_headers, status_of
-from cordwood.web.route import READ, HandlerContext
+from cordwood.web.route import READ_METHODS, HandlerContext
 from cordwood.web.shippers.delivery import Delivery, ShipperProtocol, admit_sender, store_delivery
 
 BULK_METHODS: Final = ("POST", "PUT", "OPTIONS")
@@ -29,12 +29,12 @@ _CHALLENGE_HEADERS: Final[tuple[Header, ...]] = (
 )
 # Clients refuse to work with a server that does not send this header.
 _PRODUCT_HEADER: Final[Header] = (b"x-elastic-product", b"Elasticsearch")
-_CLIENT_REGEX: Final = re.compile(r"elastic|opensearch|logstash|beat/|fluent|vector/", re.IGNORECASE)
+_CLIENT_USER_AGENT_REGEX: Final = re.compile(r"elastic|opensearch|logstash|beat/|fluent|vector/", re.IGNORECASE)
 _VENDOR_JSON_REGEX: Final = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=\d")
 
 # Clients retry a request or an item only after the statuses 429, 502, 503 and 504. Therefore other statuses after which
 # a retry may succeed are replaced.
-_RETRIABLE_STATUS: Final = {408: 503, 507: 429}
+_RETRYABLE_STATUS_REPLACEMENTS: Final = {408: 503, 507: 429}
 _ERROR_TYPES_BY_STATUS: Final[Mapping[int, str]] = {
     400: "illegal_argument_exception",
     401: "security_exception",
@@ -50,7 +50,7 @@ _ERROR_TYPES_BY_STATUS: Final[Mapping[int, str]] = {
 _RESULT_BYTES: Final = 128
 # The maximum number of errors in an answer that have a reason. A short body may cause a hundred thousand errors with
 # long reasons.
-_MAX_REASONS: Final = 1000
+_MAX_ERRORS_WITH_REASON: Final = 1000
 _MAX_INDEX_LENGTH: Final = 255
 
 # Handler of bulk requests, and the functions that create its answer.
@@ -80,7 +80,7 @@ def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> 
     for action, result in _results(delivered):
         if "error" in result:
             failures += 1
-            if failures > _MAX_REASONS:
+            if failures > _MAX_ERRORS_WITH_REASON:
                 result["error"] = {"type": result["error"]["type"]}
         fields = (
             result
@@ -101,7 +101,7 @@ def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> 
 def _results(delivered: Delivery[BulkBody]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the action and the result of each item."""
     outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.item_outcomes.items()}
-    faults = {place: refused.fault for refused in delivered.refused_parts for place in refused.positions}
+    faults = {place: refused.fault for refused in delivered.refused_parts for place in refused.item_positions}
     for place, operation in enumerate(delivered.body.operations):
         yield operation.action, _result(operation, outcomes.get(place), faults.get(place))
 
@@ -127,8 +127,8 @@ class _FilterPath(msgspec.Struct, frozen=True):
 
 def _result(operation: BulkOperation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, Any]:
     named = {"_index": operation.index, "_id": operation.id or (outcome.id if outcome else None)}
-    if operation.refusal:
-        return named | _failure(400, "illegal_argument_exception", operation.refusal)
+    if operation.refusal_reason:
+        return named | _failure(400, "illegal_argument_exception", operation.refusal_reason)
     if fault is not None:
         return named | _refused_item_result(operation, fault)
     if outcome is None or outcome.state is ItemState.QUARANTINED:
@@ -143,7 +143,7 @@ def _result(operation: BulkOperation, outcome: ItemOutcome | None, fault: Fault 
 
 
 def _refused_item_result(operation: BulkOperation, fault: Fault) -> dict[str, object]:
-    status = _status(fault)
+    status = _response_status(fault)
     if status == 404:
         return _failure(404, "index_not_found_exception", f"no such index [{operation.index}]: {fault.one_line_text()}")
     return _failure(status, _error_type(fault, status), fault.one_line_text())
@@ -156,10 +156,12 @@ def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
 # Handlers of the requests with which clients check the cluster.
 
 
-def is_client(request: Request) -> bool:
+def is_elastic_client(request: Request) -> bool:
     """Return whether a request for `/` comes from a client of Elasticsearch and not from a browser."""
     accepted, agent = request.joined_header(b"accept"), request.joined_header(b"user-agent")
-    return "text/html" not in accepted and ("vnd.elasticsearch" in accepted or _CLIENT_REGEX.search(agent) is not None)
+    return "text/html" not in accepted and (
+        "vnd.elasticsearch" in accepted or _CLIENT_USER_AGENT_REGEX.search(agent) is not None
+    )
 
 
 async def show_cluster(context: HandlerContext) -> Response:
@@ -174,7 +176,7 @@ async def answer_client_check(context: HandlerContext) -> Response:
     request, address = context.request, context.path_argument.strip("/")
     if request.method == "PUT":
         if not _is_writable_path(address):
-            request.methods = READ
+            request.methods = READ_METHODS
             raise BadMethod("Clients of Elasticsearch may not put this.", hint="Streams have transforms instead.")
         return _json_response(request, b'{"acknowledged":true}')
     answer = _cluster_answer(address, request.header(b"host") or "")
@@ -204,16 +206,16 @@ async def answer_below_prefix(context: HandlerContext) -> Response:
 
 def render_error(fault: Fault, request: Request) -> Response:
     """Render an error in Elasticsearch's format."""
-    status, reason = _status(fault), fault.one_line_text()
+    status, reason = _response_status(fault), fault.one_line_text()
     cause = {"type": _error_type(fault, status), "reason": reason}
     error_body = {"error": {"root_cause": [cause], **cause}, "status": status}
     more = [*retry_after_headers(fault, status), *(_CHALLENGE_HEADERS if status == 401 else ())]
     return _json_response(request, msgspec.json.encode(error_body), status, *more)
 
 
-def _status(fault: Fault) -> int:
+def _response_status(fault: Fault) -> int:
     status = status_of(fault)
-    return _RETRIABLE_STATUS.get(status, status)
+    return _RETRYABLE_STATUS_REPLACEMENTS.get(status, status)
 
 
 def _error_type(fault: Fault, status: int) -> str:

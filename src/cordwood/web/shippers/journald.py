@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import Draining, Fault, UnsupportedMedia
+from cordwood.errors import Fault, ServiceDraining, UnsupportedMediaType
 from cordwood.ingest.accept import BodyForm, IngestOutcome, StreamPart
 from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE, JournalDecoder, JournalEntry
-from cordwood.ingest.limits import Reservation
+from cordwood.ingest.limits import MemoryReservation
 from cordwood.ingest.parsed_body import LabelledBody
 from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller
@@ -26,14 +26,14 @@ from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.request_body import (
-    MIN_BYTES_PER_SECOND,
-    RATE_GRACE_SECONDS,
+    BODY_RATE_GRACE_SECONDS,
+    MIN_BODY_BYTES_PER_SECOND,
     ClientDisconnectedError,
     receive_message,
     too_slow_fault,
 )
 from cordwood.web.route import HandlerContext
-from cordwood.web.services import Phase, find_or_create_stream
+from cordwood.web.services import LifecyclePhase, find_or_create_stream
 from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, admit_sender, find_named_stream, stream_of_labels
 
 # The sender uses libcurl, which sends the password in the URL as Basic credentials.
@@ -41,9 +41,9 @@ _KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _DECODED_CHUNK_BYTES: Final = 16 * 1024
 # The bytes of an unfinished entry that an upload may hold without a reservation.
-_UNRESERVED_BYTES: Final = 16 * 1024
+_MAX_UNRESERVED_ENTRY_BYTES: Final = 16 * 1024
 # The maximum time for which storing the events of a chunk is retried. The body is not read meanwhile.
-STORE_RETRY_SECONDS: Final = 60.0
+MAX_STORE_RETRY_SECONDS: Final = 60.0
 _MAX_PAUSE_SECONDS: Final = 2.0
 _MIN_PAUSE_SECONDS: Final = 0.2
 
@@ -53,12 +53,12 @@ async def receive_upload(context: HandlerContext) -> Response:
     caller, query = admit_sender(context, _KEY_PLACES)
     request, services = context.request, context.services()
     if request.media_type() != JOURNAL_MEDIA_TYPE or request.joined_header(b"content-encoding"):
-        raise UnsupportedMedia(f"An upload is {JOURNAL_MEDIA_TYPE}, without a content coding.")
+        raise UnsupportedMediaType(f"An upload is {JOURNAL_MEDIA_TYPE}, without a content coding.")
     named = await find_named_stream(context, caller, query)
     if context.path_argument:
         named = await find_or_create_stream(services, caller, context.path_argument)
     # This reservation also limits the number of uploads of a key.
-    with services.intake.body_budget.reserve(caller.key_id), ExitStack() as exit_stack:
+    with services.intake.body_budget.open_reservation(caller.key_id), ExitStack() as exit_stack:
         await _Upload(context, caller, named, exit_stack).receive()
     return Response(202, [_PLAIN_TEXT_HEADER, NO_STORE], b"OK.\n")
 
@@ -83,7 +83,7 @@ class _Upload:
         self._exit_stack = exit_stack
         self._intake = context.services().intake
         self._decoder = JournalDecoder(self._intake.max_item_bytes)
-        self._unfinished_entry_reservation: Reservation | None = None
+        self._unfinished_entry_reservation: MemoryReservation | None = None
         self._entries = 0
         self._received_bytes = 0
         self._waited_seconds = 0.0
@@ -98,11 +98,11 @@ class _Upload:
             if entries:
                 await self._store_with_retries(entries, len(data))
             self._reserve_unfinished_entry(self._decoder.held_bytes)
-            if has_more and self._context.shared.lifecycle.phase is Phase.DRAINING:
-                raise Draining("The service is stopping.", retry_after=5)
+            if has_more and self._context.shared.lifecycle.phase is LifecyclePhase.DRAINING:
+                raise ServiceDraining("The service is stopping.", retry_after=5)
 
     async def _receive_chunk(self) -> tuple[bytes, bool]:
-        """Receive a chunk; raise TooSlow if the sender pauses for too long, or is too slow on average."""
+        """Receive a chunk; raise RequestTooSlow if the sender pauses for too long, or is too slow on average."""
         began = time.monotonic()
         message = await receive_message(self._context.request, self._unfinished_entry_reservation)
         self._waited_seconds += time.monotonic() - began
@@ -111,7 +111,7 @@ class _Upload:
             raise ClientDisconnectedError
         data: bytes = message.get("body", b"")
         self._received_bytes += len(data)
-        if self._received_bytes < (self._waited_seconds - RATE_GRACE_SECONDS) * MIN_BYTES_PER_SECOND:
+        if self._received_bytes < (self._waited_seconds - BODY_RATE_GRACE_SECONDS) * MIN_BODY_BYTES_PER_SECOND:
             raise too_slow_fault()
         return data, bool(message.get("more_body", False))
 
@@ -122,13 +122,13 @@ class _Upload:
 
     async def _store_with_retries(self, entries: Sequence[JournalEntry], body_bytes: int) -> None:
         """Store entries; retry after temporary failures, because a failed upload is repeated from its start."""
-        gives_up_at = time.monotonic() + STORE_RETRY_SECONDS
+        gives_up_at = time.monotonic() + MAX_STORE_RETRY_SECONDS
         body = self._label_entries(entries)
         while body.parts_by_labels:
             try:
                 await self._store(body, body_bytes)
             except Fault as fault:
-                is_draining = self._context.shared.lifecycle.phase is Phase.DRAINING
+                is_draining = self._context.shared.lifecycle.phase is LifecyclePhase.DRAINING
                 if status_of(fault) not in RETRYABLE_STATUSES or is_draining or time.monotonic() > gives_up_at:
                     raise
                 await asyncio.sleep(min(max(_MIN_PAUSE_SECONDS, fault.retry_after or 0.0), _MAX_PAUSE_SECONDS))
@@ -136,7 +136,7 @@ class _Upload:
                 return
 
     async def _store(self, body: LabelledBody, body_bytes: int) -> None:
-        with self._intake.body_budget.reserve(self._caller.key_id) as reservation:
+        with self._intake.body_budget.open_reservation(self._caller.key_id) as reservation:
             reservation.reserve(body_bytes)
             reservation.mark_complete()
             parts = [
@@ -161,20 +161,20 @@ class _Upload:
     def _label_entries(self, entries: Sequence[JournalEntry]) -> LabelledBody:
         body = LabelledBody(max_item_bytes=self._intake.max_item_bytes)
         for entry in entries:
-            labels = (entry.label,) if entry.label and self._named is None else ()
-            entry.add_to(body.part_for_labels(*labels), self._entries)
+            labels = (entry.sender_name,) if entry.sender_name and self._named is None else ()
+            entry.add_to_body(body.part_for_labels(*labels), self._entries)
             self._entries += 1
         return body
 
     def _reserve_unfinished_entry(self, held_bytes: int) -> None:
         """Reserve memory for the unfinished entry; raise BacklogFull if there is not enough."""
-        if held_bytes <= _UNRESERVED_BYTES:
+        if held_bytes <= _MAX_UNRESERVED_ENTRY_BYTES:
             self._exit_stack.close()
             self._unfinished_entry_reservation = None
             return
         if self._unfinished_entry_reservation is None:
             self._unfinished_entry_reservation = self._exit_stack.enter_context(
-                self._intake.body_budget.reserve(self._caller.key_id)
+                self._intake.body_budget.open_reservation(self._caller.key_id)
             )
         if held_bytes > self._unfinished_entry_reservation.held:
             self._unfinished_entry_reservation.reserve(held_bytes - self._unfinished_entry_reservation.held)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import Fault, UnsupportedMedia
+from cordwood.errors import Fault, UnsupportedMediaType
 from cordwood.ingest.accept import BodyForm
 from cordwood.ingest.formats.loki import read_json_push, read_protobuf_push
 from cordwood.ingest.parsed_body import Body, LabelledBody
@@ -36,8 +36,8 @@ _VERSION_JSON: Final = {
 
 # Agents retry after the statuses 429 and 5xx, and Fluent Bit retries after every error except 400. Therefore permanent
 # errors are sent with status 400.
-_PERMANENT_STATUS: Final = {404: 400, 406: 400, 413: 400, 414: 400, 415: 400, 422: 400, 431: 400}
-_RETRIABLE_STATUS: Final = {408: 503, 504: 503, 507: 503}
+_PERMANENT_STATUS_REPLACEMENTS: Final = {404: 400, 406: 400, 413: 400, 414: 400, 415: 400, 422: 400, 431: 400}
+_RETRYABLE_STATUS_REPLACEMENTS: Final = {408: 503, 504: 503, 507: 503}
 
 
 async def receive_push(context: HandlerContext) -> Response:
@@ -61,7 +61,7 @@ async def show_version(_: HandlerContext) -> Response:
 def render_error(fault: Fault, _: Request) -> Response:
     """Render an error as plain text, as Loki does."""
     status = status_of(fault)
-    status = _RETRIABLE_STATUS.get(status, _PERMANENT_STATUS.get(status, status))
+    status = _RETRYABLE_STATUS_REPLACEMENTS.get(status, _PERMANENT_STATUS_REPLACEMENTS.get(status, status))
     headers = [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)]
     if status == 401:
         headers.append(CHALLENGE_HEADER)
@@ -73,7 +73,7 @@ def _read(body: Body) -> LabelledBody:
         return read_protobuf_push(body)
     if "json" in body.media_type or is_json_sent_as_form(body.media_type, body.data):
         return read_json_push(body)
-    raise UnsupportedMedia(
+    raise UnsupportedMediaType(
         f"A push cannot be read from {body.media_type}.", hint="Send application/json or application/x-protobuf."
     )
 

@@ -15,7 +15,14 @@ from msgspec import Meta
 
 from cordwood.errors import BadBody, BadKey, Fault, Forbidden, NoKey, NoReadableItem, UnknownStream
 from cordwood.ingest.accept import BodyForm
-from cordwood.ingest.formats.splunk import EVENT_BLANK, EVENT_REQUIRED, NOT_JSON, HecBody, read_events, read_raw_lines
+from cordwood.ingest.formats.splunk import (
+    EVENT_BLANK_MESSAGE,
+    EVENT_REQUIRED_MESSAGE,
+    NOT_JSON_MESSAGE,
+    HecBody,
+    read_events,
+    read_raw_lines,
+)
 from cordwood.ingest.parsed_body import Body
 from cordwood.model.json_checks import describe_json_error
 from cordwood.web.asgi import Header, Request, Response, no_store_json_response, parse_urlencoded
@@ -23,7 +30,7 @@ from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.request_body import read_body
 from cordwood.web.route import HandlerContext
-from cordwood.web.services import Phase
+from cordwood.web.services import LifecyclePhase
 from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, ShipperProtocol, admit_sender, store_delivery
 
 _KEY_PLACES: Final = KeyPlaces(
@@ -32,7 +39,7 @@ _KEY_PLACES: Final = KeyPlaces(
 _CHANNEL_HEADER: Final = b"x-splunk-request-channel"
 _MAX_CHANNEL_LENGTH: Final = 128
 _MAX_ACKS: Final = 10_000
-_CODES_OF_ITEMS: Final[Mapping[str, int]] = {EVENT_REQUIRED: 12, EVENT_BLANK: 13}
+_CODES_BY_ITEM_ERROR: Final[Mapping[str, int]] = {EVENT_REQUIRED_MESSAGE: 12, EVENT_BLANK_MESSAGE: 13}
 _TEXTS_BY_CODE: Final[Mapping[int, str]] = {
     0: "Success",
     2: "Token is required",
@@ -86,7 +93,7 @@ async def _receive(context: HandlerContext, read: Callable[[Mapping[str, str], B
             6,
             400,
             number=body.stopped_at_index,
-            detail=f"{NOT_JSON} Events before it, which are stored: {body.event_count}.",
+            detail=f"{NOT_JSON_MESSAGE} Events before it, which are stored: {body.event_count}.",
         )
     if not body.event_count:
         return _splunk_response(5, 400)
@@ -106,7 +113,7 @@ async def answer_acknowledgements(context: HandlerContext) -> Response:
     if not _read_channel(context.request, query):
         return _splunk_response(10, 400)
     options = context.shared.options
-    with options.query_body_budget.reserve(caller.key_id) as reservation:
+    with options.query_body_budget.open_reservation(caller.key_id) as reservation:
         body = await read_body(context.request, options.query_body_bounds, reservation)
         try:
             ack_ids = _decode_ack_request(body).acks
@@ -118,7 +125,9 @@ async def answer_acknowledgements(context: HandlerContext) -> Response:
 
 async def show_health(context: HandlerContext) -> Response:
     lifecycle = context.shared.lifecycle
-    is_ready = lifecycle.phase is Phase.READY and not lifecycle.unready_reasons() and not lifecycle.degraded_reasons()
+    is_ready = (
+        lifecycle.phase is LifecyclePhase.READY and not lifecycle.unready_reasons() and not lifecycle.degraded_reasons()
+    )
     return _splunk_response(17) if is_ready else _splunk_response(18, 503)
 
 
@@ -130,7 +139,7 @@ def render_error(fault: Fault, _: Request) -> Response:
     status = status_of(fault)
     if isinstance(fault, NoReadableItem):
         return _splunk_response(
-            _CODES_OF_ITEMS.get(fault.reason, 6), 400, number=fault.index, detail=fault.one_line_text()
+            _CODES_BY_ITEM_ERROR.get(fault.reason, 6), 400, number=fault.index, detail=fault.one_line_text()
         )
     if isinstance(fault, UnknownStream):
         return _splunk_response(7, 400, detail=fault.one_line_text())

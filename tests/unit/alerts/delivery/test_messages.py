@@ -21,7 +21,7 @@ from cordwood.alerts.delivery.messages import (
     slack_body,
     webhook_body,
 )
-from cordwood.alerts.delivery.targets import MAX_CHANGES, AlertTargetKind, MailAddress
+from cordwood.alerts.delivery.targets import MAX_CHANGES_BY_TARGET_KIND, AlertTargetKind, MailAddress
 from cordwood.alerts.notification import Notification, NotifiedState, StateChange
 from cordwood.model.definitions import Severity
 from tests.unit.alerts.delivery.receivers import change, notification
@@ -207,7 +207,7 @@ def test_a_truncated_text_says_so() -> None:
 @given(NOTIFICATIONS)
 def test_pagerduty_events_respect_the_limits(outgoing: Notification) -> None:
     events = list(pagerduty_events(outgoing, "KEY"))
-    assert len(events) == min(len(outgoing.changes), MAX_CHANGES[AlertTargetKind.PAGERDUTY])
+    assert len(events) == min(len(outgoing.changes), MAX_CHANGES_BY_TARGET_KIND[AlertTargetKind.PAGERDUTY])
     for body, sent_change in zip(events, outgoing.changes, strict=False):
         read = json.loads(body)
         assert len(body) < 512 * 1024

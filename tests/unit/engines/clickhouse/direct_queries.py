@@ -12,7 +12,7 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 from cordwood.sql.plan import fixed_plan
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import BoundStatement, Statement
 
 # Events must have the current time, because ClickHouse's TTL drops old events by the server's clock.
 NOW_US = time.time_ns() // 1000
@@ -38,10 +38,10 @@ class AlreadyCancelled(ManualCancel):
         stop()
 
 
-def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> Question:
+def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> BoundStatement:
     names = tuple(f"c{at}" for at, _ in enumerate(types))
     datatypes = tuple(Datatype(kind) if kind else None for kind in types)
-    return Question(
+    return BoundStatement(
         Statement(
             fixed_plan(sql), (), (), (EDGE_STREAM.name, AUTH_STREAM.name), column_names=names, column_types=datatypes
         ),

@@ -8,12 +8,12 @@ import pytest
 
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.engine import AnswerLimits
-from cordwood.errors import OutOfTime
+from cordwood.errors import QueryOutOfTime
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.sql.plan import fixed_plan
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import BoundStatement, Statement
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, LIMITS, NOW_US, ManualCancel
 
@@ -56,7 +56,7 @@ def redacted_rows(
         redaction=mode,
         raw_column_indexes=(1, 2),
     )
-    rows = engine.answer(Question(statement, values or {}), limits, ManualCancel())
+    rows = engine.answer(BoundStatement(statement, values or {}), limits, ManualCancel())
     return [
         tuple(bytes(cell).decode() if isinstance(cell, msgspec.Raw) else cell for cell in row)
         for batch in rows.batches
@@ -118,5 +118,5 @@ def test_rows_redacted_in_several_batches_keep_their_order(remote_engine: ClickH
 
 def test_redaction_counts_toward_the_time_limit(remote_engine: ClickHouseEngine) -> None:
     sql = "SELECT '', '10.0.0.1 ' || repeat('1.2.3.4 ', 100000) || toString(number), NULL FROM numbers(40)"
-    with pytest.raises(OutOfTime):
+    with pytest.raises(QueryOutOfTime):
         redacted_rows(remote_engine, sql=sql, limits=AnswerLimits(max_rows=100, timeout_seconds=0.5))

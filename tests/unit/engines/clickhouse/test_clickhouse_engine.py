@@ -12,11 +12,11 @@ from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, Clic
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import (
     BadQueryValue,
-    Cancelled,
     EngineFailed,
     NothingToBackUp,
     OutOfMemory,
-    OutOfTime,
+    QueryCancelled,
+    QueryOutOfTime,
     UnknownStream,
 )
 from cordwood.model.datatype import Kind
@@ -143,7 +143,7 @@ def test_an_id_with_the_checksum_of_another_is_another_id(
     If few ids have the same checksum, the engine compares the ids that it has read. If many ids have it, the engine
     looks up the ids themselves.
     """
-    monkeypatch.setattr(storage, "_MAX_COLLISIONS", collisions)
+    monkeypatch.setattr(storage, "_MAX_CHECKSUM_COLLISIONS", collisions)
     first_outcome, other = "plumless", "buckeroo"
     assert crc32(first_outcome.encode()) == crc32(other.encode())
     (first,) = prepared_engine.append([Batch("edge.logs", [event(first_outcome), event("x")], NOW_US)])
@@ -191,8 +191,8 @@ def without_ttl(address: str) -> Iterator[ClickHouseEngine]:
 def test_events_past_their_retention_are_swept_and_counted(without_ttl: ClickHouseEngine) -> None:
     without_ttl.append([Batch("auth", [event("old", NOW_US - 3_600_000_001), event("new")], NOW_US)])
     without_ttl.append([Batch("edge.logs", [event("old", NOW_US - 3_600_000_001)], NOW_US)])
-    assert without_ttl.sweep(NOW_US) == 1
-    assert without_ttl.sweep(NOW_US) == 0
+    assert without_ttl.delete_expired_events(NOW_US) == 1
+    assert without_ttl.delete_expired_events(NOW_US) == 0
     assert answer_rows(without_ttl, "SELECT id FROM auth") == [("new",)]
 
 
@@ -200,7 +200,7 @@ def test_preparing_applies_a_changed_retention(prepared_engine: ClickHouseEngine
     longer = Stream("auth", AUTH_STREAM.id, retention_seconds=7200)
     prepared_engine.prepare([EDGE_STREAM, longer])
     prepared_engine.append([Batch("auth", [event("1", NOW_US - 3_600_000_001)], NOW_US)])
-    assert prepared_engine.sweep(NOW_US) == 0
+    assert prepared_engine.delete_expired_events(NOW_US) == 0
 
 
 def test_rows_above_the_limit_are_truncated_and_marked(engine: ClickHouseEngine) -> None:
@@ -247,7 +247,7 @@ def test_cells_are_in_answer_form(engine: ClickHouseEngine) -> None:
 
 def test_a_query_stops_at_its_time_limit(engine: ClickHouseEngine) -> None:
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
-    with pytest.raises(OutOfTime):
+    with pytest.raises(QueryOutOfTime):
         list(engine.answer(endless, AnswerLimits(max_rows=10, timeout_seconds=0.3), ManualCancel()).batches)
 
 
@@ -256,14 +256,14 @@ def test_a_query_stops_when_it_is_cancelled(engine: ClickHouseEngine) -> None:
     timer = threading.Timer(0.3, lambda: cancel.stop())  # noqa: PLW0108 - set only when the query begins
     timer.start()
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
-    with pytest.raises(Cancelled):
+    with pytest.raises(QueryCancelled):
         list(engine.answer(endless, AnswerLimits(max_rows=10, timeout_seconds=20), cancel).batches)
     timer.join()
 
 
 def test_a_query_that_was_cancelled_before_it_began_stops(engine: ClickHouseEngine) -> None:
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
-    with pytest.raises(Cancelled):
+    with pytest.raises(QueryCancelled):
         list(engine.answer(endless, AnswerLimits(max_rows=10, timeout_seconds=20), AlreadyCancelled()).batches)
 
 

@@ -7,16 +7,16 @@ from cordwood.engines.clickhouse.faults import fault_of
 from cordwood.errors import (
     BadQuerySyntax,
     BadQueryValue,
-    Busy,
-    Cancelled,
     DataFolderUnusable,
     EngineFailed,
     EngineUnreachable,
     Fault,
     OutOfDisk,
     OutOfMemory,
-    OutOfTime,
+    QueryCancelled,
+    QueryOutOfTime,
     QueryUnsupported,
+    ServiceBusy,
     TooManyRows,
 )
 
@@ -24,11 +24,11 @@ from cordwood.errors import (
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (159, OutOfTime),
-        (394, Cancelled),
+        (159, QueryOutOfTime),
+        (394, QueryCancelled),
         (241, OutOfMemory),
         (396, TooManyRows),
-        (202, Busy),
+        (202, ServiceBusy),
         (243, OutOfDisk),
         (516, EngineUnreachable),
         (81, EngineUnreachable),
@@ -54,7 +54,7 @@ def test_temporary_errors_have_retry_after(code: int) -> None:
 def test_a_refused_connection_is_unreachable_and_a_read_timeout_is_out_of_time() -> None:
     assert isinstance(fault_of(OperationalError("Error HTTPConnectionPool: Connection refused")), EngineUnreachable)
     assert isinstance(
-        fault_of(OperationalError("Error HTTPConnectionPool: Read timed out. (read timeout=1)")), OutOfTime
+        fault_of(OperationalError("Error HTTPConnectionPool: Read timed out. (read timeout=1)")), QueryOutOfTime
     )
 
 

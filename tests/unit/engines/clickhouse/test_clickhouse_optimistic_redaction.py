@@ -16,7 +16,7 @@ from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
-from cordwood.sql.redaction.masking import REDACT_TEXT_PREFIX
+from cordwood.sql.redaction.masking import REDACT_TEXT_FUNCTION_PREFIX
 from cordwood.sql.redaction.patterns import Redaction
 from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.plans import optimistic_sql
@@ -69,7 +69,7 @@ class RecordedEngine:
     def redacted_runs(self) -> list[bool]:
         """Return for each query that ran whether it ran with redaction."""
         queries = [sql for sql, _ in self._server.control.statements if "metadata" in sql and sql.startswith("WITH")]
-        return [f"{REDACT_TEXT_PREFIX}_" in sql for sql in queries]
+        return [f"{REDACT_TEXT_FUNCTION_PREFIX}_" in sql for sql in queries]
 
 
 @pytest.fixture

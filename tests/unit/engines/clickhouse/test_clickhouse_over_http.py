@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, Clic
 from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED_COLUMNS
 from cordwood.engines.engine import AnswerLimits, CancelToken
-from cordwood.errors import BacklogFull, BadQueryValue, Cancelled, EngineUnreachable, Fault, OutOfTime
+from cordwood.errors import BacklogFull, BadQueryValue, EngineUnreachable, Fault, QueryCancelled, QueryOutOfTime
 from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, NOW_US, ManualCancel, answer_rows, event, question
@@ -102,7 +102,7 @@ def test_a_query_is_cancelled_on_the_server(remote_engine: ClickHouseEngine) -> 
     timer = threading.Timer(0.4, lambda: cancel.stop())  # noqa: PLW0108 - set only when the query begins
     timer.start()
     endless = question("SELECT count() FROM system.numbers WHERE sipHash64(number) = 1")
-    with pytest.raises(Cancelled):
+    with pytest.raises(QueryCancelled):
         list(remote_engine.answer(endless, AnswerLimits(max_rows=10, timeout_seconds=20), cancel).batches)
     timer.join()
 
@@ -141,7 +141,7 @@ def test_a_slow_server_is_out_of_time(server: ClickHouseServer) -> None:
     session = Session(server.address(), response_timeout_seconds=1)
     assert session.fetch_rows("SELECT 1") == [(1,)]
     server.control.seconds_late = 2.5
-    with pytest.raises(OutOfTime):
+    with pytest.raises(QueryOutOfTime):
         session.fetch_rows("SELECT 1")
     server.control.seconds_late = 0
     session.close()
@@ -359,5 +359,5 @@ def test_the_number_of_rows_read_is_reported_until_the_query_ends(
     assert {settings["log_queries"] for _, settings in progress_queries} == {"0"}
     token.cancel()
     thread.join()
-    assert faults == [Cancelled]
+    assert faults == [QueryCancelled]
     assert token.progress() is None

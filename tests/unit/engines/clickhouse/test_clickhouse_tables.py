@@ -9,8 +9,8 @@ import pytest
 
 from cordwood.cli.commands import run_command_line
 from cordwood.engines.clickhouse.session import Session
-from cordwood.engines.clickhouse.storage import check_version
-from cordwood.engines.clickhouse.tables import TableStatements, quote_identifier
+from cordwood.engines.clickhouse.storage import check_server_version
+from cordwood.engines.clickhouse.tables import TableStatementBuilder, quote_identifier
 from cordwood.errors import BadSetting
 from cordwood.model.definitions import Stream
 
@@ -24,13 +24,13 @@ STREAMS = [
 def test_clickhouse_parses_every_statement(address: str, cluster: str) -> None:
     """Parse each statement with EXPLAIN AST, which does not run it, because the tests have no cluster."""
     session = Session(address)
-    for statement in TableStatements(cluster).create_statements(STREAMS):
+    for statement in TableStatementBuilder(cluster).schema_statements(STREAMS):
         session.execute(f"EXPLAIN AST {statement}")
     session.close()
 
 
 def test_a_cluster_has_replicated_tables_and_one_over_all_shards() -> None:
-    statements_text = "\n".join(TableStatements("logs").create_statements(STREAMS[:1]))
+    statements_text = "\n".join(TableStatementBuilder("logs").schema_statements(STREAMS[:1]))
     assert "CREATE TABLE IF NOT EXISTS `edge.logs local` ON CLUSTER `logs`" in statements_text
     assert "ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/edge.logs', '{replica}')" in statements_text
     assert "CREATE TABLE IF NOT EXISTS `edge.logs` ON CLUSTER `logs` AS `edge.logs local`" in statements_text
@@ -39,7 +39,7 @@ def test_a_cluster_has_replicated_tables_and_one_over_all_shards() -> None:
 
 
 def test_one_server_has_one_table_a_stream() -> None:
-    statements_text = "\n".join(TableStatements().create_statements(STREAMS[:1]))
+    statements_text = "\n".join(TableStatementBuilder().schema_statements(STREAMS[:1]))
     assert "CLUSTER" not in statements_text
     assert "Distributed" not in statements_text
     assert "PARTITION BY toYYYYMMDD(timestamp)\nORDER BY (project, timestamp DESC)" in statements_text
@@ -48,12 +48,12 @@ def test_one_server_has_one_table_a_stream() -> None:
 @pytest.mark.parametrize("version", ["26.7.2.15", "25.12.1", "24.8"])
 def test_a_server_version_that_loses_rows_is_refused(version: str) -> None:
     with pytest.raises(BadSetting, match=f"ClickHouse {version} is too old: 26.8 or later"):
-        check_version(version)
+        check_server_version(version)
 
 
 @pytest.mark.parametrize("version", ["26.8.1.1", "26.10.3", "27.1.1.1-altinity"])
 def test_a_later_server_version_is_accepted(version: str) -> None:
-    check_version(version)
+    check_server_version(version)
 
 
 def test_tables_are_sorted_newest_first_with_a_time_index() -> None:
@@ -61,14 +61,17 @@ def test_tables_are_sorted_newest_first_with_a_time_index() -> None:
 
     Decision 0075 gives the reasons.
     """
-    statements_text = "\n".join(TableStatements().create_statements(STREAMS[:1]))
+    statements_text = "\n".join(TableStatementBuilder().schema_statements(STREAMS[:1]))
     assert "ORDER BY (project, timestamp DESC)" in statements_text
     assert "INDEX by_time timestamp TYPE minmax GRANULARITY 1" in statements_text
 
 
 def test_preparing_is_idempotent(address: str) -> None:
     session = Session(address)
-    for statement in [*TableStatements().create_statements(STREAMS), *TableStatements().create_statements(STREAMS)]:
+    for statement in [
+        *TableStatementBuilder().schema_statements(STREAMS),
+        *TableStatementBuilder().schema_statements(STREAMS),
+    ]:
         session.execute(statement)
     names = {row[0] for row in session.fetch_rows("SELECT name FROM system.tables WHERE database = currentDatabase()")}
     assert {stream.name for stream in STREAMS} <= names
@@ -82,7 +85,7 @@ def test_a_table_of_an_earlier_version_gets_the_codec_of_this_one(address: str) 
     Stored events keep the old codec until they are merged.
     """
     session = Session(address)
-    statements = list(TableStatements().create_statements(STREAMS[1:]))
+    statements = list(TableStatementBuilder().schema_statements(STREAMS[1:]))
     events = quote_identifier(STREAMS[1].name)
     for statement in statements:
         if not statement.startswith("ALTER"):
@@ -104,7 +107,7 @@ def test_a_table_of_an_earlier_version_gets_the_codec_of_this_one(address: str) 
 def test_removing_a_retention_removes_its_ttl(address: str) -> None:
     session = Session(address)
     for stream in (STREAMS[0], Stream("edge.logs", STREAMS[0].id)):
-        for statement in TableStatements().create_statements([stream]):
+        for statement in TableStatementBuilder().schema_statements([stream]):
             session.execute(statement)
     ((table_definition,),) = session.fetch_rows(
         "SELECT create_table_query FROM system.tables WHERE name = 'edge.logs' AND database = currentDatabase()"
@@ -146,7 +149,7 @@ def test_duckdb_needs_no_preparation(
 
 def test_the_client_is_not_imported_without_clickhouse() -> None:
     code = (
-        "import sys, cordwood.app.service; from cordwood.app.checks import COMPILE_TARGETS; COMPILE_TARGETS['clickhouse']();"
+        "import sys, cordwood.app.service; from cordwood.app.checks import COMPILE_TARGET_FACTORIES; COMPILE_TARGET_FACTORIES['clickhouse']();"
         "print([m for m in sys.modules if 'chdb' in m or 'clickhouse_connect' in m])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.engines.clickhouse.buffered_appender import PendingQueue
+from cordwood.engines.clickhouse.buffered_appender import PendingBatchQueue
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
 from tests.contract.engine_asking import NOW_US, stream
@@ -36,7 +36,7 @@ def test_a_later_process_reads_the_shapes(engine: ClickHouseEngine, address: str
 
 
 def test_pending_batches_keep_the_shapes_of_their_projects(tmp_path: Path) -> None:
-    pending = PendingQueue(tmp_path, 10**6)
+    pending = PendingBatchQueue(tmp_path, 10**6)
     sent = make_batch("a", "metadata", "x")
     pending.add([sent])
     received: list[Batch] = []

@@ -7,7 +7,7 @@ from cordwood.engines.engine import AnswerLimits
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch
 from cordwood.sql.plan import fixed_plan
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import BoundStatement, Statement
 from tests.unit.engines.clickhouse.direct_queries import AUTH_STREAM, EDGE_STREAM, LIMITS, NOW_US, ManualCancel, event
 
 pytestmark = pytest.mark.usefixtures("without_isolation_check")
@@ -32,7 +32,9 @@ def engine_with_events(engine: ClickHouseEngine) -> ClickHouseEngine:
 
 def counts(engine: ClickHouseEngine, sql: str, *streams: str) -> list[int]:
     statement = Statement(fixed_plan(sql), (), (), streams)
-    (batch,) = engine.answer(Question(statement), AnswerLimits(10, LIMITS.timeout_seconds), ManualCancel()).batches
+    (batch,) = engine.answer(
+        BoundStatement(statement), AnswerLimits(10, LIMITS.timeout_seconds), ManualCancel()
+    ).batches
     return [int(str(count)) for count in batch[0]]
 
 

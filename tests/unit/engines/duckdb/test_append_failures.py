@@ -16,7 +16,7 @@ def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
     engine = open_engine(tmp_path, [])
     engine.append([batch(Event("a", NOW_US))])
     store = engine._storage.get_store("s")
-    store._flush_below(store.next_event_number, engine._session.cursor())
+    store._flush_events_below(store.next_event_number, engine._session.cursor())
     engine.close()
     reports: list[str] = []
     reopened = open_engine(tmp_path, reports)

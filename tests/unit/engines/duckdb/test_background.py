@@ -83,7 +83,7 @@ def test_one_wake_runs_one_of_several_threads(scheduler: BackgroundScheduler) ->
 def test_a_failure_is_reported_once_a_minute_and_does_not_end_the_job(
     scheduler: BackgroundScheduler, reports: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cordwood.engines.duckdb.storage.background._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("cordwood.engines.duckdb.storage.background._FAILED_STEP_RETRY_SECONDS", 0.0)
     runs: list[None] = []
 
     def step() -> float:

@@ -28,9 +28,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
-    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_RUN", 3)
+    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_COMPACTED_RUN", 3)
     monkeypatch.setattr(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
-    monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
     engine = open_engine(tmp_path)
     for first in range(0, 5 * ROW_GROUP_SIZE, 1000):
         events = range(first, min(first + 1000, 5 * ROW_GROUP_SIZE))
@@ -49,7 +49,7 @@ def open_engine(folder: Path) -> DuckDBEngine:
 
 def registered_blocks(engine: DuckDBEngine) -> list[RegisteredBlock]:
     with engine._session.cursor() as cursor:
-        return list(BlockReader().read(cursor, "s").registered)
+        return list(BlockReader().read_blocks(cursor, "s").registered)
 
 
 def stored_block_times(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
@@ -73,7 +73,7 @@ def test_each_compacted_block_is_registered_with_its_times(engine: DuckDBEngine)
 
 def test_all_blocks_are_listed(engine: DuckDBEngine) -> None:
     with engine._session.cursor() as cursor:
-        numbers = sorted(BlockReader().read(cursor, "s").numbers)
+        numbers = sorted(BlockReader().read_blocks(cursor, "s").numbers)
         blocks = cursor.execute("SELECT DISTINCT block FROM store.main.s ORDER BY block").fetchall()
     assert numbers == [block for (block,) in blocks]
 

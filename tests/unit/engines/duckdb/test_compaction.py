@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.storage import compaction, flusher, memory_reclaime
 from cordwood.engines.duckdb.storage.blocks import replace_block_filter
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
-from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
+from cordwood.engines.duckdb.storage.manifest import STORE_FORMAT_VERSION
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -35,7 +35,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
-    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_RUN", 3)
+    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_COMPACTED_RUN", 3)
     monkeypatch.setattr(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
@@ -97,7 +97,7 @@ def test_the_newest_row_groups_are_not_compacted(engine: DuckDBEngine) -> None:
 def test_a_compacted_stream_is_not_examined_before_its_next_flush(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
     work, examined_count = engine._storage._compactor, 0
 
     def count_examination(store: StreamStore) -> bool:
@@ -116,7 +116,7 @@ def test_a_compacted_stream_is_not_examined_before_its_next_flush(
 
 
 def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
     indexed_blocks = []
 
     def record_indexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
@@ -134,7 +134,7 @@ def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, mo
 
 
 def test_compaction_skipped_while_busy_is_done_later(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_QUIET_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
     work = engine._storage._compactor
     append_and_flush(engine, 5)
     monkeypatch.setattr(work, "_is_busy", lambda: True)
@@ -156,10 +156,10 @@ def test_under_constant_load_compaction_runs_if_enough_of_the_time_is_calm(
     for module in (session, compaction, flusher):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     for name, value in {
-        "ROW_GROUPS_PER_RUN": 3,
+        "ROW_GROUPS_PER_COMPACTED_RUN": 3,
         "MIN_UNCOMPACTED_ROW_GROUPS": 2,
         "_POLL_SECONDS": 0.05,
-        "_CALM_FLUSHING_SHARE": calm_share,
+        "_MAX_FLUSHING_TIME_SHARE": calm_share,
     }.items():
         monkeypatch.setattr(compaction, name, value)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
@@ -182,11 +182,11 @@ def test_compaction_waits_for_the_checkpoint_of_a_long_log(
 ) -> None:
     append_and_flush(engine, 5)
     with monkeypatch.context() as crowded:
-        crowded.setattr(session, "_MAX_LOG_BYTES", 200_000)
+        crowded.setattr(session, "_MAX_DATABASE_LOG_BYTES", 200_000)
         assert not compact_once(engine)
         assert compacted_row_groups(engine) == []
         # The next call of `compact_all` runs a checkpoint before it compacts.
-        crowded.setattr(compaction, "_QUIET_SECONDS", -1.0)
+        crowded.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
         engine._storage._compactor.compact_all()
     assert len(compacted_row_groups(engine)) == 3
 
@@ -195,9 +195,9 @@ def test_compaction_waits_for_the_checkpoint_of_a_long_log(
 def test_memory_is_released_between_row_groups_unless_queries_run(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch, pause_seconds: float, is_released: object
 ) -> None:
-    monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", pause_seconds)
+    monkeypatch.setattr(memory_reclaimer, "_QUIET_ENGINE_SECONDS", pause_seconds)
     release_blocks: list[str] = []
-    monkeypatch.setattr(engine._session, "release_blocks", lambda _: release_blocks.append("of the file"))
+    monkeypatch.setattr(engine._session, "release_cached_blocks", lambda _: release_blocks.append("of the file"))
     monkeypatch.setattr(memory_reclaimer, "release_free_memory", lambda: release_blocks.append("of what was freed"))
     append_and_flush(engine, 5)
     assert compact_once(engine)
@@ -281,13 +281,13 @@ from pathlib import Path
 import duckdb
 from cordwood.engines.duckdb.storage import compaction
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.storage.manifest import FORMAT_VERSION
+from cordwood.engines.duckdb.storage.manifest import STORE_FORMAT_VERSION
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from tests.contract.engine_asking import stream
 Flusher.flush_next = compaction.Compactor.run_due_work = lambda _: 60.0
-compaction.ROW_GROUP_ROWS, compaction.ROW_GROUPS_PER_RUN, compaction.MIN_UNCOMPACTED_ROW_GROUPS = 2048, 3, 2
+compaction.ROW_GROUP_ROWS, compaction.ROW_GROUPS_PER_COMPACTED_RUN, compaction.MIN_UNCOMPACTED_ROW_GROUPS = 2048, 3, 2
 engine = DuckDBEngine(Path(sys.argv[1]), DuckDBTarget())
 engine.prepare([stream("s")])
 checkpoint = engine._session.checkpoint
@@ -329,5 +329,5 @@ def test_a_store_of_version_1_is_migrated(engine: DuckDBEngine, tmp_path: Path) 
     assert compact_once(reopened)
     assert rows(reopened, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
     with reopened._session.cursor() as cursor:
-        assert cursor.execute("SELECT version FROM store.cordwood.stamp").fetchall() == [(FORMAT_VERSION,)]
+        assert cursor.execute("SELECT version FROM store.cordwood.stamp").fetchall() == [(STORE_FORMAT_VERSION,)]
     reopened.close()

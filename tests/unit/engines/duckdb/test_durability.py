@@ -179,7 +179,7 @@ def test_a_full_disk_is_reported_and_stored_events_stay(reopen: Reopen, monkeypa
 
     def write_half(descriptor: int, data: memoryview) -> int:
         """Write only half of a record's payload, and raise the error for a full disk."""
-        if len(data) <= wal._RECORD_HEADER.size:
+        if len(data) <= wal._RECORD_HEADER_FORMAT.size:
             return write_completely(descriptor, data)
         write_completely(descriptor, data[: len(data) // 2])
         raise OSError(28, "No space left on device")
@@ -198,7 +198,7 @@ def test_a_folder_locked_by_another_process_is_refused(reopen: Reopen, folder: P
     reopen()
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
-        "session._LOCK_TIMEOUT_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
+        "session._FILE_LOCK_TIMEOUT_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
     )
     outcome = subprocess.run([sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=False)
     assert DataFolderInUse.__name__ in outcome.stderr

@@ -20,7 +20,7 @@ from cordwood.engines.duckdb.storage import session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import Cancelled, EngineFailed
+from cordwood.errors import EngineFailed, QueryCancelled
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.small_disks import mount_small_disk
@@ -158,7 +158,7 @@ def test_a_checkpoint_that_lacked_disk_is_retried_once_there_is_space(disk: Path
 
 def test_flushes_stop_while_a_long_log_cannot_be_checkpointed(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop flushing, because DuckDB holds its log in memory. A longer log would leave less memory to queries."""
-    monkeypatch.setattr(session, "_MAX_LOG_BYTES", 1_000_000)
+    monkeypatch.setattr(session, "_MAX_DATABASE_LOG_BYTES", 1_000_000)
     with open_engine(disk / "data") as engine, engine._session.cursor() as cursor:
         flusher = engine._storage._flusher
         monkeypatch.setattr(flusher, "_is_flush_due", lambda _: True)
@@ -168,9 +168,9 @@ def test_flushes_stop_while_a_long_log_cannot_be_checkpointed(disk: Path, monkey
             with pytest.raises(duckdb.IOException):
                 engine._session.checkpoint(cursor)
             assert engine._session.is_checkpoint_stuck
-            assert not flusher._flush_due()
+            assert not flusher._flush_due_chunk()
             assert_readable(engine, count + 1)
-        assert flusher._flush_due()
+        assert flusher._flush_due_chunk()
         assert_readable(engine, count + 1)
 
 
@@ -183,9 +183,9 @@ def test_concurrent_queries_get_all_rows_or_a_retriable_fault(disk: Path) -> Non
             while not is_over.is_set():
                 try:
                     results.add(tuple(map(tuple, rows(engine, COUNTS_QUERY))))
-                except Cancelled as fault:
+                except QueryCancelled as fault:
                     assert fault.retry_after
-                    results.add(Cancelled)
+                    results.add(QueryCancelled)
 
         query_threads = [threading.Thread(target=query_repeatedly) for _ in range(3)]
         for query_thread in query_threads:
@@ -197,7 +197,7 @@ def test_concurrent_queries_get_all_rows_or_a_retriable_fault(disk: Path) -> Non
         is_over.set()
         for item in query_threads:
             item.join()
-        assert results - {Cancelled} == {((count, count, count),)}
+        assert results - {QueryCancelled} == {((count, count, count),)}
         assert_readable(engine, count)
 
 
@@ -210,4 +210,4 @@ def test_a_query_of_an_invalidated_file_fails_with_a_retriable_fault(tmp_path: P
         set_memory(cursor, "256MB")
         with pytest.raises(duckdb.IOException) as raised:
             cursor.execute("SELECT count(*) FROM store.events")
-        assert isinstance(fault_of_error(raised.value), Cancelled)
+        assert isinstance(fault_of_error(raised.value), QueryCancelled)

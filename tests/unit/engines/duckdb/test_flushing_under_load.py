@@ -90,8 +90,8 @@ def test_freed_memory_is_kept_for_the_set_time_under_load_and_released_after(
     released = threading.Event()
     monkeypatch.setattr(flusher, "release_free_memory", released.set)
     # The pause is long, because a loaded machine may stop the test for a while.
-    monkeypatch.setattr(flusher, "_PAUSE_SECONDS", 3.0)
-    storage = start_storage(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=retention_seconds))
+    monkeypatch.setattr(flusher, "_MEMORY_RELEASE_IDLE_SECONDS", 3.0)
+    storage = start_storage(FlushLimits(2, 4 * GROUP_BYTES, keep_freed_memory_seconds=retention_seconds))
     append_events(storage, 3 * ROW_GROUP_ROWS)
     assert released.is_set() is is_released
     assert released.wait(30)
@@ -107,8 +107,8 @@ def test_memory_is_released_after_a_burst_before_its_remainder_is_flushed(
         pending_at_release.extend(storage.get_store("s").pending_rows for storage in storages)
 
     monkeypatch.setattr(flusher, "release_free_memory", note_pending_rows)
-    monkeypatch.setattr(flusher, "_QUIET_SECONDS", 20.0)
-    storage = start_storage(FlushLimits(2, 4 * GROUP_BYTES, keep_memory_seconds=3600.0))
+    monkeypatch.setattr(flusher, "_PARTIAL_FLUSH_QUIET_SECONDS", 20.0)
+    storage = start_storage(FlushLimits(2, 4 * GROUP_BYTES, keep_freed_memory_seconds=3600.0))
     storages.append(storage)
     append_events(storage, ROW_GROUP_ROWS + 10 * BATCH_SIZE)
     until(lambda: bool(pending_at_release))

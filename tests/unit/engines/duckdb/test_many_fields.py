@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
-from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.duckdb.storage import session
 from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.compaction import Compactor
@@ -184,6 +184,6 @@ def test_out_of_memory_in_the_statement_check_is_not_a_breach() -> None:
             error_text = "failed to allocate data of size 8.0 KiB (209.5 MiB/209.5 MiB used)"
             return [(json.dumps({"error": True, "error_type": "out of memory", "error_message": error_text}),)]
 
-    check = StatementCheck(IsolationCheck("duckdb", ignore_observation))
+    check = StatementChecker(IsolationCheck("duckdb", ignore_observation))
     with pytest.raises(duckdb.OutOfMemoryException):
         check.check(Cursor(), "SELECT 1", ["s"])  # type: ignore[arg-type] # the check calls only these methods

@@ -18,7 +18,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event
 from cordwood.sql.plan import BlockFilter, Plan, PlanVariant, Segment
-from cordwood.sql.stages import Question, Statement
+from cordwood.sql.stages import BoundStatement, Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
@@ -30,8 +30,8 @@ EVENT_COUNT = 20_000
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Yield an engine without background compaction, whose events are all in its file. It counts as idle at once."""
-    monkeypatch.setattr(session, "_MAX_IDLE_CACHE_BYTES", MAX_CACHED_BYTES)
-    monkeypatch.setattr(memory_reclaimer, "_QUIET_SECONDS", 1e-6)
+    monkeypatch.setattr(session, "_MAX_IDLE_BLOCK_CACHE_BYTES", MAX_CACHED_BYTES)
+    monkeypatch.setattr(memory_reclaimer, "_QUIET_ENGINE_SECONDS", 1e-6)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     options = DuckDBOptions(memory_bytes=MEMORY_BYTES)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
@@ -129,7 +129,7 @@ def test_a_statement_with_more_than_one_select_is_refused(
     before = memory_limit(engine)
     statement = Statement(Plan((PlanVariant((sql, *filters)),)), (), (), ("s",), column_names=("a",))
     with pytest.raises(Fault):
-        engine.answer(Question(statement), LIMITS, NEVER_CANCELLED)
+        engine.answer(BoundStatement(statement), LIMITS, NEVER_CANCELLED)
     assert memory_limit(engine) == before
 
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.query.index_pruning import _texts_in_regex
+from cordwood.engines.duckdb.query.index_pruning import _required_texts_of_regex
 from cordwood.engines.duckdb.storage.blocks import NgramIndex, extract_ngrams
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
@@ -272,7 +272,7 @@ def test_blocks_indexed_by_another_engine_version_are_candidates(engine: DuckDBE
     ],
 )
 def test_literals_that_every_match_of_a_pattern_contains(pattern: str, texts: list[str]) -> None:
-    assert _texts_in_regex(pattern) == texts
+    assert _required_texts_of_regex(pattern) == texts
 
 
 @pytest.mark.parametrize(

@@ -79,14 +79,14 @@ def compile_query(engine: DuckDBEngine, sql: str, redaction: Redaction | None = 
 def without_optional_predicates(statement: Statement) -> Statement:
     """Return the statement with the whole predicates in place of its optional predicates."""
     variants = [
-        PlanVariant((print_segments(variant.segments),), variant.event_range, variant.is_optimistic)
+        PlanVariant((print_segments(variant.segments),), variant.event_range, variant.has_optimistic_redaction)
         for variant in statement.plan.variants
     ]
     return msgspec.structs.replace(statement, plan=Plan(tuple(variants)))
 
 
 def variants_of(statement: Statement) -> set[tuple[str, bool]]:
-    return {(variant.event_range.value, variant.is_optimistic) for variant in statement.plan.variants}
+    return {(variant.event_range.value, variant.has_optimistic_redaction) for variant in statement.plan.variants}
 
 
 def has_optional(variant: PlanVariant) -> bool:

@@ -13,19 +13,19 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import OutOfMemory
 from cordwood.model.datatype import Rows
 from cordwood.model.event import Event
-from cordwood.sql.stages import Question
+from cordwood.sql.stages import BoundStatement
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
 from tests.machine_speed import scaled
 
 MAX_SECONDS = 1.0
 
 
-def fail_attempts(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[Question]:
+def fail_attempts(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float = 0.0) -> list[BoundStatement]:
     """Let the first attempts fail for lack of memory, each after some seconds. Return the questions that ran."""
-    questions: list[Question] = []
+    questions: list[BoundStatement] = []
     real = QueryRunner._run_statement
 
-    def attempt(answering: QueryRunner, question: Question, *arguments: Any, **options: Any) -> Rows:
+    def attempt(answering: QueryRunner, question: BoundStatement, *arguments: Any, **options: Any) -> Rows:
         questions.append(question)
         if len(questions) <= attempts:
             time.sleep(seconds)

@@ -15,8 +15,8 @@ from cordwood.engines.duckdb.query.partial_answers import (
     PartialAnswerEntry,
     PartialAnswerLimits,
     PartialRow,
-    decode_rows,
-    merge_rows,
+    decode_partial_rows,
+    merge_partial_rows,
 )
 from cordwood.sql.plan import MergeAggregate
 
@@ -42,7 +42,7 @@ def held_bytes(store: PartialAnswerCache) -> int:
 
 
 def rows_of(entry: PartialAnswerEntry) -> dict[str, list[PartialRow]]:
-    return {content: decode_rows(rows) for content, rows in entry.blocks.items()}
+    return {content: decode_partial_rows(rows) for content, rows in entry.blocks.items()}
 
 
 def stored_files(folder: Path) -> list[Path]:
@@ -51,7 +51,7 @@ def stored_files(folder: Path) -> list[Path]:
 
 def test_questions_that_are_asked_once_are_only_counted(tmp_path: Path) -> None:
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS)
-    assert not any(store.count_call(f"{number}", f"{number}") for number in range(100_000))
+    assert not any(store.count_call_and_check_use(f"{number}", f"{number}") for number in range(100_000))
     assert held_bytes(store) == 0
     assert sum(map(len, store._asked)) <= 2 * partial_answers._MAX_COUNTED_QUESTIONS
     assert stored_files(tmp_path) == []
@@ -59,7 +59,7 @@ def test_questions_that_are_asked_once_are_only_counted(tmp_path: Path) -> None:
 
 def test_a_question_that_is_asked_again_may_have_partial_answers(tmp_path: Path) -> None:
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS)
-    assert [store.count_call("a", "a") for _ in range(3)] == [False, True, True]
+    assert [store.count_call_and_check_use("a", "a") for _ in range(3)] == [False, True, True]
 
 
 def test_new_questions_do_not_displace_those_that_were_used_again(tmp_path: Path) -> None:
@@ -75,12 +75,12 @@ def test_new_questions_do_not_displace_those_that_were_used_again(tmp_path: Path
 
 
 def test_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_answers, "_MAX_FILES", 30)
+    monkeypatch.setattr(partial_answers, "_MAX_ENTRY_FILES", 30)
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS)
     for number in range(60):
         use_twice(store, f"{number}")
     assert len(stored_files(tmp_path)) == 30
-    monkeypatch.setattr(partial_answers, "_MAX_FILES", 10_000)
+    monkeypatch.setattr(partial_answers, "_MAX_ENTRY_FILES", 10_000)
     for number in range(3_000):
         use_twice(store, f"{number}")
     assert sum(path.stat().st_size for path in stored_files(tmp_path)) <= STORE_LIMITS.disk_bytes
@@ -102,10 +102,10 @@ def test_a_question_too_large_for_the_memory_is_not_tried_again_for_a_while(tmp_
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS, clock=clock)
     entry = store.add_blocks("a", COLUMN_TYPES, {f"{block}": BLOCK_ROWS for block in range(200)})
     assert len(entry.blocks) == 200
-    assert [store.count_call("a", "a") for _ in range(3)] == [False] * 3
+    assert [store.count_call_and_check_use("a", "a") for _ in range(3)] == [False] * 3
     assert held_bytes(store) == 0
     clock.now += 3601
-    assert [store.count_call("a", "a") for _ in range(2)] == [False, True]
+    assert [store.count_call_and_check_use("a", "a") for _ in range(2)] == [False, True]
 
 
 def test_a_call_without_blocks_within_its_bounds_is_not_tried_again_for_some_seconds(tmp_path: Path) -> None:
@@ -113,10 +113,10 @@ def test_a_call_without_blocks_within_its_bounds_is_not_tried_again_for_some_sec
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS, clock=clock)
     use_twice(store, "a")
     store.pause_call("a of the last hour")
-    assert not store.count_call("a", "a of the last hour")
-    assert store.count_call("a", "a of the last week")
+    assert not store.count_call_and_check_use("a", "a of the last hour")
+    assert store.count_call_and_check_use("a", "a of the last week")
     clock.now += 11
-    assert store.count_call("a", "a of the last hour")
+    assert store.count_call_and_check_use("a", "a of the last hour")
 
 
 def test_rows_of_blocks_that_are_gone_are_dropped_from_memory_and_file(tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_unfinished_and_old_files_are_deleted_at_the_start(tmp_path: Path) -> No
 )
 def test_rows_of_one_key_are_merged_and_null_is_left_out(merge: MergeAggregate, merged: int) -> None:
     rows: list[PartialRow] = [("a", None), ("a", 6), ("b", None), ("a", 1), ("a", 2), ("b", None), (None, 3)]
-    assert merge_rows(rows, (MergeAggregate.KEY, merge)) == [("a", merged), ("b", None), (None, 3)]
+    assert merge_partial_rows(rows, (MergeAggregate.KEY, merge)) == [("a", merged), ("b", None), (None, 3)]
 
 
 def test_logical_values_are_merged() -> None:
     rows: list[PartialRow] = [(True, False), (None, True), (False, None)]
-    assert merge_rows(rows, (MergeAggregate.BOOL_AND, MergeAggregate.BOOL_OR)) == [(False, True)]
+    assert merge_partial_rows(rows, (MergeAggregate.BOOL_AND, MergeAggregate.BOOL_OR)) == [(False, True)]

@@ -21,7 +21,7 @@ from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
-from cordwood.errors import OutOfMemory, OutOfTime
+from cordwood.errors import OutOfMemory, QueryOutOfTime
 from cordwood.model.datatype import Kind, Row
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Event
@@ -89,7 +89,7 @@ def use_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     for module in (session, compaction):
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
-    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_RUN", 3)
+    monkeypatch.setattr(compaction, "ROW_GROUPS_PER_COMPACTED_RUN", 3)
     monkeypatch.setattr(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
 
 
@@ -299,7 +299,7 @@ def test_answers_are_those_of_all_events_whatever_happens_between_them(
 def test_answers_during_flushes_and_compaction_count_every_event_once(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partial_answers, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(partial_answers, "_UNCOVERED_CALL_PAUSE_SECONDS", 0.0)
     filling = EventSource()
     filling.append_and_flush(engine, 9 * ROW_GROUP_SIZE)
     filling.append(engine, 3 * ROW_GROUP_SIZE)
@@ -451,7 +451,7 @@ def test_without_space_each_answer_is_computed_from_all_events(
 def test_partial_answers_with_too_many_groups_are_not_stored(
     compacted_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: Counter[str]
 ) -> None:
-    monkeypatch.setattr(partial_answers, "MAX_PARTIAL_ROWS", 20)
+    monkeypatch.setattr(partial_answers, "MAX_COMPUTED_PARTIAL_ROWS", 20)
     engine = open_copy(compacted_folder, tmp_path / "data", LIMITS_FROM_FIRST_USE)
     for _ in range(3):
         assert_equal_answers(engine, QUERIES["all aggregates"], COUNTS_VALUES)
@@ -488,8 +488,8 @@ def test_all_attempts_of_one_answer_share_its_time_limit(
     question = bind_parameters(
         compile_query(engine, QUERIES["by hour"]), PARAMETER_VALUES[0], NOW_US, engine.regex_error
     )
-    monkeypatch.setattr(partial_answers.PartialReuse, "prepare_variant", run_out_of_memory_slowly)
-    with pytest.raises(OutOfTime, match=r"took longer than its 0\.2 s"):
+    monkeypatch.setattr(partial_answers.PartialAnswerPlanner, "prepare_variant", run_out_of_memory_slowly)
+    with pytest.raises(QueryOutOfTime, match=r"took longer than its 0\.2 s"):
         engine.answer(question, limits, NEVER_CANCELLED)
     engine.close()
 

@@ -157,8 +157,8 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
             flushed.set()
 
     monkeypatch.setattr(StreamStore, "flush", fail_twice)
-    monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_SECONDS", 0.0)
-    monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._QUIET_ROWS", 1)
+    monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._PARTIAL_FLUSH_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._MIN_PARTIAL_FLUSH_ROWS", 1)
     storage.start()
     storage.prepare([stream("s")])
     storage.append([batch(*make_events(0, 700))])

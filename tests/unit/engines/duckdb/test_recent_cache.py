@@ -18,7 +18,7 @@ from cordwood.engines.duckdb.query.query_runner import RunLimits
 from cordwood.engines.duckdb.storage import recent_cache
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.memtable import RecentView
-from cordwood.engines.duckdb.storage.recent_cache import MAX_CACHED_STREAMS, RecentCache
+from cordwood.engines.duckdb.storage.recent_cache import MAX_RECENT_CACHE_STREAMS, RecentCache
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.storage.storage import StoppableQuery, Storage, StorageLimits
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
@@ -32,7 +32,7 @@ from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.plan import EventRange, Plan
 from cordwood.sql.redaction.patterns import Redaction
-from cordwood.sql.stages import Question
+from cordwood.sql.stages import BoundStatement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 from tests.unit.engines.duckdb.threads import in_another_thread
@@ -78,14 +78,14 @@ def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
     engine.close()
 
 
-def question(engine: DuckDBEngine, sql: str, limit: int = 5000, redaction: Redaction | None = None) -> Question:
+def question(engine: DuckDBEngine, sql: str, limit: int = 5000, redaction: Redaction | None = None) -> BoundStatement:
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", max_rows=limit))
     statement = compile_saved_query(program, engine.target, engine.shapes(), redaction)
     return bind_parameters(statement, {}, NOW_US, engine.regex_error)
 
 
 def fill_cache(engine: DuckDBEngine) -> None:
-    engine._storage.recent_cache.fill(engine._storage.get_store("s"))
+    engine._storage.recent_cache.fill_recent_table(engine._storage.get_store("s"))
 
 
 def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> list[Row] | None:
@@ -101,10 +101,12 @@ def answer_from_file(engine: DuckDBEngine, sql: str) -> list[Row]:
     return [row for part in answer.batches for row in part]
 
 
-def without_recent_variant(page_question: Question) -> Question:
+def without_recent_variant(page_question: BoundStatement) -> BoundStatement:
     plan = Plan(
         tuple(
-            variant for variant in page_question.statement.plan.variants if variant.event_range is not EventRange.RECENT
+            variant
+            for variant in page_question.statement.plan.variants
+            if variant.event_range is not EventRange.RECENTLY_CACHED
         )
     )
     return msgspec.structs.replace(page_question, statement=msgspec.structs.replace(page_question.statement, plan=plan))
@@ -157,7 +159,7 @@ def test_the_cache_answers_a_page_with_the_rows_of_the_file(engine: DuckDBEngine
     ],
 )
 def test_other_queries_have_no_variant_for_the_cache(engine: DuckDBEngine, sql: str) -> None:
-    assert question(engine, sql).statement.plan.choose_variant(EventRange.RECENT) is None
+    assert question(engine, sql).statement.plan.choose_variant(EventRange.RECENTLY_CACHED) is None
 
 
 # Tests of the answers
@@ -246,7 +248,7 @@ def test_json_in_the_cache_equals_that_of_the_file(storage: Storage, session: Se
     """Compare JSON from the cache with JSON from the file, where DuckDB shreds objects into columns."""
     store, dice = storage.get_store("s"), Random(7)
     storage.recent_cache.max_bytes = 10**8
-    storage.recent_cache.fill(store)
+    storage.recent_cache.fill_recent_table(store)
     texts = [json.dumps(random_json(dice), ensure_ascii=False) for _ in range(3000)]
     storage.append(
         [batch(*(Event(f"e{at}", NOW_US + at, metadata=text, extras=text) for at, text in enumerate(texts)))]
@@ -342,21 +344,21 @@ def test_the_first_query_fills_the_cache(engine: DuckDBEngine) -> None:
 def test_the_cache_expires_without_queries(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     rows(engine, PAGE_QUERY)
     fill_cache(engine)
-    monkeypatch.setattr(recent_cache, "_EXPIRY_SECONDS", -1.0)
-    engine._storage.recent_cache.drop_expired()
+    monkeypatch.setattr(recent_cache, "_UNREQUESTED_EXPIRY_SECONDS", -1.0)
+    engine._storage.recent_cache.drop_expired_tables()
     assert cached_ids(engine) == []
     assert answer_from_recent(engine, PAGE_QUERY) is None
 
 
 def test_only_the_most_recently_queried_streams_are_cached(engine: DuckDBEngine) -> None:
-    names = [f"t{number}" for number in range(MAX_CACHED_STREAMS + 1)]
+    names = [f"t{number}" for number in range(MAX_RECENT_CACHE_STREAMS + 1)]
     engine.prepare(list(map(stream, names)))
     stores = [engine._storage.get_store(name) for name in names]
     cached_streams = RecentCache(engine._session, 10**6, lambda _: None)
     for store in stores:
         cached_streams.request_fill(store)
-        cached_streams.fill(store)
-    cached_streams.drop_expired()
+        cached_streams.fill_recent_table(store)
+    cached_streams.drop_expired_tables()
     assert [store.recent.is_maintained for store in stores] == [False, *(True for _ in names[1:])]
 
 
@@ -373,7 +375,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 @pytest.fixture
 def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     """Yield a storage that flushes only when a test flushes."""
-    limits = StorageLimits(FlushLimits(0, 2**30), max_recent_bytes=10**6)
+    limits = StorageLimits(FlushLimits(0, 2**30), max_recent_table_bytes=10**6)
     storage = Storage(session, tmp_path, limits, lambda: NOW_US, lambda _: None)
     storage.start()
     storage.prepare([stream("s")])
@@ -401,10 +403,10 @@ def test_a_flush_or_deletion_during_a_fill_discards_the_fill(
         return create(tables)
 
     monkeypatch.setattr(StreamTableStatements, "create_recent", change_during_fill)
-    storage.recent_cache.fill(store)
+    storage.recent_cache.fill_recent_table(store)
     assert not store.recent.is_maintained
     monkeypatch.setattr(StreamTableStatements, "create_recent", create)
-    storage.recent_cache.fill(store)
+    storage.recent_cache.fill_recent_table(store)
     assert store.recent.is_maintained
 
 
@@ -421,7 +423,7 @@ def test_without_a_cache_a_flush_does_not_wait_for_the_fill_lock(storage: Storag
 def test_a_flush_of_events_that_are_not_cached_drops_the_cache(storage: Storage) -> None:
     """Drop the cache, because it would otherwise lack the flushed events."""
     store = storage.get_store("s")
-    storage.recent_cache.fill(store)
+    storage.recent_cache.fill_recent_table(store)
     storage.append([events(1)])
     store.recent.on_flush(store.next_event_number)
     assert not store.recent.is_maintained
@@ -433,7 +435,7 @@ def test_events_of_a_failed_flush_are_cached_once(storage: Storage, session: Ses
     The chunk is then behind a later chunk that is still being flushed.
     """
     store = storage.get_store("s")
-    storage.recent_cache.fill(store)
+    storage.recent_cache.fill_recent_table(store)
     for number in (1, 2):
         storage.append([events(number)])
         chunk = store.take_chunk(whole_groups_only=False)
@@ -481,7 +483,7 @@ class ConcurrentWork:
                 self._store.flush(chunk, cursor)
 
     def _fill(self) -> None:
-        self._storage.recent_cache.fill(self._store)
+        self._storage.recent_cache.fill_recent_table(self._store)
 
     def _check_cache(self) -> None:
         oldest_id = self.acknowledged
@@ -506,14 +508,14 @@ def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
     The new table has only the flushed events, and not yet the pending event.
     """
     store = storage.get_store("s")
-    storage.recent_cache.fill(store)
+    storage.recent_cache.fill_recent_table(store)
     storage.append([events(1)])
     with storage.recent_view("s") as cached_table:
         assert cached_table is not None
         assert cached_table.is_still_valid()
-        in_another_thread(lambda: storage.recent_cache._drop(store))
+        in_another_thread(lambda: storage.recent_cache._drop_recent_table(store))
         assert cached_table.is_still_valid()
-        in_another_thread(lambda: storage.recent_cache.fill(store))
+        in_another_thread(lambda: storage.recent_cache.fill_recent_table(store))
         assert cached_table.cursor.execute(f"SELECT id FROM {store.tables.recent}").fetchall() == []
         assert not cached_table.is_still_valid()
 
@@ -525,6 +527,6 @@ def test_every_acknowledged_event_is_in_the_cache(storage: Storage, session: Ses
             storage.append([events(number)])
             concurrent_work.acknowledged = number
             if number % 100 == 0:
-                storage.recent_cache._drop(storage.get_store("s"))
+                storage.recent_cache._drop_recent_table(storage.get_store("s"))
     assert concurrent_work.faults == []
     assert len(concurrent_work.checks) > 3

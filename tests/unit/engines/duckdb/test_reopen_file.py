@@ -45,7 +45,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
-    monkeypatch.setattr(memory_reclaimer, "URGENT_WAIT", ExclusiveWaitLimits(0.0, 0.1, 0.1))
+    monkeypatch.setattr(memory_reclaimer, "URGENT_EXCLUSIVE_WAIT", ExclusiveWaitLimits(0.0, 0.1, 0.1))
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.prepare([stream("s")])
     yield engine
@@ -160,7 +160,7 @@ def test_releasing_blocks_keeps_the_lowered_memory_limit(engine: DuckDBEngine, m
         monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda bytes_in_use=in_use: bytes_in_use * MEGABYTE)
         reclaim_times(engine, 6)
     with engine._session.cursor() as cursor:
-        engine._session.release_blocks(cursor)
+        engine._session.release_cached_blocks(cursor)
     assert memory_limit_mb(engine) == pytest.approx(engine._session.memory_bytes / MEGABYTE - 20, abs=0.2)
 
 

@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
-from cordwood.engines.duckdb.storage.session import _BLOCK_BYTES, ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.session import _DATABASE_BLOCK_BYTES, ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, rows, stream
@@ -100,7 +100,7 @@ def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
         )
         until_flushed(tmp_path / "data")
         query_threads[0].busy = "retention"
-        engine.sweep(clock.now_us)
+        engine.delete_expired_events(clock.now_us)
         query_threads[0].busy = "sealing"
         sizes.append(file.stat().st_size)
     query_threads[0].is_over = True
@@ -126,11 +126,11 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
         new_events = make_events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us)
         engine.append([batch(*new_events, to="st"[number % 2], received_us=clock.now_us)])
         until_flushed(tmp_path / "data")
-        engine.sweep(clock.now_us)
+        engine.delete_expired_events(clock.now_us)
     # The share to delete is estimated from the number of events. The size of the file is a whole number of blocks,
     # about forty here, so it may exceed the limit by one block.
     used = engine._session.used_bytes(engine._session.cursor())
-    assert used <= limit + _BLOCK_BYTES
+    assert used <= limit + _DATABASE_BLOCK_BYTES
     oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.stream_stats().items())]
     newest = [facts.newest_us or 0 for name, facts in sorted(engine.stream_stats().items())]
     assert newest[1] > clock.now_us - DAY_US
@@ -156,14 +156,14 @@ def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_p
     reader.execute("SELECT count(*) FROM store.main.s").fetchall()
     used = [engine._session.used_bytes(view)]
     for _ in range(6):
-        engine.sweep(NOW_US)
+        engine.delete_expired_events(NOW_US)
         used.append(engine._session.used_bytes(view))
     size_of_copy = used[1] - used[0]
     assert size_of_copy > 1_000_000
     assert used[-1] - used[1] < size_of_copy
     reader.execute("COMMIT")
     for _ in range(2):
-        engine.sweep(NOW_US)
+        engine.delete_expired_events(NOW_US)
     assert engine._session.used_bytes(view) <= limit
     assert rows(engine, "select count(*) - count(distinct id) from `s`") == [(0,)]
     engine.close()
@@ -212,7 +212,7 @@ def test_a_maximum_number_of_events_keeps_the_newest(tmp_path: Path) -> None:
     for first in range(0, sent, 5000):
         engine.append([batch(*make_events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
     until(lambda: engine._storage.get_store("s").flushed_to >= 2 * ROW_GROUP_ROWS, 60)
-    engine.sweep(NOW_US + DAY_US)
+    engine.delete_expired_events(NOW_US + DAY_US)
     stored_range = rows(engine, "select count(*), min(id), max(id) from `s`")
     engine.close()
     assert stored_range == [(limit, f"e{sent - limit}", f"e{sent - 1}")]
@@ -232,7 +232,7 @@ def test_a_sweep_ends_while_old_events_keep_arriving(tmp_path: Path) -> None:
     sending = threading.Thread(target=send)
     sending.start()
     time.sleep(0.2)
-    retention = threading.Thread(target=engine.sweep, args=(NOW_US,), daemon=True)
+    retention = threading.Thread(target=engine.delete_expired_events, args=(NOW_US,), daemon=True)
     retention.start()
     retention.join(60)
     ended = not retention.is_alive()

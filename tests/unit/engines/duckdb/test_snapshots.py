@@ -40,13 +40,13 @@ def write_snapshot(file: BackupFile, folder: Path) -> None:
 
 
 def test_a_snapshot_excludes_later_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_MAX_LOG_BYTES", 1)
+    monkeypatch.setattr(session, "_MAX_DATABASE_LOG_BYTES", 1)
     engine = open_engine(tmp_path / "data")
     engine.append([batch(*make_events(0, ROW_GROUP_ROWS + 5000))])
     with engine.snapshot() as files:
         for first in range(100_000, 160_000, 20_000):
             engine.append([batch(*make_events(first, 20_000))])
-        engine.sweep(NOW_US)
+        engine.delete_expired_events(NOW_US)
         until_flushed(tmp_path / "data")
         for file in files:
             write_snapshot(file, tmp_path / "copy")
@@ -78,7 +78,7 @@ def test_a_checkpoint_empties_duckdbs_log_without_a_snapshot(tmp_path: Path, mon
     engine.append([batch(*make_events(0, 5000))])
     until_flushed(tmp_path / "data")
     assert log.stat().st_size > 0
-    monkeypatch.setattr(session, "_MAX_LOG_BYTES", 1)
+    monkeypatch.setattr(session, "_MAX_DATABASE_LOG_BYTES", 1)
     engine.append([batch(*make_events(5000, 5000))])
     until_flushed(tmp_path / "data")
     deadline = time.monotonic() + 30
@@ -94,7 +94,7 @@ def test_the_data_folder_stays_locked_after_a_snapshot(tmp_path: Path) -> None:
         assert all(len(b"".join(file.chunks())) == file.size for file in files)
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
-        "session._LOCK_TIMEOUT_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
+        "session._FILE_LOCK_TIMEOUT_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "data")]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, CancelToken
-from cordwood.errors import Busy, Cancelled, OutOfTime
+from cordwood.errors import QueryCancelled, QueryOutOfTime, ServiceBusy
 from cordwood.model.event import Event
 from tests.contract.engine_asking import LIMITS, NOW_US, batch, ids, rows, stream
 
@@ -79,7 +79,7 @@ EACH_WAIT = pytest.mark.parametrize("wait", [hold_fill_lock, hold_gate_exclusive
 def test_a_waiting_query_stops_at_its_time_limit(
     engine: DuckDBEngine, wait: Callable[[DuckDBEngine], AbstractContextManager[None]]
 ) -> None:
-    with wait(engine), pytest.raises(Busy, match=r"had to wait longer than its 0\.2 s"):
+    with wait(engine), pytest.raises(ServiceBusy, match=r"had to wait longer than its 0\.2 s"):
         rows(engine, SQL, SHORT_LIMITS)
     assert ids(engine) == ["a"]
 
@@ -90,7 +90,7 @@ def test_a_waiting_query_stops_when_it_is_cancelled(
 ) -> None:
     cancel = CancelToken()
     threading.Timer(0.2, cancel.cancel).start()
-    with wait(engine), pytest.raises(Cancelled):
+    with wait(engine), pytest.raises(QueryCancelled):
         rows(engine, SQL, LIMITS, cancel)
     assert ids(engine) == ["a"]
 
@@ -109,7 +109,7 @@ def test_a_query_that_stops_while_it_fills_the_memtable_keeps_the_filled_part(
 
     is_over = threading.Event()
     monkeypatch.setattr(StreamStore, "_fill_memtable_with", fill_slowly)
-    with pytest.raises(Busy):
+    with pytest.raises(ServiceBusy):
         rows(engine, SQL, SHORT_LIMITS)
     filled_first = sum(filled)
     is_over.set()
@@ -139,7 +139,7 @@ def test_a_query_stops_if_its_time_limit_passes_between_two_statements(
 ) -> None:
     sleep_between_statements(monkeypatch)
     began = time.monotonic()
-    with pytest.raises(OutOfTime):
+    with pytest.raises(QueryOutOfTime):
         rows(engine, ENDLESS_QUERY, SHORT_LIMITS)
     # Without this check, the time limit of the test itself could end the query.
     assert time.monotonic() < began + 60
@@ -152,6 +152,6 @@ def test_a_query_stops_if_it_is_cancelled_between_two_statements(
     cancel = CancelToken()
     threading.Timer(0.2, cancel.cancel).start()
     began = time.monotonic()
-    with pytest.raises(Cancelled):
+    with pytest.raises(QueryCancelled):
         rows(engine, ENDLESS_QUERY, AnswerLimits(10, 600.0), cancel)
     assert time.monotonic() < began + 60

@@ -7,7 +7,15 @@ import zlib
 import pytest
 from backports import zstd
 
-from cordwood.errors import BacklogFull, BodyTooLarge, EngineUnreachable, Fault, OutOfDisk, TooSlow, UnknownStream
+from cordwood.errors import (
+    BacklogFull,
+    BodyTooLarge,
+    EngineUnreachable,
+    Fault,
+    OutOfDisk,
+    RequestTooSlow,
+    UnknownStream,
+)
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.datadog import render_error
 from tests.fakes.callers import http_scope
@@ -158,7 +166,7 @@ def test_scopes_and_pins_of_a_key_apply(site: ShipperSite) -> None:
         (OutOfDisk("full"), 503),
         (BacklogFull("busy", retry_after=3), 429),
         (EngineUnreachable("away"), 503),
-        (TooSlow("slow"), 408),
+        (RequestTooSlow("slow"), 408),
         (BodyTooLarge("large"), 413),
         (UnknownStream("none"), 400),
     ],

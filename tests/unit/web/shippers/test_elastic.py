@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cordwood.errors import BacklogFull, BodyTooLarge, EngineUnreachable, Fault, OutOfDisk, TooSlow
+from cordwood.errors import BacklogFull, BodyTooLarge, EngineUnreachable, Fault, OutOfDisk, RequestTooSlow
 from cordwood.observe.observation import ActionAudited, Observer
 from cordwood.web.asgi import Request
 from cordwood.web.shippers.elastic import render_error
@@ -290,7 +290,7 @@ def test_templates_are_accepted_and_pipelines_refused(site: ShipperSite) -> None
         (OutOfDisk("full"), 429, "cluster_block_exception"),
         (BacklogFull("busy", retry_after=3), 429, "es_rejected_execution_exception"),
         (EngineUnreachable("away"), 503, "unavailable_shards_exception"),
-        (TooSlow("slow"), 503, "unavailable_shards_exception"),
+        (RequestTooSlow("slow"), 503, "unavailable_shards_exception"),
         (BodyTooLarge("large"), 413, "content_too_long_exception"),
     ],
 )

@@ -147,13 +147,13 @@ def test_an_upload_waits_for_a_full_disk_without_duplicates(site: ShipperSite) -
         assert upload(site, journal_entry("full-1") + journal_entry("full-2"))[0] == 202
         assert attempts == [[2]] * 3
         attempts.clear()
-        with mock.patch.object(journald, "STORE_RETRY_SECONDS", 0.0):
+        with mock.patch.object(journald, "MAX_STORE_RETRY_SECONDS", 0.0):
             assert upload(site, journal_entry("full-3"))[0] == 507
     assert sorted(site.messages("app", "full-")) == ["full-1", "full-2"]
 
 
 def test_an_upload_above_the_rate_is_refused_after_a_wait(site: ShipperSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journald, "STORE_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(journald, "MAX_STORE_RETRY_SECONDS", 0.0)
     assert upload(site, journal_entry("slow-1") + journal_entry("slow-2"), "/journald/slow/upload")[0] == 202
     assert upload(site, journal_entry("slow-3"), "/journald/slow/upload")[0] == 429
 
@@ -167,7 +167,7 @@ def test_a_stalled_or_slow_upload_is_refused(site: ShipperSite, monkeypatch: pyt
 
     run_upload(site, pause)
     monkeypatch.undo()
-    monkeypatch.setattr(journald, "RATE_GRACE_SECONDS", -1.0)
+    monkeypatch.setattr(journald, "BODY_RATE_GRACE_SECONDS", -1.0)
 
     async def drip() -> None:
         sender = UploadClient(site)

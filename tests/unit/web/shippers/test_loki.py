@@ -15,7 +15,7 @@ from cordwood.errors import (
     Fault,
     Forbidden,
     OutOfDisk,
-    TooSlow,
+    RequestTooSlow,
     UnknownStream,
 )
 from cordwood.ingest.formats.protobuf import encode_bytes_field, encode_varint
@@ -175,7 +175,7 @@ def test_a_stream_above_its_rate_is_429_and_nothing_is_stored(site: ShipperSite)
         (OutOfDisk("full"), 503),
         (BacklogFull("busy", retry_after=3), 429),
         (EngineUnreachable("away"), 503),
-        (TooSlow("slow"), 503),
+        (RequestTooSlow("slow"), 503),
         (BodyTooLarge("large"), 400),
         (UnknownStream("none"), 400),
         (Forbidden("not yours"), 403),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cordwood.errors import BacklogFull, BodyTooLarge, EngineFailed, EngineUnreachable, Fault, OutOfDisk, TooSlow
+from cordwood.errors import BacklogFull, BodyTooLarge, EngineFailed, EngineUnreachable, Fault, OutOfDisk, RequestTooSlow
 from cordwood.ingest import items
 from cordwood.ingest.items import split_objects
 from cordwood.web.asgi import Request
@@ -221,7 +221,7 @@ def test_concatenated_objects_are_split_within_a_limit_of_work(monkeypatch: pyte
         (OutOfDisk("full"), 503, 9),
         (BacklogFull("busy", retry_after=3), 503, 9),
         (EngineUnreachable("away"), 503, 9),
-        (TooSlow("slow"), 503, 9),
+        (RequestTooSlow("slow"), 503, 9),
         (BodyTooLarge("large"), 413, 27),
         (EngineFailed("failed"), 500, 8),
     ],

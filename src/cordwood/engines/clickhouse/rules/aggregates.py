@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
     MAY_BE_NULL_KEY,
-    TYPE_NAMES,
+    TYPE_NAME_BY_KIND,
+    convert_implicitly,
     fail_if,
     fill_template,
-    read_as,
     type_name_part,
 )
 from cordwood.engines.clickhouse.rules.casts import cast_to
@@ -22,7 +22,7 @@ from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBER_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, placeholder_list, quoted_constant, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, placeholders_text, quoted_constant, raise_unsupported
 from cordwood.sql.nodes import constant_int, constant_python_value, is_small_integer
 from cordwood.sql.rules.aggregates import (
     AggregateArgument,
@@ -37,7 +37,7 @@ from cordwood.sql.rules.aggregates import (
 )
 
 
-def collect_values(argument: AggregateArgument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
+def array_aggregate_template(argument: AggregateArgument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
     """Return an aggregate, a template and the template's other parts, which together make an array of a group's values.
 
     The aggregate collects the values in tuples with their sort keys, because groupArray skips NULLs outside of tuples.
@@ -45,13 +45,13 @@ def collect_values(argument: AggregateArgument, *, skip_nulls: bool) -> tuple[ex
     """
     value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
     keys = [item.this if isinstance(item, exp.Ordered) else item for item in ordered]
-    row = f"tuple({placeholder_list(len(keys) + 1)})"
+    row = f"tuple({placeholders_text(len(keys) + 1)})"
     if skip_nulls:
         aggregate = fragment(f"groupArrayIf({row}, isNotNull({{0}}))", value, *keys)
     else:
         aggregate = fragment(f"groupArray({row})", value, *keys)
     template = "arrayDistinct({0})" if argument.is_distinct else "{0}"
-    template = f"arrayMap(_t -> _t.1, {_sort_template(template, ordered)})"
+    template = f"arrayMap(_t -> _t.1, {_append_sort_to_template(template, ordered)})"
     if argument.limit is not None:
         return aggregate, f"arraySlice({template}, 1, {{1}})", [argument.limit]
     return aggregate, template, []
@@ -59,11 +59,11 @@ def collect_values(argument: AggregateArgument, *, skip_nulls: bool) -> tuple[ex
 
 def collect_array(argument: AggregateArgument, *, skip_nulls: bool) -> exp.Expr:
     """Return an expression for the array of a group's values."""
-    aggregate, template, parts = collect_values(argument, skip_nulls=skip_nulls)
+    aggregate, template, parts = array_aggregate_template(argument, skip_nulls=skip_nulls)
     return fragment(template, aggregate, *parts)
 
 
-def _sort_template(template: str, ordered: list[exp.Expr]) -> str:
+def _append_sort_to_template(template: str, ordered: list[exp.Expr]) -> str:
     """Return the template of an array, sorted by all keys.
 
     The array is sorted by one key after another, beginning with the last one. This works because ClickHouse's sort is
@@ -81,13 +81,13 @@ def _sort_template(template: str, ordered: list[exp.Expr]) -> str:
 
 def _translate_array_agg(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
-    aggregate, template, parts = collect_values(argument, skip_nulls=bool(argument.ignores_nulls))
+    aggregate, template, parts = array_aggregate_template(argument, skip_nulls=bool(argument.ignores_nulls))
     return apply_outside_window(node, aggregate, template, *parts)
 
 
 def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
-    aggregate, template, parts = collect_values(argument, skip_nulls=False)
+    aggregate, template, parts = array_aggregate_template(argument, skip_nulls=False)
     datatype = datatype_of(argument.value)
     name = type_name_part(datatype)
     if name is None or datatype is None or datatype.element is None or datatype.element.kind is not Kind.ARRAY:
@@ -102,14 +102,14 @@ def _translate_string_agg(node: exp.Expr) -> exp.Expr:
     separator = node.args.get("separator") or exp.Literal.string(",")
     if kind_of(argument.value) not in (None, Kind.STRING, Kind.BYTES):
         argument.value = cast_to(node, argument.value, STRING)
-    aggregate, template, parts = collect_values(argument, skip_nulls=True)
+    aggregate, template, parts = array_aggregate_template(argument, skip_nulls=True)
     joined = f"arrayStringConcat(arrayMap(_s -> assumeNotNull(_s), {template}), {{{len(parts) + 1}}})"
     # The result is NULL if there are no values, for example because of LIMIT 0.
     values = "{0}" if argument.limit is None else template
     return apply_outside_window(node, aggregate, f"if(empty({values}), NULL, {joined})", *parts, separator)
 
 
-def _aggregate_rule(name: str, *, cast: str | None = None) -> Rule:
+def _aggregate_rule(name: str, *, cast: str | None = None) -> LoweringRule:
     """Return the rule that lowers an aggregate to ClickHouse's aggregate `name` and casts the result to type `cast`."""
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -144,7 +144,7 @@ def apply_outside_window(node: exp.Expr, aggregate: exp.Expr, template: str, *pa
 def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
     kind = event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
-        return read_as(argument.value, kind)
+        return convert_implicitly(argument.value, kind)
     return argument.value
 
 
@@ -164,7 +164,7 @@ def _translate_sum(node: exp.Expr) -> exp.Expr:
     return _cast_aggregate(
         node,
         aggregate,
-        f"Nullable({TYPE_NAMES[kind]})" if kind in (Kind.INT64, *EXACT_NUMERIC_KINDS) and kind else None,
+        f"Nullable({TYPE_NAME_BY_KIND[kind]})" if kind in (Kind.INT64, *EXACT_NUMERIC_KINDS) and kind else None,
     )
 
 
@@ -198,31 +198,31 @@ def _translate_avg(node: exp.Expr) -> exp.Expr:
     if kind not in EXACT_NUMERIC_KINDS:
         return fragment(f"avgOrNull{suffix}({{0}})", value)
     count = fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", copy_tree(value))
-    return combine_aggregates(_AVERAGE_TEMPLATES[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
+    return combine_aggregates(_AVERAGE_TEMPLATE_BY_KIND[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
 
 
 # The templates of AVG for exact numbers: the quotient of the sum `{0}` and the count `{1}`. ClickHouse's own average
 # would be a floating-point number.
-_AVERAGE_TEMPLATES: Final = {
+_AVERAGE_TEMPLATE_BY_KIND: Final = {
     Kind.NUMERIC: "CAST(round(CAST({0}, 'Nullable(Decimal(76, 18))') / nullIf({1}, 0), 9), 'Nullable(Decimal(38, 9))')",
     Kind.BIGNUMERIC: "({0} / nullIf({1}, 0))",
 }
 
 
-_COUNT_TYPE = "Int64"
+_COUNT_TYPE_NAME = "Int64"
 
 
 def _translate_count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
-        return _cast_aggregate(node, fragment("count()"), _COUNT_TYPE)
+        return _cast_aggregate(node, fragment("count()"), _COUNT_TYPE_NAME)
     argument = read_aggregate_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT:
-        value = read_as(value, Kind.STRING)
+        value = convert_implicitly(value, Kind.STRING)
     if kind_of(value) is Kind.FLOAT64 and argument.is_distinct:
         value = fragment("({0} + 0.)", value)
     return _cast_aggregate(
-        node, fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", value), _COUNT_TYPE
+        node, fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", value), _COUNT_TYPE_NAME
     )
 
 
@@ -230,10 +230,10 @@ def _translate_count_if(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
     value = _aggregated_value(argument, node)
     template = "uniqExactIf({0}, {0})" if argument.is_distinct else "countIf({0})"
-    return _cast_aggregate(node, fragment(template, value), _COUNT_TYPE)
+    return _cast_aggregate(node, fragment(template, value), _COUNT_TYPE_NAME)
 
 
-def _boolean_aggregate_rule(name: str) -> Rule:
+def _boolean_aggregate_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = _aggregated_value(read_aggregate_argument(node), node)
         return _cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
@@ -241,7 +241,7 @@ def _boolean_aggregate_rule(name: str) -> Rule:
     return rule
 
 
-def _min_or_max_rule(name: str) -> Rule:
+def _min_or_max_rule(name: str) -> LoweringRule:
     """Return the rule of MIN or MAX, which is NaN if any value is NaN.
 
     Events' values are compared as numbers if all of them are numbers, and otherwise as texts.
@@ -273,7 +273,7 @@ def _min_or_max_of_floats(node: exp.Expr, name: str, value: exp.Expr) -> exp.Exp
 
 
 def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
-    numbers, texts = read_as(value, Kind.FLOAT64), read_as(copy_tree(value), Kind.STRING)
+    numbers, texts = convert_implicitly(value, Kind.FLOAT64), convert_implicitly(copy_tree(value), Kind.STRING)
     counts = (fragment("count({0})", copy_tree(values)) for values in (numbers, texts))
     extremes = (fragment(f"{name}OrNull({{0}})", values) for values in (numbers, texts))
     return combine_aggregates("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *extremes)
@@ -301,27 +301,27 @@ def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     return combine_aggregates("if({0} = {1}, {2}, NULL)", extreme, extreme_of_present, result)
 
 
-def _arg_min_or_max_rule(name: str) -> Rule:
+def _arg_min_or_max_rule(name: str) -> LoweringRule:
     return lambda node: _value_at_min_or_max(name, node.this, node.expression)
 
 
 def _translate_approx_count_distinct(node: exp.Expr) -> exp.Expr:
     """Translate APPROX_COUNT_DISTINCT to an exact count."""
     value = as_comparable(read_aggregate_argument(node).value)
-    return _cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT_TYPE)
+    return _cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT_TYPE_NAME)
 
 
 def as_comparable(value: exp.Expr) -> exp.Expr:
-    return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
+    return convert_implicitly(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
 
 
 def _translate_grouping(node: exp.Expr) -> exp.Expr:
     return fragment("toInt64(grouping({0}))", node.expressions[0] if node.expressions else node.this)
 
 
-def _covariance_rule(name: str) -> Rule:
+def _covariance_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
-        left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
+        left, right = convert_implicitly(node.this, Kind.FLOAT64), convert_implicitly(node.expression, Kind.FLOAT64)
         pair = "isNotNull({0}) AND isNotNull({1})"
         aggregate = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
         if name.endswith("Pop"):
@@ -333,7 +333,7 @@ def _covariance_rule(name: str) -> Rule:
     return rule
 
 
-def _deviation_rule(name: str) -> Rule:
+def _deviation_rule(name: str) -> LoweringRule:
     """Return the rule of a variance or standard deviation, which uses ClickHouse's numerically stable algorithm.
 
     ClickHouse's default algorithm subtracts sums of squares, which loses all digits for large values close to each
@@ -368,7 +368,7 @@ def _translate_window(node: exp.Expr) -> exp.Expr:
     return fragment(template, copy_tree(node), *parts)
 
 
-def _navigation_function_rule(name: str) -> Rule:
+def _navigation_function_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
         nulls = "" if argument.ignores_nulls else "_respect_nulls"
@@ -379,7 +379,7 @@ def _navigation_function_rule(name: str) -> Rule:
             return apply_outside_window(
                 node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *arguments
             )
-        argument.value, arguments = _with_common_type(node, argument.value, arguments)
+        argument.value, arguments = _convert_to_common_type(node, argument.value, arguments)
         if name in ("lag", "lead", "nth_value"):
             return fragment(f"{name}({_nullable_template(argument.value)}{placeholders})", argument.value, *arguments)
         return fragment(f"{name}{nulls}({_nullable_template(argument.value)})", argument.value)
@@ -387,12 +387,14 @@ def _navigation_function_rule(name: str) -> Rule:
     return rule
 
 
-def _with_common_type(node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]) -> tuple[exp.Expr, list[exp.Expr]]:
+def _convert_to_common_type(
+    node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]
+) -> tuple[exp.Expr, list[exp.Expr]]:
     """Return the value and the other arguments; if there is a default among them, convert both to their common type."""
     kind = kind_of(node)
     if len(arguments) < 2 or kind is None or kind_of(arguments[1]) is kind_of(value):
         return value, arguments
-    return read_as(value, kind), [arguments[0], read_as(arguments[1], kind)]
+    return convert_implicitly(value, kind), [arguments[0], convert_implicitly(arguments[1], kind)]
 
 
 def _nullable_template(value: exp.Expr) -> str:
@@ -403,7 +405,7 @@ def _nullable_template(value: exp.Expr) -> str:
     return "{0}" if kind_of(value) in (Kind.ARRAY, Kind.STRUCT) else "toNullable({0})"
 
 
-def _rank_rule(name: str) -> Rule:
+def _rank_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         parts = [node.this] if isinstance(node.this, exp.Expr) else []
         return _cast_aggregate(node, fragment(f"{name}({{0}})" if parts else f"{name}()", *parts), "Int64")
@@ -412,7 +414,7 @@ def _rank_rule(name: str) -> Rule:
 
 
 # A distance, in rows, that is greater than the number of rows of any partition.
-_DISTANCE_BEYOND_ROWS: Final = 1_000_000_000
+_FRAME_OFFSET_BEYOND_ROWS: Final = 1_000_000_000
 
 
 def _translate_frame(node: exp.Expr) -> exp.Expr:
@@ -425,7 +427,7 @@ def _translate_frame(node: exp.Expr) -> exp.Expr:
     if start is None or end is None or side != node.args.get("end_side"):
         return node
     if (start < end) if side == "PRECEDING" else (start > end):
-        beyond = exp.Literal.number(_DISTANCE_BEYOND_ROWS)
+        beyond = exp.Literal.number(_FRAME_OFFSET_BEYOND_ROWS)
         for key in ("start", "end"):
             node.set(key, copy_tree(beyond))
             node.set(f"{key}_side", "FOLLOWING")
@@ -440,7 +442,7 @@ def _frame_offset(bound: object) -> int | None:
 def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
     argument, count = read_quantiles(node)
     argument.value = NUMBER_RULES.to_number(argument.value)
-    aggregate, values_sql, parts = collect_values(argument, skip_nulls=argument.ignores_nulls is not False)
+    aggregate, values_sql, parts = array_aggregate_template(argument, skip_nulls=argument.ignores_nulls is not False)
     in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {values_sql})"
     # A quantile is the smallest value whose rank is at least the quantile's share of the number of values.
     rank = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
@@ -488,7 +490,7 @@ def _limit_top_pairs(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> ex
     return fragment(f"CAST({pairs}, {{{len(parts)}}})", *parts, type_name) if type_name else fragment(pairs, *parts)
 
 
-def _percentile_rule(name: str) -> Rule:
+def _percentile_rule(name: str) -> LoweringRule:
     """Return the rule of a percentile.
 
     RESPECT NULLS is refused, because ClickHouse's exact quantiles do not accept NULL. For no rows, these quantiles
@@ -500,21 +502,21 @@ def _percentile_rule(name: str) -> Rule:
         if argument.ignores_nulls is False:
             raise_unsupported(node, "A percentile with RESPECT NULLS")
         if name == "disc":
-            return _percentile_disc(node, argument)
-        value = read_as(argument.value, Kind.FLOAT64) if kind_of(argument.value) else argument.value
+            return _discrete_percentile(node, argument)
+        value = convert_implicitly(argument.value, Kind.FLOAT64) if kind_of(argument.value) else argument.value
         return fragment(f"{name}OrNull({{1}})({{0}})", value, _literal_level(node.expression))
 
     return rule
 
 
-def _percentile_disc(node: exp.Expr, argument: AggregateArgument) -> exp.Expr:
+def _discrete_percentile(node: exp.Expr, argument: AggregateArgument) -> exp.Expr:
     """Return the first of the sorted values whose rank divided by the number of values is at least the given share.
 
     The rank is the product of the share and the number of values, rounded down. If the rank divided by the number is
     still below the share, the rank is increased by one. This also corrects a product that floating-point arithmetic has
     rounded past an integer.
     """
-    aggregate, values_sql, parts = collect_values(argument, skip_nulls=True)
+    aggregate, values_sql, parts = array_aggregate_template(argument, skip_nulls=True)
     share = f"{{{len(parts) + 1}}}"
     rank = f"arrayMap(_n -> _n + (_n / length(_l) < {share}), [toInt64(floor(length(_l) * {share}))])[1]"
     picked = f"arrayMap(_l -> _l[greatest(1, {rank})], [arraySort({values_sql})])[1]"
@@ -524,18 +526,18 @@ def _percentile_disc(node: exp.Expr, argument: AggregateArgument) -> exp.Expr:
 def _literal_level(node: exp.Expr) -> exp.Expr:
     """Return a percentile's level as a literal, because ClickHouse takes it as a parameter of the aggregate."""
     value = constant_python_value(node)
-    value = node.meta_get(_SHARE_VALUE_KEY) if value is None else value
+    value = node.meta_get(_PERCENTILE_SHARE_KEY) if value is None else value
     return exp.Literal.number(float(value)) if value is not None else node
 
 
 # The meta key of the numeric value of a percentile's share that is written with a type, such as NUMERIC '0.5'.
-_SHARE_VALUE_KEY: Final = "share"
+_PERCENTILE_SHARE_KEY: Final = "share"
 
 
 def _record_share_value(node: exp.Expr) -> exp.Expr:
     share = node.expression
     if isinstance(share, exp.Cast) and kind_of(share) in NUMBER_KINDS:
-        share.meta[_SHARE_VALUE_KEY] = constant_python_value(share.this)
+        share.meta[_PERCENTILE_SHARE_KEY] = constant_python_value(share.this)
     return node
 
 

@@ -14,23 +14,23 @@ from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     fragment,
     fragment_parts,
-    is_evaluated_anyway,
+    is_evaluated_in_unchosen_branch,
     is_fragment,
     quoted_constant,
     raise_unsupported,
     returns_null_on_error,
     text_part,
 )
-from cordwood.sql.nodes import CONSTANT_KEY, constant_text, struct_field_name
+from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_text, struct_field_name
 from cordwood.sql.rules.times import (
     CANONICAL_PATTERN_BY_KIND,
-    invalid_message,
+    engine_spelling_of_time,
+    invalid_time_message,
     is_utc,
     needs_runtime_check,
-    respelled_time,
     zone_offset_minutes,
 )
-from cordwood.sql.rules.vocabulary import SqlVocabulary, TernaryTemplate
+from cordwood.sql.rules.vocabulary import CommonSql, TernarySqlBuilder
 
 # The meta key that marks an array which represents NULL if it is empty. A subscript beyond the bounds of such an array
 # is NULL instead of an error.
@@ -41,7 +41,7 @@ IS_NULL_KEY: Final = "is_null"
 
 # ClickHouse's types for the kinds of BigQuery's types. The type of a TIMESTAMP has a time zone and that of a DATETIME
 # has none, which distinguishes the two in an answer.
-TYPE_NAMES: Final = {
+TYPE_NAME_BY_KIND: Final = {
     Kind.STRING: "String",
     Kind.BYTES: "String",
     Kind.INT64: "Int64",
@@ -78,7 +78,7 @@ def _type_name(datatype: Datatype | None, *, has_names: bool) -> str | None:
         return f"Array({element})" if element else None
     if datatype.kind is Kind.STRUCT:
         return _struct_type_name(datatype, has_names=has_names)
-    name = TYPE_NAMES[datatype.kind]
+    name = TYPE_NAME_BY_KIND[datatype.kind]
     return name if datatype.kind in _NEVER_NULL_KINDS else f"Nullable({name})"
 
 
@@ -98,19 +98,23 @@ def _struct_type_name(datatype: Datatype, *, has_names: bool) -> str | None:
 
 def _simple_field_names(datatype: Datatype) -> list[str] | None:
     names = [struct_field_name(datatype, index) for index in range(len(datatype.fields))]
-    return names if all(_SIMPLE_NAME_PATTERN.fullmatch(name) and engine_name(name) == name for name in names) else None
+    return (
+        names
+        if all(_SIMPLE_NAME_PATTERN.fullmatch(name) and encode_engine_name(name) == name for name in names)
+        else None
+    )
 
 
 _SIMPLE_NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-# The escape character of `engine_name`, which is one of Unicode's characters for private use.
+# The escape character of `encode_engine_name`, which is one of Unicode's characters for private use.
 _ESCAPE_CHARACTER: Final = "\ue0ff"
 # Matches the names of subcolumns that ClickHouse derives from columns of some types.
 _SUBCOLUMN_NAME_PATTERN: Final = re.compile(r"null|size[0-9]+")
 
 
-def engine_name(name: str) -> str:
+def encode_engine_name(name: str) -> str:
     """Return a spelling of the name that ClickHouse accepts; different names have different spellings.
 
     ClickHouse does not accept an empty name, and resolves some names to subcolumns. Such a name gets one escape
@@ -126,9 +130,9 @@ def quote_name(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\\0") + '"'
 
 
-def cast(node: exp.Expr, kind: Kind) -> exp.Expr:
+def native_cast(node: exp.Expr, kind: Kind) -> exp.Expr:
     """Return ClickHouse's own cast to the kind, which fails for values that do not fit, and keeps NULL."""
-    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAMES[kind]})')})", node)
+    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAME_BY_KIND[kind]})')})", node)
 
 
 def typed_null(datatype: Datatype | None) -> exp.Expr:
@@ -157,7 +161,7 @@ def _fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> 
 
     The text of the message must begin with `RAISED_ERROR_PREFIX`.
     """
-    if returns_null_on_error(node) or is_evaluated_anyway(node):
+    if returns_null_on_error(node) or is_evaluated_in_unchosen_branch(node):
         return f"if({is_invalid}, NULL, {value})"
     return f"if(throwIf(ifNull({is_invalid}, false), {message}) = 1, NULL, {value})"
 
@@ -165,7 +169,7 @@ def _fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> 
 def is_cheap_to_repeat(node: exp.Expr) -> bool:
     """Return whether the node can be evaluated twice without considerable cost."""
     if is_fragment(node):
-        return node.meta_get(CONSTANT_KEY) is not None or all(
+        return node.meta_get(CONSTANT_VALUE_METADATA_KEY) is not None or all(
             isinstance(part, exp.Literal) for part in fragment_parts(node)
         )
     return isinstance(node, (exp.Column, exp.Literal, exp.Null, exp.Parameter, exp.Boolean, exp.Dot)) or (
@@ -180,7 +184,7 @@ def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = (
     """
     expensive = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     template = PLACEHOLDER_PATTERN.sub(lambda placeholder: f"{{{int(placeholder[1]) + len(parts)}}}", template)
-    template = _PART_PATTERN.sub(
+    template = _PART_PLACEHOLDER_PATTERN.sub(
         lambda match: f"_{match[1]}" if ord(match[1]) - 97 in expensive else f"{{{ord(match[1]) - 97}}}", template
     )
     if expensive:
@@ -190,7 +194,7 @@ def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = (
     return fragment(template, *parts, *texts)
 
 
-_PART_PATTERN: Final = re.compile("@([a-z])")
+_PART_PLACEHOLDER_PATTERN: Final = re.compile("@([a-z])")
 
 
 def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
@@ -200,12 +204,12 @@ def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
     """Return a TIMESTAMP as its UTC wall clock."""
-    return cast(node, Kind.DATETIME)
+    return native_cast(node, Kind.DATETIME)
 
 
 def _wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
     """Return the TIMESTAMP of a UTC wall clock."""
-    return cast(node, Kind.TIMESTAMP)
+    return native_cast(node, Kind.TIMESTAMP)
 
 
 def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
@@ -221,7 +225,7 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     return fill_template(template, moment, _require_constant_zone(zone))
 
 
-def first_from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+def first_timestamp_of_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """Return the time at which clocks in the zone show `wall`; if clocks are set back, the first of two such times."""
     if zone is None or is_utc(zone):
         return _wall_clock_to_timestamp(wall)
@@ -238,11 +242,13 @@ def _zone_offset_sql(micros: str) -> str:
 
 # SQL for the time of a wall clock in a zone, by the zone's offset on the day before or on the day after. The offset of
 # the day before is used if it still holds at the wall clock, or if clocks are set forward and skip the wall clock.
-_OFFSET_BEFORE_SQL: Final = _zone_offset_sql("@a - 86400000000")
-_OFFSET_AFTER_SQL: Final = _zone_offset_sql("@a + 86400000000")
-_OFFSET_BEFORE_HOLDS_SQL: Final = f"{_zone_offset_sql(f'@a - {_OFFSET_BEFORE_SQL}')} = {_OFFSET_BEFORE_SQL}"
-_OFFSET_AFTER_NOT_REACHED_SQL: Final = f"{_zone_offset_sql(f'@a - {_OFFSET_AFTER_SQL}')} != {_OFFSET_AFTER_SQL}"
-_FIRST_TIMESTAMP_SQL: Final = f"fromUnixTimestamp64Micro(@a - if({_OFFSET_BEFORE_HOLDS_SQL} OR {_OFFSET_AFTER_NOT_REACHED_SQL}, {_OFFSET_BEFORE_SQL}, {_OFFSET_AFTER_SQL}), 'UTC')"
+_PREVIOUS_ZONE_OFFSET_SQL: Final = _zone_offset_sql("@a - 86400000000")
+_NEXT_ZONE_OFFSET_SQL: Final = _zone_offset_sql("@a + 86400000000")
+_PREVIOUS_OFFSET_HOLDS_SQL: Final = (
+    f"{_zone_offset_sql(f'@a - {_PREVIOUS_ZONE_OFFSET_SQL}')} = {_PREVIOUS_ZONE_OFFSET_SQL}"
+)
+_NEXT_OFFSET_NOT_REACHED_SQL: Final = f"{_zone_offset_sql(f'@a - {_NEXT_ZONE_OFFSET_SQL}')} != {_NEXT_ZONE_OFFSET_SQL}"
+_FIRST_TIMESTAMP_SQL: Final = f"fromUnixTimestamp64Micro(@a - if({_PREVIOUS_OFFSET_HOLDS_SQL} OR {_NEXT_OFFSET_NOT_REACHED_SQL}, {_PREVIOUS_ZONE_OFFSET_SQL}, {_NEXT_ZONE_OFFSET_SQL}), 'UTC')"
 
 
 def _require_constant_zone(zone: exp.Expr) -> exp.Expr:
@@ -252,7 +258,7 @@ def _require_constant_zone(zone: exp.Expr) -> exp.Expr:
     return copy_tree(zone)
 
 
-def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
+def convert_implicitly(node: exp.Expr, kind: Kind) -> exp.Expr:
     return convert_to(_IMPLICIT_CONVERSIONS, node, kind)
 
 
@@ -262,16 +268,16 @@ def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
     if kind in (Kind.TIMESTAMP, Kind.DATE):
         return timestamp_to_utc_wall_clock(node)
     if kind in (Kind.STRING, Kind.VARIANT):
-        return timestamp_to_utc_wall_clock(read_as(node, Kind.TIMESTAMP))
+        return timestamp_to_utc_wall_clock(convert_implicitly(node, Kind.TIMESTAMP))
     return node
 
 
 def _cast_conversion(kind: Kind) -> Conversion:
-    return lambda node: cast(node, kind)
+    return lambda node: native_cast(node, kind)
 
 
 def _try_cast_conversion(kind: Kind) -> Conversion:
-    name = quoted_constant(TYPE_NAMES[kind])
+    name = quoted_constant(TYPE_NAME_BY_KIND[kind])
     return lambda node: fragment(f"accurateCastOrNull({{0}}, {name})", event_value_as_text(node))
 
 
@@ -284,20 +290,20 @@ def event_text_sql(value: str) -> str:
 _ATTACHED_TEXT_KEY: Final = "event_text"
 
 
-def attach_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
+def attach_event_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
     """Attach to an event's value the text from which it was made, so that rules which need the text can use it."""
     value.meta[_ATTACHED_TEXT_KEY] = copy_tree(text)
     return value
 
 
-def attached_text(node: exp.Expr) -> exp.Expr | None:
+def attached_event_text(node: exp.Expr) -> exp.Expr | None:
     text = node.unnest().meta_get(_ATTACHED_TEXT_KEY) if kind_of(node) is Kind.VARIANT else None
     return copy_tree(text) if isinstance(text, exp.Expr) else None
 
 
 def event_value_as_text(node: exp.Expr) -> exp.Expr:
     """Return an event's value as the text that it represents."""
-    return attached_text(node) or fragment(event_text_sql("{0}"), node)
+    return attached_event_text(node) or fragment(event_text_sql("{0}"), node)
 
 
 # Matches a text that ends with the name of a time zone. It is needed because ClickHouse itself parses only offsets.
@@ -312,19 +318,19 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     if needs_runtime_check(value, kind):
         texts = [
             text_part(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
-            text_part(RAISED_ERROR_PREFIX + invalid_message(value, kind)),
+            text_part(RAISED_ERROR_PREFIX + invalid_time_message(value, kind)),
         ]
         return fill_template(_time_parsing_template(node, kind), value, texts=texts)
-    canonical = respelled_time(value, kind)
+    canonical = engine_spelling_of_time(value, kind)
     with_zone = (
         _TEXT_WITH_ZONE_NAME_PATTERN.match(canonical or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
     )
     if with_zone:
-        parsed = fill_template(_TIME_PARSER_TEMPLATES[Kind.DATETIME].replace("#", ""), text_part(with_zone[1]))
-        return first_from_zone_wall_clock(parsed, exp.Literal.string(with_zone[2]))
+        parsed = fill_template(_TIME_PARSER_TEMPLATE_BY_KIND[Kind.DATETIME].replace("#", ""), text_part(with_zone[1]))
+        return first_timestamp_of_wall_clock(parsed, exp.Literal.string(with_zone[2]))
     text = inherit_metadata(text_part(canonical), value) if canonical is not None else value
     return fill_template(
-        _TIME_PARSER_TEMPLATES[kind].replace("#", "OrNull" if returns_null_on_error(node) else ""), text
+        _TIME_PARSER_TEMPLATE_BY_KIND[kind].replace("#", "OrNull" if returns_null_on_error(node) else ""), text
     )
 
 
@@ -334,7 +340,7 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     The template uses the parser that returns NULL for invalid texts, because ClickHouse also parses the values that it
     stores below NULLs.
     """
-    parsed = _TIME_PARSER_TEMPLATES[kind].replace("#", "OrNull")
+    parsed = _TIME_PARSER_TEMPLATE_BY_KIND[kind].replace("#", "OrNull")
     has_time = "match(@a, {0})"
     if returns_null_on_error(node):
         return f"if({has_time}, {parsed}, NULL)"
@@ -343,7 +349,7 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
 
 # The templates that parse a text as a time. The text is converted to upper case, because T and Z may be in lower case.
 # For a DATE, only the first ten characters are parsed. `#` is replaced by `OrNull` or by nothing.
-_TIME_PARSER_TEMPLATES: Final = {
+_TIME_PARSER_TEMPLATE_BY_KIND: Final = {
     Kind.TIMESTAMP: "parseDateTime64BestEffort#(upper(@a), 6, 'UTC')",
     Kind.DATETIME: "parseDateTime64BestEffort#(upper(@a), 6)",
     Kind.DATE: "toDate32(parseDateTime64BestEffort#(upper(substring(@a, 1, 10)), 0, 'UTC'))",
@@ -377,7 +383,9 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
 }
 
 
-def _attempt(node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
+def _fill_fallible_template(
+    node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
+) -> exp.Expr:
     """Fill a template that may fail. Failures do not become NULL, because ClickHouse has no general TRY."""
     del node
     return fill_template(template, *parts, texts=texts)
@@ -397,7 +405,7 @@ def _escape_for_literal(text: str) -> str:
     return text.replace("\\", "\\\\")
 
 
-def _replacement_function(function: str) -> TernaryTemplate:
+def _replacement_template(function: str) -> TernarySqlBuilder:
     return lambda text, pattern, new: (
         f"{function}({text}, '{_escape_for_literal(pattern)}', '{_escape_for_literal(new)}')"
     )
@@ -410,12 +418,12 @@ def as_json_document(value: exp.Expr) -> exp.Expr:
     return fill_template("if(isValidJSON(@a), @a, NULL)", value)
 
 
-VOCABULARY: Final = SqlVocabulary(
+COMMON_SQL: Final = CommonSql(
     fill_template=fill_template,
-    fill_fallible_template=_attempt,
+    fill_fallible_template=_fill_fallible_template,
     typed_null=typed_null,
-    read_as=read_as,
-    cast=cast,
+    convert_implicitly=convert_implicitly,
+    cast=native_cast,
     time_to_utc_wall_clock=time_to_utc_wall_clock,
     timestamp_to_utc_wall_clock=timestamp_to_utc_wall_clock,
     as_json_document=as_json_document,
@@ -429,9 +437,9 @@ VOCABULARY: Final = SqlVocabulary(
     as_integer="toInt64({})".format,
     as_float="toFloat64({})".format,
     full_match=lambda text, pattern: f"match({text}, '^{_escape_for_literal(pattern)}$')",
-    extract_match=lambda text, pattern: f"extract({text}, '{_escape_for_literal(pattern)}')",
-    replace_first=_replacement_function("replaceRegexpOne"),
-    replace_all=_replacement_function("replaceRegexpAll"),
+    extract_first_match=lambda text, pattern: f"extract({text}, '{_escape_for_literal(pattern)}')",
+    replace_first=_replacement_template("replaceRegexpOne"),
+    replace_all=_replacement_template("replaceRegexpAll"),
     let_binding="arrayMap({1} -> {2}, [{0}])[1]".format,
     bracketed_array_text=_bracketed_array_text,
     struct_field="tupleElement({}, {})".format,

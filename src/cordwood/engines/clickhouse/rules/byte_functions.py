@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import VOCABULARY, fail_if, fill_template, typed_null
+from cordwood.engines.clickhouse.rules.building_blocks import COMMON_SQL, fail_if, fill_template, typed_null
 from cordwood.engines.clickhouse.rules.strings import as_text
 from cordwood.sql.datatypes import BYTES
 from cordwood.sql.lowering import RuleSet, fragment, mark_null_on_error, raise_unsupported
@@ -15,7 +15,7 @@ from cordwood.sql.rules.functions import (
     NET_FUNCTIONS,
     CheckedTemplate,
     FunctionKey,
-    Template,
+    FunctionTemplate,
     rules_from_templates,
 )
 from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
@@ -33,7 +33,7 @@ def _checked_base_decode(base: int) -> CheckedTemplate:
     return CheckedTemplate(f"(@a != '' AND {decoded} = '')", decoded)
 
 
-_HASH_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
+_HASH_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.MD5: "lower(hex(MD5({0})))",
     exp.MD5Digest: "toString(MD5({0}))",
     exp.SHA: "toString(SHA1({0}))",
@@ -51,7 +51,7 @@ _HASH_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
 
 HASH_RULES = RuleSet(
     nodes={
-        **rules_from_templates(VOCABULARY, HASH_FUNCTIONS, _HASH_TEMPLATES).nodes,
+        **rules_from_templates(COMMON_SQL, HASH_FUNCTIONS, _HASH_TEMPLATES).nodes,
         exp.SHA2: _translate_sha2,
         exp.SHA2Digest: _translate_sha2,
     }
@@ -74,7 +74,7 @@ def _mask_byte_sql(bits: str) -> str:
     return f"bitAnd(bitShiftLeft(toUInt16(255), toUInt8(8 - greatest(least({bits}, 8), 0))), 255)"
 
 
-_MASK_BYTE_SQL: Final = _mask_byte_sql("assumeNotNull(@b) - 8 * toInt64(_i)")
+_NETWORK_MASK_BYTE_SQL: Final = _mask_byte_sql("assumeNotNull(@b) - 8 * toInt64(_i)")
 _NON_NULL_VALUE_SQL: Final = "assumeNotNull(@a)"
 _join_bytes_sql: Final = (
     "if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat(arrayMap(_i -> char({}), range({}))))".format
@@ -82,17 +82,17 @@ _join_bytes_sql: Final = (
 _URL_HOST_PATTERN: Final = r"^\\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\\[[^\\]/?#]*\\]|[^:/?#\\s]*)"
 _BARE_HOST_PATTERN: Final = r"^\\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\\s@]+\\.[^:/?#\\s@]+)(?:[:/?#].*)?\\s*$"
 
-_NET_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
+_NET_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     "NET.IP_TO_STRING": CheckedTemplate(
         "length(@a) NOT IN (4, 16)",
         f"multiIf(isNull(@a), NULL, length(@a) = 4, IPv4NumToString(reinterpretAsUInt32(reverse({_NON_NULL_VALUE_SQL}))),"
         f" IPv6NumToString(toFixedString(if(length(@a) = 16, {_NON_NULL_VALUE_SQL}, ''), 16)))",
     ),
-    "NET.IP_NET_MASK": _join_bytes_sql(_MASK_BYTE_SQL, f"toUInt64({_NON_NULL_VALUE_SQL})"),
+    "NET.IP_NET_MASK": _join_bytes_sql(_NETWORK_MASK_BYTE_SQL, f"toUInt64({_NON_NULL_VALUE_SQL})"),
     "NET.IP_TRUNC": CheckedTemplate(
         "(length(@a) NOT IN (4, 16) OR @b < 0 OR @b > toInt64(length(@a)) * 8)",
         _join_bytes_sql(
-            f"bitAnd(reinterpretAsUInt8(substring({_NON_NULL_VALUE_SQL}, _i + 1, 1)), {_MASK_BYTE_SQL})",
+            f"bitAnd(reinterpretAsUInt8(substring({_NON_NULL_VALUE_SQL}, _i + 1, 1)), {_NETWORK_MASK_BYTE_SQL})",
             f"length({_NON_NULL_VALUE_SQL})",
         ),
     ),
@@ -105,7 +105,7 @@ _NET_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
 NET_RULES = RuleSet(
     before_children={exp.NetFunc: as_net_call},
     by_name={
-        **rules_from_templates(VOCABULARY, NET_FUNCTIONS, _NET_TEMPLATES).by_name,
+        **rules_from_templates(COMMON_SQL, NET_FUNCTIONS, _NET_TEMPLATES).by_name,
         "NET.IP_FROM_STRING": _translate_ip_from_string,
         "NET.SAFE_IP_FROM_STRING": lambda node: _translate_ip_from_string(mark_null_on_error(node)),
         **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix),

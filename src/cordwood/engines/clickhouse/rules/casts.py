@@ -6,12 +6,12 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    TYPE_NAMES,
-    VOCABULARY,
+    COMMON_SQL,
+    TYPE_NAME_BY_KIND,
+    convert_implicitly,
     event_value_as_text,
     fail_if,
     fill_template,
-    read_as,
     text_to_time,
     type_name_part,
 )
@@ -20,18 +20,18 @@ from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import FLOAT64, INT64
 from cordwood.sql.lowering import fragment, quoted_constant, raise_unsupported, returns_null_on_error
-from cordwood.sql.nodes import CONSTANT_KEY, constant_text
+from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_text
 from cordwood.sql.rules.conversions import Caster, CastRules, LiteralRules, parent_past_sign
 
 # The nodes below which an integer is a position or a count. ClickHouse requires a plain literal there, without a type.
-_UNTYPED_PARENTS: Final = (
+_PARENTS_WITHOUT_TYPED_LITERALS: Final = (
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.TableSample, exp.Tuple, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue),
 )
 
 
 def _integer_literal(node: exp.Expr, value: int) -> exp.Expr:
-    is_plain = isinstance(parent_past_sign(node), _UNTYPED_PARENTS)
+    is_plain = isinstance(parent_past_sign(node), _PARENTS_WITHOUT_TYPED_LITERALS)
     return exp.Literal.number(str(value)) if is_plain else fragment(f"toInt64({value})")
 
 
@@ -41,7 +41,7 @@ def _float_literal(node: exp.Expr) -> exp.Expr:
 
 def _bytes_literal(data: exp.Expr, text: str) -> exp.Expr:
     lowered = fragment("{0}", data)
-    lowered.meta[CONSTANT_KEY] = text
+    lowered.meta[CONSTANT_VALUE_METADATA_KEY] = text
     return lowered
 
 
@@ -50,8 +50,8 @@ LITERAL_RULES = LiteralRules(_integer_literal, _float_literal, _bytes_literal).r
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
     if returns_null_on_error(node):
-        return fragment(f"accurateCastOrNull({{0}}, {quoted_constant(TYPE_NAMES[to])})", value)
-    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAMES[to]})')})", value)
+        return fragment(f"accurateCastOrNull({{0}}, {quoted_constant(TYPE_NAME_BY_KIND[to])})", value)
+    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAME_BY_KIND[to]})')})", value)
 
 
 def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
@@ -162,27 +162,27 @@ _CANONICAL_INTERVAL_PATTERN: Final = re.compile(r"(-?)(\d+)-(\d+) (-?\d+) (-?)(\
 def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a literal text to INTERVAL; the text has the form `Y-M D H:M:S` or a duration's form in ISO 8601."""
     literal_text = constant_text(value)
-    counts = _interval_counts(literal_text) if literal_text is not None else None
+    counts = _parse_interval_counts(literal_text) if literal_text is not None else None
     if counts is None:
         raise_unsupported(node, "CAST to INTERVAL of such a text")
     months, days, micros = counts
     return fragment(f"tuple(toInt64({months}), toInt64({days}), toInt64({micros}))")
 
 
-def _interval_counts(literal_text: str) -> tuple[int, int, int] | None:
+def _parse_interval_counts(literal_text: str) -> tuple[int, int, int] | None:
     canonical, iso = _CANONICAL_INTERVAL_PATTERN.fullmatch(literal_text), _ISO_INTERVAL_PATTERN.fullmatch(literal_text)
     if canonical:
-        return _canonical_counts(canonical)
-    return _iso_counts(iso) if iso else None
+        return _canonical_interval_counts(canonical)
+    return _iso_interval_counts(iso) if iso else None
 
 
-def _canonical_counts(match: re.Match[str]) -> tuple[int, int, int]:
+def _canonical_interval_counts(match: re.Match[str]) -> tuple[int, int, int]:
     sign, time_sign = (-1 if match[index] else 1 for index in (1, 5))
     seconds = int(match[6]) * 3600 + int(match[7]) * 60 + float(match[8])
     return sign * (int(match[2]) * 12 + int(match[3])), int(match[4]), round(time_sign * seconds * 1_000_000)
 
 
-def _iso_counts(match: re.Match[str]) -> tuple[int, int, int]:
+def _iso_interval_counts(match: re.Match[str]) -> tuple[int, int, int]:
     sign = -1 if match[1] else 1
     years, months, weeks, days, hours, minutes = (int(match[index] or 0) for index in range(2, 8))
     seconds = hours * 3600 + minutes * 60 + float(match[8] or 0)
@@ -200,7 +200,7 @@ def interval_text(value: exp.Expr) -> exp.Expr:
 
 
 def _event_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return cast_to(node, cast_to(node, read_as(value, Kind.STRING), FLOAT64), INT64)
+    return cast_to(node, cast_to(node, convert_implicitly(value, Kind.STRING), FLOAT64), INT64)
 
 
 def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -212,7 +212,7 @@ def _keep_value(_: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 CAST_TRANSLATOR: Final = CastRules(
-    vocabulary=VOCABULARY,
+    common_sql=COMMON_SQL,
     time_printer=TIME_PRINTER,
     casters={
         (Kind.STRING, Kind.INT64): _text_to_int,

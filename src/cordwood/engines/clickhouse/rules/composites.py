@@ -9,12 +9,12 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
+    COMMON_SQL,
     IS_NULL_KEY,
     MAY_BE_NULL_KEY,
-    VOCABULARY,
+    convert_implicitly,
     fail_if,
     fill_template,
-    read_as,
     type_name_part,
     typed_null,
 )
@@ -27,7 +27,7 @@ from cordwood.sql.lowering import (
     RuleSet,
     fragment,
     mark_null_on_error,
-    placeholder_list,
+    placeholders_text,
     quoted_constant,
     raise_unsupported,
     returns_null_on_error,
@@ -73,13 +73,13 @@ def _translate_array(node: exp.Expr) -> exp.Expr:
     is_known = element is not None or (isinstance(node.parent, exp.Unnest) and all(map(is_null, items)))
     name = type_name_part(datatype or Datatype(Kind.ARRAY)) if is_known else None
     if name is None:
-        return fragment(f"[{placeholder_list(len(items))}]", *items)
+        return fragment(f"[{placeholders_text(len(items))}]", *items)
     elements = [_convert_to_element_type(item, element) for item in items]
-    return fragment(f"CAST([{placeholder_list(len(items))}], {{{len(items)}}})", *elements, name)
+    return fragment(f"CAST([{placeholders_text(len(items))}], {{{len(items)}}})", *elements, name)
 
 
 def _convert_to_element_type(item: exp.Expr, element: Datatype | None) -> exp.Expr:
-    return item if element is None or kind_of(item) is Kind.VARIANT else read_as(item, element.kind)
+    return item if element is None or kind_of(item) is Kind.VARIANT else convert_implicitly(item, element.kind)
 
 
 def _array_of_query(query: exp.Expr) -> exp.Expr:
@@ -95,7 +95,7 @@ def _array_of_query(query: exp.Expr) -> exp.Expr:
     return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
-def _record_item_facts(node: exp.Expr) -> exp.Expr:
+def _mark_item_properties(node: exp.Expr) -> exp.Expr:
     """Record properties of an array's items that cannot be determined once the items are lowered."""
     datatype = datatype_of(node)
     for item in node.expressions:
@@ -215,7 +215,7 @@ def _translate_array_length(node: exp.Expr) -> exp.Expr:
 
 def _translate_array_concat(node: exp.Expr) -> exp.Expr:
     parts = [_cast_to_common_type(node, part) for part in (node.this, *node.expressions)]
-    return fragment(f"arrayConcat({placeholder_list(len(parts))})", *parts)
+    return fragment(f"arrayConcat({placeholders_text(len(parts))})", *parts)
 
 
 def _cast_to_common_type(node: exp.Expr, part: exp.Expr) -> exp.Expr:
@@ -251,7 +251,7 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or array_of(INT64)
     kind = datatype.element.kind if datatype.element else Kind.INT64
     parts = [node.args["start"], node.args["end"], node.args.get("step") or fragment("toInt64(1)")]
-    parts = [read_as(part, kind) for part in parts]
+    parts = [convert_implicitly(part, kind) for part in parts]
     last = (
         "toInt64(floor((@b - @a) / @c + 1e-9))"
         if kind is not Kind.INT64
@@ -263,7 +263,7 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     if not returns_null_on_error(node):
         is_too_large = f"throwIf({is_too_large}, {quoted_constant(RAISED_ERROR_PREFIX + f'GENERATE_ARRAY of more than {element_limit} elements')})"
     count = f"toUInt64(if({is_too_large}, 0, {count}))"
-    items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_SERIES_TYPE_NAMES.get(kind, 'Nullable(Int64)'))}), range({count}))"
+    items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_SERIES_TYPE_NAME_BY_KIND.get(kind, 'Nullable(Int64)'))}), range({count}))"
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
     if not returns_null_on_error(node):
         check = f"throwIf(ifNull(@c = 0, false), {quoted_constant(RAISED_ERROR_PREFIX + 'Sequence step cannot be 0.')})"
@@ -272,7 +272,7 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
 
 
 _SERIES_IS_EMPTY_SQL = "@c > 0 AND @a > @b OR @c < 0 AND @a < @b"
-_SERIES_TYPE_NAMES = {
+_SERIES_TYPE_NAME_BY_KIND = {
     Kind.INT64: "Nullable(Int64)",
     Kind.FLOAT64: "Nullable(Float64)",
     Kind.NUMERIC: "Nullable(Decimal(38, 9))",
@@ -295,7 +295,7 @@ _ARRAY_LENGTH_SQL: Final = "toInt64(length(@a))"
 _SLICE_START_SQL: Final = f"greatest(if(@b < 0, {_ARRAY_LENGTH_SQL} + @b, @b), 0) + 1"
 _SLICE_END_SQL: Final = f"if(@c < 0, {_ARRAY_LENGTH_SQL} + @c, @c) + 1"
 _TEMPLATE_RULES: Final = rules_from_templates(
-    VOCABULARY,
+    COMMON_SQL,
     ARRAY_FUNCTIONS,
     {
         exp.ArrayReverse: "arrayReverse({0})",
@@ -324,7 +324,7 @@ RULES = RuleSet(
         exp.RangeBucket: _translate_range_bucket,
     },
     before_children={
-        exp.Array: _record_item_facts,
+        exp.Array: _mark_item_properties,
     },
     by_name=_TEMPLATE_RULES.by_name,
 )

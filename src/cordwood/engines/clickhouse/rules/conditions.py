@@ -10,11 +10,11 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
+    COMMON_SQL,
     IS_NULL_KEY,
-    VOCABULARY,
+    convert_implicitly,
     event_value_as_text,
     fill_template,
-    read_as,
     type_name_part,
     typed_null,
 )
@@ -25,14 +25,14 @@ from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
     fragment,
-    placeholder_list,
+    placeholders_text,
     quoted_constant,
     returns_null_on_error,
 )
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_python_value, constant_text, is_null
-from cordwood.sql.rules.conversions import ConditionRules, comparison_kind, mark_argument_null_on_error
+from cordwood.sql.rules.conversions import ConditionRules, comparison_kind_with_event_value, mark_argument_null_on_error
 
-_CONDITION_RULES: Final = ConditionRules(VOCABULARY)
+_CONDITION_RULES: Final = ConditionRules(COMMON_SQL)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -40,7 +40,7 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
     known_kinds = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known_kinds:
         known_kinds.remove(Kind.VARIANT)
-        return comparison_kind(known_kinds[0]) if known_kinds else Kind.STRING
+        return comparison_kind_with_event_value(known_kinds[0]) if known_kinds else Kind.STRING
     if len(known_kinds) < 2:
         return None
     return next((kind for kind in TIME_KINDS if kind in known_kinds), None) or _float_kind_if_mixed(set(known_kinds))
@@ -52,7 +52,7 @@ def _float_kind_if_mixed(kinds: set[Kind]) -> Kind | None:
 
 def _translate_comparison(node: exp.Expr) -> exp.Expr:
     if type(node) in (exp.EQ, exp.NEQ) and _compares_structs(node):
-        equality = _fields_equal("{0}", "{1}", datatype_of(node.this), datatype_of(node.expression))
+        equality = _fields_equal_sql("{0}", "{1}", datatype_of(node.this), datatype_of(node.expression))
         return fragment(equality if isinstance(node, exp.EQ) else f"(NOT {equality})", node.this, node.expression)
     left, right = _convert_to_common_kind([node.this, node.expression])
     if kind_of(left) is Kind.INTERVAL is kind_of(right):
@@ -76,7 +76,7 @@ def _convert_to_common_kind(parts: list[exp.Expr]) -> list[exp.Expr]:
     return [_convert_operand(part, kind) for part in parts] if kind else parts
 
 
-def _fields_equal(left: str, right: str, left_type: Datatype | None, right_type: Datatype | None) -> str:
+def _fields_equal_sql(left: str, right: str, left_type: Datatype | None, right_type: Datatype | None) -> str:
     """Return SQL that compares structs field by field with three-valued logic.
 
     ClickHouse's own comparison of tuples treats NULL as a value.
@@ -85,7 +85,7 @@ def _fields_equal(left: str, right: str, left_type: Datatype | None, right_type:
         return f"({left} = {right})"
     pairs = zip(left_type.fields, right_type.fields, strict=False)
     fields = (
-        _fields_equal(f"tupleElement({left}, {index})", f"tupleElement({right}, {index})", a[1], b[1])
+        _fields_equal_sql(f"tupleElement({left}, {index})", f"tupleElement({right}, {index})", a[1], b[1])
         for index, (a, b) in enumerate(pairs, 1)
     )
     return f"({' AND '.join(fields)})"
@@ -94,7 +94,7 @@ def _fields_equal(left: str, right: str, left_type: Datatype | None, right_type:
 def _convert_operand(side: exp.Expr, kind: Kind) -> exp.Expr:
     if kind is Kind.FLOAT64 and kind_of(side) in (Kind.INT64, Kind.FLOAT64):
         return side
-    return read_as(side, kind)
+    return convert_implicitly(side, kind)
 
 
 def _translate_between(node: exp.Expr) -> exp.Expr:
@@ -119,9 +119,11 @@ def _translate_in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
     constants.
     """
     if all(constant_python_value(item) is not None for item in items) and constant_python_value(value) is None:
-        return fragment(f"({{0}} IN ({placeholder_list(len(items), 1)}))", value, *items)
+        return fragment(f"({{0}} IN ({placeholders_text(len(items), 1)}))", value, *items)
     value_type = datatype_of(value)
-    equal = (_fields_equal("{0}", f"{{{index}}}", value_type, datatype_of(item)) for index, item in enumerate(items, 1))
+    equal = (
+        _fields_equal_sql("{0}", f"{{{index}}}", value_type, datatype_of(item)) for index, item in enumerate(items, 1)
+    )
     return fragment(f"({' OR '.join(equal)})", value, *items)
 
 
@@ -133,14 +135,14 @@ def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
-        kind = comparison_kind(kind_of(value) or Kind.STRING)
+        kind = comparison_kind_with_event_value(kind_of(value) or Kind.STRING)
         item = set_datatype(fragment("_e"), element)
-        array = fragment("arrayMap(_e -> {1}, {0})", array, read_as(item, kind))
-        value = read_as(value, kind)
+        array = fragment("arrayMap(_e -> {1}, {0})", array, convert_implicitly(item, kind))
+        value = convert_implicitly(value, kind)
     elif element is not None and element.kind is Kind.STRUCT and element.fields:
-        return _translate_struct_in_array(value, array, _fields_equal("{0}", "_e", datatype_of(value), element))
+        return _translate_struct_in_array(value, array, _fields_equal_sql("{0}", "_e", datatype_of(value), element))
     elif element is not None:
-        value = read_as(value, element.kind)
+        value = convert_implicitly(value, element.kind)
     return fragment(
         "multiIf(empty({1}), false, isNull({0}), NULL, has({1}, {0}), true, has({1}, NULL), NULL, false)", value, array
     )
@@ -167,7 +169,7 @@ def _translate_in_query(node: exp.Expr) -> exp.Expr:
     kind = _common_kind([value_kind, query_kind])
     value = _convert_operand(node.this, kind) if kind and query_kind is not Kind.VARIANT else node.this
     if query_kind is Kind.VARIANT:
-        return _CONDITION_RULES.in_event_query_test(node, kind or Kind.STRING)
+        return _CONDITION_RULES.translate_in_event_query(node, kind or Kind.STRING)
     return _translate_in_collected(value, query)
 
 
@@ -194,7 +196,7 @@ def _translate_not(node: exp.Expr) -> exp.Expr:
 
 def _translate_is(node: exp.Expr) -> exp.Expr:
     if isinstance(node.expression, exp.Boolean):
-        value = read_as(node.this, Kind.BOOL)
+        value = convert_implicitly(node.this, Kind.BOOL)
         return fragment(
             f"(ifNull({{0}}, {'false' if node.expression.this else 'true'}) = {str(node.expression.this).lower()})",
             value,
@@ -206,7 +208,7 @@ def _translate_is(node: exp.Expr) -> exp.Expr:
     return fragment("({0} IS NULL)", node.this)
 
 
-_CAST_BRANCH_KINDS = (Kind.STRUCT, Kind.ARRAY, *EXACT_NUMERIC_KINDS)
+_KINDS_CAST_IN_BRANCHES = (Kind.STRUCT, Kind.ARRAY, *EXACT_NUMERIC_KINDS)
 
 
 def convert_branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
@@ -219,11 +221,11 @@ def convert_branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
 
 def _cast_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     name = type_name_part(datatype)
-    if name is not None and datatype.kind in _CAST_BRANCH_KINDS and datatype_of(value) != datatype:
+    if name is not None and datatype.kind in _KINDS_CAST_IN_BRANCHES and datatype_of(value) != datatype:
         return fragment("CAST({0}, {1})", value, name)
     if kind_of(value) is Kind.VARIANT and datatype.kind is Kind.INT64:
-        return fragment("toInt64({0})", read_as(value, Kind.FLOAT64))
-    return read_as(value, datatype.kind)
+        return fragment("toInt64({0})", convert_implicitly(value, Kind.FLOAT64))
+    return convert_implicitly(value, datatype.kind)
 
 
 def _translate_case(node: exp.Expr) -> exp.Expr:
@@ -233,13 +235,13 @@ def _translate_case(node: exp.Expr) -> exp.Expr:
     for branch_ in branches:
         parts += [_branch_condition(subject, branch_.this, kind), convert_branch(branch_.args["true"], node)]
     parts.append(convert_branch(node.args.get("default"), node))
-    return fragment(f"multiIf({placeholder_list(len(parts))})", *parts)
+    return fragment(f"multiIf({placeholders_text(len(parts))})", *parts)
 
 
 def _branch_condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
     if subject is None:
         return _CONDITION_RULES.to_boolean(condition)
-    left, right = (read_as(side, kind) if kind else side for side in (copy_tree(subject), condition))
+    left, right = (convert_implicitly(side, kind) if kind else side for side in (copy_tree(subject), condition))
     return fragment("{0} = {1}", left, right)
 
 
@@ -260,7 +262,7 @@ def _translate_coalesce(node: exp.Expr) -> exp.Expr:
         return typed_null(datatype_of(node))
     if kind_of(node) is Kind.ARRAY:
         return parts[0]
-    return fragment(f"coalesce({placeholder_list(len(parts))})", *parts)
+    return fragment(f"coalesce({placeholders_text(len(parts))})", *parts)
 
 
 def _coalesce_to_case(node: exp.Expr) -> exp.Expr:
@@ -279,8 +281,8 @@ def _translate_nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = _common_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
-        return fragment("if({0} = {1}, NULL, {2})", read_as(left, kind), right, copy_tree(left))
-    return fragment("nullIf({0}, {1})", left, read_as(right, kind) if kind else right)
+        return fragment("if({0} = {1}, NULL, {2})", convert_implicitly(left, kind), right, copy_tree(left))
+    return fragment("nullIf({0}, {1})", left, convert_implicitly(right, kind) if kind else right)
 
 
 def _translate_error(node: exp.Expr) -> exp.Expr:

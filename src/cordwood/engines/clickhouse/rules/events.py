@@ -6,18 +6,18 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    attach_text,
-    attached_text,
+    attach_event_text,
+    attached_event_text,
     event_text_sql,
     event_value_as_text,
     fill_template,
 )
-from cordwood.engines.clickhouse.rules.json_functions import path_arguments
+from cordwood.engines.clickhouse.rules.json_functions import json_path_arguments
 from cordwood.engines.clickhouse.tables import OBJECT_PATHS_COLUMN, PATHS_COLUMN_BY_COLUMN
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind, format_path
 from cordwood.sql.datatypes import inherit_metadata, kind_of
-from cordwood.sql.grouping import grouping_keys, selected_value
+from cordwood.sql.grouping import grouping_keys, resolve_group_ordinal
 from cordwood.sql.internal_functions import (
     MAX_FLATTENED_CHARACTERS,
     MAX_FLATTENED_KEY_BYTES,
@@ -26,11 +26,11 @@ from cordwood.sql.internal_functions import (
 )
 from cordwood.sql.lowering import RuleSet, fragment, name_part, text_part
 from cordwood.sql.nodes import (
-    KINDS_KEY,
+    PATH_KINDS_METADATA_KEY,
+    IsObjectTest,
     Operation,
     PathRead,
     RecordElements,
-    RecordTest,
     RedactionCall,
     attach_operation,
     constant_int,
@@ -40,12 +40,17 @@ from cordwood.sql.nodes import (
     path_root,
     path_steps,
 )
-from cordwood.sql.redaction.masking import REDACT_EVENT_PREFIX, REDACTION_WORD, RedactionLowering, redaction_mode_of
+from cordwood.sql.redaction.masking import (
+    REDACT_EVENT_FUNCTION_PREFIX,
+    REDACTION_WORD,
+    RedactionLoweringRules,
+    redaction_mode_of,
+)
 
 
 def _translate_path_read(node: exp.Expr) -> exp.Expr:
     """Translate a path read; a JSON null counts as missing."""
-    path, keys = path_arguments(list(path_steps(node)), first=1)
+    path, keys = json_path_arguments(list(path_steps(node)), first=1)
     if kind_of(node) is Kind.STRING:
         return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_root(node), *keys)
     return fragment(f"nullIf(nullIf(JSONExtractRaw({{0}}{path}), ''), 'null')", path_root(node), *keys)
@@ -60,14 +65,14 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
     An object gives an array with this object, and an array gives its elements. Any other value gives an empty array.
     """
     elements = operation_of(node, RecordElements)
-    if elements is not None and elements.has_only_arrays:
+    if elements is not None and elements.only_arrays_seen:
         return fragment(_ARRAY_ITEMS_SQL, node.expressions[0])
     return fragment(f"if(ifNull(JSONType({{0}}), 'Null') = 'Object', [{{0}}], {_ARRAY_ITEMS_SQL})", node.expressions[0])
 
 
-def _translate_record_test(node: exp.Expr) -> exp.Expr:
-    test = operation_of(node, RecordTest)
-    if test is not None and test.has_only_objects:
+def _translate_is_record(node: exp.Expr) -> exp.Expr:
+    test = operation_of(node, IsObjectTest)
+    if test is not None and test.only_objects_seen:
         return fragment("isNotNull({0})", node.expressions[0])
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
@@ -85,10 +90,10 @@ class ReadMode(StrEnum):
     RECORD = "record"
 
 
-class StoredRead(Operation, frozen=True):
+class SubcolumnRead(Operation, frozen=True):
     """The operation that reads a path from a subcolumn; its operand is the table's column."""
 
-    mode: ReadMode
+    read_mode: ReadMode
     steps: tuple[str, ...]
 
 
@@ -98,15 +103,15 @@ class EventFromSubcolumn(Operation, frozen=True):
     Its operand is the read of the subcolumn, or a column of a sub-query that contains this read.
     """
 
-    mode: ReadMode
+    read_mode: ReadMode
 
 
-def stored_path_read(table: str, column: str, steps: tuple[str, ...], mode: ReadMode) -> exp.Expr:
+def subcolumn_read(table: str, column: str, steps: tuple[str, ...], mode: ReadMode) -> exp.Expr:
     """Return the operation that reads a path from the stream's table."""
     name = OBJECT_PATHS_COLUMN if mode is ReadMode.RECORD else PATHS_COLUMN_BY_COLUMN[column]
     column_read = exp.column(name, table, quoted=True)
     path = steps if mode is not ReadMode.RECORD or column == "extras" else (column, *steps)
-    return operation_node(StoredRead(mode, path), column_read)
+    return operation_node(SubcolumnRead(mode, path), column_read)
 
 
 def event_from_subcolumn(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> exp.Expr:
@@ -117,22 +122,22 @@ def event_from_subcolumn(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> e
     return inherit_metadata(operation_node(EventFromSubcolumn(mode), value), origin)
 
 
-_READ_TEMPLATES: Final = {
+_READ_TEMPLATE_BY_MODE: Final = {
     ReadMode.TEXT: "{0}%s.:String",
     ReadMode.PLAIN: "CAST({0}%s, 'Nullable(String)')",
     ReadMode.JSON: "nullIf(toJSONString({0}%s), 'null')",
 }
 
 
-def _translate_stored_read(node: exp.Expr) -> exp.Expr:
-    (column,), operation_ = node.expressions, operation_of(node, StoredRead)
+def _translate_subcolumn_read(node: exp.Expr) -> exp.Expr:
+    (column,), operation_ = node.expressions, operation_of(node, SubcolumnRead)
     if operation_ is None:
         raise ValueError("no stored path")
-    if operation_.mode is ReadMode.RECORD:
+    if operation_.read_mode is ReadMode.RECORD:
         return fragment("(position({0}, {1}) > 0)", column, text_part(format_path(operation_.steps)))
     path_template = "".join(f".{{{index}}}" for index in range(1, len(operation_.steps) + 1))
     return fragment(
-        _READ_TEMPLATES[operation_.mode] % path_template,
+        _READ_TEMPLATE_BY_MODE[operation_.read_mode] % path_template,
         column,
         *(name_part(step, is_verbatim=True) for step in operation_.steps),
     )
@@ -141,11 +146,11 @@ def _translate_stored_read(node: exp.Expr) -> exp.Expr:
 def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
     (value,), operation_ = node.expressions, operation_of(node, EventFromSubcolumn)
     is_text = kind_of(node) is Kind.STRING
-    match None if operation_ is None else operation_.mode:
+    match None if operation_ is None else operation_.read_mode:
         case ReadMode.TEXT if not is_text:
-            return attach_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
+            return attach_event_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
         case ReadMode.PLAIN if not is_text:
-            return attach_text(fragment("({0})", value), value)
+            return attach_event_text(fragment("({0})", value), value)
         case ReadMode.JSON if is_text:
             return fragment(event_text_sql("{0}"), value)
         case ReadMode.RECORD:
@@ -160,19 +165,19 @@ def group_by_attached_texts(select: exp.Expr) -> None:
     """
     group = select.args.get("group")
     for key in list(grouping_keys(group)) if group is not None else ():
-        text = attached_text(selected_value(select, key))
+        text = attached_event_text(resolve_group_ordinal(select, key))
         if text is not None:
             key.replace(text)
 
 
-_COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_COMPOSITE_VALUE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _translate_attribute(node: exp.Expr) -> exp.Expr:
     """Translate an attribute to its text; arrays and empty objects give their JSON, and other objects give NULL."""
     value = node.expressions[0]
-    kinds = value.meta_get(KINDS_KEY)
-    if attached_text(value) is not None or (kinds is not None and not kinds & _COMPOSITE_KINDS):
+    kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
+    if attached_event_text(value) is not None or (kinds is not None and not kinds & _COMPOSITE_VALUE_KINDS):
         return event_value_as_text(value)
     return _attribute_text(value, "if(@a = '{}', @a, NULL)")
 
@@ -198,7 +203,7 @@ _KEY_END_PATTERN: Final = '"[ \\\\t\\\\n\\\\r]*:'
 _FLATTEN_LEVELS_SQL: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
 
-def _map_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
+def _collect_from_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     """Return an array with the value of `attribute_sql` for each attribute.
 
     In `attribute_sql`, `e.1` is the attribute's key, and `e.2` is its value.
@@ -230,15 +235,15 @@ _ATTRIBUTE_TEXT_SQL: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), 
 
 def _translate_attribute_map(node: exp.Expr) -> exp.Expr:
     member = f"concat(toJSONString(e.1), ':', toJSONString({_ATTRIBUTE_TEXT_SQL}))"
-    return fragment("concat('{', arrayStringConcat({0}, ','), '}')", _map_attributes(node, member))
+    return fragment("concat('{', arrayStringConcat({0}, ','), '}')", _collect_from_attributes(node, member))
 
 
 def _translate_attribute_keys(node: exp.Expr) -> exp.Expr:
-    return _map_attributes(node, "e.1")
+    return _collect_from_attributes(node, "e.1")
 
 
 def _translate_attribute_values(node: exp.Expr) -> exp.Expr:
-    return _map_attributes(node, _ATTRIBUTE_TEXT_SQL)
+    return _collect_from_attributes(node, _ATTRIBUTE_TEXT_SQL)
 
 
 def _translate_json_text(node: exp.Expr) -> exp.Expr:
@@ -250,8 +255,8 @@ RULES = RuleSet(
     operations={
         PathRead: _translate_path_read,
         RecordElements: _translate_record_elements,
-        RecordTest: _translate_record_test,
-        StoredRead: _translate_stored_read,
+        IsObjectTest: _translate_is_record,
+        SubcolumnRead: _translate_subcolumn_read,
         EventFromSubcolumn: _translate_event_from_subcolumn,
     },
     by_name={
@@ -271,7 +276,7 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
     A text is replaced as a whole, and so is each text and each array inside an array. All other values, such as
     records, are redacted in the usual way.
     """
-    redact_function = f"{REDACT_EVENT_PREFIX}_{redaction_mode_of(node)}"
+    redact_function = f"{REDACT_EVENT_FUNCTION_PREFIX}_{redaction_mode_of(node)}"
     element = f"if(JSONType(_e) IN ('String', 'Array'), '\"{REDACTION_WORD}\"', ifNull({redact_function}(CAST(_e, 'Nullable(String)')), 'null'))"
     elements = (
         f"'[' || arrayStringConcat(arrayMap(_e -> {element}, JSONExtractArrayRaw(assumeNotNull(@a))), ',') || ']'"
@@ -284,7 +289,7 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
 
 
 def _as_event_value(text: exp.Expr) -> exp.Expr:
-    return attach_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
+    return attach_event_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
 
 
-REDACTION_RULES = RedactionLowering(event_value_as_text, _as_event_value, _redact_secret).rules()
+REDACTION_RULES = RedactionLoweringRules(event_value_as_text, _as_event_value, _redact_secret).rules()

@@ -6,15 +6,15 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import fill_template
 from cordwood.sql.internal_functions import (
+    BYTE_SIZE_NUMBER_PATTERN,
+    BYTE_SIZE_PATTERN,
+    BYTE_SIZE_UNIT_PATTERN,
     BYTES_BY_SIZE_UNIT,
     DURATION_PATTERN,
-    DURATION_UNIT_PATTERNS,
-    SIZE_NUMBER_PATTERN,
-    SIZE_PATTERN,
-    SIZE_UNIT_PATTERN,
+    NUMBER_PATTERNS_OF_DURATION_UNITS,
     ZERO_DURATIONS_SQL,
 )
-from cordwood.sql.lowering import Rule, RuleSet, fragment
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment
 from cordwood.sql.nodes import constant_python_value, constant_text, internal_function_name
 
 
@@ -24,7 +24,7 @@ def _translate_whole_number(node: exp.Expr) -> exp.Expr:
     return fill_template(f"if({is_in_range}, @a, NULL)", fragment("toInt64OrNull({0})", text))
 
 
-def _quantile_rule(template: str) -> Rule:
+def _quantile_rule(template: str) -> LoweringRule:
     """Return the rule of a quantile, whose level must be a literal, because it is a parameter of the aggregate."""
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -38,30 +38,33 @@ def _translate_round_even(node: exp.Expr) -> exp.Expr:
     return fragment(f"round({{0}}, {int(constant_text(node.expressions[1]) or 0)})", node.expressions[0])
 
 
-def _template_rule(template: str) -> Rule:
+def _rule_from_template(template: str) -> LoweringRule:
     return lambda node: fragment(template, *node.expressions)
 
 
 def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
     """Translate a duration text to its number of seconds, the sum over its units; NULL for any other text."""
-    parts = [f"toFloat64OrZero(extract(@a, '{pattern}')) * {seconds}" for pattern, seconds in DURATION_UNIT_PATTERNS]
+    parts = [
+        f"toFloat64OrZero(extract(@a, '{pattern}')) * {seconds}"
+        for pattern, seconds in NUMBER_PATTERNS_OF_DURATION_UNITS
+    ]
     total = f"if(startsWith(@a, '-'), -1, 1) * ({' + '.join(parts)})"
     is_duration = f"match(@a, '^(?:{DURATION_PATTERN})$')"
     return fill_template(f"multiIf({is_duration}, {total}, @a IN {ZERO_DURATIONS_SQL}, 0., NULL)", node.expressions[0])
 
 
 def _translate_size_bytes(node: exp.Expr) -> exp.Expr:
-    number = f"toFloat64OrNull(extract(@a, '{SIZE_NUMBER_PATTERN}'))"
-    unit = f"lower(extract(@a, '{SIZE_UNIT_PATTERN}'))"
+    number = f"toFloat64OrNull(extract(@a, '{BYTE_SIZE_NUMBER_PATTERN}'))"
+    unit = f"lower(extract(@a, '{BYTE_SIZE_UNIT_PATTERN}'))"
     names, sizes = (
         ", ".join(f"'{name}'" for name in BYTES_BY_SIZE_UNIT),
         ", ".join(f"{size}." for size in BYTES_BY_SIZE_UNIT.values()),
     )
     factor = f"nullIf(transform({unit}, [{names}], [{sizes}], 0.), 0.)"
-    return fill_template(f"if(match(@a, '^(?:{SIZE_PATTERN})$'), {number} * {factor}, NULL)", node.expressions[0])
+    return fill_template(f"if(match(@a, '^(?:{BYTE_SIZE_PATTERN})$'), {number} * {factor}, NULL)", node.expressions[0])
 
 
-def _translate_finite(node: exp.Expr) -> exp.Expr:
+def _translate_finite_or_null(node: exp.Expr) -> exp.Expr:
     return fill_template("if(isFinite(@a), @a, NULL)", node.expressions[0])
 
 
@@ -79,7 +82,7 @@ def _json_key_node(node: exp.Expr) -> exp.Expr:
     return exp.Literal.number(constant_key) if isinstance(constant_key, int) else node
 
 
-def _json_path_rule(name: str, *, default: str = "") -> Rule:
+def _json_path_rule(name: str, *, default: str = "") -> LoweringRule:
     """Return the rule that calls a ClickHouse function with a JSON text and keys; a NULL text counts as empty."""
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -91,22 +94,22 @@ def _json_path_rule(name: str, *, default: str = "") -> Rule:
     return rule
 
 
-_RULE_BY_NAME: Final[dict[str, Rule]] = {
+_RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     "whole_number": _translate_whole_number,
-    "float_number": _template_rule("toFloat64OrNull({0})"),
+    "float_number": _rule_from_template("toFloat64OrNull({0})"),
     "duration_seconds": _translate_duration_seconds,
     "size_bytes": _translate_size_bytes,
-    "finite": _translate_finite,
+    "finite": _translate_finite_or_null,
     "not_nan": lambda node: fill_template("if(isNaN(@a), NULL, @a)", node.expressions[0]),
-    "float_text": _template_rule("toString({0})"),
+    "float_text": _rule_from_template("toString({0})"),
     "round_even": _translate_round_even,
-    "lower": _template_rule("lower({0})"),
-    "upper": _template_rule("upper({0})"),
+    "lower": _rule_from_template("lower({0})"),
+    "upper": _rule_from_template("upper({0})"),
     "quantile": _quantile_rule("quantileExactInclusiveOrNull({1})({0})"),
     "quantile_tdigest": _quantile_rule("CAST(quantileTDigestOrNull({1})({0}), 'Nullable(Float64)')"),
     "json_object": _translate_json_object,
-    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _template_rule("arraySort({0})")),
-    "json_member": _template_rule("JSONExtractString({0}, {1})"),
+    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _rule_from_template("arraySort({0})")),
+    "json_member": _rule_from_template("JSONExtractString({0}, {1})"),
     "json_string": _json_path_rule("JSONExtractString"),
     "json_raw": _json_path_rule("JSONExtractRaw"),
     "json_int": _json_path_rule("JSONExtractInt"),

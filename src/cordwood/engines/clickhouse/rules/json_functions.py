@@ -6,21 +6,21 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    VOCABULARY,
+    COMMON_SQL,
     as_json_document,
+    convert_implicitly,
     fail_if,
     fill_template,
-    read_as,
     typed_null,
 )
 from cordwood.engines.clickhouse.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, placeholder_list, raise_unsupported, text_part
+from cordwood.sql.lowering import RuleSet, fragment, placeholders_text, raise_unsupported, text_part
 from cordwood.sql.nodes import constant_text
 from cordwood.sql.rules.functions import JSON_FUNCTIONS, CheckedTemplate, rules_from_templates
 from cordwood.sql.rules.json_functions import (
-    INVALID_JSON,
+    INVALID_JSON_MESSAGE,
     JsonPathSteps,
     JsonPrinter,
     are_key_and_value_arrays,
@@ -41,7 +41,7 @@ _FLOAT_TEXT_SQL: Final = (
     f"multiIf(isNaN(@a), '\"NaN\"', isInfinite(@a), if(@a > 0, '\"Infinity\"', '\"-Infinity\"'), @a = 0, '0',"
     f" abs(@a) >= 1e15, {_SHORTEST_FLOAT_SQL}, {_SHORTEST_FLOAT_SQL})"
 )
-_SCALAR_SQL_BY_KIND: Final = {
+_JSON_SQL_BY_SCALAR_KIND: Final = {
     Kind.STRING: "toJSONString(@a)",
     Kind.INT64: "toString(@a)",
     Kind.FLOAT64: _FLOAT_TEXT_SQL,
@@ -55,21 +55,21 @@ _SCALAR_SQL_BY_KIND: Final = {
 }
 _QUOTED_IF_SQL: Final = "if({0}, concat('\"', toString(@a), '\"'), toString(@a))"
 # The kinds of types whose JSON text has several lines if it is indented.
-_INDENTED_KINDS: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
+_MULTILINE_JSON_KINDS: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
 
 def _print_json(node: exp.Expr, json_text: exp.Expr) -> exp.Expr:
     datatype, options = datatype_of(node.this), node.args.get("options")
-    is_one_line = datatype is not None and datatype.kind not in _INDENTED_KINDS
+    is_one_line = datatype is not None and datatype.kind not in _MULTILINE_JSON_KINDS
     if options is not None and option_value(options) is not False and not is_one_line:
         raise_unsupported(node, "TO_JSON_STRING with pretty_print")
     return json_text
 
 
 JSON_PRINTER: Final = JsonPrinter(
-    vocabulary=VOCABULARY,
+    common_sql=COMMON_SQL,
     time_printer=TIME_PRINTER,
-    scalar_templates=_SCALAR_SQL_BY_KIND,
+    scalar_templates=_JSON_SQL_BY_SCALAR_KIND,
     quoted_number_templates={
         Kind.INT64: _QUOTED_IF_SQL.format("abs(toInt128(@a)) > 9007199254740992"),
         Kind.NUMERIC: _QUOTED_IF_SQL.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
@@ -83,7 +83,7 @@ JSON_PRINTER: Final = JsonPrinter(
 JSON_PRINTER_RULES = JSON_PRINTER.rules()
 
 
-def path_arguments(steps: JsonPathSteps, first: int = 0) -> tuple[str, list[exp.Expr]]:
+def json_path_arguments(steps: JsonPathSteps, first: int = 0) -> tuple[str, list[exp.Expr]]:
     """Return a JSON path as arguments of ClickHouse's functions: template text, and the keys for its placeholders.
 
     The placeholders are numbered from `first` on. Array positions count from one.
@@ -102,7 +102,7 @@ _COMPLETED_JSON_SQL: Final = (
 )
 
 
-def _readable_document(value: exp.Expr, path: str) -> exp.Expr:
+def _completed_json_document(value: exp.Expr, path: str) -> exp.Expr:
     """Return the JSON document to which a path is applied; if it is a text, missing closing braces are appended."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT) or not path:
         return as_json_document(value)
@@ -110,7 +110,9 @@ def _readable_document(value: exp.Expr, path: str) -> exp.Expr:
 
 
 def _read_path_arguments(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
-    return None if isinstance(node.expression, exp.Null) else path_arguments(json_path_steps(node.expression, node))
+    return (
+        None if isinstance(node.expression, exp.Null) else json_path_arguments(json_path_steps(node.expression, node))
+    )
 
 
 def _translate_json_query(node: exp.Expr) -> exp.Expr:
@@ -119,16 +121,16 @@ def _translate_json_query(node: exp.Expr) -> exp.Expr:
     if path_and_keys is None:
         return exp.Null()
     path, keys = path_and_keys
-    part = fill_template(f"nullIf(JSONExtractRaw(@a{path}), '')", _readable_document(node.this, path), texts=keys)
+    part = fill_template(f"nullIf(JSONExtractRaw(@a{path}), '')", _completed_json_document(node.this, path), texts=keys)
     return part if kind_of(node.this) is Kind.JSON else fragment("nullIf({0}, 'null')", part)
 
 
-_IS_SCALAR_SQL: Final = "JSONType({0}{1}) NOT IN ('Object', 'Array', 'Null')"
+_IS_JSON_SCALAR_SQL: Final = "JSONType({0}{1}) NOT IN ('Object', 'Array', 'Null')"
 
 
 def scalar_text_sql(value: str, path: str) -> str:
     """Return template text for the text of a JSON scalar, which is NULL for objects, arrays and null."""
-    return f"if({_IS_SCALAR_SQL.format(value, path)}, JSONExtract({value}{path}, 'Nullable(String)'), NULL)"
+    return f"if({_IS_JSON_SCALAR_SQL.format(value, path)}, JSONExtract({value}{path}, 'Nullable(String)'), NULL)"
 
 
 def _translate_json_value(node: exp.Expr) -> exp.Expr:
@@ -137,7 +139,7 @@ def _translate_json_value(node: exp.Expr) -> exp.Expr:
     if path_and_keys is None:
         return exp.Null()
     path, keys = path_and_keys
-    return fill_template(scalar_text_sql("@a", path), _readable_document(node.this, path), texts=keys)
+    return fill_template(scalar_text_sql("@a", path), _completed_json_document(node.this, path), texts=keys)
 
 
 def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
@@ -175,13 +177,16 @@ def _translate_parse_json(node: exp.Expr) -> exp.Expr:
     literal_text, rounds = constant_text(node.this), rounds_wide_numbers(node, default_mode="exact")
     if literal_text is None:
         return fill_template(
-            fail_if(node, "NOT isValidJSON(@a)", INVALID_JSON, "JSONExtractRaw(@a)"), read_as(node.this, Kind.STRING)
+            fail_if(node, "NOT isValidJSON(@a)", INVALID_JSON_MESSAGE, "JSONExtractRaw(@a)"),
+            convert_implicitly(node.this, Kind.STRING),
         )
     json_text = canonical_json_text(literal_text, rounds=rounds)
-    return text_part(json_text) if json_text is not None else fragment(fail_if(node, "true", INVALID_JSON, "''"))
+    return (
+        text_part(json_text) if json_text is not None else fragment(fail_if(node, "true", INVALID_JSON_MESSAGE, "''"))
+    )
 
 
-_NUMBER_TYPES_SQL: Final = "('Int64', 'UInt64', 'Double')"
+_JSON_NUMBER_TYPES_SQL: Final = "('Int64', 'UInt64', 'Double')"
 
 
 _EXTRACTED_TEXT_SQL: Final = "JSONExtract(@a, 'Nullable(String)')"
@@ -193,7 +198,7 @@ _FLOAT_FROM_TEXT_SQL: Final = f"toFloat64OrNull({_EXTRACTED_TEXT_SQL})"
 _LAX_BOOL_SQL: Final = (
     f"multiIf(JSONType(@a) = 'Bool', JSONExtract(@a, 'Nullable(Bool)'), JSONType(@a) = 'String',"
     f" multiIf(lower({_EXTRACTED_TEXT_SQL}) = 'true', true, lower({_EXTRACTED_TEXT_SQL}) = 'false', false, NULL),"
-    f" JSONType(@a) IN {_NUMBER_TYPES_SQL}, {_EXTRACTED_FLOAT_SQL} != 0, NULL)"
+    f" JSONType(@a) IN {_JSON_NUMBER_TYPES_SQL}, {_EXTRACTED_FLOAT_SQL} != 0, NULL)"
 )
 _LAX_INT_SQL: Final = (
     "multiIf(JSONType(@a) = 'Bool', toInt64(JSONExtract(@a, 'Nullable(Bool)')),"
@@ -202,7 +207,7 @@ _LAX_INT_SQL: Final = (
     f" ifNull(toInt64OrNull({_EXTRACTED_TEXT_SQL}), {_NEAREST_INTEGER_SQL.format(_FLOAT_FROM_TEXT_SQL)}), NULL)"
 )
 _LAX_FLOAT_SQL: Final = (
-    f"multiIf(JSONType(@a) IN {_NUMBER_TYPES_SQL}, {_EXTRACTED_FLOAT_SQL}, JSONType(@a) = 'String',"
+    f"multiIf(JSONType(@a) IN {_JSON_NUMBER_TYPES_SQL}, {_EXTRACTED_FLOAT_SQL}, JSONType(@a) = 'String',"
     f" multiIf(match(lower({_EXTRACTED_TEXT_SQL}), '^[+-]?inf(inity)?$'), if(startsWith({_EXTRACTED_TEXT_SQL}, '-'), -inf, inf),"
     f" lower({_EXTRACTED_TEXT_SQL}) = 'nan', nan, {_FLOAT_FROM_TEXT_SQL}), NULL)"
 )
@@ -241,7 +246,7 @@ def _json_object_of_pairs(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Ex
 
 
 def _array_of_items(items: list[exp.Expr]) -> exp.Expr:
-    return fragment(f"[{placeholder_list(len(items))}]", *items)
+    return fragment(f"[{placeholders_text(len(items))}]", *items)
 
 
 def _json_texts_of_elements(values: exp.Expr) -> exp.Expr:
@@ -267,7 +272,7 @@ _JSON_TYPE_NAME_SQL: Final = (
     " ['object', 'array', 'string', 'boolean', 'null'], 'number')"
 )
 _EXTRACTED_INTEGER_SQL: Final = f"if(JSONType(@a) IN ('Int64', 'UInt64'), JSONExtract(@a, 'Nullable(Int64)'), accurateCastOrNull({_EXTRACTED_FLOAT_SQL}, 'Int64'))"
-_IS_NOT_INTEGER_SQL: Final = f"JSONType(@a) NOT IN {_NUMBER_TYPES_SQL} OR {_EXTRACTED_FLOAT_SQL} != trunc({_EXTRACTED_FLOAT_SQL}) OR isNull({_EXTRACTED_INTEGER_SQL})"
+_IS_NOT_INTEGER_SQL: Final = f"JSONType(@a) NOT IN {_JSON_NUMBER_TYPES_SQL} OR {_EXTRACTED_FLOAT_SQL} != trunc({_EXTRACTED_FLOAT_SQL}) OR isNull({_EXTRACTED_INTEGER_SQL})"
 _null_unless_present_sql: Final = "if(isNull(@a), NULL, {})".format
 
 
@@ -276,13 +281,13 @@ def _checked_conversion(is_invalid: str, conversion: str) -> CheckedTemplate:
 
 
 _TEMPLATE_RULES: Final = rules_from_templates(
-    VOCABULARY,
+    COMMON_SQL,
     JSON_FUNCTIONS,
     {
         exp.JSONType: _null_unless_present_sql(_JSON_TYPE_NAME_SQL),
         exp.JSONBool: _checked_conversion("JSONType(@a) NOT IN ('Bool')", "JSONExtract(@a, 'Nullable(Bool)')"),
         exp.Int64: _checked_conversion(_IS_NOT_INTEGER_SQL, _EXTRACTED_INTEGER_SQL),
-        exp.Float64: _checked_conversion(f"JSONType(@a) NOT IN {_NUMBER_TYPES_SQL}", _EXTRACTED_FLOAT_SQL),
+        exp.Float64: _checked_conversion(f"JSONType(@a) NOT IN {_JSON_NUMBER_TYPES_SQL}", _EXTRACTED_FLOAT_SQL),
         exp.String: _checked_conversion("JSONType(@a) NOT IN ('String')", _EXTRACTED_TEXT_SQL),
         exp.LaxBool: _null_unless_present_sql(_LAX_BOOL_SQL),
         exp.LaxInt64: _null_unless_present_sql(_LAX_INT_SQL),

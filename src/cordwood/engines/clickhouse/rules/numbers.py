@@ -8,11 +8,17 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import TYPE_NAMES, VOCABULARY, fail_if, fill_template, typed_null
+from cordwood.engines.clickhouse.rules.building_blocks import (
+    COMMON_SQL,
+    TYPE_NAME_BY_KIND,
+    fail_if,
+    fill_template,
+    typed_null,
+)
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.lowering import (
-    Rule,
+    LoweringRule,
     RuleSet,
     fragment,
     mark_null_on_error,
@@ -23,11 +29,11 @@ from cordwood.sql.lowering import (
 from cordwood.sql.nodes import constant_int, constant_python_value, is_null, is_small_integer
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN, NumberRules, may_overflow, rounds_to_even
 
-NUMBER_RULES: Final = NumberRules(VOCABULARY)
+NUMBER_RULES: Final = NumberRules(COMMON_SQL)
 
 
 def _cast_to_numeric_sql(node: exp.Expr, value: str) -> str:
-    return f"CAST({value}, 'Nullable({TYPE_NAMES[kind_of(node) or Kind.NUMERIC]})')"
+    return f"CAST({value}, 'Nullable({TYPE_NAME_BY_KIND[kind_of(node) or Kind.NUMERIC]})')"
 
 
 def _rounding_cast_sql(node: exp.Expr, value: str) -> str:
@@ -139,7 +145,7 @@ def _overflow_of_sum_sql(sign: str, left: int | None, right: int | None) -> str 
     return f"({variable} > {high})" if high < _INT64_MAX else None
 
 
-def _safe_arithmetic_rule(sign: str) -> Rule:
+def _safe_arithmetic_rule(sign: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = NUMBER_RULES.to_number_operands(node)
         if kind_of(node) is Kind.FLOAT64:
@@ -163,11 +169,11 @@ def _translate_safe_negation(node: exp.Expr) -> exp.Expr:
     return fragment("(-{0})", value)
 
 
-def _bitwise_rule(name: str) -> Rule:
+def _bitwise_rule(name: str) -> LoweringRule:
     return lambda node: fragment(f"{name}({{0}}, {{1}})", node.this, node.expression)
 
 
-def _shift_rule(name: str) -> Rule:
+def _shift_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         shifted = f"if(@b > 63, toInt64(0), reinterpretAsInt64({name}(reinterpretAsUInt64(toInt64(@a)), toUInt8(bitAnd(@b, 63)))))"
         return fill_template(
@@ -236,7 +242,7 @@ def _translate_bit_count(node: exp.Expr) -> exp.Expr:
     return fragment("toInt64(bitCount(toInt64({0})))", node.this)
 
 
-def _parse_numeric_rule(digits: int) -> Rule:
+def _parse_numeric_rule(digits: int) -> LoweringRule:
     """Return the rule of PARSE_NUMERIC, which ignores spaces and commas, and accepts a sign at the end of the text."""
 
     def rule(node: exp.Expr) -> exp.Expr:

@@ -12,13 +12,13 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import collect_array
-from cordwood.engines.clickhouse.rules.building_blocks import read_as, type_name_part, typed_null
+from cordwood.engines.clickhouse.rules.building_blocks import convert_implicitly, type_name_part, typed_null
 from cordwood.engines.clickhouse.rules.events import group_by_attached_texts
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, set_datatype
-from cordwood.sql.grouping import grouping_keys, selected_value
-from cordwood.sql.lowering import RuleSet, fragment, name_part, placeholder_list, raise_unsupported
+from cordwood.sql.grouping import grouping_keys, resolve_group_ordinal
+from cordwood.sql.lowering import RuleSet, fragment, name_part, placeholders_text, raise_unsupported
 from cordwood.sql.nodes import and_conditions, constant_int, constant_text, is_null, joined_relations, replace_node
 from cordwood.sql.rules.aggregates import AggregateArgument
 
@@ -85,7 +85,7 @@ def _translate_join(node: exp.Expr) -> exp.Expr:
 
 # The name of the internal operation for a join condition that holds for all rows. Its arguments are one column of each
 # side.
-_ANY_JOIN_KEY: Final = "$any_key"
+_ALWAYS_TRUE_JOIN_FUNCTION: Final = "$any_key"
 
 
 def _add_join_key(node: exp.Expr) -> exp.Expr:
@@ -105,7 +105,7 @@ def _add_join_key(node: exp.Expr) -> exp.Expr:
     ]
     if None not in sides:
         key = exp.Anonymous(
-            this=_ANY_JOIN_KEY, expressions=[copy_tree(column) for column in sides if column is not None]
+            this=_ALWAYS_TRUE_JOIN_FUNCTION, expressions=[copy_tree(column) for column in sides if column is not None]
         )
         node.set("on", exp.And(this=set_datatype(key, BOOL), expression=exp.Paren(this=copy_tree(condition))))
     return node
@@ -119,7 +119,7 @@ def _is_join_key(part: exp.Expr, relations: set[str]) -> bool:
     return sides in ([{True}, {False}], [{False}, {True}])
 
 
-def _translate_any_join_key(node: exp.Expr) -> exp.Expr:
+def _translate_always_true_join(node: exp.Expr) -> exp.Expr:
     return fragment("(ignore({0}) = ignore({1}))", *node.expressions)
 
 
@@ -212,14 +212,14 @@ def _convert_column(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     if datatype.kind in (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC, Kind.FLOAT64):
         name = type_name_part(datatype)
         return fragment("CAST({0}, {1})", value, name) if name else value
-    return read_as(value, datatype.kind)
+    return convert_implicitly(value, datatype.kind)
 
 
 def _translate_select(node: exp.Expr) -> exp.Expr:
     """Translate a SELECT; in SELECT AS STRUCT, each row becomes a single value."""
     kind = str(node.args.get("kind") or "").upper()
-    _normalize_zeros(node)
-    _make_names_unique(node.expressions)
+    _normalize_negative_zeros(node)
+    _make_column_names_unique(node.expressions)
     group_by_attached_texts(node)
     if kind == "STRUCT":
         return _select_as_struct(node)
@@ -228,7 +228,7 @@ def _translate_select(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _normalize_zeros(select: exp.Expr) -> None:
+def _normalize_negative_zeros(select: exp.Expr) -> None:
     """Convert -0.0 to 0.0 in values by which rows are grouped, because both belong to the same group."""
     for value in _grouping_values(select):
         if kind_of(value) is Kind.FLOAT64:
@@ -246,12 +246,12 @@ def _grouping_values(select: exp.Expr) -> list[exp.Expr]:
     group = select.args.get("group")
     if group is None:
         return []
-    values = [selected_value(select, key) for key in grouping_keys(group) if constant_int(key) is not None]
+    values = [resolve_group_ordinal(select, key) for key in grouping_keys(group) if constant_int(key) is not None]
     names = Counter((column.table, column.name) for column in select.find_all(exp.Column))
     return [value for value in values if isinstance(value, exp.Column) and names[value.table, value.name] == 1]
 
 
-def _make_names_unique(items: list[exp.Expr]) -> None:
+def _make_column_names_unique(items: list[exp.Expr]) -> None:
     """Make duplicate column names unique, because in ClickHouse a name refers to only one value.
 
     The column names of an answer are not affected, because they are assigned by position.
@@ -277,7 +277,7 @@ def _select_as_struct(node: exp.Expr) -> exp.Expr:
 
 def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
     """Return the items as a tuple that is cast to the type; omit the cast if the type is not completely known."""
-    name, template = type_name_part(datatype), f"tuple({placeholder_list(len(items))})"
+    name, template = type_name_part(datatype), f"tuple({placeholders_text(len(items))})"
     return fragment(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment(template, *items)
 
 
@@ -323,21 +323,21 @@ def _translate_set_operation(node: exp.Expr) -> exp.Expr:
 
     Otherwise, ClickHouse would make a Variant of two different types.
     """
-    sides = [_first_projections(node.this), _first_projections(node.expression)]
+    sides = [_projections_of_first_select(node.this), _projections_of_first_select(node.expression)]
     if len(sides[0]) == len(sides[1]):
         for items in zip(*sides, strict=True):
             target_type = common_type(datatype_of(item) for item in items)
             for item in filter(lambda item: isinstance(item, exp.Alias), items):
-                _change_type(item, target_type)
+                _set_column_type(item, target_type)
     return node
 
 
-def _change_type(item: exp.Expr, datatype: Datatype | None) -> None:
+def _set_column_type(item: exp.Expr, datatype: Datatype | None) -> None:
     if datatype is not None and datatype_of(item) != datatype:
         set_datatype(item, datatype).meta["becomes"] = datatype
 
 
-def _first_projections(query: exp.Expr) -> list[exp.Expr]:
+def _projections_of_first_select(query: exp.Expr) -> list[exp.Expr]:
     while isinstance(query, (exp.Subquery, exp.SetOperation)):
         query = query.this
     return query.expressions if isinstance(query, exp.Select) else []
@@ -371,7 +371,9 @@ def _rewrite_select(node: exp.Expr) -> exp.Expr:
         _rewrite_parenthesized_join(node, parenthesized)
     order = node.args.get("order")
     if order is not None:
-        order.set("expressions", [key for order_key in order.expressions for key in _sort_keys_for(node, order_key)])
+        order.set(
+            "expressions", [key for order_key in order.expressions for key in _replacement_sort_keys(node, order_key)]
+        )
     return node
 
 
@@ -423,7 +425,7 @@ def name_with_relations(name: str, used_names: set[str]) -> str:
     return f"{name}_{'_'.join(sorted(used_names))}"
 
 
-def _sort_keys_for(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
+def _replacement_sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
     """Return the sort keys that replace a sort key.
 
     A key that is an event's value is replaced by two keys: the value as a number, and then the value as a text.
@@ -448,11 +450,14 @@ EVENT_AS_FUNCTION: Final = "$event_as"
 
 def _translate_event_as(node: exp.Expr) -> exp.Expr:
     value, kind = node.expressions
-    return read_as(value, Kind(constant_text(kind) or Kind.STRING))
+    return convert_implicitly(value, Kind(constant_text(kind) or Kind.STRING))
 
 
 RULES = RuleSet(
-    by_name={EVENT_AS_FUNCTION.upper(): _translate_event_as, _ANY_JOIN_KEY.upper(): _translate_any_join_key},
+    by_name={
+        EVENT_AS_FUNCTION.upper(): _translate_event_as,
+        _ALWAYS_TRUE_JOIN_FUNCTION.upper(): _translate_always_true_join,
+    },
     nodes={
         exp.CTE: _remove_materialized,
         exp.Unnest: _translate_unnest,
@@ -521,7 +526,7 @@ _ROW_READING_PARENTS: Final = (
     exp.From,
     exp.Join,
 )
-_COUNTS_ZERO_KEY: Final = "counts_none"
+_CORRELATED_COUNT_KEY: Final = "counts_none"
 _ROW_CHANGING_CLAUSES: Final = ("group", "having", "qualify", "limit", "offset")
 
 
@@ -570,7 +575,7 @@ def _mark_correlated_count(select: exp.Expr) -> None:
         inner_relations = {
             relation.alias_or_name for inner in select.find_all(exp.Select) for relation in _relations(inner)
         }
-        select.meta[_COUNTS_ZERO_KEY] = any(
+        select.meta[_CORRELATED_COUNT_KEY] = any(
             column.table not in inner_relations for column in select.find_all(exp.Column)
         )
 
@@ -578,7 +583,7 @@ def _mark_correlated_count(select: exp.Expr) -> None:
 def _translate_subquery(node: exp.Expr) -> exp.Expr:
     if any(node.args.get(key) for key in ("order", "limit", "offset")):
         return _select_from_parenthesized(node)
-    if node.this.meta_get(_COUNTS_ZERO_KEY) and not isinstance(node.parent, _ROW_READING_PARENTS):
+    if node.this.meta_get(_CORRELATED_COUNT_KEY) and not isinstance(node.parent, _ROW_READING_PARENTS):
         return fragment("ifNull({0}, 0)", exp.Subquery(this=node.this))
     return node
 

@@ -10,26 +10,39 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    VOCABULARY,
+    COMMON_SQL,
+    convert_implicitly,
     fail_if,
     fill_template,
-    read_as,
     typed_null,
 )
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.json_functions import JSON_PRINTER
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, function_name, placeholder_list, raise_unsupported, text_part
+from cordwood.sql.lowering import (
+    RuleSet,
+    bigquery_function_name,
+    fragment,
+    placeholders_text,
+    raise_unsupported,
+    text_part,
+)
 from cordwood.sql.nodes import constant_int, constant_text
-from cordwood.sql.rules.formats import TEXT_LETTERS, ZERO_PADDING_REFUSAL, FormatField, FormatRules, Specifier
+from cordwood.sql.rules.formats import (
+    TEXT_CONVERSION_LETTERS,
+    ZERO_PADDING_REFUSAL,
+    FormatField,
+    FormatRules,
+    FormatSpecifier,
+)
 from cordwood.sql.rules.functions import (
-    MAX_TEXT_BYTES,
+    MAX_PADDED_TEXT_BYTES,
     STRING_FUNCTIONS,
     CheckedTemplate,
     FunctionKey,
-    Template,
-    TemplatesByType,
+    FunctionTemplate,
+    TextAndBytesTemplates,
     rules_from_templates,
 )
 from cordwood.sql.rules.strings import CONSTANT_FOLDING_RULES, has_duplicate_characters, translate_arguments
@@ -41,21 +54,24 @@ _WHITE_SPACE_PATTERN: Final = (
 
 
 def as_text(node: exp.Expr) -> exp.Expr:
-    return read_as(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
+    return convert_implicitly(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
 
 
 def _is_bytes(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.BYTES
 
 
-def _function_for_type(node: exp.Expr, name: str) -> str:
+def _function_name_for_type(node: exp.Expr, name: str) -> str:
     """Return the name of the variant of a ClickHouse function for the node's type: bytes or code points."""
     return name if _is_bytes(node) else f"{name}UTF8"
 
 
 def _translate_substring(node: exp.Expr) -> exp.Expr:
     value, start, length = as_text(node.this), node.args["start"], node.args.get("length")
-    size, function_name = f"toInt64({_function_for_type(value, 'length')}(@a))", _function_for_type(value, "substring")
+    size, function_name = (
+        f"toInt64({_function_name_for_type(value, 'length')}(@a))",
+        _function_name_for_type(value, "substring"),
+    )
     start_sql = f"if(@b > 0, @b, if(@b = 0 OR @b < -{size}, 1, {size} + @b + 1))"
     if (constant_int(start) or 0) > 0:
         start_sql = "@b"
@@ -105,16 +121,14 @@ def _translate_pad(node: exp.Expr) -> exp.Expr:
     value, length = as_text(node.this), node.expression
     fill = node.args.get("fill_pattern") or fragment("' '")
     name = "leftPad" if node.args.get("is_left") else "rightPad"
-    shortened = f"{_function_for_type(value, 'substring')}(@a, 1, @b)"
-    missing_length = f"toInt64(@b) - toInt64({_function_for_type(value, 'length')}(@a))"
-    filling = f"{_function_for_type(value, 'substring')}(repeat(@c, greatest({missing_length}, 0)), 1, greatest({missing_length}, 0))"
+    shortened = f"{_function_name_for_type(value, 'substring')}(@a, 1, @b)"
+    missing_length = f"toInt64(@b) - toInt64({_function_name_for_type(value, 'length')}(@a))"
+    filling = f"{_function_name_for_type(value, 'substring')}(repeat(@c, greatest({missing_length}, 0)), 1, greatest({missing_length}, 0))"
     lengthened = f"concat({filling}, @a)" if name == "leftPad" else f"concat(@a, {filling})"
-    padded = (
-        f"if(isNull(@b), NULL, if(@b <= toInt64({_function_for_type(value, 'length')}(@a)), {shortened}, {lengthened}))"
-    )
-    message = f"LPAD and RPAD need a size from 0 to {MAX_TEXT_BYTES} and a pattern that is not empty"
+    padded = f"if(isNull(@b), NULL, if(@b <= toInt64({_function_name_for_type(value, 'length')}(@a)), {shortened}, {lengthened}))"
+    message = f"LPAD and RPAD need a size from 0 to {MAX_PADDED_TEXT_BYTES} and a pattern that is not empty"
     return fill_template(
-        fail_if(node, f"(@b < 0 OR @b > {MAX_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill
+        fail_if(node, f"(@b < 0 OR @b > {MAX_PADDED_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill
     )
 
 
@@ -124,7 +138,7 @@ def _translate_concat(node: exp.Expr) -> exp.Expr:
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
         return parts[0]
-    return fragment(f"{name}({placeholder_list(len(parts))})", *parts)
+    return fragment(f"{name}({placeholders_text(len(parts))})", *parts)
 
 
 def _convert_for_concat(part: exp.Expr) -> exp.Expr:
@@ -148,7 +162,7 @@ def _translate_split(node: exp.Expr) -> exp.Expr:
         raise_unsupported(node, "SPLIT by a delimiter that is not a literal")
     if _is_bytes(value) and not _is_bytes(delimiter):
         raise_unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
-    function_name, length = _function_for_type(value, "substring"), _function_for_type(value, "length")
+    function_name, length = _function_name_for_type(value, "substring"), _function_name_for_type(value, "length")
     characters = f"arrayMap(_i -> {function_name}(assumeNotNull(@a), _i, 1), range(1, {length}(assumeNotNull(@a)) + 1))"
     parts = "splitByString(@b, assumeNotNull(@a))" if constant_delimiter else characters
     return fill_template(f"if(isNull(@a), [], if(@a = '', [''], {parts}))", value, delimiter)
@@ -158,7 +172,7 @@ def _translate_position(node: exp.Expr) -> exp.Expr:
     value, part = as_text(node.this), as_text(node.args["substr"])
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth_position(node, value, part)
-    return fragment(f"toInt64({_function_for_type(value, 'position')}({{0}}, {{1}}))", value, part)
+    return fragment(f"toInt64({_function_name_for_type(value, 'position')}({{0}}, {{1}}))", value, part)
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
@@ -168,7 +182,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     """
     start = node.args.get("position") or fragment("toInt64(1)")
     count = node.args.get("occurrence") or fragment("toInt64(1)")
-    length, substring_function = _function_for_type(value, "length"), _function_for_type(value, "substring")
+    length, substring_function = _function_name_for_type(value, "length"), _function_name_for_type(value, "substring")
     size = f"toInt64({length}(assumeNotNull(@a)))"
     is_match = f"{substring_function}(assumeNotNull(@a), _i, {length}(assumeNotNull(@b))) = assumeNotNull(@b)"
     positions = f"arrayFilter(_i -> {is_match}, range(1, toUInt64(greatest({size} - toInt64({length}(assumeNotNull(@b))) + 2, 1))))"
@@ -194,7 +208,7 @@ def _translate_normalize(node: exp.Expr) -> exp.Expr:
         "NFKD": "normalizeUTF8NFKD",
     }.get(form)
     if name is None:
-        raise_unsupported(node, f"The form {form} of {function_name(node)}")
+        raise_unsupported(node, f"The form {form} of {bigquery_function_name(node)}")
     value = as_text(node.this)
     return fragment(f"{name}(lowerUTF8({{0}}))" if node.args.get("is_casefold") else f"{name}({{0}})", value)
 
@@ -264,39 +278,39 @@ _TITLE_CASE_LETTER_SQL: Final = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i,
 _IS_WORD_START_SQL: Final = "_i = 1 OR positionUTF8(assumeNotNull(@b), substringUTF8(assumeNotNull(@a), _i - 1, 1)) > 0"
 
 
-def _text_from_code_points(is_invalid: str, character: str) -> CheckedTemplate:
+def _code_points_to_text_template(is_invalid: str, character: str) -> CheckedTemplate:
     characters = f"arrayMap(_c -> {character}, arrayMap(_c -> assumeNotNull(_c), @a))"
     value = f"if(arrayExists(_c -> isNull(_c), @a), NULL, arrayStringConcat({characters}))"
     return CheckedTemplate(f"arrayExists(_c -> ifNull({is_invalid}, false), @a)", value)
 
 
-_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
-    exp.Length: TemplatesByType("toInt64(lengthUTF8({0}))", "toInt64(length({0}))"),
+_TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
+    exp.Length: TextAndBytesTemplates("toInt64(lengthUTF8({0}))", "toInt64(length({0}))"),
     exp.ByteLength: "toInt64(length({0}))",
-    exp.Left: TemplatesByType(_first_or_last_sql("leftUTF8"), _first_or_last_sql("left")),
-    exp.Right: TemplatesByType(_first_or_last_sql("rightUTF8"), _first_or_last_sql("right")),
+    exp.Left: TextAndBytesTemplates(_first_or_last_sql("leftUTF8"), _first_or_last_sql("left")),
+    exp.Right: TextAndBytesTemplates(_first_or_last_sql("rightUTF8"), _first_or_last_sql("right")),
     exp.Repeat: CheckedTemplate(
-        f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_TEXT_BYTES})", "repeat(@a, @checked)", "@b"
+        f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_PADDED_TEXT_BYTES})", "repeat(@a, @checked)", "@b"
     ),
     exp.Replace: "if(@b = '', @a, replaceAll(@a, @b, @c))",
     exp.StartsWith: "startsWith({0}, {1})",
     exp.EndsWith: "endsWith({0}, {1})",
-    exp.Reverse: TemplatesByType("reverseUTF8({0})", "reverse({0})"),
-    exp.Upper: TemplatesByType("upperUTF8({0})", "upper({0})"),
-    exp.Lower: TemplatesByType("lowerUTF8({0})", "lower({0})"),
+    exp.Reverse: TextAndBytesTemplates("reverseUTF8({0})", "reverse({0})"),
+    exp.Upper: TextAndBytesTemplates("upperUTF8({0})", "upper({0})"),
+    exp.Lower: TextAndBytesTemplates("lowerUTF8({0})", "lower({0})"),
     exp.SafeConvertBytesToString: "toValidUTF8({0})",
-    exp.ToCodePoints: TemplatesByType(
+    exp.ToCodePoints: TextAndBytesTemplates(
         _map_characters_sql(_code_point_sql("_c"), _characters_sql(_NON_NULL_VALUE_SQL)),
         _map_characters_sql(
             "toInt64(reinterpretAsUInt8(_c))",
             f"arrayMap(_i -> substring({_NON_NULL_VALUE_SQL}, _i, 1), range(1, length({_NON_NULL_VALUE_SQL}) + 1))",
         ),
     ),
-    exp.CodePointsToString: _text_from_code_points(_is_invalid_code_point_sql("_c"), _character_sql("_c")),
-    exp.CodePointsToBytes: _text_from_code_points("_c < 0 OR _c > 255", "char(_c)"),
+    exp.CodePointsToString: _code_points_to_text_template(_is_invalid_code_point_sql("_c"), _character_sql("_c")),
+    exp.CodePointsToBytes: _code_points_to_text_template("_c < 0 OR _c > 255", "char(_c)"),
     **dict.fromkeys(
         (exp.Unicode, exp.Ascii),
-        TemplatesByType(
+        TextAndBytesTemplates(
             f"if(isNull(@a), NULL, if(@a = '', 0, {_code_point_sql(f'substringUTF8({_NON_NULL_VALUE_SQL}, 1, 1)')}))",
             "if(isNull(@a), NULL, toInt64(reinterpretAsUInt8(substring(@a, 1, 1))))",
         ),
@@ -313,7 +327,7 @@ _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
 
 RULES = RuleSet(
     nodes={
-        **rules_from_templates(VOCABULARY, STRING_FUNCTIONS, _TEMPLATES).nodes,
+        **rules_from_templates(COMMON_SQL, STRING_FUNCTIONS, _TEMPLATE_BY_FUNCTION).nodes,
         exp.Substring: _translate_substring,
         exp.Trim: _translate_trim,
         exp.Pad: _translate_pad,
@@ -340,12 +354,14 @@ _CONTROL_CHARACTER_PATTERN: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 
 
 def _pad_to_width_argument(field: FormatField, value: exp.Expr) -> exp.Expr:
-    if field.width is None:
+    if field.star_width is None:
         return value
     is_left = "true" if field.spec.is_left_aligned else "@b < 0"
     width = "greatest(toUInt64(abs(@b)), lengthUTF8(@a))"
     return fill_template(
-        f"multiIf(isNull(@b), NULL, {is_left}, rightPadUTF8(@a, {width}), leftPadUTF8(@a, {width}))", value, field.width
+        f"multiIf(isNull(@b), NULL, {is_left}, rightPadUTF8(@a, {width}), leftPadUTF8(@a, {width}))",
+        value,
+        field.star_width,
     )
 
 
@@ -397,16 +413,16 @@ class _FormatSql:
     decimal_places, escaped_quotes, literal_templates = _DECIMALS_BY_KIND, _QUOTES, _LITERAL_SQL_BY_KIND
 
     def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr:
-        return fragment(f"concat({placeholder_list(len(parts))}, '')", *parts)
+        return fragment(f"concat({placeholders_text(len(parts))}, '')", *parts)
 
     def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
         """Format a value by ClickHouse's printf.
 
         This printf does not support `*`, so that a width which is given as an argument is applied afterwards.
         """
-        if field.precision is not None:
+        if field.star_precision is not None:
             raise_unsupported(node, "A precision in FORMAT that is not a literal")
-        if field.width is not None and field.spec.is_zero_padded:
+        if field.star_width is not None and field.spec.is_zero_padded:
             raise_unsupported(node, ZERO_PADDING_REFUSAL)
         format_text = text_part(field.spec.printf_specifier(letter).replace("*", ""))
         return _pad_to_width_argument(field, fragment("printf({1}, {0})", value, format_text))
@@ -414,11 +430,11 @@ class _FormatSql:
     def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
         """Pad a text to the width in characters, whereas ClickHouse's printf would count bytes."""
         spec = field.spec
-        if spec.letter in TEXT_LETTERS and field.precision is not None:
-            value = fill_template("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.precision)
-        elif spec.letter in TEXT_LETTERS and spec.precision is not None:
+        if spec.conversion_letter in TEXT_CONVERSION_LETTERS and field.star_precision is not None:
+            value = fill_template("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.star_precision)
+        elif spec.conversion_letter in TEXT_CONVERSION_LETTERS and spec.precision is not None:
             value = fragment(f"substringUTF8({{0}}, 1, {int(spec.precision)})", value)
-        if spec.width is None or field.width is not None:
+        if spec.width is None or field.star_width is not None:
             return _pad_to_width_argument(field, value)
         side = "right" if spec.is_left_aligned else "left"
         return fill_template(f"{side}PadUTF8(@a, greatest({int(spec.width)}, lengthUTF8(@a)))", value)
@@ -426,7 +442,7 @@ class _FormatSql:
     def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
         return count
 
-    def integer_digits(self, spec: Specifier, letter: str) -> str:
+    def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:
         digits = "toString(abs(@a))" if letter == "d" else f"printf('%{letter}', @a)"
         if spec.has_alternate_form and letter == "o":
             digits = "printf('%#o', @a)"
@@ -441,10 +457,10 @@ class _FormatSql:
     def padding_zeros(self, width: int, sign: str, digits: str) -> str:
         return f"repeat('0', greatest({width} - toInt64(length({sign})) - toInt64(length({digits})), 0))"
 
-    def lacks_flag_support(self, spec: Specifier) -> bool:
+    def lacks_flag_support(self, spec: FormatSpecifier) -> bool:
         return spec.has_digit_groups
 
-    def fraction_digits(self, spec: Specifier) -> str:
+    def fraction_digits(self, spec: FormatSpecifier) -> str:
         return "printf({0}, abs(@a))"
 
     def exact_digits(self, decimals: int, *, with_point: bool) -> str:
@@ -468,4 +484,4 @@ class _FormatSql:
         return fill_template(f"if(isNull(@a), NULL, {template.replace('@a', 'assumeNotNull(@a)')})", value)
 
 
-FORMAT_RULES = FormatRules(VOCABULARY, _FormatSql(), cast_to, JSON_PRINTER).rules()
+FORMAT_RULES = FormatRules(COMMON_SQL, _FormatSql(), cast_to, JSON_PRINTER).rules()

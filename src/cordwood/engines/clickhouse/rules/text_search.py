@@ -18,21 +18,21 @@ from cordwood.sql.datatypes import BOOL, INT64, STRING, array_of, datatype_of, k
 from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
+    bigquery_function_name,
     fragment,
-    function_name,
     quoted_constant,
     raise_unsupported,
     returns_null_on_error,
     span_in_text,
     text_part,
 )
-from cordwood.sql.nodes import CONSTANT_KEY, constant_int, constant_text
+from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_int, constant_text
 from cordwood.sql.rules.strings import (
     count_groups,
-    has_bad_rewrite,
     has_fixed_empty_matches,
-    has_optional_group,
+    has_invalid_regexp_rewrite,
     is_invalid_pattern,
+    may_capturing_group_be_unmatched,
     may_group_match_empty_text,
     may_match_empty_text,
     strip_lower_calls,
@@ -63,7 +63,7 @@ def _refuse_empty_matches(node: exp.Expr) -> None:
     """
     literal_text = constant_text(node.expression)
     if may_match_empty_text("." if literal_text is None else literal_text):
-        raise_unsupported(node, f"A pattern of {function_name(node)} that may match the empty text")
+        raise_unsupported(node, f"A pattern of {bigquery_function_name(node)} that may match the empty text")
 
 
 def _re2_pattern(node: exp.Expr) -> exp.Expr:
@@ -72,7 +72,7 @@ def _re2_pattern(node: exp.Expr) -> exp.Expr:
     if literal_text is None:
         return fragment("concat('(?-s)', {0})", node)
     pattern = text_part(f"(?-s){literal_text}")
-    pattern.meta[CONSTANT_KEY] = literal_text
+    pattern.meta[CONSTANT_VALUE_METADATA_KEY] = literal_text
     return pattern
 
 
@@ -93,7 +93,7 @@ _PATTERN_WITHOUT_CLASSES_SQL: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?
 _GROUP_COUNT_SQL: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
 
 
-def _group_count(pattern: exp.Expr, name: str) -> str:
+def _capturing_group_count(pattern: exp.Expr, name: str) -> str:
     """Return the number of the pattern's capturing groups, or template text that computes the number at run time."""
     literal_text = constant_text(pattern)
     if literal_text is not None:
@@ -118,11 +118,11 @@ def _whole_matches_sql(pattern: exp.Expr, value: str, name: str) -> str:
     return f"arrayMap(_g -> _g[1], extractAllGroupsVertical({value}, concat('(', {name}, ')')))"
 
 
-def _matches_or_group_sql(pattern: exp.Expr, value: str, name: str) -> str:
+def _matches_or_first_groups_sql(pattern: exp.Expr, value: str, name: str) -> str:
     """Return template text for the array of all matches, or of their first groups if the pattern has a group."""
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
-    groups = _group_count(pattern, name)
+    groups = _capturing_group_count(pattern, name)
     fails_for_many = f"throwIf({groups} > 1, {quoted_constant(RAISED_ERROR_PREFIX + _TOO_MANY_GROUPS_MESSAGE)})"
     return f"if({fails_for_many} = 0 AND {groups} = 1, {_all_matches_sql(value, name, '1')}, {_all_matches_sql(value, name, '0')})"
 
@@ -137,7 +137,7 @@ def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     value, pattern = as_text(node.this), _re2_pattern(node.expression)
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth_match(node, value, pattern)
-    first = _null_if_group_absent_sql(node, f"{_matches_or_group_sql(pattern, '@a', '@b')}[1]")
+    first = _null_if_group_absent_sql(node, f"{_matches_or_first_groups_sql(pattern, '@a', '@b')}[1]")
     return fill_template(f"if(isNull(@a) OR isNull(@b), NULL, if(match(@a, @b), {first}, NULL))", value, pattern)
 
 
@@ -147,10 +147,10 @@ def _null_if_group_absent_sql(node: exp.Expr, group: str) -> str:
     ClickHouse returns an empty text for such a group.
     """
     literal_text = constant_text(node.expression)
-    if literal_text is None or not has_optional_group(literal_text):
+    if literal_text is None or not may_capturing_group_be_unmatched(literal_text):
         return group
     if may_group_match_empty_text(literal_text):
-        raise_unsupported(node, f"A group of {function_name(node)} that may be empty and may take no part")
+        raise_unsupported(node, f"A group of {bigquery_function_name(node)} that may be empty and may take no part")
     return f"nullIf({group}, '')"
 
 
@@ -161,16 +161,16 @@ def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         # `^` matches only at the beginning of the text, which is before the start position.
         return typed_null(STRING)
-    matches = _matches_or_group_sql(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
+    matches = _matches_or_first_groups_sql(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
     nth = _null_if_group_absent_sql(node, f"{matches}[assumeNotNull(greatest(@d, 1))]")
     is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
     body = f"if({is_missing} OR toInt64(length({matches})) < @d, NULL, {nth})"
     return fill_template(
-        fail_if(node, "(@c < 1 OR @d < 1)", _NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence
+        fail_if(node, "(@c < 1 OR @d < 1)", _ARGUMENT_NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence
     )
 
 
-_NOT_POSITIVE_MESSAGE: Final = "The position and occurrence arguments must be positive"
+_ARGUMENT_NOT_POSITIVE_MESSAGE: Final = "The position and occurrence arguments must be positive"
 
 
 def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
@@ -179,12 +179,14 @@ def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
     _refuse_empty_matches(node)
     pattern = _re2_pattern(node.expression)
     return fill_template(
-        f"if(isNull(@a) OR isNull(@b), [], {_matches_or_group_sql(pattern, '@a', '@b')})", as_text(node.this), pattern
+        f"if(isNull(@a) OR isNull(@b), [], {_matches_or_first_groups_sql(pattern, '@a', '@b')})",
+        as_text(node.this),
+        pattern,
     )
 
 
 def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
-    if _is_null_for_invalid_pattern(node) or has_bad_rewrite(node):
+    if _is_null_for_invalid_pattern(node) or has_invalid_regexp_rewrite(node):
         return typed_null(STRING)
     new = node.args["replacement"]
     if constant_text(new) != "" and not has_fixed_empty_matches(constant_text(node.expression) or "."):
@@ -202,7 +204,7 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     option = node.args.get("option") or fragment("toInt64(0)")
     start, count = "greatest(@c, 1)", "greatest(@d, 1)"
     remaining = f"assumeNotNull(substringUTF8(@a, {start}))"
-    matches, groups = _whole_matches_sql(pattern, remaining, "@b"), _group_count(pattern, "@b")
+    matches, groups = _whole_matches_sql(pattern, remaining, "@b"), _capturing_group_count(pattern, "@b")
     match = f"{matches}[assumeNotNull({count})]"
     offsets = (
         f"arrayFold((_s, _m) -> tuple(toInt64(_s.1 + positionUTF8(substringUTF8({remaining}, assumeNotNull(_s.1 + 1)), _m) - 1 + lengthUTF8(_m)),"
@@ -210,7 +212,7 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
         f" arraySlice({matches}, 1, assumeNotNull({count})), tuple(toInt64(0), toInt64(0)))"
     )
     inner = (
-        f"if({groups} > 0, {_matches_or_group_sql(pattern, remaining, '@b')}[assumeNotNull({count})], {match})"
+        f"if({groups} > 0, {_matches_or_first_groups_sql(pattern, remaining, '@b')}[assumeNotNull({count})], {match})"
         if groups != "0"
         else match
     )
@@ -222,7 +224,7 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     )
     guard = "(@c < 1 OR @d < 1 OR @e NOT IN (0, 1))"
     return fill_template(
-        fail_if(node, guard, _NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence, option
+        fail_if(node, guard, _ARGUMENT_NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence, option
     )
 
 
@@ -234,13 +236,13 @@ def _translate_like(node: exp.Expr) -> exp.Expr:
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
-        test = _like_patterns(value, pattern.this, is_all=is_all)
+        test = _translate_like_patterns(value, pattern.this, is_all=is_all)
     else:
         test = fragment("({0} LIKE {1})", value, pattern)
     return fragment("(NOT {0})", test) if node.args.get("negate") else test
 
 
-def _like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     """Translate LIKE ANY and LIKE ALL to OR and AND over the patterns, with three-valued logic."""
     items = _patterns_of_quantifier(inner)
     if len(items) == 1 and not isinstance(inner, exp.Tuple):

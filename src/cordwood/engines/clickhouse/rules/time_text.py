@@ -9,10 +9,10 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    VOCABULARY,
-    cast,
-    first_from_zone_wall_clock,
-    read_as,
+    COMMON_SQL,
+    convert_implicitly,
+    first_timestamp_of_wall_clock,
+    native_cast,
     to_zone_wall_clock,
 )
 from cordwood.model.datatype import Kind
@@ -26,29 +26,29 @@ from cordwood.sql.lowering import (
     text_part,
 )
 from cordwood.sql.rules.time_text import (
-    BOUNDS_BY_ELEMENT,
     KIND_BY_CAST,
-    ElementGroups,
+    VALID_RANGE_BY_ELEMENT,
     EngineFormat,
-    FormatPattern,
+    ParsedElementSql,
+    TimeFormatRegex,
     TimeParsingSql,
     TimePrinter,
-    parsing_rules,
+    time_parsing_rules,
 )
 
 # In the templates that print a time, `@a` is the wall clock to print, and `@b` is the same time in UTC.
-_MICROS_SQL: Final = "toUnixTimestamp64Micro(@a)"
-_OFFSET_MINUTES_SQL: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
-_OFFSET_SIGN_SQL: Final = f"if({_OFFSET_MINUTES_SQL} < 0, '-', '+')"
-_FRACTION_MICROS_SQL: Final = f"positiveModulo({_MICROS_SQL}, 1000000)"
+_MICROS_SINCE_EPOCH_SQL: Final = "toUnixTimestamp64Micro(@a)"
+_ZONE_OFFSET_MINUTES_SQL: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
+_ZONE_OFFSET_SIGN_SQL: Final = f"if({_ZONE_OFFSET_MINUTES_SQL} < 0, '-', '+')"
+_FRACTION_MICROS_SQL: Final = f"positiveModulo({_MICROS_SINCE_EPOCH_SQL}, 1000000)"
 
 
 def _zero_padded_sql(number: str, digits: int, fill: str = "0") -> str:
     return f"leftPad(toString({number}), {digits}, '{fill}')"
 
 
-_OFFSET_HOURS_SQL: Final = _zero_padded_sql(f"intDiv(abs({_OFFSET_MINUTES_SQL}), 60)", 2)
-_OFFSET_MINUTES_PART_SQL: Final = _zero_padded_sql(f"abs({_OFFSET_MINUTES_SQL}) % 60", 2)
+_ZONE_OFFSET_HOURS_SQL: Final = _zero_padded_sql(f"intDiv(abs({_ZONE_OFFSET_MINUTES_SQL}), 60)", 2)
+_ZONE_OFFSET_MINUTES_PART_SQL: Final = _zero_padded_sql(f"abs({_ZONE_OFFSET_MINUTES_SQL}) % 60", 2)
 
 # The format elements that ClickHouse's formatDateTime prints in the same way as BigQuery, with ClickHouse's letters.
 _FORMAT_LETTER_BY_ELEMENT: Final[Mapping[str, str]] = {
@@ -61,10 +61,10 @@ _FORMAT_LETTER_BY_ELEMENT: Final[Mapping[str, str]] = {
     "x": "D",
 }
 
-_SUNDAY_WEEK_SQL: Final = _zero_padded_sql("intDiv(toDayOfYear(@a) + 6 - toDayOfWeek(@a) % 7, 7)", 2)
-_MONDAY_WEEK_SQL: Final = _zero_padded_sql("intDiv(toDayOfYear(@a) + 6 - (toDayOfWeek(@a) + 6) % 7, 7)", 2)
+_SUNDAY_WEEK_NUMBER_SQL: Final = _zero_padded_sql("intDiv(toDayOfYear(@a) + 6 - toDayOfWeek(@a) % 7, 7)", 2)
+_MONDAY_WEEK_NUMBER_SQL: Final = _zero_padded_sql("intDiv(toDayOfYear(@a) + 6 - (toDayOfWeek(@a) + 6) % 7, 7)", 2)
 
-_ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
+_TEMPLATE_BY_FORMAT_ELEMENT: Final[Mapping[str, str]] = {
     "C": _zero_padded_sql("intDiv(toYear(@a), 100)", 2),
     "c": f"concat(formatDateTime(@a, '%a %b '), {_zero_padded_sql('toDayOfMonth(@a)', 2, ' ')}, formatDateTime(@a, ' %T %Y'))",
     "e": _zero_padded_sql("toDayOfMonth(@a)", 2, " "),
@@ -75,14 +75,14 @@ _ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
     "P": "lower(formatDateTime(@a, '%p'))",
     "Q": "toString(toQuarter(@a))",
     "r": "formatDateTime(@a, '%I:%i:%S %p')",
-    "s": f"toString(intDiv(toUnixTimestamp64Micro(@b) - positiveModulo({_MICROS_SQL}, 1000000), 1000000))",
+    "s": f"toString(intDiv(toUnixTimestamp64Micro(@b) - positiveModulo({_MICROS_SINCE_EPOCH_SQL}, 1000000), 1000000))",
     "t": "'\\t'",
-    "U": _SUNDAY_WEEK_SQL,
-    "W": _MONDAY_WEEK_SQL,
-    "Z": f"concat('UTC', if(@a = @b, '', concat({_OFFSET_SIGN_SQL}, toString(intDiv(abs({_OFFSET_MINUTES_SQL}), 60)),"
-    f" if({_OFFSET_MINUTES_SQL} % 60 = 0, '', concat(':', {_OFFSET_MINUTES_PART_SQL})))))",
-    "z": f"concat({_OFFSET_SIGN_SQL}, {_OFFSET_HOURS_SQL}, {_OFFSET_MINUTES_PART_SQL})",
-    "Ez": f"concat({_OFFSET_SIGN_SQL}, {_OFFSET_HOURS_SQL}, ':', {_OFFSET_MINUTES_PART_SQL})",
+    "U": _SUNDAY_WEEK_NUMBER_SQL,
+    "W": _MONDAY_WEEK_NUMBER_SQL,
+    "Z": f"concat('UTC', if(@a = @b, '', concat({_ZONE_OFFSET_SIGN_SQL}, toString(intDiv(abs({_ZONE_OFFSET_MINUTES_SQL}), 60)),"
+    f" if({_ZONE_OFFSET_MINUTES_SQL} % 60 = 0, '', concat(':', {_ZONE_OFFSET_MINUTES_PART_SQL})))))",
+    "z": f"concat({_ZONE_OFFSET_SIGN_SQL}, {_ZONE_OFFSET_HOURS_SQL}, {_ZONE_OFFSET_MINUTES_PART_SQL})",
+    "Ez": f"concat({_ZONE_OFFSET_SIGN_SQL}, {_ZONE_OFFSET_HOURS_SQL}, ':', {_ZONE_OFFSET_MINUTES_PART_SQL})",
     "E4Y": _zero_padded_sql("toYear(@a)", 4),
     "E*S": f"concat(formatDateTime(@a, '%S'), if({_FRACTION_MICROS_SQL} = 0, '',"
     f" concat('.', replaceRegexpOne({_zero_padded_sql(_FRACTION_MICROS_SQL, 6)}, '0+$', ''))))",
@@ -90,7 +90,7 @@ _ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
 }
 
 
-def _record_time_kind(node: exp.Expr) -> exp.Expr:
+def _store_time_kind(node: exp.Expr) -> exp.Expr:
     """Record the type of the time to print before the argument is lowered.
 
     Only the node in which sqlglot wraps the argument shows this type.
@@ -112,9 +112,9 @@ _SUBSECOND_SQL: Final = (
 )
 
 
-_PARSING_SQL: Final = TimeParsingSql(
+_TIME_PARSING_SQL: Final = TimeParsingSql(
     parse_integer="toInt64OrZero({})".format,
-    conditional=VOCABULARY.conditional,
+    conditional=COMMON_SQL.conditional,
     make_date="makeDate32({}, {}, {})".format,
     add_days="addDays({}, {})".format,
     weekday="toDayOfWeek({})".format,
@@ -127,19 +127,20 @@ _PARSING_SQL: Final = TimeParsingSql(
 )
 
 
-_NUMBER_BOUNDS: Final = {**BOUNDS_BY_ELEMENT, "V": (1, 53)}
+_BOUNDS_BY_FORMAT_ELEMENT: Final = {**VALID_RANGE_BY_ELEMENT, "V": (1, 53)}
 
 
-def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
+def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text by the format pattern.
 
     If the text does not match, the array of groups is empty. The result is then an error, or NULL inside SAFE.
     """
-    value = read_as(node.this, Kind.STRING)
+    value = convert_implicitly(node.this, Kind.STRING)
     pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
     # The first element of `_p` is the match of the whole pattern, so the groups of the elements follow after it.
-    groups = ElementGroups(
-        {element: f"_p[{group + 1}]" for element, group in format_pattern.group_index_by_element.items()}, _PARSING_SQL
+    groups = ParsedElementSql(
+        {element: f"_p[{group + 1}]" for element, group in format_pattern.group_index_by_element.items()},
+        _TIME_PARSING_SQL,
     )
     moment, is_invalid = _time_from_groups(groups, kind), " OR ".join(["empty(_p)", *_out_of_range_conditions(groups)])
     if returns_null_on_error(node):
@@ -151,16 +152,20 @@ def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -
     wall = fragment(f"if(isNull({{0}}), NULL, {parsed})", value, pattern)
     if kind is not Kind.TIMESTAMP or {"z", "s"} & format_pattern.group_index_by_element.keys():
         return wall
-    return first_from_zone_wall_clock(wall, node.args.get("zone"))
+    return first_timestamp_of_wall_clock(wall, node.args.get("zone"))
 
 
-def _out_of_range_conditions(groups: ElementGroups) -> list[str]:
+def _out_of_range_conditions(groups: ParsedElementSql) -> list[str]:
     """Return SQL conditions that hold for an invalid time.
 
     A time is invalid if a number is out of its range, or if the month does not have the day.
     """
     groups_by_element = groups.templates
-    bounds = ((groups.number_sql(key), *_NUMBER_BOUNDS[key]) for key in _NUMBER_BOUNDS if key in groups_by_element)
+    bounds = (
+        (groups.number_sql(key), *_BOUNDS_BY_FORMAT_ELEMENT[key])
+        for key in _BOUNDS_BY_FORMAT_ELEMENT
+        if key in groups_by_element
+    )
     conditions = [f"{number} NOT BETWEEN {low} AND {high}" for number, low, high in bounds]
     if "S" in groups_by_element:
         conditions.append(f"toFloat64OrZero({groups_by_element['S']}) >= 61")
@@ -169,7 +174,7 @@ def _out_of_range_conditions(groups: ElementGroups) -> list[str]:
     return conditions
 
 
-def _time_from_groups(groups: ElementGroups, kind: Kind) -> str:
+def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
     """Return the SQL of the parsed time, which reads the array of groups `_p`.
 
     If a TIMESTAMP is to be parsed but the text has no zone, the SQL gives a wall clock.
@@ -180,12 +185,12 @@ def _time_from_groups(groups: ElementGroups, kind: Kind) -> str:
     if kind is Kind.DATE:
         return groups.date_sql()
     if kind is Kind.TIME:
-        return f"CAST(fromUnixTimestamp64Micro({groups.time_of_day_sql()}), 'Time64(6)')"
-    wall = f"fromUnixTimestamp64Micro(toInt64({groups.date_sql()}) * 86400000000 + {groups.time_of_day_sql()})"
+        return f"CAST(fromUnixTimestamp64Micro({groups.time_of_day_duration_sql()}), 'Time64(6)')"
+    wall = f"fromUnixTimestamp64Micro(toInt64({groups.date_sql()}) * 86400000000 + {groups.time_of_day_duration_sql()})"
     return _apply_parsed_zone(wall, groups) if kind is Kind.TIMESTAMP else wall
 
 
-def _apply_parsed_zone(wall: str, groups: ElementGroups) -> str:
+def _apply_parsed_zone(wall: str, groups: ParsedElementSql) -> str:
     if "z" not in groups.templates:
         return wall
     offset = groups.templates["z"]
@@ -197,24 +202,24 @@ def _apply_parsed_zone(wall: str, groups: ElementGroups) -> str:
 
 
 class _TimePrinterSql:
-    engine_letters, element_templates = _FORMAT_LETTER_BY_ELEMENT, _ELEMENT_TEMPLATES
-    offset_in_minutes, offset_sign, offset_hours, offset_minutes_part, subsecond = (
-        _OFFSET_MINUTES_SQL,
-        _OFFSET_SIGN_SQL,
-        _OFFSET_HOURS_SQL,
-        _OFFSET_MINUTES_PART_SQL,
+    engine_letters, element_templates = _FORMAT_LETTER_BY_ELEMENT, _TEMPLATE_BY_FORMAT_ELEMENT
+    offset_in_minutes, offset_sign, offset_hours, offset_minutes_part, fraction_template_if_not_zero = (
+        _ZONE_OFFSET_MINUTES_SQL,
+        _ZONE_OFFSET_SIGN_SQL,
+        _ZONE_OFFSET_HOURS_SQL,
+        _ZONE_OFFSET_MINUTES_PART_SQL,
         _SUBSECOND_SQL,
     )
-    format_call = "formatDateTime({}, {})"
+    format_call_template = "formatDateTime({}, {})"
     clock_format, day_and_clock_format, iso_format = "%T", "%F %T", "%FT%T"
-    pad_template, first_letter = "rightPad({}, 9, ' ')", "substring({}, 1, 1)"
+    pad_template, first_letter_template = "rightPad({}, 9, ' ')", "substring({}, 1, 1)"
     to_zone_wall_clock = staticmethod(to_zone_wall_clock)
 
     def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
         return node.this, node.meta_get("written_as") or kind_of(node.this) or Kind.TIMESTAMP
 
     def time_to_wall_clock(self, value: exp.Expr) -> exp.Expr:
-        return cast(value, Kind.DATETIME)
+        return native_cast(value, Kind.DATETIME)
 
     def seconds_format(self, digits: int) -> EngineFormat | str:
         if digits == 0:
@@ -227,14 +232,14 @@ class _TimePrinterSql:
         return f"substring({_zero_padded_sql(_FRACTION_MICROS_SQL, 6)}, 1, {digits})"
 
 
-TIME_PRINTER: Final = TimePrinter(VOCABULARY, _TimePrinterSql())
+TIME_PRINTER: Final = TimePrinter(COMMON_SQL, _TimePrinterSql())
 
 RULES = RuleSet(
     nodes={
         **TIME_PRINTER.rules().nodes,
         # %Z is not supported, because ClickHouse supports the name of a zone only if it is the same for all rows.
-        **parsing_rules(_parse_time_sql, unsupported_elements=frozenset({"Z"})).nodes,
+        **time_parsing_rules(_parse_time_sql, unsupported_elements=frozenset({"Z"})).nodes,
     },
     by_name=TIME_PRINTER.rules().by_name,
-    before_children={exp.TimeToStr: _record_time_kind},
+    before_children={exp.TimeToStr: _store_time_kind},
 )

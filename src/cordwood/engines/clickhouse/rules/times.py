@@ -9,13 +9,13 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    TYPE_NAMES,
-    VOCABULARY,
-    cast,
+    COMMON_SQL,
+    TYPE_NAME_BY_KIND,
+    convert_implicitly,
     fail_if,
     fill_template,
-    first_from_zone_wall_clock,
-    read_as,
+    first_timestamp_of_wall_clock,
+    native_cast,
     text_to_time,
     time_to_utc_wall_clock,
     timestamp_to_utc_wall_clock,
@@ -25,17 +25,30 @@ from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES, checked_arit
 from cordwood.engines.clickhouse.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import TIME_KINDS, Kind
 from cordwood.sql.datatypes import INTERVAL, kind_of, set_datatype
-from cordwood.sql.lowering import RAISED_ERROR_PREFIX, Rule, RuleSet, fragment, quoted_constant, raise_unsupported
+from cordwood.sql.lowering import (
+    RAISED_ERROR_PREFIX,
+    LoweringRule,
+    RuleSet,
+    fragment,
+    quoted_constant,
+    raise_unsupported,
+)
 from cordwood.sql.nodes import Interval, constant_python_value
-from cordwood.sql.rules.functions import TIME_FUNCTIONS, CheckedTemplate, FunctionKey, Template, rules_from_templates
+from cordwood.sql.rules.functions import (
+    TIME_FUNCTIONS,
+    CheckedTemplate,
+    FunctionKey,
+    FunctionTemplate,
+    rules_from_templates,
+)
 from cordwood.sql.rules.times import (
     MICROSECONDS_BY_UNIT,
     TimeRules,
-    addition_rules,
     checked_date_part,
-    parse_unit_count,
+    interval_count_sql,
+    time_addition_rules,
     time_unit_name,
-    week_start_offset,
+    week_start_days_after_monday,
 )
 
 _DAYS_PER_UNIT: Final = {"DAY": 1, "WEEK": 7, "ISOWEEK": 7}
@@ -59,25 +72,25 @@ def _interval_count(count: exp.Expr) -> exp.Expr:
     """Return the count of an INTERVAL as a number, because sqlglot represents a constant count as a text."""
     value = constant_python_value(count)
     if value is None:
-        return fragment("toInt64({0})", read_as(count, Kind.INT64))
+        return fragment("toInt64({0})", convert_implicitly(count, Kind.INT64))
     if not isinstance(value, str):
         return count
-    number = parse_unit_count(value, count)
+    number = interval_count_sql(value, count)
     return fragment(f"toFloat64({float(number)})" if "." in number else f"toInt64({int(number)})")
 
 
-def _add_or_subtract_rule(sign: str) -> Rule:
+def _add_or_subtract_rule(sign: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         kind = kind_of(node) or Kind.TIMESTAMP
         if kind_of(node.expression) is Kind.INTERVAL:
-            return _add_interval(read_as(node.this, kind), sign, node.expression, kind)
+            return _add_interval(convert_implicitly(node.this, kind), sign, node.expression, kind)
         return _add_units(node, sign, time_unit_name(node.args.get("unit")), kind)
 
     return rule
 
 
 def _add_units(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
-    value, count = read_as(node.this, kind), _interval_count(node.expression)
+    value, count = convert_implicitly(node.this, kind), _interval_count(node.expression)
     minus = "-" if sign == "-" else ""
     if kind is Kind.TIME:
         return _add_to_time(
@@ -116,7 +129,7 @@ def _add_interval(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) ->
 
 def _truncation_template(unit: str, node: exp.Expr, name: str = "@a") -> str:
     """Return the template that truncates the wall clock `name` to the unit."""
-    week_offset = week_start_offset(unit)
+    week_offset = week_start_days_after_monday(unit)
     day = f"toDate32({name})"
     if week_offset is not None:
         return _day_to_wall_clock_sql(
@@ -124,8 +137,8 @@ def _truncation_template(unit: str, node: exp.Expr, name: str = "@a") -> str:
             if not week_offset
             else f"addDays(toMonday(addDays({day}, -{week_offset})), {week_offset})"
         )
-    if unit in _TRUNCATION_FUNCTIONS:
-        return _day_to_wall_clock_sql(f"{_TRUNCATION_FUNCTIONS[unit]}({day})")
+    if unit in _TRUNCATION_FUNCTION_BY_UNIT:
+        return _day_to_wall_clock_sql(f"{_TRUNCATION_FUNCTION_BY_UNIT[unit]}({day})")
     if unit not in MICROSECONDS_BY_UNIT:
         raise_unsupported(node, f"The unit {unit}")
     size = MICROSECONDS_BY_UNIT[unit]
@@ -137,7 +150,7 @@ def _day_to_wall_clock_sql(day: str) -> str:
     return f"CAST({day}, 'Nullable(DateTime64(6))')"
 
 
-_TRUNCATION_FUNCTIONS: Final = {
+_TRUNCATION_FUNCTION_BY_UNIT: Final = {
     "MONTH": "toStartOfMonth",
     "QUARTER": "toStartOfQuarter",
     "YEAR": "toStartOfYear",
@@ -146,13 +159,13 @@ _TRUNCATION_FUNCTIONS: Final = {
 
 
 def _wall_clock_to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
-    return cast(moment, kind) if kind in (Kind.DATE, Kind.TIMESTAMP) else moment
+    return native_cast(moment, kind) if kind in (Kind.DATE, Kind.TIMESTAMP) else moment
 
 
 def _translate_last_day(node: exp.Expr) -> exp.Expr:
     unit = time_unit_name(node.args.get("unit"), "MONTH")
-    value = read_as(node.this, Kind.DATE) if kind_of(node.this) is Kind.STRING else node.this
-    week_offset = week_start_offset(unit)
+    value = convert_implicitly(node.this, Kind.DATE) if kind_of(node.this) is Kind.STRING else node.this
+    week_offset = week_start_days_after_monday(unit)
     if week_offset is not None:
         ending = f"addDays({_truncation_template(unit, node)}, 6)"
     elif unit == "ISOYEAR":
@@ -165,10 +178,10 @@ def _translate_last_day(node: exp.Expr) -> exp.Expr:
         )
     else:
         raise_unsupported(node, f"The unit {unit}")
-    return cast(fill_template(ending, time_to_utc_wall_clock(value)), Kind.DATE)
+    return native_cast(fill_template(ending, time_to_utc_wall_clock(value)), Kind.DATE)
 
 
-_UNIT_NUMBER_SQL: Final = {
+_NUMBER_SQL_BY_UNIT: Final = {
     "MONTH": "(toInt64(toYear({0})) * 12 + toMonth({0}))",
     "QUARTER": "(toInt64(toYear({0})) * 4 + toQuarter({0}))",
     "YEAR": "toInt64(toYear({0}))",
@@ -176,18 +189,18 @@ _UNIT_NUMBER_SQL: Final = {
 }
 
 
-def _generate_array_rule(kind: Kind) -> Rule:
+def _generate_array_rule(kind: Kind) -> LoweringRule:
     """Return the rule that generates an array of times from start to end by an interval, forward or backward."""
 
     def rule(node: exp.Expr) -> exp.Expr:
-        start, end = (read_as(node.args[key], kind) for key in ("start", "end"))
+        start, end = (convert_implicitly(node.args[key], kind) for key in ("start", "end"))
         step = node.args.get("step") or fragment("tuple(toInt64(0), toInt64(1), toInt64(0))")
-        name = quoted_constant(f"Nullable({TYPE_NAMES[kind]})")
+        name = quoted_constant(f"Nullable({TYPE_NAME_BY_KIND[kind]})")
         start_wall = "CAST(@a, 'Nullable(DateTime64(6))')" if kind is Kind.DATE else "@a"
         element = f"CAST(addMicroseconds(addDays(addMonths({start_wall}, _i * @c.1), _i * @c.2), _i * @c.3), {name})"
         is_in_range = f"if({_STEP_MICROS_SQL} > 0, _x <= @b, _x >= @b)"
         series = f"arrayFilter(_x -> {is_in_range}, arrayMap(_i -> {element}, range({_STEP_COUNT_SQL})))"
-        empty = f"CAST([], {quoted_constant(f'Array(Nullable({TYPE_NAMES[kind]}))')})"
+        empty = f"CAST([], {quoted_constant(f'Array(Nullable({TYPE_NAME_BY_KIND[kind]}))')})"
         check = (
             f"throwIf({_STEP_MICROS_SQL} = 0, {quoted_constant(RAISED_ERROR_PREFIX + 'Sequence step cannot be 0')}) = 1"
         )
@@ -199,9 +212,9 @@ def _generate_array_rule(kind: Kind) -> Rule:
 # The length of a step in microseconds, if each month had 28 days. Because most months are longer, too many steps may be
 # generated. The steps beyond the end are filtered out.
 _STEP_MICROS_SQL: Final = "(@c.1 * 2419200000000 + @c.2 * 86400000000 + @c.3)"
-_MICROS_SQL: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
+_MICROS_SINCE_EPOCH_SQL: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
 _STEP_COUNT_SQL: Final = (
-    f"toUInt64(greatest(0, intDiv(assumeNotNull({_MICROS_SQL.format('@b')} - {_MICROS_SQL.format('@a')}),"
+    f"toUInt64(greatest(0, intDiv(assumeNotNull({_MICROS_SINCE_EPOCH_SQL.format('@b')} - {_MICROS_SINCE_EPOCH_SQL.format('@a')}),"
     f" if({_STEP_MICROS_SQL} = 0, 1, {_STEP_MICROS_SQL})) + 1))"
 )
 
@@ -212,14 +225,14 @@ def _translate_addition(node: exp.Expr) -> exp.Expr:
     kinds = (kind_of(node.this), kind_of(node.expression))
     if Kind.INTERVAL in kinds:
         return _add_or_subtract_interval(node.this, node.expression, sign)
-    if kinds in _DAY_SUM_TEMPLATES:
-        return fragment(_DAY_SUM_TEMPLATES[kinds].format(sign=sign), node.this, node.expression)
+    if kinds in _DAY_SUM_TEMPLATE_BY_KINDS:
+        return fragment(_DAY_SUM_TEMPLATE_BY_KINDS[kinds].format(sign=sign), node.this, node.expression)
     if kinds[0] == kinds[1] and kinds[0] in TIME_KINDS and sign == "-":
         return _interval_between(node.this, node.expression, kinds[0])
     return checked_arithmetic(node, sign, *NUMBER_RULES.to_number_operands(node))
 
 
-_DAY_SUM_TEMPLATES: Final[dict[tuple[Kind | None, Kind | None], str]] = {
+_DAY_SUM_TEMPLATE_BY_KINDS: Final[dict[tuple[Kind | None, Kind | None], str]] = {
     (Kind.DATE, Kind.INT64): "addDays({{0}}, 0 {sign} {{1}})",
     (Kind.INT64, Kind.DATE): "addDays({{1}}, {{0}})",
 }
@@ -237,24 +250,24 @@ def _add_or_subtract_interval(left: exp.Expr, right: exp.Expr, sign: str) -> exp
 def _interval_between(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
     if kind is Kind.DATE:
         return fragment("tuple(toInt64(0), toInt64(toInt64({0}) - toInt64({1})), toInt64(0))", left, right)
-    left, right = (cast(side, Kind.DATETIME) for side in (left, right))
+    left, right = (native_cast(side, Kind.DATETIME) for side in (left, right))
     microseconds = "toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1})"
     return fragment(f"tuple(toInt64(0), toInt64(0), {microseconds})", left, right)
 
 
 def _truncate_time_of_day(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
-    return cast(fill_template(_truncation_template(unit, node), cast(value, Kind.DATETIME)), Kind.TIME)
+    return native_cast(fill_template(_truncation_template(unit, node), native_cast(value, Kind.DATETIME)), Kind.TIME)
 
 
 def _count_boundaries_sql(unit: str, node: exp.Expr) -> str:
     if unit in MICROSECONDS_BY_UNIT:
         size, micros = MICROSECONDS_BY_UNIT[unit], "toUnixTimestamp64Micro({})"
         count = f"toInt64(floor({micros} / {size}))" if size > 1 else micros
-    elif week_start_offset(unit) is not None:
+    elif week_start_days_after_monday(unit) is not None:
         days = f"toInt64(toDate32({_truncation_template(unit, node, '{}')}))"
         return f"intDiv({days.format('{0}')} - {days.format('{1}')}, 7)"
-    elif unit in _UNIT_NUMBER_SQL:
-        count = _UNIT_NUMBER_SQL[unit]
+    elif unit in _NUMBER_SQL_BY_UNIT:
+        count = _NUMBER_SQL_BY_UNIT[unit]
     else:
         raise_unsupported(node, f"The unit {unit}")
     return f"({count.format('{0}')} - {count.format('{1}')})"
@@ -277,9 +290,9 @@ _MONTHS_APART_SQL: Final = f"({_month_number_sql('@a')} - {_month_number_sql('@c
 _BUCKET_MONTH_SQL: Final = f"addMonths(@c, {_MONTHS_APART_SQL} - positiveModulo({_MONTHS_APART_SQL}, @b.1))"
 
 _TIME_RULES: Final = TimeRules(
-    vocabulary=VOCABULARY,
+    common_sql=COMMON_SQL,
     to_zone_wall_clock=to_zone_wall_clock,
-    from_zone_wall_clock=first_from_zone_wall_clock,
+    from_zone_wall_clock=first_timestamp_of_wall_clock,
     time_to_wall_clock=TIME_PRINTER.sql.time_to_wall_clock,
     wall_clock_to_kind=_wall_clock_to_kind,
     truncation_template=_truncation_template,
@@ -297,7 +310,7 @@ _TIME_RULES: Final = TimeRules(
 
 
 _MICROS_OF_SECOND_SQL: Final = "positiveModulo(toUnixTimestamp64Micro({0}), 1000000)"
-_EXTRACT_TEMPLATES: Final = {
+_EXTRACT_TEMPLATE_BY_PART: Final = {
     "DAYOFWEEK": "toDayOfWeek({0}) % 7 + 1",
     "DAYOFYEAR": "toDayOfYear({0})",
     "ISOWEEK": "toISOWeek(toDate32({0}))",
@@ -312,8 +325,8 @@ _EXTRACT_TEMPLATES: Final = {
     "MINUTE": "toMinute({0})",
     "SECOND": "toSecond({0})",
 }
-_KIND_BY_CAST_PART: Final = {"DATE": Kind.DATE, "TIME": Kind.TIME, "DATETIME": Kind.DATETIME}
-_INTERVAL_EXTRACT_TEMPLATES: Final = {
+_KIND_BY_EXTRACTED_PART: Final = {"DATE": Kind.DATE, "TIME": Kind.TIME, "DATETIME": Kind.DATETIME}
+_INTERVAL_EXTRACT_TEMPLATE_BY_PART: Final = {
     "YEAR": "intDiv({0}.1, 12)",
     "MONTH": "{0}.1 % 12",
     "DAY": "{0}.2",
@@ -328,26 +341,26 @@ _INTERVAL_EXTRACT_TEMPLATES: Final = {
 def _translate_extract(node: exp.Expr) -> exp.Expr:
     part, value = checked_date_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
-        if part not in _INTERVAL_EXTRACT_TEMPLATES:
+        if part not in _INTERVAL_EXTRACT_TEMPLATE_BY_PART:
             raise_unsupported(node, f"The part {part}")
-        return fragment(f"toInt64({_INTERVAL_EXTRACT_TEMPLATES[part]})", value)
+        return fragment(f"toInt64({_INTERVAL_EXTRACT_TEMPLATE_BY_PART[part]})", value)
     wall = _wall_clock_of(value)
-    if part in _KIND_BY_CAST_PART:
-        return cast(wall, _KIND_BY_CAST_PART[part])
-    week_offset = week_start_offset(part)
-    if part not in _EXTRACT_TEMPLATES and week_offset is not None:
+    if part in _KIND_BY_EXTRACTED_PART:
+        return native_cast(wall, _KIND_BY_EXTRACTED_PART[part])
+    week_offset = week_start_days_after_monday(part)
+    if part not in _EXTRACT_TEMPLATE_BY_PART and week_offset is not None:
         return fragment(
             f"toInt64(intDiv(toDayOfYear({{0}}) + 6 - (toDayOfWeek({{0}}) - 1 - {week_offset} + 7) % 7, 7))", wall
         )
-    if part not in _EXTRACT_TEMPLATES:
+    if part not in _EXTRACT_TEMPLATE_BY_PART:
         raise_unsupported(node, f"The part {part}")
-    return fragment(f"toInt64({_EXTRACT_TEMPLATES[part]})", wall)
+    return fragment(f"toInt64({_EXTRACT_TEMPLATE_BY_PART[part]})", wall)
 
 
 def _wall_clock_of(value: exp.Expr) -> exp.Expr:
     if isinstance(value, exp.AtTimeZone):
-        return to_zone_wall_clock(read_as(value.this, Kind.TIMESTAMP), value.args["zone"])
-    return cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else time_to_utc_wall_clock(value)
+        return to_zone_wall_clock(convert_implicitly(value.this, Kind.TIMESTAMP), value.args["zone"])
+    return native_cast(value, Kind.DATETIME) if kind_of(value) is Kind.TIME else time_to_utc_wall_clock(value)
 
 
 def _translate_timestamp(node: exp.Expr) -> exp.Expr:
@@ -356,10 +369,10 @@ def _translate_timestamp(node: exp.Expr) -> exp.Expr:
     if kind_of(value) is Kind.STRING:
         if zone is None:
             return text_to_time(node, value, Kind.TIMESTAMP)
-        return first_from_zone_wall_clock(text_to_time(node, value, Kind.DATETIME), zone)
+        return first_timestamp_of_wall_clock(text_to_time(node, value, Kind.DATETIME), zone)
     if zone is None:
-        return read_as(value, Kind.TIMESTAMP)
-    return first_from_zone_wall_clock(time_to_utc_wall_clock(value), zone)
+        return convert_implicitly(value, Kind.TIMESTAMP)
+    return first_timestamp_of_wall_clock(time_to_utc_wall_clock(value), zone)
 
 
 def _translate_datetime(node: exp.Expr) -> exp.Expr:
@@ -368,13 +381,13 @@ def _translate_datetime(node: exp.Expr) -> exp.Expr:
     if kind_of(value) is Kind.STRING and other is None:
         return text_to_time(node, value, Kind.DATETIME)
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
-        return read_as(value, Kind.DATETIME)
+        return convert_implicitly(value, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
-        day = timestamp_to_utc_wall_clock(read_as(value, Kind.DATE))
+        day = timestamp_to_utc_wall_clock(convert_implicitly(value, Kind.DATE))
         return fragment(
             "addMicroseconds({0}, toUnixTimestamp64Micro(CAST({1}, 'Nullable(DateTime64(6))')))", day, other
         )
-    return to_zone_wall_clock(read_as(value, Kind.TIMESTAMP), other)
+    return to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), other)
 
 
 def _translate_date(node: exp.Expr) -> exp.Expr:
@@ -384,23 +397,23 @@ def _translate_date(node: exp.Expr) -> exp.Expr:
     if kind_of(value) is Kind.STRING:
         return text_to_time(node, value, Kind.DATE)
     if zone is None:
-        return read_as(value, Kind.DATE)
-    return cast(to_zone_wall_clock(read_as(value, Kind.TIMESTAMP), zone), Kind.DATE)
+        return convert_implicitly(value, Kind.DATE)
+    return native_cast(to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), zone), Kind.DATE)
 
 
 def _translate_time(node: exp.Expr) -> exp.Expr:
     value, zone = node.this, node.args.get("zone")
     if zone is not None:
-        return cast(to_zone_wall_clock(read_as(value, Kind.TIMESTAMP), zone), Kind.TIME)
+        return native_cast(to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), zone), Kind.TIME)
     if kind_of(value) in (Kind.STRING, Kind.TIME):
-        return read_as(value, Kind.TIME)
-    return cast(time_to_utc_wall_clock(value), Kind.TIME)
+        return convert_implicitly(value, Kind.TIME)
+    return native_cast(time_to_utc_wall_clock(value), Kind.TIME)
 
 
 def _translate_unix_to_time(node: exp.Expr) -> exp.Expr:
     scale = node.args.get("scale")
     digits = int(str(scale.meta_get("constant", scale.this))) if scale is not None else 0
-    count = read_as(node.this, Kind.INT64)
+    count = convert_implicitly(node.this, Kind.INT64)
     factor = 10 ** (6 - digits)
     micros = "@a" if factor == 1 else f"@a * {factor}"
     is_invalid = f"(toInt128(@a) * {factor} NOT BETWEEN -62135596800000000 AND 253402300799999999)"
@@ -413,20 +426,20 @@ def _translate_unix_to_time(node: exp.Expr) -> exp.Expr:
 _NOW_SQL: Final = "now64(6, 'UTC')"
 
 
-def _current_time_rule(kind: Kind) -> Rule:
+def _current_time_rule(kind: Kind) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
         moment = fragment(_NOW_SQL)
         if kind is Kind.TIMESTAMP:
             return moment
-        return cast(to_zone_wall_clock(moment, zone), kind)
+        return native_cast(to_zone_wall_clock(moment, zone), kind)
 
     return rule
 
 
 _floored_division_sql: Final = "intDiv({0} - positiveModulo({0}, {1}), {1})".format
 _DATE_FROM_PARTS_SQL: Final = "makeDate32(@a, @b, @c)"
-_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
+_TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.DateFromParts: CheckedTemplate(
         f"({_DATE_FROM_PARTS_SQL} IS NOT NULL AND (toDayOfMonth({_DATE_FROM_PARTS_SQL}) != @c OR toMonth({_DATE_FROM_PARTS_SQL}) != @b OR toYear({_DATE_FROM_PARTS_SQL}) != @a))",
         _DATE_FROM_PARTS_SQL,
@@ -450,7 +463,7 @@ _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
 
 RULES = RuleSet(
     nodes={
-        **rules_from_templates(VOCABULARY, TIME_FUNCTIONS, _TEMPLATES).nodes,
+        **rules_from_templates(COMMON_SQL, TIME_FUNCTIONS, _TEMPLATE_BY_FUNCTION).nodes,
         exp.Extract: _translate_extract,
         **dict.fromkeys((exp.Timestamp, exp.TsOrDsToTimestamp), _translate_timestamp),
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _translate_datetime),
@@ -462,7 +475,7 @@ RULES = RuleSet(
         exp.CurrentDatetime: _current_time_rule(Kind.DATETIME),
         exp.CurrentTime: _current_time_rule(Kind.TIME),
         **_TIME_RULES.rules().nodes,
-        **addition_rules(_add_or_subtract_rule("+"), _add_or_subtract_rule("-"), _translate_addition).nodes,
+        **time_addition_rules(_add_or_subtract_rule("+"), _add_or_subtract_rule("-"), _translate_addition).nodes,
         exp.LastDay: _translate_last_day,
         exp.GenerateDateArray: _generate_array_rule(Kind.DATE),
         exp.GenerateTimestampArray: _generate_array_rule(Kind.TIMESTAMP),

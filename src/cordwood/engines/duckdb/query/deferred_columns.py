@@ -25,21 +25,21 @@ from cordwood.model.datatype import Cell
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.internal_functions import (
+    JSON_KEY_VALUE_SEPARATOR,
     MAX_FLATTENED_CHARACTERS,
     MAX_FLATTENED_KEY_BYTES,
     MAX_FLATTENED_MEMBERS,
-    MEMBER_SEPARATOR,
 )
 from cordwood.sql.nodes import constant_int, internal_function_name, replace_node
-from cordwood.sql.redaction.redaction_pass import unused_output_positions
-from cordwood.sql.stages import AttributeMapColumn, ColumnCompletion, IsoTimeColumn
+from cordwood.sql.redaction.redaction_pass import positions_unused_by_clauses
+from cordwood.sql.stages import AttributeMapColumn, ComputedColumn, IsoTimeColumn
 
 _ATTRIBUTES_FUNCTION: Final = internal_function_name("attributes")
 _ISO_TIME_FUNCTION: Final = internal_function_name("iso_time")
 _JSON_TEXT_FUNCTION: Final = internal_function_name("json_text")
 
 
-def defer_columns(tree: exp.Expr) -> tuple[ColumnCompletion, ...]:
+def defer_columns(tree: exp.Expr) -> tuple[ComputedColumn, ...]:
     """Replace maps of attributes and texts of times by the columns from which they are computed; mutates `tree`.
 
     A text of a time is replaced by the time. A map is replaced by NULL, and the columns from which it is computed are
@@ -47,9 +47,9 @@ def defer_columns(tree: exp.Expr) -> tuple[ColumnCompletion, ...]:
     """
     if not isinstance(tree, exp.Select):
         return ()
-    unread = unused_output_positions(tree)
+    unread = positions_unused_by_clauses(tree)
     parts = _AppendedEventColumns(tree)
-    completions: list[ColumnCompletion] = []
+    completions: list[ComputedColumn] = []
     for position, item in enumerate(list(tree.expressions)):
         value = item.unalias()
         if position + 1 not in unread or not isinstance(value, exp.Anonymous):
@@ -108,21 +108,21 @@ _MAX_MAP_GROWTH_BYTES: Final = 64 * 2**20
 # The maximum number of characters of flattened keys that are cached while the events of a batch are processed.
 _MAX_CACHED_KEY_CHARACTERS: Final = 256 * 1024
 # The size of a _FlattenedKeyCache object itself, in characters.
-_CACHE_OBJECT_CHARACTERS: Final = 400
+_CACHE_OBJECT_COST_CHARACTERS: Final = 400
 # The private-use characters of Unicode. From this range, a character that does not occur in an event is chosen to mark
 # the texts that replace numbers in the event.
-_MARK_CHARACTERS: Final = range(0xE000, 0xF900)
+_MARK_CHARACTER_CODES: Final = range(0xE000, 0xF900)
 
 _BOOLEAN_TEXTS: Final = {True: "true", False: "false"}
 _encode_json: Final = msgspec.json.Encoder().encode
 _decode_json_string: Final = msgspec.json.Decoder(str).decode
 _decode_raw_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 # This decoder returns floats as text, to keep all of their digits.
-_decode_object: Final = msgspec.json.Decoder(dict[str, object], float_hook=str).decode
+_decode_object_with_text_floats: Final = msgspec.json.Decoder(dict[str, object], float_hook=str).decode
 
 
 def complete_columns(
-    completions: Iterable[ColumnCompletion], columns: Sequence[Sequence[Any]]
+    completions: Iterable[ComputedColumn], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[int, list[Cell]]]:
     """Compute columns of the answer from fetched columns; yield each computed column with its position."""
     growth = _MapGrowthBudget()
@@ -239,7 +239,7 @@ class _FlattenedKeyCache:
             found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._room)
             if len(found.prefix.encode()) > MAX_FLATTENED_KEY_BYTES + 1:
                 return None
-            if self._reserve_characters(len(found.prefix) + _CACHE_OBJECT_CHARACTERS):
+            if self._reserve_characters(len(found.prefix) + _CACHE_OBJECT_COST_CHARACTERS):
                 self._below[key] = found
         return found
 
@@ -248,7 +248,7 @@ class _FlattenedKeyCache:
         return self._room[0] > 0
 
 
-_AddMembers = Callable[[Mapping[str, Any], dict[str, str]], None]
+_AddAttributes = Callable[[Mapping[str, Any], dict[str, str]], None]
 
 
 class _RawJsonNeededError(Exception):
@@ -263,10 +263,10 @@ def _build_attribute_map(
     try:
         return _read_attributes(metadata, extras, project, levels, keys)
     except msgspec.DecodeError:
-        return _read_with_non_finite_numbers(metadata, extras or "{}", project, levels, keys)
+        return _map_with_non_finite_numbers(metadata, extras or "{}", project, levels, keys)
 
 
-def _read_with_non_finite_numbers(
+def _map_with_non_finite_numbers(
     metadata: str, extras: str, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
     """Return the attributes of an event with numbers that JSON cannot represent, such as NaN.
@@ -274,7 +274,7 @@ def _read_with_non_finite_numbers(
     Such numbers are replaced by marked texts before decoding.
     """
     both = metadata + extras
-    mark = next((chr(code) for code in _MARK_CHARACTERS if chr(code) not in both), chr(_MARK_CHARACTERS[0]))
+    mark = next((chr(code) for code in _MARK_CHARACTER_CODES if chr(code) not in both), chr(_MARK_CHARACTER_CODES[0]))
     quoted = re.compile(f'"{mark}([-A-Za-z]+)"')
     attributes = _read_attributes(
         quote_non_finite_numbers(metadata, mark), quote_non_finite_numbers(extras, mark), project, levels, keys
@@ -289,7 +289,7 @@ def _is_too_large_to_expand(metadata: str, extras: str) -> bool:
         size = len(metadata.encode()) + len(extras.encode())
     return (
         size > MAX_FLATTENED_CHARACTERS
-        or metadata.count(MEMBER_SEPARATOR) + extras.count(MEMBER_SEPARATOR) > MAX_FLATTENED_MEMBERS
+        or metadata.count(JSON_KEY_VALUE_SEPARATOR) + extras.count(JSON_KEY_VALUE_SEPARATOR) > MAX_FLATTENED_MEMBERS
     )
 
 
@@ -300,9 +300,9 @@ def _read_attributes(
     # The map contains the JSON of a list, so an event that may contain a list is decoded to raw JSON values.
     if is_object and "[" not in metadata and not (extras and "[" in extras):
         try:
-            top = _without_nulls(_decode_object(extras)) if extras else {}
+            top = _remove_null_members(_decode_object_with_text_floats(extras)) if extras else {}
             return _merge_attributes(
-                _decode_object(metadata), top, project, partial(_add_decoded_members, keys, levels)
+                _decode_object_with_text_floats(metadata), top, project, partial(_add_decoded_members, keys, levels)
             )
         except _RawJsonNeededError:
             pass
@@ -311,12 +311,12 @@ def _read_attributes(
     return _merge_attributes(members, top, project, partial(_add_raw_members, keys, levels))
 
 
-def _without_nulls(members: Mapping[str, Any]) -> Mapping[str, Any]:
+def _remove_null_members(members: Mapping[str, Any]) -> Mapping[str, Any]:
     return {key: value for key, value in members.items() if value is not None}
 
 
 def _merge_attributes(
-    metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _AddMembers
+    metadata: Mapping[str, Any], top: Mapping[str, Any], project: str | None, add: _AddAttributes
 ) -> dict[str, str]:
     """Merge an event's attributes; keys at its top level take precedence over keys of its metadata."""
     attributes: dict[str, str] = {}

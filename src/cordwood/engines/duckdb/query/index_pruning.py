@@ -20,15 +20,15 @@ _MessageCondition = tuple[exp.Expr, str, str]
 _MESSAGE_COLUMN: Final = "event_message"
 
 # A regular expression's escape that is neither a known class such as \\d nor an escaped punctuation mark.
-_UNKNOWN_ESCAPE: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
-_ESCAPED_CHARACTER: Final = re.compile(r"(?s)\\.")
+_UNKNOWN_ESCAPE_PATTERN: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
+_ESCAPED_CHARACTER_PATTERN: Final = re.compile(r"(?s)\\.")
 # Alternatives and flags; if a regular expression contains them, no required text can be derived from it.
-_ALTERNATIVE_OR_FLAG: Final = re.compile(r"\||\(\?")
+_ALTERNATIVE_OR_FLAG_PATTERN: Final = re.compile(r"\||\(\?")
 # Groups, character classes and optional letters of a regular expression. Required texts are derived only from the rest
 # of the expression.
-_GROUP_PARENTHESIS: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
-_CHARACTER_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
-_OPTIONAL_LETTER: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
+_INNERMOST_GROUP_PATTERN: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
+_CHARACTER_CLASS_PATTERN: Final = re.compile(r"\[\^?\]?[^\]]*\]")
+_OPTIONAL_LETTER_PATTERN: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
 
 # Clauses that drop or combine rows. If a sub-query has such a clause, a filter of the query around it must not be
 # applied to the events that the sub-query reads.
@@ -37,18 +37,18 @@ _ROW_COMBINING_CLAUSES: Final = ("limit", "offset", "group", "having", "qualify"
 
 def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSource]:
     """Add to each scan source the regular expressions that its messages must match, and a filter for its blocks."""
-    return [_prune_source(source, list(_message_conditions(tree, source.table))) for source in sources]
+    return [_prune_source(source, list(_find_message_conditions(tree, source.table))) for source in sources]
 
 
 def _prune_source(source: ScanSource, message_conditions: Sequence[_MessageCondition]) -> ScanSource:
-    prunable = _block_filter_of(source.table.name, message_conditions)
+    prunable = _build_block_filter(source.table.name, message_conditions)
     patterns = tuple(map(_move_condition_to_table, filter(_is_regex_condition, message_conditions)))
     return msgspec.structs.replace(
         source, filters=patterns, flushed_filters=(block_filter_node(prunable),) if prunable else ()
     )
 
 
-def _block_filter_of(stream: str, message_conditions: Sequence[_MessageCondition]) -> BlockFilter | None:
+def _build_block_filter(stream: str, message_conditions: Sequence[_MessageCondition]) -> BlockFilter | None:
     texts = [text for condition in message_conditions for text in _required_texts(*condition)]
     prunable = BlockFilter(
         stream,
@@ -56,21 +56,21 @@ def _block_filter_of(stream: str, message_conditions: Sequence[_MessageCondition
         _parameters_compared_with_message(message_conditions, TextPosition),
         _parameters_compared_with_message(message_conditions, RegexMatch),
     )
-    return prunable if prunable.ngrams or prunable.texts or prunable.patterns else None
+    return prunable if prunable.ngrams or prunable.text_parameter_names or prunable.pattern_parameter_names else None
 
 
-def blocks_to_read(
+def find_blocks_to_read(
     prunable: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection, index: NgramIndex
 ) -> Sequence[int] | None:
     """Return the numbers of the blocks that pass the filter, or None if all blocks must be read.
 
     The numbers are valid only in the transaction in which `cursor` reads the index.
     """
-    ngrams = prunable.ngrams + extract_ngrams(_texts_in_values(prunable, values))
+    ngrams = prunable.ngrams + extract_ngrams(_required_texts_of_values(prunable, values))
     return index.find_candidate_blocks(cursor, prunable.stream, ngrams) if ngrams else None
 
 
-def _message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCondition]:
+def _find_message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCondition]:
     """Yield the conditions that every relevant event fulfils, each with the relation and column of its message."""
     relation: exp.Expr | None = table
     uses = RelationUses(tree)
@@ -83,18 +83,18 @@ def _message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCo
         yield from ((condition, alias, name) for condition in and_conditions(select.args.get("where")))
         if any(select.args.get(clause) for clause in _ROW_COMBINING_CLAUSES) or select.find(exp.Window) is not None:
             return
-        name = _selected_alias(select, alias, name)
+        name = _alias_of_selected_column(select, alias, name)
         relation = uses.single_use(select)
 
 
-def _texts_in_values(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
+def _required_texts_of_values(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
     """Return the texts that a message must contain because of the values of parameters.
 
     NULL values are ignored. No text is needed for them, because a comparison with NULL matches no event.
     """
-    texts = [str(values[name]) for name in prunable.texts if values.get(name) is not None]
-    patterns = (str(values[name]) for name in prunable.patterns if values.get(name) is not None)
-    return texts + [text for pattern in patterns for text in _texts_in_regex(pattern)]
+    texts = [str(values[name]) for name in prunable.text_parameter_names if values.get(name) is not None]
+    patterns = (str(values[name]) for name in prunable.pattern_parameter_names if values.get(name) is not None)
+    return texts + [text for pattern in patterns for text in _required_texts_of_regex(pattern)]
 
 
 def _is_regex_condition(message_condition: _MessageCondition) -> bool:
@@ -135,9 +135,9 @@ def _required_texts(condition: exp.Expr, alias: str, name: str) -> list[str]:
     if position is not None:
         return [_literal_operand(position, TextPosition, alias, name)]
     if has_operation(condition, RegexMatch):
-        return _texts_in_regex(_literal_operand(condition, RegexMatch, alias, name))
+        return _required_texts_of_regex(_literal_operand(condition, RegexMatch, alias, name))
     if isinstance(condition, exp.Like) and _is_column_of(condition.this, alias, name):
-        return _texts_in_like(condition.expression)
+        return _required_texts_of_like(condition.expression)
     return []
 
 
@@ -154,25 +154,25 @@ def _operand_beside_message(node: exp.Expr, kind: type[Operation], alias: str, n
     return argument if _is_column_of(message, alias, name) else None
 
 
-def _texts_in_regex(pattern: str) -> list[str]:
+def _required_texts_of_regex(pattern: str) -> list[str]:
     """Return texts that every match of the regular expression contains."""
-    if _UNKNOWN_ESCAPE.search(pattern):
+    if _UNKNOWN_ESCAPE_PATTERN.search(pattern):
         return []
-    pattern = _CHARACTER_CLASS.sub(" ", _ESCAPED_CHARACTER.sub(" ", pattern))
-    if _ALTERNATIVE_OR_FLAG.search(pattern):
+    pattern = _CHARACTER_CLASS_PATTERN.sub(" ", _ESCAPED_CHARACTER_PATTERN.sub(" ", pattern))
+    if _ALTERNATIVE_OR_FLAG_PATTERN.search(pattern):
         return []
-    while _GROUP_PARENTHESIS.search(pattern):
-        pattern = _GROUP_PARENTHESIS.sub(" ", pattern)
-    return [] if set("()[]") & set(pattern) else re.findall("[0-9A-Za-z]+", _OPTIONAL_LETTER.sub(" ", pattern))
+    while _INNERMOST_GROUP_PATTERN.search(pattern):
+        pattern = _INNERMOST_GROUP_PATTERN.sub(" ", pattern)
+    return [] if set("()[]") & set(pattern) else re.findall("[0-9A-Za-z]+", _OPTIONAL_LETTER_PATTERN.sub(" ", pattern))
 
 
-def _texts_in_like(pattern: exp.Expr) -> list[str]:
+def _required_texts_of_like(pattern: exp.Expr) -> list[str]:
     if not isinstance(pattern, exp.Literal) or not pattern.is_string:
         return []
-    return re.split("[%_]", _ESCAPED_CHARACTER.sub(" ", str(pattern.this)))
+    return re.split("[%_]", _ESCAPED_CHARACTER_PATTERN.sub(" ", str(pattern.this)))
 
 
-def _selected_alias(select: exp.Select, alias: str, name: str) -> str | None:
+def _alias_of_selected_column(select: exp.Select, alias: str, name: str) -> str | None:
     return next((item.alias for item in select.expressions if _is_column_of(item.unalias(), alias, name)), None)
 
 

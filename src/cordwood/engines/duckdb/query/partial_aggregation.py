@@ -1,6 +1,6 @@
 """Split an aggregation over one stream, so that unchanged blocks are aggregated only once and the results are merged.
 
-`mark_aggregations` finds the aggregations in the resolved tree that can be split. Such an aggregation is a SELECT that
+`mark_splittable_aggregations` finds the aggregations in the resolved tree that can be split. Such an aggregation is a SELECT that
 groups the events of one stream by expressions of the event and of parameters. All of its other columns are aggregates
 that can be merged exactly. `split_aggregation` makes the trees of a `PartialPlan` from the lowered tree.
 
@@ -26,31 +26,31 @@ from cordwood.sql.stages import PartialTrees, VariantTree
 
 # Keys in the `meta` of nodes. The first two are set on a SELECT that can be split: how each column is merged, and the
 # number of time bounds. The third key is set on each conjunct of WHERE that is a time bound.
-_MERGES_KEY: Final = "merges"
-_TIME_BOUND_COUNT_KEY: Final = "time_bounds"
-_TIME_BOUND_KEY: Final = "time_bound"
+_MERGES_META_KEY: Final = "merges"
+_TIME_BOUND_COUNT_META_KEY: Final = "time_bounds"
+_TIME_BOUND_META_KEY: Final = "time_bound"
 _TIME_COLUMN: Final = "timestamp"
 # The alias of the union from which the merging SELECT reads.
-_PARTIAL_ALIAS: Final = "partial"
+_PARTIAL_ROWS_ALIAS: Final = "partial"
 # An hour in microseconds. Each block is aggregated by hour. If a block is partly within the time bounds, the partial
 # answers of the hours wholly within the bounds are used. The query reads only the block's other events.
 HOUR_US: Final = 3_600_000_000
 # Larger statements are not split, because the copies of their trees count towards the limits of compilation.
-_MAX_SPLIT_NODES: Final = 3_000
+_MAX_NODES_TO_SPLIT: Final = 3_000
 
-_SUPPORTED_CLAUSES: Final = frozenset(
+_SPLITTABLE_SELECT_CLAUSES: Final = frozenset(
     {"expressions", "from_", "joins", "where", "group", "order", "limit", "offset", "with_"}
 )
 _GROUP_KEY_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
-_ORDERED_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
+_MIN_MAX_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 _ALL_KINDS: Final = frozenset(Kind)
 # The aggregates that can be merged, by class, each with its merge and the kinds that its argument may have.
 _MERGEABLE_AGGREGATES: Final[Mapping[type[exp.Expr], tuple[MergeAggregate, frozenset[Kind]]]] = {
     exp.Count: (MergeAggregate.SUM, _ALL_KINDS),
     exp.CountIf: (MergeAggregate.SUM, _ALL_KINDS),
     exp.Sum: (MergeAggregate.SUM, frozenset({Kind.INT64})),
-    exp.Min: (MergeAggregate.MIN, _ORDERED_KINDS),
-    exp.Max: (MergeAggregate.MAX, _ORDERED_KINDS),
+    exp.Min: (MergeAggregate.MIN, _MIN_MAX_KINDS),
+    exp.Max: (MergeAggregate.MAX, _MIN_MAX_KINDS),
     exp.LogicalAnd: (MergeAggregate.BOOL_AND, frozenset({Kind.BOOL})),
     exp.LogicalOr: (MergeAggregate.BOOL_OR, frozenset({Kind.BOOL})),
     exp.BitwiseAndAgg: (MergeAggregate.BIT_AND, frozenset({Kind.INT64})),
@@ -59,13 +59,13 @@ _MERGEABLE_AGGREGATES: Final[Mapping[type[exp.Expr], tuple[MergeAggregate, froze
 }
 # Modifiers of an aggregate's argument, which change the values that are aggregated or their order.
 _ARGUMENT_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)
-_TIME_BOUND_BY_COMPARISON: Final[Mapping[type[exp.Expr], TimeComparison]] = {
+_TIME_COMPARISON_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], TimeComparison]] = {
     exp.GT: TimeComparison.AFTER,
     exp.GTE: TimeComparison.AT_OR_AFTER,
     exp.LT: TimeComparison.BEFORE,
     exp.LTE: TimeComparison.AT_OR_BEFORE,
 }
-_MIRRORED_TIME_BOUNDS: Final = {
+_MIRRORED_TIME_COMPARISONS: Final = {
     TimeComparison.AFTER: TimeComparison.BEFORE,
     TimeComparison.AT_OR_AFTER: TimeComparison.AT_OR_BEFORE,
     TimeComparison.BEFORE: TimeComparison.AFTER,
@@ -73,35 +73,35 @@ _MIRRORED_TIME_BOUNDS: Final = {
 }
 
 
-def mark_aggregations(tree: exp.Expr) -> None:
+def mark_splittable_aggregations(tree: exp.Expr) -> None:
     """Mark the aggregations of a resolved tree that can be split."""
-    if sum(1 for _ in tree.walk()) > _MAX_SPLIT_NODES:
+    if sum(1 for _ in tree.walk()) > _MAX_NODES_TO_SPLIT:
         return
     for select in tree.find_all(exp.Select):
         merges = _merges_of(select)
         if merges is not None:
             bounds = _time_conditions_of(select)
             for bound in bounds:
-                bound.meta[_TIME_BOUND_KEY] = True
-            select.meta[_MERGES_KEY], select.meta[_TIME_BOUND_COUNT_KEY] = merges, len(bounds)
+                bound.meta[_TIME_BOUND_META_KEY] = True
+            select.meta[_MERGES_META_KEY], select.meta[_TIME_BOUND_COUNT_META_KEY] = merges, len(bounds)
 
 
 def _merges_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
     """Return how each column is merged, or None if the SELECT cannot be split."""
     clauses = {key for key, value in select.args.items() if value}
     aliases = _relation_aliases(select)
-    if not clauses <= _SUPPORTED_CLAUSES or aliases is None or not _is_ordered_by_position(select):
+    if not clauses <= _SPLITTABLE_SELECT_CLAUSES or aliases is None or not _is_ordered_by_position(select):
         return None
-    keys = _key_positions(select)
+    keys = _group_key_positions(select)
     if keys is None:
         return None
     merges = tuple(
-        _merge_of_key(item.unalias()) if position in keys else _merge_of_aggregate(item.unalias())
+        _merge_of_group_key(item.unalias()) if position in keys else _merge_of_aggregate(item.unalias())
         for position, item in enumerate(select.expressions, 1)
     )
     mergeable = tuple(merge for merge in merges if merge is not None)
     if len(mergeable) < len(merges) or not all(
-        _depends_only_on_event(part, aliases) for part in _parts_to_check(select)
+        _depends_only_on_event(part, aliases) for part in _find_expressions_to_check(select)
     ):
         return None
     return mergeable
@@ -124,7 +124,7 @@ def _is_ordered_by_position(select: exp.Select) -> bool:
     return order is None or all(constant_int(key.this) is not None for key in order.expressions)
 
 
-def _key_positions(select: exp.Select) -> frozenset[int] | None:
+def _group_key_positions(select: exp.Select) -> frozenset[int] | None:
     """Return the positions of the columns by which a SELECT groups, or None if it groups by anything else."""
     group = select.args.get("group")
     if group is None:
@@ -136,7 +136,7 @@ def _key_positions(select: exp.Select) -> frozenset[int] | None:
     return found if len(found) == len(group.expressions) else None
 
 
-def _merge_of_key(value: exp.Expr) -> MergeAggregate | None:
+def _merge_of_group_key(value: exp.Expr) -> MergeAggregate | None:
     return MergeAggregate.KEY if kind_of(value) in _GROUP_KEY_KINDS else None
 
 
@@ -151,7 +151,7 @@ def _merge_of_aggregate(value: exp.Expr) -> MergeAggregate | None:
     return merge if isinstance(argument, exp.Expr) and kind_of(argument) in kinds else None
 
 
-def _parts_to_check(select: exp.Select) -> Iterator[exp.Expr]:
+def _find_expressions_to_check(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the selected expressions, the joins and the conjuncts of WHERE, except the time bounds."""
     yield from select.expressions
     yield from select.args.get("joins") or ()
@@ -192,12 +192,12 @@ def _time_bounds_in(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeCo
             (TimeComparison.AT_OR_AFTER, condition.args["low"]),
             (TimeComparison.AT_OR_BEFORE, condition.args["high"]),
         ]
-    comparison = _TIME_BOUND_BY_COMPARISON.get(type(condition))
+    comparison = _TIME_COMPARISON_BY_NODE_CLASS.get(type(condition))
     if comparison is None:
         return []
     if is_time(condition.this):
         return [(comparison, condition.expression)]
-    return [(_MIRRORED_TIME_BOUNDS[comparison], condition.this)] if is_time(condition.expression) else []
+    return [(_MIRRORED_TIME_COMPARISONS[comparison], condition.this)] if is_time(condition.expression) else []
 
 
 def _is_independent_of_events(value: exp.Expr, aliases: frozenset[str]) -> bool:
@@ -211,17 +211,17 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None
 
     `source` is the only scan of the lowered tree.
     """
-    select = _marked_select(tree)
+    select = _find_marked_select(tree)
     if select is None or source.flushed_filters or source.table.find_ancestor(exp.Select) is not select:
         return None
-    bounds = _lowered_time_bounds(select, source)
+    bounds = _find_lowered_time_bounds(select, source)
     bounds_tree = _time_bounds_query(tree, [value for _, value in bounds or ()])
     if bounds is None or bounds_tree is None:
         return None
     alternatives = ((EventRange.ALL, False), (EventRange.FLUSHED, True))
     return PartialTrees(
         source.table.name,
-        select.meta[_MERGES_KEY],
+        select.meta[_MERGES_META_KEY],
         tuple(comparison for comparison, _ in bounds),
         bounds_tree if bounds else None,
         _block_aggregation_query(select, source),
@@ -229,20 +229,22 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None
     )
 
 
-def _lowered_time_bounds(select: exp.Select, source: ScanSource) -> list[tuple[TimeComparison, exp.Expr]] | None:
+def _find_lowered_time_bounds(select: exp.Select, source: ScanSource) -> list[tuple[TimeComparison, exp.Expr]] | None:
     """Return the time bounds of a lowered SELECT, or None if lowering has changed a bound into another condition."""
-    marked = _marked_time_conditions(select)
+    marked = _find_marked_time_conditions(select)
     by_condition = [_time_bounds_in(condition, source.table.alias_or_name) for condition in marked]
-    is_complete = len(marked) == select.meta[_TIME_BOUND_COUNT_KEY] and all(by_condition)
+    is_complete = len(marked) == select.meta[_TIME_BOUND_COUNT_META_KEY] and all(by_condition)
     return [bound for bounds in by_condition for bound in bounds] if is_complete else None
 
 
-def _marked_select(tree: exp.Expr) -> exp.Select | None:
-    return next((select for select in tree.find_all(exp.Select) if select.meta_get(_MERGES_KEY)), None)
+def _find_marked_select(tree: exp.Expr) -> exp.Select | None:
+    return next((select for select in tree.find_all(exp.Select) if select.meta_get(_MERGES_META_KEY)), None)
 
 
-def _marked_time_conditions(select: exp.Select) -> list[exp.Expr]:
-    return [condition for condition in and_conditions(select.args.get("where")) if condition.meta_get(_TIME_BOUND_KEY)]
+def _find_marked_time_conditions(select: exp.Select) -> list[exp.Expr]:
+    return [
+        condition for condition in and_conditions(select.args.get("where")) if condition.meta_get(_TIME_BOUND_META_KEY)
+    ]
 
 
 def _time_bounds_query(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
@@ -276,7 +278,7 @@ def _independent_ctes(with_: exp.Expr) -> list[exp.Expr]:
     return list(kept.values())
 
 
-def _with_flushed_filters(source: ScanSource, *filters: exp.Expr) -> ScanSource:
+def _add_flushed_filters(source: ScanSource, *filters: exp.Expr) -> ScanSource:
     return msgspec.structs.replace(source, flushed_filters=filters)
 
 
@@ -288,23 +290,23 @@ def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr
     query = copy_tree(select)
     for clause in ("order", "limit", "offset", "with_"):
         query.set(clause, None)
-    bounds = _marked_time_conditions(query)
+    bounds = _find_marked_time_conditions(query)
     for condition in bounds:
         condition.replace(exp.true())
-    scan = source.in_copy(query)
+    scan = source.find_in_copy(query)
     alias = scan.table.alias_or_name
-    hour = _hour_sql(exp.column(_TIME_COLUMN, alias, quoted=True)) if bounds else fragment("0::BIGINT")
+    hour = _truncate_to_hour(exp.column(_TIME_COLUMN, alias, quoted=True)) if bounds else fragment("0::BIGINT")
     query.append("expressions", exp.alias_(hour, "hour", quoted=True))
     query.append("expressions", exp.alias_(exp.column("block", alias, quoted=True), "block", quoted=True))
     keys = query.args["group"].expressions if query.args.get("group") else []
     positions = [exp.Literal.number(len(query.expressions) - before) for before in (1, 0)]
     query.set("group", exp.Group(expressions=[*keys, *positions]))
-    blocks = _with_flushed_filters(scan, uncovered_blocks_node(scan.table.name))
+    blocks = _add_flushed_filters(scan, uncovered_blocks_node(scan.table.name))
     scan.replace_table(blocks.select_events(EventTable.FLUSHED, name_part("block"), reads_all=True))
     return query
 
 
-def _hour_sql(time: exp.Expr) -> exp.Expr:
+def _truncate_to_hour(time: exp.Expr) -> exp.Expr:
     """Return SQL for the number of whole hours since 1970, rounded down; it is negative for earlier times."""
     before = f"(epoch_us({{0}}) - {HOUR_US - 1}) // {HOUR_US}"
     return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {HOUR_US} END", time)
@@ -313,14 +315,13 @@ def _hour_sql(time: exp.Expr) -> exp.Expr:
 def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
     """Return the tree that aggregates the events that no partial answer counts, and merges them with partial rows."""
     copy = copy_tree(tree)
-    select = _marked_select(copy)
+    select = _find_marked_select(copy)
     if select is None:
         raise ValueError("the aggregation is gone")
-    scan = source.in_copy(copy)
+    scan = source.find_in_copy(copy)
     filters = [uncovered_blocks_node(scan.table.name, at_edges=at_edges) for at_edges in (False, True)]
     selects = [
-        _with_flushed_filters(scan, condition).select_events(EventTable.FLUSHED, reads_all=True)
-        for condition in filters
+        _add_flushed_filters(scan, condition).select_events(EventTable.FLUSHED, reads_all=True) for condition in filters
     ]
     if not at_rest:
         selects.append(scan.select_events(EventTable.MEMTABLE, reads_all=True))
@@ -334,9 +335,9 @@ def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.
         select.replace(merging)
     names = [f"c{index}" for index, _ in enumerate(select.expressions)]
     union = join_fragments(" UNION ALL ", [select, partial_rows_node(len(names))])
-    alias = exp.TableAlias(this=name_part(_PARTIAL_ALIAS), columns=list(map(name_part, names)))
+    alias = exp.TableAlias(this=name_part(_PARTIAL_ROWS_ALIAS), columns=list(map(name_part, names)))
     merging.set("from_", exp.From(this=exp.Subquery(this=union, alias=alias)))
-    merges: tuple[MergeAggregate, ...] = select.meta[_MERGES_KEY]
+    merges: tuple[MergeAggregate, ...] = select.meta[_MERGES_META_KEY]
     merging.set(
         "expressions",
         [
@@ -351,7 +352,7 @@ def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.
 
 
 def _merge_column_sql(merge: MergeAggregate, name: str) -> exp.Expr:
-    column = exp.column(name, _PARTIAL_ALIAS, quoted=True)
+    column = exp.column(name, _PARTIAL_ROWS_ALIAS, quoted=True)
     if merge is MergeAggregate.KEY:
         return column
     return fragment("sum({0})::BIGINT" if merge is MergeAggregate.SUM else f"{merge.value}({{0}})", column)

@@ -42,34 +42,34 @@ from cordwood.sql.plan import (
     PlanVariant,
     Segments,
     TimeComparison,
-    fill_segments,
+    fill_partial_answer_segments,
     print_segments,
 )
-from cordwood.sql.stages import Question
+from cordwood.sql.stages import BoundStatement
 
 PARTIAL_ANSWERS_FOLDER: Final = "partial-answers"
 PartialCell = int | str | bool | None
 PartialRow = tuple[PartialCell, ...]
 
-_FILE_SUFFIX: Final = ".partial"
+_ENTRY_FILE_SUFFIX: Final = ".partial"
 # The header of each file, with the version of the file format. The version must be incremented if older files can no
 # longer be used.
 _FILE_FORMAT_HEADER: Final = b"cordwood partial answers 1\n"
-_DIGEST_BYTES: Final = 32
+_FILE_DIGEST_BYTES: Final = 32
 # A quarter of the memory is for the entries of questions that were not asked again after the entry was computed. A
 # single entry may take a quarter of that part, and a single file may take a quarter of the limit on disk space.
-_FRESH_SHARE_DIVISOR: Final = 4
+_FRESH_ENTRIES_DIVISOR: Final = 4
 # The maximum number of questions whose calls are counted, in each of two generations of counts.
 _MAX_COUNTED_QUESTIONS: Final = 5_000
 # For how long no partial answers are used: for calls with certain time bounds after no block was within these bounds;
 # for a question after its run on partial answers failed; and for a question after its partial answers could not be
 # stored, because they are too large or have columns of unsupported types.
-_PAUSE_SECONDS, _AFTER_FAILURE_SECONDS, _UNSUITABLE_SECONDS = 10.0, 60.0, 3600.0
+_UNCOVERED_CALL_PAUSE_SECONDS, _FAILED_QUESTION_PAUSE_SECONDS, _UNSUITABLE_QUESTION_PAUSE_SECONDS = 10.0, 60.0, 3600.0
 # A file that was neither read nor written for this long is deleted when the engine starts.
-_MAX_FILE_AGE_SECONDS: Final = 7 * 86_400.0
-_MAX_FILES: Final = 2_000
+_MAX_ENTRY_FILE_AGE_SECONDS: Final = 7 * 86_400.0
+_MAX_ENTRY_FILES: Final = 2_000
 # If merging the rows of an entry results in more rows than this, the result is not cached.
-_MAX_MERGED_ROWS: Final = 2_000
+_MAX_CACHED_MERGED_ROWS: Final = 2_000
 # The estimated memory of a cell without its text, of a row without its cells, and of a block without its rows.
 _CELL_BYTES, _ROW_BYTES, _BLOCK_BYTES = 40, 60, 250
 
@@ -102,7 +102,7 @@ class PartialAnswerEntry:
         self.merged: tuple[object, list[PartialRow]] = (None, [])
 
     @property
-    def size(self) -> int:
+    def estimated_bytes(self) -> int:
         merged_bytes = sum(map(_row_bytes, self.merged[1]))
         return merged_bytes + sum(_BLOCK_BYTES + len(rows) for rows in self.blocks.values())
 
@@ -116,7 +116,7 @@ class _StoredEntry(msgspec.Struct):
 
 _encode_msgpack = msgspec.msgpack.Encoder().encode
 _ENTRY_DECODER: Final = msgspec.msgpack.Decoder(_StoredEntry)
-_decode_rows = msgspec.msgpack.Decoder(list[PartialRow]).decode
+_decode_partial_rows = msgspec.msgpack.Decoder(list[PartialRow]).decode
 
 
 class PartialAnswerCache:
@@ -134,12 +134,12 @@ class PartialAnswerCache:
         self._note = note
         self._clock = clock
         self._lock = threading.Lock()
-        fresh_bytes = limits.memory_bytes // _FRESH_SHARE_DIVISOR
+        fresh_bytes = limits.memory_bytes // _FRESH_ENTRIES_DIVISOR
         self._fresh: BoundedCache[str, PartialAnswerEntry] = BoundedCache(fresh_bytes, _entry_bytes)
         self._proven: BoundedCache[str, PartialAnswerEntry] = BoundedCache(
             limits.memory_bytes - fresh_bytes, _entry_bytes
         )
-        self._max_entry_bytes = fresh_bytes // _FRESH_SHARE_DIVISOR
+        self._max_entry_bytes = fresh_bytes // _FRESH_ENTRIES_DIVISOR
         self._asked: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self._paused_until: dict[str, float] = {}
         self._files = _EntryFiles(folder, limits.disk_bytes)
@@ -148,7 +148,7 @@ class PartialAnswerCache:
     def is_enabled(self) -> bool:
         return self.limits.memory_bytes > 0
 
-    def count_call(self, key: str, call: str) -> bool:
+    def count_call_and_check_use(self, key: str, call: str) -> bool:
         """Count a call of the question; return whether the call should use partial answers.
 
         It should if the question has partial answers already, or was asked often enough that they are computed now.
@@ -166,21 +166,21 @@ class PartialAnswerCache:
             current[key] = count
             return count >= self.limits.min_calls
 
-    def pause_failed(self, key: str) -> None:
+    def pause_failed_question(self, key: str) -> None:
         """Record that the run of a question on partial answers failed, so that they are not used for it for a while."""
         self._note(PartialAnswersUsed(outcome="failed"))
         with self._lock:
-            self._pause_for(key, _AFTER_FAILURE_SECONDS)
+            self._pause_for(key, _FAILED_QUESTION_PAUSE_SECONDS)
 
     def pause_call(self, call: str) -> None:
         """Use no partial answers for `call` for a while, because no block is within its time bounds."""
         with self._lock:
-            self._pause_for(call, _PAUSE_SECONDS)
+            self._pause_for(call, _UNCOVERED_CALL_PAUSE_SECONDS)
 
-    def pause_unsuitable(self, key: str) -> None:
+    def pause_unsuitable_question(self, key: str) -> None:
         """Store no partial answers for a question that has too many rows or columns of unsupported types."""
         with self._lock:
-            self._pause_for(key, _UNSUITABLE_SECONDS)
+            self._pause_for(key, _UNSUITABLE_QUESTION_PAUSE_SECONDS)
             self._drop_entry(key)
 
     def _is_paused(self, name: str) -> bool:
@@ -228,7 +228,7 @@ class PartialAnswerCache:
 
         `parts` identifies what was merged: the ids of the blocks' content, and the time bounds of the merged hours.
         """
-        if len(rows) <= _MAX_MERGED_ROWS:
+        if len(rows) <= _MAX_CACHED_MERGED_ROWS:
             with self._lock:
                 entry.merged = parts, rows
                 self._recount_bytes(key)
@@ -249,8 +249,8 @@ class PartialAnswerCache:
 
     def _replace_blocks(self, key: str, entry: PartialAnswerEntry, blocks: Mapping[str, bytes]) -> None:
         entry.blocks = blocks
-        if entry.size > self._max_entry_bytes:
-            self._pause_for(key, _UNSUITABLE_SECONDS)
+        if entry.estimated_bytes > self._max_entry_bytes:
+            self._pause_for(key, _UNSUITABLE_QUESTION_PAUSE_SECONDS)
             self._drop_entry(key)
             return
         self._recount_bytes(key)
@@ -297,8 +297,8 @@ class _EntryFiles:
         with suppress(OSError, msgspec.DecodeError):
             content = path.read_bytes()
             head, body = (
-                content[: len(_FILE_FORMAT_HEADER) + _DIGEST_BYTES],
-                content[len(_FILE_FORMAT_HEADER) + _DIGEST_BYTES :],
+                content[: len(_FILE_FORMAT_HEADER) + _FILE_DIGEST_BYTES],
+                content[len(_FILE_FORMAT_HEADER) + _FILE_DIGEST_BYTES :],
             )
             if head == _FILE_FORMAT_HEADER + sha256(key.encode() + body).digest():
                 decoded = _ENTRY_DECODER.decode(body)
@@ -317,11 +317,11 @@ class _EntryFiles:
         body = _encode_msgpack(_StoredEntry(list(entry.types), dict(entry.blocks)))
         content = _FILE_FORMAT_HEADER + sha256(key.encode() + body).digest() + body
         self._sizes.pop(key, None)
-        if len(content) > self._max_bytes // _FRESH_SHARE_DIVISOR:
+        if len(content) > self._max_bytes // _FRESH_ENTRIES_DIVISOR:
             self.delete(key)
             return
         self._sizes[key] = len(content)
-        while sum(self._sizes.values()) > self._max_bytes or len(self._sizes) > _MAX_FILES:
+        while sum(self._sizes.values()) > self._max_bytes or len(self._sizes) > _MAX_ENTRY_FILES:
             self.delete(next(iter(self._sizes)))
         temporary = self._folder / f"{key}.tmp"
         try:
@@ -340,14 +340,14 @@ class _EntryFiles:
             self._path(key).unlink()
 
     def _path(self, key: str) -> Path:
-        return self._folder / f"{key}{_FILE_SUFFIX}"
+        return self._folder / f"{key}{_ENTRY_FILE_SUFFIX}"
 
     def _load_and_clean_up(self) -> None:
         """Find the files of an earlier run; delete files that are old, unfinished, or beyond the disk-space limit."""
         found = []
         for path in self._folder.iterdir():
             status = path.stat()
-            if path.suffix != _FILE_SUFFIX or time.time() - status.st_mtime > _MAX_FILE_AGE_SECONDS:
+            if path.suffix != _ENTRY_FILE_SUFFIX or time.time() - status.st_mtime > _MAX_ENTRY_FILE_AGE_SECONDS:
                 path.unlink()
             else:
                 found.append((status.st_mtime, path.stem, status.st_size))
@@ -356,7 +356,7 @@ class _EntryFiles:
             self.delete(next(iter(self._sizes)))
 
 
-def merge_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggregate]) -> list[PartialRow]:
+def merge_partial_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggregate]) -> list[PartialRow]:
     """Merge rows with equal keys; a merged column is NULL only if it is NULL in all rows with the same key."""
     keys = [position for position, merge in enumerate(merges) if merge is MergeAggregate.KEY]
     merged: dict[PartialRow, list[PartialCell]] = {}
@@ -375,10 +375,10 @@ def merge_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggregate]) -> 
 def _merge_cells(merge: MergeAggregate, left: PartialCell, right: PartialCell) -> PartialCell:
     if left is None or right is None:
         return right if left is None else left
-    return _MERGE_FUNCTIONS[merge](left, right)
+    return _MERGE_FUNCTION_BY_AGGREGATE[merge](left, right)
 
 
-_MERGE_FUNCTIONS: Final[Mapping[MergeAggregate, Callable[..., PartialCell]]] = {
+_MERGE_FUNCTION_BY_AGGREGATE: Final[Mapping[MergeAggregate, Callable[..., PartialCell]]] = {
     MergeAggregate.SUM: lambda left, right: left + right,
     MergeAggregate.MIN: min,
     MergeAggregate.MAX: max,
@@ -390,8 +390,8 @@ _MERGE_FUNCTIONS: Final[Mapping[MergeAggregate, Callable[..., PartialCell]]] = {
 }
 
 
-def decode_rows(rows: bytes) -> list[PartialRow]:
-    return _decode_rows(rows)
+def decode_partial_rows(rows: bytes) -> list[PartialRow]:
+    return _decode_partial_rows(rows)
 
 
 def _row_bytes(row: PartialRow) -> int:
@@ -399,18 +399,18 @@ def _row_bytes(row: PartialRow) -> int:
 
 
 def _entry_bytes(_: str, entry: PartialAnswerEntry) -> int:
-    return entry.size
+    return entry.estimated_bytes
 
 
 # The maximum number of rows that are computed for a question at once. To merge more rows would take as long as to read
 # the events.
-MAX_PARTIAL_ROWS: Final = 20_000
+MAX_COMPUTED_PARTIAL_ROWS: Final = 20_000
 # If fewer blocks than this lack partial answers, the query reads the events of these blocks instead of computing
 # partial answers for them.
-_MIN_COMPUTED_BLOCKS: Final = 4
-# For each supported type of DuckDB: the SQL that converts a value to a cell of Python (`_TO_CELL_SQL`), and the SQL
-# that converts a list of such cells back to rows (`_FROM_CELL_SQL`).
-_TO_CELL_SQL: Final = {
+_MIN_BLOCKS_TO_COMPUTE: Final = 4
+# For each supported type of DuckDB: the SQL that converts a value to a cell of Python (`_TO_CELL_SQL_BY_TYPE`), and the SQL
+# that converts a list of such cells back to rows (`_FROM_CELL_SQL_BY_TYPE`).
+_TO_CELL_SQL_BY_TYPE: Final = {
     "BIGINT": "{0}",
     "INTEGER": "{0}",
     "VARCHAR": "{0}",
@@ -419,7 +419,7 @@ _TO_CELL_SQL: Final = {
     "TIMESTAMP": "epoch_us({0})",
     "TIMESTAMP WITH TIME ZONE": "epoch_us({0})",
 }
-_FROM_CELL_SQL: Final = {
+_FROM_CELL_SQL_BY_TYPE: Final = {
     "BIGINT": "unnest({0}::BIGINT[])",
     "INTEGER": "unnest({0}::BIGINT[])::INTEGER",
     "VARCHAR": "unnest({0}::VARCHAR[])",
@@ -429,7 +429,7 @@ _FROM_CELL_SQL: Final = {
     "TIMESTAMP WITH TIME ZONE": "make_timestamptz(unnest({0}::BIGINT[]))",
 }
 
-_BOUND_COMPARISONS: Final[Mapping[TimeComparison, Callable[[int, int], bool]]] = {
+_OPERATOR_BY_TIME_COMPARISON: Final[Mapping[TimeComparison, Callable[[int, int], bool]]] = {
     TimeComparison.AFTER: gt,
     TimeComparison.AT_OR_AFTER: ge,
     TimeComparison.BEFORE: lt,
@@ -455,11 +455,11 @@ class PartialVariant(msgspec.Struct, frozen=True):
     values: Mapping[str, object]
 
 
-class PartialReuse:
+class PartialAnswerPlanner:
     """Finds, computes and merges the partial answers for one call of a question."""
 
     def __init__(
-        self, answers: PartialAnswerCache, statements: StatementParser, question: Question, plan: PartialPlan
+        self, answers: PartialAnswerCache, statements: StatementParser, question: BoundStatement, plan: PartialPlan
     ) -> None:
         self._answers = answers
         self._statements = statements
@@ -475,15 +475,15 @@ class PartialReuse:
         This method begins a transaction, in which the caller must read the answer. If the query also reads a memtable,
         that transaction is open already.
         """
-        key = self._key = self._find_key(cursor)
+        key = self._key = self._compute_question_key(cursor)
         call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW_SLOT_NAME])
-        if not self._answers.count_call(key, call):
+        if not self._answers.count_call_and_check_use(key, call):
             return None
         if reads is EventRange.FLUSHED:
             cursor.execute("BEGIN")
-        blocks = self._answers.block_reader.read(cursor, self._plan.stream)
-        split = self._split_blocks(blocks, self._read_bounds(cursor) if blocks.registered else None)
-        if not split.covered:
+        blocks = self._answers.block_reader.read_blocks(cursor, self._plan.stream)
+        split = self._split_blocks(blocks, self._read_time_bounds(cursor) if blocks.registered else None)
+        if not split.covered_blocks:
             self._answers.pause_call(call)
             return None
         found = self._complete_entry(cursor, key, split, {block.content_id for block in blocks.registered})
@@ -494,19 +494,19 @@ class PartialReuse:
         variant = next(variant for variant in self._plan.variants if variant.event_range is reads)
         return self._fill_variant(variant, split, merged, entry.types)
 
-    def pause_failed(self) -> None:
+    def pause_failed_question(self) -> None:
         """Record that the run on partial answers failed, so that they are not used for this question for a while."""
         if self._key is not None:
-            self._answers.pause_failed(self._key)
+            self._answers.pause_failed_question(self._key)
 
-    def _find_key(self, cursor: duckdb.DuckDBPyConnection) -> str:
+    def _compute_question_key(self, cursor: duckdb.DuckDBPyConnection) -> str:
         """Return the question's key: a digest of software versions, the SQL that aggregates a block, and its values."""
         text = print_segments(self._plan.blocks_query, self._values)
         parsed = self._statements.parse_checked(cursor, text, self._streams)
         values = [(name, repr(self._values[name])) for name in sorted(parsed.named_parameters)]
         return _digest_of((_SOFTWARE_VERSIONS, text, values))
 
-    def _read_bounds(self, cursor: duckdb.DuckDBPyConnection) -> list[int] | None:
+    def _read_time_bounds(self, cursor: duckdb.DuckDBPyConnection) -> list[int] | None:
         """Return the values of the time bounds, or None if a value is NULL, so that no event is within the bounds."""
         if not self._plan.bounds_query:
             return []
@@ -523,18 +523,21 @@ class PartialReuse:
         """
         if bounds is None:
             return _BlockSplit()
-        split = _BlockSplit(*self._whole_hours(bounds))
+        split = _BlockSplit(*self._bounds_of_whole_hours(bounds))
         left_out = set()
         for block in blocks.registered:
-            if self._is_outside(block, bounds):
+            if self._is_outside_time_bounds(block, bounds):
                 left_out.add(block.number)
             elif split.may_cover_block(block):
                 left_out.add(block.number)
-                split.covered.append(block)
-        split.uncovered += [UNKNOWN_BLOCK_NUMBER, *(number for number in blocks.numbers if number not in left_out)]
+                split.covered_blocks.append(block)
+        split.uncovered_block_numbers += [
+            UNKNOWN_BLOCK_NUMBER,
+            *(number for number in blocks.numbers if number not in left_out),
+        ]
         return split
 
-    def _whole_hours(self, bounds: Sequence[int]) -> tuple[int | None, int | None]:
+    def _bounds_of_whole_hours(self, bounds: Sequence[int]) -> tuple[int | None, int | None]:
         """Return the start and the end of the hours that are wholly within the bounds; None means no bound."""
         lows, highs = [], []
         for comparison, bound in zip(self._plan.comparisons, bounds, strict=True):
@@ -548,10 +551,10 @@ class PartialReuse:
                 highs.append((bound + 1) // HOUR_US * HOUR_US)
         return max(lows, default=None), min(highs, default=None)
 
-    def _is_outside(self, block: RegisteredBlock, bounds: Sequence[int]) -> bool:
+    def _is_outside_time_bounds(self, block: RegisteredBlock, bounds: Sequence[int]) -> bool:
         return any(
-            not _BOUND_COMPARISONS[comparison](block.oldest_us, bound)
-            and not _BOUND_COMPARISONS[comparison](block.newest_us, bound)
+            not _OPERATOR_BY_TIME_COMPARISON[comparison](block.oldest_us, bound)
+            and not _OPERATOR_BY_TIME_COMPARISON[comparison](block.newest_us, bound)
             for comparison, bound in zip(self._plan.comparisons, bounds, strict=True)
         )
 
@@ -566,18 +569,18 @@ class PartialReuse:
         entry = self._answers.find_entry(key, contents)
         # Read the attribute once, because concurrent calls replace the mapping.
         found = {} if entry is None else entry.blocks
-        lacking = [block for block in split.covered if block.content_id not in found]
-        if entry is not None and len(lacking) < min(_MIN_COMPUTED_BLOCKS, len(split.covered)):
+        lacking = [block for block in split.covered_blocks if block.content_id not in found]
+        if entry is not None and len(lacking) < min(_MIN_BLOCKS_TO_COMPUTE, len(split.covered_blocks)):
             split.move_to_uncovered(lacking)
             self._answers.record_use(key, entry)
             return entry, found
         computed = self._compute_blocks(cursor, lacking)
         if computed is None:
-            self._answers.pause_unsuitable(key)
+            self._answers.pause_unsuitable_question(key)
             return None
         entry = self._answers.add_blocks(key, *computed)
         found = entry.blocks
-        return (entry, found) if all(block.content_id in found for block in split.covered) else None
+        return (entry, found) if all(block.content_id in found for block in split.covered_blocks) else None
 
     def _compute_blocks(
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
@@ -586,19 +589,19 @@ class PartialReuse:
 
         Rows cannot be stored if there are too many, or if a column has an unsupported type.
         """
-        segments = fill_segments(
+        segments = fill_partial_answer_segments(
             self._plan.blocks_query, PartialAnswerSql(_in_blocks_sql(block.number for block in blocks))
         )
         description = self._run_segments(cursor, ("FROM (", *segments, ") LIMIT 0")).description or []
         types = [str(column[1]) for column in description[:-2]]
-        if not all(type_ in _TO_CELL_SQL for type_ in types):
+        if not all(type_ in _TO_CELL_SQL_BY_TYPE for type_ in types):
             return None
         names = [f"c{index}" for index, _ in enumerate(description)]
-        cells = [_TO_CELL_SQL[type_].format(name) for type_, name in zip(types, names, strict=False)]
+        cells = [_TO_CELL_SQL_BY_TYPE[type_].format(name) for type_, name in zip(types, names, strict=False)]
         head = f"SELECT {', '.join([names[-1], names[-2], *cells])} FROM ("  # noqa: S608 - names of our own
-        tail = f") AS answer({', '.join(names)}) LIMIT {MAX_PARTIAL_ROWS + 1}"
+        tail = f") AS answer({', '.join(names)}) LIMIT {MAX_COMPUTED_PARTIAL_ROWS + 1}"
         rows = self._run_segments(cursor, (head, *segments, tail)).fetchall()
-        if len(rows) > MAX_PARTIAL_ROWS:
+        if len(rows) > MAX_COMPUTED_PARTIAL_ROWS:
             return None
         contents = {block.number: block.content_id for block in blocks}
         by_content: dict[str, list[PartialRow]] = {content: [] for content in contents.values()}
@@ -617,12 +620,12 @@ class PartialReuse:
         self, key: str, entry: PartialAnswerEntry, rows_by_content: Mapping[str, bytes], split: "_BlockSplit"
     ) -> list[PartialRow]:
         """Merge the rows of all hours that are wholly within the bounds, or return the cached result of this merge."""
-        contents = tuple(block.content_id for block in split.covered)
-        parts = (contents, split.low_us, split.high_us)
+        contents = tuple(block.content_id for block in split.covered_blocks)
+        parts = (contents, split.covered_from_us, split.covered_before_us)
         merged_parts, merged = entry.merged
         if merged_parts != parts:
-            decoded = (row for content in contents for row in decode_rows(rows_by_content[content]))
-            merged = merge_rows(
+            decoded = (row for content in contents for row in decode_partial_rows(rows_by_content[content]))
+            merged = merge_partial_rows(
                 [tuple(cells) for hour, *cells in decoded if split.covers_hour(hour)], self._plan.merge_aggregates
             )
             self._answers.cache_merged_rows(key, entry, parts, merged)
@@ -635,26 +638,26 @@ class PartialReuse:
         while any(name.lower().startswith(prefix) for name in self._values):
             prefix += "_"
         names = [f"{prefix}{index}" for index, _ in enumerate(types)]
-        columns = [_FROM_CELL_SQL[type_].format(f"${name}") for type_, name in zip(types, names, strict=True)]
+        columns = [_FROM_CELL_SQL_BY_TYPE[type_].format(f"${name}") for type_, name in zip(types, names, strict=True)]
         filling = PartialAnswerSql(
-            _in_blocks_sql(split.uncovered), split.uncovered_edges_sql(), f"SELECT {', '.join(columns)}"
+            _in_blocks_sql(split.uncovered_block_numbers), split.uncovered_edges_sql(), f"SELECT {', '.join(columns)}"
         )
         values = {name: [row[index] for row in rows] for index, name in enumerate(names)}
-        segments = fill_segments(variant.segments, filling)
+        segments = fill_partial_answer_segments(variant.segments, filling)
         return PartialVariant(msgspec.structs.replace(variant, segments=segments), values)
 
 
 class _BlockSplit(msgspec.Struct):
     """The division of a stream's blocks into covered and uncovered blocks.
 
-    Partial answers count the events of covered blocks from `low_us` on and before `high_us`; None means no bound.
+    Partial answers count the events of covered blocks from `covered_from_us` on and before `covered_before_us`; None means no bound.
     """
 
-    low_us: int | None = None
-    high_us: int | None = None
-    covered: list[RegisteredBlock] = msgspec.field(default_factory=list)
+    covered_from_us: int | None = None
+    covered_before_us: int | None = None
+    covered_blocks: list[RegisteredBlock] = msgspec.field(default_factory=list)
     # The numbers of the blocks of which all events are read.
-    uncovered: list[int] = msgspec.field(default_factory=list)
+    uncovered_block_numbers: list[int] = msgspec.field(default_factory=list)
 
     def may_cover_block(self, block: RegisteredBlock) -> bool:
         """Return whether the block may have events in the hours that partial answers count."""
@@ -664,8 +667,8 @@ class _BlockSplit(msgspec.Struct):
         """Move covered blocks to the uncovered blocks, of which the query reads all events."""
         if blocks:
             numbers = {block.number for block in blocks}
-            self.covered = [block for block in self.covered if block.number not in numbers]
-            self.uncovered += sorted(numbers)
+            self.covered_blocks = [block for block in self.covered_blocks if block.number not in numbers]
+            self.uncovered_block_numbers += sorted(numbers)
 
     def covers_hour(self, hour: Any) -> bool:
         return not self._is_before_covered_hours(hour * HOUR_US) and not self._is_after_covered_hours(hour * HOUR_US)
@@ -674,18 +677,26 @@ class _BlockSplit(msgspec.Struct):
         """Return the SQL condition for the events of covered blocks that partial answers do not count."""
         edges = [
             block.number
-            for block in self.covered
+            for block in self.covered_blocks
             if self._is_before_covered_hours(block.oldest_us) or self._is_after_covered_hours(block.newest_us)
         ]
-        beyond = [f"timestamp < make_timestamptz({self.low_us:d}::BIGINT)"] if self.low_us is not None else []
-        beyond += [f"timestamp >= make_timestamptz({self.high_us:d}::BIGINT)"] if self.high_us is not None else []
+        beyond = (
+            [f"timestamp < make_timestamptz({self.covered_from_us:d}::BIGINT)"]
+            if self.covered_from_us is not None
+            else []
+        )
+        beyond += (
+            [f"timestamp >= make_timestamptz({self.covered_before_us:d}::BIGINT)"]
+            if self.covered_before_us is not None
+            else []
+        )
         return f"{_in_blocks_sql(edges)} AND ({' OR '.join(beyond)})" if edges else "false"
 
     def _is_before_covered_hours(self, time_us: int) -> bool:
-        return self.low_us is not None and time_us < self.low_us
+        return self.covered_from_us is not None and time_us < self.covered_from_us
 
     def _is_after_covered_hours(self, time_us: int) -> bool:
-        return self.high_us is not None and time_us >= self.high_us
+        return self.covered_before_us is not None and time_us >= self.covered_before_us
 
 
 def _digest_of(value: object) -> str:

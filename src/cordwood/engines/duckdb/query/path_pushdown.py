@@ -11,15 +11,15 @@ from sqlglot import exp
 from cordwood.engines.duckdb.query.scan_planning import ReadMode, ScannedPath, ScanSource, find_stream_tables
 from cordwood.engines.duckdb.storage.tables import EVENT_COLUMNS
 from cordwood.model.event import ValueKind
-from cordwood.sql.budget import check_time
+from cordwood.sql.budget import check_cpu_time
 from cordwood.sql.datatypes import inherit_metadata
-from cordwood.sql.grouping import grouping_keys, selected_value
+from cordwood.sql.grouping import grouping_keys, resolve_group_ordinal
 from cordwood.sql.lowering import fragment_parts
 from cordwood.sql.nodes import (
-    KINDS_KEY,
+    PATH_KINDS_METADATA_KEY,
     EventAsText,
+    IsObjectTest,
     PathRead,
-    RecordTest,
     find_operations,
     has_operation,
     joined_relations,
@@ -29,7 +29,7 @@ from cordwood.sql.nodes import (
 
 _COMPOSITE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 # The key in the `meta` of a column that marks it as generated for the read of a path.
-_GENERATED_KEY = "provided"
+_GENERATED_META_KEY = "provided"
 
 Relation = exp.Expr
 _Steps = tuple[str, ...]
@@ -82,14 +82,14 @@ class _PushdownState(msgspec.Struct):
         existing = projections.get(read.name.lower())
         if existing is not None:
             # The author of the query may have used this name for another column, which must not be taken for the path.
-            return read.name if existing.meta_get(_GENERATED_KEY) else None
-        column_and_path = _path_of(projections.get(read.column.lower()))
+            return read.name if existing.meta_get(_GENERATED_META_KEY) else None
+        column_and_path = _column_and_path_of(projections.get(read.column.lower()))
         if column_and_path is None:
             return None
         column, path = column_and_path
-        name = self._add_read_to_relation(query, column.table, read.moved_below(column.name, path), depth)
+        name = self._add_read_to_relation(query, column.table, read.prefixed_with(column.name, path), depth)
         if name is not None:
-            provided = _append_generated(query, exp.column(name, column.table, quoted=True), read.name)
+            provided = _append_generated_column(query, exp.column(name, column.table, quoted=True), read.name)
             projections.setdefault(read.name.lower(), provided)
         return name and read.name
 
@@ -103,13 +103,13 @@ class _PushdownState(msgspec.Struct):
         return self.projections[id(query)]
 
     def _add_read_to_relation(self, query: exp.Select, alias: str, read: ScannedPath, depth: int) -> str | None:
-        relation = _relation_named(query, alias)
+        relation = _find_relation_by_alias(query, alias)
         return None if relation is None else self.add_read(relation, read, depth + 1)
 
 
-def _append_generated(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
+def _append_generated_column(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
     provided = exp.alias_(column, name, quoted=True)
-    provided.meta[_GENERATED_KEY] = True
+    provided.meta[_GENERATED_META_KEY] = True
     query.append("expressions", provided)
     return provided
 
@@ -118,7 +118,7 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[ScanSource]
     """Push down all path reads of the tree; return its scan sources with the paths that each scan must read."""
     _group_by_values(tree)
     pushdown = _PushdownState(streams, grouped_paths=_grouped_paths(tree))
-    record_tests, path_reads = ([node for node, _ in find_operations(tree, kind)] for kind in (RecordTest, PathRead))
+    record_tests, path_reads = ([node for node, _ in find_operations(tree, kind)] for kind in (IsObjectTest, PathRead))
     for node in record_tests:
         _replace_by_column(node, fragment_parts(node)[0], ReadMode.RECORD, pushdown)
     for node in path_reads:
@@ -133,7 +133,7 @@ def _grouped_paths(tree: exp.Expr) -> frozenset[tuple[int, _PathReference | None
     """Return the paths by which each SELECT groups, given as expressions or as ordinals."""
     groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
     keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
-    return frozenset((id(select), _path_reference(selected_value(select, key))) for select, key in keys)
+    return frozenset((id(select), _path_reference(resolve_group_ordinal(select, key))) for select, key in keys)
 
 
 def _group_by_values(tree: exp.Expr) -> None:
@@ -142,7 +142,7 @@ def _group_by_values(tree: exp.Expr) -> None:
         select = group.parent
         if isinstance(select, exp.Select):
             for key in grouping_keys(group):
-                _group_by_value(select, selected_value(select, key))
+                _group_by_value(select, resolve_group_ordinal(select, key))
 
 
 def _group_by_value(select: exp.Select, text: exp.Expr) -> None:
@@ -156,7 +156,7 @@ def _group_by_value(select: exp.Select, text: exp.Expr) -> None:
 
 
 def _path_reference(node: exp.Expr) -> _PathReference | None:
-    column_and_path = _path_of(node)
+    column_and_path = _column_and_path_of(node)
     return None if column_and_path is None else (column_and_path[0].table, column_and_path[0].name, column_and_path[1])
 
 
@@ -170,21 +170,21 @@ def _push_down_path(node: exp.Expr, pushdown: _PushdownState) -> None:
 
 def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown: _PushdownState) -> None:
     """Replace `node` by a new column of the relation from which `value` is read, if that relation can have one."""
-    check_time()
-    column_and_path = _path_of(value)
+    check_cpu_time()
+    column_and_path = _column_and_path_of(value)
     select = node.find_ancestor(exp.Select)
     if column_and_path is None or select is None:
         return
     column, path = column_and_path
-    relation = _relation_named(select, column.table)
-    kinds = value.meta_get(KINDS_KEY) if has_operation(value, PathRead) else frozenset()
+    relation = _find_relation_by_alias(select, column.table)
+    kinds = value.meta_get(PATH_KINDS_METADATA_KEY) if has_operation(value, PathRead) else frozenset()
     is_wide = mode is ReadMode.VALUE and (kinds is None or bool(kinds & _COMPOSITE_KINDS))
     name = None if relation is None else pushdown.add_read(relation, ScannedPath(column.name, path, mode, is_wide))
     if name is not None:
         node.replace(inherit_metadata(exp.column(name, column.table, quoted=True), node))
 
 
-def _path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
+def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
     """Return the column that a node reads and the path below the column; the path is empty for the column itself."""
     node = node.unalias() if node is not None else None
     if node is None:
@@ -201,7 +201,7 @@ def _is_read_as_text(node: exp.Expr) -> bool:
     return has_operation(node.parent, EventAsText)
 
 
-def _relation_named(select: exp.Select, alias: str) -> Relation | None:
+def _find_relation_by_alias(select: exp.Select, alias: str) -> Relation | None:
     """Return the relation with the alias `alias` in FROM, or None if it is neither a table nor a sub-query.
 
     Columns cannot be added to other relations, such as UNNEST.

@@ -19,36 +19,36 @@ from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_cell_sql
 from cordwood.engines.duckdb.faults import translate_duckdb_errors
 from cordwood.engines.duckdb.query.deferred_columns import complete_columns
-from cordwood.engines.duckdb.query.index_pruning import blocks_to_read
-from cordwood.engines.duckdb.query.partial_answers import PartialAnswerCache, PartialReuse
+from cordwood.engines.duckdb.query.index_pruning import find_blocks_to_read
+from cordwood.engines.duckdb.query.partial_answers import PartialAnswerCache, PartialAnswerPlanner
 from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor
-from cordwood.engines.duckdb.statement_check import StatementCheck
+from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.duckdb.storage.blocks import NgramIndex
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
 from cordwood.engines.engine import AnswerLimits, Cancellation, Progress
-from cordwood.engines.late_redaction import OptimisticRedaction
-from cordwood.errors import Busy, Cancelled, Fault, OutOfDisk, OutOfMemory, OutOfTime, QueryRefused
+from cordwood.engines.late_redaction import OptimisticRedactionRunner
+from cordwood.errors import Fault, OutOfDisk, OutOfMemory, QueryCancelled, QueryOutOfTime, QueryRefused, ServiceBusy
 from cordwood.model.datatype import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
 from cordwood.sql.follow import FIRST_RECEIPT_PARAMETER
 from cordwood.sql.plan import EventRange, PlanVariant, Segments, print_segments
-from cordwood.sql.stages import ColumnCompletion, IsoTimeColumn, Question, Statement
+from cordwood.sql.stages import BoundStatement, ComputedColumn, IsoTimeColumn, Statement
 
-_BATCH_ROWS = 1000
+_FETCH_BATCH_ROWS = 1000
 # A query that runs out of memory within this time is retried once, after a pause of the same length.
-_RETRY_SECONDS = 0.05
+_OUT_OF_MEMORY_RETRY_SECONDS = 0.05
 # The maximum size of each of the runner's collections `_recent_misses` and `_quick_digests`.
-_MAX_REMEMBERED_STATEMENTS = 2000
+_MAX_REMEMBERED_DIGESTS = 2000
 # The interval at which a query that must stop is interrupted again, until it ends.
 _INTERRUPT_INTERVAL_SECONDS = 0.05
 # The capacity of the cache of column types by statement digest.
-_TYPE_CACHE_BYTES = 4 * 2**20
+_COLUMN_TYPE_CACHE_BYTES = 4 * 2**20
 _BYTES_PER_CACHED_TYPE = 250
 # The capacity of the cache of parsed statements.
 PARSED_STATEMENT_CACHE_BYTES = 16 * 2**20
 # According to measurements, DuckDB's parse tree takes at most 800 bytes for each word of the statement's text. DuckDB
 # also keeps two copies of the text.
-_PARSED_BYTES_PER_WORD = 800
+_PARSE_TREE_BYTES_PER_WORD = 800
 _WORD_PATTERN = re.compile(r"\w+", re.ASCII)
 # After the recent table had too few rows for a question, the question is not tried on it again for this time. A failed
 # attempt costs a third of the time that a successful one saves. The time is short, because a user who pages back to
@@ -57,7 +57,7 @@ _SKIP_RECENT_TABLE_SECONDS = 10.0
 # DuckDB tracks a query's progress only if the connection has a progress bar; its printing is turned off. These settings
 # take 150 µs, so they are omitted for a statement whose last run was quick.
 _TRACK_PROGRESS_SQL = "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
-_QUICK_RUN_SECONDS = 0.05
+_MAX_QUICK_RUN_SECONDS = 0.05
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class QueryRunner:
         self,
         storage: Storage,
         redaction: AnswerRedactor,
-        check: StatementCheck,
+        check: StatementChecker,
         partial_answers: PartialAnswerCache,
         parsed_bytes: int = PARSED_STATEMENT_CACHE_BYTES,
     ) -> None:
@@ -95,7 +95,9 @@ class QueryRunner:
         self._check = check
         self._deadlines = DeadlineTimer()
         self._ngram_index = NgramIndex()
-        self._types_cache: BoundedCache[bytes, ColumnTypes] = BoundedCache(_TYPE_CACHE_BYTES, _cached_types_bytes)
+        self._types_cache: BoundedCache[bytes, ColumnTypes] = BoundedCache(
+            _COLUMN_TYPE_CACHE_BYTES, _cached_types_bytes
+        )
         self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
             parsed_bytes, _parsed_statement_bytes
         )
@@ -106,9 +108,9 @@ class QueryRunner:
         self._quick_digests: set[bytes] = set()
         with storage.query_view(()) as view:
             self._track_progress = view.cursor.extract_statements(_TRACK_PROGRESS_SQL)
-        self._optimistic = OptimisticRedaction()
+        self._optimistic = OptimisticRedactionRunner()
 
-    def answer(self, question: Question, answer_limits: AnswerLimits, cancel: Cancellation) -> Rows:
+    def answer(self, question: BoundStatement, answer_limits: AnswerLimits, cancel: Cancellation) -> Rows:
         limits = RunLimits.from_now(answer_limits)
         statement = question.statement
         if statement.redaction is not None:
@@ -124,7 +126,9 @@ class QueryRunner:
             statement, lambda optimistic: self._answer_from_all_events(question, limits, cancel, optimistic=optimistic)
         )
 
-    def _answer_from_recent_table(self, question: Question, limits: RunLimits, cancel: Cancellation) -> Rows | None:
+    def _answer_from_recent_table(
+        self, question: BoundStatement, limits: RunLimits, cancel: Cancellation
+    ) -> Rows | None:
         """Answer from the table of recent events; return None if it has too few rows.
 
         If the table has as many rows as the question requests, they are the answer, because all events that are not in
@@ -132,10 +136,10 @@ class QueryRunner:
         """
         started_at = time.perf_counter()
         statement = question.statement
-        variant = statement.plan.choose_variant(EventRange.RECENT)
+        variant = statement.plan.choose_variant(EventRange.RECENTLY_CACHED)
         if variant is None:
             return None
-        question_hash = _hash_without_times(question)
+        question_hash = _hash_question_without_times(question)
         if time.monotonic() < self._recent_misses.get(question_hash, 0.0):
             return None
         with ExitStack() as stack:
@@ -150,13 +154,13 @@ class QueryRunner:
         if rows.truncated or len(batch) == statement.row_limit:
             rows.engine_seconds = time.perf_counter() - started_at
             return rows
-        if len(self._recent_misses) >= _MAX_REMEMBERED_STATEMENTS:
+        if len(self._recent_misses) >= _MAX_REMEMBERED_DIGESTS:
             self._recent_misses.clear()
         self._recent_misses[question_hash] = time.monotonic() + _SKIP_RECENT_TABLE_SECONDS
         return None
 
     def _answer_from_arrived_tables(
-        self, question: Question, variant: PlanVariant, limits: RunLimits, cancel: Cancellation
+        self, question: BoundStatement, variant: PlanVariant, limits: RunLimits, cancel: Cancellation
     ) -> Rows | None:
         """Run a followed query on the events that have just arrived.
 
@@ -178,18 +182,18 @@ class QueryRunner:
         return rows
 
     def _answer_from_all_events(
-        self, question: Question, limits: RunLimits, cancel: Cancellation, *, optimistic: bool = False
+        self, question: BoundStatement, limits: RunLimits, cancel: Cancellation, *, optimistic: bool = False
     ) -> Rows:
         """Run the statement; retry once if it immediately failed for lack of memory."""
         started_at = time.perf_counter()
         try:
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
         except (OutOfMemory, OutOfDisk):
-            if time.perf_counter() - started_at > _RETRY_SECONDS:
+            if time.perf_counter() - started_at > _OUT_OF_MEMORY_RETRY_SECONDS:
                 raise
             # The query failed too early to have allocated much memory itself. Another query uses the memory, and
             # probably soon fails too, which frees the memory.
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_OUT_OF_MEMORY_RETRY_SECONDS)
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
         finally:
             seconds = time.perf_counter() - started_at
@@ -198,47 +202,49 @@ class QueryRunner:
         return rows
 
     def _record_duration(self, digest: bytes, seconds: float) -> None:
-        if seconds > _QUICK_RUN_SECONDS:
+        if seconds > _MAX_QUICK_RUN_SECONDS:
             self._quick_digests.discard(digest)
             return
-        if len(self._quick_digests) >= _MAX_REMEMBERED_STATEMENTS:
+        if len(self._quick_digests) >= _MAX_REMEMBERED_DIGESTS:
             self._quick_digests.clear()
         self._quick_digests.add(digest)
 
-    def _run_statement(self, question: Question, limits: RunLimits, cancel: Cancellation, *, optimistic: bool) -> Rows:
+    def _run_statement(
+        self, question: BoundStatement, limits: RunLimits, cancel: Cancellation, *, optimistic: bool
+    ) -> Rows:
         """Run the statement on partial answers; if that is impossible or fails, run it on all events."""
         plan = question.statement.plan.partial_plan
         if plan is None or optimistic or not self._partial_answers.is_enabled:
             return self._run_in_view(question, limits, cancel, optimistic=optimistic)
-        reuse = PartialReuse(self._partial_answers, self, question, plan)
+        reuse = PartialAnswerPlanner(self._partial_answers, self, question, plan)
         try:
             return self._run_in_view(question, limits, cancel, reuse=reuse)
-        except (Busy, Cancelled, OutOfTime):
+        except (ServiceBusy, QueryCancelled, QueryOutOfTime):
             raise
         except Fault:
             # The run on partial answers may fail although a run on all events succeeds. For example, a partial sum may
             # overflow, or the lists of rows may need too much memory.
-            reuse.pause_failed()
+            reuse.pause_failed_question()
             return self._run_in_view(question, limits, cancel)
 
     def _run_in_view(
         self,
-        question: Question,
+        question: BoundStatement,
         limits: RunLimits,
         cancel: Cancellation,
         *,
         optimistic: bool = False,
-        reuse: PartialReuse | None = None,
+        reuse: PartialAnswerPlanner | None = None,
     ) -> Rows:
         with ExitStack() as stack:
             run = self._begin_run(question.statement, limits, cancel, stack)
             view = run.wait_for(self._storage.query_view(question.statement.streams, run), stack)
-            stack.callback(run.end)
+            stack.callback(run.stop_progress_reading)
             if question.statement.digest not in self._quick_digests:
                 with run.stopping_at_deadline():
                     for setting in self._track_progress:
                         view.cursor.execute(setting)
-                cancel.on_progress(partial(run.progress, view.cursor))
+                cancel.on_progress(partial(run.read_progress, view.cursor))
             reads = EventRange.FLUSHED if view.at_rest else EventRange.ALL
             variant = question.statement.plan.choose_variant(reads, optimistic=optimistic)
             if variant is None:
@@ -269,7 +275,7 @@ class QueryRunner:
         return run
 
     def _start_query(
-        self, question: Question, variant: PlanVariant, view: QueryView, run: "_RunningQuery", stack: ExitStack
+        self, question: BoundStatement, variant: PlanVariant, view: QueryView, run: "_RunningQuery", stack: ExitStack
     ) -> Rows:
         """Start the query and return its rows.
 
@@ -289,7 +295,7 @@ class QueryRunner:
                 if view.at_rest:
                     cursor.execute("BEGIN")
                 blocks = {
-                    block_filter: blocks_to_read(block_filter, question.values, cursor, self._ngram_index)
+                    block_filter: find_blocks_to_read(block_filter, question.values, cursor, self._ngram_index)
                     for block_filter in filters
                 }
                 parsed = _parse_select(cursor, print_segments(segments, question.values, blocks))
@@ -301,7 +307,7 @@ class QueryRunner:
         rows = Rows(_answer_columns(statement, types), ())
         batches = run.fetch_batches(cursor, types, rows)
         first = next(batches, [])
-        if len(first) < _BATCH_ROWS:
+        if len(first) < _FETCH_BATCH_ROWS:
             rows.batches = [first]
         else:
             rows.batches = _stream_batches(first, batches, stack.pop_all())
@@ -310,7 +316,7 @@ class QueryRunner:
     def close(self) -> None:
         self._deadlines.close()
 
-    def _column_types(self, cursor: duckdb.DuckDBPyConnection, question: Question) -> ColumnTypes:
+    def _column_types(self, cursor: duckdb.DuckDBPyConnection, question: BoundStatement) -> ColumnTypes:
         statement = question.statement
         types = self._types_cache.get(statement.digest)
         if types is None:
@@ -356,7 +362,7 @@ class _RunningQuery:
         self._is_cancelled = False
         self._is_expired = False
         # Whether the run still waits for its view, so that it fails with Busy at the deadline. A retry that begins
-        # after the deadline does not wait: it fails with OutOfTime.
+        # after the deadline does not wait: it fails with QueryOutOfTime.
         self._is_waiting = time.monotonic() < limits.expires_at
         # Held while the progress is read, so that the cursor is not closed meanwhile.
         self._progress_lock = threading.Lock()
@@ -376,13 +382,13 @@ class _RunningQuery:
 
     def cancel(self) -> None:
         self._is_cancelled = True
-        self._interrupt()
+        self._interrupt_cursors()
 
     def expire(self) -> None:
         self._is_expired = True
-        self._interrupt()
+        self._interrupt_cursors()
 
-    def progress(self, cursor: duckdb.DuckDBPyConnection) -> Progress | None:
+    def read_progress(self, cursor: duckdb.DuckDBPyConnection) -> Progress | None:
         """Return the fraction of the query that DuckDB has processed, or None while it is unknown and after the end.
 
         DuckDB reports 0 if the progress is unknown. Until the query is planned, it reports the progress of the previous
@@ -393,7 +399,7 @@ class _RunningQuery:
         self._has_progress = self._has_progress or 0 < percentage < 100
         return Progress(fraction_done=min(percentage, 100.0) / 100) if self._has_progress and percentage > 0 else None
 
-    def end(self) -> None:
+    def stop_progress_reading(self) -> None:
         """Stop reading the progress from the cursor; the caller does this before it closes the cursor."""
         with self._progress_lock:
             self._has_ended = True
@@ -413,17 +419,17 @@ class _RunningQuery:
         remaining = self.limits.max_rows
         while remaining > 0:
             with self.stopping_at_deadline():
-                fetched = cursor.fetchmany(min(remaining, _BATCH_ROWS))
+                fetched = cursor.fetchmany(min(remaining, _FETCH_BATCH_ROWS))
             if not fetched:
                 return
             remaining -= len(fetched)
             if remaining == 0:
                 with self.stopping_at_deadline():
                     rows.truncated = cursor.fetchone() is not None
-            yield _rows_to_cells(self._redact(fetched, types), types[: self._column_count], self._completions)
+            yield _rows_to_cells(self._redact_batch(fetched, types), types[: self._column_count], self._completions)
 
-    def _redact(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
-        if not self._redacted_columns.positions:
+    def _redact_batch(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
+        if not self._redacted_columns.column_positions:
             return fetched
         with self.stopping_at_deadline():
             return self._redacted_columns.redact(fetched, types, self._set_redaction_cursor)
@@ -432,7 +438,7 @@ class _RunningQuery:
         self._redaction_cursor = cursor
         self.stop_early()
 
-    def _interrupt(self) -> None:
+    def _interrupt_cursors(self) -> None:
         for cursor in (self._cursor, self._redaction_cursor):
             if cursor is not None:
                 with suppress(duckdb.ConnectionException):
@@ -441,15 +447,15 @@ class _RunningQuery:
     def stop_early(self) -> None:
         """Raise an error if the query was cancelled or its deadline has passed."""
         if self._is_cancelled:
-            raise Cancelled("The query was stopped: no client waits for its answer.")
+            raise QueryCancelled("The query was stopped: no client waits for its answer.")
         if not self._is_expired and time.monotonic() < self.limits.expires_at:
             return
         if self._is_waiting:
-            raise Busy(
+            raise ServiceBusy(
                 f"The query had to wait longer than its {self.limits.timeout_seconds:g} s until it could read the newest events.",
                 retry_after=1,
             )
-        raise OutOfTime(
+        raise QueryOutOfTime(
             f"The query took longer than its {self.limits.timeout_seconds:g} s.",
             hint="Read a shorter time range, or filter by project.",
         )
@@ -461,10 +467,10 @@ def _cached_types_bytes(digest: bytes, types: ColumnTypes) -> int:
 
 def _parsed_statement_bytes(key: _StatementKey, _: duckdb.Statement) -> int:
     """Estimate the memory of a parsed statement: the text in the key, DuckDB's two copies of it, and the parse tree."""
-    return 3 * estimate_memory_bytes(key) + _PARSED_BYTES_PER_WORD * sum(1 for _ in _WORD_PATTERN.finditer(key[0]))
+    return 3 * estimate_memory_bytes(key) + _PARSE_TREE_BYTES_PER_WORD * sum(1 for _ in _WORD_PATTERN.finditer(key[0]))
 
 
-def _hash_without_times(question: Question) -> int:
+def _hash_question_without_times(question: BoundStatement) -> int:
     """Return a hash of the question without its times, because they differ whenever the question is asked again."""
     values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
     return hash((question.statement.digest, *values))
@@ -494,7 +500,7 @@ def _parse_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Stateme
 
 
 def _render_cells_sql(
-    segments: Segments, types: ColumnTypes, limit: str, completions: Sequence[ColumnCompletion] = ()
+    segments: Segments, types: ColumnTypes, limit: str, completions: Sequence[ComputedColumn] = ()
 ) -> Segments:
     """Wrap the segments in a SELECT that renders cells.
 
@@ -521,7 +527,7 @@ def _limit_clause(statement: Statement, rows: int) -> str:
 
 
 def _rows_to_cells(
-    fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completions: Sequence[ColumnCompletion]
+    fetched: Sequence[tuple[Any, ...]], types: ColumnTypes, completions: Sequence[ComputedColumn]
 ) -> list[Row]:
     """Convert fetched values to cells.
 

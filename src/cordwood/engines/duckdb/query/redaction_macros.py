@@ -21,15 +21,15 @@ from cordwood.model.redaction import RedactionConfig, RedactionRules, RedactMode
 from cordwood.sql.lowering import RAISED_ERROR_PREFIX
 from cordwood.sql.redaction.masking import (
     DIGIT_MARKER,
-    JSON_SEGMENT_PATTERN,
+    JSON_STRING_OR_GAP_PATTERN,
     MARKED_DIGIT_REPLACEMENT,
     MATCH_PART_SEPARATOR,
     MATCH_START,
     MAY_NEED_REDACTION_MESSAGE,
-    OPTIMISTIC_TEXT_PREFIX,
-    REDACT_EVENT_PREFIX,
-    REDACT_JSON_PREFIX,
-    REDACT_TEXT_PREFIX,
+    OPTIMISTIC_TEXT_FUNCTION_PREFIX,
+    REDACT_EVENT_FUNCTION_PREFIX,
+    REDACT_JSON_FUNCTION_PREFIX,
+    REDACT_TEXT_FUNCTION_PREFIX,
     TEXT_BEFORE_DIGIT_PATTERN,
     MaskingBuilder,
 )
@@ -38,7 +38,7 @@ from cordwood.sql.stages import Statement
 
 # The beginning of a number in a JSON array that has enough digits to match the pattern of card numbers. The pattern of
 # card numbers excludes a number after a JSON key, so the numbers in objects need no test.
-_ARRAY_NUMBER_PATTERN: Final = r"[\[,]-?[0-9]{13}"
+_LONG_ARRAY_NUMBER_PATTERN: Final = r"[\[,]-?[0-9]{13}"
 _DIGEST_KEY_PLACEHOLDER: Final = "$key"
 
 
@@ -49,10 +49,10 @@ def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -
     """
     detection, masking = DetectionRules(rules), MaskingBuilder(_RedactionSQL(), mode)
     bodies = (
-        (REDACT_TEXT_PREFIX, _text_macro_body(detection, masking)),
-        (REDACT_JSON_PREFIX, _json_macro_body(detection, masking)),
-        (REDACT_EVENT_PREFIX, _event_macro_body(mode)),
-        (OPTIMISTIC_TEXT_PREFIX, _optimistic_macro_body(detection)),
+        (REDACT_TEXT_FUNCTION_PREFIX, _text_macro_body(detection, masking)),
+        (REDACT_JSON_FUNCTION_PREFIX, _json_macro_body(detection, masking)),
+        (REDACT_EVENT_FUNCTION_PREFIX, _event_macro_body(mode)),
+        (OPTIMISTIC_TEXT_FUNCTION_PREFIX, _optimistic_redaction_macro_body(detection)),
     )
     return [
         f"CREATE OR REPLACE MACRO memory.main.{name}_{mode}(t) AS {body.replace(_DIGEST_KEY_PLACEHOLDER, text_literal(key))}"
@@ -62,7 +62,7 @@ def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -
 
 def _redact_texts_sql(mode: RedactMode) -> str:
     """Return the statement that redacts the list of JSON texts in its parameter `$texts`."""
-    return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON_PREFIX}_{mode}(t))"
+    return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON_FUNCTION_PREFIX}_{mode}(t))"
 
 
 def _text_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
@@ -75,7 +75,9 @@ def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
     The SQL skips the stages before those for addresses if the hints of the skipped stages do not match.
     """
     if detection.operator_stages or not detection.stages_before_addresses:
-        return masking.mask_builtin(masking.apply_stages("t", detection.operator_stages), detection.builtin_stages)
+        return masking.apply_builtin_stages(
+            masking.apply_stages("t", detection.operator_stages), detection.builtin_stages
+        )
     unmarked = masking.remove_markers("t")
     before_addresses = masking.apply_stages(unmarked, detection.stages_before_addresses)
     hint = "|".join(stage.hint for stage in detection.stages_before_addresses)
@@ -85,7 +87,7 @@ def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
     )
 
 
-def _optimistic_macro_body(detection: DetectionRules) -> str:
+def _optimistic_redaction_macro_body(detection: DetectionRules) -> str:
     """Return SQL that fails if the text may need redaction, and else returns the text.
 
     The error is raised by a cast that fails. DuckDB's function `error` cannot be used, because it is volatile, and
@@ -107,17 +109,17 @@ def _matches_hint_sql(text: str, hint: str) -> str:
 
 def _json_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
     separated = (
-        f"CASE WHEN regexp_matches(t, {text_literal(_ARRAY_NUMBER_PATTERN)})"
+        f"CASE WHEN regexp_matches(t, {text_literal(_LONG_ARRAY_NUMBER_PATTERN)})"
         f" THEN regexp_replace(t, {text_literal(TEXT_BEFORE_DIGIT_PATTERN)}, {text_literal(MARKED_DIGIT_REPLACEMENT)}, 'g') ELSE t END"
     )
     if detection.operator_stages:
         # A custom pattern is applied to each text, so that it cannot match the quotes between texts.
         redacted_text = masking.apply_stages("(s::JSON->>'$')", detection.operator_stages)
-        tokens = f"regexp_extract_all({separated}, {text_literal(JSON_SEGMENT_PATTERN)})"
+        tokens = f"regexp_extract_all({separated}, {text_literal(JSON_STRING_OR_GAP_PATTERN)})"
         separated = _join_array_sql(
             f"list_transform({tokens}, lambda s: CASE WHEN s[1] = '\"' THEN to_json({redacted_text})::VARCHAR ELSE s END)"
         )
-    return f"replace({masking.mask_builtin(separated, detection.builtin_stages, digits_are_marked=True)}, {text_literal(DIGIT_MARKER)}, '')"
+    return f"replace({masking.apply_builtin_stages(separated, detection.builtin_stages, digits_are_marked=True)}, {text_literal(DIGIT_MARKER)}, '')"
 
 
 def _event_macro_body(mode: RedactMode) -> str:
@@ -129,7 +131,7 @@ def _event_macro_body(mode: RedactMode) -> str:
     kind = "variant_typeof(t)"
     return (
         f"CASE WHEN {kind} = 'VARCHAR' OR starts_with({kind}, 'OBJECT') OR starts_with({kind}, 'ARRAY')"
-        f" THEN list_transform([t::JSON::VARCHAR], lambda x: {REDACT_JSON_PREFIX}_{mode}(x))[1]::JSON::VARIANT ELSE t END"
+        f" THEN list_transform([t::JSON::VARCHAR], lambda x: {REDACT_JSON_FUNCTION_PREFIX}_{mode}(x))[1]::JSON::VARIANT ELSE t END"
     )
 
 
@@ -188,7 +190,7 @@ def _join_array_sql(array: str) -> str:
     return f"list_aggregate({array}, 'string_agg', '')"
 
 
-OnCursor = Callable[[duckdb.DuckDBPyConnection], None]
+CursorCallback = Callable[[duckdb.DuckDBPyConnection], None]
 
 
 class AnswerRedactor:
@@ -206,9 +208,9 @@ class AnswerRedactor:
         self._created_modes: set[RedactMode] = set()
         self._texts = texts or TextRedactor()
 
-    def columns_to_redact(self, statement: Statement) -> "RedactedColumns":
+    def columns_to_redact(self, statement: Statement) -> "ColumnsToRedact":
         """Return the columns of the statement's answer that must be redacted after they are fetched."""
-        return RedactedColumns(self, statement.redaction, statement.raw_column_indexes)
+        return ColumnsToRedact(self, statement.redaction, statement.raw_column_indexes)
 
     def create_macros(self, mode: RedactMode) -> None:
         """Create the macros of a redaction mode unless they exist; their creation takes a third of a second."""
@@ -220,16 +222,16 @@ class AnswerRedactor:
                     cursor.execute(statement)
             self._created_modes.add(mode)
 
-    def redact_json(self, mode: RedactMode, texts: OptionalTexts, on_cursor: OnCursor) -> list[str | None]:
+    def redact_json(self, mode: RedactMode, texts: OptionalTexts, on_cursor: CursorCallback) -> list[str | None]:
         """Redact JSON texts; `on_cursor` is called with each connection used, so that the caller can interrupt it."""
-        return self._texts.redact_json(mode, texts, self._redact_function(mode, on_cursor))
+        return self._texts.redact_json(mode, texts, self._make_redact_function(mode, on_cursor))
 
     def redact_rows(
-        self, mode: RedactMode, rows: Sequence[Row], positions: Mapping[int, bool], on_cursor: OnCursor
+        self, mode: RedactMode, rows: Sequence[Row], positions: Mapping[int, bool], on_cursor: CursorCallback
     ) -> list[Row]:
-        return self._texts.redact_rows(mode, rows, positions, self._redact_function(mode, on_cursor))
+        return self._texts.redact_rows(mode, rows, positions, self._make_redact_function(mode, on_cursor))
 
-    def _redact_function(self, mode: RedactMode, on_cursor: OnCursor) -> RedactTexts:
+    def _make_redact_function(self, mode: RedactMode, on_cursor: CursorCallback) -> RedactTexts:
         def redact(texts: Sequence[str]) -> Sequence[str]:
             with self._cursor() as cursor:
                 on_cursor(cursor)
@@ -239,15 +241,15 @@ class AnswerRedactor:
         return redact
 
 
-class RedactedColumns(msgspec.Struct, frozen=True):
+class ColumnsToRedact(msgspec.Struct, frozen=True):
     """The columns of an answer that are redacted after they are fetched."""
 
-    redaction: AnswerRedactor
+    redactor: AnswerRedactor
     mode: RedactMode | None
-    positions: tuple[int, ...]
+    column_positions: tuple[int, ...]
 
-    def redact(self, rows: Sequence[Row], types: Sequence[DuckDBPyType], on_cursor: OnCursor) -> list[Row]:
+    def redact(self, rows: Sequence[Row], types: Sequence[DuckDBPyType], on_cursor: CursorCallback) -> list[Row]:
         if self.mode is None:
             return list(rows)
-        are_texts = {position: str(types[position].id) == "varchar" for position in self.positions}
-        return self.redaction.redact_rows(self.mode, rows, are_texts, on_cursor)
+        are_texts = {position: str(types[position].id) == "varchar" for position in self.column_positions}
+        return self.redactor.redact_rows(self.mode, rows, are_texts, on_cursor)

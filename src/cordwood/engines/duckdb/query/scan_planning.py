@@ -20,9 +20,9 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.events import path_value_part
 from cordwood.engines.duckdb.storage.tables import EVENT_COLUMNS, quote_identifier
 from cordwood.model.event import format_path
-from cordwood.sql.budget import check_time, copy_tree
+from cordwood.sql.budget import check_cpu_time, copy_tree
 from cordwood.sql.datatypes import inherit_metadata
-from cordwood.sql.grouping import selected_value
+from cordwood.sql.grouping import resolve_group_ordinal
 from cordwood.sql.lowering import fragment, join_fragments, merge_fragments, name_part, text_part
 from cordwood.sql.nodes import non_recursive_cte
 
@@ -63,7 +63,7 @@ class ScannedPath(msgspec.Struct, frozen=True):
         capitals = ",".join(str(index) for index, letter in enumerate(path) if letter.isupper())
         return f"{self.column}{path} {self.mode.value}{capitals and ' ' + capitals}"
 
-    def moved_below(self, column: str, steps: tuple[str, ...]) -> "ScannedPath":
+    def prefixed_with(self, column: str, steps: tuple[str, ...]) -> "ScannedPath":
         return ScannedPath(column, (*steps, *self.steps), self.mode, self.is_wide)
 
     def to_sql(self, other_reads: Sequence["ScannedPath"] = ()) -> exp.Expr:
@@ -99,14 +99,14 @@ class ScanSource(msgspec.Struct, frozen=True):
     """
 
     table: exp.Table
-    reads: tuple[ScannedPath, ...]
+    scanned_paths: tuple[ScannedPath, ...]
     filters: tuple[exp.Expr, ...] = ()
     flushed_filters: tuple[exp.Expr, ...] = ()
 
     @property
     def wide_column_names(self) -> frozenset[str]:
         """The names of the additional columns that are expensive to read."""
-        return frozenset(read.name for read in self.reads if read.is_wide)
+        return frozenset(read.name for read in self.scanned_paths if read.is_wide)
 
     def select_events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
@@ -116,9 +116,9 @@ class ScanSource(msgspec.Struct, frozen=True):
         If the test also read a text, DuckDB would begin the query with an arbitrary row group.
         """
         used = self._used_columns()
-        reads = [read for read in self.reads if read.name in used]
+        reads = [read for read in self.scanned_paths if read.name in used]
         other_reads = reads if reads_all else []
-        return self._select(
+        return self._build_select(
             table,
             [*map(name_part, _stored_columns(used)), *(read.to_sql(other_reads) for read in reads), *extra_columns],
         )
@@ -131,13 +131,13 @@ class ScanSource(msgspec.Struct, frozen=True):
         Expensive columns are read only from the events that pass the filter, not from all events that the scan visits.
         """
         used = self._used_columns()
-        reads = [read for read in self.reads if read.name in used]
+        reads = [read for read in self.scanned_paths if read.name in used]
         wide_reads = [read for read in reads if read.is_wide]
         wide_columns = frozenset(read.column for read in wide_reads)
         columns = [
             _column_sql(name, as_json=name in as_json - wide_columns) for name in _stored_columns(used | wide_columns)
         ]
-        events = self._select(
+        events = self._build_select(
             table, [*columns, *(read.to_sql() for read in reads if read not in wide_reads)], row_filter
         )
         return (
@@ -148,7 +148,7 @@ class ScanSource(msgspec.Struct, frozen=True):
             else events
         )
 
-    def _select(self, event_table: EventTable, columns: Sequence[exp.Expr], *row_filters: exp.Expr) -> exp.Expr:
+    def _build_select(self, event_table: EventTable, columns: Sequence[exp.Expr], *row_filters: exp.Expr) -> exp.Expr:
         flushed_filters = self.flushed_filters if event_table is EventTable.FLUSHED else ()
         conditions = (*self.filters, *flushed_filters, *row_filters)
         selected = join_fragments(", ", columns) if columns else fragment("NULL")
@@ -169,7 +169,7 @@ class ScanSource(msgspec.Struct, frozen=True):
         joins = self.table.args.get("joins")
         self.table.replace(exp.Subquery(this=join_fragments(" UNION ALL ", selects), alias=alias, joins=joins))
 
-    def in_copy(self, copy: exp.Expr) -> "ScanSource":
+    def find_in_copy(self, copy: exp.Expr) -> "ScanSource":
         """Return this scan in a copy of its tree; the tree must not have other scans of the stream."""
         (table,) = find_stream_tables(copy, frozenset([self.table.name]))
         return msgspec.structs.replace(self, table=table)
@@ -265,7 +265,7 @@ class RelationUses:
 
         The relation is the sub-query in FROM, or the reference to its CTE.
         """
-        check_time()
+        check_cpu_time()
         container = select.parent
         if isinstance(container, exp.Subquery):
             return container
@@ -276,14 +276,14 @@ class RelationUses:
 
 
 # The alias of the union of the first rows of each table. The SELECTs inside the union cannot refer to this alias.
-_UNION_ALIAS = "first of each"
+_FIRST_ROWS_UNION_ALIAS = "first of each"
 
 
 def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool = False) -> exp.Expr:
     """Replace each stream by a scan of its stored table, plus its memtable unless `at_rest`; mutates `tree`."""
     if len(sources) == 1 and isinstance(tree, exp.Select) and _selects_first_rows(tree, sources[0]):
         return (
-            _materialize_late(tree, sources[0], EventTable.FLUSHED, is_alone=True)
+            _apply_late_materialization(tree, sources[0], EventTable.FLUSHED, is_alone=True)
             if at_rest
             else _merge_first_rows(tree, sources[0])
         )
@@ -306,7 +306,7 @@ def plan_recent_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr 
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not _selects_newest_events(tree, sources[0]):
         return None
     recent_tree = copy_tree(tree)
-    source = sources[0].in_copy(recent_tree)
+    source = sources[0].find_in_copy(recent_tree)
     source.replace_table(source.select_events(EventTable.RECENT))
     return recent_tree
 
@@ -320,12 +320,12 @@ def _merge_first_rows(tree: exp.Select, source: ScanSource) -> exp.Select:
     tree.set("offset", None)
     memtable_tree = copy_tree(tree)
     union = exp.Union(
-        this=_materialize_late(tree, source, EventTable.FLUSHED),
-        expression=_materialize_late(memtable_tree, source.in_copy(memtable_tree), EventTable.MEMTABLE),
+        this=_apply_late_materialization(tree, source, EventTable.FLUSHED),
+        expression=_apply_late_materialization(memtable_tree, source.find_in_copy(memtable_tree), EventTable.MEMTABLE),
         distinct=False,
     )
     names = [_quoted_identifier(f"c{index}") for index, _ in enumerate(tree.expressions)]
-    alias = exp.TableAlias(this=_quoted_identifier(_UNION_ALIAS), columns=names)
+    alias = exp.TableAlias(this=_quoted_identifier(_FIRST_ROWS_UNION_ALIAS), columns=names)
     return merged.from_(exp.Subquery(this=union, alias=alias), copy=False)
 
 
@@ -334,11 +334,11 @@ def _order_by_positions(tree: exp.Select) -> exp.Order:
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copy_tree(key))
-        keys[-1].set("this", _quoted_column(_column_index(tree, key.this)))
+        keys[-1].set("this", _quoted_column(_find_or_append_column(tree, key.this)))
     return exp.Order(expressions=keys)
 
 
-def _column_index(tree: exp.Select, value: exp.Expr) -> int:
+def _find_or_append_column(tree: exp.Select, value: exp.Expr) -> int:
     if isinstance(value, exp.Literal) and value.is_int:
         return int(value.this) - 1
     tree.append("expressions", exp.alias_(copy_tree(value), f"key {len(tree.expressions)}", quoted=True))
@@ -354,7 +354,7 @@ def _select_by_position(index: int, item: exp.Expr) -> exp.Expr:
 
 
 def _quoted_column(index: int) -> exp.Column:
-    return exp.column(f"c{index}", _UNION_ALIAS, quoted=True)
+    return exp.column(f"c{index}", _FIRST_ROWS_UNION_ALIAS, quoted=True)
 
 
 def _quoted_identifier(name: str) -> exp.Identifier:
@@ -362,14 +362,14 @@ def _quoted_identifier(name: str) -> exp.Identifier:
 
 
 # Late materialization is not used for more rows than this, because nearly every row group probably contains a row then.
-_MAX_LATE_ROWS = 2000
+_MAX_LATE_MATERIALIZED_ROWS = 2000
 
 # A query with more joins than this does not run on each table separately, because it would take too long to plan it
 # for each table. The time to plan nested unnests grows with the cube of their number.
-_MAX_JOINS = 16
+_MAX_JOINS_PER_TABLE_PLAN = 16
 
 # The maximum number of rows that a query may request from the recent table: about one page of the explorer.
-_MAX_RECENT_ROWS = 500
+_MAX_RECENT_TABLE_QUERY_ROWS = 500
 
 # The names of the column and the CTE that late materialization generates. A query that uses one of these names itself
 # is not rewritten.
@@ -402,11 +402,11 @@ def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
     """Return whether the query selects the first few rows of an order, and each row is made from only one event."""
     if (
         tree.args.get("order") is None
-        or not 0 < _requested_rows(tree) <= _MAX_LATE_ROWS
+        or not 0 < _requested_rows(tree) <= _MAX_LATE_MATERIALIZED_ROWS
         or _depends_on_other_rows(tree)
     ):
         return False
-    if len(list(tree.find_all(exp.Join))) > _MAX_JOINS:
+    if len(list(tree.find_all(exp.Join))) > _MAX_JOINS_PER_TABLE_PLAN:
         return False
     if any(identifier.name.lower() in (_ROW_ID_COLUMN, _ROW_IDS_CTE) for identifier in tree.find_all(exp.Identifier)):
         return False
@@ -418,19 +418,21 @@ def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
 def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
     """Return whether the query selects the newest events and passes on all wide columns unchanged."""
     if (
-        source.reads
+        source.scanned_paths
         or source.flushed_filters
         or not _selects_first_rows(tree, source)
-        or _requested_rows(tree) > _MAX_RECENT_ROWS
+        or _requested_rows(tree) > _MAX_RECENT_TABLE_QUERY_ROWS
     ):
         return False
     key = tree.args["order"].expressions[0]
-    column = selected_value(tree, key.this)
+    column = resolve_group_ordinal(tree, key.this)
     is_by_time = isinstance(column, exp.Column) and column.name == "timestamp" and key.args.get("desc")
     return bool(is_by_time) and _passed_through_columns(tree, source) == _WIDE_COLUMNS
 
 
-def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *, is_alone: bool = False) -> exp.Select:
+def _apply_late_materialization(
+    tree: exp.Select, source: ScanSource, table: EventTable, *, is_alone: bool = False
+) -> exp.Select:
     """Rewrite the query to read one table, with late materialization if that saves time.
 
     `is_alone` is true if the rows are the whole answer, and false if they are merged with rows of another table.
@@ -439,7 +441,7 @@ def _materialize_late(tree: exp.Select, source: ScanSource, table: EventTable, *
         source.replace_table(source.select_events(table))
         return tree
     row_ids = _select_row_ids(tree, source, table)
-    source = _remove_filters(tree, source)
+    source = _remove_applied_filters(tree, source)
     row_filter = fragment(f"rowid IN (SELECT {quote_identifier(_ROW_ID_COLUMN)} FROM {quote_identifier(_ROW_IDS_CTE)})")  # noqa: S608 - our own names
     source.replace_table(
         source.select_few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
@@ -464,7 +466,7 @@ def _is_selected_directly(column: exp.Column, tree: exp.Select) -> bool:
     return isinstance(column.parent, exp.Alias) and column.parent.parent is tree
 
 
-def _remove_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
+def _remove_applied_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
     """Remove the query's filters if each event makes at most one row.
 
     The filters are not needed any more, because only events that passed them have their row ids selected.
@@ -523,7 +525,7 @@ def _requested_rows(tree: exp.Select) -> int:
 def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> exp.Select:
     """Return the query that selects the row ids of the events from which the first few rows are made."""
     row_id_query = copy_tree(tree)
-    source_copy = source.in_copy(row_id_query)
+    source_copy = source.find_in_copy(row_id_query)
     row_id_query.set("limit", exp.Limit(expression=exp.Literal.number(_requested_rows(tree))))
     row_id_query.set("offset", None)
     steps = select_chain_to_answer(row_id_query, source_copy.table)
@@ -550,7 +552,7 @@ def _order_by_values(tree: exp.Select) -> exp.Order | None:
     """
     keys = []
     for key in tree.args["order"].expressions:
-        value = selected_value(tree, key.this)
+        value = resolve_group_ordinal(tree, key.this)
         columns = list(value.find_all(exp.Column))
         if not columns or not all(column.table for column in columns):
             return None

@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.query.scan_planning import ChainedSelect, is_single
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.nodes import replace_node
-from cordwood.sql.plan_size import MAX_POINTS, measure_plan
+from cordwood.sql.plan_size import MAX_PLANNING_POINTS, measure_plan
 
 
 def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:
@@ -28,7 +28,7 @@ def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:
     if not is_single_chain(tree, steps):
         return
     for below, above in pairwise(steps):
-        if not (_only_selects_columns(below.select) and _reads_only_selected(above, below.select)):
+        if not (_only_selects_columns(below.select) and _reads_only_selected_columns(above, below.select)):
             return
         _merge_selects(below.select, above)
 
@@ -40,7 +40,7 @@ def _only_selects_columns(select: exp.Select) -> bool:
     )
 
 
-def _reads_only_selected(above: ChainedSelect, below: exp.Select) -> bool:
+def _reads_only_selected_columns(above: ChainedSelect, below: exp.Select) -> bool:
     """Return whether `above` names a relation for every column, and reads only columns that `below` selects.
 
     A column name without a relation could mean another column after the merge.
@@ -78,7 +78,7 @@ def _remove_unread_cte(query: exp.Select) -> None:
 
 
 # CTEs are materialized only in statements whose measured plan is larger than this.
-_LARGE_PLAN_POINTS: Final = MAX_POINTS // 5
+_MAX_UNMATERIALIZED_PLAN_POINTS: Final = MAX_PLANNING_POINTS // 5
 
 
 def materialize_shared_ctes(tree: exp.Expr) -> None:
@@ -88,13 +88,13 @@ def materialize_shared_ctes(tree: exp.Expr) -> None:
     all CTEs that are read several times, and the third group has all CTEs. Recursive CTEs are never marked.
     """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
-    if not ctes or measure_plan(tree).size.total_points <= _LARGE_PLAN_POINTS:
+    if not ctes or measure_plan(tree).size.total_points <= _MAX_UNMATERIALIZED_PLAN_POINTS:
         return
     uses = Counter(table.name for table in tree.find_all(exp.Table))
     filters = {id(cte) for cte in ctes if cte.args.get("materialized") is False}
     shared = [cte for cte in ctes if uses[cte.alias] > 1]
     for candidates in ([cte for cte in shared if id(cte) not in filters], shared, ctes):
-        if measure_plan(tree).size.total_points <= _LARGE_PLAN_POINTS:
+        if measure_plan(tree).size.total_points <= _MAX_UNMATERIALIZED_PLAN_POINTS:
             return
         for cte in candidates:
             cte.set("materialized", True)  # noqa: FBT003 - an argument of the node

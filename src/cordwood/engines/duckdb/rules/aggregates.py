@@ -9,13 +9,13 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import failure_sql, fill_template, read_as
+from cordwood.engines.duckdb.rules.building_blocks import convert_implicitly, failure_sql, fill_template
 from cordwood.engines.duckdb.rules.casts import cast_to, event_value_as_text
 from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported
 from cordwood.sql.nodes import constant_int, constant_python_value
 from cordwood.sql.rules.aggregates import (
     AggregateArgument,
@@ -31,10 +31,10 @@ from cordwood.sql.rules.aggregates import (
 
 # The key in the `meta` of a node that marks a sum of values from events. The answer shows such a sum as an integer if
 # it is integral.
-EVENT_NUMBER_KEY: Final = "event_number"
+EVENT_NUMBER_META_KEY: Final = "event_number"
 
 
-def _array_agg_sql(argument: AggregateArgument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
+def _build_array_agg(argument: AggregateArgument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
     """Return a call of `array_agg` with all modifiers of the argument."""
     if constant_int(argument.limit) == 0:
         return fragment("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
@@ -60,21 +60,21 @@ def _translate_array_agg(node: exp.Expr) -> exp.Expr:
         # NULLs are removed from the array instead of by a FILTER, because DuckDB does not accept OVER after a FILTER
         # inside parentheses.
         present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
-        return combine_aggregates(present, _array_agg_sql(argument, skip_nulls=False))
-    return _array_agg_sql(argument, skip_nulls=bool(argument.ignores_nulls))
+        return combine_aggregates(present, _build_array_agg(argument, skip_nulls=False))
+    return _build_array_agg(argument, skip_nulls=bool(argument.ignores_nulls))
 
 
 def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
-    return fragment("flatten({0})", _array_agg_sql(read_aggregate_argument(node), skip_nulls=True))
+    return fragment("flatten({0})", _build_array_agg(read_aggregate_argument(node), skip_nulls=True))
 
 
 def _translate_string_agg(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
     separator = node.args.get("separator") or exp.Literal.string(",")
-    value, argument.value = argument.value, _as_string_agg_text(node, argument.value)
+    value, argument.value = argument.value, _convert_to_string_agg_text(node, argument.value)
     _order_by_distinct_text(argument, value)
     if argument.limit is not None:
-        return fragment("array_to_string({0}, {1})", _array_agg_sql(argument, skip_nulls=True), separator)
+        return fragment("array_to_string({0}, {1})", _build_array_agg(argument, skip_nulls=True), separator)
     distinct = "DISTINCT " if argument.is_distinct else ""
     order = argument.order.expressions if argument.order is not None else []
     return fragment(f"string_agg({distinct}{{0}}, {{1}}{_order_clause(len(order))})", argument.value, separator, *order)
@@ -97,7 +97,7 @@ def _order_by_distinct_text(argument: AggregateArgument, value: exp.Expr) -> Non
             item.set("this", copy_tree(argument.value))
 
 
-def _as_string_agg_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _convert_to_string_agg_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     kind = kind_of(value)
     if kind is Kind.BYTES:
         raise_unsupported(node, "STRING_AGG of BYTES")
@@ -106,44 +106,46 @@ def _as_string_agg_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return value if kind in (None, Kind.STRING) else cast_to(node, value, STRING)
 
 
-def _aggregate_rule(name: str, template: str = "{0}") -> Rule:
+def _aggregate_rule(name: str, template: str = "{0}") -> LoweringRule:
     """Return the rule of an aggregate that DuckDB has as the function `name`; `template` converts its result."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
-        return fragment(template.replace("{0}", _call_template(name, argument)), _aggregated_expression(argument, node))
+        return fragment(
+            template.replace("{0}", _aggregate_call_template(name, argument)), _convert_aggregated_value(argument, node)
+        )
 
     return rule
 
 
-def _call_template(name: str, argument: AggregateArgument) -> str:
+def _aggregate_call_template(name: str, argument: AggregateArgument) -> str:
     """Return the template of a call of an aggregate with one value, with DISTINCT if the argument has it."""
     return f"{name}({'DISTINCT ' if argument.is_distinct else ''}{{0}})"
 
 
-def _aggregated_expression(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
+def _convert_aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
     kind = event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
-        return read_as(argument.value, kind)
+        return convert_implicitly(argument.value, kind)
     return argument.value
 
 
 def _translate_sum(node: exp.Expr) -> exp.Expr:
     """Translate SUM; if it has a window, its result is cast outside of OVER."""
     argument = read_aggregate_argument(node)
-    aggregate = fragment(_call_template("sum", argument), _aggregated_expression(argument, node))
+    aggregate = fragment(_aggregate_call_template("sum", argument), _convert_aggregated_value(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
-        aggregate.meta[EVENT_NUMBER_KEY] = True
+        aggregate.meta[EVENT_NUMBER_META_KEY] = True
     return cast_outside_window(node, aggregate, "BIGINT" if kind_of(node) is Kind.INT64 else None)
 
 
 def _translate_avg(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
-    value = _aggregated_expression(argument, node)
+    value = _convert_aggregated_value(argument, node)
     kind = kind_of(node)
     if kind not in EXACT_NUMERIC_KINDS:
-        return fragment(_call_template("avg", argument), value)
-    total, count = (fragment(_call_template(name, argument), copy_tree(value)) for name in ("sum", "count"))
+        return fragment(_aggregate_call_template("avg", argument), value)
+    total, count = (fragment(_aggregate_call_template(name, argument), copy_tree(value)) for name in ("sum", "count"))
     return combine_aggregates(
         _exact_average_template("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count
     )
@@ -179,18 +181,18 @@ def _translate_count(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT and argument.is_distinct:
-        value = read_as(value, Kind.STRING)
-    return fragment(_call_template("count", argument), value)
+        value = convert_implicitly(value, Kind.STRING)
+    return fragment(_aggregate_call_template("count", argument), value)
 
 
 def _translate_count_if(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
-    value = _aggregated_expression(argument, node)
+    value = _convert_aggregated_value(argument, node)
     distinct = "DISTINCT " if argument.is_distinct else ""
     return fragment(f"count({distinct}CASE WHEN {{0}} THEN 1 END)", value)
 
 
-def _min_or_max_rule(name: str) -> Rule:
+def _min_or_max_rule(name: str) -> LoweringRule:
     """Return the rule of MIN or MAX.
 
     The result is NaN if any value is NaN. Values from events are compared as numbers if all of them are numbers.
@@ -210,7 +212,7 @@ def _min_or_max_rule(name: str) -> Rule:
 
 
 def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
-    numbers, texts = read_as(value, Kind.FLOAT64), read_as(copy_tree(value), Kind.STRING)
+    numbers, texts = convert_implicitly(value, Kind.FLOAT64), convert_implicitly(copy_tree(value), Kind.STRING)
     counts = (fragment("count({0})", copy_tree(values)) for values in (numbers, texts))
     extremes = (fragment(f"{name}({{0}})", values) for values in (numbers, texts))
     template = f"CASE WHEN {{0}} = {{1}} THEN {event_number_template('{2}')} ELSE ({{3}})::VARIANT END"
@@ -246,7 +248,7 @@ def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     )
 
 
-def _arg_min_or_max_rule(name: str) -> Rule:
+def _arg_min_or_max_rule(name: str) -> LoweringRule:
     return lambda node: _value_at_min_or_max(name, node.this, node.expression)
 
 
@@ -254,17 +256,17 @@ def _translate_grouping(node: exp.Expr) -> exp.Expr:
     return fragment("grouping({0})", node.expressions[0] if node.expressions else node.this)
 
 
-def _bitwise_aggregate_rule(name: str) -> Rule:
+def _bitwise_aggregate_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
-        return fragment(_call_template(name, argument), argument.value)
+        return fragment(_aggregate_call_template(name, argument), argument.value)
 
     return rule
 
 
-def _covariance_rule(name: str) -> Rule:
+def _covariance_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
-        left, right = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
+        left, right = convert_implicitly(node.this, Kind.FLOAT64), convert_implicitly(node.expression, Kind.FLOAT64)
         aggregate = fragment(f"{name}({{0}}, {{1}})", left, right)
         if name.endswith("samp"):
             return aggregate
@@ -273,11 +275,11 @@ def _covariance_rule(name: str) -> Rule:
     return rule
 
 
-def _population_statistic_rule(name: str) -> Rule:
+def _population_statistic_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
-        value = fragment("{0}::DOUBLE", _aggregated_expression(argument, node))
-        aggregate = fragment(_call_template(name, argument), value)
+        value = fragment("{0}::DOUBLE", _convert_aggregated_value(argument, node))
+        aggregate = fragment(_aggregate_call_template(name, argument), value)
         return nan_for_single_infinite(aggregate, fragment("any_value({0})", copy_tree(value)))
 
     return rule
@@ -285,7 +287,7 @@ def _population_statistic_rule(name: str) -> Rule:
 
 def _translate_corr(node: exp.Expr) -> exp.Expr:
     """Translate CORR; for fewer than two pairs, it returns NULL, where DuckDB returns NaN."""
-    pair = read_as(node.this, Kind.FLOAT64), read_as(node.expression, Kind.FLOAT64)
+    pair = convert_implicitly(node.this, Kind.FLOAT64), convert_implicitly(node.expression, Kind.FLOAT64)
     count = fragment("regr_count({0}, {1})", *(copy_tree(side) for side in pair))
     return combine_aggregates("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
 
@@ -296,14 +298,17 @@ def _translate_window(node: exp.Expr) -> exp.Expr:
     return fragment(f"{{0}}::{cast}", copy_tree(node)) if cast else distribute_window(node)
 
 
-def _navigation_function_rule(name: str) -> Rule:
+def _navigation_function_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
         nulls = " IGNORE NULLS" if argument.ignores_nulls else ""
         arguments = [node.args[key] for key in ("offset", "default") if node.args.get(key) is not None]
         kind = kind_of(node)
         if len(arguments) > 1 and kind is not None and kind_of(arguments[1]) is not kind_of(argument.value):
-            argument.value, arguments[1] = read_as(argument.value, kind), read_as(arguments[1], kind)
+            argument.value, arguments[1] = (
+                convert_implicitly(argument.value, kind),
+                convert_implicitly(arguments[1], kind),
+            )
         placeholders = "".join(f", {{{index + 1}}}" for index in range(len(arguments)))
         return fragment(f"{name}({{0}}{placeholders}{nulls})", argument.value, *arguments)
 
@@ -313,7 +318,7 @@ def _navigation_function_rule(name: str) -> Rule:
 def _translate_approx_count_distinct(node: exp.Expr) -> exp.Expr:
     """Translate APPROX_COUNT_DISTINCT into an exact count."""
     value = read_aggregate_argument(node).value
-    return fragment("count(DISTINCT {0})", _as_comparable(value))
+    return fragment("count(DISTINCT {0})", _convert_to_comparable(value))
 
 
 def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
@@ -340,7 +345,7 @@ def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp
 def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
     """Translate APPROX_TOP_COUNT, which returns the most frequent values with their counts; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
-    value = _as_comparable(read_aggregate_argument(node).value)
+    value = _convert_to_comparable(read_aggregate_argument(node).value)
     counted = "map_entries(histogram({0}))"
     entries = f"list_transform({counted}, lambda _e: struct_pack(s := _e.value::BIGINT, v := _e.key))"
     null_entries = "CASE WHEN count(*) > count({0}) THEN [struct_pack(s := (count(*) - count({0}))::BIGINT, v := NULL)] ELSE [] END"
@@ -349,7 +354,7 @@ def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
 
 def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
     limit = node.args["count"]
-    value, weight = _as_comparable(node.this), NUMBER_RULES.to_number(node.expression)
+    value, weight = _convert_to_comparable(node.this), NUMBER_RULES.to_number(node.expression)
     failure = failure_sql(node, "A weight of APPROX_TOP_SUM must not be negative or NaN")
     # The weights must be checked inside the lambda over the list, and the aggregate must be outside of all lambdas.
     # DuckDB's optimizer fails on other nestings.
@@ -361,8 +366,8 @@ def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
     return _sorted_top_entries(entries, "[]", "sum", [value, limit, weight])
 
 
-def _as_comparable(value: exp.Expr) -> exp.Expr:
-    return read_as(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
+def _convert_to_comparable(value: exp.Expr) -> exp.Expr:
+    return convert_implicitly(value, Kind.STRING) if kind_of(value) is Kind.VARIANT else value
 
 
 def _sorted_top_entries(entries: str, null_entries: str, name: str, parts: list[exp.Expr]) -> exp.Expr:
@@ -372,13 +377,13 @@ def _sorted_top_entries(entries: str, null_entries: str, name: str, parts: list[
     return fragment(f"CASE WHEN count(*) > 0 THEN {result} END", *parts)
 
 
-def _percentile_rule(name: str) -> Rule:
+def _percentile_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
         if argument.ignores_nulls is False:
             raise_unsupported(node, "A percentile with RESPECT NULLS")
         kind = Kind.FLOAT64 if name == "quantile_cont" else kind_of(argument.value)
-        value = read_as(argument.value, kind) if kind else argument.value
+        value = convert_implicitly(argument.value, kind) if kind else argument.value
         return fragment(f"{name}({{0}}, {{1}})", value, _fraction_as_decimal(node.expression))
 
     return rule

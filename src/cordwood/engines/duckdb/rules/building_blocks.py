@@ -16,7 +16,7 @@ from cordwood.sql.lowering import (
     fragment,
     fragment_parts,
     has_calls,
-    is_evaluated_anyway,
+    is_evaluated_in_unchosen_branch,
     is_fragment,
     name_part,
     quoted_constant,
@@ -26,16 +26,16 @@ from cordwood.sql.lowering import (
 from cordwood.sql.nodes import CheapCast, EventAsText, constant_text, has_operation, struct_field_name
 from cordwood.sql.rules.times import (
     CANONICAL_PATTERN_BY_KIND,
-    clock_shift_minutes,
-    invalid_message,
+    daylight_saving_shift_minutes,
+    engine_spelling_of_time,
+    invalid_time_message,
     is_utc,
     needs_runtime_check,
-    respelled_time,
     zone_offset_minutes,
 )
-from cordwood.sql.rules.vocabulary import SqlVocabulary
+from cordwood.sql.rules.vocabulary import CommonSql
 
-TYPE_NAMES: Final = {
+TYPE_NAME_BY_KIND: Final = {
     Kind.STRING: "VARCHAR",
     Kind.BYTES: "BLOB",
     Kind.INT64: "BIGINT",
@@ -56,14 +56,14 @@ TYPE_NAMES: Final = {
 # does not accept them. Names that look like the rules' lambda variables, such as `_e`, are also encoded, because DuckDB
 # would confuse a lambda variable with a relation of the same name.
 _ESCAPE_CHARACTER = "\ue0ff"
-_ESCAPED_CHARACTERS = {_ESCAPE_CHARACTER: f"{_ESCAPE_CHARACTER}s", "\0": f"{_ESCAPE_CHARACTER}0"}
-_UNESCAPED_CHARACTERS = {f"{_ESCAPE_CHARACTER}s": _ESCAPE_CHARACTER, f"{_ESCAPE_CHARACTER}0": "\0"}
+_ESCAPE_BY_CHARACTER = {_ESCAPE_CHARACTER: f"{_ESCAPE_CHARACTER}s", "\0": f"{_ESCAPE_CHARACTER}0"}
+_CHARACTER_BY_ESCAPE = {f"{_ESCAPE_CHARACTER}s": _ESCAPE_CHARACTER, f"{_ESCAPE_CHARACTER}0": "\0"}
 _ESCAPE_PATTERN = re.compile(f"{_ESCAPE_CHARACTER}(?:[s0ev]|d[0-9]+_)")
 _LAMBDA_VARIABLE_PATTERN: Final = re.compile("_[a-z][0-9]*", re.IGNORECASE)
 
 
 def is_plain_name(name: str) -> bool:
-    """Return whether a name can be written in DuckDB's SQL without being encoded by `engine_name`."""
+    """Return whether a name can be written in DuckDB's SQL without being encoded by `encode_engine_name`."""
     return (
         name != ""
         and "\0" not in name
@@ -72,19 +72,19 @@ def is_plain_name(name: str) -> bool:
     )
 
 
-def engine_name(name: str) -> str:
+def encode_engine_name(name: str) -> str:
     """Encode a name for DuckDB's SQL if necessary; different names have different encodings."""
     if is_plain_name(name):
         return name
     if _LAMBDA_VARIABLE_PATTERN.fullmatch(name):
         return f"{_ESCAPE_CHARACTER}v{name}"
-    return "".join(_ESCAPED_CHARACTERS.get(letter, letter) for letter in name) or f"{_ESCAPE_CHARACTER}e"
+    return "".join(_ESCAPE_BY_CHARACTER.get(letter, letter) for letter in name) or f"{_ESCAPE_CHARACTER}e"
 
 
-def author_name(name: str) -> str:
-    """Decode a name that `engine_name` has encoded."""
+def decode_engine_name(name: str) -> str:
+    """Decode a name that `encode_engine_name` has encoded."""
     return (
-        _ESCAPE_PATTERN.sub(lambda match: _UNESCAPED_CHARACTERS.get(match[0], ""), name)
+        _ESCAPE_PATTERN.sub(lambda match: _CHARACTER_BY_ESCAPE.get(match[0], ""), name)
         if _ESCAPE_CHARACTER in name
         else name
     )
@@ -92,7 +92,7 @@ def author_name(name: str) -> str:
 
 def disambiguate_case(name: str, index: int) -> str:
     """Return a unique name for a name that differs from an earlier one only by case; DuckDB ignores case in names."""
-    return f"{engine_name(name)}{_ESCAPE_CHARACTER}d{index}_"
+    return f"{encode_engine_name(name)}{_ESCAPE_CHARACTER}d{index}_"
 
 
 def text_literal_node(value: str) -> exp.Expr:
@@ -112,7 +112,9 @@ def _failure_sql_for_message(node: exp.Expr, message: str) -> str:
 
     The text of the message must begin with `RAISED_ERROR_PREFIX`.
     """
-    may_fail = not returns_null_on_error(node) and not is_evaluated_anyway(node) and not _is_window_key(node)
+    may_fail = (
+        not returns_null_on_error(node) and not is_evaluated_in_unchosen_branch(node) and not _is_window_key(node)
+    )
     return f"error({message})" if may_fail else "NULL"
 
 
@@ -145,7 +147,7 @@ def type_name_part(datatype: Datatype | None) -> exp.Expr | None:
         return fragment("{0}[]", element) if element else None
     if datatype.kind is Kind.STRUCT:
         return _struct_type_name_part(datatype)
-    return fragment(TYPE_NAMES[datatype.kind])
+    return fragment(TYPE_NAME_BY_KIND[datatype.kind])
 
 
 def _struct_type_name_part(datatype: Datatype) -> exp.Expr | None:
@@ -189,7 +191,7 @@ def check_calendar_range(node: exp.Expr, moment: str, kind: Kind) -> str:
 
 # The maximum size of the result of a replacement. It is far more than any event has, but results up to it are computed
 # fast.
-MAX_REPLACED_BYTES: Final = 64 * 1024 * 1024
+MAX_REPLACEMENT_RESULT_BYTES: Final = 64 * 1024 * 1024
 
 
 def size_checked_replacement_sql(node: exp.Expr) -> str:
@@ -198,7 +200,7 @@ def size_checked_replacement_sql(node: exp.Expr) -> str:
     It fails if the result could be too large, because DuckDB itself has no limit.
     """
     too_large_failure = failure_sql(node, "Output of replacing is too large")
-    return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACED_BYTES} THEN {too_large_failure} ELSE @c END"
+    return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACEMENT_RESULT_BYTES} THEN {too_large_failure} ELSE @c END"
 
 
 def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
@@ -208,7 +210,7 @@ def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = (
     """
     evaluated_first = _parts_to_evaluate_first(template, parts)
     template = PLACEHOLDER_PATTERN.sub(lambda placeholder: f"{{{int(placeholder[1]) + len(parts)}}}", template)
-    template = _PART_PATTERN.sub(
+    template = _PART_PLACEHOLDER_PATTERN.sub(
         lambda match: _part_reference(ascii_lowercase.index(match[1]), evaluated_first), template
     )
     if evaluated_first:
@@ -217,7 +219,7 @@ def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = (
     return fragment(template, *parts, *texts)
 
 
-_PART_PATTERN: Final = re.compile("@([a-z])")
+_PART_PLACEHOLDER_PATTERN: Final = re.compile("@([a-z])")
 
 
 def _part_reference(index: int, evaluated_first: Sequence[int]) -> str:
@@ -289,12 +291,12 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     return fragment("timezone({0}, {1})", text_literal_node(name), moment)
 
 
-def first_from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
+def first_timestamp_of_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """Return the time at which clocks in the zone show `wall`; if clocks are set back, the first of two such times."""
     if zone is None or is_utc(zone) or zone_offset_minutes(zone) is not None:
         return from_zone_wall_clock(wall, zone)
     name = constant_text(zone)
-    repeated_us = clock_shift_minutes(zone) * 60_000_000
+    repeated_us = daylight_saving_shift_minutes(zone) * 60_000_000
     earlier_sql = f"make_timestamptz(epoch_us(@a) - {repeated_us})"
     wall_clock = f"timezone(@c, {earlier_sql})"
     if name is None:
@@ -327,10 +329,10 @@ def from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     return fragment("timezone({0}, {1})", text_literal_node(name), wall)
 
 
-def read_as(node: exp.Expr, kind: Kind) -> exp.Expr:
+def convert_implicitly(node: exp.Expr, kind: Kind) -> exp.Expr:
     if isinstance(node, exp.Null) and kind in TIME_KINDS:
         # The NULL is cast, because DuckDB chooses among its functions of times by the type of the argument.
-        return fragment(f"NULL::{TYPE_NAMES[kind]}")
+        return fragment(f"NULL::{TYPE_NAME_BY_KIND[kind]}")
     return convert_to(_IMPLICIT_CONVERSIONS, node, kind)
 
 
@@ -338,22 +340,22 @@ def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
     """Convert a time of any type to its wall clock in UTC, which DuckDB's date functions accept."""
     kind = kind_of(node)
     if isinstance(node, exp.Null):
-        return read_as(node, Kind.DATETIME)
+        return convert_implicitly(node, Kind.DATETIME)
     if kind is Kind.TIMESTAMP:
         return timestamp_to_utc_wall_clock(node)
     if kind is Kind.DATE:
         return fragment("{0}::TIMESTAMP", node)
     if kind in (Kind.STRING, Kind.VARIANT):
-        return timestamp_to_utc_wall_clock(read_as(node, Kind.TIMESTAMP))
+        return timestamp_to_utc_wall_clock(convert_implicitly(node, Kind.TIMESTAMP))
     return node
 
 
 def _cast_conversion(kind: Kind) -> Conversion:
-    return lambda node: fragment(f"{{0}}::{TYPE_NAMES[kind]}", node, operation=CheapCast())
+    return lambda node: fragment(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", node, operation=CheapCast())
 
 
 def _try_cast_conversion(kind: Kind) -> Conversion:
-    return lambda node: fragment(f"try_cast({{0}} AS {TYPE_NAMES[kind]})", variant_as_text(node))
+    return lambda node: fragment(f"try_cast({{0}} AS {TYPE_NAME_BY_KIND[kind]})", variant_as_text(node))
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
@@ -361,15 +363,15 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     if needs_runtime_check(value, kind):
         texts = [
             text_part(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
-            text_part(RAISED_ERROR_PREFIX + invalid_message(value, kind)),
+            text_part(RAISED_ERROR_PREFIX + invalid_time_message(value, kind)),
         ]
         return fill_template(_time_parsing_template(node, kind), value, texts=texts)
-    canonical = respelled_time(value, kind)
+    canonical = engine_spelling_of_time(value, kind)
     text = exp.Literal.string(canonical) if canonical is not None else value
     return (
-        fill_template(f"try(@a::{TYPE_NAMES[kind]})", text)
+        fill_template(f"try(@a::{TYPE_NAME_BY_KIND[kind]})", text)
         if returns_null_on_error(node)
-        else fragment(f"{{0}}::{TYPE_NAMES[kind]}", text)
+        else fragment(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", text)
     )
 
 
@@ -384,8 +386,8 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     # Convert lower-case letters and offsets with one-digit hours, which BigQuery accepts, to DuckDB's syntax.
     normalized = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
     failure = _failure_sql_for_message(node, "{1}")
-    checked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({normalized} AS {TYPE_NAMES[kind]}) ELSE {failure} END"
-    return f"coalesce(CASE WHEN {_DIRECT_PARSING_TESTS[kind]} THEN try_cast(@a AS {TYPE_NAMES[kind]}) END, {checked})"
+    checked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({normalized} AS {TYPE_NAME_BY_KIND[kind]}) ELSE {failure} END"
+    return f"coalesce(CASE WHEN {_DIRECT_PARSING_TESTS[kind]} THEN try_cast(@a AS {TYPE_NAME_BY_KIND[kind]}) END, {checked})"
 
 
 _HAS_FOUR_DIGIT_YEAR_SQL: Final = "@a LIKE '____-%-%' AND @a > '0001'"
@@ -443,7 +445,7 @@ def typed_null(datatype: Datatype | None) -> exp.Expr:
 
 
 def _engine_cast(node: exp.Expr, kind: Kind) -> exp.Expr:
-    return fragment(f"{{0}}::{TYPE_NAMES[kind]}", node)
+    return fragment(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", node)
 
 
 def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
@@ -470,11 +472,11 @@ def as_json_document(value: exp.Expr) -> exp.Expr:
     return fill_template("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
 
 
-VOCABULARY: Final = SqlVocabulary(
+COMMON_SQL: Final = CommonSql(
     fill_template=fill_template,
     fill_fallible_template=fill_fallible_template,
     typed_null=typed_null,
-    read_as=read_as,
+    convert_implicitly=convert_implicitly,
     cast=_engine_cast,
     time_to_utc_wall_clock=time_to_utc_wall_clock,
     timestamp_to_utc_wall_clock=timestamp_to_utc_wall_clock,
@@ -489,7 +491,7 @@ VOCABULARY: Final = SqlVocabulary(
     as_integer="{}::BIGINT".format,
     as_float="{}::DOUBLE".format,
     full_match="regexp_full_match({}, '{}')".format,
-    extract_match="regexp_extract({}, '{}')".format,
+    extract_first_match="regexp_extract({}, '{}')".format,
     replace_first="regexp_replace({}, '{}', '{}')".format,
     replace_all="regexp_replace({}, '{}', '{}', 'g')".format,
     let_binding="list_transform([{}], lambda {}: {})[1]".format,

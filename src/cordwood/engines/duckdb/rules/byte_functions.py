@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import VOCABULARY, fail_if, failure_sql, fill_template
+from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL, fail_if, failure_sql, fill_template
 from cordwood.engines.duckdb.rules.digests import (
     FARM_FINGERPRINT_SQL,
     MAX_FINGERPRINT_BYTES,
@@ -17,14 +17,14 @@ from cordwood.engines.duckdb.rules.digests import (
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import datatype_of, set_datatype
-from cordwood.sql.lowering import Rule, RuleSet, bytes_part, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, bytes_part, fragment, raise_unsupported
 from cordwood.sql.nodes import constant_bytes, constant_int, is_null
 from cordwood.sql.rules.functions import (
     HASH_FUNCTIONS,
     NET_FUNCTIONS,
     CheckedTemplate,
     FunctionKey,
-    Template,
+    FunctionTemplate,
     TransformedArgumentTemplate,
     rules_from_templates,
 )
@@ -33,7 +33,7 @@ from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
 CompileTimeFunction = Callable[[bytes], bytes | str | int]
 
 
-def _compile_time_rule(function: CompileTimeFunction) -> Rule:
+def _compile_time_rule(function: CompileTimeFunction) -> LoweringRule:
     """Return the rule that computes a function of a literal at compile time; it serves functions that DuckDB lacks."""
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -72,7 +72,7 @@ _BASE32_DECODED_BITS_SQL: Final = (
     f" lambda _g: right(bin(strpos({_BASE32_ALPHABET_SQL}, _g) + 31), 5)), '')"
 )
 
-_HASH_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
+_HASH_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     # `exp.MD5` is TO_HEX(MD5(…)), which the parser represents as one node.
     exp.MD5: "md5({0})",
     exp.MD5Digest: "unhex(md5({0}))",
@@ -110,7 +110,7 @@ def _translate_sha2(node: exp.Expr) -> exp.Expr:
 
 HASH_RULES = RuleSet(
     nodes={
-        **rules_from_templates(VOCABULARY, HASH_FUNCTIONS, _HASH_TEMPLATES).nodes,
+        **rules_from_templates(COMMON_SQL, HASH_FUNCTIONS, _HASH_TEMPLATES).nodes,
         exp.SHA2Digest: _translate_sha2,
     },
     before_children={
@@ -138,7 +138,7 @@ _PADDED_GROUPS_SQL: Final = (
 )
 
 
-def _ip_from_string_rule(*, safe: bool) -> Rule:
+def _ip_from_string_rule(*, safe: bool) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         failure = "NULL" if safe else failure_sql(node, "Invalid IP address")
         left = _PADDED_GROUPS_SQL.replace("@p", "string_split(@b, '::')[1]")
@@ -177,7 +177,7 @@ _MASKED_BOUNDARY_DIGIT_SQL: Final = (
 _URL_HOST_PATTERN: Final = r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)"
 _BARE_HOST_PATTERN: Final = r"^\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$"
 
-_NET_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
+_NET_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     "NET.IP_TO_STRING": TransformedArgumentTemplate(
         "hex({0})",
         CheckedTemplate(
@@ -211,7 +211,7 @@ _NET_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
 NET_RULES = RuleSet(
     before_children={exp.NetFunc: as_net_call},
     by_name={
-        **rules_from_templates(VOCABULARY, NET_FUNCTIONS, _NET_TEMPLATES).by_name,
+        **rules_from_templates(COMMON_SQL, NET_FUNCTIONS, _NET_TEMPLATES).by_name,
         "NET.IP_FROM_STRING": _ip_from_string_rule(safe=False),
         "NET.SAFE_IP_FROM_STRING": _ip_from_string_rule(safe=True),
         **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix),

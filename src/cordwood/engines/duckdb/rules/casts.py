@@ -6,12 +6,12 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
-    TYPE_NAMES,
-    VOCABULARY,
+    COMMON_SQL,
+    TYPE_NAME_BY_KIND,
+    convert_implicitly,
     failure_sql,
     fill_fallible_template,
     fill_template,
-    read_as,
     text_to_time,
     timestamp_to_utc_wall_clock,
     type_name_part,
@@ -24,14 +24,14 @@ from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.datatypes import datatype_of, kind_of, set_datatype
 from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, text_part
-from cordwood.sql.nodes import KINDS_KEY, constant_int, constant_text
+from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, constant_int, constant_text
 from cordwood.sql.rules.conversions import CastRules, LiteralRules, parent_past_sign
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN
 
 _INT32_LIMIT: Final = 2**31
 # If the parent of an integer literal is one of these nodes, the literal needs no cast. It takes the type of another
 # operand, or it is a count or a position.
-_UNTYPED_PARENTS: Final = (
+_PARENTS_WITHOUT_TYPED_LITERALS: Final = (
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between),
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.In, exp.Bracket, exp.Interval, exp.Round, exp.Trunc, exp.DateFromParts, exp.TimestampFromParts),
@@ -45,7 +45,7 @@ def _needs_own_type(node: exp.Expr) -> bool:
     parent = parent_past_sign(node)
     if isinstance(parent, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.IntDiv)):
         return isinstance(parent.this, exp.Literal) or not isinstance(parent.expression, exp.Literal)
-    return not isinstance(parent, _UNTYPED_PARENTS)
+    return not isinstance(parent, _PARENTS_WITHOUT_TYPED_LITERALS)
 
 
 def _integer_literal(node: exp.Expr, value: int) -> exp.Expr:
@@ -65,7 +65,7 @@ LITERAL_RULES = LiteralRules(
 
 def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:
     """Cast to NUMERIC or BIGNUMERIC with a precision; other types with parameters, such as STRING(10), are refused."""
-    if to.kind not in TYPE_NAMES:
+    if to.kind not in TYPE_NAME_BY_KIND:
         return None
     if to.kind not in EXACT_NUMERIC_KINDS:
         raise_unsupported(node, f"A {to.kind} of limited length")
@@ -83,8 +83,8 @@ _MAX_DECIMAL_PRECISION: Final = 38
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
     if kind_of(value) in _CALENDAR_KINDS and to in _CALENDAR_KINDS:
-        return read_as(value, to)
-    return fill_fallible_template(node, f"CAST(@a AS {TYPE_NAMES[to]})", value)
+        return convert_implicitly(value, to)
+    return fill_fallible_template(node, f"CAST(@a AS {TYPE_NAME_BY_KIND[to]})", value)
 
 
 _CALENDAR_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
@@ -139,7 +139,7 @@ def _text_to_bignumeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     digits = _NUMBER_DIGITS_PATTERN.fullmatch(constant_value) if constant_value is not None else None
     if digits and (len(digits[1]) > 20 or len(digits[2]) > 18):
         raise_unsupported(node, "A BIGNUMERIC of more than 20 digits before the point or 18 after it")
-    parsed = f"CAST(@a AS {TYPE_NAMES[Kind.BIGNUMERIC]})"
+    parsed = f"CAST(@a AS {TYPE_NAME_BY_KIND[Kind.BIGNUMERIC]})"
     if constant_value is not None:
         return fill_fallible_template(node, parsed, value)
     failure = failure_sql(node, "A BIGNUMERIC of more than 18 digits after the point is not supported")
@@ -164,7 +164,7 @@ def event_value_as_text(value: exp.Expr) -> exp.Expr:
     If only scalars were seen at the value's path, the value is read as text from its shredded column, which is three
     times as fast.
     """
-    kinds = value.meta_get(KINDS_KEY)
+    kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
     if kinds and not kinds & _COMPOSITE_KINDS:
         return variant_as_text(value)
     is_composite = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
@@ -217,17 +217,19 @@ def _translate_parse_numeric(node: exp.Expr) -> exp.Expr:
     digits = r"regexp_replace(@a, '[\s,]', '', 'g')"
     trailing = f"CASE WHEN suffix({digits}, '-') THEN '-' || rtrim({digits}, '-') ELSE rtrim({digits}, '+') END"
     is_invalid = "NOT regexp_full_match(@a, {0})"
-    parsed = f"CAST({trailing} AS {TYPE_NAMES[kind_of(node) or Kind.NUMERIC]})"
+    parsed = f"CAST({trailing} AS {TYPE_NAME_BY_KIND[kind_of(node) or Kind.NUMERIC]})"
     failure = failure_sql(node, "Invalid NUMERIC value")
     body = f"CASE WHEN {is_invalid} THEN {failure} ELSE {parsed} END"
-    return fill_fallible_template(node, body, read_as(node.this, Kind.STRING), texts=[text_part(PARSE_NUMERIC_PATTERN)])
+    return fill_fallible_template(
+        node, body, convert_implicitly(node.this, Kind.STRING), texts=[text_part(PARSE_NUMERIC_PATTERN)]
+    )
 
 
 _ROUND_TO_INTEGER_SQL: Final = "CAST(round(@a) AS BIGINT)"
 _EXACT_NUMBER_TEXT_SQL: Final = r"regexp_replace({0}::VARCHAR, '\.?0+$', '')"
 
 CAST_TRANSLATOR: Final = CastRules(
-    vocabulary=VOCABULARY,
+    common_sql=COMMON_SQL,
     time_printer=TIME_PRINTER,
     casters={
         (Kind.STRING, Kind.INT64): _text_to_int,

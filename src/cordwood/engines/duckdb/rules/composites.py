@@ -9,12 +9,12 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
-    VOCABULARY,
-    engine_name,
+    COMMON_SQL,
+    convert_implicitly,
+    encode_engine_name,
     failure_sql,
     field_name_part,
     fill_template,
-    read_as,
 )
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.conditions import convert_struct_by_position
@@ -25,7 +25,7 @@ from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, text_par
 from cordwood.sql.nodes import constant_int, constant_text, is_parenthesised_list, struct_field_values
 from cordwood.sql.rules.functions import (
     ARRAY_FUNCTIONS,
-    MAX_ELEMENTS,
+    MAX_GENERATED_ELEMENTS,
     CheckedTemplate,
     max_elements,
     rules_from_templates,
@@ -64,7 +64,7 @@ def _translate_array(node: exp.Expr) -> exp.Expr:
 def _convert_to_element_type(item: exp.Expr, element: Datatype) -> exp.Expr:
     if element.kind is Kind.STRUCT:
         return convert_struct_by_position(item, element)
-    return item if kind_of(item) is Kind.VARIANT else read_as(item, element.kind)
+    return item if kind_of(item) is Kind.VARIANT else convert_implicitly(item, element.kind)
 
 
 def _translate_field_access(node: exp.Expr) -> exp.Expr:
@@ -75,7 +75,7 @@ def _translate_field_access(node: exp.Expr) -> exp.Expr:
         return fragment("json_extract({0}, {1})", node.this, text_part(path_text([node.expression.name])))
     if isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Identifier):
         return node
-    return fragment("struct_extract({0}, {1})", node.this, text_part(engine_name(node.expression.name)))
+    return fragment("struct_extract({0}, {1})", node.this, text_part(encode_engine_name(node.expression.name)))
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
@@ -84,7 +84,7 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
     field = field_type(base.element if base else None, node.expression.name)
     if field is None:
         raise_unsupported(node, "A field of an array's elements")
-    name = text_part(engine_name(node.expression.name))
+    name = text_part(encode_engine_name(node.expression.name))
     fields = fragment("list_transform({0}, lambda _e: struct_extract(_e, {1}))", node.this, name)
     return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
 
@@ -238,7 +238,7 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     count = f"CAST(CASE WHEN abs((@b - @a) / nullif(@c, 0)) >= {element_limit} THEN {too_large_failure} ELSE floor((@b - @a) / @c + 1e-9) END AS BIGINT)"
     items = f"list_transform(range(0, {count} + 1), lambda _i: @a + _i * @c)"
     body = f"{guard} WHEN (@c > 0 AND @a > @b) OR (@c < 0 AND @a < @b) THEN [] ELSE {items} END"
-    return fill_template(body, *(read_as(part, kind.kind) for part in (start, end, step)))
+    return fill_template(body, *(convert_implicitly(part, kind.kind) for part in (start, end, step)))
 
 
 def _has_few_elements(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
@@ -247,7 +247,7 @@ def _has_few_elements(start: exp.Expr, end: exp.Expr, step: exp.Expr) -> bool:
         first is not None
         and last is not None
         and bool(increment)
-        and abs(last - first) // abs(increment or 1) < MAX_ELEMENTS
+        and abs(last - first) // abs(increment or 1) < MAX_GENERATED_ELEMENTS
     )
 
 
@@ -264,7 +264,7 @@ def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
 _SLICE_START_SQL: Final = "greatest(CASE WHEN @b < 0 THEN len(@a) + @b ELSE @b END, 0) + 1"
 _SLICE_END_SQL: Final = "CASE WHEN @c < 0 THEN len(@a) + @c ELSE @c END + 1"
 _TEMPLATE_RULES: Final = rules_from_templates(
-    VOCABULARY,
+    COMMON_SQL,
     ARRAY_FUNCTIONS,
     {
         exp.ArrayReverse: "list_reverse({0})",

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import VOCABULARY, read_as, type_name_part
+from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL, convert_implicitly, type_name_part
 from cordwood.model.datatype import NUMBER_KINDS, TIME_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import common_type, datatype_of, inherit_metadata, kind_of, set_datatype
@@ -21,9 +21,9 @@ from cordwood.sql.lowering import (
     quoted_constant,
     returns_null_on_error,
 )
-from cordwood.sql.rules.conversions import ConditionRules, comparison_kind, mark_argument_null_on_error
+from cordwood.sql.rules.conversions import ConditionRules, comparison_kind_with_event_value, mark_argument_null_on_error
 
-_CONDITION_RULES: Final = ConditionRules(VOCABULARY)
+_CONDITION_RULES: Final = ConditionRules(COMMON_SQL)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
@@ -31,7 +31,7 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
     known_kinds = [kind for kind in kinds if kind is not None]
     if Kind.VARIANT in known_kinds:
         other_kinds = [kind for kind in known_kinds if kind is not Kind.VARIANT]
-        return comparison_kind(other_kinds[0]) if other_kinds else Kind.STRING
+        return comparison_kind_with_event_value(other_kinds[0]) if other_kinds else Kind.STRING
     if len(set(known_kinds)) < 2:
         return None
     return next((kind for kind in (*TIME_KINDS, Kind.BYTES) if kind in known_kinds), None)
@@ -71,7 +71,7 @@ def _fields_equal_sql(left: str, right: str, struct_type: Datatype) -> str:
 
 
 def _convert_operand(side: exp.Expr, kind: Kind) -> exp.Expr:
-    return side if kind is Kind.FLOAT64 and kind_of(side) in NUMBER_KINDS else read_as(side, kind)
+    return side if kind is Kind.FLOAT64 and kind_of(side) in NUMBER_KINDS else convert_implicitly(side, kind)
 
 
 def convert_struct_by_position(node: exp.Expr, to: Datatype | None) -> exp.Expr:
@@ -80,28 +80,28 @@ def convert_struct_by_position(node: exp.Expr, to: Datatype | None) -> exp.Expr:
     if target_type is None or struct_type == to:
         return node
     return (
-        fragment(f"CAST(row({_unnamed_fields_sql(struct_type, '{0}')}) AS {{1}})", node, target_type)
+        fragment(f"CAST(row({_fields_without_names_sql(struct_type, '{0}')}) AS {{1}})", node, target_type)
         if struct_type and struct_type.fields
         else node
     )
 
 
-def _unnamed_fields_sql(struct_type: Datatype, value: str) -> str:
+def _fields_without_names_sql(struct_type: Datatype, value: str) -> str:
     parts = enumerate((field for _, field in struct_type.fields), start=1)
-    return ", ".join(_without_field_names_sql(field, f"struct_extract_at({value}, {index})") for index, field in parts)
+    return ", ".join(_remove_field_names_sql(field, f"struct_extract_at({value}, {index})") for index, field in parts)
 
 
-def _without_field_names_sql(struct_type: Datatype | None, value: str) -> str:
+def _remove_field_names_sql(struct_type: Datatype | None, value: str) -> str:
     """Return SQL that removes the field names of a struct or of an array of structs; other values stay unchanged."""
     if struct_type is not None and struct_type.kind is Kind.STRUCT and struct_type.fields:
-        return f"CASE WHEN {value} IS NOT NULL THEN row({_unnamed_fields_sql(struct_type, value)}) END"
+        return f"CASE WHEN {value} IS NOT NULL THEN row({_fields_without_names_sql(struct_type, value)}) END"
     if (
         struct_type is not None
         and struct_type.kind is Kind.ARRAY
         and struct_type.element
         and struct_type.element.kind is Kind.STRUCT
     ):
-        return f"list_transform({value}, lambda _f: {_without_field_names_sql(struct_type.element, '_f')})"
+        return f"list_transform({value}, lambda _f: {_remove_field_names_sql(struct_type.element, '_f')})"
     return value
 
 
@@ -162,14 +162,14 @@ def translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
-        kind = comparison_kind(kind_of(value) or Kind.STRING)
+        kind = comparison_kind_with_event_value(kind_of(value) or Kind.STRING)
         element_value = set_datatype(fragment("_e"), element)
-        array = fragment("list_transform({0}, lambda _e: {1})", array, read_as(element_value, kind))
-        value = read_as(value, kind)
+        array = fragment("list_transform({0}, lambda _e: {1})", array, convert_implicitly(element_value, kind))
+        value = convert_implicitly(value, kind)
     else:
         if element is not None and element.kind is kind_of(value) is Kind.STRUCT:
             return _translate_struct_in_array(value, array, element)
-        value = read_as(value, element.kind) if element else value
+        value = convert_implicitly(value, element.kind) if element else value
     return fragment("{0} IN (SELECT unnest({1}))", value, array)
 
 
@@ -186,7 +186,7 @@ def _translate_in_query(node: exp.Expr) -> exp.Expr:
     if kind is not None and query_kind is not Kind.VARIANT:
         return exp.In(this=_convert_operand(node.this, kind), query=query)
     if query_kind is Kind.VARIANT:
-        return _CONDITION_RULES.in_event_query_test(node, Kind.STRING if kind is None else kind)
+        return _CONDITION_RULES.translate_in_event_query(node, Kind.STRING if kind is None else kind)
     if value_kind is Kind.STRUCT:
         return exp.In(this=convert_struct_by_position(node.this, datatype_of(query)), query=query)
     return node
@@ -203,8 +203,8 @@ def _convert_branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr 
     if datatype.kind is Kind.STRUCT:
         return convert_struct_by_position(branch, datatype)
     if kind_of(branch) is Kind.VARIANT and datatype.kind is Kind.INT64:
-        return fragment("CAST({0} AS BIGINT)", read_as(branch, Kind.FLOAT64))
-    return read_as(branch, datatype.kind)
+        return fragment("CAST({0} AS BIGINT)", convert_implicitly(branch, Kind.FLOAT64))
+    return convert_implicitly(branch, datatype.kind)
 
 
 def _translate_case(node: exp.Expr) -> exp.Expr:
@@ -217,9 +217,9 @@ def _translate_case(node: exp.Expr) -> exp.Expr:
         branch.set("true", _convert_branch(branch.args["true"], node))
     kind = _common_kind([kind_of(subject), *(kind_of(branch.this) for branch in node.args["ifs"])]) if subject else None
     if kind is not None:
-        node.set("this", read_as(subject, kind))
+        node.set("this", convert_implicitly(subject, kind))
         for branch in node.args["ifs"]:
-            branch.set("this", read_as(branch.this, kind))
+            branch.set("this", convert_implicitly(branch.this, kind))
     node.set("default", _convert_branch(node.args.get("default"), node))
     return node
 
@@ -243,8 +243,10 @@ def _translate_nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
     kind = _common_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
-        return fragment("CASE WHEN {0} = {1} THEN NULL ELSE {2} END", read_as(left, kind), right, copy_tree(left))
-    return exp.Nullif(this=left, expression=read_as(right, kind) if kind else right)
+        return fragment(
+            "CASE WHEN {0} = {1} THEN NULL ELSE {2} END", convert_implicitly(left, kind), right, copy_tree(left)
+        )
+    return exp.Nullif(this=left, expression=convert_implicitly(right, kind) if kind else right)
 
 
 def _translate_error(node: exp.Expr) -> exp.Expr:

@@ -5,26 +5,31 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER_KEY, event_number_template
-from cordwood.engines.duckdb.rules.building_blocks import TYPE_NAMES, fill_template, is_plain_name, variant_as_text
+from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER_META_KEY, event_number_template
+from cordwood.engines.duckdb.rules.building_blocks import (
+    TYPE_NAME_BY_KIND,
+    fill_template,
+    is_plain_name,
+    variant_as_text,
+)
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, set_datatype
 from cordwood.sql.internal_functions import (
+    JSON_KEY_VALUE_SEPARATOR,
     MAX_FLATTENED_CHARACTERS,
     MAX_FLATTENED_KEY_BYTES,
     MAX_FLATTENED_MEMBERS,
-    MEMBER_SEPARATOR,
     expand_levels,
 )
 from cordwood.sql.lowering import RuleSet, fragment, name_part, text_part
 from cordwood.sql.nodes import (
-    KINDS_KEY,
+    PATH_KINDS_METADATA_KEY,
+    IsObjectTest,
     Operation,
     PathRead,
     RecordElements,
-    RecordTest,
     RedactedSecret,
     RedactionCall,
     TextAsEventValue,
@@ -34,14 +39,19 @@ from cordwood.sql.nodes import (
     path_root,
     path_steps,
 )
-from cordwood.sql.redaction.masking import REDACT_EVENT_PREFIX, REDACTION_WORD, RedactionLowering, redaction_mode_of
+from cordwood.sql.redaction.masking import (
+    REDACT_EVENT_FUNCTION_PREFIX,
+    REDACTION_WORD,
+    RedactionLoweringRules,
+    redaction_mode_of,
+)
 
 
 def _translate_path_read(node: exp.Expr) -> exp.Expr:
     """Translate a read of a path; a STRING is read directly as text, which is fast with DuckDB's shredded columns."""
     steps = path_steps(node)
     path = path_value_part(path_root(node), steps, PathRead(steps))
-    path.meta[KINDS_KEY] = node.meta_get(KINDS_KEY)
+    path.meta[PATH_KINDS_METADATA_KEY] = node.meta_get(PATH_KINDS_METADATA_KEY)
     return variant_as_text(path) if kind_of(node) is Kind.STRING else path
 
 
@@ -64,7 +74,7 @@ def _convert_answer_column(node: exp.Expr) -> exp.Expr:
     if value.meta_get("only_text") and kind_of(value) is Kind.VARIANT and _is_outermost(node):
         node.set("this", set_datatype(variant_as_text(copy_tree(value)), STRING))
         set_datatype(node, STRING)
-    if value.meta_get(EVENT_NUMBER_KEY) and _is_outermost(node):
+    if value.meta_get(EVENT_NUMBER_META_KEY) and _is_outermost(node):
         node.set("this", set_datatype(fragment(event_number_template("{0}"), copy_tree(value)), VARIANT))
         set_datatype(node, VARIANT)
     return node
@@ -76,7 +86,7 @@ def _is_outermost(node: exp.Expr) -> bool:
     return isinstance(select, exp.Select) and select.parent is None
 
 
-_VALUE_TYPE_SQL: Final = "left(variant_typeof({0}), 5)"
+_VALUE_TYPE_PREFIX_SQL: Final = "left(variant_typeof({0}), 5)"
 
 
 def _translate_record_elements(node: exp.Expr) -> exp.Expr:
@@ -85,15 +95,17 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
     An array gives its elements, an object gives an array with this object, and other values give an empty array.
     """
     elements = operation_of(node, RecordElements)
-    if elements is not None and elements.has_only_arrays:
+    if elements is not None and elements.only_arrays_seen:
         return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
-    arrays = f"CASE {_VALUE_TYPE_SQL} WHEN 'ARRAY' THEN CAST({{0}} AS VARIANT[]) WHEN 'OBJEC' THEN [{{0}}] ELSE [] END"
+    arrays = f"CASE {_VALUE_TYPE_PREFIX_SQL} WHEN 'ARRAY' THEN CAST({{0}} AS VARIANT[]) WHEN 'OBJEC' THEN [{{0}}] ELSE [] END"
     return fragment(arrays, node.expressions[0])
 
 
-def _translate_record_test(node: exp.Expr) -> exp.Expr:
+def _translate_is_record(node: exp.Expr) -> exp.Expr:
     """Translate a test whether a value is an object; the SQL tests for NULL first, which does not read the value."""
-    return fragment(f"({{0}} IS NOT NULL AND {_VALUE_TYPE_SQL} = 'OBJEC')", node.expressions[0], operation=RecordTest())
+    return fragment(
+        f"({{0}} IS NOT NULL AND {_VALUE_TYPE_PREFIX_SQL} = 'OBJEC')", node.expressions[0], operation=IsObjectTest()
+    )
 
 
 def _translate_parameter(node: exp.Expr) -> exp.Expr:
@@ -101,7 +113,7 @@ def _translate_parameter(node: exp.Expr) -> exp.Expr:
     if kind is None or kind is Kind.STRING or _is_null_test(node):
         return node
     # Copy the node, because a node cannot be part of its own replacement.
-    return fragment(f"CAST({{0}} AS {TYPE_NAMES[kind]})", copy_tree(node))
+    return fragment(f"CAST({{0}} AS {TYPE_NAME_BY_KIND[kind]})", copy_tree(node))
 
 
 def _is_null_test(node: exp.Expr) -> bool:
@@ -112,16 +124,16 @@ def _is_null_test(node: exp.Expr) -> bool:
     return isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null)
 
 
-_COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
-_TYPE_OF_VALUE_SQL: Final = "left(variant_typeof(@a), 5)"
+_COMPOSITE_VALUE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_TYPE_PREFIX_OF_PART_SQL: Final = "left(variant_typeof(@a), 5)"
 _AS_JSON_TEXT_SQL: Final = "(@a::JSON)::VARCHAR"
 
 
 def _translate_attribute(node: exp.Expr) -> exp.Expr:
     """Translate an attribute to text; an array becomes JSON, an empty object `{}`, and any other object NULL."""
     value = node.expressions[0]
-    kinds = value.meta_get(KINDS_KEY)
-    if kinds is not None and not kinds & _COMPOSITE_KINDS:
+    kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
+    if kinds is not None and not kinds & _COMPOSITE_VALUE_KINDS:
         return variant_as_text(value)
     return _attribute_text(value, "CASE WHEN " + _AS_JSON_TEXT_SQL + " = '{}' THEN '{}' END")
 
@@ -132,7 +144,7 @@ def _translate_scalar_attribute(node: exp.Expr) -> exp.Expr:
 
 def _attribute_text(value: exp.Expr, object_sql: str) -> exp.Expr:
     return fill_template(
-        f"CASE {_TYPE_OF_VALUE_SQL} WHEN 'ARRAY' THEN {_AS_JSON_TEXT_SQL} WHEN 'OBJEC' THEN {object_sql} ELSE @a::VARCHAR END",
+        f"CASE {_TYPE_PREFIX_OF_PART_SQL} WHEN 'ARRAY' THEN {_AS_JSON_TEXT_SQL} WHEN 'OBJEC' THEN {object_sql} ELSE @a::VARCHAR END",
         value,
     )
 
@@ -152,7 +164,7 @@ def _count_members_sql(value: str) -> str:
     The SQL counts separators, so a text that contains a member's separator counts as a member, too.
     """
     text = f"{value}::VARCHAR"
-    return f"(strlen({text}) - strlen(replace({text}, '{MEMBER_SEPARATOR}', ''))) // {len(MEMBER_SEPARATOR)}"
+    return f"(strlen({text}) - strlen(replace({text}, '{JSON_KEY_VALUE_SEPARATOR}', ''))) // {len(JSON_KEY_VALUE_SEPARATOR)}"
 
 
 def _flatten_level_sql(entries: str) -> str:
@@ -166,7 +178,7 @@ def _flatten_level_sql(entries: str) -> str:
 _FLATTEN_LEVELS_SQL: Final = "list_reduce(range({levels}), lambda acc, _i: {level}, {entries})"
 
 
-def _list_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
+def _attribute_list(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     """Return SQL for a list with the value of `attribute_sql` for each attribute of an event.
 
     In `attribute_sql`, the key of the attribute is `e.k`, and its value is `e.v`.
@@ -198,15 +210,15 @@ _ATTRIBUTE_TEXT_SQL: Final = "CASE WHEN json_type(e.v) = 'VARCHAR' THEN e.v->>'$
 
 def _translate_attribute_map(node: exp.Expr) -> exp.Expr:
     member = f"concat(to_json(e.k)::VARCHAR, ':', to_json({_ATTRIBUTE_TEXT_SQL})::VARCHAR)"
-    return fragment("concat('{', array_to_string({0}, ','), '}')::JSON", _list_attributes(node, member))
+    return fragment("concat('{', array_to_string({0}, ','), '}')::JSON", _attribute_list(node, member))
 
 
 def _translate_attribute_keys(node: exp.Expr) -> exp.Expr:
-    return _list_attributes(node, "e.k")
+    return _attribute_list(node, "e.k")
 
 
 def _translate_attribute_values(node: exp.Expr) -> exp.Expr:
-    return _list_attributes(node, _ATTRIBUTE_TEXT_SQL)
+    return _attribute_list(node, _ATTRIBUTE_TEXT_SQL)
 
 
 def _translate_json_text(node: exp.Expr) -> exp.Expr:
@@ -221,7 +233,7 @@ RULES = RuleSet(
     operations={
         PathRead: _translate_path_read,
         RecordElements: _translate_record_elements,
-        RecordTest: _translate_record_test,
+        IsObjectTest: _translate_is_record,
     },
     by_name={
         internal_function_name("json_text").upper(): _translate_json_text,
@@ -241,13 +253,13 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
     record occurs nevertheless, the SQL hides the whole record.
     """
     secret = operation_of(node, RedactedSecret)
-    if secret is not None and not secret.may_be_record:
+    if secret is not None and not secret.may_be_object_or_array:
         return fragment(
             "CASE WHEN regexp_matches(variant_typeof({0}), '^(?:VARCHAR|OBJECT|ARRAY)')"
             f" THEN '{REDACTION_WORD}'::VARIANT ELSE {{0}} END",
             node.expressions[0],
         )
-    redact_function = f"{REDACT_EVENT_PREFIX}_{redaction_mode_of(node)}"
+    redact_function = f"{REDACT_EVENT_FUNCTION_PREFIX}_{redaction_mode_of(node)}"
     hidden = f"'{REDACTION_WORD}'::VARIANT"
     element = (
         f"CASE WHEN regexp_matches(variant_typeof(e), '^(?:VARCHAR|ARRAY)') THEN {hidden} ELSE {redact_function}(e) END"
@@ -266,4 +278,4 @@ def _as_event_value(text: exp.Expr) -> exp.Expr:
     return fragment("{0}::VARIANT", text, operation=TextAsEventValue())
 
 
-REDACTION_RULES = RedactionLowering(variant_as_text, _as_event_value, _redact_secret).rules()
+REDACTION_RULES = RedactionLoweringRules(variant_as_text, _as_event_value, _redact_secret).rules()

@@ -8,15 +8,15 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import fill_template
 from cordwood.sql.internal_functions import (
+    BYTE_SIZE_NUMBER_PATTERN,
+    BYTE_SIZE_PATTERN,
+    BYTE_SIZE_UNIT_PATTERN,
     BYTES_BY_SIZE_UNIT,
     DURATION_PATTERN,
-    DURATION_UNIT_PATTERNS,
-    SIZE_NUMBER_PATTERN,
-    SIZE_PATTERN,
-    SIZE_UNIT_PATTERN,
+    NUMBER_PATTERNS_OF_DURATION_UNITS,
     ZERO_DURATIONS_SQL,
 )
-from cordwood.sql.lowering import Rule, RuleSet, fragment, text_part
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, text_part
 from cordwood.sql.nodes import constant_python_value, constant_text, internal_function_name
 
 
@@ -42,11 +42,11 @@ def _translate_float_number(node: exp.Expr) -> exp.Expr:
     return fill_template(f"CASE WHEN {is_number_text} THEN try_cast(@a AS DOUBLE) END", node.expressions[0])
 
 
-def _template_rule(template: str) -> Rule:
+def _rule_from_template(template: str) -> LoweringRule:
     return lambda node: fragment(template, *node.expressions)
 
 
-def _translate_finite(node: exp.Expr) -> exp.Expr:
+def _translate_finite_or_null(node: exp.Expr) -> exp.Expr:
     template = "nullif(nullif(nullif({0}, 'nan'::DOUBLE), 'inf'::DOUBLE), '-inf'::DOUBLE)"
     return fragment(template, node.expressions[0])
 
@@ -55,7 +55,7 @@ def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
     """Parse a text as a duration, and return its seconds, summed over its units; other texts give NULL."""
     parts = [
         f"coalesce(try_cast(regexp_extract(@a, '{pattern}', 1) AS DOUBLE), 0) * {seconds}"
-        for pattern, seconds in DURATION_UNIT_PATTERNS
+        for pattern, seconds in NUMBER_PATTERNS_OF_DURATION_UNITS
     ]
     total = f"CASE WHEN starts_with(@a, '-') THEN -1 ELSE 1 END * ({' + '.join(parts)})"
     body = f"CASE WHEN regexp_full_match(@a, '{DURATION_PATTERN}') THEN {total} WHEN @a IN {ZERO_DURATIONS_SQL} THEN 0::DOUBLE END"
@@ -64,10 +64,10 @@ def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
 
 def _translate_size_bytes(node: exp.Expr) -> exp.Expr:
     units = " ".join(f"WHEN '{unit}' THEN {size}" for unit, size in BYTES_BY_SIZE_UNIT.items())
-    number = f"try_cast(regexp_extract(@a, '{SIZE_NUMBER_PATTERN}', 1) AS DOUBLE)"
-    factor = f"CASE lower(regexp_extract(@a, '{SIZE_UNIT_PATTERN}', 1)) {units} END"
+    number = f"try_cast(regexp_extract(@a, '{BYTE_SIZE_NUMBER_PATTERN}', 1) AS DOUBLE)"
+    factor = f"CASE lower(regexp_extract(@a, '{BYTE_SIZE_UNIT_PATTERN}', 1)) {units} END"
     return fill_template(
-        f"CASE WHEN regexp_full_match(@a, '{SIZE_PATTERN}') THEN {number} * {factor} END", node.expressions[0]
+        f"CASE WHEN regexp_full_match(@a, '{BYTE_SIZE_PATTERN}') THEN {number} * {factor} END", node.expressions[0]
     )
 
 
@@ -102,7 +102,7 @@ def _translate_round_even(node: exp.Expr) -> exp.Expr:
     return fragment(scaled, node.expressions[0])
 
 
-def _ascii_case_rule(name: str, letters: str, replacements: str) -> Rule:
+def _ascii_case_rule(name: str, letters: str, replacements: str) -> LoweringRule:
     """Return the rule that changes the case of ASCII letters; DuckDB's faster function is used for pure ASCII texts."""
     template = (
         f"CASE WHEN strlen(@a) = length(@a) THEN {name}(@a) ELSE translate(@a, '{letters}', '{replacements}') END"
@@ -110,7 +110,7 @@ def _ascii_case_rule(name: str, letters: str, replacements: str) -> Rule:
     return lambda node: fill_template(template, node.expressions[0])
 
 
-def _quantile_rule(name: str) -> Rule:
+def _quantile_rule(name: str) -> LoweringRule:
     """Return the rule of a quantile.
 
     The level is a decimal. DuckDB multiplies it by the number of rows; with a double, rounding could lead to the wrong
@@ -136,7 +136,7 @@ def _json_pointer(keys: list[exp.Expr]) -> str:
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
-def _json_path_rule(template: str) -> Rule:
+def _json_path_rule(template: str) -> LoweringRule:
     """Return the rule that fills a template with a text as `@a` and a path as `{0}`.
 
     If the text is not JSON, the result is NULL.
@@ -150,12 +150,12 @@ def _json_path_rule(template: str) -> Rule:
     return rule
 
 
-def _json_path_rule_or_false(template: str) -> Rule:
+def _json_path_rule_or_false(template: str) -> LoweringRule:
     inner = _json_path_rule(template)
     return lambda node: fragment("coalesce({0}, false)", inner(node))
 
 
-def _json_path_rule_or_empty(template: str) -> Rule:
+def _json_path_rule_or_empty(template: str) -> LoweringRule:
     inner = _json_path_rule(template)
     return lambda node: fragment("coalesce({0}, [])", inner(node))
 
@@ -181,12 +181,12 @@ _CLICKHOUSE_JSON_TYPE_SQL: Final = (
     " WHEN 'DOUBLE' THEN 'Double' WHEN 'UBIGINT' THEN 'Int64' WHEN 'BIGINT' THEN 'Int64' ELSE 'Null' END"
 )
 
-_RULE_BY_NAME: Final[dict[str, Rule]] = {
+_RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     "whole_number": _translate_whole_number,
     "float_number": _translate_float_number,
     "duration_seconds": _translate_duration_seconds,
     "size_bytes": _translate_size_bytes,
-    "finite": _translate_finite,
+    "finite": _translate_finite_or_null,
     "not_nan": lambda node: fragment("nullif({0}, 'nan'::DOUBLE)", node.expressions[0]),
     "float_text": _translate_float_text,
     "round_even": _translate_round_even,
@@ -196,7 +196,7 @@ _RULE_BY_NAME: Final[dict[str, Rule]] = {
     # The quantile is computed exactly. This is correct, because the function is defined as an approximation.
     "quantile_tdigest": _quantile_rule("quantile_disc"),
     "json_object": _translate_json_object,
-    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _template_rule("list_sort({0})")),
+    **dict.fromkeys(("sorted_texts", "sorted_numbers", "sorted_floats"), _rule_from_template("list_sort({0})")),
     "json_member": _translate_json_member,
     "json_string": _json_path_rule(
         f"CASE {_JSON_TYPE_SQL} WHEN 'VARCHAR' THEN {_JSON_STRING_SQL} WHEN 'NULL' THEN NULL ELSE ({_JSON_VALUE_SQL})::VARCHAR END"

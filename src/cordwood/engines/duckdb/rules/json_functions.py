@@ -5,22 +5,22 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
-    VOCABULARY,
+    COMMON_SQL,
     as_json_document,
+    convert_implicitly,
     failure_sql,
     fill_fallible_template,
     fill_template,
     is_cheap_to_repeat,
-    read_as,
 )
 from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, placeholder_list, raise_unsupported, text_part
+from cordwood.sql.lowering import RuleSet, fragment, placeholders_text, raise_unsupported, text_part
 from cordwood.sql.nodes import constant_python_value, constant_text
 from cordwood.sql.rules.functions import JSON_FUNCTIONS, CheckedTemplate, rules_from_templates
 from cordwood.sql.rules.json_functions import (
-    INVALID_JSON,
+    INVALID_JSON_MESSAGE,
     JsonPathSteps,
     JsonPrinter,
     are_key_and_value_arrays,
@@ -39,7 +39,7 @@ _FLOAT_TEXT_SQL: Final = (
     " WHEN @a = 0 THEN '0' WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END"
 )
 _EXACT_NUMBER_JSON_TEXT_SQL: Final = r"regexp_replace(@a::VARCHAR, '\.?0+$', '')"
-_SCALAR_SQL_BY_KIND: Final = {
+_JSON_SQL_BY_SCALAR_KIND: Final = {
     Kind.STRING: "to_json(@a)::VARCHAR",
     Kind.INT64: "@a::VARCHAR",
     Kind.FLOAT64: _FLOAT_TEXT_SQL,
@@ -74,9 +74,9 @@ def _apply_pretty_print(node: exp.Expr, json_text: exp.Expr) -> exp.Expr:
 
 
 JSON_PRINTER: Final = JsonPrinter(
-    vocabulary=VOCABULARY,
+    common_sql=COMMON_SQL,
     time_printer=TIME_PRINTER,
-    scalar_templates=_SCALAR_SQL_BY_KIND,
+    scalar_templates=_JSON_SQL_BY_SCALAR_KIND,
     quoted_number_templates={
         Kind.INT64: "CASE WHEN abs(@a::HUGEINT) > 9007199254740992 THEN '\"' || @a::VARCHAR || '\"' ELSE @a::VARCHAR END",
         **dict.fromkeys(
@@ -111,7 +111,7 @@ _COMPLETED_JSON_SQL: Final = (
 )
 
 
-def _readable_document(node: exp.Expr, path: exp.Expr) -> exp.Expr:
+def _completed_json_document(node: exp.Expr, path: exp.Expr) -> exp.Expr:
     """Return the JSON document to which a path is applied; if it is a text, missing closing braces are added."""
     if kind_of(node.this) in (Kind.JSON, Kind.VARIANT) or constant_text(path) == "$":
         return as_json_document(node.this)
@@ -132,7 +132,7 @@ def _translate_json_query(node: exp.Expr) -> exp.Expr:
     path = _json_path_or_none(node)
     if path is None:
         return exp.Null()
-    part = fill_fallible_template(node, "json_extract(@a, @b)", _readable_document(node, path), path)
+    part = fill_fallible_template(node, "json_extract(@a, @b)", _completed_json_document(node, path), path)
     if kind_of(node.this) is Kind.JSON:
         return part
     return fragment("nullif({0}::VARCHAR, 'null')", part)
@@ -149,7 +149,7 @@ def _translate_json_value(node: exp.Expr) -> exp.Expr:
     body = f"CASE WHEN json_type(@a, @b) NOT IN {_CONTAINER_TYPES_SQL} THEN json_extract_string(@a, @b) END"
     if kind_of(node.this) is Kind.STRING and is_cheap_to_repeat(node.this):
         return fill_template(body.replace("@a", _COMPLETED_JSON_SQL), node.this, path)
-    return fill_template(body, _readable_document(node, path), path)
+    return fill_template(body, _completed_json_document(node, path), path)
 
 
 def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
@@ -180,12 +180,12 @@ def _translate_parse_json(node: exp.Expr) -> exp.Expr:
     """Translate PARSE_JSON; a literal is parsed at compile time, because DuckDB's parser is less strict."""
     literal_text, rounds = constant_text(node.this), rounds_wide_numbers(node, default_mode="exact")
     if literal_text is None:
-        return fill_fallible_template(node, "json(@a)", read_as(node.this, Kind.STRING))
+        return fill_fallible_template(node, "json(@a)", convert_implicitly(node.this, Kind.STRING))
     json_text = canonical_json_text(literal_text, rounds=rounds)
     return (
         fragment("json({0})", exp.Literal.string(json_text))
         if json_text is not None
-        else fragment(f"{failure_sql(node, INVALID_JSON)}::JSON")
+        else fragment(f"{failure_sql(node, INVALID_JSON_MESSAGE)}::JSON")
     )
 
 
@@ -232,7 +232,7 @@ _LAX_STRING_SQL: Final = (
 
 def _translate_json_array(node: exp.Expr) -> exp.Expr:
     items = [JSON_PRINTER.json_value(item) for item in node.expressions]
-    return fragment(f"json_array({placeholder_list(len(items))})", *items)
+    return fragment(f"json_array({placeholders_text(len(items))})", *items)
 
 
 def _translate_json_object(node: exp.Expr) -> exp.Expr:
@@ -244,13 +244,13 @@ def _translate_json_object(node: exp.Expr) -> exp.Expr:
         return _json_object_of_arrays(node, pairs[0][0], _json_texts_of_elements(pairs[0][1]))
     if have_constant_keys(pairs):
         parts = [part for key, value in pairs for part in (key, JSON_PRINTER.json_value(value))]
-        return fragment(f"json_object({placeholder_list(len(parts))})", *parts)
+        return fragment(f"json_object({placeholders_text(len(parts))})", *parts)
     texts = [JSON_PRINTER.print_value(value, datatype_of(value), JSON_PRINTER.scalar_templates) for _, value in pairs]
     return _json_object_of_arrays(node, _list_literal([key for key, _ in pairs]), _list_literal(texts))
 
 
 def _list_literal(items: list[exp.Expr]) -> exp.Expr:
-    return fragment(f"[{placeholder_list(len(items))}]", *items)
+    return fragment(f"[{placeholders_text(len(items))}]", *items)
 
 
 def _json_texts_of_elements(values: exp.Expr) -> exp.Expr:
@@ -348,7 +348,7 @@ def _option_value(option: exp.Expr | None) -> object:
     return None if option is None else option_value(option)
 
 
-_NUMBER_TYPES_SQL: Final = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')"
+_JSON_NUMBER_TYPES_SQL: Final = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')"
 _JSON_TYPE_NAME_SQL: Final = (
     "CASE json_type(@a) WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' WHEN 'VARCHAR' THEN 'string'"
     " WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE 'number' END"
@@ -358,15 +358,15 @@ _JSON_TO_FLOAT_SQL: Final = "CAST(@a AS DOUBLE)"
 _HAS_FRACTION_SQL: Final = "try_cast(@a AS DOUBLE) <> trunc(try_cast(@a AS DOUBLE))"
 _JSON_TO_INTEGER_SQL: Final = f"CASE WHEN json_type(@a) IN ('BIGINT', 'UBIGINT') THEN CAST(@a AS BIGINT) ELSE CAST({_JSON_TO_FLOAT_SQL} AS BIGINT) END"
 _TEMPLATE_RULES: Final = rules_from_templates(
-    VOCABULARY,
+    COMMON_SQL,
     JSON_FUNCTIONS,
     {
         exp.JSONType: f"CASE WHEN @a IS NULL THEN NULL ELSE {_JSON_TYPE_NAME_SQL} END",
         exp.JSONBool: CheckedTemplate("json_type(@a) <> 'BOOLEAN'", "CAST(@a AS BOOLEAN)"),
         exp.Int64: CheckedTemplate(
-            f"json_type(@a) NOT IN {_NUMBER_TYPES_SQL} OR {_HAS_FRACTION_SQL}", _JSON_TO_INTEGER_SQL
+            f"json_type(@a) NOT IN {_JSON_NUMBER_TYPES_SQL} OR {_HAS_FRACTION_SQL}", _JSON_TO_INTEGER_SQL
         ),
-        exp.Float64: CheckedTemplate(f"json_type(@a) NOT IN {_NUMBER_TYPES_SQL}", _JSON_TO_FLOAT_SQL),
+        exp.Float64: CheckedTemplate(f"json_type(@a) NOT IN {_JSON_NUMBER_TYPES_SQL}", _JSON_TO_FLOAT_SQL),
         exp.String: CheckedTemplate("json_type(@a) <> 'VARCHAR'", _JSON_STRING_SQL),
         exp.LaxBool: _LAX_BOOL_SQL,
         exp.LaxInt64: _LAX_INT_SQL,

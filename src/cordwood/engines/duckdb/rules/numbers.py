@@ -9,19 +9,19 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
-    VOCABULARY,
+    COMMON_SQL,
+    convert_implicitly,
     failure_sql,
     fill_fallible_template,
     fill_template,
-    read_as,
 )
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import Rule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported
 from cordwood.sql.nodes import constant_int, constant_python_value, is_null
 from cordwood.sql.rules.numbers import NumberRules, may_overflow, rounds_to_even
 
-NUMBER_RULES: Final = NumberRules(VOCABULARY)
+NUMBER_RULES: Final = NumberRules(COMMON_SQL)
 
 
 def _translate_division(node: exp.Expr) -> exp.Expr:
@@ -82,13 +82,13 @@ def _translate_remainder(node: exp.Expr) -> exp.Expr:
 def _translate_multiplication(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node) in EXACT_NUMERIC_KINDS:
-        left, right = read_as(left, Kind.NUMERIC), read_as(right, Kind.NUMERIC)
+        left, right = convert_implicitly(left, Kind.NUMERIC), convert_implicitly(right, Kind.NUMERIC)
         digits = "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
         return fragment(f"CAST({{0}} * {{1}} AS {digits})", left, right)
     return type(node)(this=left, expression=right)
 
 
-def _safe_arithmetic_rule(sign: str) -> Rule:
+def _safe_arithmetic_rule(sign: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         result = f"try(@a {sign} @b)"
         if kind_of(node) is Kind.FLOAT64:
@@ -126,7 +126,7 @@ def _translate_shift_right(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_negation(node: exp.Expr) -> exp.Expr:
-    return exp.Neg(this=read_as(node.this, Kind.FLOAT64)) if kind_of(node.this) is Kind.VARIANT else node
+    return exp.Neg(this=convert_implicitly(node.this, Kind.FLOAT64)) if kind_of(node.this) is Kind.VARIANT else node
 
 
 def _translate_round(node: exp.Expr) -> exp.Expr:
@@ -165,7 +165,7 @@ def _translate_absolute_value(node: exp.Expr) -> exp.Expr:
 def _translate_bit_count(node: exp.Expr) -> exp.Expr:
     value = node.this
     if kind_of(value) in (Kind.BYTES, Kind.STRING):
-        value = read_as(value, Kind.BYTES)
+        value = convert_implicitly(value, Kind.BYTES)
         ones = (
             "list_sum(list_transform(regexp_extract_all(hex({0}), '.'), lambda _d: bit_count(CAST('0x' || _d AS INT))))"
         )

@@ -18,7 +18,7 @@ def _translate_unnest(node: exp.Expr) -> exp.Expr:
     # If the relation has a name, as in resolved trees, its only column is the element. Otherwise the fields of a struct
     # are the columns.
     source = _select_elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
-    return _with_alias(source, names[0] or names[-1])
+    return _add_alias(source, names[0] or names[-1])
 
 
 def _array_element_type(array: exp.Expr) -> Datatype | None:
@@ -43,7 +43,7 @@ def _select_elements(array: exp.Expr, offset: object, name: str, *, spread: bool
     return fragment(numbered, *parts, offset)
 
 
-def _with_alias(source: exp.Expr, relation: str) -> exp.Expr:
+def _add_alias(source: exp.Expr, relation: str) -> exp.Expr:
     if not relation:
         return source
     return exp.Alias(this=source, alias=exp.to_identifier(relation, quoted=True))

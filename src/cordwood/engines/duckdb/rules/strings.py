@@ -9,27 +9,40 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
-    VOCABULARY,
+    COMMON_SQL,
+    convert_implicitly,
     failure_sql,
     fill_template,
-    read_as,
     size_checked_replacement_sql,
 )
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.json_functions import JSON_PRINTER, indented_json
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, function_name, placeholder_list, raise_unsupported, text_part
+from cordwood.sql.lowering import (
+    RuleSet,
+    bigquery_function_name,
+    fragment,
+    placeholders_text,
+    raise_unsupported,
+    text_part,
+)
 from cordwood.sql.nodes import TextPosition, constant_int, constant_text, is_null
-from cordwood.sql.rules.formats import MAX_WIDTH, TEXT_LETTERS, FormatField, FormatRules, Specifier
+from cordwood.sql.rules.formats import (
+    MAX_FIELD_WIDTH,
+    TEXT_CONVERSION_LETTERS,
+    FormatField,
+    FormatRules,
+    FormatSpecifier,
+)
 from cordwood.sql.rules.functions import (
-    MAX_CHARACTERS,
-    MAX_TEXT_BYTES,
+    MAX_PADDED_TEXT_BYTES,
+    MAX_SPLIT_CHARACTERS,
     STRING_FUNCTIONS,
     CheckedTemplate,
     FunctionKey,
-    Template,
-    TemplatesByType,
+    FunctionTemplate,
+    TextAndBytesTemplates,
     TransformedArgumentTemplate,
     rules_from_templates,
 )
@@ -54,7 +67,7 @@ _SEPARATED_BYTES_SQL: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
 
 
 def as_text(node: exp.Expr) -> exp.Expr:
-    return read_as(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
+    return convert_implicitly(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
 
 
 def is_bytes(node: exp.Expr) -> bool:
@@ -160,8 +173,8 @@ def _checked_pad_pattern_sql(node: exp.Expr) -> str:
 
 def _checked_padded_length_sql(node: exp.Expr) -> str:
     failure = failure_sql(node, "Second argument (output size) cannot be negative")
-    too_large_failure = failure_sql(node, f"Output of padding is longer than {MAX_TEXT_BYTES} bytes")
-    return f"(CASE WHEN @b < 0 THEN {failure} WHEN @b > {MAX_TEXT_BYTES} THEN {too_large_failure} ELSE @b END)"
+    too_large_failure = failure_sql(node, f"Output of padding is longer than {MAX_PADDED_TEXT_BYTES} bytes")
+    return f"(CASE WHEN @b < 0 THEN {failure} WHEN @b > {MAX_PADDED_TEXT_BYTES} THEN {too_large_failure} ELSE @b END)"
 
 
 def _translate_replace(node: exp.Expr) -> exp.Expr:
@@ -290,7 +303,7 @@ def _translate_normalize(node: exp.Expr) -> exp.Expr:
     form = str(node.args["form"].name).upper() if node.args.get("form") else "NFC"
     value = as_text(node.this)
     if form != "NFC":
-        raise_unsupported(node, f"The form {form} of {function_name(node)}")
+        raise_unsupported(node, f"The form {form} of {bigquery_function_name(node)}")
     return fragment("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
 
 
@@ -336,7 +349,7 @@ def _bytes_as_characters(value: exp.Expr) -> exp.Expr:
 
 def _translate_upper_or_lower(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) in (Kind.ARRAY, Kind.STRUCT):
-        raise_unsupported(node, f"{function_name(node)} of an array or a struct")
+        raise_unsupported(node, f"{bigquery_function_name(node)} of an array or a struct")
     return _LETTER_CASE_RULES[type(node)](node)
 
 
@@ -358,7 +371,7 @@ def _join_codes_sql(character: str) -> str:
 _TWO_HEX_DIGITS_SQL: Final = "printf('%02X', _c)"
 _HAS_NULL_CODE_SQL: Final = "@a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true)"
 _HAS_INVALID_CODE_SQL: Final = "list_contains(list_transform(@a, lambda _c: {}), true)".format
-_IS_TOO_LONG_SQL: Final = f"length(@a) > {MAX_CHARACTERS}"
+_IS_TOO_LONG_SQL: Final = f"length(@a) > {MAX_SPLIT_CHARACTERS}"
 _LOWER_LETTER_SQL: Final = "substring(lower(@a), _i, 1)"
 _TITLE_CASE_LETTER_SQL: Final = f"CASE WHEN _i = 1 OR contains(@b, substring(@a, _i - 1, 1)) THEN upper({_LOWER_LETTER_SQL}) ELSE {_LOWER_LETTER_SQL} END"
 # Patterns for UTF-8 in hexadecimal digits: for a continuation byte, and for a segment of a text. A segment is a run of
@@ -372,19 +385,23 @@ _UTF8_SEGMENT_PATTERN: Final = (
 _VALID_CHARACTER_SQL: Final = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
 _VALID_TEXT_SQL: Final = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8_SEGMENT_PATTERN}'), lambda _h: {_VALID_CHARACTER_SQL}), '')"
 
-_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
-    exp.Length: TemplatesByType("length({0})", "octet_length({0})"),
-    exp.ByteLength: TemplatesByType("strlen({0})", "octet_length({0})"),
-    exp.Left: TemplatesByType("left(@a, @b)", TransformedArgumentTemplate("hex({0})", "unhex(left(@a, (@b) * 2))")),
-    exp.Right: TemplatesByType("right(@a, @b)", TransformedArgumentTemplate("hex({0})", "unhex(right(@a, (@b) * 2))")),
-    exp.Repeat: TemplatesByType(
-        CheckedTemplate(f"@b < 0 OR @b * strlen(@a) > {MAX_TEXT_BYTES}", "repeat(@a, @checked)", "@b"),
-        CheckedTemplate(f"@b < 0 OR @b * octet_length(@a) > {MAX_TEXT_BYTES}", "repeat(@a, @checked)", "@b"),
+_TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
+    exp.Length: TextAndBytesTemplates("length({0})", "octet_length({0})"),
+    exp.ByteLength: TextAndBytesTemplates("strlen({0})", "octet_length({0})"),
+    exp.Left: TextAndBytesTemplates(
+        "left(@a, @b)", TransformedArgumentTemplate("hex({0})", "unhex(left(@a, (@b) * 2))")
     ),
-    exp.StartsWith: TemplatesByType("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"),
-    exp.EndsWith: TemplatesByType("suffix({0}, {1})", "suffix(hex({0}), hex({1}))"),
+    exp.Right: TextAndBytesTemplates(
+        "right(@a, @b)", TransformedArgumentTemplate("hex({0})", "unhex(right(@a, (@b) * 2))")
+    ),
+    exp.Repeat: TextAndBytesTemplates(
+        CheckedTemplate(f"@b < 0 OR @b * strlen(@a) > {MAX_PADDED_TEXT_BYTES}", "repeat(@a, @checked)", "@b"),
+        CheckedTemplate(f"@b < 0 OR @b * octet_length(@a) > {MAX_PADDED_TEXT_BYTES}", "repeat(@a, @checked)", "@b"),
+    ),
+    exp.StartsWith: TextAndBytesTemplates("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"),
+    exp.EndsWith: TextAndBytesTemplates("suffix({0}, {1})", "suffix(hex({0}), hex({1}))"),
     # DuckDB's `reverse` keeps grapheme clusters together, so it is used only if each character is a single byte.
-    exp.Reverse: TemplatesByType(
+    exp.Reverse: TextAndBytesTemplates(
         CheckedTemplate(
             _IS_TOO_LONG_SQL,
             "CASE WHEN strlen(@a) = length(@a) THEN reverse(@a)"
@@ -393,7 +410,7 @@ _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
         ),
         "CASE WHEN @a IS NOT NULL THEN unhex(array_to_string(list_reverse(regexp_extract_all(hex(@a), '..')), '')) END",
     ),
-    exp.ToCodePoints: TemplatesByType(
+    exp.ToCodePoints: TextAndBytesTemplates(
         CheckedTemplate(
             _IS_TOO_LONG_SQL,
             "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@checked, ''), lambda _c: ord(_c)::BIGINT) END",
@@ -411,7 +428,7 @@ _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
     ),
     **dict.fromkeys(
         (exp.Unicode, exp.Ascii),
-        TemplatesByType(
+        TextAndBytesTemplates(
             "CASE WHEN @a = '' THEN 0 ELSE ord(@a)::BIGINT END",
             TransformedArgumentTemplate(
                 "hex({0})", "CASE WHEN @a = '' THEN 0 ELSE CAST('0x' || left(@a, 2) AS BIGINT) END"
@@ -428,14 +445,14 @@ _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
     exp.SafeConvertBytesToString: f"coalesce(try(decode(@a)), {_VALID_TEXT_SQL})",
 }
 _LETTER_CASE_RULES: Final = rules_from_templates(
-    VOCABULARY,
+    COMMON_SQL,
     STRING_FUNCTIONS,
     {
-        exp.Upper: TemplatesByType("upper({0})", _shift_letters_sql("61", "7A", -32)),
-        exp.Lower: TemplatesByType("lower({0})", _shift_letters_sql("41", "5A", 32)),
+        exp.Upper: TextAndBytesTemplates("upper({0})", _shift_letters_sql("61", "7A", -32)),
+        exp.Lower: TextAndBytesTemplates("lower({0})", _shift_letters_sql("41", "5A", 32)),
     },
 ).nodes
-_TEMPLATE_RULES: Final = rules_from_templates(VOCABULARY, STRING_FUNCTIONS, _TEMPLATES)
+_TEMPLATE_RULES: Final = rules_from_templates(COMMON_SQL, STRING_FUNCTIONS, _TEMPLATE_BY_FUNCTION)
 
 RULES = RuleSet(
     nodes={
@@ -468,12 +485,12 @@ _CONTROL_CHARACTER_PATTERN: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 def _printf_sql(node: exp.Expr, spec: str, value: exp.Expr, counts: Sequence[exp.Expr | None]) -> exp.Expr:
     parts = [text_part(spec), *(_checked_count(node, count) for count in counts if count is not None), value]
-    return fragment(f"printf({placeholder_list(len(parts))})", *parts)
+    return fragment(f"printf({placeholders_text(len(parts))})", *parts)
 
 
 def _checked_count(node: exp.Expr, count: exp.Expr) -> exp.Expr:
     too_wide_failure = failure_sql(node, "So wide a field in FORMAT is too large")
-    return fill_template(f"(CASE WHEN @a > {MAX_WIDTH} THEN {too_wide_failure} ELSE @a END)::INT", count)
+    return fill_template(f"(CASE WHEN @a > {MAX_FIELD_WIDTH} THEN {too_wide_failure} ELSE @a END)::INT", count)
 
 
 def _escape_bytes_sql(*quotes: str) -> str:
@@ -533,13 +550,13 @@ class _FormatSql:
     def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
         if field.spec.padding_specifier is None:
             return value
-        max_length = field.precision if field.spec.letter in TEXT_LETTERS else None
-        return _printf_sql(node, field.spec.padding_specifier, value, (field.width, max_length))
+        max_length = field.star_precision if field.spec.conversion_letter in TEXT_CONVERSION_LETTERS else None
+        return _printf_sql(node, field.spec.padding_specifier, value, (field.star_width, max_length))
 
     def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
         return fill_template("CASE WHEN @a < 0 THEN 1 ELSE @a END", _checked_count(node, count))
 
-    def integer_digits(self, spec: Specifier, letter: str) -> str:
+    def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:
         min_digits = "@b" if spec.precision == "*" else str(int(spec.precision or 1))
         flag = "#" if spec.has_alternate_form and letter == "o" else ""
         digits = f"ltrim(printf('%{flag}0*{letter}', {min_digits} + (@a < 0)::INT, @a), '-')"
@@ -550,20 +567,20 @@ class _FormatSql:
     def padding_zeros(self, width: int, sign: str, digits: str) -> str:
         return f"repeat('0', {width} - length({sign}) - length({digits}))"
 
-    def lacks_flag_support(self, spec: Specifier) -> bool:
-        return spec.has_digit_groups or (spec.has_alternate_form and spec.letter not in "fF")
+    def lacks_flag_support(self, spec: FormatSpecifier) -> bool:
+        return spec.has_digit_groups or (spec.has_alternate_form and spec.conversion_letter not in "fF")
 
-    def fraction_digits(self, spec: Specifier) -> str:
+    def fraction_digits(self, spec: FormatSpecifier) -> str:
         """Return SQL for the digits of a number, with the decimal point that the flag `#` of FORMAT requires.
 
         With this flag, DuckDB's `printf` omits the point before an exponent, and prints `.0` instead of a point at the
         end.
         """
         digits = "printf({0}, abs(@a))"
-        if not spec.has_alternate_form or spec.letter in "fF":
+        if not spec.has_alternate_form or spec.conversion_letter in "fF":
             return digits
         digits = f"regexp_replace({digits}, '^(.)([eE])', '\\1.\\2')"
-        if spec.letter in "eE":
+        if spec.conversion_letter in "eE":
             return digits
         decimals = int(spec.precision or 6)
         return f"regexp_replace({digits}, '^([0-9]{{{decimals},{decimals}}})\\.0$', '\\1.')"
@@ -585,4 +602,4 @@ class _FormatSql:
         return fill_template(f"CASE WHEN @a IS NOT NULL THEN {template} END", value)
 
 
-FORMAT_RULES = FormatRules(VOCABULARY, _FormatSql(), cast_to, JSON_PRINTER).rules()
+FORMAT_RULES = FormatRules(COMMON_SQL, _FormatSql(), cast_to, JSON_PRINTER).rules()

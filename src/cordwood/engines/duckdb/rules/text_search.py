@@ -24,9 +24,9 @@ from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_
 from cordwood.sql.nodes import RegexMatch, constant_int, constant_text
 from cordwood.sql.rules.strings import (
     count_groups,
-    has_bad_rewrite,
-    has_optional_group,
+    has_invalid_regexp_rewrite,
     is_invalid_pattern,
+    may_capturing_group_be_unmatched,
     strip_lower_calls,
 )
 
@@ -102,7 +102,7 @@ def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     if position is not None or occurrence is not None:
         return _nth_match(node, value, pattern)
     literal_text = constant_text(pattern)
-    if literal_text is None or has_optional_group(literal_text):
+    if literal_text is None or may_capturing_group_be_unmatched(literal_text):
         return fill_fallible_template(node, f"({_all_matches_sql(node, '@a')})[1]", value, pattern)
     group = min(count_groups(literal_text), 1)
     return fill_fallible_template(
@@ -142,7 +142,7 @@ def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
 
 def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
-    if _is_null_for_invalid_pattern(node) or has_bad_rewrite(node):
+    if _is_null_for_invalid_pattern(node) or has_invalid_regexp_rewrite(node):
         return fragment("NULL::VARCHAR")
     new = node.args["replacement"]
     replacement = "@c" if constant_text(new) == "" else size_checked_replacement_sql(node)
@@ -196,16 +196,16 @@ def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
 
 def _translate_like(node: exp.Expr) -> exp.Expr:
     """Translate LIKE; NOT LIKE ANY is true if a pattern does not match, and NOT LIKE ALL if no pattern matches."""
-    test = _like_test(node)
+    test = _like_without_negation(node)
     return fragment("(NOT {0})", test) if node.args.get("negate") else test
 
 
-def _like_test(node: exp.Expr) -> exp.Expr:
+def _like_without_negation(node: exp.Expr) -> exp.Expr:
     """Return the LIKE test without its negation; a backslash escapes `%`, `_` and itself."""
     value, pattern = as_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
-        return _like_patterns(value, pattern.this, is_all=is_all)
+        return _translate_like_patterns(value, pattern.this, is_all=is_all)
     if is_bytes(value):
         raise_unsupported(node, "LIKE of BYTES")
     literal_text = constant_text(pattern)
@@ -214,7 +214,7 @@ def _like_test(node: exp.Expr) -> exp.Expr:
     return fragment("{0} LIKE {1} ESCAPE '\\'", value, pattern)
 
 
-def _like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     """Return the tests of LIKE with each pattern, combined by OR, or by AND if `is_all`, in three-valued logic."""
     if isinstance(inner, exp.Tuple):
         items = inner.expressions

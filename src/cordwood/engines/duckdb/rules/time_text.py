@@ -10,32 +10,32 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
-    VOCABULARY,
+    COMMON_SQL,
+    convert_implicitly,
     failure_sql,
-    first_from_zone_wall_clock,
-    read_as,
+    first_timestamp_of_wall_clock,
     to_zone_wall_clock,
 )
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import RuleSet, fragment, quoted_constant, returns_null_on_error, text_part
 from cordwood.sql.rules.time_text import (
-    BOUNDS_BY_ELEMENT,
     KIND_BY_CAST,
-    ElementGroups,
+    VALID_RANGE_BY_ELEMENT,
     EngineFormat,
-    FormatPattern,
+    ParsedElementSql,
+    TimeFormatRegex,
     TimeParsingSql,
     TimePrinter,
-    parsing_rules,
+    time_parsing_rules,
 )
 
 # Templates for the offset of a time zone, in minutes. `@a` is the wall clock in the zone of the output, and `@b` is the
 # wall clock in UTC.
-_OFFSET_MINUTES_SQL: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
-_OFFSET_SIGN_SQL: Final = f"CASE WHEN {_OFFSET_MINUTES_SQL} < 0 THEN '-' ELSE '+' END"
-_OFFSET_HOURS_SQL: Final = f"printf('%02d', abs({_OFFSET_MINUTES_SQL}) // 60)"
-_OFFSET_MINUTES_PART_SQL: Final = f"printf('%02d', abs({_OFFSET_MINUTES_SQL}) % 60)"
+_ZONE_OFFSET_MINUTES_SQL: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
+_ZONE_OFFSET_SIGN_SQL: Final = f"CASE WHEN {_ZONE_OFFSET_MINUTES_SQL} < 0 THEN '-' ELSE '+' END"
+_ZONE_OFFSET_HOURS_SQL: Final = f"printf('%02d', abs({_ZONE_OFFSET_MINUTES_SQL}) // 60)"
+_ZONE_OFFSET_MINUTES_PART_SQL: Final = f"printf('%02d', abs({_ZONE_OFFSET_MINUTES_SQL}) % 60)"
 
 
 _SUBSECOND_SQL: Final = (
@@ -44,9 +44,9 @@ _SUBSECOND_SQL: Final = (
 )
 
 
-_PARSING_SQL: Final = TimeParsingSql(
+_TIME_PARSING_SQL: Final = TimeParsingSql(
     parse_integer="CAST({} AS INT)".format,
-    conditional=VOCABULARY.conditional,
+    conditional=COMMON_SQL.conditional,
     make_date="make_date({}, {}, {})".format,
     add_days="({} + ({})::INT)".format,
     weekday="isodow({})".format,
@@ -58,10 +58,10 @@ _PARSING_SQL: Final = TimeParsingSql(
 )
 
 
-_NUMBER_BOUNDS: Final = {**BOUNDS_BY_ELEMENT, "S": (0, 60)}
+_BOUNDS_BY_FORMAT_ELEMENT: Final = {**VALID_RANGE_BY_ELEMENT, "S": (0, 60)}
 
 
-def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -> exp.Expr:
+def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text as a time.
 
     If the text does not match the pattern, all groups are empty, and the SQL raises an error, or returns NULL inside
@@ -72,7 +72,7 @@ def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -
     )
     pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
     groups = {element: f"_p.g{group - 1}" for element, group in format_pattern.group_index_by_element.items()}
-    time_sql = _time_from_groups(ElementGroups(groups, _PARSING_SQL), kind)
+    time_sql = _time_from_groups(ParsedElementSql(groups, _TIME_PARSING_SQL), kind)
     body = f"try({time_sql})" if returns_null_on_error(node) else time_sql
     failure = failure_sql(node, f"Failed to parse input string as {kind}")
     is_no_match = (
@@ -82,19 +82,19 @@ def _parse_time_sql(node: exp.Expr, format_pattern: FormatPattern, kind: Kind) -
     )
     body = f"CASE WHEN _p IS NULL THEN NULL WHEN {is_no_match} THEN {failure} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {{1}}, [{names}])], lambda _p: {body})[1]"
-    wall = fragment(template, read_as(node.this, Kind.STRING), pattern)
+    wall = fragment(template, convert_implicitly(node.this, Kind.STRING), pattern)
     if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & format_pattern.group_index_by_element.keys():
         return wall
-    return first_from_zone_wall_clock(wall, node.args.get("zone"))
+    return first_timestamp_of_wall_clock(wall, node.args.get("zone"))
 
 
 def _out_of_range_conditions(groups: dict[str, str]) -> list[str]:
     """Return SQL conditions, each of which is true if the number in a group is out of range."""
-    bounds = ((groups[key], *_NUMBER_BOUNDS[key]) for key in groups if key in _NUMBER_BOUNDS)
+    bounds = ((groups[key], *_BOUNDS_BY_FORMAT_ELEMENT[key]) for key in groups if key in _BOUNDS_BY_FORMAT_ELEMENT)
     return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
 
-def _time_from_groups(groups: ElementGroups, kind: Kind) -> str:
+def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
     """Return the template that computes a time of the type `kind` from the groups in `_p`.
 
     A TIMESTAMP is computed as a wall clock, unless the format has a zone or the seconds since 1970.
@@ -105,12 +105,12 @@ def _time_from_groups(groups: ElementGroups, kind: Kind) -> str:
     if kind is Kind.DATE:
         return groups.date_sql()
     if kind is Kind.TIME:
-        return f"CAST(('1970-01-01'::DATE + {groups.time_of_day_sql()}) AS TIME)"
-    wall = f"({groups.date_sql()} + {groups.time_of_day_sql()})"
+        return f"CAST(('1970-01-01'::DATE + {groups.time_of_day_duration_sql()}) AS TIME)"
+    wall = f"({groups.date_sql()} + {groups.time_of_day_duration_sql()})"
     return _apply_parsed_zone(wall, groups) if kind is Kind.TIMESTAMP else wall
 
 
-def _apply_parsed_zone(wall: str, groups: ElementGroups) -> str:
+def _apply_parsed_zone(wall: str, groups: ParsedElementSql) -> str:
     if "Z" in groups.templates:
         zone = groups.templates["Z"]
         return f"timezone(CASE WHEN lower({zone}) = 'z' THEN 'UTC' ELSE {zone} END, {wall})"
@@ -127,7 +127,7 @@ def _apply_parsed_zone(wall: str, groups: ElementGroups) -> str:
 
 # The format elements that DuckDB's `strftime` prints as BigQuery does, and then the templates of all other elements.
 _STRFTIME_LETTERS: Final[Mapping[str, str]] = {letter: letter for letter in "YmdHMSjyabABpIuwVWU%G"}
-_ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
+_TEMPLATE_BY_FORMAT_ELEMENT: Final[Mapping[str, str]] = {
     "C": "(printf('%02d', year(@a) // 100))",
     "c": "(strftime(@a, '%a %b ') || printf('%2d', day(@a)) || strftime(@a, ' %H:%M:%S %Y'))",
     "D": "(strftime(@a, '%m/%d/%y'))",
@@ -147,10 +147,10 @@ _ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
     "t": "(chr(9))",
     "X": "(strftime(@a, '%H:%M:%S'))",
     "x": "(strftime(@a, '%m/%d/%y'))",
-    "Z": f"('UTC' || CASE WHEN @a = @b THEN '' ELSE {_OFFSET_SIGN_SQL} || (abs({_OFFSET_MINUTES_SQL}) // 60)"
-    f" || CASE WHEN {_OFFSET_MINUTES_SQL} % 60 = 0 THEN '' ELSE ':' || {_OFFSET_MINUTES_PART_SQL} END END)",
-    "z": f"({_OFFSET_SIGN_SQL} || {_OFFSET_HOURS_SQL} || {_OFFSET_MINUTES_PART_SQL})",
-    "Ez": f"({_OFFSET_SIGN_SQL} || {_OFFSET_HOURS_SQL} || ':' || {_OFFSET_MINUTES_PART_SQL})",
+    "Z": f"('UTC' || CASE WHEN @a = @b THEN '' ELSE {_ZONE_OFFSET_SIGN_SQL} || (abs({_ZONE_OFFSET_MINUTES_SQL}) // 60)"
+    f" || CASE WHEN {_ZONE_OFFSET_MINUTES_SQL} % 60 = 0 THEN '' ELSE ':' || {_ZONE_OFFSET_MINUTES_PART_SQL} END END)",
+    "z": f"({_ZONE_OFFSET_SIGN_SQL} || {_ZONE_OFFSET_HOURS_SQL} || {_ZONE_OFFSET_MINUTES_PART_SQL})",
+    "Ez": f"({_ZONE_OFFSET_SIGN_SQL} || {_ZONE_OFFSET_HOURS_SQL} || ':' || {_ZONE_OFFSET_MINUTES_PART_SQL})",
     "E4Y": "(printf('%04d', year(@a)))",
     "E*S": "(strftime(@a, '%S') || CASE WHEN epoch_us(@a) % 1000000 = 0 THEN ''"
     " ELSE '.' || rtrim(printf('%06d', ((epoch_us(@a) % 1000000) + 1000000) % 1000000), '0') END)",
@@ -159,17 +159,17 @@ _ELEMENT_TEMPLATES: Final[Mapping[str, str]] = {
 
 
 class _TimePrinterSql:
-    engine_letters, element_templates = _STRFTIME_LETTERS, _ELEMENT_TEMPLATES
-    offset_in_minutes, offset_sign, offset_hours, offset_minutes_part, subsecond = (
-        _OFFSET_MINUTES_SQL,
-        _OFFSET_SIGN_SQL,
-        _OFFSET_HOURS_SQL,
-        _OFFSET_MINUTES_PART_SQL,
+    engine_letters, element_templates = _STRFTIME_LETTERS, _TEMPLATE_BY_FORMAT_ELEMENT
+    offset_in_minutes, offset_sign, offset_hours, offset_minutes_part, fraction_template_if_not_zero = (
+        _ZONE_OFFSET_MINUTES_SQL,
+        _ZONE_OFFSET_SIGN_SQL,
+        _ZONE_OFFSET_HOURS_SQL,
+        _ZONE_OFFSET_MINUTES_PART_SQL,
         _SUBSECOND_SQL,
     )
-    format_call = "strftime({}, {})"
+    format_call_template = "strftime({}, {})"
     clock_format, day_and_clock_format, iso_format = "%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"
-    pad_template, first_letter = "rpad({}, 9, ' ')", "left({}, 1)"
+    pad_template, first_letter_template = "rpad({}, 9, ' ')", "left({}, 1)"
     to_zone_wall_clock = staticmethod(to_zone_wall_clock)
 
     def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
@@ -191,8 +191,9 @@ class _TimePrinterSql:
         return f"(printf('%0{digits}d', (epoch_us(@a) % 1000000) // {10 ** (6 - digits)}))"
 
 
-TIME_PRINTER: Final = TimePrinter(VOCABULARY, _TimePrinterSql())
+TIME_PRINTER: Final = TimePrinter(COMMON_SQL, _TimePrinterSql())
 
 RULES = RuleSet(
-    nodes={**TIME_PRINTER.rules().nodes, **parsing_rules(_parse_time_sql).nodes}, by_name=TIME_PRINTER.rules().by_name
+    nodes={**TIME_PRINTER.rules().nodes, **time_parsing_rules(_parse_time_sql).nodes},
+    by_name=TIME_PRINTER.rules().by_name,
 )

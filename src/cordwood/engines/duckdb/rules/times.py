@@ -6,15 +6,15 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import (
-    TYPE_NAMES,
-    VOCABULARY,
+    COMMON_SQL,
+    TYPE_NAME_BY_KIND,
     check_calendar_range,
+    convert_implicitly,
     failure_sql,
     fill_fallible_template,
     fill_template,
-    first_from_zone_wall_clock,
+    first_timestamp_of_wall_clock,
     from_zone_wall_clock,
-    read_as,
     text_to_time,
     time_to_utc_wall_clock,
     timestamp_to_utc_wall_clock,
@@ -25,24 +25,24 @@ from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import TIME_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import INTERVAL, kind_of, set_datatype
-from cordwood.sql.lowering import Rule, RuleSet, fragment, raise_unsupported, text_part
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported, text_part
 from cordwood.sql.nodes import NOW_SLOT_NAME, Interval, constant_int, constant_python_value, is_null
 from cordwood.sql.rules.functions import (
     TIME_FUNCTIONS,
     CheckedTemplate,
     FunctionKey,
-    Template,
+    FunctionTemplate,
     max_elements,
     rules_from_templates,
 )
 from cordwood.sql.rules.times import (
     MICROSECONDS_BY_UNIT,
     TimeRules,
-    addition_rules,
     checked_date_part,
-    parse_unit_count,
+    interval_count_sql,
+    time_addition_rules,
     time_unit_name,
-    week_start_offset,
+    week_start_days_after_monday,
 )
 
 _INTERVAL_FUNCTIONS: Final = {
@@ -69,24 +69,24 @@ def interval_of(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 def _interval_count(count: exp.Expr) -> exp.Expr:
     """Return the count of an INTERVAL as a number, because the parser returns a literal count as text."""
     if isinstance(count, exp.Literal) and count.is_string:
-        return exp.Literal.number(parse_unit_count(count.this, count))
-    return read_as(count, Kind.INT64)
+        return exp.Literal.number(interval_count_sql(count.this, count))
+    return convert_implicitly(count, Kind.INT64)
 
 
-def _add_or_subtract_rule(sign: str) -> Rule:
+def _add_or_subtract_rule(sign: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         kind = kind_of(node) or Kind.TIMESTAMP
         if isinstance(node.expression, exp.Interval):
             raise_unsupported(node, "An interval of several units")
         if is_null(node.this):
-            return fragment(f"CAST(NULL AS {TYPE_NAMES[kind]})")
+            return fragment(f"CAST(NULL AS {TYPE_NAME_BY_KIND[kind]})")
         return _add_units(node, sign, kind)
 
     return rule
 
 
 def _add_units(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
-    value, unit = read_as(node.this, kind), time_unit_name(node.args.get("unit"))
+    value, unit = convert_implicitly(node.this, kind), time_unit_name(node.args.get("unit"))
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS_BY_UNIT:
         # Add microseconds as integers, because DuckDB's addition of an interval to a TIMESTAMPTZ is much slower.
         sum_ = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS_BY_UNIT[unit]}::BIGINT)"
@@ -124,7 +124,7 @@ _MIN_FAR_COUNT_DIGITS: Final = 4
 
 def _truncation_template(unit: str, node: exp.Expr) -> str:
     """Return the template that truncates the wall clock `@a` to the unit."""
-    week_offset = week_start_offset(unit)
+    week_offset = week_start_days_after_monday(unit)
     if week_offset is not None:
         return (
             f"date_trunc('week', @a - to_days({week_offset})) + to_days({week_offset})"
@@ -154,8 +154,10 @@ def _wall_clock_to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
 
 def _translate_last_day(node: exp.Expr) -> exp.Expr:
     unit = time_unit_name(node.args.get("unit"), "MONTH")
-    week_offset = week_start_offset(unit)
-    day = time_to_utc_wall_clock(node.this if kind_of(node.this) is not Kind.STRING else read_as(node.this, Kind.DATE))
+    week_offset = week_start_days_after_monday(unit)
+    day = time_to_utc_wall_clock(
+        node.this if kind_of(node.this) is not Kind.STRING else convert_implicitly(node.this, Kind.DATE)
+    )
     step = "to_days(7)" if week_offset is not None else _UNIT_LENGTH_SQL.get(unit)
     if step is None:
         raise_unsupported(node, f"The unit {unit}")
@@ -181,12 +183,14 @@ _BUCKET_OF_MONTHS_SQL: Final = f"CASE WHEN {_BUCKET_START_SQL} > @a THEN @c + to
 
 
 def _translate_generate_date_array(node: exp.Expr) -> exp.Expr:
-    start, end = (time_to_utc_wall_clock(read_as(node.args[key], Kind.DATE)) for key in ("start", "end"))
+    start, end = (time_to_utc_wall_clock(convert_implicitly(node.args[key], Kind.DATE)) for key in ("start", "end"))
     return _generated_times(node, start, end, node.args.get("step") or fragment("to_days(1)"), "(@a + _i * @c)::DATE")
 
 
 def _translate_generate_timestamp_array(node: exp.Expr) -> exp.Expr:
-    start, end = (timestamp_to_utc_wall_clock(read_as(node.args[key], Kind.TIMESTAMP)) for key in ("start", "end"))
+    start, end = (
+        timestamp_to_utc_wall_clock(convert_implicitly(node.args[key], Kind.TIMESTAMP)) for key in ("start", "end")
+    )
     return _generated_times(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
 
@@ -264,7 +268,7 @@ def _as_day_count(side: exp.Expr) -> exp.Expr:
 
 
 def _variant_as_number(side: exp.Expr) -> exp.Expr:
-    return read_as(side, Kind.FLOAT64) if kind_of(side) is Kind.VARIANT else side
+    return convert_implicitly(side, Kind.FLOAT64) if kind_of(side) is Kind.VARIANT else side
 
 
 def _interval_between(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
@@ -284,7 +288,7 @@ def _truncate_time_of_day(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Exp
 
 
 def _count_boundaries_sql(unit: str, node: exp.Expr) -> str:
-    if week_start_offset(unit) is not None:
+    if week_start_days_after_monday(unit) is not None:
         later, earlier = (_truncation_template(unit, node).replace("@a", side) for side in ("{0}", "{1}"))
         return f"date_diff('day', {earlier}, {later}) // 7"
     if unit == "ISOYEAR":
@@ -300,7 +304,7 @@ def _interval_from_parts(parts: list[tuple[str, str]]) -> exp.Expr:
 
 
 _TIME_RULES: Final = TimeRules(
-    vocabulary=VOCABULARY,
+    common_sql=COMMON_SQL,
     to_zone_wall_clock=to_zone_wall_clock,
     from_zone_wall_clock=from_zone_wall_clock,
     time_to_wall_clock=TIME_PRINTER.sql.time_to_wall_clock,
@@ -319,7 +323,7 @@ _TIME_RULES: Final = TimeRules(
 )
 
 
-_EXTRACT_TEMPLATES: Final = {
+_EXTRACT_TEMPLATE_BY_PART: Final = {
     "DAYOFWEEK": "dayofweek({0}) + 1",
     "DAYOFYEAR": "dayofyear({0})",
     "ISOWEEK": "weekofyear({0})",
@@ -340,29 +344,29 @@ def _translate_extract(node: exp.Expr) -> exp.Expr:
     part, value = checked_date_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
         return (
-            fragment(_EXTRACT_TEMPLATES[part], value)
-            if part in _EXTRACT_TEMPLATES
+            fragment(_EXTRACT_TEMPLATE_BY_PART[part], value)
+            if part in _EXTRACT_TEMPLATE_BY_PART
             else raise_unsupported(node, f"The part {part}")
         )
     if isinstance(value, exp.AtTimeZone):
-        moment = read_as(value.this, Kind.TIMESTAMP)
+        moment = convert_implicitly(value.this, Kind.TIMESTAMP)
         value = to_zone_wall_clock(moment, value.args["zone"])
     elif kind_of(value) is Kind.TIME:
         value = fragment("('1970-01-01'::DATE + {0})", value)
     else:
         value = time_to_utc_wall_clock(value)
-    week_offset = week_start_offset(part)
-    if part not in _EXTRACT_TEMPLATES and week_offset is not None:
+    week_offset = week_start_days_after_monday(part)
+    if part not in _EXTRACT_TEMPLATE_BY_PART and week_offset is not None:
         return fill_template(f"(dayofyear(@a) + 6 - (isodow(@a) - 1 - {week_offset} + 7) % 7) // 7", value)
-    if part not in _EXTRACT_TEMPLATES:
+    if part not in _EXTRACT_TEMPLATE_BY_PART:
         raise_unsupported(node, f"The part {part}")
-    return fragment(_EXTRACT_TEMPLATES[part], value)
+    return fragment(_EXTRACT_TEMPLATE_BY_PART[part], value)
 
 
 def _convert_argument(node: exp.Expr, kind: Kind) -> exp.Expr:
     """Convert the node's argument to the type `kind`; a text is parsed."""
     value = node.this
-    return text_to_time(node, value, kind) if kind_of(value) is Kind.STRING else read_as(value, kind)
+    return text_to_time(node, value, kind) if kind_of(value) is Kind.STRING else convert_implicitly(value, kind)
 
 
 def _translate_timestamp(node: exp.Expr) -> exp.Expr:
@@ -372,7 +376,7 @@ def _translate_timestamp(node: exp.Expr) -> exp.Expr:
         return _convert_argument(node, Kind.TIMESTAMP)
     if kind_of(value) is Kind.STRING:
         return _parse_text_in_zone(node, value, zone)
-    return first_from_zone_wall_clock(time_to_utc_wall_clock(value), zone)
+    return first_timestamp_of_wall_clock(time_to_utc_wall_clock(value), zone)
 
 
 def _parse_text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.Expr:
@@ -385,7 +389,7 @@ def _parse_text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.
         f"CASE WHEN {template} THEN {{1}} ELSE {{2}} END",
         value,
         with_zone,
-        first_from_zone_wall_clock(without_zone, zone),
+        first_timestamp_of_wall_clock(without_zone, zone),
     )
 
 
@@ -395,8 +399,8 @@ def _translate_datetime(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
         return _convert_argument(node, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
-        return fragment("({0} + {1})", read_as(value, Kind.DATE), other)
-    return to_zone_wall_clock(read_as(value, Kind.TIMESTAMP), other)
+        return fragment("({0} + {1})", convert_implicitly(value, Kind.DATE), other)
+    return to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), other)
 
 
 def _translate_date(node: exp.Expr) -> exp.Expr:
@@ -405,13 +409,13 @@ def _translate_date(node: exp.Expr) -> exp.Expr:
         raise_unsupported(node, "DATE with these arguments")
     if zone is None:
         return _convert_argument(node, Kind.DATE)
-    return fragment("{0}::DATE", to_zone_wall_clock(read_as(value, Kind.TIMESTAMP), zone))
+    return fragment("{0}::DATE", to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), zone))
 
 
 def _translate_time(node: exp.Expr) -> exp.Expr:
     value, zone = node.this, node.args.get("zone")
     if zone is not None:
-        return fragment("{0}::TIME", to_zone_wall_clock(read_as(value, Kind.TIMESTAMP), zone))
+        return fragment("{0}::TIME", to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), zone))
     return (
         _convert_argument(node, Kind.TIME)
         if kind_of(value) is Kind.STRING
@@ -423,7 +427,7 @@ def _translate_unix_to_time(node: exp.Expr) -> exp.Expr:
     scale = node.args.get("scale")
     digits = constant_int(scale) or 0
     factor = 10 ** (6 - digits)
-    count = read_as(node.this, Kind.INT64)
+    count = convert_implicitly(node.this, Kind.INT64)
     moment = "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})"
     size = 10**digits
     return fill_template(
@@ -451,7 +455,7 @@ def _check_count_sql(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int,
     return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {failure} ELSE {moment} END"
 
 
-def _current_time_rule(template: str) -> Rule:
+def _current_time_rule(template: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
         return fragment(template, to_zone_wall_clock(fragment("now()"), zone))
@@ -460,7 +464,7 @@ def _current_time_rule(template: str) -> Rule:
 
 
 _floored_division_sql: Final = "(epoch_us(@a) - (epoch_us(@a) % {0} + {0}) % {0}) // {0}".format
-_TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
+_TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.DateFromParts: "make_date(@a, @b, @c)",
     exp.TimestampFromParts: "make_timestamp(@a, @b, @c, @d, @e, @f::DOUBLE)",
     # The check is needed, because DuckDB's `make_time` accepts 24:00:00 and 23:59:60.
@@ -478,7 +482,7 @@ _TEMPLATES: Final[Mapping[FunctionKey, Template]] = {
 
 RULES = RuleSet(
     nodes={
-        **rules_from_templates(VOCABULARY, TIME_FUNCTIONS, _TEMPLATES).nodes,
+        **rules_from_templates(COMMON_SQL, TIME_FUNCTIONS, _TEMPLATE_BY_FUNCTION).nodes,
         exp.Extract: _translate_extract,
         exp.Timestamp: _translate_timestamp,
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _translate_datetime),
@@ -490,7 +494,7 @@ RULES = RuleSet(
         exp.CurrentDatetime: _current_time_rule("{0}"),
         exp.CurrentTime: _current_time_rule("{0}::TIME"),
         **_TIME_RULES.rules().nodes,
-        **addition_rules(_add_or_subtract_rule("+"), _add_or_subtract_rule("-"), _translate_addition).nodes,
+        **time_addition_rules(_add_or_subtract_rule("+"), _add_or_subtract_rule("-"), _translate_addition).nodes,
         exp.LastDay: _translate_last_day,
         exp.GenerateDateArray: _translate_generate_date_array,
         exp.GenerateTimestampArray: _translate_generate_timestamp_array,

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 
-_RETRY_SECONDS = 1.0
-_REPORT_INTERVAL_SECONDS = 60.0
+_FAILED_STEP_RETRY_SECONDS = 1.0
+_FAILURE_REPORT_INTERVAL_SECONDS = 60.0
 
 
 class BackgroundJob:
@@ -38,7 +38,7 @@ class BackgroundJob:
             self._is_woken = True
             self._woken.notify_all()
 
-    def pause(self, seconds: float, stopping: threading.Event) -> None:
+    def wait_until_woken(self, seconds: float, stopping: threading.Event) -> None:
         """Wait until `seconds` have passed, the job is woken, or `stopping` is set."""
         with self._woken:
             self._woken.wait_for(lambda: self._is_woken or stopping.is_set(), seconds)
@@ -51,7 +51,7 @@ class BackgroundScheduler:
     `stopping` is set when the jobs must end. A long step must wait on `stopping` instead of sleeping.
     """
 
-    def __init__(self, report: ReportMessage) -> None:
+    def __init__(self, report: ReportOperatorMessage) -> None:
         self.stopping = threading.Event()
         self._report = report
         self._jobs: list[BackgroundJob] = []
@@ -84,7 +84,7 @@ class BackgroundScheduler:
         pause_seconds = job.first_pause
         while True:
             if pause_seconds > 0:
-                job.pause(pause_seconds, self.stopping)
+                job.wait_until_woken(pause_seconds, self.stopping)
             if self.stopping.is_set():
                 return
             pause_seconds = self._run_once(job)
@@ -96,10 +96,10 @@ class BackgroundScheduler:
         except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
             if not self.stopping.is_set():
                 self._report_with_interval(job, problem)
-            return _RETRY_SECONDS
+            return _FAILED_STEP_RETRY_SECONDS
 
     def _report_with_interval(self, job: BackgroundJob, problem: Exception) -> None:
         now = time.monotonic()
-        if now - self._reported_at.get(job.name, -_REPORT_INTERVAL_SECONDS) >= _REPORT_INTERVAL_SECONDS:
+        if now - self._reported_at.get(job.name, -_FAILURE_REPORT_INTERVAL_SECONDS) >= _FAILURE_REPORT_INTERVAL_SECONDS:
             self._reported_at[job.name] = now
             self._report(f"The background job {job.name!r} failed and is tried again: {problem!r}".splitlines()[0])

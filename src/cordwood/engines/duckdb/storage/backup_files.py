@@ -9,24 +9,24 @@ import msgspec
 from cordwood.engines.engine import BackupFile
 from cordwood.errors import EngineFailed
 
-_CHUNK_BYTES = 1024 * 1024
+_READ_CHUNK_BYTES = 1024 * 1024
 
 
 class OpenFile(msgspec.Struct, frozen=True):
     """An open file of a backup, of which the first `size` bytes belong to the backup.
 
-    If `is_borrowed`, another object owns the descriptor and closes it.
+    If `is_owned_elsewhere`, another object owns the descriptor and closes it.
     """
 
     name: str
     descriptor: int
     size: int
-    is_borrowed: bool = False
+    is_owned_elsewhere: bool = False
 
     def chunks(self) -> Iterator[bytes]:
         offset = 0
         while offset < self.size:
-            chunk = os.pread(self.descriptor, min(_CHUNK_BYTES, self.size - offset), offset)
+            chunk = os.pread(self.descriptor, min(_READ_CHUNK_BYTES, self.size - offset), offset)
             if not chunk:
                 raise EngineFailed(f"The file {self.name} is shorter than it was.")
             yield chunk
@@ -40,5 +40,5 @@ def as_backup_files(open_files: Sequence[OpenFile]) -> Iterator[list[BackupFile]
         yield [BackupFile(file.name, file.size, file.chunks) for file in open_files]
     finally:
         for file in open_files:
-            if not file.is_borrowed:
+            if not file.is_owned_elsewhere:
                 os.close(file.descriptor)

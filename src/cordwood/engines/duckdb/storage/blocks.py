@@ -25,19 +25,19 @@ import msgspec
 from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
-CREATE_BLOCK_REGISTRY: Final = (
+CREATE_BLOCK_REGISTRY_SQL: Final = (
     # `oldest` and `newest` are times in microseconds. The times of all events of the block are between them.
     "CREATE TABLE IF NOT EXISTS store.cordwood.block (stream VARCHAR, block BIGINT, content UUID, oldest BIGINT, newest BIGINT)",
 )
 
 # A flushed block with fewer rows than this is not registered, because a slow stream has thousands of such blocks.
 # Compaction moves its rows to a larger block, which is registered.
-_MIN_REGISTERED_ROWS: Final = 2_048
+_MIN_REGISTERED_BLOCK_ROWS: Final = 2_048
 _READ_BLOCKS_SQL: Final = (
     "SELECT block, content::VARCHAR, oldest, newest FROM store.cordwood.block WHERE stream = $stream;"
     " SELECT block FROM store.cordwood.pieces WHERE stream = $stream"
 )
-_ID_AND_TIMES_SQL: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(max(timestamp))"
+_CONTENT_ID_AND_TIMES_SQL: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(max(timestamp))"
 
 
 class RegisteredBlock(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class RegisteredBlock(msgspec.Struct, frozen=True):
 def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
     """Register a block; the caller does this in the transaction that writes the block's rows."""
     cursor.execute(
-        f"INSERT INTO store.cordwood.block SELECT $stream, $block, {_ID_AND_TIMES_SQL}"  # noqa: S608 - our own names
+        f"INSERT INTO store.cordwood.block SELECT $stream, $block, {_CONTENT_ID_AND_TIMES_SQL}"  # noqa: S608 - our own names
         f" FROM {tables.table} WHERE block = $block HAVING count(*) > 0",
         {"stream": tables.stream, "block": block},
     )
@@ -61,11 +61,11 @@ def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStateme
 def register_flushed_block(
     cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int, times_us: Sequence[int]
 ) -> None:
-    """Register a flushed block, unless it has fewer than `_MIN_REGISTERED_ROWS` events.
+    """Register a flushed block, unless it has fewer than `_MIN_REGISTERED_BLOCK_ROWS` events.
 
     The caller does this in the transaction that flushes the events. `times_us` has the times of the events.
     """
-    if len(times_us) >= _MIN_REGISTERED_ROWS:
+    if len(times_us) >= _MIN_REGISTERED_BLOCK_ROWS:
         cursor.execute(
             "INSERT INTO store.cordwood.block VALUES ($stream, $block, uuid(), $oldest, $newest)",
             {"stream": tables.stream, "block": block, "oldest": min(times_us), "newest": max(times_us)},
@@ -80,7 +80,7 @@ def register_missing_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTab
     registered = "SELECT block FROM store.cordwood.block WHERE stream = $stream"
     sql = (
         f"SELECT block FROM {tables.table} WHERE block > 0 AND block NOT IN ({registered}) GROUP BY block"  # noqa: S608
-        f" HAVING bool_or(settled) OR count(*) >= {_MIN_REGISTERED_ROWS:d} ORDER BY block LIMIT {most:d}"
+        f" HAVING bool_or(settled) OR count(*) >= {_MIN_REGISTERED_BLOCK_ROWS:d} ORDER BY block LIMIT {most:d}"
     )
     blocks = [block for (block,) in cursor.execute(sql, {"stream": tables.stream}).fetchall()]
     for block in blocks:
@@ -129,7 +129,7 @@ class BlockReader:
     def __init__(self) -> None:
         self._statements: tuple[duckdb.Statement, ...] = ()
 
-    def read(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
+    def read_blocks(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
         """Return the stream's blocks in the cursor's transaction; the result is empty if no block is registered.
 
         Rows with the block number 0 do not belong to any of these blocks.
@@ -156,10 +156,10 @@ _SEARCH_INDEX_SQL: Final = (
 _TYPICAL_FILTER_BYTES: Final = 34_000
 
 _NGRAM_LENGTH: Final = 6
-_MAX_NGRAMS: Final = 16
+_MAX_EXTRACTED_NGRAMS: Final = 16
 _WORD_PATTERN: Final = re.compile("[0-9A-Za-z]{6,}")
 
-CREATE_NGRAM_INDEX: Final = (
+CREATE_NGRAM_INDEX_SQL: Final = (
     "CREATE SEQUENCE IF NOT EXISTS store.cordwood.blocks",
     # The table of filters. DuckDB's hash function may change with DuckDB's version, so each row has the version that
     # made the filter.
@@ -173,7 +173,7 @@ def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
     ngrams = {
         word[start : start + _NGRAM_LENGTH]: None for word in words for start in range(len(word) - _NGRAM_LENGTH + 1)
     }
-    return tuple(ngrams)[:_MAX_NGRAMS]
+    return tuple(ngrams)[:_MAX_EXTRACTED_NGRAMS]
 
 
 def new_block_number(cursor: duckdb.DuckDBPyConnection) -> int:

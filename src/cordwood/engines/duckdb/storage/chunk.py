@@ -8,7 +8,7 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.storage import arrow_stream
-from cordwood.engines.duckdb.storage.tables import EVENT_OVERHEAD_BYTES, LISTED_EVENTS_SQL
+from cordwood.engines.duckdb.storage.tables import EVENT_MEMORY_OVERHEAD_BYTES, LISTED_EVENTS_SQL
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.model.event import Event, Shape, encode_object_paths
 
@@ -22,10 +22,10 @@ _CHUNK_EVENTS, _CHUNK_BYTES = 4_096, 8 * 2**20
 # 2 µs, or 4 µs if there are 300,000 distinct keys.
 _MAX_CHUNK_JSON_PARTS = 150_000
 # An event with more bytes than this counts as large. Typical events of HTTP gateways have 2,000 to 3,000 bytes.
-_LARGE_EVENT_BYTES = 8_192
-_MAX_CHUNK_LARGE_BYTES = 4 * 2**20
+_MIN_LARGE_EVENT_BYTES = 8_192
+_MAX_CHUNK_LARGE_EVENT_BYTES = 4 * 2**20
 # The maximum bytes of large events in one flush.
-MAX_LARGE_BYTES = 8 * 2**20
+MAX_FLUSHED_LARGE_EVENT_BYTES = 8 * 2**20
 
 # The columns of an event that are inserted as texts, by their letters in `StreamTableStatements.insert_events`.
 _TEXT_COLUMNS_BY_LETTER = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
@@ -44,7 +44,7 @@ class Chunk(msgspec.Struct):
     events: list[Event] = msgspec.field(default_factory=list)
     received_us: list[int] = msgspec.field(default_factory=list)
     # The approximate bytes of the large events' texts.
-    large_bytes: int = 0
+    large_event_bytes: int = 0
 
     @property
     def end(self) -> int:
@@ -52,26 +52,26 @@ class Chunk(msgspec.Struct):
 
     def add_events(self, record: WalRecord, count: int) -> None:
         self.events += record.events[:count]
-        self.large_bytes += estimated_large_bytes(record.events[:count])
+        self.large_event_bytes += estimate_large_event_bytes(record.events[:count])
         # Keep the original receive time of an imported event.
         times = enumerate(record.events[:count], start=record.received_us)
         self.received_us += [event.received_us or received_us for received_us, event in times]
 
-    def count_fitting(self, events: Sequence[Event], max_large_bytes: int) -> int:
+    def count_fitting_events(self, events: Sequence[Event], max_large_bytes: int) -> int:
         """Return how many of the events can be added without exceeding the limit for large events.
 
         An empty chunk can always take one event. The limit is needed, because DuckDB converts some thousand rows at
         once, and holds several copies of them in memory.
         """
-        total_large_bytes = self.large_bytes
+        total_large_bytes = self.large_event_bytes
         for position, event in enumerate(events):
-            size = estimated_large_bytes((event,))
+            size = estimate_large_event_bytes((event,))
             total_large_bytes += size
             if size and total_large_bytes > max_large_bytes and (position or self.events):
                 return position
         return len(events)
 
-    def records(self, stream: str) -> list[WalRecord]:
+    def to_wal_records(self, stream: str) -> list[WalRecord]:
         """Return the events as records of the write-ahead log, with one event in each record."""
         return [
             WalRecord(stream, self.first + offset, received, [event])
@@ -123,7 +123,7 @@ class Chunk(msgspec.Struct):
             or len(shape.kinds) > limit
             or any(_count_in_json(event, ":") > limit for event in self.events)
         )
-        return may_have_more and any(count > limit for count in _field_counts(self.events))
+        return may_have_more and any(count > limit for count in _count_fields_so_far(self.events))
 
     def insert(self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object) -> None:
         """Insert all events by one statement.
@@ -134,7 +134,7 @@ class Chunk(msgspec.Struct):
         if len(self.events) < _MIN_ARROW_EVENTS:
             cursor.execute(insert_sql(LISTED_EVENTS_SQL), self._parameter_lists() | values)
             return
-        with closing(self._arrow_columns()) as columns:
+        with closing(self._make_arrow_columns()) as columns:
             cursor.register("incoming", columns)
             try:
                 cursor.execute(insert_sql("incoming"), values)
@@ -144,7 +144,7 @@ class Chunk(msgspec.Struct):
                 with suppress(duckdb.TransactionException):
                     cursor.unregister("incoming")
 
-    def insert_repaired(
+    def insert_with_json_repair(
         self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object
     ) -> None:
         """Insert all events outside of a transaction; JSON that DuckDB cannot parse is stored as a JSON string."""
@@ -168,7 +168,7 @@ class Chunk(msgspec.Struct):
             "n": list(range(self.first, self.end)),
         }
 
-    def _arrow_columns(self) -> arrow_stream.ArrowColumnStream:
+    def _make_arrow_columns(self) -> arrow_stream.ArrowColumnStream:
         columns = {
             letter: arrow_stream.text_column(self._texts_of_column(name))
             for letter, name in _TEXT_COLUMNS_BY_LETTER.items()
@@ -188,10 +188,10 @@ class Chunk(msgspec.Struct):
     def replace_unreadable_json(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Replace JSON that DuckDB cannot parse by a JSON string with its text, so that all events can be stored."""
         for position, event in enumerate(self.events):
-            if not (_is_readable(cursor, event.metadata) and _is_readable(cursor, event.extras)):
+            if not (_is_readable_json(cursor, event.metadata) and _is_readable_json(cursor, event.extras)):
                 self.events[position] = msgspec.structs.replace(
                     event,
-                    metadata=_encode_text(event.metadata),
+                    metadata=_encode_as_json_string(event.metadata),
                     extras=_encode_json({"unreadable": event.extras}).decode(),
                 )
 
@@ -207,27 +207,34 @@ def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
         while remaining.events and remaining.first < until:
             if not chunks or chunks[-1].end != remaining.first or len(chunks[-1].events) >= _CHUNK_EVENTS:
                 chunks.append(Chunk(remaining.first))
-            count = min(until - remaining.first, chunks[-1].count_fitting(remaining.events, _MAX_CHUNK_LARGE_BYTES))
+            count = min(
+                until - remaining.first, chunks[-1].count_fitting_events(remaining.events, _MAX_CHUNK_LARGE_EVENT_BYTES)
+            )
             if count:
                 chunks[-1].add_events(remaining, count)
-                remaining = remaining.without_first(count)
+                remaining = remaining.without_first_events(count)
             else:
                 chunks.append(Chunk(remaining.first))
     return chunks
 
 
-def estimated_event_bytes(events: Sequence[Event]) -> int:
+def estimate_event_bytes(events: Sequence[Event]) -> int:
     """Estimate how many bytes the events take in memory."""
     return sum(map(_event_bytes, events))
 
 
-def estimated_large_bytes(events: Sequence[Event]) -> int:
+def estimate_large_event_bytes(events: Sequence[Event]) -> int:
     """Estimate how many bytes the large events among `events` take in memory."""
-    return sum(size for size in map(_event_bytes, events) if size > _LARGE_EVENT_BYTES)
+    return sum(size for size in map(_event_bytes, events) if size > _MIN_LARGE_EVENT_BYTES)
 
 
 def _event_bytes(event: Event) -> int:
-    return EVENT_OVERHEAD_BYTES + len(event.event_message or "") + len(event.metadata or "") + len(event.extras or "")
+    return (
+        EVENT_MEMORY_OVERHEAD_BYTES
+        + len(event.event_message or "")
+        + len(event.metadata or "")
+        + len(event.extras or "")
+    )
 
 
 def _count_json_parts(event: Event) -> int:
@@ -239,21 +246,21 @@ def _count_in_json(event: Event, character: str) -> int:
     return sum(text.count(character) for text in (event.metadata, event.extras) if text)
 
 
-def _field_counts(events: Iterable[Event]) -> Iterator[int]:
+def _count_fields_so_far(events: Iterable[Event]) -> Iterator[int]:
     """Yield, after each event, the number of different fields in the events so far."""
     known: _FieldTree = {}
     count = 0
     for event in events:
         for text in filter(None, (event.metadata, event.extras)):
             try:
-                count += _add_fields(_decode_json(text), known)
+                count += _add_and_count_new_fields(_decode_json(text), known)
             except (msgspec.DecodeError, RecursionError):
                 # The text is nested too deeply for the decoder, or contains a number that is too large for it.
                 count += text.count(":")
         yield count
 
 
-def _add_fields(document: object, known: _FieldTree) -> int:
+def _add_and_count_new_fields(document: object, known: _FieldTree) -> int:
     """Add the fields of a document to the known fields; return the number of new fields."""
     count = 0
     values = [(document, known)]
@@ -273,7 +280,7 @@ def is_value_error(problem: duckdb.Error) -> bool:
     return isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException)
 
 
-def _is_readable(cursor: duckdb.DuckDBPyConnection, text: str | None) -> bool:
+def _is_readable_json(cursor: duckdb.DuckDBPyConnection, text: str | None) -> bool:
     try:
         cursor.execute("SELECT variant_typeof($text::JSON::VARIANT)", {"text": text}).fetchall()
     except duckdb.Error:
@@ -281,5 +288,5 @@ def _is_readable(cursor: duckdb.DuckDBPyConnection, text: str | None) -> bool:
     return True
 
 
-def _encode_text(text: str | None) -> str | None:
+def _encode_as_json_string(text: str | None) -> str | None:
     return None if text is None else _encode_json(text).decode()

@@ -29,22 +29,22 @@ from cordwood.engines.duckdb.storage.memory_reclaimer import MemoryReclaimer, re
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 
 # The number of row groups that one run rewrites.
-ROW_GROUPS_PER_RUN = 10
+ROW_GROUPS_PER_COMPACTED_RUN = 10
 # The number of newest row groups that are not compacted, so that they stay in order of arrival. After compaction, a
 # query for the newest events of all projects would have to read a whole run instead of the last row groups.
 MIN_UNCOMPACTED_ROW_GROUPS = 4
-_POLL_SECONDS = 5.0
-_AFTER_FAILURE_SECONDS = 60.0
-_LOCK_PAUSE_SECONDS = 0.05
+_DUE_WORK_POLL_SECONDS = 5.0
+_FAILURE_PAUSE_SECONDS = 60.0
+_LOCK_RELEASE_PAUSE_SECONDS = 0.05
 # Compaction waits until no row group has been flushed for this time.
-_QUIET_SECONDS = 5.0
+_NO_FLUSH_SECONDS = 5.0
 # If events arrive without pauses, compaction runs only if flushes took less than this share of the time that the last
-# `_FLUSH_SAMPLES` samples cover.
-_CALM_FLUSHING_SHARE = 1 / 3
-_FLUSH_SAMPLES = 6
+# `_FLUSH_SAMPLE_COUNT` samples cover.
+_MAX_FLUSHING_TIME_SHARE = 1 / 3
+_FLUSH_SAMPLE_COUNT = 6
 
 
 class Compactor:
@@ -60,7 +60,7 @@ class Compactor:
         session: Session,
         stores: Callable[[], Collection[StreamStore]],
         is_busy: Callable[[], bool],
-        report: ReportMessage,
+        report: ReportOperatorMessage,
         *,
         runs_between_flushes: bool,
         stopping: threading.Event,
@@ -73,16 +73,16 @@ class Compactor:
         self._report = report
         self._last_flush = time.monotonic()
         self._runs_between_flushes = runs_between_flushes
-        self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_FLUSH_SAMPLES)
+        self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_FLUSH_SAMPLE_COUNT)
         # The value of `_last_flush` when nothing was left to compact or index. While `_last_flush` stays the same, the
         # search for work is skipped.
         self._idle_since_flush: float | None = None
-        self._failed_at = -_AFTER_FAILURE_SECONDS
+        self._failed_at = -_FAILURE_PAUSE_SECONDS
         self._stopping = stopping
         self._cursor = session.cursor()
         # A second cursor for statements outside of the transaction of `_cursor`.
         self._second_cursor = session.cursor()
-        self.job = BackgroundJob("compact", self.run_due_work, first_pause=_POLL_SECONDS)
+        self.job = BackgroundJob("compact", self.run_due_work, first_pause=_DUE_WORK_POLL_SECONDS)
 
     def on_flush(self) -> None:
         self._last_flush = time.monotonic()
@@ -107,11 +107,11 @@ class Compactor:
         # be used.
         for work in (self.compact_oldest_run, self.index_newest_block, self.register_blocks):
             for store in self._stores():
-                while (may_begin := self._may_begin()) and work(store):
+                while (may_begin := self._may_begin_compaction()) and work(store):
                     is_done = False
                     # Pause, so that a thread that waits for the lock gets it before the compaction thread takes it
                     # again.
-                    self._stopping.wait(_LOCK_PAUSE_SECONDS)
+                    self._stopping.wait(_LOCK_RELEASE_PAUSE_SECONDS)
                 is_done &= may_begin
         if is_done:
             self._idle_since_flush = last_flush
@@ -133,12 +133,12 @@ class Compactor:
         """Register some of the blocks that were written by earlier releases; return False if there are none left."""
         if store.has_all_blocks_registered:
             return False
-        is_changed = self._run_in_transaction(self._register_missing, store.tables)
+        is_changed = self._run_in_transaction(self._register_missing_blocks, store.tables)
         store.has_all_blocks_registered = not is_changed
         return is_changed
 
-    def _register_missing(self, tables: StreamTableStatements) -> bool:
-        return register_missing_blocks(self._cursor, tables, ROW_GROUPS_PER_RUN)
+    def _register_missing_blocks(self, tables: StreamTableStatements) -> bool:
+        return register_missing_blocks(self._cursor, tables, ROW_GROUPS_PER_COMPACTED_RUN)
 
     def _run_within_memory(
         self, change: Callable[[StreamTableStatements], bool], tables: StreamTableStatements
@@ -182,11 +182,11 @@ class Compactor:
         if last_rowid is None:
             return False
         self._cursor.execute(tables.create_run_order(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
-        for part in range(ROW_GROUPS_PER_RUN):
+        for part in range(ROW_GROUPS_PER_COMPACTED_RUN):
             # Give up the run if other work is more important, or if DuckDB's log has become long; the transaction is
             # then rolled back. While this transaction is open, DuckDB keeps the log entries of other transactions in
             # memory.
-            if self._stopping.is_set() or self._is_busy() or self._session.is_log_long:
+            if self._stopping.is_set() or self._is_busy() or self._session.is_database_log_long:
                 return False
             started_at = time.monotonic()
             self._write_run_part(tables, part)
@@ -205,7 +205,7 @@ class Compactor:
         insert_block_filter(self._cursor, tables, block)
 
     def _last_rowid_of_run(self, tables: StreamTableStatements) -> int | None:
-        rows = ROW_GROUPS_PER_RUN * ROW_GROUP_ROWS
+        rows = ROW_GROUPS_PER_COMPACTED_RUN * ROW_GROUP_ROWS
         ((uncompacted_rows, last),) = self._cursor.execute(tables.select_run_end(), {"rows": rows}).fetchall()
         return (
             None if last is None or uncompacted_rows < rows + MIN_UNCOMPACTED_ROW_GROUPS * ROW_GROUP_ROWS else int(last)
@@ -214,14 +214,14 @@ class Compactor:
     def run_due_work(self) -> float:
         """Run the work of the compaction job that is due; return the seconds until the next check."""
         self._flush_samples.append((time.monotonic(), self._session.gate.flushing_seconds))
-        is_paused = time.monotonic() < self._failed_at + _AFTER_FAILURE_SECONDS
+        is_paused = time.monotonic() < self._failed_at + _FAILURE_PAUSE_SECONDS
         if not is_paused and not self._try_work(self.compact_all, "Row groups could not be compacted yet"):
             self._failed_at = time.monotonic()
         self._try_work(lambda: self.memory_reclaimer.reclaim(self._cursor), "Memory could not be released yet")
         self._try_work(
             lambda: self._session.resume_shredding_when_due(self._cursor), "Shredding could not begin again yet"
         )
-        return _POLL_SECONDS
+        return _DUE_WORK_POLL_SECONDS
 
     def _try_work(self, work: Callable[[], None], failure_message: str) -> bool:
         try:
@@ -232,15 +232,15 @@ class Compactor:
             return False
         return True
 
-    def _may_begin(self) -> bool:
-        is_quiet = time.monotonic() - self._last_flush > _QUIET_SECONDS or (
+    def _may_begin_compaction(self) -> bool:
+        is_quiet = time.monotonic() - self._last_flush > _NO_FLUSH_SECONDS or (
             self._runs_between_flushes and self._is_flush_load_low()
         )
         return is_quiet and not self._stopping.is_set() and not self._is_busy()
 
     def _is_flush_load_low(self) -> bool:
-        if len(self._flush_samples) < _FLUSH_SAMPLES:
+        if len(self._flush_samples) < _FLUSH_SAMPLE_COUNT:
             return False
         since, flushing_seconds = self._flush_samples[0]
         share = (self._session.gate.flushing_seconds - flushing_seconds) / (time.monotonic() - since)
-        return share < _CALM_FLUSHING_SHARE
+        return share < _MAX_FLUSHING_TIME_SHARE

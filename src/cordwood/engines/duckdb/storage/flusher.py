@@ -15,30 +15,30 @@ from cordwood.engines.duckdb.storage.locks import FileAccess
 from cordwood.engines.duckdb.storage.memory_reclaimer import release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 
-# A partial row group with at least `_QUIET_ROWS` rows is flushed when no events have arrived for `_QUIET_SECONDS`.
-# Other partial row groups wait for `_MAX_PENDING_SECONDS`, because each flush rewrites the last row group.
-_QUIET_SECONDS = 2.0
-_QUIET_ROWS = 1024
-_MAX_PENDING_SECONDS = 300.0
-_POLL_SECONDS = 0.5
+# A partial row group with at least `_MIN_PARTIAL_FLUSH_ROWS` rows is flushed when no events have arrived for `_PARTIAL_FLUSH_QUIET_SECONDS`.
+# Other partial row groups wait for `_MAX_PARTIAL_GROUP_PENDING_SECONDS`, because each flush rewrites the last row group.
+_PARTIAL_FLUSH_QUIET_SECONDS = 2.0
+_MIN_PARTIAL_FLUSH_ROWS = 1024
+_MAX_PARTIAL_GROUP_PENDING_SECONDS = 300.0
+_FLUSH_POLL_SECONDS = 0.5
 # If no events have arrived for this time, the memory that flushes have freed is returned to the operating system.
-_PAUSE_SECONDS = 0.5
-_REPORT_INTERVAL_SECONDS = 60.0
+_MEMORY_RELEASE_IDLE_SECONDS = 0.5
+_FAILURE_REPORT_INTERVAL_SECONDS = 60.0
 
 
 class FlushLimits(msgspec.Struct, frozen=True):
     """The limits of flushing: the number of threads, the bytes of pending events, and the rows to flush at once.
 
-    Memory that a flush has freed is kept for the next flush, until `keep_memory_seconds` have passed or no events
+    Memory that a flush has freed is kept for the next flush, until `keep_freed_memory_seconds` have passed or no events
     arrive. Returning and reallocating the memory with each flush would cost a fifth of the throughput.
     """
 
     workers: int
     max_unflushed_bytes: int
     rows_per_flush: int = ROW_GROUP_ROWS
-    keep_memory_seconds: float = 1.0
+    keep_freed_memory_seconds: float = 1.0
 
     @property
     def flushes_partial_groups(self) -> bool:
@@ -54,7 +54,7 @@ class Flusher:
         stores: Callable[[], Collection[StreamStore]],
         limits: FlushLimits,
         on_flushed: Callable[[], None],
-        report: ReportMessage,
+        report: ReportOperatorMessage,
         clock_us: Callable[[], int],
     ) -> None:
         self.limits = limits
@@ -65,7 +65,7 @@ class Flusher:
         self._report = report
         self._clock_us = clock_us
         self._last_append = time.monotonic()
-        self._last_report_at = -_REPORT_INTERVAL_SECONDS
+        self._last_report_at = -_FAILURE_REPORT_INTERVAL_SECONDS
         self._released_at = self._last_append
         self._is_released = True
         # The number of rows of each stream that were flushed as parts of a row group since the last checkpoint.
@@ -78,12 +78,12 @@ class Flusher:
     def flush_next(self) -> float:
         """Flush the next chunk if a flush is due; return the seconds until the next attempt."""
         try:
-            is_flushed = self._flush_due()
+            is_flushed = self._flush_due_chunk()
         finally:
             self._release_memory_when_due()
-        return 0.0 if is_flushed else _POLL_SECONDS
+        return 0.0 if is_flushed else _FLUSH_POLL_SECONDS
 
-    def _flush_due(self) -> bool:
+    def _flush_due_chunk(self) -> bool:
         if self._session.is_checkpoint_stuck:
             with closing(self._session.cursor()) as cursor:
                 if not self._try_checkpoint(cursor, now=False):
@@ -160,14 +160,15 @@ class Flusher:
     def _release_memory_when_due(self) -> None:
         now = time.monotonic()
         keeps_memory = (
-            now - self._released_at < self.limits.keep_memory_seconds and now - self._last_append < _PAUSE_SECONDS
+            now - self._released_at < self.limits.keep_freed_memory_seconds
+            and now - self._last_append < _MEMORY_RELEASE_IDLE_SECONDS
         )
         if not self._is_released and not keeps_memory:
             self._is_released, self._released_at = True, now
             release_free_memory()
 
     def _report_with_interval(self, sentence: str) -> None:
-        if time.monotonic() - self._last_report_at > _REPORT_INTERVAL_SECONDS:
+        if time.monotonic() - self._last_report_at > _FAILURE_REPORT_INTERVAL_SECONDS:
             self._last_report_at = time.monotonic()
             self._report(sentence)
 
@@ -175,7 +176,7 @@ class Flusher:
         oldest_us = store.oldest_pending_us
         if oldest_us is None:
             return False
-        quiet = time.monotonic() - self._last_append > _QUIET_SECONDS
+        quiet = time.monotonic() - self._last_append > _PARTIAL_FLUSH_QUIET_SECONDS
         return (
-            quiet and store.pending_rows >= _QUIET_ROWS
-        ) or self._clock_us() - oldest_us > _MAX_PENDING_SECONDS * 1e6
+            quiet and store.pending_rows >= _MIN_PARTIAL_FLUSH_ROWS
+        ) or self._clock_us() - oldest_us > _MAX_PARTIAL_GROUP_PENDING_SECONDS * 1e6

@@ -42,7 +42,7 @@ class LockRank(IntEnum):
 
 
 # The interval at which a waiting query checks whether it must stop.
-STOP_CHECK_SECONDS = 0.05
+STOP_CHECK_INTERVAL_SECONDS = 0.05
 
 
 class Lock(Protocol):
@@ -66,7 +66,7 @@ def hold_lock(lock: Lock, stop_early: Callable[[], None]) -> Iterator[None]:
 
     While the lock is not free, `stop_early` is called regularly; it raises an error if the query must stop.
     """
-    while not lock.acquire(timeout=STOP_CHECK_SECONDS):
+    while not lock.acquire(timeout=STOP_CHECK_INTERVAL_SECONDS):
         stop_early()
     try:
         yield
@@ -198,8 +198,8 @@ class ExclusiveWaitLimits(msgspec.Struct, frozen=True):
     query_wait_seconds: float
 
 
-RELAXED_WAIT = ExclusiveWaitLimits(10.0, 2.0, 0.25)
-URGENT_WAIT = ExclusiveWaitLimits(1.0, 10.0, 2.0)
+RELAXED_EXCLUSIVE_WAIT = ExclusiveWaitLimits(10.0, 2.0, 0.25)
+URGENT_EXCLUSIVE_WAIT = ExclusiveWaitLimits(1.0, 10.0, 2.0)
 # A checkpoint excludes other transactions only at its beginning. So shared access is allowed again after this time.
 _UNBLOCK_AFTER_SECONDS = 0.2
 
@@ -240,7 +240,7 @@ class FileGate:
         While shared access is blocked, `stop_early` is called regularly; it raises an error if a query must stop.
         """
         with self._changed:
-            while not self._changed.wait_for(lambda: kind not in self._blocked, STOP_CHECK_SECONDS):
+            while not self._changed.wait_for(lambda: kind not in self._blocked, STOP_CHECK_INTERVAL_SECONDS):
                 stop_early()
             self._change_access_count(kind, 1)
         try:
@@ -262,7 +262,7 @@ class FileGate:
 
     @contextmanager
     def exclusive(
-        self, max_wait: ExclusiveWaitLimits = RELAXED_WAIT, *, until_block_ends: bool = False
+        self, max_wait: ExclusiveWaitLimits = RELAXED_EXCLUSIVE_WAIT, *, until_block_ends: bool = False
     ) -> Iterator[bool]:
         """Make new shared access wait; yield whether no shared access is held any more, so that access is exclusive.
 

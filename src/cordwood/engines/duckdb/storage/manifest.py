@@ -12,30 +12,30 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT
-from cordwood.engines.duckdb.storage.blocks import CREATE_BLOCK_REGISTRY, CREATE_NGRAM_INDEX
+from cordwood.engines.duckdb.storage.blocks import CREATE_BLOCK_REGISTRY_SQL, CREATE_NGRAM_INDEX_SQL
 from cordwood.engines.duckdb.storage.session import fetch_first_row, transaction
 from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
 from cordwood.errors import DataFolderUnusable
 from cordwood.model.event import EventPath, KindsByPath, ValueKind
 
 # The version of the data folder's format. It must be incremented if older releases can no longer read the folder.
-FORMAT_VERSION = 4
+STORE_FORMAT_VERSION = 4
 
 SequenceRanges = list[tuple[int, int]]
 
 _NEWER_VERSION_HINT = "Start the cordwood that wrote it, or a newer one."
 
-_CREATE_VERSION_TABLE = (
+_CREATE_VERSION_TABLE_SQL = (
     "CREATE SCHEMA IF NOT EXISTS store.cordwood",
     "CREATE TABLE IF NOT EXISTS store.cordwood.stamp (version INTEGER)",
 )
-_CREATE_TABLES = (
+_CREATE_MANIFEST_TABLES_SQL = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
 # The bit set of a project is stored as a little-endian number, in which the bit n stands for the pair with the `place`
 # n. If a project has several rows, they are merged when they are read.
-_CREATE_PROJECT_SHAPES: Final = (
+_CREATE_PROJECT_SHAPES_SQL: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.project (stream VARCHAR, project VARCHAR, pairs BLOB)",
 )
@@ -43,30 +43,35 @@ _CREATE_PROJECT_SHAPES: Final = (
 
 def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
     """Create the manifest in a new file; refuse a file from a newer release, or with events but without a version."""
-    for statement in _CREATE_VERSION_TABLE:
+    for statement in _CREATE_VERSION_TABLE_SQL:
         cursor.execute(statement)
-    _check_version(cursor)
-    for statement in (*_CREATE_TABLES, *CREATE_NGRAM_INDEX, *_CREATE_PROJECT_SHAPES, *CREATE_BLOCK_REGISTRY):
+    _check_format_version(cursor)
+    for statement in (
+        *_CREATE_MANIFEST_TABLES_SQL,
+        *CREATE_NGRAM_INDEX_SQL,
+        *_CREATE_PROJECT_SHAPES_SQL,
+        *CREATE_BLOCK_REGISTRY_SQL,
+    ):
         cursor.execute(statement)
 
 
-def _check_version(cursor: duckdb.DuckDBPyConnection) -> None:
+def _check_format_version(cursor: duckdb.DuckDBPyConnection) -> None:
     row = fetch_first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
     version = row[0] if row else None
     if version is None and not _has_events(cursor):
-        cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": FORMAT_VERSION})
+        cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": STORE_FORMAT_VERSION})
     elif not isinstance(version, int) or version < 1:
         raise DataFolderUnusable(
-            f"The version stamp of events.duckdb cannot be read: it says {version!r}, and should say 1 to {FORMAT_VERSION}.",
+            f"The version stamp of events.duckdb cannot be read: it says {version!r}, and should say 1 to {STORE_FORMAT_VERSION}.",
             hint=RESTORE_HINT,
         )
-    elif version > FORMAT_VERSION:
+    elif version > STORE_FORMAT_VERSION:
         raise DataFolderUnusable(
-            f"The data folder is of version {version}; this cordwood reads up to version {FORMAT_VERSION}.",
+            f"The data folder is of version {version}; this cordwood reads up to version {STORE_FORMAT_VERSION}.",
             hint=_NEWER_VERSION_HINT,
         )
-    elif version < FORMAT_VERSION:
-        cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": FORMAT_VERSION})
+    elif version < STORE_FORMAT_VERSION:
+        cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": STORE_FORMAT_VERSION})
 
 
 def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -82,7 +87,7 @@ def read_flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Seque
     for stream, first, last in rows:
         _add_range(by_stream[stream], first, last)
     if sum(map(len, by_stream.values())) < len(rows):
-        _rewrite_ranges(cursor, by_stream)
+        _rewrite_flushed_ranges(cursor, by_stream)
     return by_stream
 
 
@@ -108,7 +113,7 @@ def _add_range(ranges: SequenceRanges, first: int, last: int) -> None:
         ranges.append((first, last))
 
 
-def _rewrite_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, SequenceRanges]) -> None:
+def _rewrite_flushed_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, SequenceRanges]) -> None:
     rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
     columns = {
         "streams": [row[0] for row in rows],

@@ -14,22 +14,22 @@ from typing import ClassVar
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.locks import URGENT_WAIT, FileAccess, Lock
+from cordwood.engines.duckdb.storage.locks import URGENT_EXCLUSIVE_WAIT, FileAccess, Lock
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.free_memory import load_library_function, trim_heap
 
 # The time without shared access after which the engine counts as quiet. It is longer than the interval between checks,
 # so that no query between two checks is missed.
-_QUIET_SECONDS = 6.0
+_QUIET_ENGINE_SECONDS = 6.0
 # DuckDB's metadata of row groups may grow by the memory limit divided by this number. If it grows more, the file is
 # reopened.
 _METADATA_GROWTH_DIVISOR = 12
 # The number of heap samples, of which the minimum is used. The minimum does not contain memory that queries hold only
 # briefly. The number also limits how often the file is reopened, because new samples are collected first.
-_HEAP_SAMPLES = 6
+_HEAP_SAMPLE_COUNT = 6
 
 # The name of the jemalloc control that returns freed memory; in it, the number 4096 stands for all arenas.
-_PURGE_ALL_ARENAS = b"arena.4096.purge"
+_PURGE_ALL_ARENAS_CONTROL = b"arena.4096.purge"
 
 
 class MemoryReclaimer:
@@ -46,19 +46,19 @@ class MemoryReclaimer:
         self._growth_bytes = session.memory_bytes // _METADATA_GROWTH_DIVISOR
         self._initial_heap_bytes: int | None = None
         self._baseline_heap_bytes: int | None = None
-        self._heap_samples: deque[int] = deque(maxlen=_HEAP_SAMPLES)
+        self._heap_samples: deque[int] = deque(maxlen=_HEAP_SAMPLE_COUNT)
 
     def record_activity(self) -> None:
         """Record that background work has used memory, so that memory is returned again in the next idle period."""
         self._is_reclaimed = False
 
     def reclaim(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self.reopen_when_large(cursor)
+        self.reopen_when_heap_has_grown(cursor)
         self.reclaim_when_quiet(cursor)
 
     def reclaim_when_quiet(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Release DuckDB's cached blocks if no query runs; return freed memory once in each idle period."""
-        is_quiet = self._session.gate.idle_seconds >= _QUIET_SECONDS
+        is_quiet = self._session.gate.idle_seconds >= _QUIET_ENGINE_SECONDS
         if is_quiet and self._is_reclaimed:
             return
         self._is_reclaimed = is_quiet
@@ -72,10 +72,10 @@ class MemoryReclaimer:
         release_free_memory()
 
     def _release_unused_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        if self._session.gate.idle_seconds_of(FileAccess.QUERY) >= _QUIET_SECONDS:
-            self._session.release_blocks(cursor)
+        if self._session.gate.idle_seconds_of(FileAccess.QUERY) >= _QUIET_ENGINE_SECONDS:
+            self._session.release_cached_blocks(cursor)
 
-    def reopen_when_large(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def reopen_when_heap_has_grown(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Reopen the file if DuckDB's metadata of row groups has grown too large, or if the file is not open.
 
         DuckDB does not report the size of the metadata. It is estimated as the minimum heap use of the last six samples
@@ -86,13 +86,13 @@ class MemoryReclaimer:
             self._initial_heap_bytes = self._heap_samples[0]
         if not self._session.is_open:
             self._reopen(cursor)
-        elif len(self._heap_samples) == _HEAP_SAMPLES:
+        elif len(self._heap_samples) == _HEAP_SAMPLE_COUNT:
             in_use = min(self._heap_samples)
             self._session.reserve_for_metadata(cursor, max(0, in_use - self._initial_heap_bytes))
-            if self._has_grown(in_use):
+            if self._has_heap_grown(in_use):
                 self._reopen(cursor)
 
-    def _has_grown(self, in_use: int) -> bool:
+    def _has_heap_grown(self, in_use: int) -> bool:
         """Return whether heap use has grown by more than `_growth_bytes` since the file was last reopened."""
         if self._baseline_heap_bytes is None:
             self._baseline_heap_bytes = in_use
@@ -105,7 +105,7 @@ class MemoryReclaimer:
 
     def _reopen(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._heap_samples.clear()
-        with self._lock, self._session.gate.exclusive(URGENT_WAIT, until_block_ends=True) as is_exclusive:
+        with self._lock, self._session.gate.exclusive(URGENT_EXCLUSIVE_WAIT, until_block_ends=True) as is_exclusive:
             is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_reopened:
             # The baseline is determined again from the next samples, which are taken while queries run again.
@@ -134,7 +134,7 @@ _read_mallinfo = load_library_function(None, "mallinfo2", _MallInfo)
 def release_free_memory() -> None:
     trim_heap()
     if _jemalloc_control is not None:
-        _jemalloc_control(_PURGE_ALL_ARENAS, None, None, None, 0)
+        _jemalloc_control(_PURGE_ALL_ARENAS_CONTROL, None, None, None, 0)
 
 
 def used_heap_bytes() -> int | None:

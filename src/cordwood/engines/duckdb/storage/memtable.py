@@ -15,12 +15,12 @@ from typing import NamedTuple
 import duckdb
 import msgspec
 
-from cordwood.engines.duckdb.storage.chunk import Chunk, estimated_event_bytes
+from cordwood.engines.duckdb.storage.chunk import Chunk, estimate_event_bytes
 from cordwood.engines.duckdb.storage.session import fetch_first_row
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
 # If a part of the memtable has at least this many rows, further events are added to a new part.
-_MAX_PART_ROWS = 8_192
+_MAX_MEMTABLE_PART_ROWS = 8_192
 
 
 class _MemtablePart(msgspec.Struct):
@@ -52,13 +52,13 @@ class Memtable:
     def is_empty(self) -> bool:
         return not self._parts
 
-    def begin_fill(self, first: int, end: int, cursor: duckdb.DuckDBPyConnection) -> str:
+    def prepare_part_to_fill(self, first: int, end: int, cursor: duckdb.DuckDBPyConnection) -> str:
         """Return the name of the part to fill with the events from `first` to before `end`.
 
-        The part is not dropped before `finish_fill` is called.
+        The part is not dropped before `finish_part_fill` is called.
         """
         part = self._parts[-1] if self._parts else None
-        if part is None or part.end - part.first >= _MAX_PART_ROWS:
+        if part is None or part.end - part.first >= _MAX_MEMTABLE_PART_ROWS:
             self._created_parts += 1
             part = _MemtablePart(self._created_parts, first, end)
             cursor.execute(self._tables.create_memtable_part(part.number))
@@ -68,7 +68,7 @@ class Memtable:
         self._filling = part
         return self._tables.memtable_part_name(part.number)
 
-    def finish_fill(self, *, is_filled: bool) -> None:
+    def finish_part_fill(self, *, is_filled: bool) -> None:
         if is_filled and self._filling is not None:
             self.end = self._filling.end
         self._filling = None
@@ -96,13 +96,13 @@ class Memtable:
 _MAX_ARRIVED_ROWS, _KEPT_ARRIVED_ROWS = 8_192, 2_048
 # The maximum number of rows that are added at once. If more rows or bytes have arrived, the table is emptied instead,
 # and queries read the other tables.
-_MAX_ADDED_ROWS = 8_192
+_MAX_ARRIVED_ROWS_PER_ADD = 8_192
 _MAX_ARRIVED_BYTES = 8 * 2**20
 # If no query has read the table of arrived events for this time, the table is dropped.
-_IDLE_SECONDS = 60.0
+_ARRIVED_TABLE_IDLE_SECONDS = 60.0
 
 
-class _AddedBatch(NamedTuple):
+class _ArrivedBatch(NamedTuple):
     """A batch of events that were added to the table of arrived events.
 
     `first` is the sequence number of its first event. `newest_before_us` is the newest receive time of the events
@@ -112,7 +112,7 @@ class _AddedBatch(NamedTuple):
     first: int
     newest_before_us: int
     rows: int
-    bytes: int
+    event_bytes: int
 
 
 class ArrivedTable:
@@ -131,7 +131,7 @@ class ArrivedTable:
         # The table has all events that were received after this time and before the last call of `add`.
         self._after_us = 0
         self._newest_us = 0
-        self._batches: deque[_AddedBatch] = deque()
+        self._batches: deque[_ArrivedBatch] = deque()
         self._rows = self._bytes = 0
         self._read_at = 0.0
 
@@ -141,16 +141,17 @@ class ArrivedTable:
         return self.is_filled and self._after_us < first_us
 
     def is_idle(self) -> bool:
-        return self.is_filled and time.monotonic() - self._read_at > _IDLE_SECONDS
+        return self.is_filled and time.monotonic() - self._read_at > _ARRIVED_TABLE_IDLE_SECONDS
 
     def exceeds_add_limit(self, chunks: Sequence[Chunk]) -> bool:
         """Return whether so many events have arrived at once that they are not added, and queries read other tables."""
         rows = sum(len(chunk.events) for chunk in chunks)
         return (
-            rows > _MAX_ADDED_ROWS or sum(estimated_event_bytes(chunk.events) for chunk in chunks) > _MAX_ARRIVED_BYTES
+            rows > _MAX_ARRIVED_ROWS_PER_ADD
+            or sum(estimate_event_bytes(chunk.events) for chunk in chunks) > _MAX_ARRIVED_BYTES
         )
 
-    def clear_from(self, end: int, newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
+    def clear_and_restart(self, end: int, newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Empty or create the table; the next event that will be added has the sequence number `end`."""
         self.is_filled = False
         self.trim_count += 1
@@ -164,10 +165,12 @@ class ArrivedTable:
         """Add the consecutive events from `end` on, all of which were received at `newest_us` or earlier."""
         first, rows, size = self.end, 0, 0
         for chunk in chunks:
-            chunk.insert_repaired(cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True))
-            rows, size, self.end = rows + len(chunk.events), size + estimated_event_bytes(chunk.events), chunk.end
+            chunk.insert_with_json_repair(
+                cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True)
+            )
+            rows, size, self.end = rows + len(chunk.events), size + estimate_event_bytes(chunk.events), chunk.end
         if rows:
-            self._batches.append(_AddedBatch(first, self._newest_us, rows, size))
+            self._batches.append(_ArrivedBatch(first, self._newest_us, rows, size))
             self._rows, self._bytes = self._rows + rows, self._bytes + size
         self._newest_us = max(self._newest_us, newest_us)
         if self._rows > _MAX_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES:
@@ -177,7 +180,7 @@ class ArrivedTable:
         """Remove the oldest batches of events, but never the last batch."""
         while len(self._batches) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
             removed = self._batches.popleft()
-            self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.bytes
+            self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.event_bytes
         self._after_us = self._batches[0].newest_before_us
         self.trim_count += 1
         cursor.execute(self._tables.trim_arrived(), {"number": self._batches[0].first})
@@ -205,7 +208,7 @@ class ArrivedView(NamedTuple):
 
 
 # The recent table is trimmed to its maximum number of events when it has more than this multiple of the maximum.
-_TRIM_FACTOR = 1.5
+_RECENT_TABLE_TRIM_FACTOR = 1.5
 
 
 class RecentTable:
@@ -252,10 +255,10 @@ class RecentTable:
 
     def add(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Add the consecutive events from the sequence number `end` on."""
-        chunk.insert_repaired(cursor, self._tables.insert_recent, since=self._since_us)
+        chunk.insert_with_json_repair(cursor, self._tables.insert_recent, since=self._since_us)
         self.end = chunk.end
         self._rows += len(chunk.events)
-        if self._rows > self._max_events * _TRIM_FACTOR:
+        if self._rows > self._max_events * _RECENT_TABLE_TRIM_FACTOR:
             self._trim(cursor)
 
     def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:

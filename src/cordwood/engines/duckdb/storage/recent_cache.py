@@ -16,23 +16,23 @@ from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fetch_first_row, roll_back
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.errors import Fault
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 
 # The maximum number of streams that are cached; these are the streams that were requested most recently.
-MAX_CACHED_STREAMS = 2
-_EXPIRY_SECONDS = 600.0
-_POLL_SECONDS = 60.0
+MAX_RECENT_CACHE_STREAMS = 2
+_UNREQUESTED_EXPIRY_SECONDS = 600.0
+_EXPIRY_POLL_SECONDS = 60.0
 # A time that is earlier than any TIMESTAMP of BigQuery.
 _BEFORE_ALL_TIMESTAMPS_US = -62_135_596_800_000_001
 # After a fill, the next fill waits for this multiple of the fill's duration. So fills take at most a twentieth of a
 # processor.
-_PAUSE_FACTOR = 20
+_FILL_PAUSE_FACTOR = 20
 
 
 class RecentCache:
     """The background job that fills and empties recent tables; `max_bytes` is the approximate limit of each table."""
 
-    def __init__(self, session: Session, max_bytes: int, report: ReportMessage) -> None:
+    def __init__(self, session: Session, max_bytes: int, report: ReportOperatorMessage) -> None:
         self._session = session
         self.max_bytes = max_bytes
         self._report = report
@@ -41,7 +41,7 @@ class RecentCache:
         self._cached_stores: dict[str, StreamStore] = {}
         self._queue: SimpleQueue[StreamStore] = SimpleQueue()
         self._fill_lock = ordered_lock(LockRank.RECENT_FILL)
-        self.job = BackgroundJob("recent-cache", self.run_due_work, first_pause=_POLL_SECONDS)
+        self.job = BackgroundJob("recent-cache", self.run_due_work, first_pause=_EXPIRY_POLL_SECONDS)
 
     def request_fill(self, store: StreamStore) -> None:
         """Record that a query requests the stream's newest events; start to fill the stream's table if necessary."""
@@ -49,17 +49,17 @@ class RecentCache:
         self._requested_at[store.name] = now
         if not store.recent.is_maintained and now >= self._next_fill_at.get(store.name, 0.0):
             # If the fill fails, a request after this time starts another fill.
-            self._next_fill_at[store.name] = now + _POLL_SECONDS
+            self._next_fill_at[store.name] = now + _EXPIRY_POLL_SECONDS
             self._queue.put(store)
             self.job.wake()
 
-    def fill(self, store: StreamStore) -> None:
+    def fill_recent_table(self, store: StreamStore) -> None:
         started_at = time.monotonic()
         with self._fill_lock, self._session.shared_cursor() as cursor:
             if not store.recent.is_maintained and self._fill_table(store, cursor):
                 self._cached_stores[store.name] = store
         ended_at = time.monotonic()
-        self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _PAUSE_FACTOR
+        self._next_fill_at[store.name] = ended_at + (ended_at - started_at) * _FILL_PAUSE_FACTOR
 
     def _fill_table(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Fill the stream's recent table; if events were flushed or deleted meanwhile, roll back and return False."""
@@ -84,14 +84,17 @@ class RecentCache:
             raise
         return is_consistent
 
-    def drop_expired(self) -> None:
+    def drop_expired_tables(self) -> None:
         names = sorted(self._cached_stores, key=lambda name: self._requested_at.get(name, 0.0), reverse=True)
         now = time.monotonic()
         for rank, name in enumerate(names):
-            if rank >= MAX_CACHED_STREAMS or now - self._requested_at.get(name, 0.0) > _EXPIRY_SECONDS:
-                self._drop(self._cached_stores.pop(name))
+            if (
+                rank >= MAX_RECENT_CACHE_STREAMS
+                or now - self._requested_at.get(name, 0.0) > _UNREQUESTED_EXPIRY_SECONDS
+            ):
+                self._drop_recent_table(self._cached_stores.pop(name))
 
-    def _drop(self, store: StreamStore) -> None:
+    def _drop_recent_table(self, store: StreamStore) -> None:
         with self._fill_lock, store.fill_lock, closing(self._session.cursor()) as cursor:
             store.recent.discard(cursor)
 
@@ -99,8 +102,8 @@ class RecentCache:
         """Fill the requested tables, and drop expired tables; return the seconds until the next check."""
         try:
             while not self._queue.empty():
-                self.fill(self._queue.get_nowait())
-            self.drop_expired()
+                self.fill_recent_table(self._queue.get_nowait())
+            self.drop_expired_tables()
         except (duckdb.Error, Fault) as problem:
             self._report(f"The recent cache could not be filled, and queries read the file: {problem}".splitlines()[0])
-        return _POLL_SECONDS
+        return _EXPIRY_POLL_SECONDS

@@ -39,7 +39,7 @@ class RecentIds:
     def find_duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
         """Return the positions in `ids` of duplicates: ids that occur earlier in the list, or in earlier events."""
         hashes = list(map(hash, ids))
-        positions = _repeated_positions(hashes)
+        positions = _find_repeated_positions(hashes)
         for known_hashes in (self._newer_hashes, self._older_hashes):
             if not known_hashes.isdisjoint(hashes):
                 positions |= {position for position, id_hash in enumerate(hashes) if id_hash in known_hashes}
@@ -129,7 +129,7 @@ def _make_bit_masks() -> tuple[int, ...]:
     return tuple(sum(1 << bit for bit in random_source.sample(range(64), 4)) for _ in range(_MASK_INDEX_MASK + 1))
 
 
-def _repeated_positions(hashes: Sequence[int]) -> set[int]:
+def _find_repeated_positions(hashes: Sequence[int]) -> set[int]:
     if len(set(hashes)) == len(hashes):
         return set()
     seen_ids: set[int] = set()

@@ -4,20 +4,20 @@ from collections.abc import Collection
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.locks import RELAXED_WAIT, URGENT_WAIT, ExclusiveWaitLimits
+from cordwood.engines.duckdb.storage.locks import RELAXED_EXCLUSIVE_WAIT, URGENT_EXCLUSIVE_WAIT, ExclusiveWaitLimits
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fetch_first_row, transaction
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
 # If events exceed the size limit, they are deleted down to this share of the limit, so that the next sweeps have
 # nothing to do.
-_TARGET_SIZE_SHARE = 0.95
+_SIZE_LIMIT_TARGET_SHARE = 0.95
 # Blocks are freed only if at least this share of all events is deleted, because other transactions have to wait
 # meanwhile.
-_MIN_DELETED_SHARE = 0.02
+_MIN_DELETED_SHARE_TO_FREE = 0.02
 _URGENT_DELETED_SHARE = 0.2
 # The maximum number of rows of a stream that one sweep moves. It equals ten row groups; moving them takes some seconds.
-_MAX_MOVED_ROWS = 204_800
+_MAX_ROWS_MOVED_AT_ONCE = 204_800
 
 
 class Retention:
@@ -29,13 +29,15 @@ class Retention:
         # The number of deleted rows of each stream after its live rows were last moved.
         self._deleted_after_move: dict[str, int] = {}
 
-    def sweep(self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
+    def delete_expired_events(
+        self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection
+    ) -> int:
         """Delete events beyond their stream's retention or the size limit; return the number of deleted events."""
-        deleted = sum(store.sweep(now_us, cursor) for store in stores)
+        deleted = sum(store.delete_expired_events(now_us, cursor) for store in stores)
         if self._max_bytes is not None:
             deleted += self._enforce_size_limit(self._max_bytes, stores, cursor)
         self._free_blocks(stores, cursor)
-        if self._is_too_large(cursor):
+        if self._is_store_too_large(cursor):
             # Deleted rows are in the same row groups as live rows. Moving the live rows frees these row groups.
             for store in stores:
                 self._move_live_rows(store, cursor)
@@ -51,8 +53,8 @@ class Retention:
         """
         live, deleted_by_stream = self._count_rows(stores, cursor)
         deleted = sum(deleted_by_stream.values())
-        pays_off = deleted >= max(ROW_GROUP_ROWS, live * _MIN_DELETED_SHARE) or (
-            deleted > 0 and self._is_too_large(cursor)
+        pays_off = deleted >= max(ROW_GROUP_ROWS, live * _MIN_DELETED_SHARE_TO_FREE) or (
+            deleted > 0 and self._is_store_too_large(cursor)
         )
         if not pays_off:
             return
@@ -65,19 +67,19 @@ class Retention:
 
     def _move_live_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
         """Move live rows out of row groups with deleted rows, unless the space of the last move is not freed yet."""
-        deleted = self._count_deleted(store, cursor)
+        deleted = self._count_deleted_rows(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
-            _rewrite_oldest_rows(store.tables, _MAX_MOVED_ROWS, cursor)
-            self._deleted_after_move[store.name] = self._count_deleted(store, cursor)
+            _rewrite_oldest_rows(store.tables, _MAX_ROWS_MOVED_AT_ONCE, cursor)
+            self._deleted_after_move[store.name] = self._count_deleted_rows(store, cursor)
 
-    def _is_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+    def _is_store_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         return self._max_bytes is not None and self._session.used_bytes(cursor) > self._max_bytes
 
     def _enforce_size_limit(
         self, max_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
     ) -> int:
         """Delete the oldest events of all streams so that the others are within the size limit; pending events stay."""
-        if self._session.used_bytes(cursor) > max_bytes * _TARGET_SIZE_SHARE:
+        if self._session.used_bytes(cursor) > max_bytes * _SIZE_LIMIT_TARGET_SHARE:
             # First run a checkpoint, which moves the events in DuckDB's log into the database file. Only then is the
             # space known that they take there.
             self._session.checkpoint(cursor)
@@ -86,16 +88,20 @@ class Retention:
             return 0
         live_by_stream, deleted_by_stream = self._count_rows(stores, cursor)
         used_bytes = used_bytes * live_by_stream // max(1, live_by_stream + sum(deleted_by_stream.values()))
-        before_us = _find_time_of_share(1 - max_bytes * _TARGET_SIZE_SHARE / max(1, used_bytes), stores, cursor)
+        before_us = _find_time_quantile(1 - max_bytes * _SIZE_LIMIT_TARGET_SHARE / max(1, used_bytes), stores, cursor)
         if used_bytes <= max_bytes or before_us is None:
             return 0
         return sum(store.delete_before(before_us, cursor) for store in stores)
 
     def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWaitLimits:
-        """Return how long a checkpoint may wait for exclusive access: URGENT_WAIT if many deleted rows take space."""
-        return URGENT_WAIT if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE) else RELAXED_WAIT
+        """Return how long a checkpoint may wait for exclusive access: URGENT_EXCLUSIVE_WAIT if many deleted rows take space."""
+        return (
+            URGENT_EXCLUSIVE_WAIT
+            if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE)
+            else RELAXED_EXCLUSIVE_WAIT
+        )
 
-    def _count_deleted(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:
+    def _count_deleted_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:
         return self._count_rows([store], cursor)[1][store.name]
 
     def _count_rows(
@@ -107,7 +113,7 @@ class Retention:
         return sum(live.values()), {name: rows.get(name, 0) - events for name, events in live.items()}
 
 
-def _find_time_of_share(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
+def _find_time_quantile(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
     """Return a time such that about the share `share` of all events is older, or None if there are no events."""
     times = " UNION ALL ".join(store.tables.select_times() for store in stores)
     share = min(1.0, max(0.0, share))

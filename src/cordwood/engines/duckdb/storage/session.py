@@ -12,7 +12,7 @@ import duckdb
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, is_out_of_memory, out_of_disk_fault
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
-from cordwood.engines.duckdb.storage.locks import URGENT_WAIT, FileAccess, FileGate, LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.locks import URGENT_EXCLUSIVE_WAIT, FileAccess, FileGate, LockRank, ordered_lock
 from cordwood.engines.duckdb.storage.tables import text_literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
@@ -21,16 +21,16 @@ DATABASE_FILE = "events.duckdb"
 ROW_GROUP_ROWS = 20_480
 # The size of a block of the file. It is a quarter of DuckDB's default. As there are many short columns, smaller blocks
 # make the file smaller by an eighth.
-_BLOCK_BYTES = 65_536
+_DATABASE_BLOCK_BYTES = 65_536
 # If DuckDB's log is longer than this, cordwood starts a checkpoint. DuckDB's automatic checkpoints are off, so that
 # checkpoints can be deferred while a backup reads the files. Until the checkpoint, the content of the log is also in
 # memory. So its length is also limited to the memory limit divided by `_LOG_MEMORY_DIVISOR`.
-_MAX_LOG_BYTES = 64 * 10**6
+_MAX_DATABASE_LOG_BYTES = 64 * 10**6
 _LOG_MEMORY_DIVISOR = 4
 _AUTOCHECKPOINT_OFF_SIZE = "1TB"
 _MAX_SPILL_SIZE = "4GB"
 # The maximum number of bytes of cached blocks that are kept while no query runs.
-_MAX_IDLE_CACHE_BYTES = 16 * 10**6
+_MAX_IDLE_BLOCK_CACHE_BYTES = 16 * 10**6
 # Selects DuckDB's own count of its memory: the total, and the part that cached blocks of the file take.
 _MEMORY_USE_SQL = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
 # The memory limit is lowered in steps of this size, to make room for DuckDB's metadata of row groups.
@@ -38,14 +38,14 @@ _MEMORY_LIMIT_STEP_BYTES = 4 * 10**6
 _ATTACH_ATTEMPTS, _ATTACH_RETRY_SECONDS = 40, 0.05
 # The maximum time to wait for another process to release the lock of the file. The data folder has a lock of its own,
 # so the other process can only be the engine's process of a service that was just killed.
-_LOCK_TIMEOUT_SECONDS = 5.0
+_FILE_LOCK_TIMEOUT_SECONDS = 5.0
 # The pause before a failed checkpoint is tried again. It is long, because after each failure, all access to the file
 # waits until it is reopened.
 _CHECKPOINT_RETRY_SECONDS = 30.0
 # Row groups with at least `_SHREDDED_ROWS` rows are shredded: each field of their VARIANT values becomes a column.
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
 # The bytes of memory that shredding takes for each row and field, as measured with 60,000 rows and 500 fields.
-_SHREDDED_VALUE_BYTES = 11
+_SHREDDING_BYTES_PER_VALUE = 11
 # The time for which VARIANT values are written whole after shredding has exceeded the memory limit.
 _SHREDDING_PAUSE_SECONDS = 300.0
 
@@ -117,7 +117,7 @@ class Session:
         The number is estimated, because DuckDB does not count this memory. Each row takes some bytes for every field
         that any row of the row group has.
         """
-        return max(1, self._memory_limit // (_SHREDDED_VALUE_BYTES * max(1, rows)))
+        return max(1, self._memory_limit // (_SHREDDING_BYTES_PER_VALUE * max(1, rows)))
 
     def resume_shredding_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Resume shredding if VARIANT values have been written whole for long enough."""
@@ -145,7 +145,7 @@ class Session:
             self._checkpoint_failed_at = time.monotonic()
             self._is_disk_full = is_disk_full(str(problem))
             # After a failed checkpoint, DuckDB refuses to read the file until it is reopened.
-            with self.gate.exclusive(URGENT_WAIT, until_block_ends=True), suppress(duckdb.Error):
+            with self.gate.exclusive(URGENT_EXCLUSIVE_WAIT, until_block_ends=True), suppress(duckdb.Error):
                 self.is_open = False
                 self.reopen(cursor)
             if self.is_open and is_out_of_memory(problem) and self.stop_shredding(cursor):
@@ -155,13 +155,13 @@ class Session:
         return True
 
     def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
-        is_due = (now or self.is_log_long) and (self._may_retry_checkpoint or self._has_disk_space())
+        is_due = (now or self.is_database_log_long) and (self._may_retry_checkpoint or self._has_disk_space())
         return is_due and self.checkpoint(cursor)
 
     @property
     def is_checkpoint_stuck(self) -> bool:
         """Whether the log is too long and its last checkpoint failed; flushes then wait, so that it does not grow."""
-        return self.is_log_long and self._checkpoint_failed_at > 0
+        return self.is_database_log_long and self._checkpoint_failed_at > 0
 
     @property
     def _may_retry_checkpoint(self) -> bool:
@@ -169,17 +169,17 @@ class Session:
 
     def _has_disk_space(self) -> bool:
         facts = os.statvfs(self._file.parent)
-        return self._is_disk_full and facts.f_bavail * facts.f_frsize > 2 * self._log_bytes()
+        return self._is_disk_full and facts.f_bavail * facts.f_frsize > 2 * self._database_log_bytes()
 
-    def release_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def release_cached_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Release all but a few of DuckDB's cached blocks of the file, which the operating system caches as well.
 
         Other statements continue meanwhile. The memory limit is lowered for a moment, so that DuckDB evicts blocks.
         DuckDB first evicts cached blocks of the file, so the limit is chosen such that it evicts no other data.
         """
         in_use, cached = cursor.execute(_MEMORY_USE_SQL).fetchall()[0]
-        if cached > _MAX_IDLE_CACHE_BYTES:
-            for memory_limit in (in_use - cached + _MAX_IDLE_CACHE_BYTES, self._memory_limit):
+        if cached > _MAX_IDLE_BLOCK_CACHE_BYTES:
+            for memory_limit in (in_use - cached + _MAX_IDLE_BLOCK_CACHE_BYTES, self._memory_limit):
                 self._set_memory_limit(cursor, memory_limit)
 
     def reserve_for_metadata(self, cursor: duckdb.DuckDBPyConnection, metadata_bytes: int) -> None:
@@ -223,7 +223,7 @@ class Session:
         row = fetch_first_row(
             cursor, "SELECT block_size * used_blocks FROM pragma_database_size() WHERE database_name = 'store'"
         )
-        return (int(row[0]) if row else 0) + self._log_bytes()
+        return (int(row[0]) if row else 0) + self._database_log_bytes()
 
     def occupied_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
         """Return the number of events of each stream that take space in the file.
@@ -234,8 +234,8 @@ class Session:
         return {name: int(rows) for name, rows in cursor.execute(tables).fetchall()}
 
     @property
-    def is_log_long(self) -> bool:
-        return self._log_bytes() > min(_MAX_LOG_BYTES, self.memory_bytes // _LOG_MEMORY_DIVISOR)
+    def is_database_log_long(self) -> bool:
+        return self._database_log_bytes() > min(_MAX_DATABASE_LOG_BYTES, self.memory_bytes // _LOG_MEMORY_DIVISOR)
 
     @contextmanager
     def defer_checkpoints(self) -> Iterator[None]:
@@ -256,7 +256,9 @@ class Session:
 
         The caller must call this method, and read the files, while checkpoints are deferred by `defer_checkpoints`.
         """
-        open_files = [OpenFile(self._file.name, self._file_descriptor(), self._file.stat().st_size, is_borrowed=True)]
+        open_files = [
+            OpenFile(self._file.name, self._file_descriptor(), self._file.stat().st_size, is_owned_elsewhere=True)
+        ]
         with suppress(FileNotFoundError):
             open_files.append(OpenFile(self._log.name, os.open(self._log, os.O_RDONLY), self._log.stat().st_size))
         return open_files
@@ -276,7 +278,7 @@ class Session:
             self._descriptor = os.open(self._file, os.O_RDONLY)
         return self._descriptor
 
-    def _log_bytes(self) -> int:
+    def _database_log_bytes(self) -> int:
         try:
             return self._log.stat().st_size
         except FileNotFoundError:
@@ -284,7 +286,7 @@ class Session:
 
     def _open_database(self) -> None:
         """Attach the file; wait for a while if a process that was just killed still holds the lock of the file."""
-        deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
+        deadline = time.monotonic() + _FILE_LOCK_TIMEOUT_SECONDS
         while True:
             try:
                 self._root.execute(self._attach_sql)
@@ -299,7 +301,7 @@ class Session:
 
     @property
     def _attach_sql(self) -> str:
-        return f"ATTACH {text_literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_BLOCK_BYTES})"
+        return f"ATTACH {text_literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_DATABASE_BLOCK_BYTES})"
 
     def _attach_with_retries(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Attach the file after it was detached; retry while a running transaction still holds the detached file."""
@@ -338,7 +340,7 @@ class Session:
             # Only the database file is accessible, so that it can be reopened; all other files are inaccessible.
             "allowed_paths": [str(self._file)],
             "enable_external_access": False,
-            # These settings stay unlocked, because `release_blocks`, `stop_shredding` and the query runner change them.
+            # These settings stay unlocked, because `release_cached_blocks`, `stop_shredding` and the query runner change them.
             # Callers' queries cannot change them, because no permitted statement can change a setting.
             "allowed_configs": [
                 "memory_limit",

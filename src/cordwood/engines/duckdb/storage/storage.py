@@ -40,9 +40,9 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BacklogFull, BadStreamFile, UnknownStream
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event, Shape
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 
-_CAPACITY_WAIT_SECONDS = 20.0
+_MAX_CAPACITY_WAIT_SECONDS = 20.0
 # If the receive time of a stored event is further in the future than this, the event was imported or the clock was
 # wrong. Then the receive times of new events do not have to be later.
 _MAX_CLOCK_ERROR_US = 3600 * 1_000_000
@@ -55,7 +55,7 @@ class StorageLimits(msgspec.Struct, frozen=True):
     """The limits of flushes, of the recent table of each stream, and of the file's size; None means no limit."""
 
     flush_limits: FlushLimits
-    max_recent_bytes: int = 0
+    max_recent_table_bytes: int = 0
     max_store_bytes: int | None = None
 
 
@@ -97,7 +97,12 @@ class Storage:
     """
 
     def __init__(
-        self, session: Session, folder: Path, limits: StorageLimits, clock_us: Callable[[], int], report: ReportMessage
+        self,
+        session: Session,
+        folder: Path,
+        limits: StorageLimits,
+        clock_us: Callable[[], int],
+        report: ReportOperatorMessage,
     ) -> None:
         self._session = session
         self._retention = Retention(session, limits.max_store_bytes)
@@ -124,14 +129,14 @@ class Storage:
         self._compactor = Compactor(
             session,
             self._all_stores,
-            self._is_busy,
+            self._are_flushes_behind,
             report,
             # If row groups are flushed in parts, each full row group is written by a checkpoint, and checkpoints have
             # to wait while a run is compacted.
             runs_between_flushes=not limits.flush_limits.flushes_partial_groups,
             stopping=self._background.stopping,
         )
-        self.recent_cache = RecentCache(session, limits.max_recent_bytes, report)
+        self.recent_cache = RecentCache(session, limits.max_recent_table_bytes, report)
         self._flusher = Flusher(session, self._all_stores, limits.flush_limits, self._after_flush, report, clock_us)
 
     def start(self) -> None:
@@ -157,13 +162,15 @@ class Storage:
             if stream.name not in self._stores:
                 self._refuse_case_variants(stream.name)
 
-    def sweep(self, now_us: int) -> int:
+    def delete_expired_events(self, now_us: int) -> int:
         cursor = self._session.cursor()
         try:
             for store in self._all_stores():
                 store.discard_idle_arrived(cursor)
             with self._compactor.deletion_lock:
-                return 0 if self._is_closed else self._retention.sweep(self._all_stores(), now_us, cursor)
+                return (
+                    0 if self._is_closed else self._retention.delete_expired_events(self._all_stores(), now_us, cursor)
+                )
         finally:
             cursor.close()
 
@@ -176,10 +183,10 @@ class Storage:
         stream to the sequence number at which its acknowledged events end. Events that are stored from this number on
         count as accepted.
         """
-        self._wait_for_capacity()
+        self._wait_for_append_capacity()
         with self._append_lock:
             already_stored = self._unflushed_ids(acknowledged) if acknowledged is not None else {}
-            deduplicated = self._deduplicate(batches)
+            deduplicated = self._make_deduplicated_records(batches)
             records = [record for record, _ in deduplicated if record.events]
             if records:
                 self._wal.append(records)
@@ -310,7 +317,7 @@ class Storage:
         unflushed: dict[str, list[WalRecord]] = {}
         for record in records:
             unflushed.setdefault(record.stream, []).extend(
-                _subtract_ranges(record, self._flushed.get(record.stream, []))
+                _subtract_flushed_ranges(record, self._flushed.get(record.stream, []))
             )
         return unflushed
 
@@ -331,13 +338,13 @@ class Storage:
         self._recent_ids[name] = self._create_recent_ids(store)
         for record in self._replayed_records.pop(name, []):
             if record.first > store.next_event_number:
-                self._report(_gap_message(name, record.first - store.next_event_number))
+                self._report(_sequence_gap_message(name, record.first - store.next_event_number))
             store.add_record(record)
             self._recent_ids[name].add((event.id for event in record.events), record.received_us)
-            self._record_receipt(record.last_received_us)
+            self._record_receive_time(record.last_received_us)
         return store
 
-    def _record_receipt(self, received_us: int) -> None:
+    def _record_receive_time(self, received_us: int) -> None:
         """Record a receive time of stored events in `newest_receipt_us`, unless the time is far in the future."""
         if received_us <= self._clock_us() + _MAX_CLOCK_ERROR_US:
             self.newest_receipt_us = max(self.newest_receipt_us, received_us)
@@ -363,15 +370,15 @@ class Storage:
 
     # Methods that append events.
 
-    def _wait_for_capacity(self) -> None:
+    def _wait_for_append_capacity(self) -> None:
         with self._capacity_changed:
-            if not self._capacity_changed.wait_for(self._has_capacity, _CAPACITY_WAIT_SECONDS):
+            if not self._capacity_changed.wait_for(self._has_append_capacity, _MAX_CAPACITY_WAIT_SECONDS):
                 raise BacklogFull("More events arrive than can be stored.", retry_after=5)
 
-    def _has_capacity(self) -> bool:
+    def _has_append_capacity(self) -> bool:
         return unflushed_bytes(self._stores.values()) < self._flusher.limits.max_unflushed_bytes
 
-    def _deduplicate(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
+    def _make_deduplicated_records(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
         """Return for each batch the record to store, and the positions of duplicates in the batch."""
         ends = {name: store.next_event_number for name, store in self._stores.items()}
         new_ids: dict[str, set[str]] = {}
@@ -381,7 +388,7 @@ class Storage:
             store = self.get_store(batch.stream)
             events, repeated = self._select_new_events(batch, new_ids.setdefault(batch.stream, set()))
             received_us = max(batch.received_us, newest_us + 1)
-            record = WalRecord(batch.stream, ends[store.name], received_us, events, *_shape_changes(batch))
+            record = WalRecord(batch.stream, ends[store.name], received_us, events, *_learnt_kinds_of_batch(batch))
             newest_us = record.last_received_us
             ends[store.name] = record.end
             deduplicated.append((record, repeated))
@@ -418,7 +425,7 @@ class Storage:
             fetch_first_row(self._cursor, sql, {"events": DEDUPLICATION_WINDOW_EVENTS}) if store.stats.events else None
         )
         oldest_us, newest_us = row or (None, None)
-        self._record_receipt(newest_us or 0)
+        self._record_receive_time(newest_us or 0)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(
             self._stored_id_lookup(store, oldest_us or opened_us), opened_us, has_earlier_events=newest_us is not None
@@ -462,7 +469,7 @@ class Storage:
     def _all_stores(self) -> Collection[StreamStore]:
         return list(self._stores.values())
 
-    def _is_busy(self) -> bool:
+    def _are_flushes_behind(self) -> bool:
         return any(store.pending_rows >= 2 * ROW_GROUP_ROWS for store in self._all_stores())
 
     def _after_flush(self) -> None:
@@ -488,19 +495,19 @@ def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: se
     return BatchAppendResult(new_events + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))
 
 
-def _shape_changes(batch: Batch) -> tuple[list[PathWithKinds], list[tuple[str, list[PathWithKinds]]]]:
+def _learnt_kinds_of_batch(batch: Batch) -> tuple[list[PathWithKinds], list[tuple[str, list[PathWithKinds]]]]:
     by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
     return list(batch.learnt.items()), by_project
 
 
-def _gap_message(stream: str, events: int) -> str:
+def _sequence_gap_message(stream: str, events: int) -> str:
     return (
         f"{events:,} events of {stream} that were stored are neither in events.duckdb nor in the journal: they are lost."
         " Was events.duckdb or its .wal exchanged or removed, or is the disk failing?"
     )
 
 
-def _subtract_ranges(record: WalRecord, ranges: manifest.SequenceRanges) -> list[WalRecord]:
+def _subtract_flushed_ranges(record: WalRecord, ranges: manifest.SequenceRanges) -> list[WalRecord]:
     """Return the parts of the record whose sequence numbers are outside of all ranges."""
     parts = []
     first = record.first

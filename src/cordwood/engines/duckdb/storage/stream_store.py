@@ -15,10 +15,10 @@ from cordwood.engines.duckdb.storage.blocks import (
     update_registry_after_deletion,
 )
 from cordwood.engines.duckdb.storage.chunk import (
-    MAX_LARGE_BYTES,
+    MAX_FLUSHED_LARGE_EVENT_BYTES,
     Chunk,
-    estimated_event_bytes,
-    estimated_large_bytes,
+    estimate_event_bytes,
+    estimate_large_event_bytes,
     split_into_chunks,
 )
 from cordwood.engines.duckdb.storage.locks import LockRank, hold_lock, ordered_condition, ordered_lock
@@ -149,8 +149,8 @@ class StreamStore:
         with self.state_lock:
             self._count_events(record.events)
             self._pending.append(record)
-            self._pending_large_bytes += estimated_large_bytes(record.events)
-            added_bytes = estimated_event_bytes(record.events)
+            self._pending_large_bytes += estimate_large_event_bytes(record.events)
+            added_bytes = estimate_event_bytes(record.events)
             self.unflushed_bytes += added_bytes
             self._added_bytes += added_bytes
             self._added_events += len(record.events)
@@ -229,7 +229,7 @@ class StreamStore:
         # Read the newest receive time after the events were taken, so that none of these events was received later.
         newest_us = newest_receipt()
         if not self.arrived.is_filled or self.arrived.end < flushed_to or self.arrived.exceeds_add_limit(chunks):
-            self.arrived.clear_from(until, newest_us, cursor)
+            self.arrived.clear_and_restart(until, newest_us, cursor)
         else:
             self.arrived.add(chunks, newest_us, cursor)
 
@@ -252,7 +252,7 @@ class StreamStore:
             being_flushed = [chunk.events_from(first) for chunk in self._flushing if chunk.end > first]
             pending = [record for record in self._pending if first < record.end and record.first < until]
         chunks = being_flushed + split_into_chunks(
-            [record.without_first(max(0, first - record.first)) for record in pending], until
+            [record.without_first_events(max(0, first - record.first)) for record in pending], until
         )
         return sorted(chain.from_iterable(map(Chunk.split_for_insert, chunks)), key=lambda chunk: chunk.first)
 
@@ -261,19 +261,23 @@ class StreamStore:
         with self.state_lock:
             if chunk.end <= self.flushed_to:
                 return
-            table = self._memtable.begin_fill(chunk.first, chunk.end, cursor)
+            table = self._memtable.prepare_part_to_fill(chunk.first, chunk.end, cursor)
         is_filled = False
         try:
-            chunk.insert_repaired(cursor, partial(self.tables.insert_events, table, numbered=True))
+            chunk.insert_with_json_repair(cursor, partial(self.tables.insert_events, table, numbered=True))
             is_filled = True
         finally:
             with self.state_lock:
-                self._memtable.finish_fill(is_filled=is_filled)
+                self._memtable.finish_part_fill(is_filled=is_filled)
 
     # Methods that flush events.
 
     def take_chunk(
-        self, *, whole_groups_only: bool, rows: int = ROW_GROUP_ROWS, max_large_bytes: int = MAX_LARGE_BYTES
+        self,
+        *,
+        whole_groups_only: bool,
+        rows: int = ROW_GROUP_ROWS,
+        max_large_bytes: int = MAX_FLUSHED_LARGE_EVENT_BYTES,
     ) -> Chunk | None:
         """Take the oldest pending events for a flush; return None if there are none.
 
@@ -287,7 +291,7 @@ class StreamStore:
             chunk = Chunk(self._pending[0].first)
             while self._pending and self._pending[0].first == chunk.end and len(chunk.events) < rows:
                 record = self._pending[0]
-                count = min(rows - len(chunk.events), chunk.count_fitting(record.events, max_large_bytes))
+                count = min(rows - len(chunk.events), chunk.count_fitting_events(record.events, max_large_bytes))
                 if not count:
                     break
                 self._move_pending_into(chunk, count)
@@ -297,16 +301,18 @@ class StreamStore:
     def _move_pending_into(self, chunk: Chunk, count: int) -> None:
         record = self._pending.popleft()
         chunk.add_events(record, count)
-        self._pending_large_bytes -= estimated_large_bytes(record.events[:count])
+        self._pending_large_bytes -= estimate_large_event_bytes(record.events[:count])
         if len(record.events) > count:
-            self._pending.appendleft(record.without_first(count))
+            self._pending.appendleft(record.without_first_events(count))
 
     def restore_pending(self, chunk: Chunk) -> None:
         """Make the events of a chunk pending again after its flush has failed."""
         with self.state_lock:
             self._flushing.remove(chunk)
-            self._pending_large_bytes += chunk.large_bytes
-            self._pending = deque(sorted([*chunk.records(self.name), *self._pending], key=lambda record: record.first))
+            self._pending_large_bytes += chunk.large_event_bytes
+            self._pending = deque(
+                sorted([*chunk.to_wal_records(self.name), *self._pending], key=lambda record: record.first)
+            )
             self.state_lock.notify_all()
 
     def flush(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -350,7 +356,7 @@ class StreamStore:
 
     def _mark_flushed(self, chunk: Chunk) -> None:
         self._flushing.remove(chunk)
-        self.unflushed_bytes -= estimated_event_bytes(chunk.events)
+        self.unflushed_bytes -= estimate_event_bytes(chunk.events)
         self._memtable.mark_flushed(self.flushed_to)
         self.recent.on_flush(self.flushed_to)
         self.state_lock.notify_all()
@@ -362,23 +368,23 @@ class StreamStore:
 
     # Methods that delete events.
 
-    def sweep(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
+    def delete_expired_events(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete the events beyond the stream's retention; return the number of deleted events."""
-        before_us = self._retention_bound_us(now_us, cursor)
+        before_us = self._oldest_retained_us(now_us, cursor)
         if before_us is None or (self.stats.oldest_us or now_us) >= before_us:
             return 0
-        if self._has_pending(lambda record: any(event.timestamp_us < before_us for event in record.events)):
-            self._flush_below(self.next_event_number, cursor)
+        if self._has_pending_record(lambda record: any(event.timestamp_us < before_us for event in record.events)):
+            self._flush_events_below(self.next_event_number, cursor)
         return self.delete_before(before_us, cursor)
 
-    def _flush_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _flush_events_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Flush all pending events with sequence numbers below `end`, without waiting for events that arrive later."""
-        while self._has_pending(lambda record: record.first < end):
+        while self._has_pending_record(lambda record: record.first < end):
             chunk = self.take_chunk(whole_groups_only=False)
             if chunk is not None:
                 self._flush_or_restore(chunk, cursor)
 
-    def _has_pending(self, predicate: Callable[[WalRecord], bool]) -> bool:
+    def _has_pending_record(self, predicate: Callable[[WalRecord], bool]) -> bool:
         with self.state_lock:
             return any(map(predicate, self._pending))
 
@@ -407,7 +413,7 @@ class StreamStore:
             self.restore_pending(chunk)
             raise
 
-    def _retention_bound_us(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int | None:
+    def _oldest_retained_us(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int | None:
         bounds = []
         if self.stream.retention_seconds is not None:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))

@@ -17,11 +17,11 @@ EVENT_COLUMNS = {
 }
 
 # The approximate memory of an event without its texts.
-EVENT_OVERHEAD_BYTES = 300
+EVENT_MEMORY_OVERHEAD_BYTES = 300
 
 # The columns whose compression is not chosen by DuckDB. With zstd, long texts take half the space and are written
 # faster.
-_COLUMN_COMPRESSION = {"event_message": " USING COMPRESSION zstd"}
+_COMPRESSION_CLAUSE_BY_COLUMN = {"event_message": " USING COMPRESSION zstd"}
 
 
 class StreamTableStatements:
@@ -40,7 +40,7 @@ class StreamTableStatements:
 
     def create_table(self) -> str:
         columns = ", ".join(
-            f"{quote_identifier(name)} {kind}{_COLUMN_COMPRESSION.get(name, '')}"
+            f"{quote_identifier(name)} {kind}{_COMPRESSION_CLAUSE_BY_COLUMN.get(name, '')}"
             for name, kind in EVENT_COLUMNS.items()
         )
         return f"CREATE TABLE IF NOT EXISTS {self.table} ({columns})"
@@ -72,7 +72,7 @@ class StreamTableStatements:
         return f"CREATE OR REPLACE VIEW {self.memtable} AS {' UNION ALL '.join(tables) or f'{rows} ({self._select_no_rows()})'}"
 
     def _select_no_rows(self) -> str:
-        return f"SELECT {_COLUMN_LIST}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
+        return f"SELECT {_COLUMN_LIST_SQL}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
 
     def create_recent(self) -> str:
         """Return SQL that creates the recent table of flushed events newer than `$since`, with objects as JSON text."""
@@ -108,7 +108,7 @@ class StreamTableStatements:
 
     def create_view(self, *, with_memtable: bool) -> str:
         union = f" UNION ALL SELECT * EXCLUDE (rowid) FROM {self.memtable}" if with_memtable else ""  # noqa: S608 - our own names
-        return f"CREATE OR REPLACE VIEW memory.main.{self.view} AS SELECT {_COLUMN_LIST} FROM {self.table}{union}"  # noqa: S608
+        return f"CREATE OR REPLACE VIEW memory.main.{self.view} AS SELECT {_COLUMN_LIST_SQL} FROM {self.table}{union}"  # noqa: S608
 
     def count_rows(self) -> str:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
@@ -122,10 +122,10 @@ class StreamTableStatements:
         return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
 
     def select_average_event_bytes(self) -> str:
-        """Return SQL that selects the average bytes of an event in a sample, like `chunk.estimated_event_bytes`."""
+        """Return SQL that selects the average bytes of an event in a sample, like `chunk.estimate_event_bytes`."""
         texts = ("event_message", "metadata::JSON::VARCHAR", "extras::JSON::VARCHAR")
         total = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
-        return f"SELECT avg({EVENT_OVERHEAD_BYTES} + {total}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names
+        return f"SELECT avg({EVENT_MEMORY_OVERHEAD_BYTES} + {total}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names
 
     def delete_before(self) -> str:
         return f"DELETE FROM {self.table} WHERE timestamp < make_timestamptz($before)"  # noqa: S608
@@ -188,7 +188,7 @@ class StreamTableStatements:
 
     def write_run_part(self) -> str:
         return (
-            f"INSERT INTO {self.table} ({_COLUMN_LIST}, settled, block) SELECT {_COLUMN_LIST}, true, $block FROM {self.table}"  # noqa: S608 - our own names
+            f"INSERT INTO {self.table} ({_COLUMN_LIST_SQL}, settled, block) SELECT {_COLUMN_LIST_SQL}, true, $block FROM {self.table}"  # noqa: S608 - our own names
             " WHERE rowid IN (SELECT place FROM slice WHERE part = $part) ORDER BY project NULLS FIRST, timestamp"
         )
 
@@ -219,7 +219,7 @@ class StreamTableStatements:
         `source` is `LISTED_EVENTS_SQL`, or a relation with the same columns, whose names are single letters.
         """
         into, number = (", number", ", n") if numbered else (", block", ", $block")
-        return f"INSERT INTO {table} ({_COLUMN_LIST}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
+        return f"INSERT INTO {table} ({_COLUMN_LIST_SQL}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
 
 
 # SQL for a relation of events that are passed as parameters, with one list for each column. The JSON is parsed after
@@ -247,4 +247,4 @@ def _select_as_text(column: str, kind: str) -> str:
     return f"{column}::JSON AS {column}" if kind == "VARIANT" else column
 
 
-_COLUMN_LIST = ", ".join(map(quote_identifier, EVENT_COLUMNS))
+_COLUMN_LIST_SQL = ", ".join(map(quote_identifier, EVENT_COLUMNS))

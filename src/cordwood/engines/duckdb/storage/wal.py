@@ -15,11 +15,11 @@ from cordwood.engines.duckdb.storage.backup_files import OpenFile
 from cordwood.engines.duckdb.storage.locks import LockRank, ordered_lock
 from cordwood.folder import sync_folder
 from cordwood.model.event import Event, ValueKind
-from cordwood.observe.observation import ReportMessage
+from cordwood.observe.observation import ReportOperatorMessage
 
 # The header of each record in a file: the length and the CRC-32 of the record's payload.
-_RECORD_HEADER = struct.Struct("<II")
-_SEGMENT_BYTES = 64 * 1024 * 1024
+_RECORD_HEADER_FORMAT = struct.Struct("<II")
+_MAX_SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 PathWithKinds = tuple[tuple[str, ...], frozenset[ValueKind]]
@@ -43,7 +43,7 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def end(self) -> int:
         return self.first + len(self.events)
 
-    def without_first(self, count: int) -> "WalRecord":
+    def without_first_events(self, count: int) -> "WalRecord":
         """Return the record without its first `count` events, and without the changes of shapes."""
         return WalRecord(self.stream, self.first + count, self.received_us + count, self.events[count:])
 
@@ -71,7 +71,7 @@ class WriteAheadLog:
         # when the last segment is removed.
         self._encode_buffer = bytearray()
 
-    def replay(self, report: ReportMessage) -> Iterator[WalRecord]:
+    def replay(self, report: ReportOperatorMessage) -> Iterator[WalRecord]:
         """Yield every complete record in order; the caller must read all records before the first append.
 
         Parts that cannot be read, because a write was cut off or the file is damaged, are skipped and reported.
@@ -86,19 +86,19 @@ class WriteAheadLog:
                 self._segment_ends[number][record.stream] = record.end
                 yield record
             if reader.lost_bytes:
-                report(_loss_message(reader, is_last=file == files[-1]))
+                report(_lost_events_message(reader, is_last=file == files[-1]))
 
     def append(self, records: Iterable[WalRecord]) -> None:
         """Append the records and sync them to disk; if that fails, none of them is replayed later."""
         with self._lock:
-            if self._file < 0 or self._size > _SEGMENT_BYTES:
+            if self._file < 0 or self._size > _MAX_SEGMENT_BYTES:
                 self._start_next_segment()
             written = {}
             with self._truncate_on_failure():
                 for record in records:
                     _encoder.encode_into(record, self._encode_buffer)
                     self._write(
-                        _RECORD_HEADER.pack(len(self._encode_buffer), zlib.crc32(self._encode_buffer)),
+                        _RECORD_HEADER_FORMAT.pack(len(self._encode_buffer), zlib.crc32(self._encode_buffer)),
                         self._encode_buffer,
                     )
                     written[record.stream] = record.end
@@ -185,15 +185,15 @@ class _SegmentReader:
 
 
 def _read_payload(source: BinaryIO) -> bytes | None:
-    header = source.read(_RECORD_HEADER.size)
-    if len(header) < _RECORD_HEADER.size:
+    header = source.read(_RECORD_HEADER_FORMAT.size)
+    if len(header) < _RECORD_HEADER_FORMAT.size:
         return None
-    length, checksum = _RECORD_HEADER.unpack(header)
+    length, checksum = _RECORD_HEADER_FORMAT.unpack(header)
     payload = source.read(length)
     return payload if payload and len(payload) == length and zlib.crc32(payload) == checksum else None
 
 
-def _loss_message(reader: _SegmentReader, *, is_last: bool) -> str:
+def _lost_events_message(reader: _SegmentReader, *, is_last: bool) -> str:
     """Return a message about the parts that cannot be read; copy the segment unless only its last write was cut off."""
     file = reader.file
     if is_last and not reader.has_more and reader.lost_bytes < file.stat().st_size:
