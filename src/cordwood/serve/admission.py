@@ -1,4 +1,4 @@
-"""Admission control: rate limits, a limit on concurrent runs, and a bounded queue that accounts share fairly.
+"""Admission control: request rate limits, a limit on concurrent runs, and a queue that accounts share fairly.
 
 An account is a key or, for a caller without a key, a network address.
 """
@@ -19,16 +19,16 @@ from cordwood.errors import RequestRateExceeded, ServiceBusy
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AdmissionAwaited, Observer
 
-# The maximum number of token buckets in memory. Beyond it, the least recently used bucket is dropped, and its account
-# starts again with a full bucket.
+# The maximum number of accounts whose token buckets are kept. If there are more, the least recently used bucket is
+# deleted. The next request of its account gets a new, full bucket.
 MAX_REMEMBERED_BUCKETS = 10_000
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """The state of an account's rate limit after a request.
+    """How many requests an account may still send, as of its latest request.
 
-    The account may send `quota` requests in `window_seconds`. It may send `remaining_requests` requests now, and all `quota`
-    requests after `seconds_until_full`.
+    The account may send `request_quota` requests in `window_seconds`. It may send `remaining_requests` requests at
+    once. After `seconds_until_full`, it may again send all `request_quota` requests at once.
     """
 
     request_quota: int
@@ -43,7 +43,7 @@ class _TokenBucket(msgspec.Struct):
 
 
 class RateLimiter:
-    """Limits on the request rate (a token bucket) and on the concurrent queries of each account.
+    """Enforces limits on the request rate (a token bucket) and on the concurrent queries of each account.
 
     A bucket is refilled at the rate of the caller's key, or at `default_per_second` if the key has no rate. `clock`
     returns monotonic seconds.
@@ -61,12 +61,13 @@ class RateLimiter:
     def charge_request(self, caller: Caller, account: str) -> Allowance | None:
         """Take a token from the account's bucket; raise RequestRateExceeded if the bucket is empty.
 
-        Return the remaining allowance, or None if no rate limit applies to the caller.
+        Return how many requests the account may still send, or None if no rate limit applies to the caller.
         """
         rate = caller.rate_per_second or self._default
         if not rate:
             return None
-        # For a rate below one request per second, the bucket holds one token, and the window is longer than a second.
+        # A bucket must hold at least one token. Therefore, for a rate below one request per second, it holds one token,
+        # and the window is longer than a second.
         quota, window = (round(rate), 1) if rate >= 1 else (1, round(1 / rate))
         bucket = self._refill(account, rate, quota)
         if bucket.tokens < 1:
@@ -80,7 +81,10 @@ class RateLimiter:
 
     @contextmanager
     def hold_concurrent_query(self, account: str) -> Iterator[None]:
-        """Count a running query of the account while the block runs; raise RequestRateExceeded at the limit."""
+        """Count one more running query of the account during the `with` block.
+
+        Raise RequestRateExceeded if the account already runs its maximum number of queries.
+        """
         running = self._running.get(account, 0)
         if self._max_concurrent is not None and running >= self._max_concurrent:
             raise RequestRateExceeded(
@@ -112,7 +116,8 @@ class RateLimiter:
 
 # The maximum number of accounts whose usage is remembered; the least recently used accounts are forgotten first.
 MAX_ACCOUNTS_WITH_USAGE = 10_000
-# The minimum time that is charged for a run, so that accounts with many very short runs are scheduled fairly too.
+# The minimum time that is charged for a run. Otherwise an account with many very short runs would be charged almost
+# nothing.
 _MIN_CHARGED_SECONDS = 0.001
 # The account to which background refreshes are charged.
 BACKGROUND_ACCOUNT = ""
@@ -121,9 +126,9 @@ BACKGROUND_ACCOUNT = ""
 class Lane(IntEnum):
     """The class of a run, which determines the slots that the run may use.
 
-    `QUICK` and `SLOW` are for saved queries. `OWN_QUICK`, `UNKNOWN` and `OWN_SLOW` are for queries that callers wrote;
-    in `UNKNOWN`, the duration of the query is not known yet. `REFRESH` is for runs in the background, such as refreshes
-    of cached answers.
+    The runs of saved queries use `QUICK` or `SLOW`. The runs of queries that callers wrote use `OWN_QUICK` or
+    `OWN_SLOW`, or `UNKNOWN` if the duration of the query is not known yet. Runs in the background, such as refreshes of
+    cached answers, use `REFRESH`.
     """
 
     QUICK = 0
@@ -135,7 +140,7 @@ class Lane(IntEnum):
 
     @property
     def rank(self) -> int:
-        """The priority of the lane within one account; the lowest rank runs first.
+        """The rank by which the queued runs of one account are ordered; the run with the lowest rank starts first.
 
         All lanes from `UNKNOWN` on have the same rank, so their runs start in order of arrival.
         """
@@ -148,7 +153,7 @@ class Lane(IntEnum):
 
 
 class RunWaitingList:
-    """The accounts that wait for the result of one run: the first requester, and the accounts that joined later.
+    """The accounts that wait for the result of one run: the account that started it, and those that joined later.
 
     `on_change` is called when an account is added or removed.
     """
@@ -174,7 +179,7 @@ class RunWaitingList:
 
 
 class _SlotRequest:
-    """A queued request for a slot, on behalf of all accounts that wait for the run.
+    """A run's request for a slot, on behalf of all accounts that wait for the result of the run.
 
     The future `granted` is resolved when the slot is granted or the request is refused.
     """
@@ -191,9 +196,9 @@ class _SlotRequest:
 
 
 class _SlotUsage:
-    """The time in seconds for which each account has occupied slots.
+    """The usage of each account: the number of seconds for which the account's runs have occupied slots.
 
-    Past usage decays with a half-life of `half_life_seconds`.
+    The recorded seconds of an account are halved every `half_life_seconds`.
     """
 
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
@@ -203,7 +208,7 @@ class _SlotUsage:
         self._running: dict[str, list[float]] = {}
 
     def used_seconds(self, account: str) -> float:
-        """Return the usage of an account, including the slots that its runs occupy now."""
+        """Return the usage of an account, including the slots that its current runs occupy."""
         now = self._clock()
         running = sum(max(now - started_at, _MIN_CHARGED_SECONDS) for started_at in self._running.get(account, ()))
         return self._decayed_seconds(account, now) + running
@@ -230,9 +235,10 @@ class _SlotUsage:
 
 
 class QueueCandidate(msgspec.Struct, frozen=True):
-    """The request that should get the next free slot.
+    """The queued request to which the next free slot should be granted.
 
-    `account` is the account to charge: of all accounts that wait for the request, the one with the least usage.
+    Several accounts may wait for the result of the request's run. The one with the least usage is charged for the slot:
+    `account`, whose usage is `usage_seconds`.
     """
 
     request: _SlotRequest
@@ -241,7 +247,7 @@ class QueueCandidate(msgspec.Struct, frozen=True):
 
 
 class _FairQueue:
-    """Queued requests by lane and account. The account with the least usage gets the next free slot."""
+    """The queued requests, by lane and account. The account with the least usage gets the next free slot."""
 
     def __init__(self, usage: _SlotUsage) -> None:
         self._usage = usage
@@ -250,7 +256,7 @@ class _FairQueue:
         self._sizes = dict.fromkeys(Lane, 0)
 
     def __len__(self) -> int:
-        """Return the number of queued requests other than refreshes."""
+        """Return the number of queued requests, without those in the lane `REFRESH`."""
         return sum(size for lane, size in self._sizes.items() if lane is not Lane.REFRESH)
 
     @property
@@ -270,7 +276,7 @@ class _FairQueue:
             self._remove_from_account(request, account)
 
     def change_accounts(self, request: _SlotRequest, accounts: frozenset[str]) -> None:
-        """Change the accounts that wait for a queued request."""
+        """Replace the accounts that wait for the result of a queued request."""
         for account in request.accounts - accounts:
             self._remove_from_account(request, account)
         for account in accounts - request.accounts:
@@ -293,9 +299,10 @@ class _FairQueue:
                 del self._counts[account]
 
     def next_candidate(self, may_run: Callable[[Lane], bool]) -> QueueCandidate | None:
-        """Return the request that should run next, or None. `may_run` decides whether a lane may start another run.
+        """Return the request that should get a slot next, or None if no queued request may run now.
 
-        Requests of the account with the least usage come first. Refreshes come after all other requests.
+        `may_run` decides whether another run of a lane may start. Requests of the account with the least usage come
+        first. Refreshes come after all other requests.
         """
         used: dict[str, float] = {}
         best_candidate: tuple[tuple[bool, float, int, int], QueueCandidate] | None = None
@@ -314,9 +321,9 @@ class _FairQueue:
     def choose_request_to_refuse(self, newest: _SlotRequest) -> _SlotRequest:
         """Return the request to refuse because the queue is full: `newest`, or a request that makes room for it.
 
-        The account with the most queued requests loses its least urgent request; of equally urgent requests, it loses
-        the newest. If no account has more queued requests than the account of `newest`, that account loses a request
-        that is less urgent than `newest`. If it has no such request, `newest` itself is refused.
+        The account with the most queued requests loses its least urgent request; among equally urgent requests, it
+        loses the newest. If no account has more queued requests than the account of `newest`, that account loses a
+        request that is less urgent than `newest`. If it has no less urgent request, `newest` itself is refused.
         """
         own_count = min(self._counts[account] for account in newest.accounts)
         for account, count in self._counts.most_common():
@@ -339,7 +346,7 @@ MIN_SLOTS = 4
 
 
 class ServeLimits(msgspec.Struct, frozen=True):
-    """Limits on queries, and on the memory for compiled statements.
+    """Limits on queries, on the queue, on each key, and on the memory for compiled statements.
 
     If `concurrent_queries` is 0, the number of slots depends on the number of cores.
     """
@@ -355,7 +362,10 @@ class ServeLimits(msgspec.Struct, frozen=True):
     compile_cache_bytes: int = 16 * 2**20
 
     def slot_count(self) -> int:
-        """Return the number of slots. The default is two for each core, because runs often wait for input and output."""
+        """Return the number of slots: the configured number, or two for each core and at least `MIN_SLOTS`.
+
+        There are more slots than cores, because runs often wait for input and output.
+        """
         return self.concurrent_queries or max(MIN_SLOTS, 2 * (os.cpu_count() or 1))
 
 
@@ -364,18 +374,18 @@ class SlotPolicy(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the policy in metrics."""
+        """The name by which metrics identify the policy."""
 
     @property
     def slot_count(self) -> int:
-        """The maximum number of concurrent runs."""
+        """The maximum number of runs that hold a slot at the same time."""
 
     @property
     def usage_half_life_seconds(self) -> float:
-        """The half-life of usage: after this time, recorded usage counts half."""
+        """The number of seconds after which the recorded usage of an account counts half."""
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
-        """Return whether another run of this lane may start.
+        """Return whether another run of `lane` may start.
 
         `running` has the number of current runs in each lane.
         """
@@ -427,10 +437,10 @@ class CompileSlotPolicy:
 
 
 class AdmissionSlot:
-    """A granted slot, with the account that is charged for it.
+    """The right of one run to use the engine or a compile thread, with the account that is charged for it.
 
-    A run whose slot is lent (`is_lent`) continues, beyond the limit on concurrent runs. A run whose slot is withdrawn
-    (`is_withdrawn`) must be stopped.
+    If the slot is lent (`is_lent`), another run may start although this run continues. If the slot is withdrawn
+    (`is_withdrawn`), this run must be stopped.
     """
 
     def __init__(self, admission: "AdmissionController", lane: Lane, account: str, started_at: float) -> None:
@@ -441,17 +451,17 @@ class AdmissionSlot:
         self.yields = self.is_lent = self.is_withdrawn = False
 
     def must_yield(self) -> bool:
-        """Return whether the run must stop and restart later, because a queued request takes precedence."""
+        """Return whether the run must stop now and start again later, because a queued request takes precedence."""
         return self._admission.must_yield(self)
 
     def lend(self) -> None:
-        """Lend the slot to a queued request while the run, which cannot be restarted, continues without a slot."""
+        """Let a queued request start, although the run of this slot continues because it cannot be restarted."""
         self._admission.lend(self)
 
     def release_early(self) -> None:
         """Release the slot although its run has not stopped yet.
 
-        Do nothing if too many runs continue without a slot already.
+        Do nothing if too many other runs already continue without a slot.
         """
         self._admission.release_early(self)
 
@@ -460,10 +470,10 @@ class AdmissionController:
     """Grants slots to runs, fairly between accounts. Not thread-safe: use it on the event loop.
 
     A free slot goes to the account whose runs have occupied slots for the shortest time recently. Usage is measured in
-    slot seconds, which decay exponentially. So one account may use all idle slots, but yields some when other accounts
-    need them. At most `queue_length` requests are queued. If the queue is full, the account with the most queued
-    requests loses its least urgent request. A request is refused after `queue_seconds` in the queue; refreshes wait
-    without a limit.
+    seconds of occupied slots, and decays exponentially. So one account may use all idle slots, but yields some of them
+    when other accounts need them. At most `queue_length` requests are queued. If the queue is full, the account with
+    the most queued requests loses its least urgent request. A request is refused if it gets no slot within
+    `queue_seconds`. A refresh waits without a time limit.
     """
 
     def __init__(
@@ -492,7 +502,7 @@ class AdmissionController:
 
     @property
     def queued_count(self) -> int:
-        """The number of queued requests, without refreshes."""
+        """The number of queued requests, without those in the lane `REFRESH`."""
         return len(self._queue)
 
     @property
@@ -503,8 +513,8 @@ class AdmissionController:
     def queue_stalled_seconds(self) -> float:
         """The number of seconds for which the queue has been stalled, or 0 if it is not stalled.
 
-        The queue is stalled if a request waited until its time ran out, and no slot has been granted or released since
-        then.
+        The queue is stalled if a request was refused because it got no slot in time, and since then no slot has been
+        granted or released.
         """
         return 0.0 if self._starved_since is None else self._clock() - self._starved_since
 
@@ -512,7 +522,7 @@ class AdmissionController:
     async def hold_slot(
         self, lane: Lane, waiting: RunWaitingList, joined_lane: Lane = Lane.QUICK
     ) -> AsyncIterator[AdmissionSlot]:
-        """Wait for a slot, and hold it while the block runs.
+        """Wait for a slot, and hold it during the `with` block.
 
         If a caller joins a queued refresh, the refresh moves to the lane `joined_lane`.
         """
@@ -530,9 +540,9 @@ class AdmissionController:
     def must_yield(self, slot: AdmissionSlot) -> bool:
         """Return whether the run must yield its slot to a queued request that could start in its place.
 
-        The queued request must be of the same account, or of an account with at most as much usage. A caller's own
-        query also yields to a quick saved query of any account. The number of yielding runs never exceeds the number of
-        queued requests.
+        The run yields to a request of the same account, or of an account with at most as much usage. If the run is for
+        a query that a caller wrote, it also yields to a request in the lane `QUICK` of any account. The number of
+        yielding runs never exceeds the number of queued requests.
         """
         if (
             slot.yields
@@ -549,9 +559,10 @@ class AdmissionController:
         return slot.yields
 
     def lend(self, slot: AdmissionSlot) -> None:
-        """Lend the slot to a queued request, while its run continues.
+        """Let a queued request start, although the run of `slot` continues.
 
-        If as many slots as `slot_count` are lent already, withdraw a slot of the account with the most usage.
+        At most `slot_count` slots are lent at the same time. If this limit is reached, withdraw a slot of the account
+        with the most usage, so that its run is stopped.
         """
         lent_slots = [other for other in self._running_slots.values() if other.is_lent and not other.is_withdrawn]
         if len(lent_slots) >= self.slot_count:
@@ -565,7 +576,7 @@ class AdmissionController:
     def release_early(self, slot: AdmissionSlot) -> None:
         """Release the slot of a cancelled run that has not stopped yet.
 
-        Do nothing if as many slots as `slot_count` are lent or released early already.
+        Do nothing if `slot_count` slots are already lent or released early.
         """
         if not slot.is_lent and sum(other.is_lent for other in self._running_slots.values()) < self.slot_count:
             self._free(slot)
@@ -608,9 +619,9 @@ class AdmissionController:
             self._count_outcome(request, outcome)
 
     def _update_accounts(self, request: _SlotRequest, accounts: frozenset[str], joined_lane: Lane) -> None:
-        """Update the accounts that wait for a queued request.
+        """Replace the accounts that wait for the result of a queued request.
 
-        If a caller now waits for a refresh, move the refresh to `joined_lane`.
+        If a caller has joined a refresh, move the refresh to the lane `joined_lane`.
         """
         callers = accounts - {BACKGROUND_ACCOUNT}
         if not request.is_queued or not callers:
@@ -624,13 +635,16 @@ class AdmissionController:
         self._grant_free_slots()
 
     def _withdraw_request(self, request: _SlotRequest) -> None:
-        """Remove a request from the queue, or release its slot if the slot was granted after the caller had left."""
+        """Remove a request that failed or whose callers have left.
+
+        If it has a slot already, release the slot; otherwise remove the request from the queue.
+        """
         if request in self._running_slots:
             self._release_slot(request)
         elif request.is_queued:
             self._queue.remove(request)
         elif not request.granted.cancelled():
-            # Retrieve the exception of the refusal, so that asyncio does not log it as unhandled.
+            # Read the exception of the refused request, because asyncio would log an exception that nobody has read.
             request.granted.exception()
 
     def _grant_free_slots(self) -> None:
@@ -666,4 +680,4 @@ class AdmissionController:
 
 
 def _ignore_change() -> None:
-    """Do nothing. `on_change` is this function while the run of the waiting accounts is not queued."""
+    """Do nothing. `RunWaitingList.on_change` is this function while the run is not queued."""

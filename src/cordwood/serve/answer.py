@@ -73,12 +73,12 @@ from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import BoundStatement, Statement
 from cordwood.sql.sub_query_schema import SubQuerySchema
 
-# Limits on one page of a followed query. The size is limited, because a page is held in memory. The time is limited,
-# because the pages of all followed queries share the few slots for refreshes.
+# Limits on one page of a followed query. The size is limited, because each page is held in memory. The time is limited,
+# because the runs for all followed queries share the few slots for refreshes.
 MAX_FEED_PAGE_BYTES = 4 * 2**20
 MAX_FEED_PAGE_SECONDS = 10.0
 
-# The engine validates regular expressions. The result is cached only for expressions of at most this length.
+# The engine checks whether a text is a regular expression. Its verdict is cached only for texts of at most this length.
 _MAX_CACHED_PATTERN_LENGTH = 256
 
 T = TypeVar("T")
@@ -88,14 +88,14 @@ _CompilationInputs = tuple[Endpoint, SandboxQuery | None, Redaction | None, Mapp
 
 
 class CacheOutcome(StrEnum):
-    """How the cache took part in an answer, as the response headers report it.
+    """How the cache was used for an answer, as the response headers report it.
 
     - HIT: the answer comes from the cache.
-    - STALE: the answer comes from the cache, and its refresh has failed.
-    - MISS: the query was run, and its answer is stored.
+    - STALE: the answer comes from the cache, and the attempt to refresh it has failed.
+    - MISS: the query was run, and its answer is stored in the cache.
     - COLLAPSED: the answer comes from a run that equal requests share.
     - REQUESTED: the query was run because the caller bypassed the cache.
-    - UNCACHED: the answer is not stored.
+    - UNCACHED: the query was run, and its answer is not stored in the cache.
     """
 
     HIT = "hit"
@@ -107,7 +107,7 @@ class CacheOutcome(StrEnum):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to one request, complete or streamed, with its age and how the cache took part in it."""
+    """The answer to one request, complete or streamed, with its age and how the cache was used for it."""
 
     body: CompleteAnswer | StreamedAnswer
     cache_outcome: CacheOutcome
@@ -115,7 +115,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def complete_answer(self) -> CompleteAnswer:
-        """The complete body. Raises TypeError for a streamed answer; cached answers are always complete."""
+        """The body as a complete answer. Raises TypeError for a streamed answer; cached answers are always complete."""
         if isinstance(self.body, StreamedAnswer):
             raise TypeError
         return self.body
@@ -165,15 +165,15 @@ class QueryService:
         self._total_orders = OrderedRunHistory()
 
     def charge_request(self, caller: Caller, account: str = "") -> Allowance | None:
-        """Count a request against the rate limit of its key or account; raise RequestRateExceeded if the limit is exceeded."""
+        """Count a request against the rate limit of its key or account; raise RequestRateExceeded at the limit."""
         return self._rate_limiter.charge_request(caller, account or caller.key_id)
 
     def cache_lookup_digest(self, request: QueryRequest) -> bytes | None:
-        """Return the digest with which `cached_answer` finds the answer, or None if the cache must not be used."""
+        """Return the digest to pass to `cached_answer`, or None if the request must not be answered from the cache."""
         return self._request_digest(request) if _may_be_cached(request) and not request.bypasses_cache else None
 
     def cached_answer(self, digest: bytes) -> Answer | None:
-        """Return the cached answer for a request digest, or None if the request has to be compiled."""
+        """Return the cached answer to the request with this digest, or None if the request must be compiled first."""
         now_us = self._clock_us()
         key = self._key_index.find(digest, now_us)
         return None if key is None else self._find_cached(key, now_us)
@@ -185,9 +185,9 @@ class QueryService:
     async def endpoint_columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """Return the columns of the endpoint's own query, with the types that the compiler can infer.
 
-        Without a caller, the list has only the columns that the query names, not those that `*` takes from events. It
-        never has names of event columns that redaction hides. It is empty if the endpoint cannot be compiled with the
-        current streams and shapes.
+        Without a caller, only columns that the query names are returned, not the columns that `*` takes from events.
+        Columns whose names redaction hides are never returned. The list is empty if the endpoint cannot be compiled
+        with the current streams and shapes.
         """
         redaction = self._redactions.for_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
@@ -202,7 +202,10 @@ class QueryService:
         return columns[: statement.answer_column_count]
 
     def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
-        """Return the shapes of streams that the caller may see, redacted for a key whose answers are always redacted."""
+        """Return the shapes of the streams, as far as the caller may see them.
+
+        For a key whose answers are always redacted, the shapes are redacted too.
+        """
         shapes = visible_shapes(caller, self._engine)
         return self._redactions.for_mode(RedactMode.REPLACE).visible_shapes(shapes) if caller.redact_always else shapes
 
@@ -225,8 +228,8 @@ class QueryService:
     def queue_stalled_seconds(self) -> float:
         """The number of seconds for which the queue has been stalled, or 0 if it is not stalled.
 
-        The queue is stalled if a query waited until its time ran out, and no slot has been granted or released since
-        then.
+        The queue is stalled if a query was refused because it got no slot in time, and since then no slot has been
+        granted or released.
         """
         return self._admission.queue_stalled_seconds
 
@@ -420,14 +423,17 @@ class QueryService:
     async def _get_statement(
         self, inputs: _CompilationInputs, account: str, pin_items: Hashable, *, is_own: bool
     ) -> Statement:
-        """Return the compiled statement. Concurrent requests for the same statement share one compilation."""
+        """Return the statement that is compiled from `inputs`.
+
+        Concurrent requests for the same statement share one compilation.
+        """
         endpoint, sandbox, redaction, _, page = inputs
         key = statement_key(endpoint, sandbox, redaction, page), pin_items
         statement = self._statements.find(*inputs)
         if statement is None and self._compilations.is_running(key):
             await self._compile(key, inputs, account, is_own=is_own)
-            # The shared compilation may have begun before the caller's newest events arrived. Therefore look up the
-            # statement again, which checks that it is still valid.
+            # The compilation of another request may have begun before the newest events arrived, whose paths this
+            # caller may use. Therefore find the statement again, which checks that it is valid for the current shapes.
             statement = self._statements.find(*inputs)
         return statement or await self._compile(key, inputs, account, is_own=is_own)
 
@@ -454,8 +460,8 @@ class QueryService:
     ) -> CompleteAnswer:
         """Run the job and return the complete answer.
 
-        If the answer is cut off at the row limit, its rows are in a total order if possible. Then the answer has a next
-        page.
+        If the answer is cut off at the row limit, its rows are put in a total order if possible, so that a next page
+        can be requested.
         """
         seconds = self._total_orders.first_run_limit_seconds(job) if lacks_total_order(job) else None
         if seconds is not None:
@@ -476,8 +482,8 @@ class QueryService:
     ) -> CompleteAnswer:
         """Run the query again in a total order if its answer was cut off and its rows have no total order.
 
-        The ordered answer has a next page. If the second run fails, return the first answer, whose receipt has a notice
-        that the rows are in no total order.
+        The ordered answer has a cursor for a next page. If the second run fails, return the first answer, whose receipt
+        has a notice that the rows are in no total order.
         """
         receipt = finished.receipt
         if receipt.truncated_by is None or not lacks_total_order(job):
@@ -500,7 +506,7 @@ class QueryService:
     async def _try_totally_ordered_run(
         self, job: QueryJob, seconds: float, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool
     ) -> CompleteAnswer | None:
-        """Run the job with its rows in a total order, within a time limit; return None if that fails."""
+        """Run the job again with its rows in a total order, for at most `seconds`; return None if the run fails."""
         try:
             ordered = await self._create_job(
                 msgspec.structs.replace(job.request, is_paging_requested=True), job.requested_us
@@ -528,7 +534,8 @@ class QueryService:
         await self._runs.join(key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
         self._add_to_key_index(job, key)
         if key != entry.key:
-            # The request now compiles to another statement, so the old cache entry must not be found any more.
+            # The request now has another cache key, because it compiles to another statement. Drop the entry with the
+            # old key, so that it is not found any more.
             self._cache.drop(entry.key)
         refreshed = self._cache.peek(key)
         if isinstance(refreshed, CachedAnswer):
@@ -560,12 +567,15 @@ class QueryService:
 
 
 def _may_be_cached(request: QueryRequest) -> bool:
-    """Return whether the answer may be cached. Pages after the first are not cached, because each is requested once."""
+    """Return whether the answer to the request may be stored in the cache.
+
+    A page after the first is not cached, because callers usually request it only once.
+    """
     return bool(request.endpoint.cache_seconds) and request.position is None
 
 
 def _page_boundary_values(statement: Statement, position: PagePosition) -> Mapping[str, str]:
-    """Return the time and id of the row after which the page begins, as parameter values."""
+    """Return the time and the id of the row before the page as values of the statement's page parameters."""
     if statement.paging is None or position.last_row is None:
         return {}
     time, id_ = statement.paging.boundary_parameters
@@ -578,7 +588,7 @@ def _callers_sql(request: QueryRequest) -> str | None:
 
 
 async def _retry_while_outdated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `attempt`, which is called again whenever its statement became outdated during the run."""
+    """Return the result of `attempt`, and call it again whenever it raises OutdatedStatementError."""
     while True:
         with suppress(OutdatedStatementError):
             return await attempt()

@@ -31,7 +31,7 @@ OnFile = Callable[[ArchivedFile], None]
 
 
 def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterator[bytes]:
-    """Yield a file as a member of a tar archive; call `on_file` after its last byte."""
+    """Yield the bytes of a file as a member of a tar archive, and then call `on_file`."""
     member = tarfile.TarInfo(file.name)
     member.size, member.mtime, member.mode = file.size, int(modified_at), 0o600
     yield member.tobuf(tarfile.GNU_FORMAT)
@@ -45,9 +45,9 @@ def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterat
 
 
 def unpack_archive(folder: Path, on_file: OnFile) -> Generator[None, bytes, None]:
-    """Unpack a tar archive into a folder. The caller sends the bytes of the archive to the returned generator.
+    """Return a generator that unpacks a tar archive into a folder. Send it the bytes of the archive in chunks.
 
-    `on_file` is called for each file after it was written.
+    `on_file` is called after each file was written.
     """
     buffer = bytearray()
     while True:
@@ -118,7 +118,7 @@ class BackupManifest(msgspec.Struct, frozen=True):
 
 
 class BackupService(msgspec.Struct, frozen=True):
-    """Makes backups of the engine's events, and of keys, alerts, secrets and managed files of the data folder."""
+    """Makes backups: the engine's events, and the keys, alerts, secrets and managed files of the data folder."""
 
     engine: Engine
     copy_keys: Callable[[], bytes]
@@ -148,7 +148,7 @@ class BackupService(msgspec.Struct, frozen=True):
         for secret in self.folder.secret_files():
             yield _backup_file_of(secret.name, secret.read_bytes())
         for file in self.folder.managed_files():
-            # A definition may have been deleted since the list of files was made.
+            # A managed file may have been deleted since the list of managed files was made.
             with suppress(FileNotFoundError):
                 yield _backup_file_of(str(file), (self.folder.path / file).read_bytes())
 

@@ -1,8 +1,8 @@
-"""Cached answers: the cache, its keys, the refreshes, and the age at which an answer is stale or expired.
+"""Cached answers: the cache, its keys, the refreshes, and the ages at which an answer becomes stale and expires.
 
-Requests share a cached answer if their compiled statement, values and format are equal. The texts of queries are not
-compared: two texts share an answer if they compile to the same statement. An index from request digests to cache keys
-finds the answer to a repeated request without compiling the request again.
+Requests share a cached answer if their compiled statements, values and formats are equal. The texts of their queries
+are not compared: different texts share an answer if they compile to the same statement. An index from request digests
+to cache keys finds the answer to a repeated request without compiling the request again.
 """
 
 import asyncio
@@ -34,22 +34,22 @@ class _HasSize(Protocol):
 
 
 class AnswerCache(Protocol):
-    """The interface of a cache of answers, used on the event loop. Its methods never raise.
+    """The interface of a cache of answers. Use it on the event loop only. Its methods never raise an error.
 
-    An answer that does not fit is not stored.
+    An answer that is too large for the cache is not stored.
     """
 
     def get(self, key: bytes) -> _HasSize | None:
-        """Return the entry, and mark it as the most recently used.
+        """Return the entry with this key, if any, and mark it as the most recently used.
 
-        The cache measures the size of the entry again, because it may have grown.
+        The cache measures the size of the entry again, because compressed bodies may have been added to the entry.
         """
 
     def peek(self, key: bytes) -> _HasSize | None:
-        """Return the entry without marking it as used."""
+        """Return the entry with this key, if any, without marking it as used."""
 
     def put(self, key: bytes, entry: _HasSize) -> None:
-        """Store an entry; evict the least recently used entries beyond the budget."""
+        """Store an entry, and evict the least recently used entries until the cache is within its budget."""
 
     def drop(self, key: bytes) -> None:
         """Remove an entry, if it exists."""
@@ -58,10 +58,10 @@ class AnswerCache(Protocol):
         """Return the total size of all entries in bytes."""
 
     def budget_bytes(self) -> int:
-        """Return the maximum total size in bytes."""
+        """Return the maximum total size of all entries in bytes."""
 
 
-# The estimated bytes of a cache entry besides its body: key, receipt and request.
+# The estimated bytes that a cache entry takes besides its body: its key, its receipt and its request.
 ENTRY_OVERHEAD_BYTES = 2048
 
 
@@ -110,23 +110,23 @@ def cache_key(request: QueryRequest, question: BoundStatement) -> bytes:
 
 
 def question_digest(question: BoundStatement) -> bytes:
-    """Return a digest of a statement and its values, without the time of the call."""
+    """Return a digest of a question: its statement and the values of its parameters, but not the time of the call."""
     return sha256(msgspec.msgpack.encode((question.statement.digest, _parameter_values(question)))).digest()
 
 
 def _parameter_values(question: BoundStatement) -> list[tuple[str, str, str]]:
-    """Return every parameter value of a question with its name and type, without the time of the call."""
+    """Return the name, the type and the text of every parameter value of a question, but not the time of the call."""
     names = {slot.name for slot in question.statement.slots if slot.parameter is not None}
     return [(name, *_type_and_text(question.values[name])) for name in sorted(names & question.values.keys())]
 
 
 def _type_and_text(value: object) -> tuple[str, str]:
-    """Return the name of a value's type, and a text that is equal only for equal values of this type."""
+    """Return the name of a value's type, and a text that differs for any two different values of this type."""
     return type(value).__name__, _exact_decimal_text(value) if isinstance(value, Decimal) else repr(value)
 
 
 def _exact_decimal_text(value: Decimal) -> str:
-    """Format the number without trailing zeros.
+    """Return the exact value of a decimal number as text, without trailing zeros.
 
     Decimal.normalize() is not used, because it would round the number to 28 digits.
     """
@@ -148,17 +148,17 @@ def request_digest(request: QueryRequest, compiled_from: StatementKey) -> bytes:
 
 
 class CacheKeyIndex:
-    """An index from request digests to cache keys; an entry is valid until its answer expires.
+    """An index from request digests to cache keys. An entry is valid until its cached answer expires.
 
-    The cache key also depends on the shapes of the streams, so the same request may get another key later. Its cached
-    answer remains valid until it expires; after that, the request is compiled again.
+    The cache key also depends on the shapes of the streams, so the same request may get another cache key later. The
+    answer under the old key remains valid until it expires; after that, the request is compiled again.
     """
 
     def __init__(self) -> None:
         self._keys: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
 
     def find(self, digest: bytes, now_us: int) -> bytes | None:
-        """Return the cache key, or None if the request was not compiled or its answer has expired."""
+        """Return the cache key of a request, or None if the request is not in the index or its answer has expired."""
         entry = self._keys.get(digest)
         return None if entry is None or now_us >= entry[1] else entry[0]
 
@@ -171,18 +171,20 @@ class CacheKeyIndex:
 
 SECOND_US = 1_000_000
 
-# A refresh starts before the answer is `warm_seconds` old. The lead is between these two shares of `warm_seconds`. The
-# lead depends on the cache key, so that entries made at the same time are not refreshed at the same time.
+# A refresh starts some time before the answer is `warm_seconds` old, so that it can end in time. That time is between
+# these two shares of `warm_seconds`. It depends on the cache key, so that entries made at the same time are not
+# refreshed at the same time.
 MIN_LEAD_SHARE, MAX_LEAD = 0.02, 0.10
-# After the first failure, a refresh is retried after the share FIRST_RETRY of `warm_seconds`. The pause doubles with
-# each further failure, up to the share LAST_RETRY.
+# After the first failure, the refresh is tried again after FIRST_RETRY_SHARE times `warm_seconds`. The pause doubles
+# with each further failure, up to LAST_RETRY times `warm_seconds`.
 FIRST_RETRY_SHARE, LAST_RETRY = 1 / 30, 1 / 5
 
 
 class CachedAnswer(msgspec.Struct):
     """A cached answer, with the request that it answers.
 
-    `last_requested_us` is the time of the last request. `failures` counts the failed refreshes, the last one at `last_failed_us`.
+    `last_requested_us` is the time of the last request for the answer. `refresh_failures` is the number of failed
+    refreshes, and `last_failed_us` is the time of the last failure.
     """
 
     key: bytes
@@ -221,18 +223,18 @@ def is_expired(entry: CachedAnswer, now_us: int) -> bool:
 
 
 def is_stale(entry: CachedAnswer, now_us: int) -> bool:
-    """Return whether the answer is older than `warm_seconds`, which means that its refresh failed."""
+    """Return whether the answer is older than the endpoint's `warm_seconds` because a refresh failed."""
     warm = entry.request.endpoint.warm_seconds
     return warm is not None and entry.refresh_failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
 
 
 def was_requested_recently(entry: CachedAnswer, now_us: int) -> bool:
-    """Return whether the last request for the answer is more recent than the `cache_seconds` of its endpoint."""
+    """Return whether the answer was requested within the last `cache_seconds` of its endpoint."""
     return now_us - entry.last_requested_us < entry.request.endpoint.cache_seconds * SECOND_US
 
 
 def refresh_time_us(entry: CachedAnswer) -> int:
-    """Return the time at which to refresh the answer, or its expiry if it is not refreshed."""
+    """Return the time of the answer's next refresh or, if its endpoint is not kept warm, the time when it expires."""
     warm = entry.request.endpoint.warm_seconds
     if not warm:
         return expiry_us(entry)
@@ -243,7 +245,7 @@ def refresh_time_us(entry: CachedAnswer) -> int:
 
 
 def max_age_seconds(endpoint: Endpoint) -> float:
-    """Return for how many seconds an answer counts as fresh, which is the `max-age` of its response."""
+    """Return the number of seconds for which an answer counts as fresh: the `max-age` in its response."""
     return endpoint.warm_seconds or endpoint.cache_seconds
 
 
@@ -252,12 +254,12 @@ def _refresh_lead_share(key: bytes) -> float:
 
 
 REFRESH_POLL_SECONDS = 1.0
-# Evicted entries are removed from the schedule only when it has at least this many entries.
+# The schedule is searched for evicted entries only if it has at least this many entries.
 MIN_SCHEDULE_SIZE = 1000
 
 
 class Refresher:
-    """Schedules refreshes of cached answers. `refresh_answer` runs a request and replaces its cache entry."""
+    """Schedules refreshes of cached answers. `refresh_answer` runs a request again and replaces the cached answer."""
 
     def __init__(
         self,
@@ -286,7 +288,7 @@ class Refresher:
             heapq.heappush(self._schedule, (refresh_time_us(entry), entry.key))
 
     def _unschedule_evicted_answers(self) -> None:
-        """Remove evicted entries from the schedule, which may have many more entries than the cache."""
+        """Remove evicted answers from the schedule, which may have far more entries than the cache."""
         self._schedule = [(time, key) for time, key in self._schedule if self._cache.peek(key) is not None]
         heapq.heapify(self._schedule)
         self._scheduled_keys = {key for _, key in self._schedule}
@@ -298,14 +300,14 @@ class Refresher:
             await asyncio.sleep(REFRESH_POLL_SECONDS)
 
     async def close(self) -> None:
-        """Cancel the running refreshes. No caller waits for them."""
+        """Cancel the running refreshes, which is safe because no caller waits for them."""
         refreshing = list(self._refreshing.values())
         for task in refreshing:
             task.cancel()
         await asyncio.gather(*refreshing, return_exceptions=True)
 
     def start_due_refreshes(self) -> list["asyncio.Task[None]"]:
-        """Process every entry that is due for a refresh; return the refresh tasks that were started."""
+        """Process every scheduled answer whose time has come; return the tasks of the refreshes that were started."""
         now_us = self._clock_us()
         self._reschedule_changed_endpoints()
         started = []
@@ -318,7 +320,7 @@ class Refresher:
         return started
 
     def _reschedule_changed_endpoints(self) -> None:
-        """Make the cached answers of changed endpoints due at once."""
+        """Schedule the cached answers of changed endpoints for now."""
         revisions = self._current_revisions()
         if revisions == self._revisions:
             return

@@ -1,7 +1,7 @@
-"""Compilation of queries: compile threads, the cache of statements, and the names that a caller may see.
+"""Compilation of queries: compile threads, the cache of statements, and the shapes that a caller may see.
 
-Accounts share the compile threads fairly. Statements are cached by endpoint revision, sandbox query, and the shapes on
-which a statement depends.
+Accounts share the compile threads fairly. A cached statement is found by its endpoint's revision, its sandbox query,
+its redaction mode, its page, and the shapes on which it depends.
 """
 
 import asyncio
@@ -64,9 +64,9 @@ class CompilerErrorLog:
         self._logged: set[str] = set()
 
     def log(self, fault: CompilerFailed) -> None:
-        """Log a compiler error, and set the error's hint to its incident id.
+        """Log a compiler error, and add its incident id to the hint of `fault`.
 
-        The query and the message, which may quote the query, are not logged.
+        Neither the query nor the error message is logged, because the message may quote the query.
         """
         cause = fault.__cause__
         if cause is None:
@@ -86,17 +86,19 @@ def _location_of(cause: BaseException) -> str:
     return f"{type(cause).__name__} {last.filename}:{last.lineno}" if last else type(cause).__name__
 
 
-# Compilation is pure Python, which holds the GIL: more threads would only compete with the event loop.
+# Compilation is pure Python, which holds the GIL. More threads would not compile faster, and would delay the event
+# loop.
 COMPILE_THREADS = 2
-# A compilation that takes more CPU time than this is slow. If other compilations are queued, it is preempted and starts
-# again in the lane of slow compilations, which never occupies all threads. For SLOW_ACCOUNT_PENALTY_SECONDS, other queries of
-# the account go to that lane at once. The CPU time is measured for each compilation alone, because many short
-# compilations never delay others for long. For comparison, the slowest query of a known client program takes 0.06 s.
+# A compilation that takes more CPU time than this is slow. If other compilations are queued, a slow compilation is
+# stopped and starts again in the lane `OWN_SLOW`, which never occupies all threads. For SLOW_ACCOUNT_PENALTY_SECONDS,
+# further compilations for the account start in that lane. The CPU time is measured for each compilation alone, because
+# many short compilations never delay others for long. For comparison, the slowest query of a known client program takes
+# 0.06 s.
 MAX_QUICK_CPU_SECONDS = 0.25
 SLOW_ACCOUNT_PENALTY_SECONDS = 60.0
 _MAX_SLOW_ACCOUNTS_BYTES = 2**20
-# The minimum length of the queue of compilations. It applies even if `queued_queries` is smaller, because compilations
-# are short.
+# The minimum length of the queue of compilations, even if `queued_queries` is smaller. The queue may be long, because
+# compilations are short.
 MIN_COMPILE_QUEUE_LENGTH = 64
 
 P = ParamSpec("P")
@@ -104,7 +106,7 @@ T = TypeVar("T")
 
 
 class CompilePool:
-    """The threads that compile queries, with fair admission of accounts."""
+    """The threads that compile queries; accounts share them fairly."""
 
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
         queue_length = max(MIN_COMPILE_QUEUE_LENGTH, limits.queued_queries)
@@ -112,7 +114,7 @@ class CompilePool:
             CompileSlotPolicy(COMPILE_THREADS), queue_length, limits.queue_seconds, observer
         )
         self._threads = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
-        # The time until which each account counts as slow.
+        # For each slow account, the time until which the account counts as slow.
         self._slow_until: BoundedCache[str, float] = BoundedCache(_MAX_SLOW_ACCOUNTS_BYTES, _account_bytes)
 
     async def compile_caller_query(
@@ -120,7 +122,7 @@ class CompilePool:
     ) -> T:
         """Run `work`, which compiles a caller's own query, in a compile thread.
 
-        Raise Busy if no thread becomes free in time.
+        Raise ServiceBusy if no thread becomes free in time.
         """
         bound_work = partial(work, *arguments, **named)
         if not all(map(self._is_slow, waiting.accounts)):
@@ -131,7 +133,10 @@ class CompilePool:
     async def compile_saved_query(
         self, waiting: RunWaitingList, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
-        """Run `work`, which compiles a saved query, in a compile thread. It may use the last free thread."""
+        """Run `work`, which compiles a saved query, in a compile thread.
+
+        Unlike a slow compilation of a caller's own query, `work` may occupy the last free thread.
+        """
 
         def work_for_operator() -> T:
             with allow_saved_query_cpu_time():
@@ -143,10 +148,9 @@ class CompilePool:
         self._threads.shutdown(cancel_futures=True)
 
     async def _run_measuring_cpu_time(self, lane: Lane, waiting: RunWaitingList, work: Callable[[], T]) -> T:
-        """Run a compilation and measure its CPU time; if the compilation is slow, mark its accounts as slow.
+        """Run a compilation and measure its CPU time; if it is slow, mark the accounts that wait for it as slow.
 
-        A slow compilation is preempted if other compilations are queued, unless it is already in the lane of slow
-        compilations.
+        If other compilations are queued, a slow compilation is stopped, unless it runs in the lane `OWN_SLOW`.
         """
         used_seconds = 0.0
 
@@ -176,7 +180,7 @@ class CompilePool:
             try:
                 return await asyncio.shield(running)
             finally:
-                # If the caller has disconnected, its slot is held until the compile thread is free.
+                # If the caller has disconnected, the slot is still held until the compile thread is free.
                 if not running.done():
                     await asyncio.wait({running})
                     running.exception()
@@ -200,19 +204,20 @@ _COMPILERS_BY_LANGUAGE = {
     Language.LQL: compile_lql_query,
     Language.LOGQL: compile_logql_query,
 }
-# Regular expressions in these languages are validated here, because the engine's errors for them have no position.
+# The regular expressions in LQL and LogQL are checked before compilation, so that errors have a position in the query.
+# The engine's own errors have none.
 _PATTERN_CHECKS_BY_LANGUAGE = {Language.LQL: check_lql_patterns, Language.LOGQL: check_logql_patterns}
 
 
-# The maximum bytes of cached statements with their texts. The parsed trees of endpoints have a separate budget of the
-# same size.
+# The maximum bytes of cached statements, including their SQL texts. The parsed trees of endpoints have a separate
+# budget of the same size.
 STATEMENT_CACHE_BYTES = 16 * 2**20
-# The estimated bytes for each node of a parsed query. The tree is held twice: as parsed, and prepared for sandbox
-# queries.
+# The estimated bytes for each node of a parsed query. The estimate counts two trees: the query as parsed, and the query
+# prepared for sandbox queries.
 _BYTES_PER_QUERY_NODE = 1_000
 
-# A statement has one variant for each combination of shapes that makes a difference. These are the maximum numbers of
-# variants, and of versions of the shapes for each variant.
+# The same query compiles to different statements, its variants, if the shapes differ in a way that matters to it. These
+# are the maximum numbers of variants of a query, and of versions of the shapes that are remembered for a variant.
 MAX_STATEMENT_VARIANTS = 16
 MAX_VERSIONS_PER_VARIANT = 1_000
 _BYTES_PER_SHAPE_VERSION = 320
@@ -224,7 +229,7 @@ ShapeVersions = tuple[tuple[int, int], ...]
 class _CachedStatement(msgspec.Struct, frozen=True):
     """A compiled statement.
 
-    `valid_versions` has the versions of the shapes for which the statement is known to be valid.
+    `valid_versions` has the versions of the streams' shapes for which the statement is known to be valid.
     """
 
     statement: Statement
@@ -235,9 +240,9 @@ class _CachedStatement(msgspec.Struct, frozen=True):
 class StatementCache:
     """The cache of statements. Thread-safe, but two threads may compile the same query at the same time.
 
-    A statement is valid for every caller whose shapes agree on the names and kinds on which the statement depends.
-    Therefore keys that are pinned to different projects share statements. New paths that a statement does not read
-    leave the statement valid.
+    A statement depends on some names and kinds in the shapes. It is valid for every caller whose shapes agree on these
+    names and kinds, so keys that are pinned to different projects can share statements. A statement remains valid when
+    the shapes get new paths that it does not read.
     """
 
     def __init__(
@@ -264,7 +269,7 @@ class StatementCache:
         shapes: ShapesByStream | None = None,
         page: Page = FIRST_PAGE,
     ) -> Statement | None:
-        """Return the statement, or None if no variant of it is valid for these shapes.
+        """Return a cached statement that is valid for `shapes`, or None if there is none.
 
         `shapes` are the shapes that the caller may see, or None for all shapes.
         """
@@ -332,7 +337,7 @@ class StatementCache:
 def statement_key(
     endpoint: Endpoint, sandbox: SandboxQuery | None, redaction: Redaction | None, page: Page
 ) -> StatementKey:
-    """Return the cache key of a statement: the inputs of its compilation other than the shapes of the streams."""
+    """Return the cache key of a statement: everything from which it is compiled, except the shapes of the streams."""
     return endpoint.revision, sandbox, redaction.mode if redaction else None, page
 
 
@@ -390,10 +395,10 @@ class ProjectShapesView(Mapping[str, Shape]):
 
 
 def visible_shapes(caller: Caller, engine: Engine) -> Mapping[str, Shape]:
-    """Return the shapes that the caller may see.
+    """Return the shapes of the streams, as far as the caller may see them.
 
-    A key without pins sees the complete shapes. A key that is pinned only to a project sees the paths in the events of
-    this project. A key with other pins sees no paths.
+    A key without pins sees the complete shapes. A key whose only pin is a project sees the paths in the events of this
+    project. A key with other pins sees no paths.
     """
     if not caller.pins:
         return engine.shapes()
@@ -405,7 +410,7 @@ def shapes_without_paths(engine: Engine) -> Mapping[str, Shape]:
 
 
 def pinned_project(caller: Caller) -> str | None:
-    """Return the project to which the key is pinned, or None if it has other pins or no pins."""
+    """Return the project that is the key's only pin, or None if the key has other pins or no pins."""
     return caller.pins["project"] if caller.pins.keys() == {"project"} else None
 
 
@@ -438,17 +443,17 @@ class SandboxSchema:
         self._redactions = redactions
 
     def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuerySchema, ...]:
-        """Return the sub-queries, with the columns and paths of the events that the caller may see."""
+        """Return the endpoint's sub-queries, with the columns and the paths that the caller may see."""
         program = self._statements.program(endpoint)
         return list_sub_queries(program, self._engine.target, self._visible_shapes(endpoint, caller))
 
     def translate_lql(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
-        """Return the SQL, in BigQuery's dialect, to which a query in LQL compiles."""
+        """Translate a query in LQL to SQL in BigQuery's dialect."""
         program = self._statements.program(endpoint)
         visible = self._visible_shapes(endpoint, caller)
-        # A run uses the kinds of values in the events of all projects (`whole_shape`). The translation does not use
-        # them: the SQL has the same meaning without them, and does not reveal whether events of other projects contain
-        # arrays.
+        # When the query runs, it is compiled with the kinds of values in the events of all projects (`whole_shape`).
+        # The translation leaves them out. Its SQL has the same meaning, and does not reveal whether events of other
+        # projects contain arrays.
         projects_only = {stream: msgspec.structs.replace(shape, whole_shape=None) for stream, shape in visible.items()}
         return explain_lql_query(program, lql, self._engine.target, projects_only)
 

@@ -40,7 +40,8 @@ _UNORDERED_NOTICE: Final = (
 class Receipt(msgspec.Struct, frozen=True, dict=True):
     """Facts about an answer, recorded when the answer was made.
 
-    `truncated` names the limit that cut the answer, and `next_position` is the position where the next page begins.
+    `truncated_by` names the limit at which the answer was cut off, or is None. `next_position` is the position where
+    the next page begins.
     """
 
     rows: int
@@ -54,7 +55,7 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def server_timing(self) -> bytes:
-        """The value of the header Server-Timing."""
+        """The value of the header Server-Timing: the times that the compilation and the engine took."""
         milliseconds = self.compile_seconds * 1000, self.engine_seconds * 1000
         return b"compile;dur=%.3f, engine;dur=%.3f" % milliseconds
 
@@ -62,8 +63,9 @@ class Receipt(msgspec.Struct, frozen=True, dict=True):
 class CompleteAnswer(msgspec.Struct):
     """An answer whose whole body is in memory.
 
-    `body_by_coding` holds the compressed bodies by content coding; each is made when it is first requested.
-    `headers_by_coding` holds the rendered HTTP headers by content coding, with an empty name for the uncompressed body.
+    `body_by_coding` has the compressed bodies by content coding (such as gzip). Each body is compressed when it is
+    first requested. `headers_by_coding` has the rendered HTTP headers by content coding, with an empty name for the
+    uncompressed body.
     """
 
     body: bytes
@@ -88,9 +90,10 @@ class CompleteAnswer(msgspec.Struct):
 
 
 class QueryJob(msgspec.Struct, frozen=True):
-    """A question with the limits of its run. `requested_us` is the time of the request.
+    """A question to run on the engine, with its request and limits.
 
-    `max_answer_bytes` is the maximum size of an answer that is held in memory.
+    `max_answer_bytes` is the maximum size of an answer that is held in memory. `requested_us` is the time of the
+    request.
     """
 
     request: QueryRequest
@@ -102,7 +105,7 @@ class QueryJob(msgspec.Struct, frozen=True):
 
 
 def _start(job: QueryJob, engine: Engine, cancel: Cancellation) -> Run:
-    """Start a run that yields each chunk as soon as it is made, so that the engine buffers few bytes."""
+    """Start a run that yields each chunk as soon as it is encoded, so that the engine buffers few bytes."""
     return engine.run(RunRequest(job.question, job.limits, job.request.format.encode), cancel)
 
 
@@ -114,7 +117,7 @@ def run_job(job: QueryJob, engine: Engine, cancel: Cancellation) -> CompleteAnsw
 
 
 def _receipt(job: QueryJob, stats: RunStats) -> Receipt:
-    """Return the receipt of a job's answer."""
+    """Return the receipt for the answer to a job."""
     statement = job.question.statement
     return Receipt(
         rows=stats.rows,
@@ -129,15 +132,12 @@ def _receipt(job: QueryJob, stats: RunStats) -> Receipt:
 
 
 def lacks_total_order(job: QueryJob) -> bool:
-    """Return whether the answer would have no cursor for a next page, because its rows are not in a total order.
-
-    This matters only if the answer is cut off.
-    """
+    """Return whether a cut-off answer to the job would have no cursor, because its rows are not in a total order."""
     return job.request.returns_next_cursor and job.question.statement.pages_on_request
 
 
 def _next_position(job: QueryJob, stats: RunStats) -> PagePosition | None:
-    """Return the position where the next page begins, or None after the last page."""
+    """Return the position where the next page begins, or None if there is no next page."""
     paging = job.question.statement.paging
     if not stats.truncated or paging is None:
         return None
@@ -151,14 +151,17 @@ def _next_position(job: QueryJob, stats: RunStats) -> PagePosition | None:
         return PagePosition(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
-        # All rows of this page have the same time and id as the last row of the previous page. Therefore the count of
-        # these rows continues from the previous page.
+        # All rows of this page have the same time and id as the last row of the previous page. A position counts the
+        # rows with the time and id of its last row, so the rows of both pages are added.
         last_row = msgspec.structs.replace(last_row, rows=last_row.rows + row_before.rows)
     return PagePosition(now_us, 0, last_row, remaining)
 
 
 def _limit_or_offset_value(rows: int | str | None, question: BoundStatement) -> int | None:
-    """Return the number of rows in a LIMIT or an OFFSET, which may be a parameter."""
+    """Return the number of rows in a LIMIT or an OFFSET.
+
+    `rows` is this number, the name of a parameter that contains it, or None.
+    """
     value = question.values[rows] if isinstance(rows, str) else rows
     return value if isinstance(value, int) else None
 
@@ -168,7 +171,7 @@ def _limit_name(job: QueryJob) -> str:
 
 
 def notices_of(statement: Statement) -> tuple[str, ...]:
-    """Return notices about a statement: paths that no event has, and likely mistakes."""
+    """Return the notices about a statement: paths that no event has, and likely mistakes in the query."""
     return (*(f"path never seen: {path}" for path in statement.unseen_paths), *statement.notices)
 
 
@@ -219,8 +222,8 @@ def create_export_job(request: QueryRequest, export_range: ExportRange, engine: 
     )
 
 
-# An answer that is complete within these limits is sent as a whole, with a complete receipt. A longer answer is
-# streamed.
+# If a whole answer arrives within these limits, it is sent as a complete answer, with its receipt in the headers.
+# Otherwise the answer is streamed.
 MAX_ANSWER_BUFFERING_SECONDS = 0.05
 MAX_BUFFERED_ANSWER_BYTES = 256 * 1024
 MAX_QUEUED_CHUNKS = 8
@@ -244,9 +247,9 @@ class ResponseStream:
         return self._has_begun
 
     def run_job(self, job: QueryJob, engine: Engine, cancel: CancelToken) -> Receipt:
-        """Run the job in the engine's thread, and put its chunks into the queue.
+        """Run the job in the engine's thread, and put the chunks of its answer into the queue.
 
-        A cancellation also ends the wait for a client that does not read.
+        If the run is cancelled, stop waiting for a client that does not read the queue.
         """
         cancel.on_cancel(self._cancel_pending_put)
         run = _start(job, engine, cancel)
@@ -279,7 +282,7 @@ class ResponseStream:
     async def read_first_chunks(self) -> tuple[list[bytes], bool]:
         """Return the first chunks of the response, and whether they are the whole response.
 
-        Stop at `MAX_BUFFERED_ANSWER_BYTES`, or `MAX_ANSWER_BUFFERING_SECONDS` after the first chunk.
+        Stop reading at `MAX_BUFFERED_ANSWER_BYTES`, or `MAX_ANSWER_BUFFERING_SECONDS` after the first chunk.
         """
         chunks: list[bytes] = []
         first_chunk = await self._chunks.get()
@@ -309,7 +312,10 @@ class ResponseStream:
             self._chunks.get_nowait()
 
     async def _put(self, chunk: bytes, cancel: CancelToken) -> None:
-        """Put a chunk into the queue. Chunks of a cancelled run are dropped, because the run may be restarted."""
+        """Put a chunk into the queue, or raise RunAbandonedError if the run was cancelled or the stream closed.
+
+        The chunks of a cancelled run must be dropped, because the run may be restarted.
+        """
         if self._closed or cancel.is_cancelled:
             raise RunAbandonedError
         self._has_begun = True
@@ -319,7 +325,7 @@ class ResponseStream:
 
 
 class StreamedAnswer:
-    """An answer that is sent while its run continues. `receipt` is set after the last chunk was read."""
+    """An answer that is sent while its run continues. `receipt` is set when the last chunk has been read."""
 
     def __init__(
         self, head: list[bytes], stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
@@ -350,7 +356,10 @@ class StreamedAnswer:
 async def complete_or_stream_answer(
     stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
 ) -> "CompleteAnswer | StreamedAnswer":
-    """Return a complete answer if all of it arrives within the limits of time and size, otherwise a streamed answer."""
+    """Return a complete answer if it is short and arrives soon, otherwise a streamed answer.
+
+    The limits are `MAX_BUFFERED_ANSWER_BYTES` and `MAX_ANSWER_BUFFERING_SECONDS`.
+    """
     try:
         chunks, is_complete = await stream.read_first_chunks()
         if is_complete:

@@ -1,14 +1,15 @@
-"""Paging of answers that are cut off: cursors for the next page, and runs in a total order, which a cursor requires.
+"""Paging of answers that are cut off: cursors for the next page, and the total order of rows that they require.
 
-A cursor is valid only with the request of the previous page: the same endpoint, parameters and sandbox query. It is
-signed, so that a caller cannot change the time as of which the query runs; an endpoint may restrict callers to recent
-events. It is encrypted, because it contains the time and the id of a row, which the answer may not show. The signature
-is also the initialization vector, as in SIV (RFC 5297), so that equal positions have equal cursors.
+A cursor is valid only with the request of the previous page: the same endpoint, parameters and sandbox query. A cursor
+is signed. It contains the time as of which the query runs, and a caller who could change this time could read older
+events than the endpoint permits. A cursor is also encrypted, because it contains the time and the id of a row, which
+the answer may not show. The signature is also the initialization vector, as in SIV (RFC 5297), so that equal positions
+have equal cursors.
 
-Rows of groups, unions and other queries without ids get a total order only if an answer is cut off at the row limit.
-Then the query is run again, ordered by the columns of the answer. The ordered run may cost far more than the run that
-stopped at the limit. It may also fail at a row that the first run did not reach. If the last answer of a query was
-ordered in this way, the next answer is ordered in its first run.
+If the rows of a query have no ids, as with groups and unions, the first run does not put them in a total order. If the
+answer is cut off at the row limit, the query is run again, with its rows ordered by the columns of the answer. This
+ordered run may cost far more than the run that stopped at the limit. It may also fail at a row that the first run did
+not reach. If the last answer of a query was ordered in this way, the first run of the next request is ordered at once.
 """
 
 import base64
@@ -32,7 +33,7 @@ _BEGIN_AGAIN_HINT = "or begin with the first page: without cursor=."
 
 
 class CursorCodec:
-    """Encodes and decodes cursors. Services with the same secret accept each other's cursors."""
+    """Encodes and decodes cursors. Services that have the same secret accept each other's cursors."""
 
     def __init__(self, secret: bytes) -> None:
         self._signing_key = blake2b(secret, person=_SIGNING).digest()
@@ -44,7 +45,7 @@ class CursorCodec:
         return base64.urlsafe_b64encode(signature + self._encrypt(content, signature)).decode().rstrip("=")
 
     def decode(self, text: str, request: QueryRequest) -> PagePosition:
-        """Return the position in a cursor; raise BadParameter for an invalid cursor or one of another request."""
+        """Return the position in a cursor; raise BadParameter for an invalid cursor or the cursor of another request."""
         try:
             data = base64.b64decode(
                 text[:_MAX_CURSOR_CHARACTERS] + "=" * (-len(text) % 4), altchars=b"-_", validate=True
@@ -68,33 +69,35 @@ class CursorCodec:
         return blake2b(encoded, key=self._signing_key, digest_size=_SIGNATURE_BYTES).digest()
 
     def _encrypt(self, content: bytes, signature: bytes) -> bytes:
-        """Encrypt or decrypt with a keystream of keyed hashes over the signature and a counter."""
+        """Encrypt or decrypt `content`: XOR it with keyed hashes of the signature and a counter."""
         blocks = range(-(-len(content) // blake2b.MAX_DIGEST_SIZE))
         hashed = (signature + number.to_bytes(4, "big") for number in blocks)
         stream = b"".join(blake2b(block, key=self._encryption_key).digest() for block in hashed)
         return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
 
 
-# The time limit of an ordered run is the longer of this time and `_ORDERED_TIMEOUT_FACTOR` times the previous run's duration.
+# The time limit of an ordered run is `_ORDERED_TIMEOUT_FACTOR` times the duration of the previous run, but at least
+# this number of seconds.
 _MIN_ORDERED_TIMEOUT_SECONDS: Final = 1.0
 _ORDERED_TIMEOUT_FACTOR: Final = 2.0
-# After an ordered run of a query has failed, no ordered second run of this query is tried for this number of seconds.
+# After an ordered run of a query has failed, no unordered run of this query is repeated as an ordered run for this
+# number of seconds.
 ORDERED_RUN_RETRY_SECONDS: Final = 600.0
 _MAX_REMEMBERED_ORDERED_RUNS: Final = 2_000
 
 
 class _OrderedRun(NamedTuple):
-    """The outcome of the last ordered run of a query. `seconds` is its duration, or None if the run failed."""
+    """The result of the last ordered run of a query. `seconds` is its duration, or None if the run failed."""
 
     noted_at: float
     seconds: float | None
 
 
 class OrderedRunHistory:
-    """For each of the last two thousand queries with an ordered run: its duration, or that it failed.
+    """Remembers how long the last ordered run of each query took, or that the run failed.
 
-    An ordered run is a run that orders the rows by the columns of the answer, so that the next page can be requested.
-    `clock` returns monotonic seconds.
+    An ordered run orders the rows by the columns of the answer, so that the next page can be requested. Only the latest
+    two thousand queries with such a run are remembered. `clock` returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,9 +105,9 @@ class OrderedRunHistory:
         self._outcomes: OrderedDict[bytes, _OrderedRun] = OrderedDict()
 
     def first_run_limit_seconds(self, job: QueryJob) -> float | None:
-        """Return the time limit of an ordered first run.
+        """Return the time limit for ordering the first run of a job, or None if this run must not be ordered.
 
-        Return None if the last answer of the query was not ordered, so that the first run is not ordered either.
+        The first run is ordered only if the last ordered run of the query succeeded.
         """
         outcome = self._outcomes.get(_ordered_run_key(job))
         if outcome is None or outcome.seconds is None:
@@ -114,9 +117,9 @@ class OrderedRunHistory:
         )
 
     def second_run_limit_seconds(self, job: QueryJob, engine_seconds: float) -> float | None:
-        """Return the time limit of an ordered second run.
+        """Return the time limit for a second, ordered run of a job, or None if no second run is to be tried.
 
-        Return None if an ordered run of the query failed a short while ago, so that no second run is tried.
+        No second run is tried if an ordered run of the query failed in the last `ORDERED_RUN_RETRY_SECONDS`.
         """
         outcome = self._outcomes.get(_ordered_run_key(job))
         if (
@@ -131,7 +134,7 @@ class OrderedRunHistory:
         )
 
     def record_run(self, job: QueryJob, seconds: float | None) -> None:
-        """Record how long an ordered run took, or None if it failed."""
+        """Record how long an ordered run of the job's query took; `seconds` is None if the run failed."""
         key = _ordered_run_key(job)
         self._outcomes[key] = _OrderedRun(self._clock(), seconds)
         self._outcomes.move_to_end(key)
@@ -141,12 +144,16 @@ class OrderedRunHistory:
     def forget(self, job: QueryJob) -> None:
         """Forget the ordered run of a query, because the query's answer is no longer cut off.
 
-        The next first run of the query is not ordered.
+        Therefore the first run of the next request is not ordered.
         """
         self._outcomes.pop(_ordered_run_key(job), None)
 
 
 def _ordered_run_key(job: QueryJob) -> bytes:
-    """Return a digest of statement, account and pins, so that accounts do not affect each other's answers."""
+    """Return a digest of the statement, the account and the pins of a job.
+
+    The account is included, so that the runs of one account do not change the order of rows in another account's
+    answers.
+    """
     request = job.request
     return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()

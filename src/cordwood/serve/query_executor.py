@@ -1,12 +1,13 @@
 """Runs of queries on the engine: single flight, admission, time limits, lists of runs, and the query quarantine.
 
-A query is *killed* if the engine's process had to be killed because of it. The quarantine refuses killed queries, and
-all ad hoc and sandbox queries of a key with two killed queries. The key that sent a killed query may not send it again,
-whatever its literals. For other keys, the query is refused only with the same literals and values. Otherwise a caller
-could block a query that others use, by running it with a literal that makes the engine slow.
+A query is *killed* if the engine's process had to be killed because of it. The quarantine refuses killed queries. It
+also refuses all ad hoc and sandbox queries of a key with two killed queries. The key that sent a killed query may not
+send it again, even with other literals. For other keys, the query is refused only with the same literals and parameter
+values. Otherwise a caller could block a query that others use, by running it with a literal that makes the engine slow.
 
 If several queries ran when the process had to be killed, each of them is only *suspected*. A query that is suspected
-again counts as killed. Of the different suspected queries of one key, every second one counts as a kill for the key.
+again counts as killed. If a key sends different suspected queries, every second one counts as a killed query of the
+key.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ class _SharedRun(msgspec.Struct, Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Shared runs by key. A run is cancelled when the last caller that waits for the run leaves."""
+    """Runs that equal requests share, by key. A run is cancelled when the last caller that waits for it leaves."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, _SharedRun[T]] = {}
@@ -67,14 +68,14 @@ class SingleFlight(Generic[T]):
         return key in self._running
 
     def progress(self, key: Hashable) -> Progress | None:
-        """Return the progress of a run, or None if the progress is unknown or no such run exists."""
+        """Return the progress of the run with this key, or None if there is no such run or its progress is unknown."""
         shared = self._running.get(key)
         return None if shared is None else shared.cancel_token.progress()
 
     async def join(
         self, key: Hashable, account: str, start_run: Callable[[CancelToken, RunWaitingList], Awaitable[T]]
     ) -> T:
-        """Start a run, or join the running one with the same key, and return its result.
+        """Return the result of the run with this key; start the run unless it is already running.
 
         For a refresh, `account` is `BACKGROUND_ACCOUNT`.
         """
@@ -105,7 +106,7 @@ class SingleFlight(Generic[T]):
         if self._running.get(key) is shared:
             del self._running[key]
         if not shared.task.cancelled():
-            # Retrieve the exception: if all callers have left, asyncio would log it as unhandled.
+            # Read the exception. If all callers have left, nobody else reads it, and asyncio would log it as unhandled.
             shared.task.exception()
 
     def _abandon(self, key: Hashable, shared: _SharedRun[T]) -> None:
@@ -117,7 +118,8 @@ class SingleFlight(Generic[T]):
 class RunningQuery(msgspec.Struct, eq=False):
     """A request whose query is queued or runs on the engine.
 
-    Requests with the same question share one run and its progress. `streamed_answer` is set if the answer is streamed.
+    Requests with the same question share one run, and therefore have the same progress. `streamed_answer` is None
+    unless the answer is streamed.
     """
 
     request_id: str
@@ -137,7 +139,7 @@ class RunningQuery(msgspec.Struct, eq=False):
 
 
 class RunningQueries:
-    """The requests that wait for an answer. Not thread-safe: use it on the event loop."""
+    """The list of requests that wait for an answer. Not thread-safe: use it on the event loop."""
 
     def __init__(self) -> None:
         self._running: dict[int, RunningQuery] = {}
@@ -145,13 +147,13 @@ class RunningQueries:
     def queries_of_caller(self, caller: Caller | None) -> list[RunningQuery]:
         """Return the requests of one caller, or of all callers if `caller` is None, the longest-running first.
 
-        Callers are compared with their pins and scopes, because signed keys of one subject have the same id.
+        Callers are equal only if their pins and scopes are equal, because different signed keys may have the same id.
         """
         return [query for query in self._running.values() if caller is None or query.caller == caller]
 
     @contextmanager
     def track(self, request: QueryRequest, request_id: str) -> Iterator[RunningQuery]:
-        """List a request as running while the block runs.
+        """List a request as running during the `with` block.
 
         If its answer is streamed, the request stays in the list until the answer ends.
         """
@@ -180,7 +182,7 @@ _MAX_LISTED_QUERY_CHARACTERS = 2000
 
 
 class EngineRun(msgspec.Struct):
-    """One run of a query.
+    """One run of a query, as the lists of running and slowest queries show it.
 
     `seconds` includes the time in the queue. `outcome` is empty until the run ends.
     """
@@ -195,7 +197,7 @@ class EngineRun(msgspec.Struct):
 
 
 class ServiceLoad(msgspec.Struct, frozen=True):
-    """The load of the service: total slots, queued queries, running and slowest queries, and the size of the cache."""
+    """The load of the service: slots, queued queries, current and slowest runs, and size of the answer cache."""
 
     slot_count: int
     queued_count: int
@@ -206,7 +208,7 @@ class ServiceLoad(msgspec.Struct, frozen=True):
 
 
 class EngineRunTracker:
-    """The queries that run on the engine, and the slowest queries of the last hour.
+    """Lists of the queries that run on the engine now, and of the slowest queries of the last hour.
 
     Not thread-safe: use it on the event loop.
     """
@@ -216,7 +218,7 @@ class EngineRunTracker:
         self._slow: list[EngineRun] = []
 
     def running_runs(self) -> list[EngineRun]:
-        """Return the current runs with their durations until now, the longest first."""
+        """Return the current runs, the longest first, each with its duration until now."""
         now = time.time()
         for run in self._running.values():
             run.seconds = now - run.started_at
@@ -228,7 +230,7 @@ class EngineRunTracker:
 
     @contextmanager
     def track(self, request: QueryRequest) -> Iterator[None]:
-        """Track a run while the block runs. The duration begins when the run enters the queue."""
+        """List a run during the `with` block. Its duration includes the time in the queue."""
         run = _new_run(request)
         started_at = time.monotonic()
         self._running[id(run)] = run
@@ -269,13 +271,14 @@ def _new_run(request: QueryRequest) -> EngineRun:
 
 
 QUERY_QUARANTINE_SECONDS: Final = 600.0
-# After this many kills within QUERY_QUARANTINE_SECONDS, the ad hoc and sandbox queries of the key are refused.
+# After this many killed queries within QUERY_QUARANTINE_SECONDS, all ad hoc and sandbox queries of a key are refused.
 MAX_KILLS_PER_KEY: Final = 2
-# The maximum number of remembered queries and keys, of about 200 bytes each; the oldest are forgotten first.
+# The maximum number of queries, and of keys, whose kills are remembered. Each takes about 200 bytes; the oldest are
+# forgotten first.
 _MAX_REMEMBERED_KILLS: Final = 2_000
 
-# Matches strings and numbers, each of which is replaced by a placeholder. It also matches names in double quotes, as
-# group 1, so that they are kept unchanged.
+# Matches the literals that are replaced by a placeholder: strings and numbers. It also matches names in double quotes,
+# as group 1, because text and numbers inside such a name must stay unchanged.
 _LITERAL_REGEX: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
 _PLACEHOLDER_LIST_REGEX: Final = re.compile(r"\?(?:\s*,\s*\?)+")
 
@@ -291,7 +294,10 @@ def sql_fingerprint(sql: str) -> str:
 
 
 class QueryQuarantine:
-    """The quarantined queries and keys. Use it on the event loop only. `clock` returns monotonic seconds."""
+    """Keeps the queries that are refused because the engine's process was killed when they ran, and their keys.
+
+    Use it on the event loop only. `clock` returns monotonic seconds.
+    """
 
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
@@ -303,7 +309,7 @@ class QueryQuarantine:
         self._suspicions_by_key: _RecentKillTimes[str] = _RecentKillTimes()
 
     def require_not_quarantined(self, job: QueryJob) -> None:
-        """Raise QuarantinedQuery if a caller's own query or its key is quarantined. Saved queries are never refused."""
+        """Raise QuarantinedQuery if the job's query or its key is quarantined. Saved queries are never refused."""
         account, since = job.request.account, self._quarantine_start()
         has_kills = self._kills_by_question.has_recent(since) or self._kills_by_key.has_recent(since)
         if not job.request.is_caller_written or not has_kills:
@@ -372,7 +378,10 @@ class QueryQuarantine:
 
 
 class _RecentKillTimes(Generic[K]):
-    """The times of the latest kills (or suspicions) by fingerprint, question or key, in order of time."""
+    """The times of the latest kills (or suspicions), by form of query, question or key.
+
+    The entry with the most recent kill comes last.
+    """
 
     def __init__(self) -> None:
         self._times: dict[K, list[float]] = {}
@@ -386,11 +395,11 @@ class _RecentKillTimes(Generic[K]):
         return [time for time in self._times.get(key, ()) if time > since]
 
     def pop_recent(self, key: K, since: float) -> bool:
-        """Remove the times of this fingerprint or key; return whether any of them is after `since`."""
+        """Remove the times of one query or key; return whether any of them was after `since`."""
         return any(time > since for time in self._times.pop(key, ()))
 
     def has_recent(self, since: float) -> bool:
-        """Return whether any time is after `since`. If none is, remove all times."""
+        """Return whether any kill was after `since`. If none was, remove all times."""
         if self._times and next(reversed(self._times.values()))[-1] <= since:
             self._times.clear()
         return bool(self._times)
@@ -401,18 +410,19 @@ class _RecentKillTimes(Generic[K]):
 
 CancellableWork = Callable[[CancelToken], T]
 
-# A run that takes longer than this counts as slow. If other runs are queued, it yields its slot, and restarts in the
-# lane of slow runs.
+# A run that takes longer than this counts as slow. If other runs are queued, a slow run yields its slot, and is
+# restarted later in the lane of slow runs.
 MAX_QUICK_RUN_SECONDS = 1.0
 RUN_POLL_SECONDS = 0.25
 # If a cancelled run does not stop within this time, its slot is released anyway.
 MAX_STOP_SECONDS = 0.3
-# The engine enforces the time limit itself. If a run continues for this many seconds after its time limit, the executor
-# cancels the run.
+# The engine itself stops a run at the run's time limit. If a run continues for this many seconds after its time limit,
+# the executor cancels the run.
 TIME_LIMIT_GRACE_SECONDS = 0.1
 
 
-# The form of a query is determined by this many characters at the beginning of its text.
+# Two queries have the same form if they differ only in literals. Only this many characters at the beginning of each
+# query are compared.
 _MAX_FINGERPRINTED_LENGTH: Final = 4_096
 
 
@@ -421,14 +431,14 @@ class RunYieldedError(Exception):
 
 
 class QueryExecutor:
-    """Runs jobs in threads of its own, under admission control."""
+    """Runs jobs in a thread pool that it owns, under admission control."""
 
     def __init__(self, engine: Engine, admission: AdmissionController, observer: Observer) -> None:
         self._engine = engine
         self._admission = admission
         self._observer = observer
-        # Three threads for each slot. One is for its run, one for the run of a lent slot, and one for a cancelled run
-        # that the engine has not stopped yet.
+        # Three threads for each slot: one for the run that holds the slot, one for a run that has lent the slot, and
+        # one for a cancelled run that the engine has not stopped yet.
         self._threads = ThreadPoolExecutor(admission.slot_count * 3, thread_name_prefix="answer")
         self._durations = QueryDurations()
         self.engine_runs = EngineRunTracker()
@@ -442,7 +452,7 @@ class QueryExecutor:
         )
 
     async def run_streamed(self, job: QueryJob, cancel_token: CancelToken) -> CompleteAnswer | StreamedAnswer:
-        """Start a job; return the complete answer if it is short and ready soon, otherwise a streamed one."""
+        """Start a job; return a complete answer if it is short and ready soon, otherwise a streamed answer."""
         stream = ResponseStream(asyncio.get_running_loop())
         waiting = RunWaitingList(job.request.account)
         running = self._run(
@@ -470,8 +480,8 @@ class QueryExecutor:
             with suppress(RunYieldedError):
                 return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
             if self._durations.was_last_run_quick(job):
-                # Other runs have probably delayed this run. Therefore it gets a second try before it must wait for the
-                # few slots of slow runs.
+                # The last run of this query was quick, so other runs have probably delayed this run. Therefore try the
+                # same lane again, before the run must wait for the few slots of slow runs.
                 with suppress(RunYieldedError):
                     return await self._run_in_slot(job, cancel_token, waiting, work, lane, has_begun)
             slow = Lane.OWN_SLOW if job.request.is_caller_written else Lane.SLOW
@@ -518,8 +528,8 @@ class QueryExecutor:
         cancel_token.on_cancel(run_token.cancel)
         cancel_token.on_progress(run_token.progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
-        # The kill is reported in a callback, because the quarantine must learn of it even if no caller waits for the
-        # answer any more.
+        # Report a kill in a callback, because the quarantine must record it even if no caller waits for the answer any
+        # more.
         running.add_done_callback(partial(self._report_kill, job))
         try:
             await self._wait_until_done(job, running, slot, has_begun)
@@ -535,9 +545,9 @@ class QueryExecutor:
         raise RunYieldedError
 
     def _report_kill(self, job: QueryJob, ended: "asyncio.Future[T]") -> None:
-        """Report a kill of the engine's process to the quarantine, if this run caused it or may have caused it.
+        """Tell the quarantine that the engine's process was killed because of this run, or perhaps because of this run.
 
-        Reading the exception also prevents asyncio from logging the exception of a cancelled run as unhandled.
+        Reading the exception also prevents asyncio from logging it as unhandled if the run was cancelled.
         """
         problem = None if ended.cancelled() else ended.exception()
         if isinstance(problem, QueryKilled):
@@ -548,9 +558,10 @@ class QueryExecutor:
     async def _wait_until_done(
         self, job: QueryJob, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
     ) -> None:
-        """Return when the run is done or must yield its slot; raise QueryOutOfTime at its time limit.
+        """Return when the run is done or must yield its slot; raise QueryOutOfTime at the run's time limit.
 
-        A run that has sent output cannot be restarted, so it lends its slot instead of yielding it.
+        A run that has sent output cannot be restarted. Therefore it does not yield its slot, but lends the slot and
+        continues.
         """
         deadline = time.monotonic() + job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS
         pause = min(MAX_QUICK_RUN_SECONDS, job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS)
@@ -586,7 +597,7 @@ class QueryExecutor:
 
 
 class QueryDurations:
-    """The last duration of each query, and of each form of callers' own queries.
+    """The last duration of each query and, for the queries that callers wrote, of each form of query.
 
     Queries of one form differ only in literals. At most `capacity` durations are kept. A hash collision is harmless: it
     only puts a query into the wrong lane.
@@ -602,7 +613,7 @@ class QueryDurations:
     def was_last_run_quick(self, job: QueryJob) -> bool:
         """Return whether the last run of the query was quick.
 
-        If the query has not run before, judge by the last query of the same form and account.
+        If the query has not run before, use the last query of the same form and account instead.
         """
         seconds = self.last_seconds(job)
         if seconds is None and job.request.sandbox is not None:
@@ -630,7 +641,10 @@ def _form_key(job: QueryJob, sandbox: SandboxQuery) -> tuple[str, int]:
 
 
 async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: AdmissionSlot) -> None:
-    """Cancel a run and wait until it has stopped. If stopping takes long, release the slot of the run early."""
+    """Cancel a run and wait until it has stopped.
+
+    If it has not stopped after `MAX_STOP_SECONDS`, release its slot, and continue to wait.
+    """
     if running.done():
         return
     run_token.cancel()
@@ -640,9 +654,9 @@ async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: 
 
 
 def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
-    """Raise the error of the run if the run has failed with one of `faults`.
+    """Raise the error of the run if the run has ended with an error of one of the types in `faults`.
 
-    These errors take precedence over a time limit or a restart.
+    Callers of this function would otherwise report a time limit, or restart the run.
     """
     if running.done() and not running.cancelled() and isinstance(running.exception(), faults):
         running.result()

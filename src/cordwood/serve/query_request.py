@@ -23,9 +23,9 @@ class Language(StrEnum):
 
 
 class SandboxQuery(msgspec.Struct, frozen=True, array_like=True):
-    """The text of a sandbox query.
+    """A sandbox query: its language and its text.
 
-    In LogQL, `text` is the encoded `LogqlRequest`.
+    For LogQL, `text` is an encoded `LogqlRequest`.
     """
 
     language: Language
@@ -33,14 +33,14 @@ class SandboxQuery(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def written_text(self) -> str:
-        """The query as the caller wrote it."""
+        """The text of the query as the caller wrote it."""
         return "\n".join(decode_request(self.text).queries) if self.language is Language.LOGQL else self.text
 
 
 class AnswerFormat(msgspec.Struct, frozen=True):
     """An answer format. `encode` yields the body in chunks while rows arrive.
 
-    `is_streamable` is true if clients can process the first chunks before the last one is written.
+    `is_streamable` is true if clients can process the first chunks before the last chunk arrives.
     """
 
     name: str
@@ -55,8 +55,9 @@ _RowCount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The position where the next page of an answer begins.
 
-    `now_us` is the time of the first page. If `last_row` is set, the page begins after that row, otherwise after `skipped_rows`
-    rows. `remaining` is the number of rows that are left of the query's own LIMIT.
+    `now_us` is the time as of which the query runs: the time of the first page. If `last_row` is set, the page begins
+    after that row, otherwise after `skipped_rows` rows. `remaining_rows` is the number of rows that the query's own
+    LIMIT still permits.
     """
 
     now_us: int
@@ -98,7 +99,7 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def account(self) -> str:
-        """The account that is charged for the run: the key id, or its substitute for a caller without a key."""
+        """The account that is charged for the run: the key id, or `anonymous_account` without a key."""
         return self.anonymous_account or self.caller.key_id
 
     @property
@@ -108,9 +109,9 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def pin_items(self) -> tuple[tuple[str, str], ...]:
-        """The pins of the key.
+        """The pins of the caller's key.
 
-        `*` and notices contain only names of columns that occur in events matching the pins.
+        Notices and the columns of `*` contain only names that occur in events matching the pins.
         """
         return self.caller.pin_items
 
@@ -121,7 +122,10 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def page(self) -> Page:
-        """The page for which the statement is compiled, which may be larger than the requested one."""
+        """The page for which the statement is compiled.
+
+        It may be larger than the requested page, so that requests with similar page sizes share a statement.
+        """
         position = self.position
         if self.is_feed_page:
             return Page(is_of_followed_query=True)

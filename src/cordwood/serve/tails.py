@@ -1,8 +1,8 @@
-"""Followed queries: a feed of rows for each distinct request, its followers, and limits on followers.
+"""Followed queries: one feed of rows for all equal requests, the followers of a feed, and limits on followers.
 
-A feed runs its query on the events that arrive, and encodes each row once. It keeps the newest rows, in order of
-receipt, in a ring buffer that all its followers read. A follower first sends the stored rows after its position, and
-then the rows of the feed, as Server-Sent Events.
+A feed runs its query on new events as they arrive, and encodes each row once. It keeps the newest rows, in order of
+receipt, in a ring buffer that all its followers read. A follower sends Server-Sent Events: first the stored rows after
+its position, and then the rows of the feed.
 """
 
 import asyncio
@@ -56,18 +56,19 @@ _LENGTH_PREFIX: Final = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
 # The earliest event time that can be stored, in the year 1.
 _MIN_EVENT_TIME_US: Final = -62_135_596_800_000_000
-# A run that fails with a temporary error is repeated after these pauses.
+# If a run fails with a temporary error, it is tried again after each of these pauses.
 _TEMPORARY_FAULTS: Final = (EngineUnreachable, ServiceBusy, QueryCancelled, OutOfMemory)
 _PAGE_RETRY_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
-# The factor by which the number of rows in a page is reduced if the page has too many bytes.
+# If a page has too many bytes, its maximum number of rows is divided by this number.
 _PAGE_ROWS_DIVISOR: Final = 8
 RunPage = Callable[[QueryRequest], Awaitable[CompleteAnswer]]
 
 
 class FeedPosition(NamedTuple):
-    """A place between two rows of a feed.
+    """A position between two rows of a feed.
 
-    The rows before it are all rows received before `receipt_us`, and the first `rows` rows received at `receipt_us`.
+    The rows before the position are all rows received before `receipt_us`, and the first `row_count` rows received at
+    `receipt_us`.
     """
 
     receipt_us: int
@@ -78,7 +79,7 @@ class FeedPosition(NamedTuple):
 
 
 def parse_feed_position(text: str) -> FeedPosition:
-    """Parse the position in the id of a Server-Sent Event; raise BadParameter for any other text."""
+    """Parse the id of a Server-Sent Event, which is a position in a feed; raise BadParameter if it is invalid."""
     match = _POSITION_REGEX.fullmatch(text.strip())
     if match is None or int(match[1]) > _MAX_TIME_US:
         raise BadParameter(
@@ -110,7 +111,11 @@ def pack_rows(rows: Sequence[FeedRow]) -> bytes:
 
 
 def unpack_rows(body: bytes) -> list[FeedRow]:
-    """Return the rows of a page. Rows of the same event are in an order that depends only on their values."""
+    """Return the rows of a page in order.
+
+    Rows of the same event have equal sort keys. They are ordered by their values, so that their order is always the
+    same.
+    """
     rows = [row for part in _split_parts(body) for row in _decode(part)]
     for place, row in enumerate(rows[1:], start=1):
         if row.sort_key == rows[place - 1].sort_key:
@@ -127,12 +132,15 @@ def _split_parts(body: bytes) -> Iterator[memoryview]:
 
 
 def _canonical_json(data: bytes) -> bytes:
-    """Return the JSON with sorted keys, because the engine does not preserve their order."""
+    """Return the JSON with sorted keys, because the engine does not preserve the order of keys."""
     return msgspec.json.encode(msgspec.json.decode(data), order="deterministic")
 
 
 class FeedCursor(NamedTuple):
-    """The start of a page: its first receive time, and the last event with this receive time on the page before."""
+    """The start of a page: a receive time, and the last event with this receive time on the previous page.
+
+    The event is given by its time and the digest of its id. The defaults of both come before all events.
+    """
 
     first_receipt_us: int
     time_us: int = _MIN_EVENT_TIME_US
@@ -140,7 +148,10 @@ class FeedCursor(NamedTuple):
 
 
 class FeedPage(NamedTuple):
-    """Rows in order, and the start of the next page; `is_last` is true if the range has no further rows."""
+    """The rows of one page, in order, and the start of the next page.
+
+    `is_last` is true if the requested range of receive times has no rows after this page.
+    """
 
     rows: Sequence[FeedRow]
     next_cursor: FeedCursor
@@ -148,7 +159,7 @@ class FeedPage(NamedTuple):
 
 
 class FeedPageReader:
-    """The source of the pages of one followed query. Followers that need the same page share one run."""
+    """Reads the pages of one followed query. Followers that need the same page at the same time share one run."""
 
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
@@ -156,7 +167,10 @@ class FeedPageReader:
         self._runs: SingleFlight[FeedPage] = SingleFlight()
 
     async def fetch_page(self, cursor: FeedCursor, last_us: int) -> FeedPage:
-        """Return a page of rows from the cursor to `last_us`, inclusive; retry while the engine is being replaced."""
+        """Return a page of the rows from `cursor` to the receive time `last_us`, inclusive.
+
+        If a run fails with a temporary error, such as a restart of the engine, the run is tried again.
+        """
         return await self._runs.join(
             (cursor, last_us), self._request.account, lambda *_: self._fetch_page_with_retries(cursor, last_us)
         )
@@ -196,26 +210,27 @@ def _page_of_answer(finished: CompleteAnswer, last_us: int) -> FeedPage:
     rows = unpack_rows(finished.body)
     if finished.receipt.truncated_by is None:
         return FeedPage(rows, FeedCursor(last_us + 1), is_last=True)
-    # The page may lack some rows of its last event. Therefore all rows of this event are left to the next page, unless
-    # the page has no other rows.
+    # The page may have been cut off between the rows of its last event. Therefore all rows of this event are left to
+    # the next page, unless the page has no other rows.
     last = rows[-1]
     complete = [row for row in rows if row.sort_key != last.sort_key] or rows
     return FeedPage(complete, FeedCursor(*complete[-1].sort_key), is_last=False)
 
 
-# The pause between two runs of a feed, in which events accumulate. A pause half as long would delay rows under load.
-# With ten feeds and 5,000 events a second, the runs would take the CPU time that is needed for sending the rows.
+# The pause between two runs of a feed, so that one run can process several events. With a pause half as long, ten feeds
+# and 5,000 events a second, the runs would take CPU time that is needed for sending rows, so rows would be delayed.
 EVALUATION_PAUSE_SECONDS: Final = 0.1
-# Frames are joined into blocks of about this many bytes, each of which is sent in one write.
+# Frames are joined into blocks of about this many bytes. Each block is sent in one write.
 FRAME_BLOCK_BYTES: Final = 32 * 1024
-# The bytes that a frame takes in memory besides its text.
+# The estimated bytes that a frame takes in memory besides its text.
 _FRAME_OVERHEAD_BYTES: Final = 160
 
 
 class FrameBlock(msgspec.Struct, frozen=True):
-    """Consecutive frames (rows as Server-Sent Events): their text, their ids, and the offset at which each one ends.
+    """Consecutive frames, each of which is one row as a Server-Sent Event.
 
-    `first_number` is the number of the first frame.
+    `text` has all frames, and `frame_ends` the offset at which each frame ends. The frames of a feed are numbered;
+    `first_number` is the number of the first frame in the block.
     """
 
     first_number: int
@@ -230,27 +245,27 @@ class FrameBlock(msgspec.Struct, frozen=True):
 
     @property
     def next_number(self) -> int:
-        """The number of the frame that follows the block."""
+        """The number of the first frame after the block."""
         return self.first_number + len(self.frame_ids)
 
     def text_from(self, number: int) -> bytes:
-        """Return the text of the frames from the given number on."""
+        """Return the text of the block's frames, beginning with the frame `number`."""
         return (
             self.text if number <= self.first_number else self.text[self.frame_ends[number - self.first_number - 1] :]
         )
 
 
 class FrameBuilder:
-    """A builder of frames from rows.
+    """Builds frames from rows, and gives each frame an id.
 
-    Rows with the same receive time are numbered, so that each frame has its own id.
+    Rows with the same receive time are numbered, so that their ids differ.
     """
 
     def __init__(self, position: FeedPosition) -> None:
         self.position = position
 
     def build_blocks(self, rows: Sequence[FeedRow], first: int) -> list[FrameBlock]:
-        """Return the frames of rows in blocks; `first` is the number of the first frame."""
+        """Return blocks with the frames for `rows`; `first` is the number of the first frame."""
         blocks: list[FrameBlock] = []
         frames: list[bytes] = []
         ids: list[FeedPosition] = []
@@ -275,12 +290,12 @@ def _join_frames(first: int, frames: Sequence[bytes], ids: Sequence[FeedPosition
 
 
 class FeedReader(Protocol):
-    """The interface of a follower that has read the whole ring buffer, and therefore gets new frames at once."""
+    """The interface through which a feed sends new frames to a follower that has read the whole ring buffer."""
 
     def push_block(self, block: FrameBlock) -> bool:
         """Send a new block; return False if the client reads too slowly.
 
-        After False, the follower reads the ring buffer instead.
+        After False, the follower reads this block and later ones from the ring buffer.
         """
 
     def notify_end(self) -> None:
@@ -288,10 +303,11 @@ class FeedReader(Protocol):
 
 
 class Feed:
-    """The rows of one query that are received after `newest_us`, the newest receive time when the feed begins.
+    """A feed: runs one query on new events, and keeps the resulting rows in a ring buffer.
 
-    Use it on the event loop only. `on_grown` is called when the ring buffer has grown. `log_bug` logs an unexpected
-    error and returns the Fault that is sent to the followers.
+    The feed begins after `newest_us`, the receive time of the newest stored event. Use it on the event loop only.
+    `on_grown` is called when the ring buffer has grown. `log_bug` logs an unexpected error and returns the Fault that
+    is sent to the followers.
     """
 
     def __init__(
@@ -305,13 +321,14 @@ class Feed:
         self.pages = pages
         self.streams = streams
         self.followers = 0
-        # The followers that wait for the next block. The other followers are behind, and read the ring buffer.
+        # The followers that have read the whole ring buffer. Each new block is pushed to them; the other followers read
+        # it from the ring buffer.
         self.readers: set[FeedReader] = set()
         self.notices: tuple[str, ...] = ()
         # The error with which the feed has ended, or None while the feed runs.
         self.fault: Fault | None = None
         self.ring_bytes = 0
-        # The ring buffer has all rows after this position, up to the receive time `evaluated_us`.
+        # The ring buffer has all rows after the position `ring_start`, up to the receive time `evaluated_us`.
         self.ring_start = FeedPosition(newest_us + 1, 0)
         self.evaluated_us = newest_us
         self.next_number = 0
@@ -339,7 +356,7 @@ class Feed:
     def schedule_evaluation(self, streams: frozenset[str], newest_us: int) -> None:
         """Schedule a run of the query on the events up to the receive time `newest_us`.
 
-        `streams` are the streams with new events. If the query reads none of them, no run is necessary.
+        `streams` are the streams that have new events. If the query reads none of these streams, no run is scheduled.
         """
         if newest_us <= self.evaluated_us:
             return
@@ -351,7 +368,7 @@ class Feed:
             self.evaluated_us = newest_us
 
     def end_with_fault(self, fault: Fault) -> None:
-        """End the feed for all followers with an error."""
+        """End the feed, and send the error to all its followers."""
         self.fault = fault
         for reader in list(self.readers):
             reader.notify_end()
@@ -359,7 +376,7 @@ class Feed:
     # The following methods read and fill the ring buffer.
 
     def frame_number_after(self, position: FeedPosition) -> int:
-        """Return the number of the first frame after a position, which must not be before `ring_start`."""
+        """Return the number of the first frame after `position`, which must not be before `ring_start`."""
         for block in self._ring:
             if block.frame_ids[-1] > position:
                 return block.first_number + bisect_right(block.frame_ids, position)
@@ -371,7 +388,7 @@ class Feed:
         return self._ring[0].first_number if self._ring else self.next_number
 
     def block_at(self, number: int) -> FrameBlock | None:
-        """Return the block that has the frame with this number, or None if there is no such frame yet."""
+        """Return the block that contains the frame with this number, or None if this frame does not exist yet."""
         if number >= self.next_number:
             return None
         newest = self._ring[-1]
@@ -421,26 +438,29 @@ class Feed:
 
 
 HEARTBEAT_SECONDS: Final = 15.0
-# The seconds between two checks that the caller may still follow the query.
+# The number of seconds between two checks whether the caller may still follow the query.
 ACCESS_CHECK_SECONDS: Final = 5.0
-# The number of milliseconds after which a client reconnects when the connection has ended.
+# The number of milliseconds that a client should wait before it connects again.
 _RECONNECT_DELAY_MS: Final = 1000
-# The first page of stored rows covers this range of receive times. The later ranges depend on the number of rows found.
+# The length of the range of receive times that the first page of stored rows covers. For later pages, it depends on the
+# number of rows found.
 _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
 # If a page has fewer rows than this, the next page covers a longer range of receive times.
 _MIN_WINDOW_ROWS: Final = 100
-# The factor by which a range is shortened if its page took too long.
+# If reading a page took too long, the range of receive times is divided by this number.
 _WINDOW_REDUCTION_FACTOR: Final = 16
 _FEED_POLL_SECONDS: Final = 0.02
 
 
 class Follower:
-    """A reader of a feed. Without a position, it begins with the rows that arrive from now on.
+    """A connection that receives the rows of a feed.
 
-    `access_fault` returns the reason if the caller may no longer follow the query; otherwise it returns None. `on_end`
-    is called once, when the follower ends. `write` sends a chunk at once, or returns False if the client reads too
-    slowly. In that case, and if `write` is None, `chunks` yields the chunks instead.
+    Without a position, it begins with the rows that arrive from now on.
+
+    `access_fault` returns the reason why the caller may no longer follow the query, or None if it may. `on_end` is
+    called once, when the follower ends. `write` sends a chunk to the client at once, or returns False if the client
+    reads too slowly. After False, or if `write` is None, `chunks` yields the chunks instead.
     """
 
     def __init__(
@@ -491,7 +511,7 @@ class Follower:
         self._is_behind.set()
 
     def _raise_if_ended(self) -> None:
-        """Raise the error of an ended feed once all its rows were sent, or the reason why the caller lost access."""
+        """Raise a Fault if the feed has ended and all its rows were sent, or if the caller has lost access."""
         if self._feed.fault is not None and self._number >= self._feed.next_number:
             raise self._feed.fault
         now = time.monotonic()
@@ -506,7 +526,7 @@ class Follower:
     async def _stored_chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the stored rows from the follower's position to the start of the feed's ring buffer.
 
-        The start of the ring buffer may move meanwhile.
+        The start of the ring buffer may move while the rows are read.
         """
         feed, begin = self._feed, self._position
         frames = FrameBuilder(FeedPosition(begin.receipt_us, 0))
@@ -522,8 +542,8 @@ class Follower:
                 window_us = max(_MIN_WINDOW_US, window_us // _WINDOW_REDUCTION_FACTOR)
                 continue
             for block in frames.build_blocks(page.rows, 0):
-                # The rows of the first receive time are read again, including rows that were already sent. The follower
-                # counts the latter and skips them.
+                # Rows with the receive time of the follower's position are read again, including those that were
+                # already sent. Skip the latter.
                 sent = bisect_right(block.frame_ids, begin)
                 for chunk in _split_into_blocks(
                     block.text_from(block.first_number + sent) if sent < len(block.frame_ids) else b""
@@ -535,7 +555,7 @@ class Follower:
             if time.monotonic() > self._heartbeat_due_at():
                 yield self._heartbeat(self._position)
         while self._position > feed.end_position:
-            # Wait, because the feed has not evaluated all events of the last receive time yet.
+            # Wait until the feed has evaluated all events up to the follower's position.
             self._raise_if_ended()
             await asyncio.sleep(_FEED_POLL_SECONDS)
 
@@ -553,9 +573,9 @@ class Follower:
                 yield self._heartbeat(feed.end_position)
 
     def _ring_chunks(self) -> Iterator[bytes]:
-        """Yield the next frames of the ring buffer.
+        """Yield the next frames from the ring buffer.
 
-        If the ring buffer has already dropped some of these frames, yield a gap event first.
+        If the ring buffer no longer has some of these frames, yield a gap event first.
         """
         lost = self._feed.first_frame_number - self._number
         if lost > 0:
@@ -568,9 +588,10 @@ class Follower:
                 yield self._mark_sent(chunk)
 
     async def _wait_for_heartbeat(self) -> bool:
-        """Wait while the feed pushes frames, until a push fails, the feed ends or a check is due.
+        """Wait while the feed pushes frames to the client; return whether a heartbeat is due.
 
-        Return whether a heartbeat is due.
+        The wait ends when a push fails, the feed ends, a heartbeat is due, or the access of the caller has to be
+        checked.
         """
         self._is_behind.clear()
         self._feed.readers.add(self)
@@ -593,15 +614,15 @@ class Follower:
         return chunk
 
     def _heartbeat(self, position: FeedPosition) -> bytes:
-        """Return a comment and an id as a Server-Sent Event.
+        """Return a heartbeat with a position: a comment and an id in the format of Server-Sent Events.
 
-        A client that reconnects begins at the position in the newest id, so that it need not begin at an old position.
+        When the client reconnects, it sends this id, and continues at this position instead of an older one.
         """
         return self._mark_sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
 
 
 def _split_into_blocks(text: bytes) -> Iterator[bytes]:
-    """Yield a large text in parts, so that only one part of it is buffered for a slow client."""
+    """Yield a large text in pieces, so that only one piece is buffered for a slow client."""
     if len(text) <= 2 * FRAME_BLOCK_BYTES:
         if text:
             yield text
@@ -611,9 +632,9 @@ def _split_into_blocks(text: bytes) -> Iterator[bytes]:
 
 
 def _next_window(window_us: int, page: FeedPage, cursor: FeedCursor) -> int:
-    """Return the length of the next range of receive times.
+    """Return the length of the range of receive times for the next page.
 
-    It is adapted to the number of rows that this page found.
+    It depends on the number of rows in `page`: few rows make the next range longer.
     """
     if not page.is_last:
         return max(_MIN_WINDOW_US, page.next_cursor.first_receipt_us - cursor.first_receipt_us)
@@ -630,7 +651,7 @@ OnEventsStored = Callable[[frozenset[str], int], None]
 
 
 class TailLimits(msgspec.Struct, frozen=True):
-    """Limits on followers, in total and for one key or address, and on the total bytes of all ring buffers."""
+    """The maximum number of followers, in total and for one account, and the maximum bytes of all ring buffers."""
 
     max_followers: int = 1000
     max_key_followers: int = 100
@@ -638,33 +659,37 @@ class TailLimits(msgspec.Struct, frozen=True):
 
 
 def _feed_request(request: QueryRequest) -> QueryRequest:
-    """Return the request for pages in order of receipt, without the cursor and page size of the original request."""
+    """Return the request with which a feed reads its pages.
+
+    The cursor and the page size of the caller's request are left out.
+    """
     return msgspec.structs.replace(
         request, is_feed_page=True, page_size=MAX_FOLLOWED_PAGE_ROWS, position=None, is_paging_requested=False
     )
 
 
 class _FollowerOwner(NamedTuple):
-    """The key and the network address whose limits a follower counts against."""
+    """The account and the network address to which a follower is counted; both have a maximum number of followers."""
 
     account: str
     address: str
 
 
 class StoredEventsSignal(Protocol):
-    """The interface of the source that signals when events were stored."""
+    """The interface of the object that calls a function when events were stored."""
 
     def set_stored_callback(self, notify: OnEventsStored | None) -> None:
-        """Register the callback `notify`; None removes the current callback.
+        """Call `notify` whenever events were stored; None removes the current callback.
 
-        The callback is called from any thread, with the streams of the stored events and their last receive time.
+        The callback may be called from any thread. Its arguments are the streams of the stored events and the newest
+        receive time.
         """
 
 
 class TailService:
-    """The service for followed queries. It shares one feed between all followers with the same request.
+    """The service for followed queries. All followers with the same request share one feed.
 
-    Use it on the event loop only; but stored events may be signalled from any thread.
+    Use it on the event loop only. As an exception, stored events may be signalled from any thread.
     """
 
     def __init__(
@@ -682,7 +707,7 @@ class TailService:
         self._by_account: Counter[str] = Counter()
         self._by_address: Counter[str] = Counter()
         self._newest_us = 0
-        # The number of feeds that are being started.
+        # The number of feeds whose start has begun but not ended.
         self._starting_feed_count = 0
         self._is_closed = False
 
@@ -701,7 +726,8 @@ class TailService:
     ) -> Follower:
         """Return a new follower of a query; raise a Fault if the query cannot be followed.
 
-        `address` is the client's address. The followers of one address are limited, whatever their keys.
+        `address` is the client's network address. The number of followers of one address is limited, whatever their
+        keys.
         """
         if self._is_closed:
             raise ServiceDraining("The service is stopping.", retry_after=5)
@@ -747,7 +773,7 @@ class TailService:
     # The following methods start, advance and end feeds.
 
     async def _join_feed(self, request: QueryRequest) -> Feed:
-        """Return the feed of a request, with one more follower; start the feed if it does not exist."""
+        """Return the feed for a request, and count one more follower of it. Start the feed if it does not exist."""
         digest = self._answers.feed_digest(request)
         feed = self._feeds.get(digest)
         if feed is None or feed.fault is not None:
@@ -774,12 +800,12 @@ class TailService:
         if self._answers.newest_receipt_us() is None:
             raise FeatureUnavailable("Queries cannot be followed on this engine.", hint="Run the query again instead.")
         statement = await self._answers.compile_followed_query(request)
-        # Listen for stored events before the newest receive time is read, so that no later event is missed.
+        # Listen for stored events before reading the newest receive time, so that no later event is missed.
         self._listen_for_stored_events(asyncio.get_running_loop())
         newest_us = self._answers.newest_receipt_us() or 0
         pages = FeedPageReader(request, self._answers.run_feed_page)
-        # Run the query once now, so that the caller is told of invalid parameters, or that the engine refuses the
-        # query.
+        # Run the query once now. If its parameters are invalid or the engine refuses the query, the caller gets the
+        # error at once.
         await pages.fetch_page(FeedCursor(newest_us + 1), newest_us + 1)
         feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings, self._log_bug)
         feed.notices = notices_of(statement)
@@ -816,6 +842,6 @@ class TailService:
         return BugFault("An internal error occurred.", hint=f"Report the incident {incident}.")
 
     def _limit_rings(self) -> None:
-        """Drop the oldest rows of the largest ring buffer until all ring buffers together are within their limit."""
+        """Drop the oldest rows of the largest ring buffer while all ring buffers together exceed their limit."""
         while sum(feed.ring_bytes for feed in self._feeds.values()) > self._limits.max_ring_bytes:
             max(self._feeds.values(), key=lambda feed: feed.ring_bytes).drop_oldest_block()
