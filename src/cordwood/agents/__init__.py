@@ -1,1 +1,1 @@
-"""Tools and resources for AI agents, built on the HTTP API, and the servers of the Model Context Protocol."""
+"""Tools and resources for AI agents, and the servers that offer them by the Model Context Protocol."""

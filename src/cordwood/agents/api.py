@@ -1,4 +1,4 @@
-"""The interface through which tools use the service: the permissions of a key, and HTTP requests with that key."""
+"""The interface through which tools use the service with one key: its permissions, and HTTP requests."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -7,15 +7,18 @@ import msgspec
 
 from cordwood.errors import RefusedByService
 
-# A function that receives the chunks of a successful response. It returns False if it needs no more chunks.
+# A function that is called with each chunk of a successful response. It returns False to end the request early.
 OnChunk = Callable[[bytes], bool]
 
-# The maximum size of a document that a tool reads as a whole.
+# The maximum size of a response that a tool reads as one JSON document.
 MAX_DOCUMENT_BYTES = 4 * 2**20
 
 
 class OfferedEndpoint(msgspec.Struct, frozen=True):
-    """An endpoint that a key may query. `parameters` is the JSON Schema of the parameters that the key may send."""
+    """An endpoint that the key may query.
+
+    `parameters` is the JSON Schema of the parameters that callers with the key may set.
+    """
 
     name: str
     token: str
@@ -42,20 +45,20 @@ class KeyPermissions(msgspec.Struct, frozen=True):
 
     @property
     def may_read_streams(self) -> bool:
-        """Whether the key may query whole streams in SQL.
+        """Whether the key may send SQL queries over whole streams.
 
-        A key with pins may not, because pins would not restrict such a query.
+        Pins would not restrict such a query, so a key with pins may not send it.
         """
         return self.is_private and not self.pins
 
     @property
     def sandboxable_endpoints(self) -> list[OfferedEndpoint]:
-        """The endpoints that accept the caller's own query."""
+        """The endpoints that accept sandbox queries."""
         return [endpoint for endpoint in self.endpoints if endpoint.sandboxable]
 
 
 class ApiCall(msgspec.Struct, frozen=True):
-    """An HTTP request: a GET, or a POST with the parameters as JSON if it has any."""
+    """An HTTP request: a POST with `parameters` as JSON or, without `parameters`, a GET."""
 
     path: str
     parameters: Mapping[str, object] | None = None
@@ -76,7 +79,10 @@ class ApiCall(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The response to a request. `body` is set for errors only. The names of headers are in lower case."""
+    """The status and the headers of a response. The names of headers are in lower case.
+
+    `body` is empty unless the response reports an error.
+    """
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -90,27 +96,30 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class ApiClient(Protocol):
-    """The HTTP API of the service with one key, over the network or inside the process."""
+    """The interface of a client that sends requests to the service's HTTP API with one key.
+
+    The service runs in this process or is reached over the network.
+    """
 
     async def fetch_permissions(self) -> KeyPermissions:
         """Return the permissions of the key; raise a Fault if the key is invalid."""
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
-        """Send a request, and pass the chunks of a successful response to `on_chunk`.
+        """Send a request, and call `on_chunk` with each chunk of a successful response.
 
-        The request ends early if the coroutine is cancelled, or if `on_chunk` returns False.
+        The request ends early if this coroutine is cancelled, or if `on_chunk` returns False.
         """
 
 
 def truncated_response_fault() -> RefusedByService:
-    """Return the error for a response whose body is incomplete."""
+    """Return the error for a response that ended before its body was complete."""
     return RefusedByService(
         "The query failed while its rows were sent.", hint="Ask for fewer rows, or for a shorter time."
     )
 
 
 class BodyCollector:
-    """Collects the chunks of a body, up to a maximum size."""
+    """Collects the chunks of a body in memory, up to a maximum size."""
 
     def __init__(self, max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
         self._limit = max_bytes
@@ -124,7 +133,7 @@ class BodyCollector:
         return not self.is_cut
 
     def decode_json(self) -> Any:
-        """Return the body decoded from JSON; raise RefusedByService if it is too large or is not JSON."""
+        """Return the value of the collected JSON; raise RefusedByService if the body is too large or not JSON."""
         if self.is_cut:
             raise RefusedByService(
                 f"The answer is larger than {self._limit // 2**20} MiB.", hint="Ask for a part of it."

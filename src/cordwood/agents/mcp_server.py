@@ -1,7 +1,8 @@
 """The server of the Model Context Protocol, on standard input and output and behind an HTTP route.
 
-It offers the tools of `toolset` through the protocol's official library, which only this module imports. Each server is
-created for one key. On standard input and output, a server serves one connection; over HTTP, a single message.
+It offers the tools of the module `toolset` through the protocol's official library. No other module imports this
+library. Each server is created for one key. On standard input and output, a server serves one connection. Over HTTP, a
+new server answers each message.
 """
 
 import asyncio
@@ -47,7 +48,8 @@ from cordwood.errors import Fault
 
 T = TypeVar("T")
 
-# Headers that are not passed to the library: the service has already checked the key and decompressed the body.
+# The headers of a request that are not passed to the library, because the service has already checked the key and
+# decompressed the body.
 _HEADERS_NOT_FORWARDED: Final = frozenset({b"x-api-key", b"authorization", b"content-encoding", b"content-length"})
 _JSON_MEDIA_TYPE: Final = "application/json"
 _READ_ONLY_ANNOTATIONS: Final = ToolAnnotations(
@@ -55,14 +57,15 @@ _READ_ONLY_ANNOTATIONS: Final = ToolAnnotations(
 )
 
 
-# Drop the library's log: the client gets the same messages, and could flood standard error by provoking them.
+# Do not print the library's log messages. The client gets them in responses, and could fill standard error with them by
+# sending invalid requests.
 _MCP_LOGGER: Final = logging.getLogger("mcp")  # noqa: TID251 - the library's
 _MCP_LOGGER.addHandler(logging.NullHandler())
 _MCP_LOGGER.propagate = False
 
 
 def serve_standard_streams(api: ApiClient) -> None:
-    """Serve tool calls on standard input and output until standard input ends."""
+    """Answer the messages of one client on standard input and output, until standard input ends."""
     asyncio.run(_serve_on_standard_streams(api))
 
 
@@ -73,13 +76,17 @@ async def _serve_on_standard_streams(api: ApiClient) -> None:
 
 
 async def answer_message(api: ApiClient, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> tuple[int, bytes]:
-    """Answer a message of the transport "streamable HTTP"; return status and body. Raises unexpected errors."""
+    """Answer one message that was sent over HTTP; return the status and the body of the response.
+
+    Unexpected errors are raised.
+    """
     bugs: list[Exception] = []
     manager = StreamableHTTPSessionManager(
         app=_McpRequestHandlers(api, bugs.append).create_server(await api.fetch_permissions()),
         json_response=True,
         stateless=True,
-        # DNS rebinding does not help a malicious web page, because every request needs a key.
+        # Protection against DNS rebinding is not needed, because every request needs a key, which a malicious web page
+        # does not have.
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     exchange = _AsgiMessageExchange(body)
@@ -91,7 +98,10 @@ async def answer_message(api: ApiClient, headers: Iterable[tuple[bytes, bytes]],
 
 
 class _McpRequestHandlers:
-    """The handlers of the protocol's requests. Unexpected errors are passed to `on_bug` and not shown to the agent."""
+    """The handlers of the protocol's requests for one key.
+
+    Unexpected errors are passed to `on_bug`; the agent is only told that an error occurred.
+    """
 
     def __init__(self, api: ApiClient, on_bug: Callable[[Exception], object]) -> None:
         self._api = api
@@ -102,8 +112,8 @@ class _McpRequestHandlers:
             "cordwood",
             version=cordwood.__version__,
             instructions=agent_instructions(view),
-            # No tool argument is also sent as a header. Without this function, the library would list all tools to
-            # find such arguments.
+            # The library would list all tools to find arguments that are also sent as HTTP headers. No tool has such
+            # arguments, so this function spares the library the listing.
             get_tool_input_schema=lambda _: None,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
@@ -129,7 +139,7 @@ class _McpRequestHandlers:
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_JSON_MEDIA_TYPE)])
 
     async def _await_with_mcp_errors(self, work: Awaitable[T]) -> T:
-        """Return the result of `work`; raise a refusal or an error as an error of the protocol."""
+        """Await `work` and return its result; convert every exception to an error of the protocol."""
         try:
             return await work
         except RefusedCallError as refused:
@@ -160,7 +170,7 @@ def _resource_info(resource: Resource) -> ResourceInfo:
 
 
 def _asgi_scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:
-    """Return the ASGI scope with which the message is passed to the library."""
+    """Return the ASGI scope of the HTTP request that the library is to answer."""
     return {
         "type": "http",
         "http_version": "1.1",
@@ -177,7 +187,10 @@ def _asgi_scope(headers: Iterable[tuple[bytes, bytes]]) -> MutableMapping[str, A
 
 
 class _AsgiMessageExchange:
-    """The body of a message as ASGI input, and the library's response as ASGI output."""
+    """The exchange of one message with the library, which is called as an ASGI application.
+
+    The library receives the body of the message, and sends a status and a body.
+    """
 
     def __init__(self, body: bytes) -> None:
         self.status = 500
@@ -187,7 +200,8 @@ class _AsgiMessageExchange:
 
     async def receive(self) -> MutableMapping[str, Any]:
         if self._is_read:
-            # Wait forever: the route cancels the call when its client disconnects.
+            # The library now waits for a disconnection, so wait forever. If the client disconnects, the HTTP route
+            # cancels this call.
             await asyncio.Event().wait()
         self._is_read = True
         return {"type": "http.request", "body": self._body, "more_body": False}

@@ -1,7 +1,7 @@
-"""Tools for agents: their descriptions and arguments, the errors of calls, and answers of limited size.
+"""Tools for agents: descriptions and arguments of tools, errors of calls, and answers of limited size.
 
-An answer states what was left out of it. The JSON Schema of a tool's arguments and their validation come from the same
-struct.
+An answer tells the agent what was left out. The arguments of a tool are a struct: both their JSON Schema and their
+validation are derived from it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ _MAX_ERROR_MESSAGE_LENGTH = 4000
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool that an agent can call. `run` returns a value that is encoded as JSON."""
+    """A tool that an agent can call. `run` returns the result of a call, which is sent as JSON."""
 
     name: str
     title: str
@@ -34,7 +34,10 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 def argument_schema(kind: type, **choices: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON Schema of an argument struct; `choices` adds allowed values that are known only at run time."""
+    """Return the JSON Schema of the argument struct `kind`.
+
+    `choices` has the permitted values of arguments whose values are known only at run time.
+    """
     document = msgspec.json.schema(kind)
     schema: dict[str, Any] = document["$defs"][document["$ref"].rpartition("/")[2]]
     properties = {
@@ -46,7 +49,7 @@ def argument_schema(kind: type, **choices: Sequence[str]) -> dict[str, Any]:
 
 
 def convert_arguments(kind: type[T], raw_arguments: ToolArguments) -> T:
-    """Convert the arguments to a struct; raise RefusedCallError, which describes the error, if they are invalid."""
+    """Convert the arguments of a call to the struct `kind`; raise RefusedCallError if they are invalid."""
     fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined] # a struct
     require_known_arguments(raw_arguments, fields)
     try:
@@ -65,7 +68,7 @@ def require_known_arguments(raw_arguments: ToolArguments, names: Sequence[str]) 
 
 
 class RefusedCallError(Exception):
-    """A refusal by the service or by a tool. `text` is shown to the agent."""
+    """The error of a call that the service or the tool has refused. `text` is shown to the agent."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -73,15 +76,15 @@ class RefusedCallError(Exception):
 
 
 def refused_call_error(reply: Reply, query: str | None = None) -> RefusedCallError:
-    """Return the error for an unsuccessful response.
+    """Return the error that reports an unsuccessful response to the agent.
 
-    `query` is the text in which the position of the error is marked.
+    `query` is the query that was sent. The error shows the position of a mistake in it.
     """
     return RefusedCallError(_error_text(reply, query))
 
 
 def fault_text(fault: Fault) -> str:
-    """Return the text for an error that was raised in this process."""
+    """Return the text that reports an error of this process to the agent."""
     return f"{fault.code}: {fault.one_line_text()}"
 
 
@@ -107,12 +110,12 @@ def _decode_error_object(body: bytes) -> Mapping[str, Any] | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     error = found.get("error") if isinstance(found, dict) else None
-    # In Logflare's error format, the member `error` is a text.
+    # In Logflare's error format, the member `error` is a string instead of an object.
     return {"message": error} if isinstance(error, str) else error if isinstance(error, dict) else None
 
 
 def _marked_query_line(query: str | None, line: int, column: int) -> list[str]:
-    """Return the line of the query with a caret below the position."""
+    """Return the line of the query, and a line with a caret below the column."""
     lines = (query or "").splitlines()
     if not 1 <= line <= len(lines) or column > _MAX_QUOTED_LINE_LENGTH:
         return []
@@ -126,17 +129,17 @@ _MAX_NOTICE_LENGTH: Final = 300
 _AD_HOC_QUERY_PATH: Final = "/api/query"
 DEFAULT_MAX_ROWS: Final = 50
 MAX_ANSWER_ROWS: Final = 1000
-# The maximum size of all rows of one answer as JSON, which is about ten thousand tokens.
+# The maximum bytes of all rows of an answer as JSON. They correspond to about ten thousand tokens of a language model.
 MAX_ANSWER_BYTES: Final = 40_000
-# The maximum length of a line of the response. A longer line is not read.
+# The maximum bytes of one line, which is one row, in a response. A longer row ends the reading.
 MAX_RESPONSE_LINE_BYTES: Final = 2 * 2**20
-# The maximum number of bytes that are read of one response. It is limited, because each row is decoded to be shortened.
+# The maximum number of bytes that are read of one response. Every row that is read must be decoded, which takes time.
 MAX_RESPONSE_BYTES: Final = 8 * 2**20
 _ROW_EXCERPT_LENGTH: Final = 2000
 
 
 class ToolAnswerLimits(msgspec.Struct, frozen=True):
-    """The maximum number of rows of an answer, and the maximum bytes of all of them as JSON."""
+    """The maximum number of rows in an answer, and the maximum bytes of these rows together as JSON."""
 
     max_rows: int
     max_bytes: int = MAX_ANSWER_BYTES
@@ -149,23 +152,26 @@ async def fetch_endpoint_rows(
     bounds: ToolAnswerLimits,
     query: str | None = None,
 ) -> dict[str, Any]:
-    """Return the rows of an endpoint.
+    """Query an endpoint; return its rows, with notes about what was left out.
 
-    `query` is the caller's own query, which is also among the parameters. It is quoted in errors.
+    `query` is the caller's own query. It is sent as one of the parameters; errors quote it.
     """
     call = ApiCall(f"/api/endpoints/query/{quote(endpoint.name, safe='')}", parameters, NDJSON_MEDIA_TYPE)
     return await _fetch_rows(api, call, bounds, endpoint.max_limit, query)
 
 
 async def fetch_stream_rows(api: ApiClient, sql: str, bounds: ToolAnswerLimits) -> dict[str, Any]:
-    """Return the rows of an SQL query over whole streams."""
+    """Run an SQL query over whole streams; return its rows, with notes about what was left out."""
     return await _fetch_rows(
         api, ApiCall(_AD_HOC_QUERY_PATH, {"sql": sql}, NDJSON_MEDIA_TYPE), bounds, MAX_ANSWER_ROWS, sql
     )
 
 
 async def fetch_json_document(api: ApiClient, path: str) -> Any:
-    """Return the JSON of a GET request; raise RefusedCallError if it is refused or its body is too large."""
+    """Send a GET request and return its JSON; raise RefusedCallError if the request is refused.
+
+    Raise RefusedByService if the body is too large or is not JSON.
+    """
     body = BodyCollector()
     reply = await api.send(ApiCall(path), body.add_chunk)
     if reply.status >= 400:
@@ -181,7 +187,8 @@ async def _fetch_rows(
     if reply.status >= 400:
         raise refused_call_error(reply, query)
     if not (reply.header("content-type") or "").startswith(NDJSON_MEDIA_TYPE):
-        # With Logflare's error format, a failed query has status 200 and no rows.
+        # In Logflare's error format, the response to a failed query has the status 200, and its body is an error
+        # instead of rows.
         raise refused_call_error(Reply(reply.status, reply.headers, rows.unfinished_line), query)
     # The note about omitted rows comes before the rows, so that the agent reads it first.
     result: dict[str, Any] = {"row_count": len(rows.rows)}
@@ -195,10 +202,10 @@ async def _fetch_rows(
 
 
 def _service_truncation_reason(truncated: str | None, count: int, limit: int) -> str | None:
-    """Return the reason why the service cut the rows, or None.
+    """Return the reason why the service left out rows, or None if it left out none.
 
-    A streamed answer has no header with the reason, because headers are sent before the rows. So an answer with as many
-    rows as the limit is also reported as possibly cut.
+    A streamed answer has no header with the reason, because its headers are sent before the rows. So an answer with as
+    many rows as `limit` is also reported as possibly incomplete.
     """
     if truncated is not None:
         return f"the service cut them at {truncated}"
@@ -206,14 +213,14 @@ def _service_truncation_reason(truncated: str | None, count: int, limit: int) ->
 
 
 class ShorteningLimits(msgspec.Struct, frozen=True):
-    """The maximum lengths of texts, arrays and objects. Longer ones are shortened."""
+    """The maximum lengths of strings, arrays and objects in a row. Longer ones are shortened."""
 
     max_characters: int
     max_elements: int
     max_members: int
 
 
-# The limits that are tried in order, until a shortened row fits into the answer.
+# These limits are tried in order, until the shortened row is small enough.
 _SHORTENING_LIMITS: Final = (
     ShorteningLimits(max_characters=2000, max_elements=200, max_members=200),
     ShorteningLimits(max_characters=200, max_elements=10, max_members=40),
@@ -222,7 +229,7 @@ _SHORTENING_LIMITS: Final = (
 
 
 class RowCollector:
-    """Collects rows of NDJSON as they arrive, until a limit is reached. `cut` names that limit."""
+    """Collects the rows of NDJSON as they arrive, until a limit is reached. `cut` then says which limit it was."""
 
     def __init__(self, bounds: ToolAnswerLimits) -> None:
         self.rows: list[msgspec.Raw] = []
@@ -235,14 +242,15 @@ class RowCollector:
 
     @property
     def unfinished_line(self) -> bytes:
-        """The received data after the last line feed.
+        """The data received after the last line feed.
 
-        If some is left at the end of the body, the body is not NDJSON.
+        Each row of NDJSON ends with a line feed. If data are left at the end of the body, the body is not complete
+        NDJSON.
         """
         return bytes(self._line)
 
     def add_chunk(self, chunk: bytes) -> bool:
-        """Add a chunk of the body; return False if no more rows are needed."""
+        """Add a chunk of the body; return False if a limit was reached, so that no more chunks are needed."""
         begin = 0
         self._read_bytes += len(chunk)
         while self.cut is None and (end := chunk.find(b"\n", begin)) >= 0:
@@ -272,7 +280,7 @@ class RowCollector:
         self.rows.append(msgspec.Raw(encoded))
 
     def _encode_shortened(self, line: bytes) -> bytes:
-        """Return the row as JSON, with long values shortened until it fits."""
+        """Return the row as JSON, with long values shortened until it takes at most half of an answer."""
         try:
             row = msgspec.json.decode(line)
             for shortening in _SHORTENING_LIMITS:
@@ -282,14 +290,14 @@ class RowCollector:
                     self.is_shortened = self.is_shortened or is_shortened
                     return encoded
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-            # msgspec cannot decode this number or this nesting, although other decoders can.
+            # msgspec cannot decode this row, because a number in it is too large or it is nested too deeply.
             pass
         self.is_shortened = True
         return msgspec.json.encode({"beginning_of_the_row": line[:_ROW_EXCERPT_LENGTH].decode("utf-8", "replace")})
 
 
 def shorten_value(value: Any, shortening: ShorteningLimits) -> tuple[Any, bool]:
-    """Shorten long texts, arrays and objects in a value; return the value, and whether anything was shortened."""
+    """Return the value with long strings, arrays and objects shortened, and whether anything was shortened."""
     if isinstance(value, str):
         return _shorten_text(value, shortening.max_characters)
     if isinstance(value, list):

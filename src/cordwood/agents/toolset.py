@@ -1,8 +1,8 @@
 """The tools and resources that a key may use, and the results of calls as text for an agent.
 
-There is one tool for each endpoint, one for the agent's own queries over the tables of endpoints, and one for its
-queries over streams. Further tools list the tables of endpoints and the streams with their fields, and read one event
-with its neighbours in time.
+There is one tool for each endpoint. The tools `query` and `query_streams` run the agent's own queries over the tables
+of endpoints and over streams. Further tools list these tables and streams with their fields, and read one event with
+its neighbours in time.
 """
 
 import re
@@ -34,14 +34,14 @@ from cordwood.agents.tool import (
 )
 from cordwood.errors import Fault, did_you_mean
 
-# Clients limit the length of a tool's name, and the characters in it.
+# Programs that use tools permit only names of limited length, with these characters.
 _MAX_TOOL_NAME_LENGTH: Final = 64
 _INVALID_TOOL_NAME_PATTERN: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_ROWS_ARGUMENT: Final = "max_rows"
 
 _QUERY_TOOL_NAME: Final = "query"
 _QUERY_STREAMS_TOOL_NAME: Final = "query_streams"
-# Descriptions are sent to the model with every request, so they list only this many names.
+# Descriptions of tools are sent to the model with every request, so they list at most this number of names.
 _MAX_LISTED_NAMES: Final = 30
 _EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
 _Parameters = Annotated[
@@ -64,7 +64,7 @@ _SQL_EXPLANATION: Final = (
 
 
 def _endpoint_tools(endpoints: Sequence[OfferedEndpoint], used_names: Collection[str]) -> list[Tool]:
-    """Return one tool for each endpoint, under a name that is not in `used_names`."""
+    """Return one tool for each endpoint. The names of these tools differ from each other and from `used_names`."""
     names = Counter(_tool_name(endpoint) for endpoint in endpoints)
     return [
         _endpoint_tool(
@@ -82,9 +82,9 @@ def _tool_name(endpoint: OfferedEndpoint) -> str:
 
 
 def _distinct_tool_name(endpoint: OfferedEndpoint) -> str:
-    """Return a tool name that ends in a part of the endpoint's UUID.
+    """Return a unique tool name, which ends with the first characters of the endpoint's UUID.
 
-    It is used if the usual tool name is not unique.
+    It is used if another tool has the endpoint's usual tool name.
     """
     return f"{_tool_name(endpoint)[: _MAX_TOOL_NAME_LENGTH - 9]}_{endpoint.token[:8]}"
 
@@ -136,7 +136,10 @@ async def _run_endpoint(endpoint: OfferedEndpoint, api: ApiClient, arguments: To
 
 
 def _row_limit_of_request(requested: object, limit: int) -> int:
-    """Return the number of rows to read, at most the limit; raise RefusedCallError unless it is a positive integer."""
+    """Return the maximum number of rows to read: the requested number or a default, but at most `limit`.
+
+    Raise RefusedCallError if the requested number is not a positive integer.
+    """
     maximum = min(MAX_ANSWER_ROWS, limit)
     if requested is None:
         return min(DEFAULT_MAX_ROWS, maximum)
@@ -181,7 +184,7 @@ class StreamQueryArguments(msgspec.Struct):
 
 
 def _query_tools(view: KeyPermissions) -> list[Tool]:
-    """Return the tools for the agent's own queries that a key may use."""
+    """Return those tools for the agent's own queries that the key may use."""
     return [
         *_endpoint_query_tool(view.sandboxable_endpoints),
         *([_stream_query_tool()] if view.may_read_streams else []),
@@ -219,7 +222,7 @@ async def _query_endpoint(endpoints: Sequence[OfferedEndpoint], api: ApiClient, 
 
 
 def _find_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEndpoint:
-    """Return the endpoint with a name; raise RefusedCallError if the key has no such endpoint."""
+    """Return the endpoint with this name or UUID; raise RefusedCallError if there is none in `endpoints`."""
     found = next((one for one in endpoints if name in (one.name, one.token)), None)
     if found is None:
         names = [one.name for one in endpoints]
@@ -231,7 +234,10 @@ def _find_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEn
 def _merge_query_parameters(
     endpoint: OfferedEndpoint, parameters: Mapping[str, object], texts: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the parameters with the caller's query; raise RefusedCallError for parameters that the endpoint lacks."""
+    """Return the parameters together with the texts of the caller's query.
+
+    Raise RefusedCallError for a parameter that the endpoint does not declare.
+    """
     for name in parameters:
         if name not in endpoint.parameters["properties"]:
             known = ", ".join(endpoint.parameters["properties"]) or "none"
@@ -281,7 +287,7 @@ class ListStreamsArguments(msgspec.Struct):
 
 
 def _catalog_tools(view: KeyPermissions) -> list[Tool]:
-    """Return the tools that list tables and streams, as far as the key may use them."""
+    """Return those tools for listing tables and streams that the key may use."""
     return [*_list_tables_tool(view.sandboxable_endpoints), *([_list_streams_tool()] if view.is_private else [])]
 
 
@@ -364,7 +370,10 @@ def _stream_summary(stream: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _list_fields_below(fields: Iterable[tuple[str, str]], parent_path: str) -> dict[str, Any]:
-    """Return the first fields below a path, and their total number if some were left out."""
+    """Return the fields whose paths begin with `parent_path`, up to a maximum number.
+
+    If fields were left out, a note says how many there are.
+    """
     found = [
         pair
         for pair in fields
@@ -381,7 +390,7 @@ def _list_fields_below(fields: Iterable[tuple[str, str]], parent_path: str) -> d
 _READ_EVENT_TOOL_NAME: Final = "read_event"
 _MAX_NEIGHBOUR_EVENTS: Final = 20
 _SINGLE_EVENT_ANSWER_LIMITS: Final = ToolAnswerLimits(1)
-# The limit on the bytes of the events before the requested event, and of the events after it.
+# The maximum bytes of the events before the requested event. The same maximum applies to the events after it.
 _MAX_NEIGHBOURS_ANSWER_BYTES: Final = MAX_ANSWER_BYTES // 4
 _MAX_EVENT_ID_LENGTH: Final = 300
 _MAX_TABLE_NAME_LENGTH: Final = 200
@@ -401,7 +410,7 @@ TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_NAME
 
 
 class StreamEventArguments(msgspec.Struct):
-    """The arguments of the tool `read_event`, if the caller's key may read whole streams."""
+    """The arguments of the tool `read_event` for a key that may read whole streams."""
 
     stream: Annotated[TableName, msgspec.Meta(description="The stream of the event.", examples=["postgres.logs"])]
     id: EventId
@@ -410,7 +419,7 @@ class StreamEventArguments(msgspec.Struct):
 
 
 class TableEventArguments(msgspec.Struct):
-    """The arguments of the tool `read_event`, if the caller's key may read only the sub-queries of endpoints."""
+    """The arguments of the tool `read_event` for a key that may read only the sub-queries of endpoints."""
 
     endpoint: _EndpointName
     table: Annotated[
@@ -426,7 +435,10 @@ class TableEventArguments(msgspec.Struct):
 
 
 class _TableReader:
-    """Reads rows of one table through the function `run_query`, and collects the notes about what was left out."""
+    """Reads rows of one table by SQL queries, and collects the notes about what was left out.
+
+    `run_query` runs one query.
+    """
 
     def __init__(self, run_query: RunSqlQuery, table: str) -> None:
         self.table = table
@@ -443,7 +455,7 @@ class _TableReader:
 
 
 def _event_tools(view: KeyPermissions) -> list[Tool]:
-    """Return the tool that reads an event, or an empty list if the key may not read any table with events."""
+    """Return a list with the tool that reads an event. The list is empty if the key may not read single events."""
     description = "Reads one event by its id, and the events before and after it in time."
     if view.may_read_streams:
         schema = argument_schema(StreamEventArguments)
@@ -506,12 +518,15 @@ async def _read_event_with_neighbours(reading: _TableReader, event_id: str, befo
 
 
 def quote_sql_name(name: str) -> str:
-    """Write a table's name in SQL, in backquotes."""
+    """Return a table's name as it is written in SQL: in backquotes."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def quote_sql_text(text: str) -> str:
-    """Write a text as a BigQuery string literal. Texts with control characters were refused before."""
+    """Return a text as a BigQuery string literal.
+
+    The text has no control characters, because the schema of the arguments does not permit them.
+    """
     return "'" + re.sub(r"([\\'])", r"\\\1", text) + "'"
 
 
@@ -522,22 +537,22 @@ _BUILT_IN_TOOL_NAMES: Final = (
     _LIST_STREAMS_TOOL_NAME,
     _READ_EVENT_TOOL_NAME,
 )
-# An upper bound on the size of any answer's text. The limits of each tool keep its answers below this bound.
+# The maximum bytes of any answer's text. The limits of each tool should keep its answers below this maximum.
 MAX_TOOL_ANSWER_BYTES: Final = 200_000
-# The error for escapes in JSON that are unpaired surrogates, which UTF-8 cannot encode.
+# The error message for JSON escapes of unpaired surrogates, which UTF-8 cannot encode.
 INVALID_UNICODE_MESSAGE: Final = "A text of the call is not valid Unicode."
 _TABLES, _SCHEMA = "cordwood://endpoints/", "cordwood://streams/"
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):
-    """The answer of a tool: its text, and whether it reports an error."""
+    """The answer of a tool as text. `is_error` is true if the text reports an error."""
 
     text: str
     is_error: bool = False
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A document that an agent may read."""
+    """A document that an agent may read, such as the schema of a stream."""
 
     uri: str
     name: str
@@ -545,7 +560,11 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 def create_tools_for_key(view: KeyPermissions) -> list[Tool]:
-    """Return the tools of a key: those for queries, for the catalog and for events, then one tool for each endpoint."""
+    """Return all tools that the key may use.
+
+    First come the tools for queries, for listing tables and streams, and for reading events; then one tool for each
+    endpoint.
+    """
     return [
         *_query_tools(view),
         *_catalog_tools(view),
@@ -555,7 +574,7 @@ def create_tools_for_key(view: KeyPermissions) -> list[Tool]:
 
 
 async def call_tool(api: ApiClient, name: str, arguments: ToolArguments) -> ToolAnswer:
-    """Run a tool. A refusal is returned as an answer, so that the agent can correct its call."""
+    """Run a tool and return its answer. Errors are returned as answers too, so that the agent can correct its call."""
     try:
         tools = create_tools_for_key(await api.fetch_permissions())
         tool = next((tool for tool in tools if tool.name == name), None)
@@ -581,7 +600,10 @@ def _encode_within_limit(value: Any) -> str:
 
 
 async def list_resources(api: ApiClient) -> list[Resource]:
-    """Return the tables of each endpoint that takes queries and, for a private key, the schema of each stream."""
+    """Return the resources for a key.
+
+    They are the tables of each endpoint that accepts sandbox queries and, for a private key, the schema of each stream.
+    """
     view = await api.fetch_permissions()
     names = [one["name"] for one in await fetch_json_document(api, "/api/sources")] if view.is_private else []
     return [*map(_tables_resource, view.sandboxable_endpoints), *map(_schema_resource, names)]
@@ -599,7 +621,7 @@ def _schema_resource(stream: str) -> Resource:
 
 
 async def read_resource(api: ApiClient, uri: str) -> str:
-    """Return the text of a resource; raise RefusedCallError if it does not exist or is too large."""
+    """Return the content of a resource; raise RefusedCallError if the resource does not exist or is too large."""
     for prefix, suffix, path in ((_TABLES, "/tables", _tables_path), (_SCHEMA, "/schema", _schema_path)):
         name = uri.removeprefix(prefix).removesuffix(suffix)
         if uri == f"{prefix}{name}{suffix}" and "/" not in name:
@@ -608,7 +630,7 @@ async def read_resource(api: ApiClient, uri: str) -> str:
 
 
 def agent_instructions(view: KeyPermissions) -> str:
-    """Return the instructions for an agent about the service as a whole."""
+    """Return the text that tells an agent how to use the service with this key."""
     sentences = [
         "cordwood answers saved queries over streams of log events.",
         *(

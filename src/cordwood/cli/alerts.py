@@ -226,12 +226,12 @@ def _labels_text(labels: Mapping[str, str]) -> str:
 
 
 def _time_without_fraction(text: str | None) -> str:
-    """Return a time without the fraction of a second."""
+    """Return a time as text, without the fraction of its second."""
     return f"{text[:19]}Z" if text else ""
 
 
 def _print_json(answer: object) -> int:
-    # json.dumps escapes control characters. That is necessary, because the texts come from senders of events, and a
-    # terminal would execute control characters.
+    # json.dumps escapes control characters. Senders of events can put such characters into the texts, and a terminal
+    # would interpret them as commands.
     print_output(json.dumps(answer, indent=2))
     return 0

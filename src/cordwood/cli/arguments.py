@@ -6,7 +6,7 @@ from pathlib import Path
 from cordwood.cli.terminal import print_message
 from cordwood.settings.load import LoadedSettings, load_settings
 
-# The settings that flags override, by the name of the flag's attribute in the parsed arguments.
+# For each flag that overrides a setting: the attribute of the parsed arguments, and the name of the setting.
 _SETTINGS_BY_FLAG = {
     "host": "web.host",
     "port": "web.port",
@@ -46,7 +46,10 @@ def add_parameters_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def load_settings_with_flags(arguments: argparse.Namespace) -> LoadedSettings:
-    """Load the settings, with flags overriding all other sources, and print notices to standard error."""
+    """Load the settings, and print notices about them to standard error.
+
+    Flags override all other sources of settings.
+    """
     given = vars(arguments)
     flags = {setting: given[flag] for flag, setting in _SETTINGS_BY_FLAG.items() if given.get(flag) is not None}
     loaded = load_settings(flags, given.get("config"))

@@ -50,7 +50,7 @@ def _make_empty_folder(folder: Path) -> None:
 
 
 class _ArchiveUnpacker:
-    """Unpacks the archive of a backup while it is being received."""
+    """Unpacks the archive of a backup while the archive is being received."""
 
     def __init__(self, folder: Path, progress: ByteProgress) -> None:
         self._folder = folder
@@ -67,7 +67,10 @@ class _ArchiveUnpacker:
         self._progress.add(len(chunk))
 
     def finish(self) -> None:
-        """Check the manifest; delete it if a file differs, so that the folder cannot be restored."""
+        """Compare the unpacked files with the manifest; raise BadBackup if a file differs.
+
+        In this case, the manifest is deleted, so that nobody can restore the damaged backup.
+        """
         *files, last = self._written
         if last.name != MANIFEST or read_manifest(self._folder).files != tuple(files):
             (self._folder / MANIFEST).unlink(missing_ok=True)

@@ -30,7 +30,7 @@ NDJSON_MEDIA_TYPE = "application/x-ndjson"
 
 
 class ServiceResponse(msgspec.Struct, frozen=True):
-    """A response of the service that was read completely."""
+    """A complete response of the service, with its body."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,10 +43,10 @@ class ServiceResponse(msgspec.Struct, frozen=True):
             raise RefusedByService(f"The answer (status {self.status}) is not JSON.") from problem
 
     def raise_for_error(self, source: str = "") -> "ServiceResponse":
-        """Return the response, or raise RefusedByService if the response is an error.
+        """Return this response, or raise RefusedByService if it reports an error.
 
-        The exception has the message and the position of the error. If `source` is given, it also shows the position in
-        `source`.
+        The exception has the message of the error and its position in the query. If `source` is the text of the query,
+        the exception also shows this position in the text.
         """
         if self.status < 400:
             return self
@@ -61,7 +61,7 @@ class PostRequest(msgspec.Struct, frozen=True):
 
 
 class ServiceClient(Protocol):
-    """The interface of a service that answers requests, over HTTP or inside this process."""
+    """The interface of a service to which commands send requests, over HTTP or inside this process."""
 
     def send(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
@@ -70,14 +70,14 @@ class ServiceClient(Protocol):
     def download(
         self, path: str, on_chunk: Callable[[bytes], object], posted: PostRequest | None = None
     ) -> ServiceResponse:
-        """Send a GET, or the POST in `posted`, and pass the response's body to `on_chunk` in chunks.
+        """Send a GET, or the POST in `posted`, and pass the chunks of a successful response's body to `on_chunk`.
 
-        The returned response has a body only if it is an error.
+        The returned response has a body only if it reports an error.
         """
 
 
 class RemoteService(msgspec.Struct, frozen=True):
-    """A service at a URL, and the key that is sent to it."""
+    """A service at a URL, with the key that each request to it presents."""
 
     url: str
     key: str | None
@@ -104,7 +104,10 @@ class RemoteService(msgspec.Struct, frozen=True):
     def open_response(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> Iterator[http.client.HTTPResponse]:
-        """Yield the response to a request before its body is read; raise Unreachable if the connection fails."""
+        """Send a request, and yield its response before the body is read.
+
+        Raise ServiceUnreachable if the connection fails.
+        """
         connection = new_connection(self.url, self.timeout_seconds)
         sent = {**({"X-API-KEY": self.key} if self.key else {}), **headers}
         try:
@@ -117,7 +120,7 @@ class RemoteService(msgspec.Struct, frozen=True):
 
 
 class InProcessService(msgspec.Struct, frozen=True):
-    """The service inside this process, on a data folder that no service owns. `app` is its `InProcessApp`."""
+    """A service inside this process, on a data folder that no other service owns. `app` is its `InProcessApp`."""
 
     app: Any
 
@@ -138,7 +141,7 @@ def _response(answer: http.client.HTTPResponse, body: bytes) -> ServiceResponse:
 
 
 def read_response(answer: http.client.HTTPResponse) -> ServiceResponse:
-    """Read the whole body of an HTTP response."""
+    """Read an HTTP response with its whole body."""
     return _response(answer, answer.read())
 
 
@@ -155,16 +158,16 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
 
 
 def service_by_url(arguments: argparse.Namespace) -> RemoteService | None:
-    """Return the service whose URL a flag or the environment gives, or None if neither does."""
+    """Return the service whose URL is given by --url or by the environment, or None if neither gives a URL."""
     url, key = client_default_url_and_key()
     url = getattr(arguments, "url", None) or url
     return RemoteService(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
 
 
 def service_on_folder(settings: Settings, key: str | None = None) -> RemoteService | None:
-    """Return the service that owns the data folder, or None if no service does.
+    """Return the running service that owns the data folder, or None if there is no such service.
 
-    The client sends `key`, or else the key in the environment, or else the service's own key.
+    Requests to it present `key` or, without it, the key in the environment or, without either, the service's own key.
     """
     owner = DataFolder(Path(settings.serve.data_dir)).owner()
     return (
@@ -183,9 +186,10 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def open_service_client(arguments: argparse.Namespace, *, may_open_folder: bool = False) -> Iterator[ServiceClient]:
-    """Yield a client for the service. If no service is running, open the data folder in this process.
+    """Yield a client for the service that the arguments name.
 
-    A missing folder is created only with `may_open_folder` and --data-dir, so that a misspelled name is an error.
+    If no service is running, open the data folder in this process. A data folder that does not exist is created only if
+    `may_open_folder` is true and --data-dir names it; otherwise a misspelled name is an error.
     """
     remote = service_by_url(arguments)
     if remote is not None:
@@ -211,7 +215,7 @@ def open_service_client(arguments: argparse.Namespace, *, may_open_folder: bool 
 def _open_in_process(settings: Settings) -> Iterator[ServiceClient]:
     """Open the data folder in this process.
 
-    The service is imported here and not at the start, because the import takes half a second.
+    The module is imported here and not at the top of the file, because the import takes half a second.
     """
     with importlib.import_module("cordwood.app.in_process").open_in_process_app(settings) as app:
         yield InProcessService(app)
@@ -244,7 +248,11 @@ def _error_text(answer: ServiceResponse, source: str) -> str:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often a request is tried, for which statuses it is tried again, and the maximum pause between tries."""
+    """When a failed request is sent again.
+
+    A request is sent at most `max_attempts` times. It is sent again if the response has one of `statuses`, after a
+    pause of at most `max_pause_seconds`.
+    """
 
     max_attempts: int
     statuses: tuple[int, ...] = (429, 503)
@@ -254,7 +262,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 def send_events(
     service: ServiceClient, path: str, body: bytes, retries: RetryPolicy, media: str = NDJSON_MEDIA_TYPE
 ) -> ServiceResponse:
-    """Send a batch of events; return the answer, or the last refusal if all tries were refused."""
+    """Send a batch of events, and retry if necessary; return the last response."""
     for _ in range(retries.max_attempts):
         answer = service.send("POST", path, body, {"Content-Type": media})
         if answer.status not in retries.statuses:
@@ -264,7 +272,7 @@ def send_events(
 
 
 class IngestTotals(msgspec.Struct):
-    """The sums of the counts in the answers to all batches, and the reasons why events were quarantined."""
+    """The sums of the counts in the responses to all batches, and the reasons why events were quarantined."""
 
     counts: dict[str, int] = msgspec.field(
         default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0}
@@ -272,12 +280,15 @@ class IngestTotals(msgspec.Struct):
     reasons: list[str] = msgspec.field(default_factory=list)
 
     def add(self, result: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
-        """Add the answer to a batch. `named` returns the name of the event to which a reason belongs."""
+        """Add the counts and reasons of the response to a batch.
+
+        `named` returns the text that names the event to which a reason belongs.
+        """
         self.counts = {name: count + int(result.get(name, 0)) for name, count in self.counts.items()}
         self.reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
 
     def print_summary(self, line: str) -> int:
-        """Print the first reasons and a summary line; return the exit code."""
+        """Print the first reasons and a summary line; return the exit code, which is 1 if events were quarantined."""
         for reason in self.reasons[:_MAX_SHOWN_REASONS]:
             print_message(f"Quarantined: {reason}")
         print_output(line)
@@ -285,7 +296,7 @@ class IngestTotals(msgspec.Struct):
 
 
 def show_progress(line: str) -> None:
-    """On a terminal, print a progress line over the previous one."""
+    """Print a progress line in place of the previous one. Without a terminal, do nothing."""
     if sys.stderr.isatty():
         print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
 

@@ -15,7 +15,7 @@ import cordwood
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import Fault, did_you_mean
 
-# The approximate start time of the process, read before slow imports.
+# The approximate start time of the process. It is read here, before the slow imports of the command.
 PROCESS_STARTED_AT = time.monotonic()
 
 # Exit codes: 1 for a failure, 2 for a usage error, 130 for Ctrl-C (as in shells).
@@ -23,7 +23,7 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command: its module in this package, and its summary in the overview."""
+    """A command: the name of its module in this package, and its one-line summary for `cordwood --help`."""
 
     module: str
     summary: str
@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
 }
 
-# The topics of `cordwood help TOPIC` that are not commands, each with its summary and text.
+# The help topics that are not commands. Each has a summary and the text that `cordwood help TOPIC` prints.
 _HELP_TOPICS: Final[Mapping[str, tuple[str, str]]] = {
     "lql": (
         "the short query language, with examples",
@@ -125,7 +125,7 @@ Over HTTP: ?format= or the header Accept; also format=prometheus.""",
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Run the command that the arguments name, and return the exit code."""
+    """Run the command that the first argument names, and return its exit code."""
     if arguments and arguments[0] == "help" and len(arguments) > 1:
         return _print_help(arguments[1])
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -165,7 +165,7 @@ def _print_help(topic: str) -> int:
 
 
 def parser_of_command(name: str) -> argparse.ArgumentParser:
-    """Return the argument parser of a command, whose description is the docstring of its module."""
+    """Return the argument parser of a command. Its description is the docstring of the command's module."""
     return _build_parser(name, _import_command_module(_commands_by_name()[name]))
 
 
@@ -179,7 +179,7 @@ def _run(name: str, command: Command, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output, such as `head`, has closed it.
+        # The program that reads the output, such as `head`, has ended.
         sys.stderr.close()
         return FAILED
     finally:

@@ -29,7 +29,8 @@ from cordwood.sql.compile import compile_standalone_query
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Statement, Target
 
-# For each engine, the statements that define the functions which compiled SQL calls. No engine needs any at present.
+# For each engine, the statements that --prelude prints: they define functions that compiled SQL calls. At present, no
+# engine needs such functions.
 _PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 
 
@@ -96,7 +97,7 @@ def _explain_lql(text: str, target: Target, program: EndpointProgram | None) -> 
 
 
 def _read(file: str | None) -> str:
-    """Return the query in a file or on standard input; raise BadBody if it cannot be read."""
+    """Return the text of a query from a file or standard input; raise BadBody if the text cannot be read."""
     try:
         body = sys.stdin.buffer.read() if file is None or file == "-" else Path(file).read_bytes()
     except OSError as problem:
@@ -111,7 +112,7 @@ def _read(file: str | None) -> str:
 def _compile(text: str | None, target: Target, program: EndpointProgram | None) -> Statement:
     """Compile a query without the shapes of streams.
 
-    Therefore every UNNEST in the result handles both objects and arrays.
+    Without shapes, the compiler cannot know which values are arrays, so every UNNEST handles both objects and arrays.
     """
     if program is None:
         return compile_standalone_query(text or "", target)
@@ -139,7 +140,10 @@ def _fault_with_caret(fault: Fault, text: str) -> str:
 
 
 def _compile_json_lines(target: Target, program: EndpointProgram | None) -> int:
-    """Compile one JSON line at a time, in order. The result of an invalid line is an error."""
+    """Compile the query in each JSON line of standard input, and print a JSON line with the result.
+
+    The result of an invalid line or query is an error.
+    """
     for line in sys.stdin.buffer:
         if line.strip():
             print_output(json.dumps(_compile_json_line(line, target, program), ensure_ascii=False))

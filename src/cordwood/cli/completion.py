@@ -77,12 +77,12 @@ def _fish_script() -> str:
 
 
 def _summaries() -> dict[str, str]:
-    """Return the summary of every command, by the name of the command."""
+    """Return the one-line summary of each command, by the command's name."""
     return {name: command.summary for group in commands.COMMANDS.values() for name, command in group.items()}
 
 
 def _words_of_command(name: str) -> list[str]:
-    """Return the options of a command, and its actions with their options."""
+    """Return the words that may follow a command: its options, its actions, and the options of its actions."""
     words: dict[str, None] = {}
     parsers = [commands.parser_of_command(name)]
     while parsers:

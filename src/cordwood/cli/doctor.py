@@ -37,8 +37,8 @@ from cordwood.listeners.address import ListenAddress, read_otlp_grpc_addresses, 
 from cordwood.observe.disk import DISK_FULL_ADVICE, describe_forecast
 from cordwood.settings.settings import ListenSettings, Settings, read_allowed_memory_bytes
 
-# Group commits, flushes and spilled queries need some disk space. With less free space than this, ingestion will soon
-# fail.
+# Ingestion and queries need some free disk space for group commits, flushes and spilled data. With less free space than
+# this, ingestion will soon fail.
 _MIN_FREE_DISK_BYTES = 256 * 10**6
 _MIN_FREE_DISK_SHARE = 0.1
 _SOON_SECONDS, _FAR_SECONDS = 4 * 3600.0, 7 * 86_400.0
@@ -55,7 +55,7 @@ class Verdict(StrEnum):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """The result of one check, with advice if the result is not good."""
+    """The result of one check. `advice` says what to do if the result is not good."""
 
     verdict: Verdict
     subject: str
@@ -75,7 +75,7 @@ def check_disk(free_bytes: int, whole_bytes: int) -> CheckResult:
 
 
 def check_disk_forecast(seconds_left: float) -> CheckResult | None:
-    """Check the forecast of a full disk that the service makes; return None if the disk is not filling up."""
+    """Check when the disk will be full, by the service's forecast; return None if it will not be full within a week."""
     if math.isinf(seconds_left):
         return None
     seen = describe_forecast(seconds_left).rstrip(".")
@@ -84,7 +84,10 @@ def check_disk_forecast(seconds_left: float) -> CheckResult | None:
 
 
 def check_memory(ceiling_bytes: int, allowed_bytes: int | None) -> CheckResult:
-    """Check the memory ceiling. `allowed_bytes` is the memory of the machine or the limit of the cgroup."""
+    """Check the memory ceiling against `allowed_bytes`.
+
+    `allowed_bytes` is the memory of the machine or the limit of the cgroup, or None if it cannot be read.
+    """
     if allowed_bytes is None:
         return CheckResult(Verdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself.")
     seen = f"the ceiling is {_gigabytes(ceiling_bytes)}, {_gigabytes(allowed_bytes)} may be used"
@@ -106,7 +109,10 @@ def check_open_file_limit(limit: int) -> CheckResult:
 
 
 def check_clock(now: float, newest_file: float | None) -> CheckResult:
-    """Check the clock. A modification time in the future shows that the clock was set back."""
+    """Check the clock of this machine.
+
+    `newest_file` is the newest modification time in the data folder. If it is in the future, the clock was set back.
+    """
     seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _MIN_PLAUSIBLE_YEAR:
@@ -118,7 +124,7 @@ def check_clock(now: float, newest_file: float | None) -> CheckResult:
 
 
 def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Yield problems with keys in Logflare's environment variables, which dashboards and log shippers use."""
+    """Yield the problems with the keys in Logflare's environment variables, which dashboards and log shippers use."""
     public, older = environment.get("LOGFLARE_PUBLIC_ACCESS_TOKEN"), environment.get("LOGFLARE_API_KEY")
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
     if public and older and public != older:
@@ -130,7 +136,7 @@ def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]
 
 
 def check_listener(protocol: str, address: ListenAddress, *, is_guarded: bool) -> CheckResult:
-    """Check whether a listener is open to everyone.
+    """Check whether anybody may send events to a listener.
 
     `is_guarded` is true if senders need a certificate or a key.
     """
@@ -142,7 +148,7 @@ def check_listener(protocol: str, address: ListenAddress, *, is_guarded: bool) -
 
 
 def check_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
-    """Yield a finding about each configured listener other than the HTTP listener."""
+    """Yield a check result for each configured listener other than the HTTP listener."""
     syslog, fluent = read_syslog_and_fluent_addresses(listen)
     for address in syslog:
         yield check_listener("syslog", address, is_guarded=_requires_certificate(listen, address))
@@ -159,7 +165,7 @@ def _requires_certificate(listen: ListenSettings, address: ListenAddress) -> boo
 
 
 def check_unreachable_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
-    """Yield a finding for each configured address on which the running service does not listen."""
+    """Yield a problem for each configured TCP address on which nothing listens."""
     advice = "The service was started without it: start it again."
     for address in (
         one
@@ -180,7 +186,7 @@ def _accepts_connection(address: ListenAddress) -> bool:
 
 
 def check_machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator[CheckResult]:
-    """Yield the findings about this machine.
+    """Yield the check results for this machine: disk, memory, open files and clock.
 
     The limits on memory and open files are those of the process `pid`, or of this process if `pid` is None.
     """
@@ -211,7 +217,7 @@ def _newest_modification_time(folder: Path) -> float | None:
 
 
 def _nearest_existing(folder: Path) -> Path:
-    """Return the folder or its nearest existing parent."""
+    """Return the folder if it exists, otherwise its nearest parent folder that exists."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -305,9 +311,9 @@ def _check_service(service: RemoteService, environment: Mapping[str, str]) -> It
 
 
 def _service_memory_ceiling(service: RemoteService | None) -> int | None:
-    """Return the memory ceiling of the running service.
+    """Return the memory ceiling that the running service uses, or None if it cannot be read.
 
-    It may differ from the ceiling in the settings that this command reads.
+    This ceiling may differ from the one in the settings that this command has loaded.
     """
     try:
         ceiling = _read_gauge(service, "cordwood_memory_ceiling_bytes") if service else None
@@ -324,7 +330,7 @@ def _check_service_forecast(service: RemoteService) -> Iterator[CheckResult]:
 
 
 def _check_quarantined_queries(service: RemoteService) -> Iterator[CheckResult]:
-    """Yield a finding if queries are quarantined because the engine's process was killed when they ran."""
+    """Yield a warning if queries are refused because the engine's process was killed when they ran."""
     quarantined = _read_gauge(service, "cordwood_quarantined_queries")
     if quarantined:
         seen = (
@@ -341,8 +347,8 @@ def _read_gauge(service: RemoteService, name: str) -> float | None:
 def _check_keys(service: RemoteService, environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Check whether the service accepts each key in the environment.
 
-    With a private key, listing the keys must succeed. With a public key, a POST of events without a stream must fail
-    with the status 400, which shows that the key was accepted.
+    A private key is accepted if it may list the keys. A public key is tested by a POST of events that names no stream.
+    If this request fails with the status 400, the key was accepted.
     """
     for names, method, path, good in (
         (_PRIVATE_KEY_VARIABLES, "GET", "/api/access-tokens", 200),
@@ -383,7 +389,10 @@ def _check_round_trip(service: RemoteService) -> CheckResult:
 
 
 def _check_alerts(service: RemoteService) -> Iterator[CheckResult]:
-    """Yield findings about alerts that cannot be evaluated and targets that fail, if the key may list alerts."""
+    """Yield a problem for each alert that cannot be evaluated, and for each target that fails.
+
+    Yield nothing if the key may not list alerts.
+    """
     answer = service.send("GET", "/api/alerts")
     if answer.status != 200:
         return

@@ -65,9 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class EventCounter:
-    """Counts the events of an export: the lines of NDJSON, or the rows of a complete Parquet file.
+    """Counts the exported events: lines of NDJSON as they arrive, or the rows of a Parquet file once it is complete.
 
-    Counting the rows also verifies the Parquet file.
+    Events in other formats are not counted. Counting the rows of a Parquet file also verifies the file.
     """
 
     def __init__(self, format_name: str) -> None:

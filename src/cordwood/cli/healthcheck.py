@@ -48,9 +48,9 @@ def _service_to_check(arguments: argparse.Namespace) -> RemoteService:
 
 
 def _reachable_url_host(host: str) -> str:
-    """Return the host as it is written in a URL.
+    """Return the host part of a URL at which this machine can reach a service that listens on `host`.
 
-    For a service that listens on all addresses, the host is 127.0.0.1. An IPv6 address is put in brackets.
+    If the service listens on all addresses, this is 127.0.0.1. An IPv6 address is put in brackets.
     """
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - a name, not a bind
         return "127.0.0.1"

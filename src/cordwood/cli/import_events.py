@@ -55,9 +55,9 @@ _BAR_WIDTH = 24
 
 
 class ImportProgress(msgspec.Struct):
-    """The counts of the events that were sent so far.
+    """The number of events sent so far, and what the service answered about them.
 
-    `unit` is the unit in which positions in the file are counted, such as a line.
+    `position_unit` is the unit in which positions in the file are counted, such as a line.
     """
 
     position_unit: str = "line"
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _print_counts_on_failure(progress: ImportProgress) -> Iterator[None]:
-    """If an import ends early, print the counts, because the events that were sent until then are stored."""
+    """Print the counts if the import fails or is interrupted, because the events sent until then are stored."""
     try:
         yield
     except (Fault, KeyboardInterrupt) as end:
@@ -149,10 +149,10 @@ def _batches(events: Iterator[FileItem]) -> Iterator[list[FileItem]]:
 def _send_batch(
     service: ServiceClient, path: str, batch: Sequence[FileItem], progress: ImportProgress
 ) -> ServiceResponse:
-    """Send a batch as NDJSON; if the service refuses the NDJSON, send the batch as a JSON array.
+    """Send a batch as NDJSON; if the service refuses it, send it again as a JSON array.
 
-    The service refuses NDJSON without a valid line, but quarantines invalid items of an array. If the first batch has
-    no valid event, RefusedByService is raised, because the file is not in the format that was assumed.
+    The service refuses NDJSON without any valid line, but quarantines each invalid item of an array. If the first batch
+    has no valid event, the file probably has another format than assumed. Then raise RefusedByService instead.
     """
     answer = send_events(service, path, b"\n".join(record.data for record in batch), _RETRIES)
     if answer.status != 400:
@@ -168,7 +168,7 @@ def _send_batch(
 
 
 def _item_json(record: FileItem) -> bytes:
-    """Return the data of a record if the data are JSON; otherwise return their text as a JSON string."""
+    """Return the bytes of a record if they are valid JSON, otherwise their text as a JSON string."""
     try:
         msgspec.json.decode(record.data, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -177,9 +177,9 @@ def _item_json(record: FileItem) -> bytes:
 
 
 def _answer_with_item_faults(batch: Sequence[FileItem], result: dict[str, object]) -> dict[str, object]:
-    """Return the answer of the service with more exact reasons.
+    """Return the service's answer to a batch, with more exact reasons for quarantined items.
 
-    A record that the file reader has already found invalid gets the reason of the file reader.
+    If the file reader has already found a record invalid, its reason replaces the reason of the service.
     """
     reasons = msgspec.convert(result.get("reasons", []), list[dict[str, object]])
     for reason in reasons:

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from cordwood.errors import RefusedByService, ServiceUnreachable
 
-# The sort key of an event in its table: its time as PostgreSQL formats it, and its id.
+# The key by which the events of a table are sorted: the event's time as PostgreSQL formats it, and the event's id.
 SortKey = tuple[str, str]
 
 _ROWS_PER_FETCH = 500
@@ -25,14 +25,15 @@ where c.relkind in ('r', 'p') and not c.relispartition
   and c.relname ~ '^log_events_[0-9a-f]{8}(_[0-9a-f]{4}){3}_[0-9a-f]{12}$'
 order by 1, 2
 """
-# Logflare lists its sources in a table `sources`, in a schema that can be configured. This query finds the schema.
+# Logflare lists its sources in the table `sources`. The schema of this table can be configured; this query finds it.
 _SOURCES_SCHEMA_SQL = """
 select table_schema from information_schema.columns where table_name = 'sources' and column_name in ('token', 'name')
 group by table_schema having count(*) = 2
 """
 _SOURCE_NAMES_SQL = "select token::text, name from {}.sources"
 _COUNT_EVENTS_SQL = "select count(*) from {} where {}"
-# Times without a zone are UTC. Events without a time come first, and get the time at which cordwood receives them.
+# Times without a zone are read as UTC. Events without a time come first; as their time, cordwood uses the time of
+# receipt.
 _SELECT_EVENTS_SQL = """
 select coalesce(timestamp, '-infinity')::text, id,
   to_char(timestamp, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), event_message, body::jsonb::text
@@ -46,7 +47,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SourceTable(msgspec.Struct, frozen=True):
-    """The table with the events of one of Logflare's sources; `source_name` is None if no name was found."""
+    """The table with the events of one Logflare source. `source_name` is None if Logflare's list has no name for it."""
 
     schema: str
     table: str
@@ -63,16 +64,16 @@ class SourceTable(msgspec.Struct, frozen=True):
 
 
 class EventBatch(msgspec.Struct, frozen=True):
-    """A batch of events as JSON lines, and the sort key of the last event."""
+    """A batch of events as JSON lines, and the sort key of the batch's last event."""
 
     lines: list[bytes]
     last_key: SortKey
 
 
 class LogflareTableReader:
-    """The event tables that a read-only connection to PostgreSQL can read.
+    """Reads Logflare's event tables through a read-only connection to PostgreSQL.
 
-    Each table is read as of the time when its reading began.
+    Events that are added to a table after its reading began are not read.
     """
 
     def __init__(self, connection: psycopg.Connection) -> None:
@@ -84,7 +85,7 @@ class LogflareTableReader:
         return [_source_table(schema, table, names) for schema, table in found]
 
     def count(self, table: SourceTable, last_key: SortKey | None) -> int:
-        """Return the number of events that are still to be read."""
+        """Return the number of the table's events after `last_key`, or of all its events if `last_key` is None."""
         statement = sql.SQL(_COUNT_EVENTS_SQL).format(
             table.sql_identifier, _AFTER_SORT_KEY_CONDITION if last_key else _NO_CONDITION
         )
@@ -121,7 +122,10 @@ class LogflareTableReader:
 
 @contextmanager
 def connect(address: str) -> Iterator[LogflareTableReader]:
-    """Connect to PostgreSQL; raise Unreachable if that fails. The exception never contains the password."""
+    """Connect to PostgreSQL; raise ServiceUnreachable if that fails.
+
+    The message of the exception never contains the password.
+    """
     try:
         connection = psycopg.connect(
             address, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_SECONDS, application_name="cordwood migrate"
@@ -158,9 +162,10 @@ def _source_table(schema: str, table: str, names: dict[str, str]) -> SourceTable
 
 
 def _event_line(event_id: str, timestamp: str | None, message: str | None, body: str | None) -> bytes:
-    """Return an event as JSON.
+    """Return an event as a line of JSON.
 
-    The columns override equal fields of the body, because Logflare's own queries read the columns.
+    The columns `id`, `timestamp` and `event_message` override fields of the body with the same names, because
+    Logflare's own queries read the columns.
     """
     try:
         fields = _decode_fields.decode(body or "{}")

@@ -37,7 +37,7 @@ from cordwood.cli.client import (
 from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 from cordwood.settings.settings import Settings
 
-# The permissions of the key are cached for this number of seconds.
+# The service is asked for the permissions of the key again after this number of seconds.
 _PERMISSIONS_MAX_AGE_SECONDS = 5.0
 _RESPONSE_CHUNK_BYTES = 64 * 1024
 _MAX_ERROR_BODY_BYTES = 256 * 1024
@@ -53,17 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     headers = {"LF-ENDPOINT-REDACT-PII": "true"} if arguments.redact else {}
     api = RemoteApi(_service_finder(arguments), headers)
-    # Ctrl-C ends the process, because the thread that reads standard input cannot be interrupted.
+    # Let Ctrl-C end the process at once, because the thread that reads standard input cannot be interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _import_mcp_server().serve_standard_streams(api)
     return 0
 
 
 def _service_finder(arguments: argparse.Namespace) -> Callable[[], RemoteService]:
-    """Return a function that finds the service.
+    """Return a function that finds the service for a request.
 
-    The function returns the service that the flags or the environment name, or else the current owner of the data
-    folder.
+    If a flag or the environment gives a URL, the function always returns the service at this URL. Otherwise it returns
+    the service that owns the data folder at the time of the call.
     """
     remote = service_by_url(arguments)
     if remote is not None:
@@ -93,10 +93,10 @@ def _import_mcp_server() -> ModuleType:
 
 
 class RemoteApi:
-    """Sends the requests of tools to a service, each with `headers`.
+    """Sends the requests of tools to a service, and adds `headers` to each request.
 
-    `find_remote` is called for each request, because the service on a data folder has another address and key after a
-    restart.
+    `find_remote` is called for each request. The reason is that a service on a data folder may have another address and
+    another key after a restart.
     """
 
     def __init__(self, find_remote: Callable[[], RemoteService], headers: Mapping[str, str]) -> None:
@@ -134,7 +134,7 @@ def _decode_permissions(body: BodyCollector) -> KeyPermissions:
 
 
 class _CancellableRequest:
-    """A request that runs in a thread, and that another thread may cancel."""
+    """An HTTP request that one thread sends and another thread may cancel."""
 
     def __init__(self, remote: RemoteService, headers: Mapping[str, str]) -> None:
         self._remote = remote
@@ -157,7 +157,7 @@ class _CancellableRequest:
                 {**self._headers, **key, **call.headers},
             )
             if self._is_ended:
-                # The request was ended while the connection was being made.
+                # The request was cancelled while the connection was being made.
                 return Reply(0, [])
             answer = self._connection.getresponse()
             headers = [(name.lower(), value) for name, value in answer.getheaders()]
@@ -171,7 +171,7 @@ class _CancellableRequest:
         return Reply(answer.status, headers)
 
     def cancel(self) -> None:
-        """Cancel the request from another thread.
+        """Cancel the request from another thread, by closing the connection.
 
         The service then stops the query, because its client has disconnected.
         """
@@ -185,7 +185,7 @@ class _CancellableRequest:
 def _forward_body(answer: http.client.HTTPResponse, on_chunk: OnChunk) -> None:
     """Pass the body to `on_chunk` as it arrives, until `on_chunk` returns False.
 
-    Raise RefusedByService if the body ends early.
+    Raise RefusedByService if the body is incomplete.
     """
     try:
         while chunk := answer.read1(_RESPONSE_CHUNK_BYTES):

@@ -41,9 +41,9 @@ _STATE_FILE_VERSION = 1
 
 
 class MigrationState:
-    """The file that records how far each table was copied.
+    """The progress of a migration: how far each table was copied, stored in a file.
 
-    A file that names another source or destination is refused.
+    `route` names the source and the destination. A file of a migration with another route is refused.
     """
 
     def __init__(self, file: Path, route: str) -> None:
@@ -53,12 +53,12 @@ class MigrationState:
             self._state = self._read_state_file(route)
 
     def last_copied_key(self, table: str) -> tuple[str, str] | None:
-        """Return the sort key of the last event of a table that was copied, or None if none was."""
+        """Return the sort key of the table's last copied event, or None if no event of the table was copied yet."""
         found = self._state["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
     def record_last_copied_key(self, table: str, sort_key: tuple[str, str]) -> None:
-        """Record the sort key of the last copied event durably. Events up to it are not read again."""
+        """Write the sort key of the table's last copied event to disk. A later run starts after this event."""
         self._state["tables"][table] = list(sort_key)
         write_durably(self._file, json.dumps(self._state, indent=2).encode())
 
@@ -80,7 +80,7 @@ class MigrationState:
 _STATE_FILE_HINT = "Name another file: --state FILE."
 
 
-# The status 507, for a full disk, is retried as well, because space may become free.
+# The status 507 means that the disk is full. It is retried too, because space may become free.
 _RETRIES = RetryPolicy(100, (429, 503, 507))
 _PROGRESS_INTERVAL_SECONDS = 5.0
 
@@ -93,7 +93,7 @@ class TableCopy(msgspec.Struct, frozen=True):
 
 
 class CopyProgress(msgspec.Struct):
-    """The counts of copied events so far, and the time of the last progress line."""
+    """The counts of the events copied so far, and the time when the last progress line was printed."""
 
     totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
     printed_at: float = msgspec.field(default_factory=time.monotonic)
@@ -152,9 +152,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_source_address(address: str) -> None:
-    """Raise RefusedByService for an invalid address of PostgreSQL.
+    """Raise RefusedByService if the address of the PostgreSQL database is invalid or empty.
 
-    An empty address is refused too, because PostgreSQL's client would connect to a local database.
+    PostgreSQL's client would connect to a local database if the address were empty.
     """
     if not address.startswith(("postgresql://", "postgres://")) and "=" not in address:
         problem = "--from is empty." if not address.strip() else "--from is not a PostgreSQL address."
@@ -162,7 +162,7 @@ def _check_source_address(address: str) -> None:
 
 
 def _import_tables_module() -> Any:
-    """Import the module that needs PostgreSQL's client, which is an optional dependency."""
+    """Import `logflare_tables`, which needs PostgreSQL's client, an optional dependency."""
     try:
         return importlib.import_module("cordwood.cli.logflare_tables")
     except ModuleNotFoundError as missing:
@@ -173,7 +173,7 @@ def _import_tables_module() -> Any:
 
 
 def _plan_copies(tables: list[Any], arguments: argparse.Namespace) -> list[TableCopy]:
-    """Return the stream for each table; raise RefusedByService for a table without a stream."""
+    """Return the tables to copy, each with its stream; raise RefusedByService for a table without a stream."""
     if not tables:
         raise RefusedByService(
             "There is no table log_events_… in that database.", hint="Is it the one of POSTGRES_BACKEND_URL?"
@@ -213,7 +213,7 @@ def _parse_source_and_stream(text: str) -> tuple[str, str]:
 
 
 def _check_streams(copies: list[TableCopy], service: ServiceClient) -> None:
-    """Check that all streams exist. The check is skipped for a key that may not list streams."""
+    """Raise RefusedByService if a stream does not exist. If the key may not list streams, do nothing."""
     answer = service.send("GET", "/api/sources")
     if answer.status != 200:
         return
@@ -250,9 +250,9 @@ def _copy_table(
 
 
 def _print_progress(progress: CopyProgress, line: str) -> None:
-    """Print the progress.
+    """Print a progress line.
 
-    On a terminal, overwrite the previous line; otherwise print a line every few seconds.
+    On a terminal, the line overwrites the previous one. Elsewhere, a line is printed only every few seconds.
     """
     show_progress(line)
     if not sys.stderr.isatty() and time.monotonic() - progress.printed_at > _PROGRESS_INTERVAL_SECONDS:

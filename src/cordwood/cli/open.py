@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ServiceUnreachable(
             "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."
         )
-    # Refuse other schemes, because for them the system could start any program instead of a browser.
+    # Refuse other schemes, because the system may open such an address with any program instead of a browser.
     if not service.url.startswith(("http://", "https://")):
         raise ServiceUnreachable(f"{service.url!r} is not an address; write it like http://127.0.0.1:4000.")
     service.send("GET", "/livez").raise_for_error()

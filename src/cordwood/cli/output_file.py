@@ -25,7 +25,7 @@ _FORMATS_BY_SUFFIX = {".jsonl": "ndjson", ".arrows": "arrow"}
 
 
 def format_by_suffix(file: Path | None, formats: Collection[str]) -> str | None:
-    """Return the format that the ending of the file name means, or None if it is not one of `formats`."""
+    """Return the format that belongs to the ending of the file's name, or None if `formats` does not contain it."""
     ending = file.suffix.lower() if file is not None else ""
     named = _FORMATS_BY_SUFFIX.get(ending, ending.removeprefix("."))
     return named if named in formats else None
@@ -40,9 +40,9 @@ def is_standard_output(file: Path | None) -> bool:
 
 
 class _ReaderClosedError(Exception):
-    """The error that replaces BrokenPipeError while the output is written.
+    """Replaces BrokenPipeError when the reader of standard output has closed it.
 
-    The client would report a BrokenPipeError as an error of its connection to the service.
+    Otherwise the client of the service would report that its own connection has failed.
     """
 
 
@@ -57,10 +57,10 @@ def _write_to_stdout(data: bytes) -> None:
 def open_output(
     file: Path | None, *, force: bool, check: Callable[[Path], object] = lambda _: None
 ) -> Iterator[WriteBytes]:
-    """Yield the function that writes to the file, or to standard output if the file is None or `-`.
+    """Yield a function that writes to the file, or to standard output if the file is None or `-`.
 
-    A file is written under a temporary name in the same folder, checked, and renamed. If the file exists already, raise
-    RefusedByService unless `force` is true.
+    The output is first written to a temporary file in the same folder, which is then checked and renamed. If the file
+    exists already, raise RefusedByService unless `force` is true.
     """
     if file is None or is_standard_output(file):
         sys.stdout.flush()
@@ -71,7 +71,7 @@ def open_output(
         sys.stdout.buffer.flush()
         return
     if file.exists() and not file.is_file() and not file.is_dir():
-        # Write to a device or a pipe itself, because it cannot be replaced by a renamed file.
+        # A device or a pipe cannot be replaced by a renamed file, so write to it directly.
         with _convert_errors(), file.open("wb") as out:
             yield _writer_converting_errors(out)
         return
@@ -101,9 +101,9 @@ def _convert_errors() -> Iterator[None]:
 
 
 def _writer_converting_errors(out: BinaryIO) -> WriteBytes:
-    """Return a function that writes to a file and converts its errors.
+    """Return a function that writes to a file and raises RefusedByService if writing fails.
 
-    Unconverted, they could not be told apart from errors of the network, which are OSError as well.
+    Errors of the network are OSError too. Without this conversion, a failed write would be reported as a network error.
     """
 
     def write(data: bytes) -> None:

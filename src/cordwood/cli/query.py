@@ -49,17 +49,18 @@ from cordwood.errors import Fault, RefusedByService
 
 JSON_MEDIA_TYPE: Final = "application/json"
 
-# The seconds until the progress line appears, and the seconds between its updates.
+# The seconds until the progress line first appears, and the seconds between its updates.
 _FIRST_SECONDS, _PAUSE_SECONDS = 1.0, 0.5
-# The timeout of requests for the progress. It is short, so that these requests do not delay the end of the command.
+# The timeout of the requests that ask for the progress of the query. It is short, because the command waits for the
+# last of these requests before it ends.
 _PROGRESS_TIMEOUT_SECONDS = 2.0
 
 
 class EndpointQuery(msgspec.Struct, frozen=True):
-    """A query of an endpoint with its parameters.
+    """A query of an endpoint, with its parameters.
 
-    `query_text` is the text of a caller's own query in `language`, which is sql or lql; both are empty for a saved
-    query.
+    If the caller wrote the query, `query_text` is its text and `language` is sql or lql. For the endpoint's saved
+    query, both are empty.
     """
 
     endpoint: str
@@ -83,7 +84,7 @@ class EndpointQuery(msgspec.Struct, frozen=True):
     def send(self, service: ServiceClient, **more: str) -> ServiceResponse:
         """Send the query and return the answer; raise RefusedByService if the answer is an error.
 
-        The exception shows the position of an error in the caller's own query.
+        If the caller wrote the query, the exception shows the position of the error in its text.
         """
         posted = self.create_post_request(**more)
         with _show_progress_during(service) as headers:
@@ -91,7 +92,7 @@ class EndpointQuery(msgspec.Struct, frozen=True):
         return answer.raise_for_error(self.query_text)
 
     def fetch_pages(self, service: ServiceClient) -> Iterator[ServiceResponse]:
-        """Yield the pages of one answer, and show their progress on the terminal."""
+        """Yield all pages of the answer. On a terminal, show the number of rows received so far."""
         # An empty cursor requests the first page.
         cursor: str | None = ""
         rows = 0
@@ -108,14 +109,14 @@ class EndpointQuery(msgspec.Struct, frozen=True):
     ) -> tuple[ServiceResponse, list[dict[str, Any]]]:
         """Return an answer and its rows.
 
-        If `is_whole` is true, fetch all pages, and return the last page and the rows of all pages.
+        If `is_whole` is true, fetch all pages of the answer; return the last page, and the rows of all pages.
         """
         answers = list(self.fetch_pages(service)) if is_whole else [self.send(service)]
         return answers[-1], [row for answer in answers for row in answer.json()["result"]]
 
 
 def print_notices(headers: Mapping[str, str]) -> None:
-    """Print the notices about truncation and ignored parameters."""
+    """Print a notice if rows were cut off, and the notices of the service."""
     if "cordwood-truncated" in headers:
         print_message(f"The rows were truncated at {headers['cordwood-truncated']}; --all fetches all.")
     if "cordwood-notice" in headers:
@@ -123,7 +124,7 @@ def print_notices(headers: Mapping[str, str]) -> None:
 
 
 def table_footer(answer: ServiceResponse, rows: int, seconds: float) -> str:
-    """Return the line below a table: the number of rows, the duration, and whether the answer was cached."""
+    """Return the line below a table: the number of rows, the duration, and whether the answer came from the cache."""
     cached = ", cached" if "hit" in answer.headers.get("cache-status", "") else ""
     return f"{rows:,} {'row' if rows == 1 else 'rows'}, {seconds * 1000:,.0f} ms{cached}"
 
@@ -149,9 +150,9 @@ class _QueryList(msgspec.Struct):
 
 @contextmanager
 def _show_progress_during(service: ServiceClient) -> Iterator[Mapping[str, str]]:
-    """Yield headers for a request, and show the request's progress while the block runs.
+    """Yield the headers for a request, and show the progress of the request during the `with` block.
 
-    The progress is shown only on a terminal, and only if the service runs in another process.
+    The progress is shown only if standard error is a terminal and the service runs in another process.
     """
     if not isinstance(service, RemoteService) or not sys.stderr.isatty():
         yield {}
@@ -174,8 +175,8 @@ def _show_until_ended(service: RemoteService, request_id: str, has_ended: thread
         try:
             listed = msgspec.json.decode(service.send("GET", "/api/queries").raise_for_error().body, type=_QueryList)
         except (Fault, msgspec.MsgspecError):
-            # The service does not list its queries, for example because its version is older. The query itself
-            # continues.
+            # The service refuses to list its queries, for example because its version is older. Do without a progress
+            # line; the query itself continues.
             break
         for query in listed.queries:
             if query.id == request_id and not has_ended.is_set():
@@ -194,7 +195,7 @@ _ACCEPT_BY_FORMAT = {
     "parquet": "application/vnd.apache.parquet",
 }
 _BINARY_FORMATS = ("arrow", "parquet")
-# Matches the header line of CSV, in which quoted column names may contain line breaks.
+# Matches the header line of a CSV file. Quoted column names in it may contain line breaks.
 _CSV_HEADER_REGEX = re.compile(rb'(?:"[^"]*"|[^"\n])*\n?')
 
 
@@ -240,7 +241,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_options(arguments: argparse.Namespace, format_name: str) -> None:
-    """Raise RefusedByService for options that contradict each other."""
+    """Raise RefusedByService if options of the command contradict each other."""
     if format_name in _BINARY_FORMATS and is_standard_output(arguments.output) and sys.stdout.isatty():
         raise RefusedByService(f"A terminal cannot show {format_name}.", hint="Write it to a file: -o FILE.")
     if arguments.all and format_name in _BINARY_FORMATS:
@@ -266,7 +267,7 @@ def _parse_endpoint_query(arguments: argparse.Namespace, format_name: str) -> En
 def _print_table(service: ServiceClient, query: EndpointQuery, arguments: argparse.Namespace) -> None:
     """Print the answer as a table on standard output.
 
-    On a terminal, fit the table to the width, show it through the pager, and print a footer.
+    On a terminal, fit the table to the width of the terminal, use a pager for a long table, and print a footer.
     """
     began_at = time.monotonic()
     answer, rows = query.fetch_rows(service, is_whole=arguments.all)
@@ -305,7 +306,7 @@ def _write_pages(service: ServiceClient, query: EndpointQuery, format_name: str,
 
 
 def _rows_of_page(body: bytes, format_name: str, *, is_first: bool) -> bytes:
-    """Return the bytes that the rows of one page add to the output."""
+    """Return the part of the output that comes from one page, in the format `format_name`."""
     if format_name == "json":
         rows = msgspec.json.decode(body, type=_Page).result
         return (b'{"result":[' if is_first else b"") + b",".join(map(bytes, rows))

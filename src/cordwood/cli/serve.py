@@ -70,8 +70,7 @@ def _serve(settings: Settings, hooks: ServiceHooks) -> None:
 
 
 def _demo_settings_and_hooks(settings: Settings, folder: Path) -> tuple[Settings, ServiceHooks]:
-    # The demo always has its own folder and keys, even if the environment sets others, so that it never touches real
-    # data.
+    # The demo always uses its own folder and keys, even if the environment sets others. So it never touches real data.
     own = msgspec.structs.replace(
         settings,
         serve=msgspec.structs.replace(settings.serve, data_dir=str(folder)),

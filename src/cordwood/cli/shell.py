@@ -73,9 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Shell:
-    """The state of a session.
+    """A session of the shell: its endpoint, its parameters, and the lines of an incomplete statement.
 
-    A statement in SQL may have several lines; it ends with a semicolon at the end of a line.
+    An SQL statement may have several lines. It ends with a semicolon at the end of a line.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Shell:
         return 1 if self.failures else 0
 
     def process_line(self, line: str) -> None:
-        """Process one line of input."""
+        """Process one line of input: a command of the shell, or a line of an SQL statement."""
         text = line.rstrip("\n")
         if not self._lines and text.strip().startswith("\\"):
             self._run_reporting_faults(lambda: self._run_command(text.strip()))
@@ -223,7 +223,7 @@ class Shell:
         return self._scope
 
     def completions(self, prefix: str) -> list[str]:
-        """Return the possible completions of `prefix`."""
+        """Return the words that may complete `prefix`."""
         if prefix.startswith("\\"):
             return [name for name in _COMMANDS if name.startswith(prefix)]
         functions = importlib.import_module("cordwood.sql.permitted_syntax").PERMITTED_FUNCTIONS
@@ -236,7 +236,7 @@ class Shell:
 
 
 def _columns_and_fields(sub_query: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield the columns of a sub-query, and the fields that events have in them."""
+    """Yield the columns of a sub-query, and the fields that were seen inside these columns."""
     for column in sub_query["columns"]:
         yield {"column": column["name"], "type": str(column["type"] or "")}
         for field in column["fields"]:
@@ -263,9 +263,9 @@ def _input_lines(shell: Shell) -> Iterator[str]:
 
 @contextmanager
 def _enable_line_editing(completions: Callable[[str], list[str]]) -> Iterator[None]:
-    """While the block runs, offer line editing with history and completion, if Python has readline."""
+    """Enable line editing with history and completion during the `with` block, if Python has readline."""
     try:
-        # Some builds of Python lack readline.
+        # Some installations of Python do not have readline.
         readline = importlib.import_module("readline")
     except ImportError:
         yield
@@ -280,7 +280,7 @@ def _enable_line_editing(completions: Callable[[str], list[str]]) -> Iterator[No
     try:
         yield
     finally:
-        # The history file is readable by its owner only, because queries may be private.
+        # Only the owner may read the history file, because queries may be private.
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file.touch(mode=0o600)

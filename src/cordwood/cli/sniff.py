@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class BodyPreview(msgspec.Struct, frozen=True):
-    """The result of decoding a body: the first events as rows, and the items that would be quarantined.
+    """A preview of a file: its first events as rows, and the items that would be quarantined, each with the reason.
 
     If nothing can be decoded, `problem` is the reason.
     """
@@ -119,7 +119,7 @@ def _report_json(file: InputFile, findings: Sequence[PossibleFormat], preview: B
 
 
 def _rows(parsed: ParsedBody) -> list[dict[str, object]]:
-    """Return the events as rows, without the fields that no event has."""
+    """Return the events as rows. A field that no event has is left out of the rows."""
     events = build_events(parsed, now_us())
     rows = [_row(posted.id, event) for posted, event in zip(parsed.events, events, strict=True)]
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)

@@ -17,16 +17,16 @@ Row = Mapping[str, object]
 
 # The maximum width of a cell if the output is not a terminal.
 _MAX_CELL_WIDTH: Final = 80
-# If a table would need columns narrower than this to fit, its rows are printed as records.
+# If columns would have to be narrower than this for a table to fit, the rows are printed as records instead.
 _MIN_COLUMN_WIDTH: Final = 8
 _COLUMN_GAP: Final = "  "
-# The range of integers that are formatted as TIMESTAMP, in microseconds since 1970: the years 2000 to 2100.
+# Integers in this range, in microseconds since 1970, may be printed as times. It covers the years 2000 to 2099.
 _TIMESTAMP_RANGE_US: Final = range(946_684_800_000_000, 4_102_444_800_000_000)
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 class TableStyle(msgspec.Struct, frozen=True):
-    """How rows are printed.
+    """How rows are printed: the width of the terminal, whether with colours, and whether as records.
 
     Without `width`, for example in a file, a table may have any width, and only long cells are cut.
     """
@@ -40,14 +40,17 @@ PLAIN: Final = TableStyle()
 
 
 def terminal_style(*, is_vertical: bool = False) -> TableStyle:
-    """Return the style for standard output: on a terminal, with its width and, unless NO_COLOR is set, in colour."""
+    """Return the style for standard output.
+
+    On a terminal, it has the terminal's width, and colours unless NO_COLOR is set.
+    """
     if not sys.stdout.isatty():
         return TableStyle(is_vertical=is_vertical)
     return TableStyle(shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR"), is_vertical)
 
 
 def format_table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
-    """Format rows as a table with column names and right-aligned numbers, or as records if they do not fit."""
+    """Format rows as a table with column names and right-aligned numbers, or as records if the table does not fit."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
         return "no rows" if not rows else f"{len(rows)} rows without columns"
@@ -67,7 +70,7 @@ def format_table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
 
 
 def _format_as_records(columns: Sequence[str], rows: Sequence[Row], style: TableStyle) -> str:
-    """Format each row as a record: one line for each column, with the column's name and the uncut value."""
+    """Format each row as a record: one line for each column, with its name and its whole value."""
     names = {name: printable_text(name) for name in columns}
     widest = max(map(display_width, names.values()))
     lines = []
@@ -82,9 +85,9 @@ def _format_as_records(columns: Sequence[str], rows: Sequence[Row], style: Table
 
 
 def _column_widths(names: Sequence[str], cells: Sequence[Sequence[str]], table_width: int | None) -> list[int]:
-    """Return the widths of the columns. The widest are narrowed until the table fits.
+    """Return the widths of the columns of a table, or an empty list if the table cannot fit into `table_width`.
 
-    Return an empty list if the table cannot fit.
+    The widest columns are narrowed until the table fits.
     """
     widths = [max(map(display_width, column)) for column in zip(names, *cells, strict=True)]
     if table_width is None:
@@ -112,7 +115,7 @@ def _pad_cell(cell: str, width: int, *, is_right_aligned: bool) -> str:
 
 
 def _truncate_text(text: str, width: int) -> str:
-    """Return the text, or as much of its beginning as fits together with an ellipsis."""
+    """Return the text if it fits into `width`, otherwise as much of its beginning as fits before an ellipsis."""
     if display_width(text) <= width:
         return text
     used, end = 0, 0
@@ -125,7 +128,7 @@ def _truncate_text(text: str, width: int) -> str:
 
 
 def display_width(text: str) -> int:
-    """Return the number of terminal columns that a text takes."""
+    """Return the number of columns that a text takes on a terminal."""
     return len(text) if text.isascii() else sum(map(character_width, text))
 
 
@@ -136,7 +139,8 @@ def character_width(character: str) -> int:
 
 
 def _format_cell(name: str, value: object) -> str:
-    # Before the value is formatted, its text is cut to more than a cell can show, because a value may have megabytes.
+    # A value may have megabytes of text. Therefore the text is first cut to a length that is still more than a cell can
+    # show.
     return _format_value(name, value, limit=4 * _MAX_CELL_WIDTH)
 
 
@@ -154,7 +158,10 @@ def _apply_style(text: str, escape_code: str, style: TableStyle) -> str:
 
 
 def is_time(name: str, value: object) -> bool:
-    """Return whether a value is printed as a time, which depends on the name of its column and its magnitude."""
+    """Return whether a value is printed as a time.
+
+    This is so for an integer in `_TIMESTAMP_RANGE_US`, in a column whose name contains `time`.
+    """
     return "time" in name.lower() and isinstance(value, int) and value in _TIMESTAMP_RANGE_US
 
 
@@ -167,9 +174,9 @@ def _is_number(name: str, value: object) -> bool:
 
 
 def source_excerpt(source: str, line: int, column: int, width: int = _MAX_CELL_WIDTH) -> str:
-    """Return a line of a text, with a caret below the column.
+    """Return one line of a text and, below it, a line with a caret that marks the column.
 
-    A long line is cut to the part around the column.
+    If the line is long, only the part around the column is shown.
     """
     lines = source.replace("\r\n", "\n").split("\n")
     if not 1 <= line <= len(lines):

@@ -35,14 +35,14 @@ from cordwood.settings.quantities import read_duration
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _RETRIED_STATUSES: Final = (429, 502, 503, 504)
 _MAX_PAUSE_SECONDS: Final = 10.0
-# After an `end` message whose status begins with one of these texts, connecting again is useless.
+# If the service ends the stream with an error whose code begins with one of these texts, connecting again is useless.
 _PERMANENT_ERROR_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
-# This timeout is longer than the 15 seconds after which the service sends a heartbeat if there are no rows.
+# If no rows arrive, the service sends a heartbeat after 15 seconds. The timeout must be longer.
 _READ_TIMEOUT_SECONDS: Final = 60.0
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
-    """One server-sent event of the stream."""
+    """A message of the event stream: its type, such as `gap` or `end`, and its data."""
 
     event_name: str
     data: str
@@ -85,9 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _endpoint_and_lql(arguments: argparse.Namespace) -> tuple[str, str | None]:
-    """Return the name of the endpoint and the LQL query.
+    """Return the name of the endpoint and the query in LQL, which may be missing.
 
-    A single argument that cannot be the name of an endpoint is the query.
+    If there is only one argument, and it cannot be the name of an endpoint, it is the query.
     """
     endpoint, lql = arguments.endpoint, arguments.lql
     if endpoint is not None and lql is None and re.search(r"[\s:]", endpoint):
@@ -115,7 +115,7 @@ def _check_duration(text: str) -> str:
 
 
 class _ReconnectingFollower:
-    """A followed query. It connects again when its connection ends."""
+    """The client side of a followed query. It connects again when its connection ends."""
 
     def __init__(
         self, service: RemoteService, path: str, since: str, values: Mapping[str, str], *, is_redacted: bool
@@ -131,7 +131,10 @@ class _ReconnectingFollower:
         self._pause_seconds = 0.0
 
     def messages(self) -> Iterator[ServerSentEvent]:
-        """Yield the messages. When a connection ends, connect again after a pause, which grows with each attempt."""
+        """Yield the messages of the event stream. When a connection ends, pause and connect again.
+
+        The pause grows with each failed attempt.
+        """
         while True:
             try:
                 yield from self._messages_of_one_connection()
@@ -189,7 +192,7 @@ _RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
 def _json_line(row: Mapping[str, object], *, is_terminal: bool) -> str:
-    # On a terminal, all characters outside ASCII are escaped, because some characters that JSON permits control the
+    # Some characters that JSON permits control a terminal. Therefore all characters outside ASCII are escaped on a
     # terminal.
     return json.dumps(row, ensure_ascii=is_terminal, separators=(",", ":"))
 
@@ -219,9 +222,10 @@ def _value_text(value: object) -> str:
 
 
 def level_of(row: Mapping[str, object]) -> str:
-    """Return the level of a row in lower case.
+    """Return the level of a row in lower case, or an empty text if the row has none.
 
-    The level comes from a field, from an HTTP status, or from a word at the beginning of the message.
+    The level comes from a field such as `severity`, from an HTTP status, or from a word at the beginning of the
+    message.
     """
     found = _find_field(row, _LEVEL_FIELD_NAMES, _MAX_SEARCH_DEPTH)
     if isinstance(found, str):
@@ -234,7 +238,10 @@ def level_of(row: Mapping[str, object]) -> str:
 
 
 def _find_field(value: object, names: tuple[str, ...], depth: int) -> object:
-    """Return the first field with one of the names. Objects and lists are searched down to the given depth."""
+    """Return the value of the first field with one of the names, or None.
+
+    Nested objects are searched down to the given depth; of a list, only the first element is searched.
+    """
     if isinstance(value, list):
         value = value[0] if value else None
     if not isinstance(value, Mapping) or not depth:

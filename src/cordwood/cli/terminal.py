@@ -16,19 +16,20 @@ def print_output(text: str) -> None:
 
 
 def print_line_or_ignore(text: str) -> None:
-    """Print a line, and ignore closed output.
+    """Print a line to standard output; do nothing if the output is closed.
 
-    The service must not end because the reader of its output has ended.
+    The service uses this function, so that it does not end when the reader of its output ends.
     """
     try:
         print_output(text)
     except OSError:
-        # Replace standard output. Otherwise the buffered text would be written again at exit, and fail again.
+        # Replace standard output by /dev/null. Otherwise Python would try at exit to write the buffered text again, and
+        # fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_message(text: str) -> None:
-    """Print lines to standard error without control characters. A closed terminal is ignored."""
+    """Print lines to standard error, without control characters. If standard error is closed, do nothing."""
     with contextlib.suppress(OSError):
         print("\n".join(map(printable_text, text.split("\n"))), file=sys.stderr, flush=True)
 
@@ -59,16 +60,16 @@ class ByteProgress(msgspec.Struct):
 
 
 def print_paged(text: str) -> None:
-    """Print a text. On a terminal, use the pager if the text has more lines than the screen."""
+    """Print a text. On a terminal, show it through the pager if it has more lines than the screen."""
     if not sys.stdout.isatty() or text.count("\n") + 1 < shutil.get_terminal_size().lines:
         print_output(text)
         return
-    # The options that git uses: keep colours, do not wrap lines, and exit at once if the text fits.
+    # Set the same options for `less` as git does: keep colours, do not wrap lines, and exit at once if the text fits.
     command = shlex.split(os.environ.get("PAGER", "less"))
     environment = {"LESS": "FRSX", **os.environ}
     try:
-        # subprocess.run ignores the broken pipe of a pager that ends before it has read the whole text.
+        # If the pager ends before it has read the whole text, subprocess.run ignores the resulting BrokenPipeError.
         subprocess.run(command, input=f"{text}\n".encode(), env=environment, check=False)  # noqa: S603 - the user's own
     except (OSError, IndexError):
-        # The pager does not exist, or PAGER is empty.
+        # The pager is not installed, or PAGER is empty.
         print_output(text)

@@ -1,4 +1,4 @@
-"""Run test pages with engines in temporary folders or databases, and report the results."""
+"""Run the cases of test pages, and report the results. The engines use temporary folders or databases."""
 
 import tempfile
 import time
@@ -41,7 +41,7 @@ _SHIPPED_ENDPOINTS_FOLDER = "cordwood/endpoints"
 
 
 class CasePage(msgspec.Struct, frozen=True):
-    """A page of tests: `file` is its displayed name, `path` its location."""
+    """A page of tests. `file` is the name of the page in reports, and `path` is its location."""
 
     file: str
     path: Path
@@ -52,7 +52,7 @@ class CasePage(msgspec.Struct, frozen=True):
 
     @property
     def alert_file(self) -> str:
-        """The name of the alert file that the page tests, if a file of this name exists."""
+        """The name that the alert file for this page would have. There need not be such a file."""
         return self.file.removesuffix(TEST_PAGE_PATTERN[1:]) + ".toml"
 
 
@@ -83,9 +83,9 @@ def find_pages(folder: Path | None) -> list[CasePage]:
 
 
 def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBEDDED_ENGINE) -> Iterator[CaseResult]:
-    """Run all cases of all pages. The cases of a page that have equal data share an engine.
+    """Run all cases of all pages. Within a page, cases with equal data share an engine.
 
-    The engine in the settings is not used, so that tests never touch a real store.
+    `engine` replaces the engine in the settings, so that tests never touch a real store.
     """
     with ExitStack() as stack:
         isolated = _isolated_settings(settings, engine)
@@ -98,7 +98,7 @@ def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBED
 
 
 class _TestSubject(msgspec.Struct, frozen=True):
-    """The endpoint that a page tests, and the name of the tested alert, if there is one.
+    """What a page tests: an endpoint and, if there is one, an alert.
 
     The alert is defined in the endpoint's file or in a file of its own.
     """
@@ -108,7 +108,7 @@ class _TestSubject(msgspec.Struct, frozen=True):
 
 
 def _run_page(settings: Settings, page: CasePage, subject: _TestSubject) -> Iterator[CaseResult]:
-    # The engines of a page are closed before those of the next page are opened.
+    # The engines for one page are closed before the engines for the next page are opened.
     with ExitStack() as stack:
         services = _CaseServices(settings, stack)
         for case in read_cases(page.file, _read(page)):
@@ -116,7 +116,7 @@ def _run_page(settings: Settings, page: CasePage, subject: _TestSubject) -> Iter
 
 
 def update_pages(trials: Sequence[CaseResult]) -> list[CasePage]:
-    """Write the actual answers of failed cases into the pages as expected answers; return the changed pages."""
+    """Replace the expected answers of failed cases by the actual answers; return the pages that were changed."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
         replacements = [
@@ -127,7 +127,10 @@ def update_pages(trials: Sequence[CaseResult]) -> list[CasePage]:
 
 
 class _CaseServices:
-    """The services that run cases: one for each distinct `CaseData`, opened on first use in a temporary folder."""
+    """The services in which cases run. Cases with equal `CaseData` share a service.
+
+    Each service is opened in a temporary folder when a case first needs it.
+    """
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
@@ -151,7 +154,10 @@ class _CaseServices:
 
 
 def _settings_with_empty_store(settings: Settings) -> AbstractContextManager[Settings]:
-    """Return a context with the settings for an empty store: a new database if the engine is ClickHouse."""
+    """Return a context manager that yields the settings for an empty store.
+
+    For ClickHouse, it creates a new database. DuckDB needs nothing, because its folder is new.
+    """
     if not is_clickhouse(settings):
         return nullcontext(settings)
     new_database: AbstractContextManager[Settings] = clickhouse_module().settings_with_new_database(settings)
@@ -159,9 +165,9 @@ def _settings_with_empty_store(settings: Settings) -> AbstractContextManager[Set
 
 
 def _isolated_settings(settings: Settings, engine: str) -> Settings:
-    """Return the settings with default keys, limits and compatibility.
+    """Return the settings with `engine`, and with the defaults of all keys, limits and compatibility settings.
 
-    Other values of these settings might change the answers.
+    The user's values of these settings might change the answers.
     """
     return msgspec.structs.replace(
         settings, engine=engine, keys=KeySettings(), limits=LimitSettings(), compat=CompatSettings()
@@ -205,7 +211,7 @@ def _send_call(service: InProcessApp, endpoint_id: UUID, call: CaseCall) -> Case
 
 
 def _preview_alert(case: Case, service: InProcessApp, subject: _TestSubject) -> CaseOutcome:
-    """Evaluate the alert of the page, at the time that the case sets."""
+    """Evaluate the alert that the page tests, at the time that the case sets."""
     if subject.alert is None:
         raise case.fault_at("The endpoint of this page has no alert.", case.expected_fence, "Write an [alert] table.")
     status, _, answer = service.send("GET", f"/api/alerts/{quote(subject.alert, safe='')}/preview", b"", {})
@@ -213,7 +219,10 @@ def _preview_alert(case: Case, service: InProcessApp, subject: _TestSubject) -> 
 
 
 def _send_events(case: Case, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:
-    """Send the events of a case. Events without an id get an id that is the same in every run."""
+    """Send the events of a case to the service.
+
+    An event without an id gets an id that is the same in every run, so that answers do not change.
+    """
     body = b"\n".join(add_missing_id(number, event) for number, event in enumerate(events))
     headers = {"content-type": "application/x-ndjson"}
     status, _, answer = service.send("POST", f"/api/logs?source_name={quote(stream)}", body, headers)
@@ -234,7 +243,7 @@ def _expected_fence_replacement(trial: CaseResult) -> Replacement:
 
 
 def case_report(trial: CaseResult) -> str:
-    """Return the report of one case: one line, with the differences below it if the case failed."""
+    """Return the report of one case: a line with the result and, if the case failed, the differences."""
     verdict = "ok    " if trial.passed else "FAILED"
     head = f"{verdict} {trial.page.file}:{trial.case.line} {trial.case.title} ({trial.seconds * 1000:.0f} ms)"
     return "\n".join([head, *(f"       {line}" for line in trial.differences)])
@@ -247,7 +256,7 @@ def results_summary(trials: Sequence[CaseResult], seconds: float) -> str:
 
 
 def junit_xml(trials: Sequence[CaseResult], seconds: float) -> str:
-    """Return JUnit XML with one suite for each page."""
+    """Return the results as JUnit XML, with one test suite for each page."""
     root = ET.Element("testsuites", {"name": "cordwood", "time": f"{seconds:.3f}", **_junit_counts(trials)})
     for file in dict.fromkeys(trial.page.file for trial in trials):
         file_trials = [trial for trial in trials if trial.page.file == file]

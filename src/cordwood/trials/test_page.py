@@ -1,4 +1,4 @@
-"""Parse test pages into cases with inputs and expected answers, and compare the expected answers with actual ones."""
+"""Parse test pages into cases, and compare the expected answers of cases with the actual answers."""
 
 import difflib
 import re
@@ -20,12 +20,15 @@ _FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILIN
 _FENCE_MARK = re.compile(r"^```", re.MULTILINE)
 
 DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
-# The options that may follow ```call, and the value of the redaction header for each of them.
+# The options that may follow ```call, each with the value of the redaction header that it sets.
 REDACT_HEADERS_BY_OPTION = {"redact": "true", "redact=true": "true", "redact=false": "false"}
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """A code fence. `options` are the words after its kind; `start` and `end` are its offsets in the page."""
+    """A fenced code block of a page: ```, its kind and its options, and then its text.
+
+    `start` and `end` are the offsets of the block in the page.
+    """
 
     kind: str
     options: tuple[str, ...]
@@ -36,7 +39,10 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A test case: a heading with its fences. Fences before the first heading of the page belong to every case."""
+    """A test case: a heading and the fences that belong to it.
+
+    Fences before the first heading of the page belong to every case.
+    """
 
     file: str
     title: str
@@ -48,7 +54,10 @@ class Case(msgspec.Struct, frozen=True):
         return [fence for fence in self.fences if fence.kind == kind]
 
     def last_fence(self, kind: str) -> Fence | None:
-        """Return the last fence of a kind. So a fence of the case overrides a fence that belongs to every case."""
+        """Return the last fence of this kind, or None.
+
+        Fences that belong to every case come first, so a fence of the case itself overrides them.
+        """
         fences = self.fences_of_kind(kind)
         return fences[-1] if fences else None
 
@@ -61,7 +70,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Replacement(msgspec.Struct, frozen=True):
-    """A part of a page and the text that replaces it."""
+    """A range of offsets in a page, and the text to put in its place."""
 
     start: int
     end: int
@@ -83,7 +92,10 @@ def read_cases(file: str, text: str) -> list[Case]:
 
 
 def apply_replacements(text: str, replacements: Iterable[Replacement]) -> str:
-    """Apply the replacements. The last one is applied first, so that the offsets of the others stay valid."""
+    """Return the text with all replacements made.
+
+    The last range is replaced first, so that the offsets of the other ranges stay valid.
+    """
     for replacement in sorted(replacements, key=lambda replacement: -replacement.start):
         text = text[: replacement.start] + replacement.text + text[replacement.end :]
     return text
@@ -121,7 +133,7 @@ def _check_shared_fences(file: str, shared: Iterable[Fence]) -> None:
 
 
 def _check_fences_closed(file: str, text: str, fences: Iterable[Fence]) -> None:
-    """Raise BadTestPage for an unclosed fence, which the regular expression for fences skips."""
+    """Raise BadTestPage if a fence is not closed. The regular expression for fences does not find such a fence."""
     for mark in _FENCE_MARK.finditer(text):
         if not _is_inside(mark.start(), fences):
             raise BadTestPage("This fence is not closed.", span=Span(_line_number(text, mark.start()), 1, file))
@@ -145,14 +157,14 @@ def _is_inside(offset: int, fences: Iterable[Fence]) -> bool:
 
 
 class CaseData(msgspec.Struct, frozen=True):
-    """The events and the time of a case. Cases with equal data share an engine."""
+    """The data of a case: the current time, and the events by stream. Cases with equal data share an engine."""
 
     now_us: int
     events: tuple[tuple[str, tuple[bytes, ...]], ...]
 
 
 class CaseCall(msgspec.Struct, frozen=True):
-    """A request for the endpoint. `texts` has its parameters and the sandbox query by name."""
+    """A request to the endpoint. `parameter_texts` has its parameters and its sandbox query, by name."""
 
     parameter_texts: Mapping[str, str]
     redact: str | None = None
@@ -193,7 +205,7 @@ def _stream_name(case: Case, fence: Fence) -> str:
 
 
 def _read_events(case: Case, fence: Fence) -> tuple[bytes, ...]:
-    """Return the events of a fence, which are written one on each line or as a JSON list."""
+    """Return the events in a fence, which has either one event on each line or a JSON list of events."""
     try:
         if fence.text.lstrip().startswith("["):
             return tuple(map(_compact, msgspec.json.decode(fence.text, type=list[object])))
@@ -217,7 +229,7 @@ def _read_parameters(case: Case, call: Fence) -> Mapping[str, str]:
 
 
 def _parameter_text(case: Case, call: Fence, name: str, value: object) -> str:
-    """Return a TOML value as the text that a query string would contain."""
+    """Return a parameter's TOML value as the text that a query string would have for it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, date | datetime | time):
@@ -258,18 +270,18 @@ class _ErrorBody(msgspec.Struct):
 
 
 class CaseOutcome(msgspec.Struct, frozen=True):
-    """An answer in the notation of test pages: rows, firing groups of an alert, or an error.
+    """The result of a case in the notation of test pages: rows, firing groups of an alert, or an error.
 
-    The lines of an error are its status, code and position, then its message, then its hint.
+    An error has up to three lines: its status, code and position; its message; and its hint.
     """
 
     kind: str
     lines: tuple[str, ...]
 
     def fence_text(self, expected: Fence | None) -> str:
-        """Return the fence that expects this answer.
+        """Return the text of the fence that expects this result.
 
-        The fence of an error leaves out the message, because messages may change.
+        The fence for an error leaves out the message and the hint, because messages may change.
         """
         notes = expected.options if expected and expected.kind == self.kind else ()
         return format_fence(
@@ -285,7 +297,7 @@ def outcome_of_query(status: int, body: bytes) -> CaseOutcome:
 
 
 def outcome_of_alert(status: int, body: bytes) -> CaseOutcome:
-    """Return the outcome of an alert's preview: the firing groups, or the error."""
+    """Return the result of previewing an alert: its firing groups, or the error."""
     if status == 200:
         firing = msgspec.json.decode(body, type=_PreviewBody).firing
         return CaseOutcome(ALERTS, tuple(bytes(fired).decode() for fired in firing))
@@ -300,7 +312,7 @@ def _refused_outcome(status: int, body: bytes) -> CaseOutcome:
 
 
 def compare_outcome(case: Case, actual: CaseOutcome) -> list[str]:
-    """Return the differences between expected and actual answer as lines of text; empty if there are none."""
+    """Return the lines of a diff between expected and actual answer, or an empty list if they are equal."""
     expected = case.expected_fence
     if expected is None:
         return ["The case has no expected answer; the answer was:", *_prefix_lines("+", actual.lines)]
@@ -321,7 +333,7 @@ def _compare_rows(case: Case, expected: Fence, actual: CaseOutcome) -> list[str]
 def _compare_refusals(expected: Fence, actual: CaseOutcome) -> list[str]:
     """Return the differences between an expected and an actual error.
 
-    The expected error may leave out the status, the code, the position, and the message.
+    The expected error needs only the status or the code. Its position, message and hint may be left out.
     """
     expected_lines = expected.text.splitlines()
     actual_lines = list(actual.lines[: max(1, len(expected_lines))])
@@ -337,7 +349,7 @@ def _accepted_error_heads(head: str) -> set[str]:
 
 
 def _canonical_row(line: str, case: Case, fence: Fence) -> str:
-    """Return a row in canonical JSON, independent of key order and white space."""
+    """Return a row as JSON that does not depend on the order of keys or on white space."""
     try:
         return msgspec.json.encode(msgspec.json.decode(line), order="sorted").decode()
     except msgspec.DecodeError as problem:
