@@ -251,7 +251,7 @@ class QueryService:
         )
 
     async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuerySchema, ...]:
-        """Return the sub-queries, with their columns, that a sandbox query of this caller may read."""
+        """Return the sub-queries that a sandbox query of this caller may read, with their columns."""
         return await self._compile_pool.compile_saved_query(
             RunWaitingList(account), self._sandbox_schema.sub_queries, endpoint, caller
         )
@@ -319,9 +319,9 @@ class QueryService:
             return await self._statement_of(request)
 
     async def run_feed_page(self, request: QueryRequest) -> CompleteAnswer:
-        """Return one page of a followed query.
+        """Return one page of the rows of a followed query.
 
-        The page runs with the priority of a refresh, because no caller waits for its answer.
+        The query runs with the priority of a refresh, because no caller waits for a complete answer.
         """
         with add_fault_position(_callers_sql(request)):
             return await _retry_while_outdated(partial(self._run_feed_page_once, request))
@@ -408,7 +408,8 @@ class QueryService:
     async def _create_question(self, statement: Statement, request: QueryRequest, now_us: int) -> BoundStatement:
         """Bind the values of a request to the slots of its statement.
 
-        If a parameter is a regular expression, bind in a thread, because the engine has to validate the expression.
+        If a parameter is a regular expression, the values are bound in a thread, because the engine is called to
+        validate the expression.
         """
         values = request.parameters
         if request.position is not None:

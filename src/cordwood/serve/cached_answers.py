@@ -171,7 +171,7 @@ class CacheKeyIndex:
 
 SECOND_US = 1_000_000
 
-# A refresh starts some time before the answer is `warm_seconds` old, so that it can end in time. That time is between
+# A refresh starts some time before the answer is `warm_seconds` old, so that it can end in time. The lead is between
 # these two shares of `warm_seconds`. It depends on the cache key, so that entries made at the same time are not
 # refreshed at the same time.
 MIN_LEAD_SHARE, MAX_LEAD = 0.02, 0.10
@@ -307,7 +307,7 @@ class Refresher:
         await asyncio.gather(*refreshing, return_exceptions=True)
 
     def start_due_refreshes(self) -> list["asyncio.Task[None]"]:
-        """Process every scheduled answer whose time has come; return the tasks of the refreshes that were started."""
+        """Refresh or drop each answer whose scheduled time has come; return the tasks of the started refreshes."""
         now_us = self._clock_us()
         self._reschedule_changed_endpoints()
         started = []
@@ -320,7 +320,7 @@ class Refresher:
         return started
 
     def _reschedule_changed_endpoints(self) -> None:
-        """Schedule the cached answers of changed endpoints for now."""
+        """Move the cached answers of changed endpoints to the front of the schedule."""
         revisions = self._current_revisions()
         if revisions == self._revisions:
             return

@@ -45,7 +45,7 @@ class CursorCodec:
         return base64.urlsafe_b64encode(signature + self._encrypt(content, signature)).decode().rstrip("=")
 
     def decode(self, text: str, request: QueryRequest) -> PagePosition:
-        """Return the position in a cursor; raise BadParameter for an invalid cursor or the cursor of another request."""
+        """Return the position in a cursor; raise BadParameter if the cursor is invalid or of another request."""
         try:
             data = base64.b64decode(
                 text[:_MAX_CURSOR_CHARACTERS] + "=" * (-len(text) % 4), altchars=b"-_", validate=True
@@ -80,8 +80,7 @@ class CursorCodec:
 # this number of seconds.
 _MIN_ORDERED_TIMEOUT_SECONDS: Final = 1.0
 _ORDERED_TIMEOUT_FACTOR: Final = 2.0
-# After an ordered run of a query has failed, no unordered run of this query is repeated as an ordered run for this
-# number of seconds.
+# For this number of seconds after an ordered run of a query has failed, its unordered runs are not repeated in order.
 ORDERED_RUN_RETRY_SECONDS: Final = 600.0
 _MAX_REMEMBERED_ORDERED_RUNS: Final = 2_000
 
@@ -105,7 +104,7 @@ class OrderedRunHistory:
         self._outcomes: OrderedDict[bytes, _OrderedRun] = OrderedDict()
 
     def first_run_limit_seconds(self, job: QueryJob) -> float | None:
-        """Return the time limit for ordering the first run of a job, or None if this run must not be ordered.
+        """Return the time limit of the job's first run if it should be ordered, or None if it should not.
 
         The first run is ordered only if the last ordered run of the query succeeded.
         """
@@ -117,7 +116,7 @@ class OrderedRunHistory:
         )
 
     def second_run_limit_seconds(self, job: QueryJob, engine_seconds: float) -> float | None:
-        """Return the time limit for a second, ordered run of a job, or None if no second run is to be tried.
+        """Return the time limit of an ordered second run of the job, or None if none should be tried.
 
         No second run is tried if an ordered run of the query failed in the last `ORDERED_RUN_RETRY_SECONDS`.
         """

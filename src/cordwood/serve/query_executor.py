@@ -59,7 +59,10 @@ class _SharedRun(msgspec.Struct, Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Runs that equal requests share, by key. A run is cancelled when the last caller that waits for it leaves."""
+    """Shares each run between all callers that request the same key.
+
+    A run is cancelled when the last caller that waits for it leaves.
+    """
 
     def __init__(self) -> None:
         self._running: dict[Hashable, _SharedRun[T]] = {}
@@ -378,7 +381,7 @@ class QueryQuarantine:
 
 
 class _RecentKillTimes(Generic[K]):
-    """The times of the latest kills (or suspicions), by form of query, question or key.
+    """For each form of query, question or account: the times of its latest kills or suspicions.
 
     The entry with the most recent kill comes last.
     """
@@ -545,7 +548,7 @@ class QueryExecutor:
         raise RunYieldedError
 
     def _report_kill(self, job: QueryJob, ended: "asyncio.Future[T]") -> None:
-        """Tell the quarantine that the engine's process was killed because of this run, or perhaps because of this run.
+        """Tell the quarantine if the engine's process was killed because of this run, or possibly because of it.
 
         Reading the exception also prevents asyncio from logging it as unhandled if the run was cancelled.
         """
@@ -656,7 +659,7 @@ async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: 
 def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
     """Raise the error of the run if the run has ended with an error of one of the types in `faults`.
 
-    Callers of this function would otherwise report a time limit, or restart the run.
+    Such an error takes precedence over a time limit or a restart of the run.
     """
     if running.done() and not running.cancelled() and isinstance(running.exception(), faults):
         running.result()
