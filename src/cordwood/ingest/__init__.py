@@ -1,1 +1,1 @@
-"""The ingest path: decode a body, build and transform its events, infer their shape, store them, and acknowledge."""
+"""The ingest path: decode a request body, build and transform its events, infer their shape, and store them."""

@@ -51,17 +51,19 @@ __all__ = ["BodyDescription", "BodyForm", "IngestOutcome", "Intake", "IntakeLimi
 # event loop would delay other requests.
 _MAX_EVENT_LOOP_DECODED_BYTES = 32 * 1024
 _MAX_REPORTED_REASONS = 10
-# Decoding holds the GIL: more threads would only compete for it and hold more bodies in memory.
+# Decoding holds Python's global interpreter lock (GIL). More threads would not decode faster, but would hold more
+# bodies in memory.
 _DECODER_THREADS = 2
 
 
 class IngestOutcome(msgspec.Struct, frozen=True):
-    """The outcome of storing a body, or a part of it.
+    """The outcome of storing a request body, or the events of the body that go to one stream.
 
-    `reasons` has the position and the reason of each of the first ten quarantined items. `late` and `future` count
-    events beyond the stream's time bounds or its retention, whether they were stored or not. `transformed` counts
-    events by transform and outcome; `dropped` is the number of events that transforms removed. `item_outcomes` has the
-    outcome of each item by position, if it was requested.
+    `reasons` has the position in the body and the reason of each of the first ten quarantined items. `late` counts
+    events that are older than a time bound or the retention of the stream, and `future` counts events that are too far
+    in the future. Both count such events whether they were stored or not. `transformed` counts events by transform and
+    by what the transform did. `dropped` is the number of events that transforms removed. If the caller asked for it,
+    `item_outcomes` has the outcome of each item by its position in the body.
     """
 
     accepted: int
@@ -89,14 +91,17 @@ DEFAULT_BODY_DESCRIPTION = BodyDescription()
 
 
 class StreamPart(msgspec.Struct, frozen=True):
-    """The events of a body that go to one stream."""
+    """The events of a request body that go to one stream."""
 
     stream: Stream
     parsed: ParsedBody
 
 
 class _PreparedPart(msgspec.Struct, frozen=True):
-    """The batches to store for one part of a body, and the counts of its items that are not stored."""
+    """What is to be stored for a `StreamPart`, and how many of its items are rejected.
+
+    One batch has the events of the stream, and another the quarantined items.
+    """
 
     stream: Stream
     batches: list[Batch]
@@ -109,12 +114,12 @@ class _PreparedPart(msgspec.Struct, frozen=True):
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
-    """The limits on single events, on streams and on bodies.
+    """The limits on single events, on streams and on request bodies.
 
-    `max_event_bytes` is the maximum size of an event. `default_events_per_second` is the default rate limit of a stream.
-    `body_budget_bytes` is the memory for all bodies that are being read or stored. `items` is the maximum number of
-    items in a body. `max_large_event_bytes` limits the bytes of large events among recent ones (see
-    `LargeEventLimiter`).
+    `max_event_bytes` is the maximum size of an event. `default_events_per_second` is the rate limit of each stream that
+    sets no limit of its own. `body_budget_bytes` is the memory for all bodies that are being read or stored.
+    `max_body_items` is the maximum number of items in a body. `max_large_event_bytes` is the limit of
+    `LargeEventLimiter` on large events that follow each other closely in a stream.
     """
 
     max_event_bytes: int = 2**20
@@ -164,8 +169,8 @@ class Intake:
     def set_stored_callback(self, tell: OnEventsStored | None) -> None:
         """Register the callback `tell`; None removes it.
 
-        The storing thread calls it after each stored group of batches, with the names of the streams and the newest
-        time of receipt.
+        Whenever a group of batches is stored, the storing thread calls `tell` with the names of their streams and the
+        time at which the newest stored event was received.
         """
         self._group_commit.on_stored = tell
 
@@ -175,7 +180,7 @@ class Intake:
         return 2 * self._limits.max_event_bytes
 
     def check_stream_rate(self, stream: Stream) -> None:
-        """Raise StreamRateExceeded if the stream has used up its rate limit. Call this before reading the body."""
+        """Raise StreamRateExceeded if the stream has used up its rate limit. Call this before reading a request."""
         self._stream_rates.check_rate(stream)
 
     def accept(
@@ -186,15 +191,15 @@ class Intake:
         pins: Mapping[str, str] | None = None,
         sent: BodyDescription = DEFAULT_BODY_DESCRIPTION,
     ) -> Coroutine[Any, Any, IngestOutcome]:
-        """Store the events of a body; return once they are durable and visible to the next query."""
+        """Store the events of a request body; return once they are durable and visible to the next query."""
         return self._decode_and_store(stream, self._make_body(body, content_type, sent.headers), pins or {}, sent.form)
 
     async def _decode_and_store(
         self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: BodyForm
     ) -> IngestOutcome:
         reading = self.run_decoder(len(arrived.data), self._decode_and_prepare, stream, form, arrived, pins)
-        # Decoded events are copies of the body's content. Release the body before they are stored, because storing may
-        # take long.
+        # The decoded events do not refer to the body. Release the body before the events are stored, because storing
+        # may take long.
         del arrived
         (accepted,) = await self._store_prepared([await reading])
         return accepted
@@ -207,7 +212,7 @@ class Intake:
         headers: Mapping[str, str] | None = None,
         pinned_project: str | None = None,
     ) -> Coroutine[Any, Any, _T]:
-        """Decode a body with `read`, for example to a LabelledBody; a large body is decoded in a thread."""
+        """Decode a request body with the function `read`; if the body is large, call `read` in a thread."""
         arrived = self._make_body(body, content_type, headers or {})
         max_items = min(arrived.max_items, MAX_LABELLED_BODY_ITEMS)
         arrived = msgspec.structs.replace(arrived, pinned_project=pinned_project, max_items=max_items)
@@ -224,9 +229,9 @@ class Intake:
     ) -> list[IngestOutcome]:
         """Store the parts of a decoded body together; return their outcomes once all of them are durable.
 
-        With `is_itemized`, each outcome also has the outcomes of the single items. Quarantined items are stored as
-        items of the form `form`. All parts are emptied, so that the body is not kept in memory while its events are
-        stored.
+        If `is_itemized` is true, each outcome also says what happened to each single item. Quarantined items are
+        recorded as sent in the form `form`, so that a replay decodes them in the same way. The events are removed from
+        `parts`, so that they do not keep the body in memory during storing.
         """
         prepare = partial(self._prepare_parts, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
         return await self._store_prepared(await self.run_decoder(body_bytes, prepare))
@@ -241,9 +246,9 @@ class Intake:
     async def replay(
         self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str] | None = None
     ) -> IngestOutcome:
-        """Store a quarantined item, and mark it as replayed.
+        """Store a quarantined item as an event, and mark the item as replayed.
 
-        Raise ItemNotReplayable if it would be quarantined again.
+        Raise ItemNotReplayable if the item would be quarantined again.
         """
         batches = await self._run_in_decoder_thread(self._prepare_replay, stream, item, pins or {})
         events, _ = await self._group_commit.append(batches)
@@ -251,7 +256,7 @@ class Intake:
         return IngestOutcome(events.accepted, events.duplicates, 0, late=late)
 
     async def reimport(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> IngestOutcome:
-        """Store exported events unchanged, with their times of receipt. Duplicates are counted and skipped."""
+        """Store exported events without changes, keeping their times of receipt. Duplicates are counted and skipped."""
         batch = await self._run_in_decoder_thread(self._read_exported_batch, stream, body, pinned_project)
         (appended,) = await self._group_commit.append([batch])
         return IngestOutcome(
@@ -272,7 +277,7 @@ class Intake:
         return Body(data, content_type, headers, limits.max_body_items, 2 * limits.max_event_bytes, metadata_bytes)
 
     async def run_decoder(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
-        """Call `read` with the arguments `about`: in a decoder thread if the body is large, else on the event loop."""
+        """Return `read(*about)`, called in a decoder thread if the body is large, else on the event loop."""
         if body_bytes <= _MAX_EVENT_LOOP_DECODED_BYTES:
             return read(*about)
         return await self._run_in_decoder_thread(read, *about)
@@ -366,9 +371,9 @@ class Intake:
 
 
 def _outcome_of_part(prepared: _PreparedPart, appended: Sequence[BatchAppendResult]) -> IngestOutcome:
-    """Return the outcome of a part: the result of storing its events, and the counts of its other items.
+    """Return the outcome of a part: how its events were stored, and how many of its items were rejected.
 
-    The result of storing the part's quarantined items is ignored.
+    The quarantined items were stored as well, in another stream. The result of storing them does not count.
     """
     appended_own = BatchAppendResult(0, 0)
     events: Sequence[Event] = ()

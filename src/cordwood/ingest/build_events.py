@@ -1,7 +1,7 @@
-"""Build the events to store.
+"""Build the events to store from posted or exported events.
 
-A posted event without an id gets a new one, and an event without a valid time gets the time of receipt. Timestamps of
-posted events in any common format are parsed to microseconds since 1970 UTC. Events that cordwood exported are stored
+A posted event without an id gets a new one, and a posted event without a valid time gets the time of receipt.
+Timestamps of posted events in any common format are parsed to microseconds since 1970 UTC. Exported events are stored
 again without changes.
 """
 
@@ -26,13 +26,13 @@ from cordwood.model.timestamps import EPOCH
 
 _MICROSECOND = timedelta(microseconds=1)
 
-# The bounds of the years 1 to 9999 in UTC. A time with a zone offset may lie outside of these bounds, and could then
-# not be formatted.
+# The first and the last microsecond of the years 1 to 9999 in UTC. A time with a zone offset may lie outside of these
+# years once it is converted to UTC. It is refused, because it could not be formatted.
 _MIN_TIMESTAMP_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 _MAX_TIMESTAMP_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
-# The magnitude of a number determines its unit. Numbers below the first limit are seconds (until the year 5138). Larger
-# numbers are milliseconds, microseconds or nanoseconds.
+# The unit of a number is inferred from its size. Numbers below the first limit are seconds (until the year 5138), those
+# below the second milliseconds, those below the third microseconds, and larger ones nanoseconds.
 _SECONDS_TIMESTAMP_LIMIT = 10**11
 _MILLISECONDS_TIMESTAMP_LIMIT = 10**14
 _MICROSECONDS_TIMESTAMP_LIMIT = 10**17
@@ -100,7 +100,7 @@ _LEAP_SECOND_PATTERN = re.compile(r"(:\d\d):60(\.\d+)?")
 
 
 def _parse_lenient_iso(text: str) -> datetime:
-    """Parse ISO 8601 with lower-case letters, a zone name, a space before the offset, or a leap second."""
+    """Parse unusual ISO 8601: with lower-case letters, a zone name, a space before the offset, or a leap second."""
     loose = _ZONE_WORD_PATTERN.sub("+00:00", text.upper().replace(",", "."))
     loose = re.sub(r"\s+([+-]\d\d:?\d\d)$", r"\1", loose)
     return datetime.fromisoformat(_LEAP_SECOND_PATTERN.sub(r"\1:59.999999", loose))
@@ -114,8 +114,8 @@ def _parse_access_log_time(text: str) -> datetime:
     return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z")
 
 
-# Only texts shorter than this are compared with null. The comparison is a look-up in a set, which would hash the whole
-# text if it were long.
+# A text of metadata is compared with the empty text and with `null` only if it is shorter than this. The comparison is
+# a look-up in a set, which would hash all of a long text.
 _MAX_NULL_TEXT_LENGTH = 5
 
 _encode = msgspec.json.Encoder().encode
@@ -149,7 +149,7 @@ def _make_event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw]
 def _merge_messages(
     message: str, event_message: str | None, extras: Mapping[str, msgspec.Raw] | None
 ) -> tuple[str, Mapping[str, msgspec.Raw] | None]:
-    """Return the message and the extras of an event that may have both `message` and `event_message`.
+    """Return the message and the extra fields of an event that has `message` and perhaps `event_message` too.
 
     If both are given, `event_message` is the message, and `message` becomes an extra field.
     """
@@ -168,7 +168,10 @@ _TimestampMicroseconds = Annotated[int, Meta(ge=-62_135_596_800_000_000, le=253_
 
 
 class ExportedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """One line of an export. Times are in microseconds since 1970 UTC; `metadata` and `extras` are JSON text."""
+    """One line of an export: an event with its time of receipt (`ingested_at`).
+
+    Times are in microseconds since 1970 UTC; `metadata` and `extras` are JSON text.
+    """
 
     id: str
     timestamp: _TimestampMicroseconds
@@ -188,8 +191,8 @@ def read_exported_events(
 ) -> list[Event]:
     """Decode exported events; raise BadBody for an invalid line.
 
-    Unlike posted events, exported events get no derived fields, and time bounds do not apply to them. An invalid line
-    refuses the whole body and is not quarantined.
+    Unlike posted events, exported events get no derived fields, and time bounds do not apply to them. One invalid line
+    refuses the whole body; no line is quarantined.
     """
     if body.count(b"\n") > limit:
         raise too_many_items_fault(limit)
@@ -205,7 +208,7 @@ def read_exported_events(
 
 
 def _require_project(events: list[Event], project: str, project_at: Sequence[str]) -> list[Event]:
-    """Return the events; raise Forbidden unless all of them belong to the pinned project."""
+    """Return the events; raise Forbidden unless all of them belong to the project to which the key is pinned."""
     try:
         held = [with_pinned_project(event, project_at, project) for event in events] if project_at else events
     except ForeignProject:

@@ -1,9 +1,10 @@
-"""Derived fields: fields that an event lacks, filled from its other fields by a template of the stream.
+"""Derived fields: if an event lacks such a field, a template of the stream fills it from the event's other fields.
 
 For example, the template `https://{project}.{host}{path}` fills the field `metadata.request.url`. Each name in braces
 is looked up first in the record that contains the field, then in `headers` of this record, then at the top level of the
 event. Names joined by a dot, such as `{project}.{host}`, form one host name. In a host name, a name is omitted if it
-has no value, or if the value of the next name already contains its value. Every other name must have a value.
+has no value, or if the value of the next name already contains its value. Every other name must have a value, or else
+the field is not filled.
 """
 
 import re
@@ -29,7 +30,7 @@ TopLevelLookup = Callable[[str], str | None]
 
 
 class DerivedField:
-    """A derived field with its template. Only fields in the metadata can be derived."""
+    """A derived field with its template. Only a field inside the metadata can be derived."""
 
     def __init__(self, path: str, template: str) -> None:
         self._steps = path.split(".")[1:]
@@ -39,8 +40,7 @@ class DerivedField:
     def fill(self, event: Event) -> Event:
         if event.metadata is None or self._has_value(event.metadata):
             return event
-        # Turn numbers beyond the decoder's range into strings first, because decoding and encoding would change these
-        # numbers.
+        # First turn numbers beyond the decoder's range into strings, because decoding and encoding would change them.
         event = with_exact_numbers(event)
         try:
             metadata = _decode(event.metadata or "null")
@@ -110,7 +110,7 @@ def _top_level_value(project: str | None, extras: Record, name: str) -> str | No
 
 
 def _presence_struct_type(steps: Sequence[str]) -> Any:
-    """Return a struct type with which the decoder reads only the field at this path, and skips all other fields."""
+    """Return a struct type for a decoder that reads only the field at the path `steps`, and skips all others."""
     found: Any = str | None
     for place, step in reversed(list(enumerate(steps))):
         name = f"f{place}"

@@ -1,6 +1,7 @@
-"""Validate events: size, nesting, time bounds, and the pins of the sender's key.
+"""Validate events: their size, nesting and times, and the pins of the sender's key.
 
-The project of a pinned key is enforced inside the metadata as well, at the path that the stream configures.
+If the key is pinned to a project, this project is also required inside the metadata, at the path that the stream
+configures.
 """
 
 import math
@@ -24,7 +25,7 @@ _EMPTY_JSON_OBJECT = msgspec.Raw(b"{}")
 
 
 class ForeignProject(Exception):
-    """Raised for an event whose project differs from the project to which the key is pinned."""
+    """Raised for an event that names another project than the one to which the sender's key is pinned."""
 
     def __init__(self, claimed: str) -> None:
         super().__init__(claimed)
@@ -32,9 +33,10 @@ class ForeignProject(Exception):
 
 
 def with_pinned_project(event: Event, project_path: Sequence[str], project: str) -> Event:
-    """Set the project in every record of an event's metadata; raise ForeignProject if one names another project.
+    """Set the project inside the metadata of an event, in every record that `project_path` leads to.
 
-    The metadata is encoded again. If an object has duplicate keys, only one of them remains.
+    Raise ForeignProject if a record names another project. The metadata is encoded again, so that only one of several
+    equal keys in an object remains.
     """
     metadata = msgspec.Raw(event.metadata.encode()) if event.metadata is not None else _EMPTY_JSON_OBJECT
     held = _set_project(metadata, project_path, project)
@@ -42,7 +44,7 @@ def with_pinned_project(event: Event, project_path: Sequence[str], project: str)
 
 
 def _set_project(value: msgspec.Raw, project_path: Sequence[str], project: str) -> msgspec.Raw:
-    """Set the project in a record, or in each record of an array; return other values unchanged."""
+    """Set the project in a record, or in each record of an array; return any other value unchanged."""
     match _first_character(value):
         case "{":
             return _set_project_in_record(value, project_path, project)
@@ -77,8 +79,8 @@ def _first_character(value: msgspec.Raw) -> str:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Fields that identify an event or that the service sets. A pin cannot set them, so events sent with such a pin are
-# quarantined.
+# These fields identify an event or are set by the service, so a pin cannot set them. Events whose sender's key has such
+# a pin are quarantined.
 _UNPINNABLE_FIELDS = frozenset({"id", "timestamp", "event_message", "metadata", "ingested_at", "timestamp_inferred"})
 
 
@@ -113,7 +115,7 @@ class EventValidator(msgspec.Struct, frozen=True):
         return kept
 
     def _validate_event(self, event: Event) -> Event | str:
-        """Return the event in the form in which it is stored, or the reason for quarantining it."""
+        """Return the event in the form in which it is stored, or, as a text, the reason for quarantining it."""
         if event_character_count(event) > self.max_event_bytes:
             return f"The event is larger than {self.max_event_bytes} bytes."
         if is_too_deep(event):
@@ -147,7 +149,7 @@ class EventValidator(msgspec.Struct, frozen=True):
         return bool(times) and (min(times) < self._earliest_us or max(times) > self._latest_us)
 
     def _exceeded_time_bound(self, event: Event) -> tuple[str, ...]:
-        """Return a tuple with the exceeded time bound, `late` or `future`. It is empty if the event exceeds none."""
+        """Return `("late",)` or `("future",)` if the event's time is out of bounds, else an empty tuple."""
         if event.timestamp_us < self._earliest_us:
             return ("late",)
         return ("future",) if event.timestamp_us > self._latest_us else ()
@@ -173,7 +175,7 @@ class EventValidator(msgspec.Struct, frozen=True):
 
 
 def count_events_past_retention(stream: Stream, events: Sequence[Event], now_us: int) -> int:
-    """Count the events that are older than the stream's retention. They are stored, and the next sweep deletes them."""
+    """Count the events that are older than the stream's retention. They are stored, but the next sweep deletes them."""
     if stream.retention_seconds is None:
         return 0
     oldest_us = now_us - stream.retention_seconds * 1e6
@@ -181,7 +183,7 @@ def count_events_past_retention(stream: Stream, events: Sequence[Event], now_us:
 
 
 def _apply_pin(event: Event, name: str, value: str) -> Event | str:
-    """Return the event with the pinned field set, or the reason for quarantining it."""
+    """Return the event with the pinned field set, or, as a text, the reason for quarantining the event."""
     if name in _UNPINNABLE_FIELDS:
         return f"The key is pinned to {name} {value!r}, and {name} cannot be set by a pin."
     claimed = event.project if name == "project" else _extra_text(event, name)
@@ -232,8 +234,8 @@ def encode_event_for_repost(event: Event) -> str:
     if event.metadata is not None:
         fields["metadata"] = msgspec.Raw(event.metadata.encode())
     known = msgspec.json.encode({name: value for name, value in fields.items() if value is not None}).decode()
-    # Insert metadata and extras as text, without decoding them: values that are nested too deeply to be stored may also
-    # be nested too deeply to be decoded.
+    # Insert the metadata and the extra fields as text, without decoding them. An event may be refused because it is
+    # nested too deeply, and then it may be too deep for the decoder as well.
     return f"{known[:-1]},{event.extras[1:]}" if event.extras else known
 
 

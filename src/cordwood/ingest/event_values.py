@@ -13,17 +13,19 @@ from cordwood.model.event import ELEMENT_STEP, MAX_PATH_STEPS, Event, EventPath,
 MutableKindsByPath = dict[EventPath, set[ValueKind]]
 PathAndValue = tuple[EventPath, object]
 
-# One level more than the longest path in a shape, so that an object at the end of such a path is not decoded as null.
+# One level more than the longest path that a shape lists. So an object at the end of such a path is decoded as an
+# object, and only the objects inside it become null.
 _MAX_DECODED_LEVELS: Final = MAX_PATH_STEPS + 1
 
 _decode = msgspec.json.Decoder().decode
 
 
 def collect_paths(event: Event, found: MutableKindsByPath, objects: list[EventPath]) -> set[EventPath]:
-    """Add the paths of an event and their kinds to `found`; return the parents of paths that are too long to be listed.
+    """Add the paths of an event to `found`, with the kinds of their values; append paths of objects to `objects`.
 
-    A path whose value is null gets no kind. The paths of objects outside of arrays are appended to `objects`. The walk
-    is iterative, because recursion would fail for events that are nested as deeply as the decoder allows.
+    Return the parents of paths that are too long to be listed. A path whose value is null gets no kind. Objects inside
+    arrays are not appended to `objects`. The walk is iterative, because recursion would fail for events that are nested
+    as deeply as the decoder allows.
     """
     waiting = [_top_level_values(event)]
     parents_of_too_long: set[EventPath] = set()
@@ -65,9 +67,9 @@ def _values_by_key(path: EventPath, record: object) -> Iterator[PathAndValue]:
 
 
 def texts_at(metadata: str | None, steps: Sequence[str]) -> Iterator[str]:
-    """Yield the values at a path of the metadata as texts.
+    """Yield the values at a path of the metadata as texts; skip null and objects.
 
-    There are several if the path leads through an array of records.
+    There are several values if the path leads through an array of records.
     """
     for value in values_at(_decode_json(metadata) if metadata is not None else None, steps):
         if value is not None and not isinstance(value, dict):
@@ -75,7 +77,7 @@ def texts_at(metadata: str | None, steps: Sequence[str]) -> Iterator[str]:
 
 
 def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
-    """Yield the values at a path. Arrays on the path or at its end are expanded to their elements.
+    """Yield the values at a path; an array on the path or at its end yields the values of its elements.
 
     The walk is iterative, because recursion would fail for arrays that are nested as deeply as the decoder allows.
     """
@@ -93,7 +95,7 @@ def values_at(value: object, steps: Sequence[str]) -> Iterator[object]:
 def _decode_json(text: str) -> object:
     """Decode JSON text; return None if it is invalid.
 
-    If the text is nested too deeply for the decoder, only the levels that a shape can list are decoded.
+    If the text is nested too deeply for the decoder, anything deeper than the paths of a shape becomes null.
     """
     try:
         return _decode(text)
@@ -117,14 +119,15 @@ def _value_kind(value: object) -> ValueKind:
             return ValueKind.NUMBER
 
 
-# The maximum nesting depth of an event's metadata and of its other fields. The time that DuckDB takes for a VARIANT
-# grows with the square of its depth: 10 MB of events take 9 s of processor time at 100 levels, and minutes at 480.
-# During that time nothing else is stored and the process cannot stop.
+# The maximum nesting depth of an event's metadata and of its other fields. The time that DuckDB takes to store a
+# VARIANT (its type for JSON values) grows with the square of the depth: 10 MB of events take 9 s of processor time at
+# 100 levels, and minutes at 480. During that time, nothing else is stored and the process cannot stop.
 MAX_NESTING_LEVELS: Final = 100
 
 _STRING_PATTERN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKET_OR_STRING_PATTERN: Final = re.compile(rf"{_STRING_PATTERN.pattern}|[\[\]{{}}]", re.DOTALL)
-# Each bracket is translated to a byte that is an index into `_DEPTH_CHANGE_BY_BYTE`.
+# To compute the nesting depth, each opening bracket becomes the byte 1 and each closing bracket the byte 0. This byte
+# is the index of the change of depth in `_DEPTH_CHANGE_BY_BYTE`.
 _DEPTH_CHANGE_BY_BYTE: Final = (-1, 1)
 _BRACKET_TRANSLATION: Final = bytes.maketrans(b"[{]}", bytes((1, 1, 0, 0)))
 _NON_BRACKET_BYTES: Final = bytes(set(range(256)) - set(b"[{]}"))
@@ -139,7 +142,7 @@ def is_too_deep(event: Event) -> bool:
 
 
 def replace_below_depth(text: str, levels: int) -> str:
-    """Return the JSON text with null in place of every object and array below a depth."""
+    """Return JSON text with null in place of every object and array that is nested deeper than `levels`."""
     result: list[str] = []
     end = 0
     for bracket, depth in _iterate_brackets(text):
@@ -151,7 +154,7 @@ def replace_below_depth(text: str, levels: int) -> str:
 
 
 def _is_text_too_deep(text: str) -> bool:
-    # The number of opening brackets is an upper bound of the depth. It is quick to count, and small in most texts.
+    # The depth is at most the number of opening brackets, which is quick to count and small in most texts.
     if text.count("{") + text.count("[") <= MAX_NESTING_LEVELS:
         return False
     brackets = _STRING_PATTERN.sub("", text).encode().translate(_BRACKET_TRANSLATION, _NON_BRACKET_BYTES)
@@ -159,7 +162,7 @@ def _is_text_too_deep(text: str) -> bool:
 
 
 def _iterate_brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Yield the brackets outside of strings, each with the nesting depth after it."""
+    """Yield the brackets outside of strings, each with the nesting depth that follows the bracket."""
     depth = 0
     for token in _BRACKET_OR_STRING_PATTERN.finditer(text):
         mark = token[0]
@@ -172,7 +175,8 @@ def _iterate_brackets(text: str) -> Iterator[tuple[re.Match[str], int]]:
         yield token, depth
 
 
-# Only a text with many digits or a large exponent can contain a number that is out of range.
+# Only a text that this pattern matches (19 digits in a row, or an exponent of three digits) can contain a number that
+# is out of range.
 _POSSIBLY_INEXACT_NUMBER_PATTERN = re.compile(r"\d{19}|\d[eE]\+?\d{3}")
 _NUMBER_OR_STRING_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1

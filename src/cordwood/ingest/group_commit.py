@@ -12,7 +12,8 @@ from cordwood.engines.engine import BatchAppendResult, Engine
 from cordwood.errors import BacklogFull, EngineFault, OutOfDisk
 from cordwood.model.event import Batch
 
-# The maximum number of queued events, and of events in one group.
+# New batches are refused if more events than the first number are queued. A group takes no further batch once it has as
+# many events as the second number.
 _MAX_PENDING_EVENTS = 200_000
 _MAX_GROUP_EVENTS = 20_000
 
@@ -41,8 +42,8 @@ class GroupCommitter:
         self._closing = False
         # The error message of the last write, or None if that write succeeded.
         self.fault: str | None = None
-        # Called in the storing thread with the names of the streams whose events were stored, and the newest time of
-        # receipt.
+        # Called in the storing thread whenever a group is stored, with the names of the streams that got events and the
+        # time at which the newest event was received.
         self.on_stored: OnEventsStored | None = None
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
@@ -67,7 +68,7 @@ class GroupCommitter:
         self._thread.join()
 
     def _run(self) -> None:
-        # Do not keep a reference to the stored group here: its events would stay in memory until the next group
+        # Do not keep a reference to the stored group here, or its events would stay in memory until the next group
         # arrives.
         while self._store_group(self._next_group()):
             pass
@@ -84,7 +85,7 @@ class GroupCommitter:
             return group
 
     def _store_group(self, group: Sequence[_PendingAppend]) -> bool:
-        """Store a group and wake its callers; return False for the empty group that ends the thread."""
+        """Store a group and wake its waiting callers; return False for the empty group that ends the thread."""
         try:
             appended = self._engine.append([batch for waiting in group for batch in waiting.batches])
         except Exception as problem:  # noqa: BLE001 - one of the two catch-alls: whoever waits must be told

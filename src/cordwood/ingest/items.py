@@ -1,8 +1,9 @@
 """Split JSON bodies and files into items without decoding their values, within limits, and read the items' members.
 
-Six kilobytes of gzip can contain three million items, each of which takes a hundred bytes once it is decoded. Counting
-the separators takes a millisecond and gives an upper bound. Items are counted exactly only if this bound is too
-high. Files are split as they are read, in bounded memory.
+Items are counted before they are decoded: six kilobytes of gzip can contain three million items, each of which takes a
+hundred bytes of memory when decoded. The number of separators is an upper bound of the number of items, and counting
+the separators takes only a millisecond. Items are counted exactly only if this bound is too high. Files are split as
+they are read, in bounded memory.
 """
 
 import codecs
@@ -18,24 +19,24 @@ from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 
-# Splitting an item takes a tenth of the time of decoding it. So a body may have up to this many times the allowed
-# number of separators before its items are counted exactly.
+# If a body has more separators than this for each allowed item, its items are counted exactly before they are split.
+# With fewer separators, splitting costs little: it takes a tenth of the time of decoding.
 _MAX_SEPARATORS_PER_ITEM: Final = 8
-# The maximum number of JSON values in a document, divided by the maximum number of its items.
+# A document may have this many JSON values for each item that it may have.
 _MAX_VALUES_PER_ITEM: Final = 64
-# The maximum nesting depth of an item that the patterns below can match.
+# Items that are nested deeper than this are not matched by the patterns below.
 _MAX_PATTERN_LEVELS: Final = 32
 
 _STRING_PATTERN: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
 
 def _item_pattern(levels: int) -> str:
-    """Return a possessive pattern, which never backtracks, for one item up to the comma or bracket after it."""
+    """Return a pattern for one item, up to the comma or bracket after it. It is possessive, so it never backtracks."""
     return rf"(?:[^\"\[\]{{}},]++|{_STRING_PATTERN}|[\[{{]{_bracket_content_pattern(levels)}*+[\]}}])*+"
 
 
 def _bracket_content_pattern(levels: int) -> str:
-    """Return a possessive pattern for the content of brackets."""
+    """Return a possessive pattern for the content of brackets that are nested up to `levels` deep."""
     nested = rf"(?:[^\"\[\]{{}}]++|{_STRING_PATTERN})"
     for _ in range(levels - 1):
         nested = rf"(?:[^\"\[\]{{}}]++|{_STRING_PATTERN}|[\[{{]{nested}*+[\]}}])"
@@ -55,25 +56,28 @@ _required_batch_decoder = msgspec.json.Decoder(_RequiredBatchDocument)
 
 
 def check_object_count(document: bytes | str, limit: int) -> None:
-    """Raise BodyTooLarge if a JSON array, or the array `batch` of an object, has more objects than the limit."""
+    """Raise BodyTooLarge if a JSON array, or the array `batch` of an object, has more than `limit` objects."""
     if _count_occurrences(document, "{") > limit:
         _check_json_item_count(document, limit)
 
 
 def check_item_count(document: bytes | str, limit: int) -> None:
-    """Raise BodyTooLarge if an array, or the array `batch` of an object, has far more items than the limit."""
+    """Raise BodyTooLarge if an array, or the array `batch` of an object, has more than `limit` items.
+
+    The items are counted only if the document has more than eight times as many commas.
+    """
     if _count_occurrences(document, ",") > limit * _MAX_SEPARATORS_PER_ITEM:
         _check_json_item_count(document, limit)
 
 
 def check_line_count(text: str, limit: int) -> None:
-    """Raise BodyTooLarge if a text has far more lines than the limit. Empty lines are counted, too."""
+    """Raise BodyTooLarge if a text has more than eight lines for each of `limit` items. Empty lines count, too."""
     if _count_occurrences(text, "\n") > limit * _MAX_SEPARATORS_PER_ITEM:
         raise too_many_items_fault(limit)
 
 
 def check_value_count(document: bytes | str, limit: int) -> None:
-    """Raise BodyTooLarge if a JSON document has more values than `limit` items may have."""
+    """Raise BodyTooLarge if the commas of a JSON document show that it has too many values for `limit` items."""
     if _count_occurrences(document, ",") > limit * _MAX_VALUES_PER_ITEM:
         raise too_many_items_fault(limit)
 
@@ -139,7 +143,7 @@ decode_values = msgspec.json.Decoder(float_hook=_float_or_text).decode
 
 
 def split_items(text: str, limit: int) -> list[str]:
-    """Return the items of a document; raise BadBody if it is not JSON, BodyTooLarge if it has too many items."""
+    """Return the items of a JSON document; raise BadBody for invalid JSON, BodyTooLarge for more than `limit` items."""
     check_item_count(text, limit)
     try:
         items = _split_document(text)
@@ -195,7 +199,8 @@ def without_unpaired_surrogates(text: str) -> str:
 
 _DEPTH_CHANGE_BY_BRACKET = {"[": 1, "{": 1, "]": -1, "}": -1}
 _STRUCTURAL_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
-# The maximum number of characters that are split in Python: tokenizing five million brackets takes about one second.
+# The maximum number of characters that are split into items in Python, without the decoder. Splitting five million
+# brackets takes about one second.
 _MAX_TOKENIZED_CHARACTERS = 8 * 2**20
 
 
@@ -250,7 +255,7 @@ def _skip_whitespace(text: str, position: int) -> int:
 
 
 def _find_object_end_by_tokens(text: str, start: int, limit: int) -> int | None:
-    """Return the end of an object nested too deeply for the pattern; None if it has more than `limit` characters."""
+    """Return the end of an object that is nested too deeply for the pattern; None if `limit` characters have no end."""
     if text[start] != "{":
         return None
     depth = 0
@@ -272,7 +277,7 @@ def _find_batch_array_start(text: str) -> int | None:
 
 
 def _array_elements_by_tokens(text: str, start: int) -> Iterator[str]:
-    """Yield the elements of the array that begins at `start`."""
+    """Yield the elements of the array whose opening bracket is at `start`."""
     start += 1
     for token, depth in _structural_tokens(text, start - 1):
         if token[0] + str(depth) in {",1", "]0"}:
@@ -330,10 +335,11 @@ def raw_to_scalar(raw: msgspec.Raw | None) -> str | int | float | None:
 
 _READ_CHUNK_BYTES: Final = 256 * 1024
 _JSON_WHITESPACE_PATTERN: Final = re.compile(r"[ \t\r\n]*")
-# Matches at the end of a value if the value could continue in the next chunk, as a number may.
+# Matches at the end of a value if the text that was read so far ends there. The value may then be a number that
+# continues in the next chunk.
 _CONTINUABLE_NUMBER_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
-# An error this close to the end of the text may come from a token that is cut off. The length is that of the longest
-# such token or more: a literal such as `false`, or a pair of surrogate escapes.
+# An error this close to the end of the text may come from a token that is cut off there. No such token is longer than
+# this, such as the literal `false` or a pair of surrogate escapes.
 _MAX_CUT_TOKEN_LENGTH: Final = 16
 _JSON_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 
@@ -346,9 +352,10 @@ class JsonItem(msgspec.Struct, frozen=True):
 
 
 class JsonItemReader:
-    """Reads the items of concatenated JSON documents. `read` returns the next bytes, and empty bytes at the end.
+    """Reads the items of concatenated JSON documents.
 
-    `items` raises BadBody for an item of more than `max_characters`.
+    `read` returns the next bytes, and no bytes at the end. `items` raises BadBody for an item of more than
+    `max_characters`.
     """
 
     def __init__(self, read: Callable[[int], bytes], max_characters: int) -> None:
@@ -361,7 +368,7 @@ class JsonItemReader:
         self._is_exhausted = False
 
     def items(self) -> Iterator[JsonItem]:
-        """Yield the items; raise BadBody with the line where the text is not JSON."""
+        """Yield the items; if the text is not JSON, raise BadBody with the number of the faulty line."""
         while self._peek_character():
             if self._text[self._at] == "[":
                 yield from self._read_array_items()
@@ -407,9 +414,9 @@ class JsonItemReader:
             self._read_more(max(_READ_CHUNK_BYTES, len(self._text) - self._at))
 
     def _may_be_cut(self, problem: json.JSONDecodeError) -> bool:
-        """Return whether a decoding error may come from text that is cut off.
+        """Return whether a decoding error may be caused by text that is not read yet.
 
-        Such an error is in a string or near the end.
+        This is possible for an unterminated string, and for an error near the end of the text.
         """
         return problem.msg.startswith("Unterminated string") or len(self._text) - problem.pos <= _MAX_CUT_TOKEN_LENGTH
 

@@ -17,14 +17,15 @@ from cordwood.errors import BacklogFull, Fault, LargeEventsExceeded, StreamRateE
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 
-# If a body has not grown for this long, its reservation may be revoked for another body, even of the same key.
+# If a body has not grown for this long, its reservation may be revoked to make room for another body, even for one of
+# the same key.
 BODY_STALLED_SECONDS: Final = 3.0
 # The maximum number of bodies of one key that are read at the same time.
 MAX_BODIES_PER_KEY: Final = 256
 
 
 class MemoryReservation:
-    """The memory that is reserved for one body and charged to the key `owner`. It grows while the body arrives."""
+    """The memory that is reserved for one body and charged to the key `owner`. It is increased as the body arrives."""
 
     def __init__(self, budget: "BodyMemoryBudget", owner: str, now: float) -> None:
         self._budget = budget
@@ -40,7 +41,7 @@ class MemoryReservation:
         self._budget.grow_reservation(self, more_bytes)
 
     def record_progress(self) -> None:
-        """Record progress, so that the body does not count as stalled."""
+        """Record that the body has grown, so that it does not count as stalled."""
         self.grown_at = self._budget.now()
 
     def refusal_fault(self) -> Fault:
@@ -65,9 +66,9 @@ class BodyMemoryBudget:
     """A memory budget of `max_bytes` for request bodies.
 
     A body is charged for at most half of the budget, even if it is larger. So one body at a time may be larger than
-    half of the budget, while the other half stays available for other bodies. If a body needs memory and not enough is
-    free, reservations of other bodies are revoked. Only incomplete bodies lose their reservations: those that have
-    stalled, and those whose key uses more than half of the budget.
+    half of the budget, while the other half stays available for other bodies. If a body needs more memory than is free,
+    reservations of other bodies are revoked, and their requests are refused. Only bodies that are still arriving lose
+    their reservations: those that have stalled, and those whose key uses more than half of the budget.
     """
 
     def __init__(
@@ -90,7 +91,10 @@ class BodyMemoryBudget:
 
     @contextmanager
     def open_reservation(self, owner: str) -> Iterator[MemoryReservation]:
-        """Reserve memory for one body; raise BacklogFull if the key has too many bodies at once."""
+        """Open a reservation for one body of the key `owner`, and release it at the end of the `with` block.
+
+        Raise BacklogFull if too many bodies of the key are being read at once.
+        """
         reservation = MemoryReservation(self, owner, self.now())
         with self._lock:
             if sum(one.owner == owner for one in self._reservations) >= self._max_bodies:
@@ -123,11 +127,11 @@ class BodyMemoryBudget:
         return held + more <= self._limit and (of_owner == held or of_owner + more <= self._half)
 
     def _bytes_to_charge(self, reservation: MemoryReservation, more_bytes: int) -> int:
-        """Return how many bytes are charged when a body grows by `more_bytes`."""
+        """Return how many bytes are charged when a body grows by `more_bytes`: none beyond half of the budget."""
         return min(reservation.held + more_bytes, self._half) - min(reservation.held, self._half)
 
     def _revoke_others_to_fit(self, reservation: MemoryReservation, more_bytes: int) -> None:
-        """Revoke the largest revocable reservations until the requested bytes fit."""
+        """Revoke reservations of other bodies, the largest first, until `more_bytes` can be reserved."""
         for one in sorted(self._reservations, key=lambda one: -one.held):
             if self._can_grow_reservation(reservation, more_bytes):
                 return
@@ -153,18 +157,18 @@ def memory_used_up_fault() -> BacklogFull:
 
 
 class _TokenBucket(msgspec.Struct):
-    """A token bucket. `tokens` is negative after a body with more events than there were tokens."""
+    """A token bucket, from which each event takes a token. `tokens` is negative if a body had too many events."""
 
     tokens: float
     refilled_at: float
 
 
 class StreamRateLimiter:
-    """The rate limits of streams: one token bucket for each stream, which holds the tokens of one second.
+    """The rate limits of streams: each stream has a token bucket, which holds at most the tokens of one second.
 
     The number of events is known only after a body was decoded, and a body is accepted as a whole. So a body is
-    accepted if any token is left, and the tokens that it overdraws delay the next body. `clock` is a monotonic clock in
-    seconds.
+    accepted if any token is left, even if it has more events than tokens. The next body then has to wait until the
+    missing tokens have been refilled. `clock` is a monotonic clock in seconds.
     """
 
     def __init__(self, default_per_second: float | None, clock: Callable[[], float]) -> None:
@@ -173,7 +177,7 @@ class StreamRateLimiter:
         self._buckets: dict[str, _TokenBucket] = {}
 
     def check_rate(self, stream: Stream) -> None:
-        """Raise StreamRateExceeded if the bucket is empty or overdrawn."""
+        """Raise StreamRateExceeded if the stream has no token left."""
         rate = self._events_per_second_limit(stream)
         if rate is None:
             return
@@ -206,11 +210,12 @@ def _format_rate(rate: float) -> str:
 
 
 # An event with more characters than this counts as large. Smaller events need no limit: DuckDB processes 2,048 rows at
-# once, and as many events of this size fit into memory.
+# once, and 2,048 events of this size fit into memory.
 MIN_LARGE_CHARACTERS: Final = 32 * 1024
-# The number of successive events of a stream, large or not, that share one budget.
+# The number of successive events of a stream, large or not, that share one budget. These events are a window.
 _EVENTS_PER_BUDGET_WINDOW: Final = 20_000
-# One project may use a quarter of the budget, because compaction sorts ten windows at once by project.
+# One project may use only a quarter of a window's budget. Compaction sorts the events of ten windows by project, which
+# puts all large events of a project next to each other.
 _PROJECT_BUDGET_DIVISOR: Final = 4
 
 
@@ -221,11 +226,11 @@ class _BudgetWindow(msgspec.Struct):
 
 
 class LargeEventLimiter:
-    """Limits the bytes of the large events among each 20,000 events of a stream. Thread-safe.
+    """Limits the bytes of large events among every 20,000 successive events of a stream. Thread-safe.
 
-    If `max_bytes` is None, all events are accepted. DuckDB processes 2,048 adjacent rows at once, and a whole row group
-    when it writes or sorts. With 512 MB of memory, it cannot write 216 adjacent events of 1 MB each, and then it could
-    not store any further events either.
+    If `max_bytes` is None, all events are accepted. The limit is needed because DuckDB processes 2,048 adjacent rows at
+    once, and a whole row group when it writes or sorts. For example, it cannot write 216 adjacent events of 1 MB each
+    with 512 MB of memory. After such a failure, no further events could be stored either.
     """
 
     def __init__(self, max_bytes: int | None) -> None:
@@ -234,7 +239,10 @@ class LargeEventLimiter:
         self._lock = threading.Lock()
 
     def charge_events(self, stream: str, events: Sequence[Event]) -> None:
-        """Charge the large events to the budget; if they exceed it, raise LargeEventsExceeded and charge nothing."""
+        """Charge the large events to the budget of their stream.
+
+        If they exceed the budget, raise LargeEventsExceeded and charge nothing.
+        """
         large: Counter[str | None] = Counter()
         for event in events:
             size = event_character_count(event)
@@ -248,7 +256,7 @@ class LargeEventLimiter:
             )
 
     def try_charge_text(self, stream: str, project: str | None, size: int) -> bool:
-        """Charge a text to the budget and return True; return False if it does not fit."""
+        """Charge a text to the budget of its stream and return True; return False if the text exceeds the budget."""
         return self._try_charge(stream, Counter({project: size} if size > MIN_LARGE_CHARACTERS else {}), 1)
 
     def _try_charge(self, stream: str, large_by_project: Counter[str | None], events: int) -> bool:
@@ -273,6 +281,9 @@ UNLIMITED_LARGE_EVENTS: Final = LargeEventLimiter(None)
 
 
 def event_character_count(event: Event) -> int:
-    """Return the number of characters of an event, which is at most the number of bytes that were sent."""
+    """Return the number of characters of an event.
+
+    It is at most the number of bytes that were sent, so no event is refused whose bytes are within the limit.
+    """
     message, metadata, extras = event.event_message, event.metadata, event.extras
     return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")

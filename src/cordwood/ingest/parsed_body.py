@@ -1,4 +1,4 @@
-"""A decoded body: its events as posted, the items that could not be decoded, and the outcome of each item."""
+"""A decoded request body: its events as posted, the items that could not be decoded, and the outcome of each item."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,20 @@ from cordwood.model.event import Event
 
 # The maximum number of items of a body, even on machines with much memory.
 MAX_BODY_ITEMS: Final = 200_000
-# The maximum number of items of a body with labels. Shippers send a few thousand at most, and the answer may contain a
-# result for each item.
+# The maximum number of items of a body whose events have labels instead of a stream. Shippers send a few thousand at
+# most, and the answer may contain a result for each item.
 MAX_LABELLED_BODY_ITEMS: Final = 50_000
-# The maximum number of different labels in a body. It is limited, because the service looks up the stream for each.
+# The maximum number of different combinations of labels in a body. It is limited, because the service looks up a stream
+# for each.
 MAX_LABEL_SETS_PER_BODY: Final = 256
 
 # The labels of an event, such as an index and a source type, the most important one first. Protocols that do not name a
-# stream have labels instead, which are mapped to a stream.
+# stream have labels, and the service chooses the stream by them.
 StreamLabels = tuple[str, ...]
 
 
 class PostedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A decoded event with its known top-level keys.
+    """A decoded event, with those of its top-level keys that have a meaning for the service.
 
     `metadata` is the JSON text that was sent, and empty if there was none.
     """
@@ -66,8 +67,8 @@ class Body(msgspec.Struct, frozen=True):
 class MetadataBudget:
     """A limit on the total size of the metadata of a body's events.
 
-    A short body may have thousands of events that share the attributes of one resource. These attributes are copied
-    into each event.
+    It is needed because a short body may have thousands of events that share the attributes of one resource, and each
+    event gets a copy of these attributes.
     """
 
     def __init__(self, body: Body) -> None:
@@ -98,10 +99,10 @@ class RefusedItem(msgspec.Struct, frozen=True):
 class ParsedBody(msgspec.Struct):
     """The events of a decoded body in order, and the items that are refused.
 
-    `extras` has the other top-level keys of events, by position in `events`. `item_indexes` has the position in the
-    body of each event, or is None if it equals the position in `events`. `out_of_bounds_counts` counts the events
-    outside of the stream's time bounds, under `late` and `future`. `max_item_bytes` is the maximum size of an item that
-    is decoded.
+    `extras` has the top-level keys that a `PostedEvent` lacks, by position of the event in `events`. `item_indexes`
+    has, for each event, its position in the body; it is None if all these positions equal those in `events`.
+    `out_of_bounds_counts` counts the events outside of the stream's time bounds, under `late` and `future`. Items
+    larger than `max_item_bytes` are quarantined without being decoded.
     """
 
     events: list[PostedEvent] = msgspec.field(default_factory=list)
@@ -113,7 +114,7 @@ class ParsedBody(msgspec.Struct):
 
     @classmethod
     def for_body(cls, body: Body) -> "ParsedBody":
-        """Return an empty ParsedBody for `body`, which records the position of every item."""
+        """Return a ParsedBody without events for `body`. It will record the position of every event that is added."""
         return cls(item_indexes=[], max_item_bytes=body.max_item_bytes)
 
     def add_event(self, event: PostedEvent, index: int, extras: Mapping[str, msgspec.Raw] | None = None) -> None:
@@ -132,16 +133,16 @@ class ParsedBody(msgspec.Struct):
 
 
 class LabelledBody(msgspec.Struct):
-    """A decoded body whose events are assigned to streams by their labels.
+    """A decoded body whose events go to streams that depend on their labels.
 
-    Positions of items are those in the whole body.
+    The position of an item is its position in the whole body, not among the items with the same labels.
     """
 
     parts_by_labels: dict[StreamLabels, ParsedBody] = msgspec.field(default_factory=dict)
     max_item_bytes: int = 2 * 2**20
 
     def part_for_labels(self, *labels: str) -> ParsedBody:
-        """Return the part for these labels, created on first use; raise BodyTooLarge for too many labels."""
+        """Return the part for these labels, created on first use; raise BodyTooLarge for too many different labels."""
         known = self.parts_by_labels.get(labels)
         if known is not None:
             return known
@@ -153,7 +154,7 @@ class LabelledBody(msgspec.Struct):
         return part
 
     def add_refused_items(self, aside: ParsedBody) -> None:
-        """Add the refused items of `aside`, which have no labels of their own, to the first part."""
+        """Add the refused items of `aside` to the first part, because they have no labels of their own."""
         if aside.refused_items:
             first = next(iter(self.parts_by_labels.values()), None) or self.part_for_labels()
             first.refused_items += aside.refused_items
@@ -180,7 +181,7 @@ class ItemOutcome(msgspec.Struct, frozen=True):
 
 
 class DecodedItems(msgspec.Struct, frozen=True):
-    """The positions and ids of the decoded events of a body, before any event is changed or removed.
+    """The positions in the body and the ids of all decoded events, before transforms change or remove events.
 
     `quarantine_reasons` has the reasons of quarantined items by position.
     """
@@ -200,8 +201,8 @@ class DecodedItems(msgspec.Struct, frozen=True):
     def outcomes(self, stored: Sequence[Event], repeated: Sequence[int]) -> dict[int, ItemOutcome]:
         """Return the outcomes of the items by position in the body.
 
-        `stored` has the events of the batch, and `repeated` the positions of duplicates in the batch. The batch has the
-        decoded events in order, without those that were quarantined or dropped.
+        `stored` has the events of the batch, which are the decoded events without those that were quarantined or
+        dropped. `repeated` has the positions in the batch of duplicates.
         """
         found = {
             position: ItemOutcome(ItemState.QUARANTINED, reason=reason)

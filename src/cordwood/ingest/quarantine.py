@@ -21,8 +21,8 @@ QUARANTINE_STREAM = Stream(
     max_events=100_000,
 )
 
-# The size of the excerpt that is stored of an item that is too large to be stored whole. The smaller size applies to
-# any item once the daily budget, or the budget for large events, is used up.
+# If an item is too large to be stored whole, an excerpt of the first size is stored. Once the budget for the day, or
+# the budget for large events, is used up, at most the second size is stored of any item.
 _LARGE_ITEM_EXCERPT_BYTES = 256 * 1024
 _OVER_BUDGET_EXCERPT_BYTES = 4 * 1024
 _MAX_QUARANTINED_BYTES_PER_DAY = 2**30
@@ -45,13 +45,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ItemTruncator:
-    """Truncates quarantined items that could fill the disk, and adds a note to their reasons."""
+    """Truncates quarantined items that could fill the disk, and says so in the reason of each truncated item."""
 
     def __init__(
         self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEventLimiter = UNLIMITED_LARGE_EVENTS
     ) -> None:
         # The maximum size of an item that is stored whole. A valid event that is refused because of a pin or a time
-        # bound must fit, and its JSON is longer than the event.
+        # bound must fit in, and its JSON may be longer than `max_event_bytes`.
         self._max_whole = 2 * max_event_bytes
         self._clock_us = clock_us
         self._large = large
@@ -104,7 +104,7 @@ def make_quarantine_batch(
 
 
 def make_replay_mark_batch(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
-    """Return a batch with the event that marks an item as replayed. The item itself stays in the quarantine stream."""
+    """Return a batch with an event that marks an item as replayed. The item itself stays in the quarantine stream."""
     mark = Event(
         id=f"{item_id}:replayed",
         timestamp_us=replayed_us,
@@ -116,9 +116,10 @@ def make_replay_mark_batch(item_id: str, stream: str, project: str | None, repla
 
 
 class QuarantinedItem(msgspec.Struct, frozen=True):
-    """A quarantined item. `text` is the whole item in the format of its route.
+    """A quarantined item. `text` is the whole item, in the format that `form` names.
 
-    If `is_transformed` is true, the transforms of the stream were applied before the item was quarantined.
+    If `is_transformed` is true, the transforms of the stream were applied before the item was quarantined, and a replay
+    does not apply them again.
     """
 
     id: str

@@ -1,6 +1,7 @@
-"""Decoders that are generated from a shape, and that reject an event with a new path or a new kind of value.
+"""Decoders generated from a shape, which reject events with a path or a kind of value that the shape does not have.
 
-Projects with frequent events have their own decoders, so that paths of other projects do not slow them down.
+Projects with frequent events have decoders of their own, so that paths of other projects do not slow these decoders
+down.
 """
 
 import re
@@ -19,8 +20,8 @@ from cordwood.model.event import ELEMENT_STEP, Event, EventPath, Shape, ValueKin
 
 _DECODER_TYPES_BY_KIND: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
-    # A larger integer fails validation. Its event is then inspected value by value, which may turn the integer into a
-    # string.
+    # An integer beyond 64 bits fails validation. Its event is then inspected value by value, which may turn the integer
+    # into a string.
     ValueKind.NUMBER: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float,
     ValueKind.BOOL: bool,
 }
@@ -37,7 +38,8 @@ _UNSUPPORTED_KEY_PATTERN = re.compile(r'[\x00-\x1f"\\]')
 
 
 _MAX_CACHED_PATH_LISTS = 10_000
-# The maximum number of values in all patterns that are cached for one record.
+# The maximum total length of all type patterns that a node caches. A type pattern is the tuple of the types of a
+# record's values.
 _MAX_CACHED_TYPE_PATTERN_VALUES = 100_000
 
 # The decoded metadata and extras of an event that passed the validation.
@@ -52,14 +54,15 @@ class _PathNode:
     def __init__(self) -> None:
         self.kinds: frozenset[ValueKind] = frozenset()
         self.steps: dict[str, _PathNode] = {}
-        # For each attribute of the decoded record that may be an object: its name, the index of its path, and its node.
+        # For each attribute of the decoded record that may be an object: the attribute's name, the index of its path in
+        # `ShapeDecoder._paths`, and its node.
         self.objects: list[tuple[str, int, _PathNode]] = []
         # The nodes of the fields of the record, in the order of its attributes.
         self.children: list[_PathNode] = []
-        # By the Python type of a decoded value: the bit that stands for this kind of value at this path.
+        # By the Python type of a decoded value: the bit that stands for this path with this kind of value.
         self.bits: dict[type, int] = {}
-        # A cache, with the types of a record's values as key. It has the union of their bits, and the fields to descend
-        # into.
+        # A cache by type pattern, which is the tuple of the types of a record's values. It has the union of the values'
+        # bits, and the fields whose values contain further values.
         self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _PathNode], ...]]] = {}
         self.values = 0
 
@@ -103,7 +106,7 @@ class _PathNode:
 class ShapeDecoder:
     """A decoder that accepts the events that match a shape.
 
-    With `projects`, it can also list the paths and kinds of an event.
+    With `projects`, the decoder can also list the pairs of path and kind that occur in an event.
     """
 
     def __init__(
@@ -117,9 +120,10 @@ class ShapeDecoder:
         self.made_of = (shape.version, len(nulls))
         self.built = built
         self.size = len(shape.kinds) + len(nulls)
-        # Projects whose shape already has every path and kind of this decoder, so that their events need no inspection.
+        # The projects whose shape has every path and kind of this decoder. An event of such a project adds nothing to
+        # the project's shape, so it is not inspected.
         self.covering: set[str] = set()
-        # The union of the bits that `projects` has for the paths and kinds of this decoder.
+        # The union of the bits that stand for the paths and kinds of this decoder. The bits come from `projects`.
         self.all_bits = 0
         self._projects = projects
         self._paths: list[EventPath] = [("metadata",)]
@@ -143,8 +147,8 @@ class ShapeDecoder:
     def decode(self, event: Event, *, is_complete: bool = True) -> DecodedRecords | None:
         """Return the decoded event if it matches the shape, else None.
 
-        If `is_complete` is false, the event must also have a value at each of the needed paths. If it has none, its
-        derived fields have to be filled first.
+        If `is_complete` is false, also return None if a path in `needed` has no value: the event's derived fields must
+        then be filled first.
         """
         if event.project is not None and not self._has_project:
             return None
@@ -172,7 +176,7 @@ class ShapeDecoder:
         return self._format_object_paths(key) if written is None else written
 
     def path_kind_bits(self, event: Event, records: DecodedRecords) -> int:
-        """Return the paths and kinds of a decoded event as a bit set."""
+        """Return the paths and kinds of a decoded event as a bit set, with a bit for each pair of path and kind."""
         metadata, extras = records
         found = self._project_bit if event.project is not None else 0
         if metadata is not None:
@@ -240,16 +244,19 @@ class ShapeDecoder:
 
 
 def _can_be_field(step: str) -> bool:
-    """Return whether a step below a record is a field of its type.
+    """Return whether a step below a record becomes a field of the record's type.
 
-    The step to the elements of an array is not a field: as a field, its node would be built a second time at each level
-    of nested arrays. So an event with the key `[]` fails validation, and is inspected value by value.
+    The step to the elements of an array does not: it would be built a second time at each level of nested arrays.
+    Therefore an event with the key `[]` fails validation, and is inspected value by value.
     """
     return step != ELEMENT_STEP and not _UNSUPPORTED_KEY_PATTERN.search(step)
 
 
 def _attribute_names_on_path(node: _PathNode, steps: EventPath) -> tuple[str, ...]:
-    """Return the names of the attributes along a path; for an unknown path, include a name that no record has."""
+    """Return the names of the attributes along a path.
+
+    An unknown step gets a name that no record has, so that nothing is found there.
+    """
     attributes = []
     for step in steps:
         place = list(node.steps).index(step) if step in node.steps else -1
@@ -287,7 +294,7 @@ def _build_path_tree(shape: Shape, nulls: Collection[EventPath]) -> _PathNode:
 _MAX_PATHS_IN_CACHED_DECODERS: Final = 12_000
 _MIN_EVENTS_TO_BUILD_DECODER: Final = 32  # the number of events of a project after which its decoder is generated
 _MAX_COUNTED_DECODER_KEYS: Final = 20_000
-# The maximum share of time that is spent on generating decoders.
+# The maximum share of the time that may be spent on generating decoders.
 _MAX_BUILD_TIME_SHARE: Final = 0.05
 
 DecoderKey = tuple[str, int, tuple[EventPath, ...]]
@@ -306,7 +313,7 @@ class ProjectDecoderCache:
     def find_or_build(
         self, key: DecoderKey, projects: ProjectShapes, nulls: Collection[EventPath], *, events: int = 1
     ) -> ShapeDecoder | None:
-        """Return the decoder for a project's shape, or None if there is none yet.
+        """Return the decoder for a project's shape, or None if it has not been generated yet.
 
         A decoder is generated once enough events have this shape. Generation is postponed while it would take too large
         a share of the time.
@@ -359,7 +366,7 @@ class BatchProjectDecoders:
         self._events: dict[str, int] = {}
 
     def find_decoder_for_project(self, project: str | None, stream_decoder: ShapeDecoder) -> ShapeDecoder | None:
-        """Return the decoder of a project, or None if the decoder of the stream is to be used."""
+        """Return the decoder of a project, or None if the stream's decoder is to be used for the project's events."""
         if project is None or self._projects is None or project in stream_decoder.covering:
             return None
         return self._found.get(project) or self._find_or_build(project, self._projects)

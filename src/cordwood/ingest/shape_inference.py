@@ -1,7 +1,7 @@
 """Infer the shape of a stream: all paths of its events, and the kinds of their values.
 
-The shape is extended before new events become visible to queries. New paths and kinds are also collected for each
-project, within limits for each project.
+New paths and kinds are added to the shape before the new events become visible to queries. They are also added to the
+shape of each project, within limits for each project.
 """
 
 import time
@@ -29,9 +29,9 @@ _UNLISTED_PATHS_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 
 
 class ProjectShapeAdditions:
-    """The new paths and kinds that one batch adds to the shapes of projects.
+    """The paths and kinds that the events of one batch add to the shapes of projects.
 
-    An event belongs to its own project and to the project at `project_path` in its metadata.
+    An event belongs to its own project, and to every project that its metadata names at `project_path`.
     """
 
     def __init__(self, shapes: ProjectShapes, project_path: Sequence[str], max_of_an_event: int) -> None:
@@ -48,7 +48,7 @@ class ProjectShapeAdditions:
     def add_matching_event(
         self, event: Event, records: DecodedRecords, matching_decoder: ShapeDecoder, stream_decoder: ShapeDecoder
     ) -> None:
-        """Add the paths of an event that matches the stream's shape to its projects, whose shapes may lack them.
+        """Add the paths of an event that matches the stream's shape to the shapes of its projects, if they lack them.
 
         If the event matched the decoder of its own project, the shape of that project already has all of its paths.
         """
@@ -68,9 +68,10 @@ class ProjectShapeAdditions:
     def add_mismatching_event(
         self, event: Event, event_kinds: MutableKindsByPath, is_listed: Callable[[EventPath], bool]
     ) -> MutableKindsByPath:
-        """Add an event that does not match the shape of the stream; return its paths that may be listed.
+        """Add the paths of an event to the shapes of its projects; return those that the stream's shape may list.
 
-        A path may be listed if the stream's shape lists it, or if one of the event's projects has room for it.
+        The event does not match the stream's shape. A path may be listed if it is listed already, or if a project of
+        the event lists it.
         """
         projects = self._projects(event)
         if not projects:
@@ -127,9 +128,9 @@ class ProjectShapeAdditions:
         return max(0, min(MAX_PATH_KINDS_PER_PROJECT - known_bits.bit_count(), self._max_of_an_event))
 
     def _bits_of_shortest_paths(self, new: Sequence[PathAndKind], known_bits: int) -> int:
-        """Return the bits of the shortest paths within the limit.
+        """Return the bits of as many new pairs as the limit allows, those with the shortest paths first.
 
-        If some paths are left out, include the bit of the unlisted mark.
+        If some pairs are left out, include the bit that marks the shape as incomplete.
         """
         limit = self._max_new_pairs(known_bits)
         selected = new if len(new) <= limit else [_UNLISTED_PATHS_MARK, *sorted(new, key=_depth_sort_key)[:limit]]
@@ -153,12 +154,12 @@ def _depth_sort_key(pair: PathAndKind) -> tuple[int, PathAndKind]:
 
 
 # The maximum number of paths in a shape. Further paths are not listed: queries can read them, but the compiler does not
-# know them.
+# know that they exist.
 MAX_PATHS_PER_SHAPE = 5_000
 # Limits that prevent a single event, or an object whose keys are data (ids, addresses), from using up all paths.
 MAX_NEW_PATHS_PER_EVENT = 500
 MAX_PATHS_BELOW_PARENT = 1_000
-# The number of paths with only null values is limited, because they make every decoder larger.
+# The number of paths that had only null values is limited, because each such path makes every decoder larger.
 MAX_NULL_PATHS_PER_STREAM = 1_000
 MAX_NEW_NULL_PATHS_PER_BATCH = 100
 _MIN_SECONDS_BETWEEN_REBUILDS = 1.0
@@ -169,7 +170,7 @@ _UNLISTED, _UNSURE = frozenset({ValueKind.UNLISTED}), frozenset({ValueKind.UNSUR
 
 
 class InferredShapes(msgspec.Struct, frozen=True):
-    """The events in their stored form, and what they add to the shapes of the stream and of its projects."""
+    """The events in their stored form, and what they add to the shapes of their stream and its projects."""
 
     events: list[Event]
     stream_kinds: KindsByPath
@@ -191,13 +192,14 @@ class ShapeInferrer:
         self._projects = projects
         self._decoders: dict[str, ShapeDecoder] = {}
         self._project_decoders = ProjectDecoderCache()
-        # By stream, the paths with only null values. They are not listed in the shape, but decoders must accept them.
+        # By stream, the paths that had only null values. They are not listed in the shape, but decoders must accept
+        # them.
         self._nulls: dict[str, set[EventPath]] = {}
 
     def infer(
         self, stream: Stream, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> InferredShapes:
-        """Return the events with the paths of their objects, and the new paths and kinds."""
+        """Return the events, each with the paths of its objects, and the paths and kinds that are new."""
         projects = self._projects().get(stream.name)
         additions = (
             ProjectShapeAdditions(projects, stream.project_at, MAX_NEW_PATHS_PER_EVENT)
@@ -311,14 +313,14 @@ def _with_object_paths(
 
 
 class _MismatchingEvents:
-    """The events of a batch that do not match the shape, and the paths that they add to it."""
+    """The events of a batch that do not match the stream's shape, and the paths that they add to this shape."""
 
     def __init__(self, shape: Shape, additions: ProjectShapeAdditions | None) -> None:
         self.shape = shape
         self.events = 0
         self._additions = additions
         self._found: MutableKindsByPath = {}
-        # The parents of paths that were not listed, because they are too long, or beyond the limit of an event or
+        # The parents of paths that were not listed. Such a path is too long, or was beyond the limit of its event or
         # project.
         self._refused_below: set[EventPath] = set()
 
@@ -327,9 +329,9 @@ class _MismatchingEvents:
         return {path for path, kinds in self._found.items() if not kinds}
 
     def add_event(self, event: Event) -> Event:
-        """Return the event with the paths of its objects, and collect its new paths.
+        """Collect the new paths of an event; return the event with the list of the paths of its objects.
 
-        Objects at unlisted paths are left out: no query reads them by path, and the list of these paths could be much
+        Objects at unlisted paths are left out of the list: no query reads them by path, and the list could become much
         longer than the event.
         """
         self.events += 1
@@ -351,10 +353,10 @@ class _MismatchingEvents:
         return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in added))
 
     def new_kinds(self) -> KindsByPath:
-        """Return the new kinds and the new paths that fit in the limits.
+        """Return the kinds and paths that are to be added to the shape, within its limits.
 
-        For a new path that does not fit, its nearest ancestor in the shape is returned. This ancestor gets the mark
-        that paths below it are not listed.
+        If a new path exceeds the limits, its nearest ancestor in the shape is marked instead. The mark says that paths
+        below the ancestor are not listed.
         """
         known_kinds = self.shape.kinds
         new = {path: frozenset(kinds) - known_kinds.get(path, NO_VALUE_KINDS) for path, kinds in self._found.items()}
@@ -366,7 +368,7 @@ class _MismatchingEvents:
         return _merge_kinds(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
 
     def _parents_to_mark(self, listed: Collection[EventPath], unknown: Iterable[EventPath]) -> set[EventPath]:
-        """Return, for each path that the limits left out of the shape, its nearest ancestor that the shape has."""
+        """Return the nearest listed ancestor of each path that is not listed because of the limits."""
         below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
         return {_nearest_listed_path(path, listed, self.shape.kinds) for path in below}
 

@@ -45,7 +45,7 @@ LINE_NUMBERED_FORMATS: Final = frozenset({"ndjson", "csv", "syslog", "lines", "l
 
 
 class PossibleFormat(msgspec.Struct, frozen=True):
-    """A possible format of a file, and the reason for it.
+    """A possible format of a file, with the reason for assuming it.
 
     `name` is the name of the format in `cordwood import --as`, if that option supports the format.
     """
@@ -57,14 +57,14 @@ class PossibleFormat(msgspec.Struct, frozen=True):
 
 
 class FileSample(msgspec.Struct, frozen=True, dict=True):
-    """The beginning of a file; `is_whole` is true if it is the whole file."""
+    """The beginning of a file; `is_whole` is true if the sample is the whole file."""
 
     data: bytes
     is_whole: bool
 
     @cached_property
     def text(self) -> str:
-        """The sample as text. A last line that is incomplete is left out."""
+        """The sample as text. If the last line of a longer file is incomplete, it is left out."""
         data = self.data if self.is_whole else self.data[: self.data.rfind(b"\n") + 1] or self.data
         return data.decode("utf-8-sig", "replace")
 
@@ -99,7 +99,7 @@ def detect_possible_formats(sample: FileSample) -> list[PossibleFormat]:
 
 
 def _confidence_from_match_share(matches: int, lines: int) -> Confidence | None:
-    """Return the confidence in a format from the share of lines that have it; None if it is less than half."""
+    """Return the confidence in a format if `matches` of `lines` lines have it; None if fewer than half have it."""
     if not matches or matches * 2 < lines:
         return None
     return Confidence.CERTAIN if matches == lines else Confidence.LIKELY
@@ -219,7 +219,7 @@ def _count_json_items(sample: FileSample) -> tuple[int, str | None]:
 
 
 def _json_items(sample: FileSample) -> Iterator[str]:
-    """Yield the items of the documents; raise _EndOfSampleError at the end of an incomplete sample."""
+    """Yield the JSON items of a sample; raise _EndOfSampleError where the sample ends before its file does."""
     waiting = [sample.data]
 
     def read(_: int) -> bytes:
@@ -285,7 +285,7 @@ def _detect_lines(sample: FileSample) -> PossibleFormat | None:
     return PossibleFormat("lines", "plain lines", Confidence.POSSIBLE, "Any text can be read as lines.")
 
 
-# The detectors, in order of precedence for formats of equal confidence.
+# The detectors. If two formats have equal confidence, the format of the earlier detector comes first.
 _FORMAT_DETECTORS: Final = (
     _detect_parquet,
     _detect_journald,

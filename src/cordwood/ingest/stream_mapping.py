@@ -12,7 +12,10 @@ _LABEL_EXCERPT_LENGTH = 60
 
 
 class StreamRule(msgspec.Struct, frozen=True):
-    """A label pattern and its stream. `literal_parts` are the parts of the pattern between its wildcards."""
+    """A pattern for labels, and the stream of matching events.
+
+    `literal_parts` are the parts of the pattern between its wildcards.
+    """
 
     literal_parts: tuple[str, ...]
     stream: str
@@ -36,7 +39,7 @@ class StreamRule(msgspec.Struct, frozen=True):
 class StreamMapping(msgspec.Struct, frozen=True):
     """The rules that map labels to streams.
 
-    The first matching rule applies. If no rule matches, the events go to the stream that has a label as its name. If
+    The first matching rule applies. If no rule matches, the events go to a stream whose name is one of the labels. If
     there is no such stream, they go to `default_stream`.
     """
 
@@ -53,13 +56,16 @@ class StreamMapping(msgspec.Struct, frozen=True):
 
 
 def read_stream_mapping(rules: str, default: str) -> StreamMapping:
-    """Parse the settings: entries `pattern=stream` separated by commas, and the default stream or an empty text."""
+    """Parse the settings of the mapping.
+
+    `rules` has entries `pattern=stream` separated by commas. `default` is the name of the default stream, or empty.
+    """
     entries = [entry.strip() for entry in rules.split(",")]
     return StreamMapping(tuple(_parse_rule(entry) for entry in entries if entry), default or None)
 
 
 def format_labels(labels: Sequence[str]) -> str:
-    """Return the labels for a message, each cut to a readable length."""
+    """Return the labels as they appear in an error message, each cut to a readable length."""
     cut = [label if len(label) <= _LABEL_EXCERPT_LENGTH else label[:_LABEL_EXCERPT_LENGTH] + "…" for label in labels]
     return " or ".join(map(repr, cut))
 

@@ -19,7 +19,8 @@ from cordwood.model.event import Event
 
 _encode = msgspec.json.Encoder().encode
 
-# The maximum length of a copied value, and of the part of a value that is inserted into a message.
+# The maximum size of a value that is copied. Of a longer value that is inserted into a message, only the beginning is
+# inserted, up to the second limit.
 _MAX_COPIED_VALUE_LENGTH = 64 * 1024
 _MAX_INSERTED_VALUE_LENGTH = 8 * 1024
 _PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
@@ -50,7 +51,7 @@ class EventDraft:
         return list(values_at(self.top, path))
 
     def read_value(self, path: FieldPath) -> object:
-        """Return the value at a path, arrays and objects as a whole, or None if there is no value."""
+        """Return the value at a path, or None if there is none. Unlike `read_values`, return an array as one value."""
         if len(path) == 1 and path[0] in ("event_message", "project", "id"):
             return self.read_values(path)[0]
         record: object = self.top
@@ -59,7 +60,10 @@ class EventDraft:
         return record
 
     def write_value(self, path: FieldPath, value: object) -> bool:
-        """Write a value, creating objects on its path; return False if another value is in the way."""
+        """Write a value, creating objects on its path.
+
+        Return False without writing if the path leads through a value that is not an object.
+        """
         if path in (("event_message",), ("project",)):
             text = value if isinstance(value, str) else _encode(value).decode()
             if path == ("project",):
@@ -81,7 +85,7 @@ class EventDraft:
         return True
 
     def change_in_each_record(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
-        """Change a field in every record that has it, also in arrays; return whether any record has it."""
+        """Change a field in every record that has it, including records in arrays; return whether any record has it."""
         found = [one for one in values_at(self.top, path[:-1]) if isinstance(one, dict) and path[-1] in one]
         for record in found:
             change(record, path[-1])
@@ -103,7 +107,7 @@ class EventDraft:
 
 
 class StreamTransforms:
-    """The transforms of all streams. They are compiled at the first event of a stream, and again after they change.
+    """The transforms of all streams, which are compiled at the first event of a stream and after every change of them.
 
     Transforms may add at most `max_added_bytes` to the events of one body. This limit is needed because an entry of an
     enrichment file may be large, and may be added to many small events.
@@ -112,15 +116,15 @@ class StreamTransforms:
     def __init__(self, hash_key: bytes, max_added_bytes: int) -> None:
         self._hash_key = hash_key
         self._max_added_bytes = max_added_bytes
-        # The key is the name of a stream, so there are at most as many entries as streams in the catalog.
+        # At most one entry for each stream of the catalog.
         self._compiled_by_stream: dict[str, tuple[Stream, CompiledTransforms]] = {}
 
     def apply(
         self, stream: Stream, events: list[Event], parsed: ParsedBody
     ) -> tuple[list[Event], Mapping[tuple[str, str], int]]:
-        """Return the events to be stored, and the counts of outcomes by transform.
+        """Return the remaining events, and how often each transform had each outcome (such as changed or dropped).
 
-        Limits `parsed.item_indexes` to the remaining events.
+        In `parsed.item_indexes`, only the positions of the remaining events are kept.
         """
         if not stream.transforms:
             return events, {}
@@ -158,12 +162,12 @@ def _event_length(event: Event) -> int:
     return sum(len(text or "") for text in (event.event_message, event.project, event.metadata, event.extras))
 
 
-# A compiled transform, which returns whether it changed the event, or None to drop the event.
+# A compiled transform. It returns whether it changed the event, or None if the event is to be dropped.
 TransformStep = Callable[[EventDraft], bool | None]
 
 
 class CompiledTransforms:
-    """The compiled transforms of one stream. `hash_key` is this installation's secret key for digests."""
+    """The compiled transforms of one stream. `hash_key` is the secret with which this installation hashes values."""
 
     def __init__(self, stream: Stream, hash_key: bytes) -> None:
         self._steps = [
@@ -172,11 +176,11 @@ class CompiledTransforms:
         ]
 
     def apply(self, event: Event, counts: Counter[tuple[str, str]]) -> Event | None:
-        """Return the transformed event, or None if it is dropped; count the outcomes by transform."""
+        """Return the transformed event, or None if it is dropped; count the outcome of each transform in `counts`."""
         try:
             draft = EventDraft(event)
         except (msgspec.DecodeError, RecursionError):
-            # The event is nested too deeply to be stored. The validation will quarantine it for this reason.
+            # The event is nested too deeply to be decoded or stored. The validation will quarantine it for this reason.
             counts["", "unreadable"] += 1
             return event
         for name, matches, step in self._steps:
@@ -212,7 +216,7 @@ def _compile_step(transform: Transform, hash_key: bytes) -> TransformStep:
 
 
 def _sampling_value(event_id: str) -> float:
-    """Return a number from 0 to 1 that is derived from the id, so that a retry is sampled in the same way."""
+    """Return a number from 0 to 1 that depends only on the event's id, so that a retry is sampled in the same way."""
     return (
         int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest())
         / _SAMPLING_HASH_RANGE
@@ -249,7 +253,8 @@ def _copy_field(draft: EventDraft, source: FieldPath, target: FieldPath, *, is_m
     value = draft.read_value(source)
     if value is None:
         return False
-    # The copy is independent of the source. Its size is limited, because repeated copies could grow without limit.
+    # The copied value does not change with its source. Its size is limited, because repeated copies could otherwise
+    # grow without limit.
     text = _encode(value)
     if not is_move and len(text) > _MAX_COPIED_VALUE_LENGTH:
         return False

@@ -1,6 +1,6 @@
-"""The wire formats of bodies, with one module for each, and the table of their decoders.
+"""The wire formats of request bodies, with one module for each, and the table of their decoders.
 
-The form of the body and its content type select the decoder.
+A decoder is selected by the form of the body, which depends on the route, and by the content type.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,10 @@ BodyDecoder = Callable[[Body], ParsedBody]
 
 
 class BodyForm(StrEnum):
-    """The form of bodies that a route or listener accepts. If it has several decoders, the content type selects one."""
+    """The form of the bodies that a route or listener accepts.
+
+    If a form has several decoders, the content type of the body selects one.
+    """
 
     EVENTS = "events"
     JSON = "json"
@@ -110,8 +113,8 @@ _DECODERS_BY_FORM: Mapping[BodyForm, Mapping[str, BodyDecoder]] = {
         ("application/logplex-1", "application/syslog", *_TEXT_MEDIA_TYPES), read_syslog
     ),
     BodyForm.JOURNALD: {JOURNAL_MEDIA: read_journal},
-    # Fluent messages arrive at their own listener. This entry decodes their quarantined items, which are JSON, for a
-    # replay.
+    # Fluent messages arrive at their own listener. This entry is for replays: it decodes quarantined items of the form,
+    # which are JSON.
     BodyForm.FLUENT: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events),
     BodyForm.OTLP: _decoders_of_signal(LOGS_SIGNAL),
     BodyForm.OTLP_TRACES: _decoders_of_signal(TRACES_SIGNAL),
@@ -125,8 +128,8 @@ _DECODERS_BY_FORM: Mapping[BodyForm, Mapping[str, BodyDecoder]] = {
     BodyForm.CLOUD_EVENT: _decoders_by_media_type(
         (*_JSON_MEDIA_TYPES, "application/cloudevents+json"), read_cloud_events
     ),
-    # Bodies of the following forms have labels, and are decoded by the modules of web/shippers. The entries here decode
-    # their quarantined items for a replay.
+    # Bodies of the following forms have labels, and are decoded by the modules of web/shippers. These entries are for
+    # replays: they decode quarantined items of the forms.
     BodyForm.DATADOG: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_datadog, {}))),
     BodyForm.ELASTIC: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_documents),
     BodyForm.SPLUNK: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_splunk, {}))),
@@ -135,7 +138,10 @@ _DECODERS_BY_FORM: Mapping[BodyForm, Mapping[str, BodyDecoder]] = {
 
 
 def read_body(form: BodyForm, body: Body) -> ParsedBody:
-    """Decode a body by its form and media type. A charset in the Content-Type is ignored: JSON is always UTF-8."""
+    """Decode a body by its form and media type.
+
+    A charset in the Content-Type is ignored, because JSON is always UTF-8.
+    """
     formats = _DECODERS_BY_FORM[form]
     if "application/json" in formats and is_json_sent_as_form(body.media_type, body.data):
         body = msgspec.structs.replace(body, content_type="application/json")

@@ -1,7 +1,7 @@
 """Parse CSV with a header line in bounded memory, and make events of its rows.
 
-A row becomes the same event as a JSON object whose keys are the names of the columns. Cells are texts unless types are
-given. Records that do not fit the header are quarantined.
+A row becomes the same event as a JSON object whose keys are the names of the columns. All cells are texts, unless the
+sender states types for the columns. Records that do not fit the header are quarantined.
 """
 
 import csv
@@ -19,19 +19,20 @@ from cordwood.ingest.parsed_body import Body, ParsedBody
 
 DELIMITERS: Final = (",", ";", "\t", "|")
 MAX_COLUMNS: Final = 5000
-# The maximum number of characters and of records from which the delimiter is detected.
+# The delimiter is detected from at most this many characters and records at the beginning of the text.
 _DELIMITER_SAMPLE_CHARACTERS: Final = 64 * 1024
 _DELIMITER_SAMPLE_RECORDS: Final = 50
 
-# Raise the csv module's limit on a field, which is 128 KiB by default, because `read_records` limits whole records.
+# Raise the csv module's limit on the length of a field, which is 128 KiB by default. `read_records` limits whole
+# records instead.
 csv.field_size_limit(2**31 - 1)
 
 TAB_SEPARATED_MEDIA_TYPE: Final = "text/tab-separated-values"
-# Each event repeats the names of its columns. The total length of these names may be at most `_MAX_COLUMN_NAMES_RATIO`
-# times the length of the body, or `_MIN_COLUMN_NAMES_LIMIT` if that is more.
+# The metadata of each event repeats the names of the columns. In all events of a body together, these names may be at
+# most `_MAX_COLUMN_NAMES_RATIO` times as long as the body, or `_MIN_COLUMN_NAMES_LIMIT` bytes if that is more.
 _MAX_COLUMN_NAMES_RATIO: Final = 8
 _MIN_COLUMN_NAMES_LIMIT: Final = 2**20
-# The maximum number of cells of a body, divided by the maximum number of its items.
+# A body may have this many cells for each item that it may have.
 _MAX_CELLS_PER_ITEM: Final = 64
 _MEDIA_TYPE_PARAMETER_PATTERN: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]*)"|([^;\s"]*))')
 
@@ -39,7 +40,7 @@ _MEDIA_TYPE_PARAMETER_PATTERN: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]
 class CsvRecord(msgspec.Struct, frozen=True):
     """A record, with the number of its first line, counted from 1.
 
-    If `fault` is set, it is the reason why the record, whose text is `text`, could not be parsed.
+    If the record could not be parsed, `fault` is the reason, and `text` is the text of the record.
     """
 
     line_number: int
@@ -53,7 +54,7 @@ class _RecordTooLongError(Exception):
 
 
 class _LineRecorder:
-    """An iterator that passes lines on to the parser and keeps the lines of the current record."""
+    """An iterator that gives the CSV parser its lines, and keeps the lines of the current record."""
 
     def __init__(self, lines: Iterable[str], max_characters: int) -> None:
         self._lines = iter(lines)
@@ -86,9 +87,9 @@ class _LineRecorder:
 def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> Iterator[CsvRecord]:
     """Yield the records that are not empty.
 
-    A line of more than `max_characters` becomes a record with a fault. If a record of several lines is longer than
-    that, raise BadBody: a quoted field is not closed, so the start of the next record is unknown. If a quoted field is
-    not closed at the end of the lines, the last record has a fault.
+    A line of more than `max_characters` becomes a record with a fault. If a record of several lines has more
+    characters, raise BadBody: probably a quoted field is not closed, so the start of the next record is unknown. If a
+    quoted field is still open at the end of the lines, the last record has a fault.
     """
     source = _LineRecorder(lines, max_characters)
     parser = csv.reader(source, delimiter=delimiter, strict=True)
@@ -141,14 +142,14 @@ def text_lines(text: str, max_characters: int) -> Iterator[str]:
 def detect_delimiter(sample: str) -> str:
     """Return the delimiter with which the largest share of records has as many fields as the header.
 
-    Return a comma if the header has only one field with each delimiter.
+    Return a comma if no delimiter divides the header into several fields.
     """
     scores = {delimiter: delimiter_score(sample, delimiter) for delimiter in DELIMITERS}
     return max(scores, key=lambda delimiter: scores[delimiter])
 
 
 def delimiter_score(sample: str, delimiter: str) -> tuple[float, int]:
-    """Return the share of records that have as many fields as the first record, and this number of fields.
+    """Return the share of records that have as many fields as the first one, and the number of these fields.
 
     Both are zero if the first record has fewer than two fields.
     """
@@ -214,7 +215,7 @@ _CONVERTERS_BY_TYPE: Final[Mapping[str, ConvertCell]] = {
 
 
 class ColumnTypes(msgspec.Struct, frozen=True):
-    """The types of columns: a default type, and the types of single columns by name.
+    """The types of columns. `default_type` applies to all columns that are not in `type_by_column`.
 
     A cell that is not a value of its column's type becomes text.
     """
@@ -283,20 +284,20 @@ class CsvColumns:
         self._converters = [types.converter(name) for name in names]
 
     def record_fault(self, record: CsvRecord) -> str | None:
-        """Return the reason why a record cannot become an event, or None if it can."""
+        """Return the reason why a record cannot become an event, or None if it can become one."""
         if record.fault is None and len(record.cells) != len(self.names):
             return f"The record has {len(record.cells)} fields, but the header has {len(self.names)}."
         return record.fault
 
     def row_fields(self, cells: Sequence[str]) -> RawFields:
-        """Return the fields of a row. An empty cell is a missing field."""
+        """Return the fields of a row. If a cell is empty, the row has no such field."""
         return {
             name: convert(cell) for name, convert, cell in zip(self.names, self._converters, cells, strict=True) if cell
         }
 
 
 def refused_record_text(record: CsvRecord, delimiter: str) -> str:
-    """Return the text of a refused record, which is joined from its cells if it was parsed."""
+    """Return the text of a refused record; if the record was parsed, its cells are joined again."""
     return record.text or delimiter.join(record.cells)
 
 

@@ -1,7 +1,8 @@
 """The format of Datadog's log intake: an array of objects, one object, or plain text with one event per line.
 
-The message, the time and `project` of an object become those of the event. All other attributes become metadata, and
-`ddtags` is also split into `tags`. The labels of an event are its service and its source.
+The message, the time and `project` of an object become those of the event. All other attributes become its metadata.
+The text `ddtags` (such as `env:prod,team:a`) is also split into the metadata field `tags`. The labels of an event are
+its service and its source.
 """
 
 from collections.abc import Mapping
@@ -23,14 +24,15 @@ _encode = msgspec.json.Encoder().encode
 
 # The attributes that Datadog reads as the time of an event, in its order of precedence.
 _TIME_ATTRIBUTES = ("@timestamp", "timestamp", "_timestamp", "Timestamp", "eventTime", "date", "published_date")
-# Attributes that a sender may also send as parameters of the URL, for all events of the body.
+# These attributes may also be sent as parameters of the URL, which then apply to all events of the body.
 URL_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")
 
 
 def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
     """Decode a body of Datadog's log intake.
 
-    `shared` has attributes for events that lack them. An empty object is a connection test, and is skipped.
+    `shared` has the attributes from the URL, for events that lack them. An empty object is a connection test, and is
+    skipped.
     """
     labelled, budget = LabelledBody(max_item_bytes=body.max_item_bytes), MetadataBudget(body)
     more = {name: msgspec.Raw(_encode(shared[name])) for name in URL_ATTRIBUTES if shared.get(name)}

@@ -34,7 +34,7 @@ _REFUSALS_BY_UNSUPPORTED_ACTION = {
 
 
 class _ActionMetadata(msgspec.Struct):
-    """The members of an action line that are used. Other members (`routing`, `pipeline`, …) are ignored."""
+    """The members of an action line that the service reads. It ignores all others, such as `routing` and `pipeline`."""
 
     index: str | None = msgspec.field(default=None, name="_index")
     id: str | int | None = msgspec.field(default=None, name="_id")
@@ -48,7 +48,7 @@ class _ActionLine(msgspec.Struct):
 
 
 class BulkOperation(msgspec.Struct, frozen=True, gc=False):
-    """One operation of a bulk body. `refusal_reason` is the reason for refusing the operation, or empty."""
+    """One operation of a bulk body. `refusal_reason` says why the operation is refused, and is empty otherwise."""
 
     action: str
     index: str
@@ -97,7 +97,7 @@ def read_documents(body: Body) -> ParsedBody:
 
 
 def _numbered_lines(body: Body) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their numbers from 1."""
+    """Yield the lines of a body that are not blank, with their line numbers from 1."""
     text = body.text
     check_line_count(text, 2 * body.max_items)
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace())

@@ -1,7 +1,8 @@
 """Batches of events from the loggers of Elixir and Erlang, as JSON or in Erlang's external term format (BERT).
 
-`{"batch": […]}` has one event per item. Only data is decoded: functions, references, processes and ports are refused.
-An atom becomes a string, or null, true or false. The depth, the number of terms and the length of integers are limited.
+In `{"batch": […]}`, each item is an event. Only data is decoded: functions, references, processes and ports are
+refused. An atom (Erlang's named constant) becomes a string, or null, true or false. The nesting depth, the number of
+terms and the length of integers are limited.
 """
 
 import math
@@ -38,9 +39,9 @@ class BadTerm(ValueError):
 
 
 class Atom(str):
-    """The name of an atom.
+    """The name of an atom, which is Erlang's named constant.
 
-    Its type tells it apart from a text: the atom `nil` becomes null, the text "nil" stays a text.
+    The type distinguishes an atom from a text: the atom `nil` becomes null, but the text "nil" stays a text.
     """
 
     __slots__ = ()
@@ -51,7 +52,7 @@ def is_compressed(data: bytes) -> bool:
 
 
 def read_term(data: bytes, max_terms: int) -> object:
-    """Return the single term of a body as JSON values; raise BadTerm for any other content."""
+    """Return the single term of a body as JSON values; raise BadTerm if the body is anything but one valid term."""
     if data[:1] != bytes((TERM_FORMAT_VERSION,)):
         raise BadTerm(f"it does not begin with the version byte {TERM_FORMAT_VERSION}")
     reader = _TermReader(data, max_terms)
@@ -62,7 +63,7 @@ def read_term(data: bytes, max_terms: int) -> object:
 
 
 class _TermReader:
-    """A cursor over the bytes, with a method for each kind of term."""
+    """Reads terms at a position in the bytes, with a method for each kind of term."""
 
     def __init__(self, data: bytes, max_terms: int) -> None:
         self.at = 1
@@ -89,7 +90,7 @@ class _TermReader:
         }
 
     def read(self, level: int) -> object:
-        """Read a term; the atoms nil, true and false become null, true and false of JSON."""
+        """Read a term; the atoms nil, true and false become null, true and false in JSON."""
         value = self._read_keeping_atoms(level)
         return _ATOM_VALUES.get(value, str(value)) if isinstance(value, Atom) else value
 
@@ -128,7 +129,7 @@ class _TermReader:
         return number if math.isfinite(number) else text
 
     def _read_big_integer(self, size: int) -> object:
-        """Read a big integer. If it does not fit in 64 bits, return a text with its digits."""
+        """Read a big integer. If it does not fit in 64 bits, return its digits as a text."""
         is_negative = self._read_integer(1)
         if size > _MAX_INTEGER_BYTES:
             raise BadTerm(f"an integer has more than {_MAX_INTEGER_BYTES} bytes")
@@ -140,9 +141,9 @@ class _TermReader:
         return Atom(self._read_bytes(self._read_integer(length_size)).decode(letters, "replace"))
 
     def _read_byte_list(self, _: int) -> object:
-        """Read a list of bytes, which is Erlang's form of a text.
+        """Read a list of bytes, which is Erlang's form of a text, and return it as a text.
 
-        If a byte is not printable, return the list of numbers.
+        If a byte is not printable, return a list of numbers instead.
         """
         found = self._read_bytes(self._read_integer(2))
         return found.decode("ascii") if _PRINTABLE_BYTES.issuperset(found) else list(found)
@@ -166,7 +167,7 @@ class _TermReader:
         return found
 
     def _check_count(self, size: int) -> int:
-        """Return a number of terms; raise BadTerm if it exceeds the bytes or terms that are left.
+        """Return `size`, a number of terms; raise BadTerm if fewer bytes are left, or fewer terms are allowed.
 
         Call this before allocating memory for the terms.
         """
@@ -182,7 +183,10 @@ def _map_key_text(key: object) -> str:
 
 
 def _convert_bert_tuple(values: list[object]) -> object:
-    """Convert one of BERT's special tuples, which stand for nil, true, false, or a dictionary as a list of pairs."""
+    """Convert the values of one of BERT's special tuples, which stand for nil, true, false or a dictionary.
+
+    A dictionary is written as a list of pairs.
+    """
     match values:
         case [Atom() as word] if word in _ATOM_VALUES:
             return _ATOM_VALUES[word]

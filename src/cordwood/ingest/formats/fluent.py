@@ -1,8 +1,8 @@
 """The Fluent Forward protocol: messages in MessagePack, each with a tag and entries of a time and a record.
 
-A message is `[tag, time, record, options]`, `[tag, entries, options]` or `[tag, packed, options]`, where `packed` is
-the concatenation of the entries and may be compressed. msgspec decodes most records. Records with bytes that are not
-UTF-8, with keys that are not texts, or with binary values are decoded in Python, so that no event is lost.
+A message is `[tag, time, record, options]`, `[tag, entries, options]` or `[tag, packed, options]`, where `packed` has
+the entries one after the other and may be compressed. msgspec decodes most records. Records with invalid UTF-8, with
+keys that are not texts, or with binary values are decoded in Python, so that no event is lost.
 """
 
 import base64
@@ -27,46 +27,47 @@ _encode = msgspec.json.Encoder().encode
 
 _EVENT_TIME_EXTENSION_TYPE: Final = 0
 _NANOSECONDS_PER_SECOND: Final = 10**9
-# Times from this second on (in 1973) are passed on as numbers of nanoseconds, and earlier times as seconds with a
-# fraction. The reason is that ingest infers the unit of a number from its size, and would take the nanoseconds of an
-# earlier time for a number of another unit, such as microseconds.
+# Times from this second on (in March 1973) are passed on as a number of nanoseconds, and earlier times as seconds with
+# a fraction. Ingest infers the unit of a number from its size, and would take the nanoseconds of an earlier time for
+# another unit.
 _MIN_SECONDS_FOR_NANOSECONDS: Final = 10**8
 _ENTRY_EXCERPT_BYTES: Final = 256 * 1024
 _MAX_TAG_LENGTH: Final = 256
 _MAX_MESSAGE_ELEMENTS: Final = 4
 _MAX_CHUNK_ID_LENGTH: Final = 256
 _MAX_OPTION_BYTES: Final = 64 * 1024
-# The maximum number of entries, and of their bytes, that are decoded and stored at once.
+# The maximum number of entries that are decoded and stored at once, and the maximum of their bytes.
 _MAX_SLICE_ENTRIES: Final = 2000
 _MAX_SLICE_BYTES: Final = 2**20
 
 
 class NotForwardProtocolError(Exception):
-    """Raised for bytes that are not a message of the protocol; the start of the next message is then unknown."""
+    """Raised for bytes that are not a message of the protocol. The start of the next message is then unknown."""
 
 
 class IncompleteData(Exception):
     """Raised when the data ends within a value."""
 
 
-# By the first byte of a scalar of fixed size: the number of bytes that follow.
+# The first bytes of values of fixed size, each with the number of bytes that follow.
 _SCALAR_SIZES_BY_FIRST_BYTE: Final = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
     0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
 }  # fmt: skip
-# By the first byte of a text, binary value or extension: the size of its length field, and the number of bytes for the
-# type of an extension.
+# The first bytes of texts, binary values and extensions. For each: the size of the length field, and the number of
+# bytes for the type of an extension.
 _LENGTH_FORMATS_BY_FIRST_BYTE: Final = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
     0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
 }  # fmt: skip
 _TEXT_CODES: Final = frozenset(code for code, (_, extra) in _LENGTH_FORMATS_BY_FIRST_BYTE.items() if not extra)
-# By the first byte of an array or map: the size of its length field, and the number of values per element.
+# The first bytes of arrays and maps. For each: the size of the length field, and the number of values per element (an
+# element of a map is a key and a value).
 _CONTAINER_FORMATS_BY_FIRST_BYTE: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 class ValueScanner:
-    """Finds the end of the value at `position` in growing data without reading any byte twice."""
+    """Finds the end of the value at `position` in data that grows, without reading any byte twice."""
 
     def __init__(self, position: int = 0) -> None:
         self._position = position
@@ -87,9 +88,9 @@ class ValueScanner:
 
 
 def _read_value_head(data: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Return the end of the head of the value at `position`, and the number of values inside the value.
+    """Return the end of the head of the value at `position`, and the number of values that it contains directly.
 
-    For a value that contains no others, the head is the whole value.
+    A value that contains no other values consists only of its head.
     """
     first = data[position]
     if first < 0x80 or first >= 0xE0:
@@ -116,7 +117,7 @@ def _read_number(data: bytes | bytearray, position: int, width: int) -> int:
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """A time with nanoseconds, which senders encode as extension type 0 of MessagePack."""
+    """A time with nanoseconds, which senders encode as type 0 of MessagePack's extension types."""
 
     seconds: int
     nanoseconds: int
@@ -200,25 +201,27 @@ def _decode_extension(kind: int, content: bytes) -> Any:
     return base64.b64encode(content).decode()
 
 
-# The first bytes of binary values and extensions, for which msgspec's decoding is not suitable. The same bytes may also
-# occur within a text or a number. The search begins after the time of the entry, because this time may be an extension.
+# The first bytes of binary values and of extensions. An entry with such a value is not decoded by msgspec. The same
+# bytes may also occur within a text or a number, so a match proves nothing. The search begins after the time of the
+# entry, because the time may itself be an extension.
 _BINARY_MARKER_PATTERN: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
 _MARKER_SEARCH_START: Final = 11
 _decode_common_entry = msgspec.msgpack.Decoder(
     tuple[Any, dict[str, Any]], ext_hook=lambda kind, content: _decode_extension(kind, bytes(content))
 ).decode
 _raw_array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
-# The maximum number of entries that are split at once; more would take much memory.
+# The limits up to which msgspec splits all entries of a message at once. Splitting more of them at once would take too
+# much memory.
 _MAX_ENTRIES_SPLIT_AT_ONCE: Final = 20_000
 _MAX_BYTES_SPLIT_AT_ONCE: Final = 4 * 2**20
 
 
 class ForwardMessage(msgspec.Struct):
-    """A message. `packed_entries` has its entries from `entries_start` to `entries_end`.
+    """A message. Its entries are in `packed_entries`, from `entries_start` to `entries_end`.
 
-    `entry_count` is the number of entries, or None if it is unknown. `stated_entry_count` is the number that the sender
-    states. `compression` names the compression of the entries, and is empty if there is none. `chunk_id` is the id that
-    the sender expects in the acknowledgement.
+    `entry_count` is the number of entries, or None if it is unknown. `stated_entry_count` is the number according to
+    the sender. `compression` names the compression of the entries, and is empty if there is none. `chunk_id` is the id
+    that the sender expects in the acknowledgement.
     """
 
     tag: str
@@ -262,7 +265,8 @@ def _read_entries_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> For
         message = ForwardMessage(tag, _text_content(data, position, after))
         reader.position = after
     else:
-        # Encode the single event as an entry, so that the entries of all messages are decoded in the same way.
+        # Encode the single event of this message as an entry, so that the entries of all messages are decoded in the
+        # same way.
         reader.position = _find_value_end(data, _find_value_end(data, position))
         message = ForwardMessage(tag, b"\x92" + data[position : reader.position], entry_count=1)
         rest -= 1
@@ -309,10 +313,11 @@ def _apply_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardM
 
 
 def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBody]:
-    """Yield the decoded entries of a message in slices of bounded size, which may be stored one by one.
+    """Yield the decoded entries of a message in slices of bounded size, each of which can be stored on its own.
 
-    Entries that are still compressed are refused. The id of each event is derived from the id of the chunk, from the
-    event's position in the chunk, and from its content, so that a repeated chunk is recognised.
+    If the entries are still compressed, they are refused. The id of each event is derived from the id of the chunk,
+    from the event's position in the chunk, and from its content. So if the sender repeats a chunk, its events are
+    recognised as duplicates.
     """
     parsed, held_bytes = ParsedBody(item_indexes=[], max_item_bytes=item_bytes), 0
     if message.compression:
@@ -338,15 +343,15 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
         yield parsed
 
 
-# No value of MessagePack begins with this byte. It marks data that cannot be split into entries.
+# No value of MessagePack begins with this byte. It marks the beginning of data that cannot be split into entries.
 _UNDECODABLE_MARK: Final = b"\xc1"
 
 
 def _split_entries(message: ForwardMessage) -> Iterator[bytes]:
     """Yield the entries of a message, each as bytes.
 
-    If the rest of the data cannot be split into entries, yield its beginning with `_UNDECODABLE_MARK` before it, and
-    stop.
+    If data is reached that cannot be split into entries, yield the beginning of this data, marked by
+    `_UNDECODABLE_MARK`, and stop.
     """
     found = _split_with_msgspec(message)
     if found is not None:
@@ -406,7 +411,7 @@ def _add_entry(entry: bytes, index: int, message: ForwardMessage, parsed: Parsed
 
 
 def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
-    """Return the time, the metadata and the message of an entry, and the metadata as JSON."""
+    """Return the time, the fields and the message of an entry, and the fields as JSON."""
     try:
         decoded_entry = _decode_common_entry(entry)
         if _BINARY_MARKER_PATTERN.search(entry, _MARKER_SEARCH_START) is None or not _has_bytes_or_time(
@@ -436,9 +441,9 @@ def _read_decoded_entry(entry: Any, tag: str) -> "tuple[Any, dict[str, Any], str
 
 
 def _unpack_entry(entry: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Return the time, the metadata and the record of an entry.
+    """Return the time, the metadata and the record of an entry, which is a pair of a time and a record.
 
-    Instead of the time, Fluent Bit may send a list of the time and the metadata.
+    In place of the time, Fluent Bit may send a list of the time and the metadata.
     """
     if not isinstance(entry, list | tuple) or len(entry) != 2:
         raise ValueError("it has not two elements.")
@@ -459,7 +464,7 @@ def _entry_fields(record: dict[str, Any], metadata: Any, tag: str) -> dict[str, 
 
 
 def _take_message(fields: dict[str, Any]) -> str | None:
-    """Remove the message from the record and return it without its last line end."""
+    """Remove the message from the fields of a record, and return it without its last line end."""
     for name in MESSAGE_KEYS:
         value = fields.get(name)
         if isinstance(value, str):

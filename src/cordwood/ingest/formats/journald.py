@@ -1,7 +1,7 @@
 """The journal export format, as `systemd-journal-upload` sends it: entries of fields, separated by empty lines.
 
 A field with a printable text is a line `NAME=value`. Any other field begins with a line that has only its name. The
-length of the value follows as a 64-bit integer in little-endian order, then the value, and then a line end.
+length of its value follows as a 64-bit integer in little-endian order, then the value, and then a line end.
 """
 
 import re
@@ -19,7 +19,7 @@ JOURNAL_MEDIA_TYPE: Final = "application/vnd.fdo.journal"
 
 # Journald itself allows 1,024 fields in an entry.
 _MAX_FIELDS_PER_ENTRY: Final = 1024
-# The number of bytes that are kept of an entry that is too large.
+# The number of bytes that are stored of an entry that is too large.
 _KEPT_BYTES_OF_LARGE_ENTRY: Final = 4096
 _BINARY_LENGTH_BYTES: Final = 8
 _MAX_FIELD_NAME_BYTES: Final = 64
@@ -34,8 +34,8 @@ _encode = msgspec.json.Encoder().encode
 class JournalEntry(msgspec.Struct):
     """An entry of a journal. A field that was sent several times has a list of values.
 
-    If the entry cannot be stored, `problem` is the reason. `text` is then the text of the entry, or only its beginning
-    if `is_cut` is true.
+    If the entry cannot be stored, `problem` is the reason, and `text` is the text of the entry. If `is_cut` is true,
+    `text` is only its beginning.
     """
 
     fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
@@ -64,7 +64,10 @@ class JournalEntry(msgspec.Struct):
             self.fields[name] = [held, value]
 
     def add_to_body(self, parsed: ParsedBody, index: int) -> None:
-        """Add the entry to a decoded body: as an event with its cursor as id, or as a refused item."""
+        """Add the entry to a decoded body, either as an event or as a refused item.
+
+        The event's id is the entry's cursor, which identifies an entry in journald.
+        """
         if self.problem:
             parsed.refused_items.append(RefusedItem(index, self.problem, self.text, is_cut=self.is_cut))
             return
@@ -98,7 +101,7 @@ class JournalDecoder:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._buffer = bytearray()
-        # The positions of the current entry and of its next field in the buffer.
+        # The positions in the buffer: where the current entry begins, and where its next field begins.
         self._start = self._at = 0
         self._searched = 0
         self._skipped_bytes = 0
@@ -107,7 +110,7 @@ class JournalDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """The number of buffered bytes of the incomplete entry."""
+        """The number of buffered bytes, which belong to the incomplete entry."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[JournalEntry]:
@@ -135,7 +138,7 @@ class JournalDecoder:
         return entries
 
     def _decode_next(self, entries: list[JournalEntry]) -> bool:
-        """Decode one field or line end; return False if it is incomplete."""
+        """Decode one field or line end; return False if the buffer has no complete one."""
         if self._skipped_bytes:
             skipped = min(self._skipped_bytes, len(self._buffer) - self._at)
             self._at += skipped
@@ -158,7 +161,7 @@ class JournalDecoder:
         return True
 
     def _skip_rest_of_large_entry(self) -> None:
-        """Discard the buffered part of an incomplete line, if its entry is too large to be stored."""
+        """Discard the buffered beginning of an incomplete line, if its entry is too large to be stored anyway."""
         if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_FIELD_NAME_BYTES):
             self._skips_line = True
             self._at = len(self._buffer)

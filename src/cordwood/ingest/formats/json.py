@@ -1,7 +1,7 @@
 """JSON bodies: events and NDJSON, events with type casts, objects that are stored whole, Logpush, Vector, CloudEvents.
 
-A JSON body is one event, an array of events, or an object with an array `batch`. NDJSON has one event per line: lines
-that cannot be decoded are quarantined, and the others are stored.
+A JSON body is one event, an array of events, or an object with an array `batch`. NDJSON has one event per line. Lines
+that cannot be decoded are quarantined, and the other lines are stored.
 """
 
 import math
@@ -30,7 +30,8 @@ from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _event_decoder = msgspec.json.Decoder(PostedEvent)
 
-# The number of characters in which the first bracket is searched. More white space before it is not expected.
+# The first bracket is searched in this many characters. A body is not expected to have more white space before it; if
+# it has, it is decoded in a slower way.
 _MAX_LEADING_WHITESPACE = 64
 _event_array_decoder = msgspec.json.Decoder(list[PostedEvent])
 _encode = msgspec.json.Encoder().encode
@@ -58,7 +59,7 @@ def non_blank_lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
 
 
 def require_events(parsed: ParsedBody) -> ParsedBody:
-    """Return the decoded body; raise BadBody if none of its lines could be decoded."""
+    """Return the decoded body; raise BadBody if it has refused items but no event."""
     if parsed.refused_items and not parsed.events:
         first = parsed.refused_items[0]
         raise BadBody(f"No line can be read. Line {first.index + 1}: {first.reason}")
@@ -92,16 +93,16 @@ def read_json_events(body: Body) -> ParsedBody:
 
 
 def _decode_common_layouts(text: bytes | str) -> ParsedBody:
-    """Decode an array of events, or an object with `batch`, without running Python code for each event."""
+    """Decode an array of events, or an object with `batch`; this needs no Python code for each event, so it is fast."""
     if text[:_MAX_LEADING_WHITESPACE].lstrip()[:1] in {"[", b"["}:
         return ParsedBody(_event_array_decoder.decode(text))
     return ParsedBody(_batch_decoder.decode(text).batch)
 
 
 def read_typecasts(body: Body) -> ParsedBody:
-    """Decode items `{"body": {…}, "typecasts": [{"path": […], "from": "string", "to": "float"}]}`.
+    """Decode items such as `{"body": {…}, "typecasts": [{"path": […], "from": "string", "to": "float"}]}`.
 
-    An item whose casts fail is quarantined.
+    An item whose type casts fail is quarantined.
     """
     parsed = ParsedBody.for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
@@ -120,7 +121,7 @@ def read_typecasts(body: Body) -> ParsedBody:
 
 
 def _apply_typecasts(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
-    """Return the event as JSON with its casts applied; raise ValueError if a cast fails."""
+    """Return the event as JSON with its type casts applied; raise ValueError if one of them fails."""
     try:
         event, directions = decode_values(body), decode_values(typecasts)
     except (msgspec.DecodeError, RecursionError):
@@ -135,7 +136,10 @@ def _apply_typecasts(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
 
 
 def _cast_number_at_path(event: dict[str, Any], path: list[object]) -> None:
-    """Convert the text at a path to a number, in every record to which the path leads. A missing path is ignored."""
+    """Convert the text at a path to a number, in every record to which the path leads.
+
+    If there is no text at the path, nothing is changed.
+    """
     *outer, last = (str(step) for step in path)
     records: list[Any] = [event]
     for step in outer:
@@ -158,10 +162,10 @@ def _cast_number(text: str, path: str) -> float:
 
 
 def read_objects_as_messages(body: Body) -> ParsedBody:
-    """Decode objects for `/json` and `/browser/reports`.
+    """Decode objects for the routes `/json` and `/browser/reports`.
 
-    The text of an object becomes the message of an event, and the object its metadata. The time of the event is the
-    time of receipt.
+    The JSON text of an object becomes the message of an event, and the object itself the metadata. The time of the
+    event is the time of receipt.
     """
     parsed = ParsedBody.for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
@@ -171,7 +175,7 @@ def read_objects_as_messages(body: Body) -> ParsedBody:
 
 
 def read_logpush(body: Body) -> ParsedBody:
-    """Decode a body of Cloudflare Logpush, which has one event per line or item.
+    """Decode a body of Cloudflare Logpush, in which each line or each item of an array is an event.
 
     The time of an event is the time at which Cloudflare's edge received the request.
     """
@@ -212,7 +216,7 @@ def _vector_event(fields: RawFields) -> PostedEvent:
 
 
 def _lines_or_items(body: Body) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a body, or its items if it is an array or a single JSON object."""
+    """Yield the lines of a body with their index; if the body is an array or one JSON object, yield its items."""
     text = without_unpaired_surrogates(body.text)
     is_document = text.lstrip()[:1] == "[" or (body.media_type == "application/json" and "\n" not in text.strip())
     if is_document:
@@ -238,7 +242,7 @@ def read_cloud_events(body: Body) -> ParsedBody:
 
 
 def _add_cloud_event_attributes(fields: RawFields, attributes: dict[str, str]) -> None:
-    """Add the attributes of a CloudEvent to its fields.
+    """Add the attributes from the headers of a CloudEvent to the event's fields.
 
     The time of the event is its field `timestamp`, else the time in the headers, else its field `time`.
     """

@@ -1,4 +1,7 @@
-"""Loki's push requests in JSON and protobuf: streams of labels, each with entries of a time, a line and metadata."""
+"""Loki's push requests in JSON and protobuf.
+
+A push has streams. Each stream has labels, and entries of a time, a line and metadata.
+"""
 
 import re
 from collections import Counter
@@ -26,10 +29,9 @@ from cordwood.model.event import SERVICE_NAME_LABELS
 from cordwood.model.json_checks import describe_json_error
 
 TENANT_HEADER: Final = "x-scope-orgid"
-# The maximum number of protobuf fields of a body, divided by the maximum number of its entries. Fields of nested
-# messages are counted, too.
+# A body may have this many protobuf fields for each entry that it may have. Fields of nested messages are counted, too.
 _MAX_PROTOBUF_FIELDS_PER_ENTRY: Final = 16
-# The maximum size of labels, which are copied into each event of their stream.
+# The maximum size of a stream's labels. It is limited, because the labels are copied into each event of the stream.
 _MAX_LABELS_BYTES: Final = 64 * 1024
 _EVENT_ID_BYTES: Final = 16
 
@@ -79,7 +81,7 @@ _levels_decoder = msgspec.json.Decoder(_LevelFields)
 
 
 def read_quarantined_streams(body: Body) -> LabelledBody:
-    """Decode an array of push streams, which is the form in which a quarantined entry is replayed."""
+    """Decode an array of Loki streams, for a replay. A quarantined entry is stored in the form of such a stream."""
     return read_json_push(msgspec.structs.replace(body, data=b'{"streams":%b}' % body.data))
 
 
@@ -155,7 +157,7 @@ _PUSH_REQUEST_FIELDS: FieldTypes = {1: ("streams", message_decoder(_STREAM_FIELD
 
 
 def read_protobuf_push(body: Body) -> LabelledBody:
-    """Decode a push request in protobuf that was already decompressed with Snappy."""
+    """Decode a push request in protobuf. The body was compressed with Snappy, and is already decompressed."""
     try:
         _check_protobuf_message_counts(body.data, body.max_items)
         request: Any = decode_message(body.data, _PUSH_REQUEST_FIELDS, body.max_items * _MAX_PROTOBUF_FIELDS_PER_ENTRY)
@@ -170,12 +172,12 @@ def read_protobuf_push(body: Body) -> LabelledBody:
 
 
 def _check_protobuf_message_counts(data: bytes, limit: int) -> None:
-    """Raise BodyTooLarge for more streams or entries than the limit. Call this before decoding them."""
+    """Raise BodyTooLarge for more than `limit` streams or entries. Call this before decoding the body."""
     found = 0
     for number, (_, stream) in enumerate(iterate_fields(data), 1):
         if isinstance(stream, bytes):
             found += sum(1 for _ in islice(iterate_fields(stream), limit + 3))
-        # Two fields of each stream are not entries: its labels and their hash.
+        # Besides its entries, a stream has two fields: its labels and their hash.
         if number > limit or found > limit + 2 * number:
             raise too_many_items_fault(limit)
 
@@ -209,7 +211,7 @@ _MAX_CODE_POINT: Final = 0x10FFFF
 
 
 def _unquote_label_value(written: str) -> str:
-    """Return the text of a literal in Go's notation; a name without quotes is unchanged."""
+    """Return the text of a string literal in Go's notation; return a name without quotes unchanged."""
     if written[:1] == "`":
         return written[1:-1]
     return _ESCAPE_PATTERN.sub(_replace_escape, written[1:-1]) if written[:1] == '"' else written
@@ -229,7 +231,10 @@ def _labels_too_large_fault() -> BodyTooLarge:
 
 
 class _PushReader:
-    """Collects the events of a push request. It holds the values that the entries of the current stream share."""
+    """Makes events of the entries of a push request.
+
+    Its attributes hold the values that all entries of the current stream share.
+    """
 
     def __init__(self, body: Body) -> None:
         self.labelled = LabelledBody(max_item_bytes=body.max_item_bytes)
@@ -238,7 +243,7 @@ class _PushReader:
         self._tenant = body.headers.get(TENANT_HEADER, "")
         self._seen: Counter[str] = Counter()
         self._index = 0
-        # The following attributes belong to the current stream.
+        # The following attributes hold values of the current stream.
         self._part = ParsedBody()
         self._fields: dict[str, object] = {}
         self._project: str | None = None
@@ -259,7 +264,7 @@ class _PushReader:
         self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_EVENT_ID_BYTES)
 
     def add_json_entry(self, entry: _PushEntry | msgspec.Raw) -> None:
-        """Add an entry as an event, or quarantine the entry if it cannot be decoded."""
+        """Add an entry as an event, or quarantine it if it cannot be decoded."""
         if isinstance(entry, msgspec.Raw):
             given = bytes(entry)
             try:
@@ -288,7 +293,8 @@ class _PushReader:
     def _check_metadata(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
         """Check the metadata of an entry.
 
-        Return the reason why it cannot be stored, or None, and the log level of the entry.
+        Return the reason why the metadata cannot be stored, or None; and the log level that the metadata names, or
+        None.
         """
         if memoryview(metadata).nbytes > self._body.max_item_bytes:
             return f"The metadata of the entry is larger than {self._body.max_item_bytes} bytes.", None
@@ -313,14 +319,14 @@ class _PushReader:
         self._part.add_event(event, self._take_next_position())
 
     def _quarantine_entry(self, reason: str, entry: bytes) -> None:
-        """Quarantine an entry, in the form of a push stream that has the same labels and only this entry."""
+        """Quarantine an entry as a Loki stream that has the same labels and contains only this entry."""
         stream = {"stream": self._fields["labels"], "values": [msgspec.Raw(entry)]}
         text = _encode(stream)
         self._budget.charge_metadata(msgspec.Raw(text))
         self._part.refuse_item(self._take_next_position(), reason, text.decode())
 
     def _take_next_position(self) -> int:
-        """Return the position of the next entry in the push."""
+        """Return the position in the push of the next entry; raise BodyTooLarge if there are too many entries."""
         if self._index >= self._body.max_items:
             raise too_many_items_fault(self._body.max_items)
         self._index += 1
@@ -335,7 +341,8 @@ class _PushReader:
     def _derive_event_id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
         """Return an id that is the same if the push is repeated, or None for an entry without a valid time.
 
-        Equal entries of one push get different numbers in their ids, so that none of them counts as a duplicate.
+        If equal entries occur in one push, the ids of all but the first end in a number, so that none of them counts as
+        a duplicate.
         """
         if not isinstance(time, int) or time <= 0:
             return None
@@ -352,7 +359,7 @@ _MAX_TIME_DIGITS: Final = 20
 
 
 def _to_nanoseconds(time: str | int) -> int | str:
-    """Return a time in digits as a number; any other text is unchanged."""
+    """Return a time that is written in digits as a number; return any other value unchanged."""
     if isinstance(time, str) and len(time) <= _MAX_TIME_DIGITS and time.isascii() and time.isdecimal():
         return int(time)
     return time

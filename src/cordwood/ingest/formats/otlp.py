@@ -1,7 +1,7 @@
 """OTLP over HTTP in JSON and protobuf: log records, spans and metrics.
 
-A span becomes an event at its start time, with an id made of the trace id, the span id and the kind. Each data point of
-a metric becomes an event at its time.
+A span becomes an event at its start time. The id of this event is made of the trace id, the span id and the kind of the
+span. Each data point of a metric becomes an event at the time of the data point.
 """
 
 import base64
@@ -31,8 +31,8 @@ _decode = msgspec.json.Decoder().decode
 
 JsonObject = Mapping[str, Any]
 
-# The maximum number of protobuf fields of a body, divided by the maximum number of its records. Fields of nested
-# messages are counted, too.
+# A body may have this many protobuf fields for each record that it may have. Fields of nested messages are counted,
+# too.
 _MAX_FIELDS_PER_RECORD = 16
 
 _SEVERITY_NAMES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -40,8 +40,8 @@ _SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consu
 _SPAN_STATUSES = ("unset", "ok", "error")
 # The beginning of the year 10000 in nanoseconds since 1970. Times from then on cannot be formatted.
 _MAX_TIME_NS = 253_402_300_800 * 10**9
-# The value of `metric_type` in the events of a metric, by the name of the field that holds the metric's data points in
-# OTLP's JSON encoding.
+# The value of `metric_type` in the events of a metric. The key is the field that holds the data points of such a metric
+# in OTLP's JSON encoding.
 _METRIC_TYPES_BY_DATA_KEY = {
     "gauge": "gauge",
     "sum": "sum",
@@ -53,7 +53,10 @@ _TEMPORALITIES = ("unspecified", "delta", "cumulative")
 
 
 class OtlpSignal(msgspec.Struct, frozen=True):
-    """A signal of OTLP, such as logs: the names in its requests, and the function that makes events of a record."""
+    """A signal of OTLP, such as logs.
+
+    It has the names that occur in requests of this signal, and the function that makes events of a record.
+    """
 
     request_name: str
     resources_key: str
@@ -61,7 +64,8 @@ class OtlpSignal(msgspec.Struct, frozen=True):
     records_key: str
     record_title: str
     field_types: FieldTypes
-    # Called with a record, the attributes of its resource, and the metadata that all records of its scope share.
+    # Called with a record, the attributes of its resource, and the metadata that all records of its scope share. (In
+    # OTLP, a scope is the library that produced the records, and a resource is the program.)
     make_events: Callable[[JsonObject, JsonObject, JsonObject], Iterable[PostedEvent]]
 
 
@@ -72,8 +76,8 @@ def read_json_request(signal: OtlpSignal, body: Body) -> ParsedBody:
         raise BadBody(f"The body is not a valid {signal.request_name}: it must be a JSON object.")
     underscored = re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", signal.resources_key)
     if underscored in request:
-        # Refuse names as the .proto file spells them. They would be skipped as unknown fields, and the records in them
-        # lost.
+        # Refuse a request with names in snake case, as the .proto file spells them. Otherwise they would be skipped as
+        # unknown fields, and the records in them would be lost.
         raise BadBody(
             f"The body is not a valid {signal.request_name}: OTLP's JSON writes {signal.resources_key}, in lowerCamelCase."
         )
@@ -81,7 +85,7 @@ def read_json_request(signal: OtlpSignal, body: Body) -> ParsedBody:
 
 
 def read_protobuf_request(signal: OtlpSignal, body: Body) -> ParsedBody:
-    """Decode protobuf to the structure of OTLP's JSON encoding, then read it like JSON."""
+    """Decode protobuf to the structure of OTLP's JSON encoding, and make events of its records."""
     try:
         request = decode_message(body.data, signal.field_types, body.max_items * _MAX_FIELDS_PER_RECORD)
     except (BadProtobuf, RecursionError) as problem:
@@ -99,7 +103,7 @@ def _decode_request(text: str) -> object:
 
 
 def _decode_leniently(text: str) -> object:
-    """Decode JSON with unpaired surrogates, or with numbers beyond the range of a double."""
+    """Decode JSON that may have unpaired surrogates, or numbers beyond the range of a double."""
     try:
         return decode_values(without_unpaired_surrogates(text))
     except (msgspec.DecodeError, RecursionError) as problem:
@@ -136,7 +140,7 @@ def _iterate_records(signal: OtlpSignal, request: JsonObject) -> Iterator[tuple[
 def _require_objects(signal: OtlpSignal, parent: JsonObject, name: str) -> list[JsonObject]:
     """Return the objects of an array; raise BadBody if an element is not an object.
 
-    Such an element cannot be quarantined as an item, because it could contain any number of records.
+    Such an element cannot be quarantined as one item, because it could contain any number of records.
     """
     found = _require_array(signal, parent, name)
     if not all(isinstance(one, dict) for one in found):
@@ -166,7 +170,7 @@ def _shared_metadata(resource: JsonObject, of_scope: JsonObject, of_resource: Js
 def _make_posted_event(
     message: str | None, timestamp: int | None, resource: JsonObject, metadata: JsonObject, given_id: str | None = None
 ) -> PostedEvent:
-    """Return an event of any signal. Metadata fields that have no value are left out."""
+    """Return an event of any signal. Metadata fields without a value are left out."""
     project = resource.get("project")
     return PostedEvent(
         id=given_id,
@@ -194,14 +198,14 @@ def _objects_in_array(parent: JsonObject, name: str) -> Iterable[JsonObject]:
 
 
 def _convert_attributes(owner: object) -> dict[str, object]:
-    """Return the attributes of a message, which are key-value pairs, as an object with unchanged keys."""
+    """Return the attributes of a message as an object. OTLP sends attributes as a list of keys and values."""
     if not isinstance(owner, dict):
         return {}
     return _convert_pairs({"values": owner.get("attributes")})
 
 
 def _convert_any_value(value: object) -> object:
-    """Convert an AnyValue of OTLP to plain JSON. 64-bit integers may be strings."""
+    """Convert an AnyValue of OTLP to plain JSON. OTLP may send 64-bit integers as strings."""
     if not isinstance(value, dict):
         return None
     for kind, one in value.items():
@@ -228,7 +232,7 @@ def _integer_or_unchanged(value: object) -> object:
 
 
 def _finite_or_text(value: object) -> object:
-    """Return a number; infinities and NaN become strings, as in protobuf's JSON mapping."""
+    """Return a number unchanged, but infinities and NaN as strings, as in protobuf's JSON mapping."""
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -256,9 +260,9 @@ def _read_time_ns(value: object) -> int | None:
 
 
 def _convert_id_to_hex(value: object) -> str | None:
-    """Return a trace or span id in hex.
+    """Return a trace id or span id in hex.
 
-    OTLP's JSON has it in hex, and the standard JSON mapping of protobuf in base64.
+    OTLP's JSON encoding has ids in hex. Ids in base64, as in protobuf's standard JSON mapping, are accepted as well.
     """
     if not isinstance(value, str) or not value.strip("0"):
         return None
@@ -271,7 +275,7 @@ def _convert_id_to_hex(value: object) -> str | None:
 
 
 def _enum_value_name(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
-    """Return the word for an enum's value, which is a number or a name in JSON; return None for an unknown value."""
+    """Return the word for an enum's value, which is a number or a name; return None for an unknown value."""
     number = _integer_or_unchanged(value)
     if isinstance(number, int):
         return words[number] if 0 < number < len(words) else None
@@ -295,7 +299,7 @@ def _log_events(record: JsonObject, resource: JsonObject, shared_metadata: JsonO
 
 
 def _log_uid(described: JsonObject) -> str | None:
-    """Return the attribute `log.record.uid`, which becomes the event's id, so that a repeated record is a duplicate."""
+    """Return the attribute `log.record.uid`. It becomes the event's id, so that a repeated record is a duplicate."""
     uid = described.get("log.record.uid")
     return uid if isinstance(uid, str) else None
 
@@ -325,7 +329,7 @@ def _log_message(body: object, record: JsonObject) -> str | None:
 
 
 def _severity_number(value: object) -> int | None:
-    """Return the severity number for a number, or for an enum name such as SEVERITY_NUMBER_WARN2."""
+    """Return the severity number of a log record, which may be sent as an enum name such as SEVERITY_NUMBER_WARN2."""
     if isinstance(value, int):
         return value or None
     name = str(value or "").removeprefix("SEVERITY_NUMBER_")
@@ -334,7 +338,7 @@ def _severity_number(value: object) -> int | None:
 
 
 def _level_name(severity: int | None, severity_text: object) -> str | None:
-    """Return the log level: one of six words for the 24 severity numbers, or else the text of the sender."""
+    """Return the log level: one of six words for the 24 severity numbers, or else the severity text of the sender."""
     if severity is not None and 1 <= severity <= 4 * len(_SEVERITY_NAMES):
         return _SEVERITY_NAMES[(severity - 1) // 4].lower()
     return str(severity_text).lower() if severity_text else None
@@ -374,14 +378,14 @@ def _span_events(span: JsonObject, resource: JsonObject, shared_metadata: JsonOb
         **shared_metadata,
     }
     name = span.get("name")
-    # With this id, a span that is sent again is a duplicate. The id includes the kind, because both sides of a call may
-    # use the same span id.
+    # With this id, a span that is sent again is a duplicate. The id includes the kind, because the client and the
+    # server of a call may use the same span id.
     given_id = f"{trace_id}-{span_id}-{kind or _SPAN_KINDS[0]}" if trace_id and span_id else None
     yield _make_posted_event(None if name is None else str(name), start, resource, metadata, given_id)
 
 
 def _present_fields(span: JsonObject, *names: str) -> JsonObject:
-    """Return the named fields with their names in snake case, and None for a field without a value."""
+    """Return the named fields of a span under names in snake case; the value is None if the span lacks the field."""
     return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
 
 
@@ -400,7 +404,7 @@ def _span_status(status: JsonObject) -> JsonObject | None:
 
 
 def _nested_span_item(item: JsonObject) -> JsonObject:
-    """Convert an event or a link of a span to the field names of spans."""
+    """Convert an event or a link of a span to an object that uses the same field names as spans."""
     fields = {
         "name": item.get("name"),
         "timestamp": _format_time_ns(_read_time_ns(item.get("timeUnixNano"))),
@@ -450,7 +454,7 @@ def _metric_events(metric: JsonObject, resource: JsonObject, shared_metadata: Js
 def _data_points(data: JsonObject) -> list[JsonObject]:
     """Return the data points; raise BadBody if an element is not an object.
 
-    Such an element cannot be quarantined as an item, because it could contain any number of points.
+    Such an element cannot be quarantined as one item, because it could contain any number of data points.
     """
     points = data.get("dataPoints") or []
     if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
@@ -490,7 +494,7 @@ def _data_point_value(as_integer: object, as_double: object) -> object:
 
 
 def _convert_numbers(values: object) -> list[object] | None:
-    """Return a list of numbers, in which 64-bit integers may be sent as strings; return None if it is empty."""
+    """Return a list of numbers, or None if it is empty. 64-bit integers that were sent as strings become numbers."""
     if not isinstance(values, list) or not values:
         return None
     return [_integer_or_unchanged(one) if isinstance(one, str) else _finite_or_text(one) for one in values]

@@ -11,7 +11,7 @@ WireValue = int | bytes
 DecodedMessage = dict[str, object]
 FieldDecoder = Callable[[WireValue], object]
 
-# By field number: the name in JSON, the decoder, and whether the field is repeated.
+# By field number: the name of the field in JSON, its decoder, and whether the field is repeated.
 FieldTypes = dict[int, tuple[str, FieldDecoder, bool]]
 
 # An iterator that yields once for each field that may still be decoded in the current request, and then ends.
@@ -77,7 +77,7 @@ def _decode_nested_message(data: bytes, field_types: FieldTypes) -> DecodedMessa
 
 
 def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
-    """Return a decoder for numbers of a fixed size, single or packed."""
+    """Return a decoder for a field of numbers of a fixed size, which may be sent singly or packed together."""
 
     def numbers(value: WireValue) -> object:
         if isinstance(value, int) or len(value) == size:
@@ -98,7 +98,7 @@ def decode_packed_varints(value: WireValue) -> object:
 
 
 def _charge_packed_numbers(numbers: int) -> None:
-    """Count packed numbers as fields, because a decoded number takes as much memory as a field."""
+    """Count each number of a packed field as a field, because a decoded number takes as much memory as a field."""
     left = _field_budget.get()
     if any(next(left, _NO_FIELDS_LEFT) is _NO_FIELDS_LEFT for _ in range(numbers)):
         raise BadProtobuf("it has too many fields")
@@ -154,7 +154,7 @@ def encode_varint(number: int) -> bytes:
 
 
 def encode_bytes_field(number: int, value: bytes) -> bytes:
-    """Encode a length-delimited field: a string or a nested message."""
+    """Encode a length-delimited field, whose value is a string or a nested message."""
     return encode_varint(number << 3 | _LENGTH) + encode_varint(len(value)) + value
 
 
@@ -183,9 +183,9 @@ def encode_export_response(rejected: int, error: str) -> bytes:
 
 
 def encode_rpc_status(code: int, message: str, violation: str = "", retry_seconds: int | None = None) -> bytes:
-    """Encode a google.rpc.Status; `violation` is the description of a field violation in a BadRequest.
+    """Encode a google.rpc.Status. If `violation` is given, the status has a BadRequest with this description.
 
-    With `retry_seconds`, the status has a RetryInfo: the request may be repeated after that delay.
+    With `retry_seconds`, the status has a RetryInfo, which tells the sender to repeat the request after that delay.
     """
     encoded = b"\x08" + encode_varint(code) + encode_bytes_field(2, message.encode())
     if violation:

@@ -1,4 +1,4 @@
-"""The format of Splunk's HTTP Event Collector: concatenated JSON objects, or raw lines.
+"""The format of Splunk's HTTP Event Collector (HEC): concatenated JSON objects, or raw lines.
 
 If the member `event` is a text, it becomes the message. If it is an object, it is stored as `metadata.event`. The
 labels of an event are its index and its source type.
@@ -28,7 +28,7 @@ EVENT_REQUIRED_MESSAGE = "Event field is required."
 EVENT_BLANK_MESSAGE = "Event field cannot be blank."
 NOT_JSON_MESSAGE = "The events end here with something that is not a JSON object."
 
-# Fields that a sender may also send as parameters of the URL, for all events of the body.
+# These fields may also be sent as parameters of the URL, which then apply to all events of the body.
 URL_FIELDS = ("time", "host", "source", "sourcetype", "index")
 _EMPTY_JSON = msgspec.Raw(b"")
 _MESSAGE_FIELDS = ("message", "line", "log", "msg")
@@ -37,7 +37,8 @@ _MESSAGE_FIELDS = ("message", "line", "log", "msg")
 class HecBody(LabelledBody):
     """A decoded body.
 
-    `stopped_at_index` is the position at which decoding had to stop; the rest of the body is lost.
+    `stopped_at_index` is the position of the item that could not be decoded as a JSON object. The body after this
+    position is lost.
     """
 
     event_count: int = 0
@@ -45,7 +46,10 @@ class HecBody(LabelledBody):
 
 
 def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
-    """Decode concatenated JSON objects, or an array of them. `shared` has fields for events that lack them."""
+    """Decode concatenated JSON objects, or an array of them.
+
+    `shared` has the fields from the URL, for events that lack them.
+    """
     found, aside, budget = HecBody(max_item_bytes=body.max_item_bytes), ParsedBody.for_body(body), MetadataBudget(body)
     more = _encode_shared_fields(shared)
     text = without_unpaired_surrogates(body.text)
@@ -68,7 +72,7 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
 
 
 def read_raw_lines(shared: Mapping[str, str], body: Body) -> HecBody:
-    """Decode raw text, with one event per line."""
+    """Decode raw text, with one event per line. `shared` has fields from the URL, which all events get."""
     found, budget = HecBody(max_item_bytes=body.max_item_bytes), MetadataBudget(body)
     more = _encode_shared_fields(shared)
     for index, line in non_blank_lines(body.text, body.max_items):
@@ -84,7 +88,7 @@ def _encode_shared_fields(shared: Mapping[str, str]) -> RawFields:
 
 
 def _add_event(fields: RawFields, index: int, item: str, found: HecBody) -> PostedEvent | None:
-    """Add an event to the part of its labels; return None after quarantining an item that is not an event."""
+    """Add an event to the part of its labels; if the item is not an event, quarantine it and return None."""
     part, sent = found.part_for_labels(*_stream_labels(fields)), bytes(fields.get("event", b"null"))
     if sent in (b"null", b'""'):
         part.refuse_item(index, EVENT_REQUIRED_MESSAGE if sent == b"null" else EVENT_BLANK_MESSAGE, item)

@@ -1,7 +1,7 @@
 """Syslog messages of RFC 5424 (also as logplex sends them) and RFC 3164, one per line or with octet counts.
 
-If a message has a priority but an unknown header, all text after the priority becomes the text of the event, as RFC
-3164 requires of relays.
+An octet count is a message's length in bytes, sent before the message. If a message has a priority but an unknown
+header, all text after the priority becomes the text of the event, as RFC 3164 requires of relays.
 """
 
 import json
@@ -23,10 +23,9 @@ def _reject_json_constant(name: str) -> object:
     raise ValueError(name)
 
 
-# Unlike msgspec's decoder, this decoder accepts text after the JSON value. It rejects `NaN`, so that the next brace is
-# tried.
+# Unlike msgspec's decoder, this decoder accepts text after the JSON value. It rejects `NaN`, which is not JSON.
 _json_decoder = json.JSONDecoder(parse_constant=_reject_json_constant)
-# The maximum number of opening braces that are tried as the start of JSON. Each attempt may read the whole message.
+# JSON is searched in a message from at most this many opening braces on. Each attempt may read the whole message.
 _MAX_JSON_START_ATTEMPTS = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
@@ -83,7 +82,10 @@ class SyslogMessage(msgspec.Struct, frozen=True):
 def read_syslog_messages(
     messages: Iterable[SyslogMessage], peer: str
 ) -> Iterator[tuple[str, PostedEvent | RefusedItem]]:
-    """Decode messages of a socket; yield each result with the name of its app. `peer` is the sender's address."""
+    """Decode messages of a socket; yield each event or refused item with the name of the app that sent it.
+
+    `peer` is the sender's address.
+    """
     for index, message in enumerate(messages):
         line = message.data.decode("utf-8", "replace").rstrip("\r\n\0")
         if message.is_cut:
@@ -97,9 +99,9 @@ def read_syslog_messages(
 
 
 def _split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
-    """Split a body into messages, either by octet counts or by lines.
+    """Split a body into messages with their positions, either by octet counts or by lines.
 
-    Octet counts are used if the body begins with a count and all counts are consistent.
+    Octet counts are used if the body begins with one and all of them are consistent.
     """
     data = text.encode()
     frames, position = _split_by_octet_counts(data, limit)
@@ -117,7 +119,7 @@ def _split_messages(text: str, limit: int) -> Iterator[tuple[int, str]]:
 
 
 def _split_by_octet_counts(data: bytes, limit: int) -> tuple[list[bytes], int]:
-    """Split the data by octet counts; return the messages, and the end of the last message."""
+    """Split the data by octet counts; return the messages, and the position at which the last one ends."""
     frames: list[bytes] = []
     position = 0
     while count := _OCTET_COUNT_PATTERN.match(data, _WHITESPACE_PATTERN.match(data, position).end()):  # type: ignore[union-attr] # it always matches
@@ -129,7 +131,7 @@ def _split_by_octet_counts(data: bytes, limit: int) -> tuple[list[bytes], int]:
 
 
 def _ends_at_message_boundary(data: bytes, position: int) -> bool:
-    """Return whether the frames end at the end of the data or at the start of a line; if not, a count is wrong."""
+    """Return whether the counted messages end at the end of the data or of a line; if not, a count is wrong."""
     if position >= len(data):
         return position == len(data)
     rest = _WHITESPACE_PATTERN.match(data, position).end()  # type: ignore[union-attr] # it always matches
@@ -143,7 +145,7 @@ def read_syslog_line(line: str) -> PostedEvent | None:
 
 
 def _parse_header(line: str) -> dict[str, str | None] | None:
-    """Return the parts of a line, or None if it has no valid priority."""
+    """Return the parts of a line by name, or None if the line has no valid priority."""
     match = (
         _RFC_5424_LINE_PATTERN.fullmatch(line)
         or _RFC_3164_LINE_PATTERN.fullmatch(line)
@@ -175,13 +177,16 @@ def _priority_fields(priority: int) -> StructuredDataElement:
 
 
 def _header_name_fields(header_values: Mapping[str, str | None]) -> StructuredDataElement:
-    """Return the names in the header, in which a dash means that the value is unknown."""
+    """Return the names in the header (host, app, process and message), with None for a dash, which means unknown."""
     names = ("hostname", "appname", "process_id", "message_id")
     return {name: None if header_values.get(name) == "-" else header_values.get(name) for name in names}
 
 
 def _split_structured_data(rest: str) -> tuple[list[StructuredDataElement], str]:
-    """Split structured data from the message. Logplex omits the dash that stands for empty structured data."""
+    """Split the rest of a line into structured data and message.
+
+    Logplex omits the dash that stands for empty structured data.
+    """
     if rest == "-" or rest.startswith("- "):
         return [], rest[2:]
     elements: list[StructuredDataElement] = []

@@ -23,7 +23,7 @@ def read_plain_line(line: str) -> PostedEvent:
     return PostedEvent(timestamp=time[1] if time else None, event_message=line)
 
 
-# A pair of logfmt. The value is bare, or in quotes with backslash escapes. A key without a value gets the value true.
+# A pair of logfmt. The value may be in quotes, with backslash escapes. A key without a value gets the value true.
 _LOGFMT_PAIR_PATTERN: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
 _ESCAPE_PATTERN: Final = re.compile(r"\\(.)", re.DOTALL)
 _CHARACTERS_BY_ESCAPE: Final = {"n": "\n", "t": "\t", "r": "\r"}
@@ -34,7 +34,7 @@ _MESSAGE_FIELDS: Final = ("msg", "message", "event_message")
 def read_logfmt_line(line: str) -> PostedEvent | None:
     """Return a logfmt line as an event with its pairs as metadata, or None for any other line.
 
-    A logfmt line has only pairs. At least two of the pairs, and at least half of them, have a value.
+    A logfmt line consists only of pairs. At least two pairs, and at least half of all pairs, have a value.
     """
     pairs = _parse_logfmt_pairs(line)
     if pairs is None:
@@ -59,7 +59,7 @@ def _parse_logfmt_pairs(line: str) -> dict[str, str | bool] | None:
         at = pair.end()
         pairs[pair[1]] = True if pair[2] is None else _unquote_logfmt_value(pair[2])
         valued += pair[2] is not None
-    # At least two pairs are required, because a sentence may contain one equals sign.
+    # At least two values are required, because an ordinary sentence may contain one equals sign.
     return pairs if valued >= 2 and valued * 2 >= len(pairs) else None
 
 
@@ -70,7 +70,7 @@ def _unquote_logfmt_value(value: str) -> str:
 
 
 _QUOTED_TEXT_PATTERN: Final = r'"((?:[^"\\]|\\.)*+)"'
-# A line in the common or the combined log format of Apache and nginx. Further fields may follow.
+# A line in the common or the combined log format of Apache and nginx. Further fields may follow at its end.
 _ACCESS_LINE_PATTERN: Final = re.compile(
     r"(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) \[(?P<time>[^\]]{20,40})\] "
     rf"{_QUOTED_TEXT_PATTERN.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"

@@ -27,7 +27,7 @@ Record = dict[str, Any]
 
 _RUNTIME_REPORT_PATTERN = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re.MULTILINE)
 _REPORT_FIELD_PATTERN = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
-# Lines that the runtime of a function logs before and after the lines of the function.
+# Lines that the runtime of a function on AWS Lambda logs before and after the lines of the function itself.
 _RUNTIME_LINE_PATTERN = re.compile(r"^(?:START|END|REPORT) RequestId: ")
 _DELIVERY_ID_PATTERN = re.compile(r"[\w-]{1,100}", re.ASCII)
 _MAX_RECORD_LEVELS = 100
@@ -74,7 +74,7 @@ def read_netlify(body: Body) -> ParsedBody:
 
 
 def read_github(body: Body) -> ParsedBody:
-    """Decode a GitHub webhook as an event with the id of the delivery. Keys that end in `_url` are left out."""
+    """Decode a GitHub webhook as an event whose id is that of the delivery. Keys that end in `_url` are left out."""
     parsed = ParsedBody.for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(_payload_text(body)), body.max_items)):
         record = _decode_record(item, index, parsed)
@@ -107,7 +107,7 @@ def _payload_text(body: Body) -> str:
 
 
 def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
-    """Yield the objects of a body, which is an array, a list of lines, or a single object."""
+    """Yield the objects of a body, which is an array, a single object, or has one object per line."""
     text = without_unpaired_surrogates(body.text)
     is_lines = body.media_type != "application/json" and text.lstrip()[:1] != "["
     for index, item in (
@@ -147,7 +147,7 @@ def _object_or_empty(value: object) -> Record:
 
 
 def _parse_lambda_message(message: str) -> Record:
-    """Return the report of a function's runtime and the lines of the function, which one message contains together."""
+    """Split the message of a function into the report of its runtime and the lines that the function logged."""
     report = _RUNTIME_REPORT_PATTERN.search(message)
     if report is None:
         return {"parse_status": "error"}
