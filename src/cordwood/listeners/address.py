@@ -12,7 +12,7 @@ from cordwood.settings.settings import ListenSettings
 SYSLOG_SCHEMES = ("tcp", "tls", "udp")
 FLUENT_SCHEMES = GRPC_SCHEMES = ("tcp", "tls")
 _LISTEN_BACKLOG = 512
-# The size of the buffer for unread datagrams that is requested from the kernel, which may grant less.
+# The size of the buffer for unread datagrams that the service requests from the kernel. The kernel may grant less.
 _DATAGRAM_BUFFER_BYTES = 4 * 2**20
 
 
@@ -74,7 +74,7 @@ def _parse_address(setting: str, text: str, schemes: tuple[str, ...]) -> ListenA
 
 
 def bind_socket(setting: str, address: ListenAddress) -> socket.socket:
-    """Return a socket that is bound to an address; raise BadSetting on failure.
+    """Return a socket that is bound to an address; raise BadSetting if it cannot be bound.
 
     The socket already listens, unless it is for datagrams.
     """
@@ -108,5 +108,5 @@ def _open_bound_socket(family: int, kind: int, address: tuple[object, ...]) -> s
 
 
 def with_bound_port(bound: socket.socket, address: ListenAddress) -> ListenAddress:
-    """Return the address with the actual port of the socket, which the system chose if the setting has port 0."""
+    """Return the address with the port of the socket; if the setting has port 0, the system chose this port."""
     return msgspec.structs.replace(address, port=bound.getsockname()[1])

@@ -1,9 +1,9 @@
 """Connections of listeners: reading with back pressure, TLS, limits, and memory from the budget of request bodies.
 
-A connection is closed if it sends no valid message within some seconds. A connection with an unfinished message is
-closed if the message stalls or arrives too slowly. Other idle connections stay open, because senders keep connections
-for hours. If the number of connections has reached its limit, a new connection replaces an idle one. One address may
-have at most half of all connections.
+A connection is closed if it sends no valid message within `MAX_FIRST_MESSAGE_SECONDS`. It is also closed if an
+unfinished message stalls or arrives too slowly. Other idle connections stay open, because senders keep connections for
+hours. If the number of connections has reached its limit, a new connection replaces an idle one. One address may have
+at most half of all connections.
 """
 
 import asyncio
@@ -30,10 +30,12 @@ class LimitedConnection(Protocol):
     opened_at: float
     # Whether the connection has sent a valid message.
     has_sent_valid_message: bool
-    # The size of the unfinished message, and for how many seconds the service has waited for the rest of this message.
+    # The number of bytes of the unfinished message, and for how many seconds the service has waited for its other
+    # bytes. A connection whose bytes arrive too slowly is closed.
     partial_message_bytes: int
     waited_seconds: float
-    # The time since which the service has waited for the sender. None while events of the connection are being stored.
+    # Since when the service has been waiting for data from the sender. None while the service stores events of the
+    # connection, so that this time does not count against the sender.
     waiting_since: float | None
 
     @property
@@ -62,7 +64,7 @@ class ConnectionBudget:
         return tuple(self._open)
 
     def add(self, connection: LimitedConnection) -> bool:
-        """Add a connection. If there are too many, close another one; return False if none can be closed."""
+        """Add a connection. If there are too many, close another one; if none can be closed, return False."""
         own = connection.address
         if self._by_address[own] >= self._max_of_one:
             self._evict_one(one for one in self._open if one.address == own)
@@ -84,7 +86,7 @@ class ConnectionBudget:
                 del self._by_address[connection.address]
 
     def close_overdue(self) -> None:
-        """Close each connection whose sender has let the service wait too long."""
+        """Close each connection whose sender has kept the service waiting too long."""
         now = self._clock()
         for connection in list(self._open):
             if self._is_overdue(connection, now):
@@ -106,10 +108,10 @@ class ConnectionBudget:
         )
 
     def _evict_one(self, candidates: Iterable[LimitedConnection]) -> None:
-        """Close one of the candidates for whose senders the service waits.
+        """Close one of the candidates, but none whose events are being stored.
 
         A connection that has sent no valid message is preferred. Among equal candidates, one of the address with the
-        most connections is closed, and among these the one that has waited longest.
+        most connections is closed. Among these, it is the one that has been waiting longest.
         """
         waiting = [one for one in candidates if one.waiting_since is not None]
         if waiting:
@@ -138,21 +140,22 @@ class ConnectionBudget:
             self._schedule_overdue_check()
 
 
-# Reading pauses when at least this many bytes have arrived and were not taken by `take_unread`.
+# Reading pauses once this many bytes have arrived that were not fetched by `take_unread`.
 MAX_UNREAD_BYTES: Final = 64 * 1024
-# The number of bytes that a connection may hold without a reservation.
+# The number of bytes that a connection may hold without reserving memory for them.
 MAX_UNRESERVED_BYTES: Final = 16 * 1024
 _MEMORY_RETRY_SECONDS: Final = 0.25
 
 
 class ConnectionCutError(Exception):
-    """Raised if the connection was closed because of a limit on connections, or because its memory was needed."""
+    """Raised if the connection was closed because there were too many connections, or because its memory was needed."""
 
 
 class SenderConnection(asyncio.Protocol):
     """An accepted connection of a sender.
 
-    The function `handle` reads the connection. At its end, `at_end` is called with the error that ended it, or None.
+    The function `handle` reads the connection until its end. Then `at_end` is called with the error that ended the
+    connection, or None.
     """
 
     def __init__(
@@ -185,7 +188,7 @@ class SenderConnection(asyncio.Protocol):
         self.waiting_since: float | None = self.opened_at
 
     def start(self) -> bool:
-        """Start reading; return False and close the connection if there are too many connections."""
+        """Start reading; if there are too many connections, close this one and return False."""
         if not self._budget.add(self):
             self._accepted.close()
             return False
@@ -205,7 +208,8 @@ class SenderConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._has_ended = True
         self._arrived.set()
-        # A connection without TLS stays open for writing, so that events are acknowledged before it is closed.
+        # A connection without TLS stays open for writing, so that its last events can be acknowledged before it is
+        # closed.
         return self._tls is None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -231,9 +235,9 @@ class SenderConnection(asyncio.Protocol):
         self._may_write.set()
 
     async def wait_for_data(self) -> bool:
-        """Wait for data; raise ConnectionCutError if the connection was cut.
+        """Wait until data has arrived; raise ConnectionCutError if the connection was cut.
 
-        Return False at the end of the connection, or when the service stops and all data has been taken.
+        Return False if there is no more data, because the sender has ended the connection or the service stops.
         """
         while not (self._unread or self._has_ended or self.is_cut):
             self._arrived.clear()
@@ -247,7 +251,7 @@ class SenderConnection(asyncio.Protocol):
         return len(self._unread)
 
     def take_unread(self) -> bytes:
-        """Remove the data that has arrived from the buffer and return it. Resumes reading if it was paused."""
+        """Return the data that has arrived, and empty the buffer. Reading resumes if it was paused."""
         data, self._unread = bytes(self._unread), bytearray()
         if self._is_paused and self._transport is not None and not self._has_ended:
             self._is_paused = False
@@ -255,13 +259,13 @@ class SenderConnection(asyncio.Protocol):
         return data
 
     def record_partial_message_bytes(self, partial_bytes: int) -> None:
-        """Record the size of the unfinished message, or 0 if there is none."""
+        """Record how many bytes of an unfinished message have arrived, or 0 if no message is unfinished."""
         if not partial_bytes:
             self.waited_seconds = 0.0
         self.partial_message_bytes = partial_bytes
 
     async def send(self, data: bytes) -> None:
-        """Write an answer; wait while the sender does not read its answers."""
+        """Write an answer; wait while the sender is too slow in reading its answers."""
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.write(data)
@@ -317,9 +321,10 @@ class SenderConnection(asyncio.Protocol):
             self._at_end(self, problem)
 
     async def _connect_transport(self) -> None:
-        """Create the transport, with a TLS handshake if the listener uses TLS.
+        """Create the transport, after a TLS handshake if the listener uses TLS.
 
-        Meanwhile the connection counts as waiting.
+        During the handshake, the service counts as waiting for the sender, so that a connection that stalls in it can
+        be closed.
         """
         loop, seconds = asyncio.get_running_loop(), MAX_FIRST_MESSAGE_SECONDS
         if self._tls is None:
@@ -341,8 +346,8 @@ def _peer_host(accepted: socket.socket) -> str:
 class ConnectionMemory:
     """The memory that is reserved for the data of a connection, from the budget of request bodies.
 
-    With `is_whole`, the reservation is never revoked. Otherwise it may be revoked when other bodies need memory. Then
-    the connection is closed.
+    If `is_whole` is true, the reservation is never revoked. Otherwise it may be revoked when other bodies need memory,
+    and then the connection is closed.
     """
 
     def __init__(self, budget: BodyMemoryBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:
@@ -359,7 +364,7 @@ class ConnectionMemory:
         self.release()
 
     async def reserve_up_to(self, total_bytes: int) -> None:
-        """Reserve memory up to `total_bytes`. Wait until there is enough, unless the service stops."""
+        """Reserve memory until `total_bytes` are reserved. Wait while too little is free, unless the service stops."""
         if total_bytes <= MAX_UNRESERVED_BYTES:
             return
         while True:
@@ -377,9 +382,9 @@ class ConnectionMemory:
                 return
 
     def reserve_more(self, more_bytes: int) -> None:
-        """Reserve more memory; raise BacklogFull if not enough is free now.
+        """Reserve more memory; raise BacklogFull if not enough is free at present.
 
-        May be called in any thread, after `reserve_up_to`.
+        This method can be called in any thread, but only after `reserve_up_to`.
         """
         if self._reservation is not None:
             self._reservation.reserve(more_bytes)

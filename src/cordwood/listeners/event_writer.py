@@ -1,8 +1,8 @@
 """Store the events of listeners, in groups from many connections, and retry until they are stored.
 
 The protocols of listeners have no answer that asks a sender to retry later. Storing may fail for a while, because the
-disk is full, a rate is exceeded, or a stream or key is missing. Meanwhile the service keeps trying and does not read
-the connections, so that their senders notice the back pressure.
+disk is full, a rate limit is exceeded, or a stream or key is missing. Meanwhile the service keeps trying and does not
+read the connections, so that back pressure slows down their senders.
 """
 
 import asyncio
@@ -25,22 +25,23 @@ from cordwood.observe.observation import BugFound, EventsIngested, Observer, Ope
 from cordwood.web.ingest import ingested_observation
 from cordwood.web.services import Services, find_or_create_stream
 
-# If fewer than MIN_GROUP_EVENTS events wait, the service waits for GROUP_LINGER_SECONDS to collect more before it
-# stores them together. It adds no more events to a group that has MAX_GROUP_EVENTS.
+# If fewer than MIN_GROUP_EVENTS events are waiting, the service collects more for GROUP_LINGER_SECONDS before it stores
+# them together. Once a group has MAX_GROUP_EVENTS events, no more are added to it.
 GROUP_LINGER_SECONDS: Final = 0.005
 MIN_GROUP_EVENTS: Final = 100
 MAX_GROUP_EVENTS: Final = 5000
-# The minimum and maximum time between two attempts to store events, and the minimum time between two messages to the
-# operator about failures.
+# The pause between two attempts to store events grows from the first number to the second. The third is the minimum
+# time between two warnings to the operator about the same failure.
 _MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 5.0
 _MIN_SECONDS_BETWEEN_WARNINGS: Final = 30.0
 
 
 class EventDestination(msgspec.Struct, frozen=True):
-    """The destination of a listener's events: the stream `stream`, or else the streams that `stream_mapping` finds for labels.
+    """Where the events of a listener are stored, and with whose permissions.
 
-    The events are stored with the permissions and pins of `key`. Without a key, the events may go to any stream and
-    have no pins. Quarantined items are stored as items of the form `form`.
+    They are stored in the stream `stream`, or, if it is empty, in the streams that `stream_mapping` finds for their
+    labels. The permissions and pins of `key` apply. Without a key, the events may go to any stream and have no pins.
+    Quarantined items are recorded as sent in the form `form`, so that a replay decodes them in the same way.
     """
 
     form: BodyForm
@@ -56,7 +57,7 @@ class _QueuedPart(msgspec.Struct):
 
 
 class ListenerEventWriter:
-    """Stores the events of the listener `name`."""
+    """Stores the events of the listener that has the name `name`."""
 
     def __init__(self, name: str, destination: EventDestination, services: Services, observer: Observer) -> None:
         self._name = name
@@ -69,7 +70,7 @@ class ListenerEventWriter:
     async def store_parts(self, parts: Mapping[StreamLabels, ParsedBody], body_bytes: int) -> None:
         """Store each part in the stream of its labels; return once all parts are durable.
 
-        The call is cancelled if the service stops before that.
+        If the service stops before that, the call is cancelled.
         """
         by_stream = await self._merge_by_stream(parts)
         await asyncio.gather(*(self.store_part(stream, parsed, body_bytes) for stream, parsed in by_stream.items()))
@@ -89,9 +90,9 @@ class ListenerEventWriter:
         )
 
     async def _merge_by_stream(self, parts: Mapping[StreamLabels, ParsedBody]) -> dict[str, ParsedBody]:
-        """Merge the parts of each stream; return them by the name of the stream.
+        """Merge the parts that go to the same stream; return them by the name of the stream.
 
-        If there is no stream for some labels, wait, because the operator may add one.
+        If there is no stream for some labels, wait for one, because the operator may still add it.
         """
         found: dict[str, list[ParsedBody]] = {}
         for labels, parsed in parts.items():
@@ -142,9 +143,9 @@ class ListenerEventWriter:
         )
 
     async def _wait_to_retry(self, fault: Fault, seconds: float) -> None:
-        """Wait before the next attempt, and tell the operator the reason.
+        """Wait before the next attempt, and warn the operator of the failure.
 
-        The same reason is told at most once in `_MIN_SECONDS_BETWEEN_WARNINGS`.
+        Failures with the same code are reported at most once in `_MIN_SECONDS_BETWEEN_WARNINGS`.
         """
         now = time.monotonic()
         if now - self._message_at.get(fault.code, -_MIN_SECONDS_BETWEEN_WARNINGS) >= _MIN_SECONDS_BETWEEN_WARNINGS:
@@ -159,7 +160,7 @@ class ListenerEventWriter:
         self._observer.record(BugFound(incident=f"listener {self._name}", trace=trace))
 
     def close(self) -> None:
-        """Cancel the attempts that are still running."""
+        """Cancel the attempts to store events that are still running."""
         for queue in self._queues.values():
             queue.close()
 
@@ -247,7 +248,7 @@ def merge_parsed_bodies(parts: Sequence[ParsedBody]) -> ParsedBody:
 
 
 def _ensure_event_ids(parsed: ParsedBody) -> None:
-    """Give an id to each event without one, so that a retry stores it only once."""
+    """Give an id to each event without one, so that a retry does not store the event a second time."""
     for event in parsed.events:
         if event.id in {None, ""}:
             event.id = str(uuid4())

@@ -31,7 +31,7 @@ _PING_ELEMENT_COUNT: Final = 6
 
 _raw_array_decoder: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _LENGTH_SIZES_BY_FIRST_BYTE: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
-# Larger messages are decoded in a thread, so that they do not block the event loop.
+# Messages larger than this are decoded in a thread, so that they do not block the event loop.
 _MAX_EVENT_LOOP_DECODED_BYTES: Final = 32 * 1024
 _MIN_EVENTS_PER_BATCH: Final = 2000
 _MEMORY_RETRY_SECONDS: Final = 0.25
@@ -41,7 +41,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class HandshakeSecrets(msgspec.Struct, frozen=True):
     """The secrets of the handshake: the shared key, and the password of each user.
 
-    Without users, the shared key suffices.
+    If no users are configured, a sender needs only the shared key.
     """
 
     shared_key: str = ""
@@ -66,9 +66,10 @@ def read_handshake_secrets(shared_key: str, users: str) -> HandshakeSecrets:
 
 
 class _Handshake:
-    """The server side of a handshake.
+    """The server side of the handshake with which a connection begins.
 
-    Both sides prove that they know the shared key; then a user may have to sign in.
+    Sender and server prove to each other that they know the shared key. If users are configured, the sender also signs
+    in as one of them.
     """
 
     def __init__(self, security: HandshakeSecrets, hostname: str) -> None:
@@ -81,7 +82,7 @@ class _Handshake:
         return _encode(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": True}])
 
     def answer_ping(self, ping: bytes) -> tuple[bytes, str]:
-        """Return the answer to a PING and the reason for a refusal, which is empty if the sender is admitted."""
+        """Return the answer to a sender's PING, and the reason for refusing the sender, or an empty text."""
         elements = _decode_array_of_texts(ping)
         if len(elements) != _PING_ELEMENT_COUNT or elements[0] != b"PING":
             raise NotForwardProtocolError("The sender does not answer the handshake with PING: it has no shared key.")
@@ -95,8 +96,8 @@ class _Handshake:
             return "shared_key mismatch"
         if not self._security.passwords_by_user:
             return ""
-        # For an unknown user, compare with the digest of an empty password, so that this takes as long as for a wrong
-        # password.
+        # For an unknown user, the digest of an empty password is compared, so that the time of the answer does not
+        # reveal which users exist.
         password = self._security.passwords_by_user.get(user.decode("utf-8", "replace"), "")
         expected = sha512(self._auth + user + password.encode()).hexdigest().encode()
         is_right = hmac.compare_digest(password_digest, expected)
@@ -107,9 +108,10 @@ class _Handshake:
 
 
 def _decode_array_of_texts(data: bytes) -> list[bytes]:
-    """Decode an array of texts as bytes.
+    """Decode an array of texts, each to bytes.
 
-    Bytes are needed because salts are not UTF-8, and because digests are computed over the bytes as sent.
+    The texts are not decoded to strings, because salts are not UTF-8, and because digests are computed over the bytes
+    as sent.
     """
     try:
         return [_text_bytes(bytes(raw)) for raw in _raw_array_decoder.decode(data)]
@@ -127,10 +129,10 @@ def _text_bytes(raw: bytes) -> bytes:
 
 
 class FluentOptions(msgspec.Struct, frozen=True):
-    """The options for receiving messages: limits, the secrets of the handshake, and the server's name in the handshake.
+    """The options for receiving messages: limits, the secrets of the handshake, and the name of the server.
 
-    The name is not the host name of the machine, because Fluentd ends a handshake with a server that has the same host
-    name as Fluentd itself.
+    The server states its name `hostname` in the handshake. It is not the host name of the machine: Fluentd ends a
+    handshake if the server has the same name as Fluentd itself.
     """
 
     body_bounds: BodyBounds
@@ -161,8 +163,8 @@ class FluentConnectionHandler:
                 if messages:
                     memory.mark_complete()
                     await self._store_and_acknowledge(connection, messages, memory)
-                    # Release the memory of the next message, too, which may have begun. It is reserved again when more
-                    # of the message arrives.
+                    # Also release the memory that the beginning of the next message has reserved. It is reserved again
+                    # when more of this message arrives.
                     del messages
                     memory.release()
 
@@ -188,7 +190,7 @@ class FluentConnectionHandler:
     async def _store_and_acknowledge(
         self, connection: SenderConnection, messages: Sequence[bytes], memory: ConnectionMemory
     ) -> None:
-        """Store the messages, then acknowledge those with a chunk id."""
+        """Store the events of the messages, then acknowledge each message that has a chunk id."""
         parts: dict[StreamLabels, list[ParsedBody]] = {}
         events = stored_bytes = 0
         chunks: list[str] = []
@@ -220,8 +222,7 @@ class FluentConnectionHandler:
     async def _read_message(self, data: bytes, memory: ConnectionMemory) -> ForwardMessage | None:
         """Decode a message and decompress its entries.
 
-        If the entries cannot be decompressed, the message keeps its `compression`, and `read_entries` refuses the
-        entries.
+        If decompression fails, the message keeps its `compression`, and `read_entries` refuses the entries.
         """
         message = read_message(data)
         if message is None or not message.compression:
@@ -241,7 +242,8 @@ class FluentConnectionHandler:
             except (BadBody, UnsupportedMediaType):
                 return message
             except BacklogFull:
-                # Release all memory before waiting, so that two messages do not wait for each other's memory.
+                # Release all memory before waiting. Otherwise two messages could each wait for memory that the other
+                # holds.
                 memory.release()
                 await asyncio.sleep(_MEMORY_RETRY_SECONDS)
             else:

@@ -1,6 +1,7 @@
 """The listeners for syslog and Fluent Forward.
 
-They are bound to the addresses in the settings, opened when the service is ready, and drained when it stops.
+Their sockets are bound to the addresses in the settings. They accept data once the service is ready. When the service
+stops, they store what they have read.
 """
 
 import asyncio
@@ -27,16 +28,17 @@ from cordwood.web.request_body import BodyBounds
 from cordwood.web.services import Services
 
 _ACCEPT_RETRY_SECONDS: Final = 0.2
-# The minimum time between two messages to the operator about failed connections, or about dropped datagrams.
+# The minimum time between two warnings to the operator of the same kind, such as failed connections or dropped
+# datagrams.
 _MIN_SECONDS_BETWEEN_WARNINGS: Final = 10.0
-# The memory that is assumed for each connection. It takes 64 KiB for unread data, and several times that for decoded
-# events.
+# The memory that is assumed for each connection, to compute how many connections are allowed. A connection takes 64 KiB
+# for unread data, and several times that for decoded events.
 _ASSUMED_BYTES_PER_CONNECTION: Final = 2**20
 _MAX_DEFAULT_CONNECTIONS: Final = 1000
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """The files with the certificate and key of the service, and with the authority for certificates of senders.
+    """The files for TLS: the certificate and key of the service, and the CA that issues the certificates of senders.
 
     If `client_ca` is empty, senders need no certificate.
     """
@@ -55,7 +57,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
         return context
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Load the certificate, the key and the CA file into the context; raise BadSetting for an invalid file."""
+        """Load the certificate, the key and the CA file into the context; raise BadSetting if a file cannot be used."""
         try:
             context.load_cert_chain(Path(self.certificate), Path(self.key) if self.key else None)
             if self.client_ca:
@@ -66,9 +68,9 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 class ListenOptions(msgspec.Struct, frozen=True):
-    """The listeners to open and their limits.
+    """The listeners to open, where their events go, and their limits.
 
-    `max_connections` is the limit on the open connections of all listeners.
+    `max_connections` is the limit on the open connections of all listeners together.
     """
 
     syslog_addresses: Sequence[ListenAddress]
@@ -85,7 +87,7 @@ class ListenOptions(msgspec.Struct, frozen=True):
 
 
 def bind_listeners(settings: Settings) -> "Listeners":
-    """Bind all addresses in the settings; return the listeners.
+    """Return the listeners, each bound to an address in the settings.
 
     Raise BadSetting if an address cannot be bound, or if the settings contradict each other.
     """
@@ -118,7 +120,7 @@ def bind_listeners(settings: Settings) -> "Listeners":
 
 
 def _max_connections(settings: Settings) -> int:
-    """Return the limit on the connections of all listeners."""
+    """Return the maximum number of open connections of all listeners together."""
     return settings.listen.connections or max(
         16, min(_MAX_DEFAULT_CONNECTIONS, settings.limits.memory_ceiling // _ASSUMED_BYTES_PER_CONNECTION)
     )
@@ -134,11 +136,11 @@ class _OpenListener(Protocol):
         """Return once everything that was read is stored."""
 
     def cancel(self) -> None:
-        """Give up storing the events that are not stored yet."""
+        """Give up the events that are not stored yet."""
 
 
 class BoundListener(msgspec.Struct, frozen=True):
-    """A listener for bodies of the form `form`, with its bound socket."""
+    """A listener with its bound socket. `form` is the form of the messages that it receives."""
 
     form: BodyForm
     address: ListenAddress
@@ -152,7 +154,7 @@ class BoundListener(msgspec.Struct, frozen=True):
 class Listeners:
     """The listeners of the service for syslog and Fluent Forward.
 
-    Call `start`, and the methods that are used after it, on the event loop.
+    Call `start`, and every method after it, on the event loop.
     """
 
     def __init__(self, options: ListenOptions) -> None:
@@ -173,12 +175,12 @@ class Listeners:
 
     @property
     def names(self) -> list[str]:
-        """The protocol and address of each listener."""
+        """The name of each listener, which consists of its form and its address."""
         return [one.name for one in self._bound]
 
     @property
     def max_connections(self) -> int:
-        """The limit on open connections."""
+        """The maximum number of open connections of all listeners together."""
         return self._options.max_connections
 
     @property
@@ -199,7 +201,7 @@ class Listeners:
                 self._opened.append(_ConnectionListener(bound, self._budget, handle, counter, tls))
 
     async def stop(self, seconds: float) -> None:
-        """Stop reading, store what was read, and close all connections within `seconds`."""
+        """Stop reading, store what was read, and close all connections. Give up what is not stored within `seconds`."""
         for one in self._opened:
             one.stop()
         if self._opened:
@@ -213,7 +215,7 @@ class Listeners:
         self.close()
 
     def reload_certificates(self) -> None:
-        """Read the TLS files again, for new connections."""
+        """Read the TLS files again. New connections then use the new certificates."""
         if self._tls is not None:
             self._options.tls.load_into(self._tls)
 
@@ -329,7 +331,7 @@ class _ConnectionListener:
             try:
                 accepted, _ = await loop.sock_accept(self._socket)
             except OSError as problem:
-                # No file descriptor is left, or the connection is closed already.
+                # Either the process has no file descriptor left, or the sender has closed the connection already.
                 self._counter.count_connection("refused", problem)
                 await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue

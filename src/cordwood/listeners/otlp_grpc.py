@@ -1,7 +1,7 @@
-"""OTLP over gRPC: a server that passes each call to the HTTP route of the same signal.
+"""OTLP over gRPC: a server that passes each call on to the HTTP route of the same signal (logs, traces or metrics).
 
-Therefore the same keys, limits, errors, log and metrics apply to calls and to HTTP requests. This module is imported on
-demand, because grpcio is an optional dependency.
+So the same keys, limits, errors, log entries and metrics apply to gRPC calls as to HTTP requests. This module is
+imported only when it is needed, because grpcio is an optional dependency.
 """
 
 import asyncio
@@ -33,13 +33,15 @@ HTTP_PATHS_BY_METHOD: Final = {
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": b"/v1/traces",
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": b"/v1/metrics",
 }
-# The maximum size of a message as it is sent, which is the default limit of gRPC servers. gRPC holds a whole message in
-# memory before it passes it on, so this number of bytes is reserved for each message.
+# The maximum size of a message as it is sent, which is also the default limit of gRPC servers. gRPC keeps a whole
+# message in memory before it passes the message on. The size of a message is not known before, so this many bytes are
+# reserved for each.
 MAX_MESSAGE_BYTES: Final = 4 * 2**20
 # The pauses between a call's attempts to reserve memory for its message. If the last attempt fails, the call is
 # refused.
 RESERVATION_RETRY_PAUSES_SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0)
-# The memory that is assumed for each connection, which may hold some hundred KiB of data that was not read yet.
+# The memory that is assumed for each connection, to compute how many connections are allowed. A connection may hold
+# some hundred KiB of unread data.
 _ASSUMED_BYTES_PER_CONNECTION: Final = 2**20
 _MAX_CONNECTIONS: Final = 1000
 _MAX_CONCURRENT_CALLS: Final = 1000
@@ -50,13 +52,15 @@ _MAX_READ_CHUNK_BYTES: Final = 64 * 1024
 _MAX_METADATA_BYTES: Final = 16 * 1024
 _COMPRESSION_ALGORITHMS_BITSET: Final = 0b101
 
-# The first bytes of gzip. No protobuf message begins with them, because there is no wire type 7.
+# The first bytes of gzip data. No protobuf message begins with them: the first byte would stand for wire type 7, which
+# does not exist.
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-# Metadata that is not passed on as HTTP headers, because it would change how the request is read. gRPC itself uses
-# these names.
+# The names of gRPC metadata that are not passed on as HTTP headers. gRPC itself uses these names, and as headers they
+# would change how the request is read.
 _METADATA_NOT_FORWARDED: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
-# OpenTelemetry's SDK for Python reads the retry delay from this metadata, other SDKs from the details of the status.
+# OpenTelemetry's SDK for Python reads the retry delay from this metadata. Other SDKs read it from the details of the
+# status.
 _RETRY_INFO_KEY: Final = "google.rpc.retryinfo-bin"
 
 _GRPC_STATUS_BY_CODE: Final = {code.value[0]: code for code in grpc.StatusCode}
@@ -65,7 +69,7 @@ _MAX_STATUS_MESSAGE_LENGTH: Final = 300
 
 
 class TlsCredentials(msgspec.Struct, frozen=True):
-    """The server's certificate chain and key in PEM, and the authorities for client certificates.
+    """The server's certificate chain and key in PEM, and the certificates of the CAs that issue client certificates.
 
     If `client_authorities` is None, clients need no certificate.
     """
@@ -76,7 +80,7 @@ class TlsCredentials(msgspec.Struct, frozen=True):
 
 
 async def start_otlp_grpc_server(settings: Settings, application: Application) -> "OtlpGrpcServer":
-    """Start the gRPC server, which listens at all addresses in the setting."""
+    """Start the gRPC server, which listens at all addresses in the setting `listen.otlp_grpc`."""
     addresses = read_otlp_grpc_addresses(settings.listen)
     ceiling = settings.limits.memory_ceiling
     connections = settings.listen.connections or max(
@@ -107,8 +111,8 @@ def _read_tls(listen: ListenSettings) -> TlsCredentials:
 class OtlpGrpcServer:
     """The gRPC server, which passes calls to the ASGI application `application` as HTTP requests.
 
-    All messages that are being read may take `max_bytes` together. `names` are the addresses, to be shown to the
-    operator. Create the server on the event loop.
+    All messages that are being read may take `max_bytes` of memory together. `names` are the addresses of the server,
+    as they are shown to the operator. Create the server on the event loop.
     """
 
     def __init__(self, application: Application, max_bytes: int, connections: int) -> None:
@@ -119,7 +123,8 @@ class OtlpGrpcServer:
         self._calls: set[asyncio.Task[None]] = set()
         self._server = grpc.aio.server(
             options=[
-                # Without this option, another process could listen on the same port and take half of the connections.
+                # Without this option, another process could listen on the same port and receive a part of the
+                # connections.
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 # Do not let gRPC decompress messages: the HTTP route decompresses them within the limits of bodies.
@@ -153,10 +158,10 @@ class OtlpGrpcServer:
         await self._server.start()
 
     async def stop(self, seconds: float) -> None:
-        """Refuse new calls, and let the running ones finish within `seconds`."""
+        """Refuse new calls, and give running calls `seconds` to finish."""
         await self._server.stop(seconds)
         if self._calls:
-            # The events of running calls are stored even if no client waits for them.
+            # A running call stores its events even if its client has given up, so wait for it as well.
             await asyncio.wait(self._calls, timeout=seconds)
 
     async def export(self, path: bytes, context: Any) -> bytes:
@@ -189,8 +194,8 @@ def _grpc_credentials(tls: TlsCredentials) -> Any:
 class _ExportMethods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has no types
     """The export methods of the three signals.
 
-    The methods are declared as client-streaming methods. A call then begins before its message is read, so that a
-    caller without a key is refused without reading the message. Clients do not notice the difference.
+    The methods are declared as client-streaming methods, so that a call begins before its message is read. A caller
+    without a key is then refused without reading the message. Clients do not notice the difference.
     """
 
     def __init__(self, server: OtlpGrpcServer) -> None:
@@ -208,7 +213,7 @@ class _ExportMethods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has
 
 
 class _GrpcAsgiExchange:
-    """A gRPC call as an HTTP request and its response."""
+    """A gRPC call, presented to an ASGI application as an HTTP request with its response."""
 
     def __init__(self, path: bytes, context: Any, budget: BodyMemoryBudget) -> None:
         self._context = context
@@ -229,7 +234,10 @@ class _GrpcAsgiExchange:
         self.body = bytearray()
 
     async def receive(self) -> Message:
-        """Return the message as the body; after that, wait until the client disconnects."""
+        """Return the message of the call as the body of the request.
+
+        A second call waits until the client disconnects.
+        """
         if self._is_read:
             await self.has_ended.wait()
         self._is_read = True
@@ -237,8 +245,8 @@ class _GrpcAsgiExchange:
         if message is None:
             return {"type": "http.disconnect"}
         if message.startswith(_GZIP_MAGIC):
-            # Only the bytes of the message show whether it is compressed. The header can be added here, because the
-            # route reads it after the body.
+            # The header for compression is added only here, because only the bytes of the message show whether it is
+            # compressed. This is early enough: the route reads the header after the body.
             self._headers.append((b"content-encoding", b"gzip"))
         return {"type": "http.request", "body": message}
 
@@ -251,8 +259,8 @@ class _GrpcAsgiExchange:
             try:
                 async with asyncio.timeout(None) as limit:
                     reservation.set_revoke_callback(lambda: limit.reschedule(loop.time()))
-                    # Read the message from the context, because the iterator of requests would hold it until the call
-                    # ends.
+                    # Read the message from the context. The iterator of requests would keep the message in memory until
+                    # the call ends.
                     message = await self._context.read()
                     return None if message is grpc.aio.EOF else message
             except TimeoutError:
@@ -269,9 +277,9 @@ class _GrpcAsgiExchange:
 
 
 async def _reserve_message_memory(reservation: MemoryReservation) -> None:
-    """Reserve memory for a message.
+    """Reserve memory for a message; raise BacklogFull if none is free after several attempts.
 
-    Wait for free memory, which rarely takes long: most messages are read in a millisecond.
+    The wait is rarely long, because most messages are read within a millisecond.
     """
     for seconds in RESERVATION_RETRY_PAUSES_SECONDS:
         with suppress(BacklogFull):
@@ -296,11 +304,14 @@ def _peer_address(peer: str) -> tuple[str, int] | None:
 
 
 async def _abort_call(context: Any, http_status: int, status_body: bytes, retry_seconds: int | None) -> None:
-    """End the call with an error. `status_body` is the body of the route's answer, normally a google.rpc.Status."""
+    """End the call with an error.
+
+    `status_body` is the body of the HTTP route's answer, which is normally a google.rpc.Status.
+    """
     code, message = _decode_grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
         code, message = GRPC_CODES.get(http_status, _INTERNAL), "The request cannot be answered."
-    # Shorten the message: clients limit the size of an answer's headers, which contain the message twice.
+    # Shorten the message, because it is contained twice in the headers of the answer, whose size clients limit.
     message = message[:_MAX_STATUS_MESSAGE_LENGTH]
     violation = message if code == _INVALID_ARGUMENT else ""
     trailing = [(_STATUS_DETAILS_KEY, encode_rpc_status(code, message, violation, retry_seconds))]

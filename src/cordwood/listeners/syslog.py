@@ -19,20 +19,20 @@ from cordwood.ingest.parsed_body import ParsedBody, RefusedItem, StreamLabels
 from cordwood.listeners.connection import ConnectionMemory, SenderConnection
 from cordwood.listeners.event_writer import ListenerEventWriter
 
-# If there are more messages than this, they are decoded in a thread, so that they do not block the event loop.
+# More messages than this are decoded in a thread, so that they do not block the event loop.
 _MAX_EVENT_LOOP_DECODED_MESSAGES: Final = 50
-# The maximum number of a connection's chunks that are decoded and stored while reading continues.
+# The maximum number of chunks of data of one connection that are being stored while the next chunk is read.
 _MAX_CONCURRENT_CHUNKS: Final = 4
-# The limits for all senders together: on the number of datagrams that are not decoded yet, and on the bytes of
-# datagrams that are not stored yet.
+# Two limits for all senders together: the number of datagrams that are not decoded yet, and the total size of the
+# datagrams that are not stored yet. Datagrams beyond them are dropped.
 MAX_WAITING_DATAGRAMS: Final = 20_000
 MAX_UNSTORED_DATAGRAM_BYTES: Final = 4 * 2**20
-# The limit on the bytes of datagrams of one stream that are being stored.
+# The limit on the total size of the datagrams that are being stored in one stream.
 MAX_STORING_BYTES_PER_STREAM: Final = MAX_UNSTORED_DATAGRAM_BYTES // 4
 _MAX_DATAGRAMS_PER_BATCH: Final = 200
 _OVERLOAD_DROP_REASON: Final = "events arrive faster than they are stored"
 
-# The number of bytes that are kept of a message that is too long.
+# The number of bytes that are stored of a message that is too long.
 _KEPT_BYTES_OF_LONG_MESSAGE: Final = 4096
 _OCTET_COUNT_PATTERN: Final = re.compile(rb"([1-9]\d{0,8}) ")
 _MAX_OCTET_COUNT_BYTES: Final = 10
@@ -69,7 +69,7 @@ class SyslogConnectionHandler:
                         unfinished.release()
             if not connection.is_stopping:
                 # The sender has closed the connection, so a last line without a line end is complete. If the service
-                # stops instead, the rest of that line may be missing.
+                # stops instead, the end of this line may be missing, and the line is not stored.
                 await self._store_messages(connection, frames.finish())
         finally:
             # Store everything that was read, even if the connection ended with an error.
@@ -93,9 +93,10 @@ class SyslogConnectionHandler:
 
 
 class SyslogDatagramReceiver(asyncio.DatagramProtocol):
-    """Receives datagrams with one message each.
+    """Receives datagrams, each with one message.
 
-    For datagrams beyond the limits, calls `drop` with their number and a reason.
+    If a datagram exceeds a limit or has no stream, `drop` is called with the number of dropped datagrams and the
+    reason.
     """
 
     def __init__(
@@ -158,10 +159,10 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
                 self._begin_storing(labels, parsed)
 
     def _begin_storing(self, labels: StreamLabels, parsed: ParsedBody) -> None:
-        """Store in the background the datagrams with these labels.
+        """Begin to store the datagrams with these labels in the background.
 
-        The datagrams are dropped if no stream is configured for the labels, or if the stream has too many bytes that
-        are being stored.
+        They are dropped if no stream is configured for the labels, or if too many bytes are already being stored in the
+        stream.
         """
         datagrams = len(parsed.events) + len(parsed.refused_items)
         try:
@@ -190,13 +191,13 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
 
 
 def _parsed_content_size(parsed: ParsedBody) -> int:
-    """Return the size of the events and of the quarantined items."""
+    """Return the number of characters of the events and of the quarantined items, as an estimate of their size."""
     events = sum(len(bytes(event.metadata)) + len(event.event_message or "") for event in parsed.events)
     return events + sum(len(item.text) for item in parsed.refused_items)
 
 
 async def decode_messages(messages: Sequence[SyslogMessage], peer: str) -> tuple[dict[StreamLabels, ParsedBody], int]:
-    """Decode messages; return the events by the name of their app, and the size of all messages in bytes."""
+    """Decode messages; return the events and refused items by the app that sent them, and the size of all messages."""
     body_bytes = sum(len(message.data) for message in messages)
     if len(messages) <= _MAX_EVENT_LOOP_DECODED_MESSAGES:
         return _decode_messages_by_app(messages, peer), body_bytes
@@ -234,7 +235,7 @@ class SyslogFrameDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the unfinished message."""
+        """The number of bytes of the unfinished message."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[SyslogMessage]:
@@ -258,7 +259,7 @@ class SyslogFrameDecoder:
     def _take_whole_lines(self, found: list[SyslogMessage]) -> int:
         """Take all complete lines from the buffer at once; return the end of the last line.
 
-        Take nothing and return 0 if the connection sends octet counts, or if this is not known yet.
+        Take nothing and return 0 if the connection sends octet counts, or if it is not known yet whether it does.
         """
         if self._is_counted is not False or self._skips_line:
             return 0
@@ -272,7 +273,7 @@ class SyslogFrameDecoder:
         return end
 
     def _take_message_or_separator(self, position: int, found: list[SyslogMessage]) -> int | None:
-        """Take what is at a position: a message, separators, or bytes to skip; return its end.
+        """Take what is at a position in the buffer: a message, separators, or bytes to skip; return its end.
 
         Return None if more data is needed.
         """
