@@ -1,1 +1,1 @@
-"""Alerts: evaluate saved queries periodically, keep the states of groups of rows, and send notifications of changes."""
+"""Alerts: evaluate saved queries periodically, track which groups of rows fire, and send notifications of changes."""

@@ -33,7 +33,8 @@ from cordwood.sql.stages import Statement, Target
 AnswerRow = Mapping[str, object]
 GroupLabels = tuple[tuple[str, str], ...]
 
-# The maximum number of groups in one evaluation. Further groups are left out, and a notice reports this.
+# The maximum number of groups in an answer. If an answer has more groups, the others are not evaluated, and a notice
+# reports this.
 MAX_GROUPS: Final = 1_000
 
 _COMPARISON_FUNCTIONS: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
@@ -57,9 +58,9 @@ class MissingColumn(Exception):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of the condition for one group.
+    """The result of the condition for one group of rows.
 
-    `holds` is whether the condition holds, `value` the compared value, and `has_rows` whether the group has rows.
+    `value` is the value that the condition compared. `has_rows` is true if the group has rows in the current answer.
     """
 
     fingerprint: str
@@ -71,7 +72,10 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def must_remember_groups(condition: Condition) -> bool:
-    """Return whether the condition may hold for a group without rows, so that groups must be remembered."""
+    """Return whether the condition can hold for a group without rows.
+
+    If so, groups must be remembered, because the answer does not name groups without rows.
+    """
     if condition.measure is Measure.MISSING:
         return True
     return condition.measure is Measure.ROWS and _satisfies_comparison(condition, 0.0)
@@ -83,10 +87,11 @@ def evaluate_groups(
     earlier: Sequence[AnswerRow] = (),
     known_groups: Mapping[str, GroupLabels] | None = None,
 ) -> list[Verdict]:
-    """Return a verdict for each group of the rows, of the earlier rows, and of the known groups.
+    """Return a verdict for each group that occurs in `rows`, `earlier` or `known_groups`.
 
-    Without `group_by`, all rows form one group, which exists even if there are no rows. `earlier` has the rows of the
-    period before. `known_groups` has the labels of groups that had rows in earlier evaluations, by fingerprint.
+    `earlier` has the rows of the period before, if the alert compares two periods. `known_groups` has, by fingerprint,
+    the labels of groups that had rows in earlier evaluations. Without `group_by`, all rows form one group, which exists
+    even if there are no rows.
     """
     now, before = _group_rows(alert, rows), _group_rows(alert, earlier)
     labels = {fingerprint: group.labels for groups in (before, now) for fingerprint, group in groups.items()}
@@ -103,9 +108,9 @@ def evaluate_groups(
 
 
 def group_fingerprint(alert: Alert, values: Iterable[object]) -> str:
-    """Return the identity of a group, which is a digest of its complete values.
+    """Return the fingerprint of a group, which is a digest of the values by which its rows are grouped.
 
-    The labels of the group are not sufficient, because long values are shortened in them.
+    The labels of the group do not identify it, because long values are shortened in them.
     """
     digest = blake2b(alert.id.bytes, digest_size=12)
     digest.update(msgspec.json.encode(list(values)))
@@ -177,7 +182,7 @@ def _total_of_column(condition: Condition, rows: Sequence[AnswerRow]) -> float:
 
 
 def _difference_or_percentage(condition: Condition, now: float, before: float) -> float:
-    """Return the difference between two values, or its percentage of `before` if the condition is in percent.
+    """Return the difference of two values; if the condition is in percent, return it as a percentage of `before`.
 
     The percentage is infinite if only `before` is zero, and 0 if both values are zero.
     """
@@ -212,12 +217,12 @@ def _to_number(value: object) -> float | None:
 
 
 def _template_columns(template: str) -> tuple[str, ...]:
-    """Return the columns that a template names."""
+    """Return the names of the columns that a template contains in braces."""
     return tuple(found[1] for found in _TEMPLATE_TOKEN_PATTERN.finditer(template) if found[1] is not None)
 
 
 def _template_problem(template: str) -> str | None:
-    """Return a description of the error in a template, or None if it is valid."""
+    """Return a description of the first error in a template, or None if the template is valid."""
     for found in _TEMPLATE_TOKEN_PATTERN.finditer(template):
         if found[0] in ("{", "}"):
             return f"the brace at character {found.start() + 1} has no other."
@@ -229,7 +234,7 @@ def _template_problem(template: str) -> str | None:
 def _fill_template(template: str, values: Mapping[str, object]) -> str:
     """Return a template with each `{column}` replaced by the value in `values`. `{{` and `}}` stand for braces.
 
-    A column that has no value is replaced by an empty text.
+    If a column has no value, an empty text is inserted.
     """
 
     def value(found: "re.Match[str]") -> str:
@@ -263,13 +268,13 @@ def _truncate(text: str, length: int) -> str:
 
 _TIME_PARAMETER_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 _RELATIVE_TIME_PATTERN: Final = re.compile(r"now(?:\s*-\s*(.+))?")
-# Matches a star other than that of COUNT(*). The columns of a query with such a star depend on the stored events, so
-# they cannot be checked.
+# Matches every star except that of COUNT(*). A query with such a star may be SELECT *, whose columns depend on the
+# stored events, so its columns cannot be checked before it runs.
 _SELECT_STAR_PATTERN: Final = re.compile(r"(?<!\()\*(?!\))")
 
 
 def check_alert(alert: Alert, endpoint: Endpoint, target: Target) -> None:
-    """Raise BadEndpointFile for an alert that cannot be evaluated."""
+    """Raise BadEndpointFile if an alert cannot be evaluated, for example because it names an unknown column."""
     _check_template(alert)
     _check_parameters(alert, endpoint)
     statement = _compile_query(alert, endpoint, target)
@@ -328,9 +333,9 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
 
 
 def resolve_relative_times(values: Mapping[str, str], parameters: Sequence[Parameter], at_us: int) -> Mapping[str, str]:
-    """Replace relative times (`now`, `now-5m`) in parameter values by absolute times.
+    """Replace relative times (`now`, `now-5m`) in the values of time parameters by absolute times.
 
-    Other texts are unchanged. Invalid ones are refused later, when the parameters are bound.
+    Other values are unchanged. Invalid values are refused later, when the parameters are bound.
     """
     kinds = {parameter.name: parameter.type for parameter in parameters}
     return {name: _resolve_relative_time(value, kinds.get(name), at_us) for name, value in values.items()}
@@ -350,15 +355,20 @@ def _resolve_relative_time(value: str, kind: Kind | None, at_us: int) -> str:
 
 
 MICROSECONDS_PER_SECOND: Final = 1_000_000
-# A group that has had no rows for this long is forgotten; if it fires, it is resolved.
+# If a remembered group has had no rows for this long, it is forgotten. If the alert fires for it, the alert is then
+# resolved for this group.
 GROUP_RETENTION_SECONDS: Final = 7 * 86_400.0
-# The time at which a quiet group last had rows is stored in steps of an hour, so that most evaluations write nothing.
+# The time at which a quiet group last had rows is updated only if it has grown by an hour, so that most evaluations
+# write nothing to the store.
 _LAST_SEEN_UPDATE_INTERVAL_US: Final = 3_600 * MICROSECONDS_PER_SECOND
 MAX_SILENCES: Final = 500
 
 
 class GroupPhase(StrEnum):
-    """The phase of a group. Quiet groups are kept only for alerts that fire when a group has no rows."""
+    """The phase of a group. PENDING means that the condition holds, but not yet for long enough to fire.
+
+    QUIET means that it does not hold. Quiet groups are kept only for alerts that can fire when a group has no rows.
+    """
 
     QUIET = "quiet"
     PENDING = "pending"
@@ -366,7 +376,7 @@ class GroupPhase(StrEnum):
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """The state of an alert for one group of its rows.
+    """The state of an alert for one group of rows.
 
     `since_us` is the time at which the condition began to hold or, for a quiet group, the time at which the state was
     stored. `seen_us` is the time at which the group last had rows. `sent_us` has, by target, the time of the last
@@ -384,18 +394,22 @@ class GroupState(msgspec.Struct, frozen=True):
 
 
 class StateUpdate(msgspec.Struct):
-    """The result of an evaluation: all groups, the changed ones, and the changes to send to targets."""
+    """The result of an evaluation: the states of all groups, which of them changed, and what to send to targets."""
 
     groups: dict[str, GroupState]
     changed_groups: list[GroupState] = []
     removed_fingerprints: list[str] = []
     outgoing_changes: list[tuple[str, StateChange]] = []
-    # The entries for the history: groups that became pending or firing, or ended, each with the new state.
+    # What is added to the history for groups that became pending or firing, or were resolved. Each entry has a kind and
+    # the state of the group.
     history_events: list[tuple[str, GroupState]] = []
 
 
 class EvaluationResult(msgspec.Struct, frozen=True):
-    """The verdicts of one evaluation. If `is_answer_cut`, rows were cut off, so groups without a verdict stay unchanged."""
+    """The verdicts of one evaluation.
+
+    If `is_answer_cut` is true, a limit has cut off rows of the answer. Then groups without a verdict stay unchanged.
+    """
 
     verdicts: Sequence[Verdict]
     now_us: int
@@ -404,8 +418,8 @@ class EvaluationResult(msgspec.Struct, frozen=True):
     def verdicts_by_fingerprint(self) -> Mapping[str, Verdict]:
         """Return the verdicts by fingerprint.
 
-        If the answer was cut, groups without rows are left out, because they may have rows beyond the end of the
-        answer.
+        If the answer was cut, groups without rows are left out, because their rows may be among those that were cut
+        off.
         """
         return {
             verdict.fingerprint: verdict
@@ -414,7 +428,7 @@ class EvaluationResult(msgspec.Struct, frozen=True):
         }
 
 
-# A function that returns, for a target, after how many seconds a firing state is sent again. None stands for never.
+# A function that returns after how many seconds a target is told again that an alert fires, or None for never.
 GetRepeatSeconds = Callable[[str], float | None]
 
 
@@ -425,7 +439,10 @@ def update_group_states(
     repeat_after: GetRepeatSeconds,
     is_silenced: Callable[[GroupLabels], bool],
 ) -> StateUpdate:
-    """Return the states after an evaluation, and the changes. A silenced change is sent when the silence has ended."""
+    """Return the states of the groups after an evaluation, and the changes to send.
+
+    If a firing group is silenced, its change is sent once the silence has ended.
+    """
     update = StateUpdate(dict(instances))
     verdicts_by_fingerprint = evaluation.verdicts_by_fingerprint()
     for fingerprint, verdict in verdicts_by_fingerprint.items():
@@ -443,7 +460,7 @@ def update_group_states(
 
 
 def end_all_groups(instances: Mapping[str, GroupState], now_us: int) -> StateUpdate:
-    """Return the states after an alert was removed. All its groups end, and firing groups are resolved."""
+    """Return the states after an alert was removed: all its groups end, and those that fire are resolved."""
     update = StateUpdate(dict(instances))
     for instance in instances.values():
         _end_group(update, instance, now_us)
@@ -458,7 +475,7 @@ def _is_forgotten(before: GroupState | None, verdict: Verdict, now_us: int) -> b
 
 
 def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
-    """Update a group for which the condition holds."""
+    """Update the state of a group for which the condition holds."""
     before = update.groups.get(verdict.fingerprint)
     if before is None or before.phase is GroupPhase.QUIET:
         since_us, phase, sent_us = now_us, GroupPhase.PENDING, before.sent_us if before else {}
@@ -477,7 +494,7 @@ def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: Verdict
 
 
 def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
-    """Update a group for which the condition does not hold."""
+    """Update the state of a group for which the condition does not hold."""
     before = update.groups.get(verdict.fingerprint)
     if before is not None and before.phase is not GroupPhase.QUIET:
         _end_group(update, before, now_us)
@@ -500,7 +517,7 @@ def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict:
 
 
 def _end_group(update: StateUpdate, instance: GroupState, now_us: int) -> None:
-    """End a group. If it was firing, add a change for each target that was notified of the firing state."""
+    """End a group; if it fired, add a resolved change for each target that was notified of the firing."""
     _remove_group(update, instance)
     if instance.phase is not GroupPhase.FIRING:
         return
@@ -548,7 +565,7 @@ def make_change(instance: GroupState, state: NotifiedState, ended_us: int | None
 
 
 class Silence(msgspec.Struct, frozen=True):
-    """A silence, which suspends firing notifications for groups whose labels include those in `labels`.
+    """A silence, which holds back firing notifications of each group whose labels include all of `labels`.
 
     It applies to one alert, or to all alerts if `alert` is empty.
     """

@@ -18,8 +18,9 @@ class NotifiedState(StrEnum):
 class StateChange(msgspec.Struct, frozen=True):
     """A change of the state of one group. Its texts may come from senders of events, and are limited in length.
 
-    `fingerprint` identifies the alert and the group, and is the same when the group fires and when it is resolved.
-    `labels` are the columns that form the group, with their values. `value` is the value that the condition compared.
+    `fingerprint` identifies the alert and the group. It is the same when the group fires and when the group is
+    resolved. `labels` are the columns that form the group, with their values. `value` is the value that the condition
+    compared.
     """
 
     fingerprint: str
@@ -32,10 +33,11 @@ class StateChange(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """The changes of one alert for one target. `id` is the same when the notification is sent again.
+    """The changes of one alert that are sent to one target together.
 
-    `omitted` is the number of further changes that are not in `changes`. `expires_us` is the time until which a firing
-    state is valid without being sent again. `url` is the page of the alert, or empty.
+    `id` is the same when the notification is sent again. `omitted` is the number of further changes that are not in
+    `changes`. A firing state that is not sent again is valid until `expires_us`. `url` is the page of the alert, or
+    empty.
     """
 
     id: str
@@ -52,7 +54,7 @@ class Notification(msgspec.Struct, frozen=True):
 class DeliveryFailed(Exception):
     """Raised if a notification was not delivered.
 
-    `reason` is a sentence without secrets. `retry_after_seconds` is the delay that the target requests, or None.
+    `reason` is a sentence without secrets. `retry_after_seconds` is the pause that the target requests, or None.
     """
 
     def __init__(self, reason: str, retry_after_seconds: float | None = None) -> None:

@@ -18,20 +18,21 @@ from cordwood.errors import Fault
 from cordwood.observe.observation import AlertSent, BugFound, RecordObservation
 
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
-# The maximum pause that a target may request.
+# The maximum pause before a retry that a target may request; longer requests are cut to it.
 _MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
 _MAX_TARGET_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * MICROSECONDS_PER_SECOND)
 _QUEUE_POLL_SECONDS: Final = 1.0
-# A firing state is valid for this many evaluation intervals without being sent again, and for at least this time.
+# A firing state that is not sent again is valid for this many evaluation intervals, or for this many seconds if that is
+# longer.
 _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
 
 
-# The route to a target: the maximum number of changes of one notification, and the function that delivers it.
+# How to send to a target: the maximum number of changes in one notification, and the function that delivers it.
 DeliveryRoute = tuple[int, Callable[[Notification], Awaitable[None]]]
 
 
 class SendLimits(msgspec.Struct, frozen=True):
-    """The limit on the rate of notifications to a target, and for how long a notification is retried."""
+    """The limit on the rate of notifications to each target, and for how long a failed notification is retried."""
 
     notifications_per_second: float = 1 / 6
     retry_for_seconds: float = 86_400.0
@@ -40,7 +41,11 @@ class SendLimits(msgspec.Struct, frozen=True):
 
 
 class TargetDeliveryState(msgspec.Struct):
-    """The state of a target: failures since the last success, the next attempt, and the tokens of its rate limit."""
+    """The state of sending to a target.
+
+    It has the number of failures since the last success, the time of the next attempt, and the tokens of the target's
+    rate limit.
+    """
 
     consecutive_failures: int = 0
     next_attempt_us: int = 0
@@ -49,15 +54,15 @@ class TargetDeliveryState(msgspec.Struct):
     tokens_refilled_us: int | None = None
 
     def is_paused(self, now_us: int) -> bool:
-        """Return whether the time of the next attempt is in the future.
+        """Return whether the next attempt is not due yet.
 
-        A pause above the maximum is ignored, because it means that the clock was set back.
+        A pause longer than the maximum is ignored: it means that the clock was set back.
         """
         return now_us < self.next_attempt_us <= now_us + _MAX_TARGET_PAUSE_US
 
 
 class NotificationSender:
-    """Sends one notification at a time to each target.
+    """Sends notifications to targets, to each of them one at a time.
 
     The delivery function of a target raises DeliveryFailed if the target refuses a notification.
     """
@@ -91,7 +96,7 @@ class NotificationSender:
     async def run(self) -> None:
         """Send queued changes until cancelled.
 
-        Then wait for notifications that are being sent, which have a time limit.
+        When cancelled, wait for the notifications that are being sent, each of which has a time limit.
         """
         self._woken.set()
         try:
@@ -105,7 +110,7 @@ class NotificationSender:
             await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def _wait_for_changes(self) -> None:
-        """Wait for new changes for at most _POLL_SECONDS. After this time, a target may be due for another attempt."""
+        """Wait for new changes, but at most `_QUEUE_POLL_SECONDS`: a target may then be due for another attempt."""
         try:
             async with asyncio.timeout(_QUEUE_POLL_SECONDS):
                 await self._woken.wait()
@@ -114,7 +119,10 @@ class NotificationSender:
         self._woken.clear()
 
     async def start_due_sends(self) -> list["asyncio.Task[None]"]:
-        """Start sending to each target that has queued changes and may be sent to now; return the tasks."""
+        """Start sending to each target that has queued changes; return the tasks.
+
+        Targets that are paused, busy, or at their rate limit are skipped.
+        """
         now_us = self._clock_us()
         paused = [target for target, attempts in self._attempts.items() if attempts.is_paused(now_us)]
         by_target: defaultdict[str, list[QueuedChange]] = defaultdict(list)
@@ -158,7 +166,7 @@ class NotificationSender:
     async def _send(self, target: str, group: Sequence[QueuedChange], now_us: int) -> None:
         attempts = self._attempts[target]
         max_changes, deliver = self._receivers.get(target, (len(group), None))
-        # Further changes of the group follow in the next notification.
+        # Changes beyond the maximum follow in the next notification.
         sent = group[:max_changes]
         notification = self._make_notification(sent, len(group) - len(sent), now_us)
         try:
@@ -168,7 +176,7 @@ class NotificationSender:
             await deliver(notification)
             attempts.consecutive_failures, attempts.next_attempt_us, attempts.last_error = 0, 0, ""
             await self._record_and_remove(sent, "sent")
-            # Make the sender look for further changes, which may be queued for this target.
+            # Let the sender look at once whether further changes are queued for this target.
             self.wake()
         except DeliveryFailed as failure:
             await self._handle_failure(target, sent, failure, now_us)
@@ -192,16 +200,16 @@ class NotificationSender:
         elif attempts.consecutive_failures == 1:
             await self._record_in_history(sent, "failed", failure.reason)
         else:
-            # Further failures are reported to the log and metrics. They are not recorded in the history, where they
-            # would displace other entries.
+            # Later failures in a row are reported only to the log and metrics. In the history they would displace other
+            # entries.
             self._report_history_entry(self._make_history_entry(sent, "failed", failure.reason))
 
     def _schedule_retry(
         self, attempts: TargetDeliveryState, reason: str, retry_after: float | None, now_us: int
     ) -> None:
-        """Set the time of the next attempt.
+        """Set the time of the next attempt for a target.
 
-        The pause doubles with each failure, and is at least as long as the target requests.
+        The pause before it doubles with each failure, and is at least as long as the target requests.
         """
         pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts.consecutive_failures, 20))
         pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, _MAX_RETRY_AFTER_SECONDS))  # noqa: S311 - no secret
@@ -239,8 +247,8 @@ class NotificationSender:
 
     def _make_notification(self, sent: Sequence[QueuedChange], omitted: int, now_us: int) -> Notification:
         alert = sent[-1].alert
-        # The id depends only on the target and the changes, so that a receiver recognises a notification that is sent
-        # twice.
+        # The id depends only on the target and the changes, so that a receiver can recognise a notification that is
+        # sent twice.
         numbers = "|".join(f"{item.number}:{item.change.state}:{item.change.fingerprint}" for item in sent)
         expires_seconds = max(_MIN_EXPIRES_SECONDS, _EXPIRES_INTERVALS * alert.every_seconds)
         return Notification(

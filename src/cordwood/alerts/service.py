@@ -42,7 +42,7 @@ from cordwood.serve.jobs import CompleteAnswer
 from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxQuery
 
 EVALUATION_TICK_SECONDS: Final = 0.5
-# After the start, the first evaluations are spread over this time.
+# After the start of the service, the first evaluations are spread over this time, so that they do not all run at once.
 _FIRST_EVALUATIONS_SPREAD_SECONDS: Final = 5.0
 # The maximum size of an answer that is evaluated. Its rows take about ten times as much memory during the evaluation.
 MAX_EVALUATED_ANSWER_BYTES: Final = 4 * 2**20
@@ -55,7 +55,7 @@ class _QueryRunner(Protocol):
 
 
 class AlertHealth(msgspec.Struct):
-    """The result of the last evaluation of an alert: its time, its error with a hint, and a notice for the user."""
+    """The outcome of the last evaluation of an alert: its time, its error with a hint, and a notice for the user."""
 
     evaluated_us: int | None = None
     error: str | None = None
@@ -70,9 +70,9 @@ class _AnswerBody(msgspec.Struct):
 class _EvaluationOptions(msgspec.Struct, frozen=True):
     """How alerts are evaluated.
 
-    `answer_format` is the JSON format of callers' answers, so that alerts and callers share cached answers. `wake` is
-    called when there are changes to send. `repeat_seconds_by_target` has, by target, the seconds after which a firing state is
-    sent again; it takes precedence over the setting of the alert.
+    `answer_format` is the JSON format of callers' answers, so that alerts and callers share cached answers.
+    `wake_sender` is called when there are changes to send. `repeat_seconds_by_target` has the seconds after which a
+    target is told again that an alert fires; they take precedence over the setting of the alert.
     """
 
     answer_format: AnswerFormat
@@ -106,7 +106,7 @@ class _AlertEvaluator:
         return self._health.get(str(alert.id), AlertHealth())
 
     async def run(self) -> None:
-        """Evaluate until cancelled."""
+        """Evaluate alerts until cancelled."""
         try:
             while True:
                 try:
@@ -121,15 +121,15 @@ class _AlertEvaluator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def start_due_evaluations(self) -> list["asyncio.Task[None]"]:
-        """Start the evaluations that are due, and return their tasks."""
+        """Start the evaluations that are due, and end the groups of removed alerts; return the tasks."""
         now_us = self._clock_us()
         alerts = {str(alert.id): alert for alert in self._catalog.alerts()}
         started: list[asyncio.Task[None]] = []
         for alert_id, alert in alerts.items():
             every_us = round(alert.every_seconds * MICROSECONDS_PER_SECOND)
             due_us = self._next_us.setdefault(alert_id, now_us + _first_delay_us(alert))
-            # A due time that is more than one interval ahead is obsolete: the clock was set back, or the interval was
-            # shortened.
+            # A due time more than one interval ahead is wrong, so the alert is evaluated now. Either the clock was set
+            # back, or the interval was shortened.
             if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
                 self._next_us[alert_id] = now_us + every_us
                 started.append(self._start_task(alert_id, self.evaluate(alert)))
@@ -156,7 +156,7 @@ class _AlertEvaluator:
         return task
 
     async def evaluate(self, alert: Alert) -> None:
-        """Evaluate an alert once. An error leaves its states unchanged, and is recorded in its health."""
+        """Evaluate an alert once. An error leaves the states of its groups unchanged, and is recorded in its health."""
         now_us = self._clock_us()
         try:
             health = await self._query_and_evaluate(alert, now_us)
@@ -179,7 +179,7 @@ class _AlertEvaluator:
     async def _current_and_earlier_answers(
         self, alert: Alert, now_us: int
     ) -> tuple[CompleteAnswer, CompleteAnswer | None]:
-        """Return the current answer, and the answer for the period before if the alert compares the two."""
+        """Return the current answer, and the answer for an earlier period if the alert compares the two."""
         answer = await self._run_query(alert, now_us)
         if alert.before_seconds is None:
             return answer, None
@@ -187,7 +187,7 @@ class _AlertEvaluator:
         return answer, await self._run_query(alert, before_us, as_of_us=before_us)
 
     async def preview(self, alert: Alert) -> tuple[list[Verdict], str | None]:
-        """Return the verdicts of an evaluation at the current time, and a notice. Nothing is stored or sent."""
+        """Return the verdicts of an evaluation at this moment, and a notice or None. Nothing is stored or sent."""
         now_us = self._clock_us()
         answer, earlier = await self._current_and_earlier_answers(alert, now_us)
         verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
@@ -222,8 +222,8 @@ class _AlertEvaluator:
         if endpoint is None:
             raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
         sandbox = None if alert.sandbox is None else SandboxQuery(Language(alert.sandbox[0]), alert.sandbox[1])
-        # Each alert has its own account. If the query of one alert was killed, the queries of other alerts are still
-        # accepted.
+        # Each alert has an account of its own. If a query of one alert had to be killed, queries of other alerts are
+        # still accepted.
         account = f"alert {alert.name}"
         request = QueryRequest(
             endpoint,
@@ -232,13 +232,14 @@ class _AlertEvaluator:
             resolve_relative_times(alert.parameters, endpoint.parameters, now_us),
             sandbox,
             alert.redact,
-            # Include a cursor for the next page, because a caller may get the same answer from the cache.
+            # Include a cursor for the next page. Alerts do not need it, but a caller may get the same answer from the
+            # cache.
             returns_next_cursor=True,
         )
         return await self._queries.run_in_background(request, as_of_us)
 
     async def _resolve_removed_alert(self, facts: AlertFacts) -> None:
-        """End the states of an alert that is no longer defined, so that its firing groups are resolved."""
+        """End the groups of an alert that is no longer defined, so that its firing groups are resolved."""
         now_us = self._clock_us()
         step = end_all_groups(self._store.group_states(facts.id), now_us)
         try:
@@ -293,7 +294,7 @@ def _truncation_notice(answer: CompleteAnswer, groups: int) -> str | None:
 
 
 def _first_delay_us(alert: Alert) -> int:
-    """Return the delay of the first evaluation, which depends only on the id and the interval of the alert."""
+    """Return the delay of an alert's first evaluation, which depends only on the id and the interval of the alert."""
     return round(
         min(alert.every_seconds, _FIRST_EVALUATIONS_SPREAD_SECONDS)
         * (alert.id.int % 1000)
@@ -303,14 +304,14 @@ def _first_delay_us(alert: Alert) -> int:
 
 
 _ALERTS_NEEDED_POLL_SECONDS: Final = 1.0
-# The maximum number of threads that send to targets.
+# The maximum number of threads that send notifications to targets.
 _MAX_SENDING_THREADS: Final = 32
 
 
 class TargetFacts(msgspec.Struct, frozen=True):
-    """A target without its secrets.
+    """What the alert service knows of a target, which does not include its secrets.
 
-    `repeat_seconds` is the time after which a firing state must be sent again. `max_changes` is the maximum number of
+    After `repeat_seconds`, the target must be told again that an alert fires. `max_changes` is the maximum number of
     changes in one notification.
     """
 
@@ -323,7 +324,7 @@ class TargetFacts(msgspec.Struct, frozen=True):
 
 
 class AlertOptions(msgspec.Struct, frozen=True):
-    """The options of the alert service: its files, targets, limits, external URL, and the format of rows."""
+    """The options of the alert service: its store file, targets, limits, external URL, and the format of rows."""
 
     store_file: Path
     targets: Mapping[str, TargetFacts]
@@ -333,7 +334,7 @@ class AlertOptions(msgspec.Struct, frozen=True):
 
 
 class AlertComponents(msgspec.Struct, frozen=True):
-    """The store, the evaluator and the sender, which are created together when they are first needed."""
+    """The store, the evaluator and the sender of alerts, which are created together when they are first needed."""
 
     store: AlertStore
     evaluator: _AlertEvaluator
@@ -382,18 +383,18 @@ class AlertService:
             return self.open_store() if self.is_needed() else None
         except Fault as fault:
             # The store could not be opened, for example after a reload added the first alert. The service continues
-            # without alerts and logs the error once.
+            # without alerts, tries again, and logs the same error only once.
             if fault.one_line_text() != self._last_error:
                 self._last_error = fault.one_line_text()
                 self._note(OperatorMessage(message=self._last_error, level="error"))
             return None
 
     def is_needed(self) -> bool:
-        """Return whether there are alerts, or a store with states of earlier alerts that have to be ended."""
+        """Return whether alerts are defined, or a store may have groups of earlier alerts that have to be ended."""
         return self._parts is not None or bool(self.catalog.alerts()) or self.options.store_file.exists()
 
     def open_store(self) -> AlertComponents:
-        """Open the store unless it is open already; return the components.
+        """Open the store unless it is open already; return the store with the evaluator and the sender.
 
         Raise DataFolderUnusable if the store is damaged.
         """
@@ -423,14 +424,14 @@ class AlertService:
         await asyncio.get_running_loop().run_in_executor(self._sending_threads, target.deliver, notification)
 
     def count_groups(self, phase: GroupPhase) -> int:
-        """Return how many groups of all alerts are in a phase."""
+        """Return how many groups of all defined alerts are in a phase."""
         if self._parts is None:
             return 0
         store = self._parts.store
         return sum(store.count_groups(str(alert.id), phase) for alert in self.catalog.alerts())
 
     def copy_database(self) -> bytes | None:
-        """Return a copy of the database of the store, or None if there is no store."""
+        """Return a copy of the store's database, or None if there is no store."""
         return self.open_store().store.copy_database() if self.is_needed() else None
 
     def close(self) -> None:

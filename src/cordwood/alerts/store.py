@@ -1,7 +1,7 @@
-"""The store of alerts: states, queued notifications, silences and history, in a SQLite file in the data folder.
+"""The store of alerts: states of groups, queued changes, silences and history, in a SQLite file in the data folder.
 
-A change of state and the notifications for it are written in one transaction. So a restart neither loses a notification
-nor queues it twice.
+A change of state and the entries that queue it for targets are written in one transaction. So a restart neither loses a
+change nor queues it twice.
 """
 
 import sqlite3
@@ -40,7 +40,7 @@ _DAMAGED_STORE_HINT: Final = (
 
 
 class AlertFacts(msgspec.Struct, frozen=True):
-    """The facts about an alert that messages contain."""
+    """The facts about an alert that are needed to send its changes, even after the alert was removed."""
 
     id: str
     name: str
@@ -50,7 +50,10 @@ class AlertFacts(msgspec.Struct, frozen=True):
 
 
 class QueuedChange(msgspec.Struct, frozen=True):
-    """A change that is queued for a target. `number` grows with each change, and is 0 until the change is stored."""
+    """A change that is queued for a target.
+
+    `number` is its place in the order in which changes were queued, or 0 until the change is stored.
+    """
 
     target: str
     alert: AlertFacts
@@ -60,7 +63,7 @@ class QueuedChange(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entry of the history: a change of state, a message that was sent or given up, or an error.
+    """An entry of the history: a change of state, a notification that was sent or given up, or an error.
 
     `kind` is pending, firing, resolved, sent, failed, given_up, error or recovered.
     """
@@ -78,14 +81,15 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AlertStore:
-    """The store of alerts. Thread-safe. All groups and silences are also held in memory."""
+    """The store of alerts. Thread-safe. The states of all groups, and all silences, are also held in memory."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._lock = threading.RLock()
         self._writes = 0
         try:
-            # Transactions are begun explicitly. SQLite's default (synchronous = FULL) makes each commit durable.
+            # Transactions are begun explicitly, hence no isolation level. SQLite's default (synchronous = FULL) makes
+            # each commit durable.
             self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
             self._database.executescript(_SCHEMA)
             self._instances: dict[str, Mapping[str, GroupState]] = {}
@@ -101,7 +105,7 @@ class AlertStore:
     # The following methods store and read the states of groups.
 
     def group_states(self, alert_id: str) -> Mapping[str, GroupState]:
-        """Return the groups of an alert by fingerprint."""
+        """Return the states of an alert's groups by fingerprint."""
         with self._lock:
             return self._instances.get(alert_id, {})
 
@@ -116,7 +120,7 @@ class AlertStore:
             return self._counts.get(alert_id, {}).get(phase, 0)
 
     def store_update(self, alert: AlertFacts, update: StateUpdate, now_us: int) -> int:
-        """Store the result of an evaluation; return the number of changes to send."""
+        """Store the result of an evaluation; return the number of changes that were queued."""
         with self._lock:
             if update.changed_groups or update.removed_fingerprints or update.outgoing_changes or update.history_events:
                 with self._transaction() as database:
@@ -151,7 +155,7 @@ class AlertStore:
     # The following methods queue state changes until they are sent.
 
     def _queue_change(self, database: sqlite3.Connection, outgoing: QueuedChange) -> None:
-        """Queue a change. It replaces an earlier change of the same group that was not sent yet."""
+        """Queue a change. It replaces a queued change of the same group for the same target."""
         earlier = database.execute(
             "select body from outbox where target = ? and fingerprint = ?",
             (outgoing.target, outgoing.change.fingerprint),
@@ -165,9 +169,9 @@ class AlertStore:
         )
 
     def queued_changes(self, limit: int = 1_000, excluded_targets: Collection[str] = ()) -> list[QueuedChange]:
-        """Return queued changes in order, at most `limit` for each target.
+        """Return queued changes in the order in which they were queued, at most `limit` for each target.
 
-        Targets in `excluded_targets` are left out.
+        Changes for targets in `excluded_targets` are left out.
         """
         with self._lock:
             rows = self._database.execute(
@@ -186,7 +190,10 @@ class AlertStore:
             return dict(self._database.execute("select target, count(*) from outbox group by target").fetchall())
 
     def remove_queued_changes(self, outgoing: Sequence[QueuedChange], entry: HistoryEntry) -> None:
-        """Remove changes that were sent or given up, unless a later change has replaced them; record the outcome."""
+        """Remove changes that were sent or given up, and record the outcome.
+
+        If a later change of the same group has replaced one of them, the later change stays queued.
+        """
         with self._lock, self._transaction() as database:
             database.executemany("delete from outbox where id = ?", [(item.number,) for item in outgoing])
             self._insert_history_entry(database, entry)
@@ -227,7 +234,7 @@ class AlertStore:
             self._insert_history_entry(database, entry)
 
     def history(self, alert: str | None, limit: int, before: int | None = None) -> list[HistoryEntry]:
-        """Return the latest history entries of one alert or of all alerts, newest first.
+        """Return the latest history entries of one alert, or of all alerts if `alert` is None, newest first.
 
         If `before` is given, only entries with a smaller number are returned.
         """
@@ -249,10 +256,10 @@ class AlertStore:
                 "delete from history where id <= (select max(id) from history) - ?", (MAX_HISTORY_ENTRIES,)
             )
 
-    # The following methods copy, close, change and load the file.
+    # The following methods copy and close the file, write transactions to it, and load its content.
 
     def copy_database(self) -> bytes:
-        """Return a consistent copy of the file."""
+        """Return a consistent copy of the database file."""
         with self._lock, closing(sqlite3.connect(":memory:")) as copy:
             self._database.backup(copy)
             return copy.serialize()

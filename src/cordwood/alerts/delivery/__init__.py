@@ -1,1 +1,1 @@
-"""Delivery of notifications: creating messages in the format of each target, and sending them within a deadline."""
+"""Delivery of notifications: format the messages for each target, and send them within a deadline."""

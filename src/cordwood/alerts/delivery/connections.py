@@ -1,7 +1,7 @@
 """Connections to permitted network addresses only, which prevents server-side request forgery.
 
-A host name is resolved once. Each of its addresses is checked, together with every IPv4 address that it embeds, before
-a connection to it is opened. A connection is shut down at a deadline.
+A host name is resolved once. Before a connection to one of its addresses is opened, the address is checked, and so is
+any IPv4 address that is embedded in it. A connection is shut down at a deadline.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ IpNetwork = IPv4Network | IPv6Network
 
 
 class AddressKind(StrEnum):
-    """The kinds of addresses that the operator may refuse or allow."""
+    """A kind of addresses that the operator may refuse or allow."""
 
     LOOPBACK = "loopback"
     LINK_LOCAL = "link-local"
@@ -37,15 +37,16 @@ def _parse_network_list(texts: str) -> tuple[IpNetwork, ...]:
     return tuple(map(ip_network, texts.split()))
 
 
-# The networks of each kind of address. An address belongs to the first kind in this list that has a network containing
-# the address. The unspecified addresses (0.0.0.0 and ::) are listed as loopback addresses, because a connection to them
-# reaches this machine.
+# The networks of each kind of address. If an address is in networks of several kinds, the first kind applies. The
+# unspecified addresses (0.0.0.0 and ::) are listed as loopback addresses, because a connection to them reaches this
+# machine.
 _NETWORKS_BY_KIND: Final = (
     (AddressKind.LOOPBACK, _parse_network_list("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
     (
         AddressKind.LINK_LOCAL,
-        # The single addresses are the metadata services of clouds: AWS over IPv6, Alibaba, Oracle, Azure, Google over
-        # IPv6. Other metadata services have an address in 169.254.0.0/16.
+        # The single addresses belong to services of clouds that tell a machine its own credentials (metadata services):
+        # AWS over IPv6, Alibaba, Oracle, Azure, Google over IPv6. Other metadata services have an address in
+        # 169.254.0.0/16.
         _parse_network_list(
             "169.254.0.0/16 fe80::/10 fd00:ec2::254/128 100.100.100.200/32 192.0.0.192/32 168.63.129.16/32 fd20:ce::254/128"
         ),
@@ -64,13 +65,14 @@ _IPV4_COMPATIBLE_NETWORK: Final = ip_network("::/96")
 
 
 class AddressPolicy(msgspec.Struct, frozen=True):
-    """The kinds of addresses to which nothing is sent."""
+    """The kinds of addresses to which no notification is sent."""
 
     refused_kinds: frozenset[AddressKind] = frozenset({AddressKind.LOOPBACK, AddressKind.LINK_LOCAL})
 
     def refusal_reason(self, text: str) -> str | None:
-        """Return the reason for refusing an address, as a phrase; None if the address is allowed."""
-        # Remove the zone (network interface) of an IPv6 address, which does not matter here.
+        """Return why an address is refused, as a phrase such as `a loopback address`; return None if it is allowed."""
+        # Remove the zone of an IPv6 address, which names a network interface. It does not affect the kind of the
+        # address.
         given = ip_address(text.partition("%")[0])
         embedded = tuple(_embedded_addresses(given))
         kinds = [_address_kind(address) for address in (given, *embedded)]
@@ -86,7 +88,7 @@ class AddressPolicy(msgspec.Struct, frozen=True):
 
 
 def read_address_policy(text: str) -> AddressPolicy:
-    """Parse the setting `alerts.refuse_addresses`; raise BadSetting for an unknown kind."""
+    """Parse the setting `alerts.refuse_addresses`; raise BadSetting for an unknown kind of address."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     # `none` stands for an empty list, because an environment variable cannot express one.
     if names == ["none"]:
@@ -109,7 +111,10 @@ def _is_in_any(address: IpAddress, networks: tuple[IpNetwork, ...]) -> bool:
 
 
 def _embedded_addresses(address: IpAddress) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses embedded in an IPv6 address. A gateway or the system might connect to them instead."""
+    """Yield the IPv4 addresses that are embedded in an IPv6 address.
+
+    They are checked as well, because a gateway or the system might connect to them instead.
+    """
     if isinstance(address, IPv4Address):
         return
     if address.ipv4_mapped is not None:
@@ -123,8 +128,8 @@ def _embedded_addresses(address: IpAddress) -> Iterator[IPv4Address]:
         yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
-# The maximum number of look-ups at once. The system's resolver cannot be interrupted, so a look-up that takes too long
-# continues in its thread.
+# The maximum number of look-ups of host names at once. The system's resolver cannot be interrupted: a look-up that
+# takes too long is abandoned, but still occupies its thread.
 _MAX_CONCURRENT_LOOKUPS: Final = 16
 _MAX_RESOLVED_ADDRESSES: Final = 20
 _MAX_RESPONSE_BYTES: Final = 64 * 1024
@@ -143,7 +148,7 @@ class Deadline:
         return time.monotonic() >= self._end
 
     def remaining_seconds(self) -> float:
-        """Return the remaining seconds; raise TimeoutError if there are none."""
+        """Return the seconds until the deadline; raise TimeoutError if it has passed."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -151,7 +156,7 @@ class Deadline:
 
 
 class Connector:
-    """Opens connections to addresses that the policy allows. Proxies named by environment variables are not used."""
+    """Opens connections to addresses that the policy allows. Proxies that environment variables name are not used."""
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
@@ -159,7 +164,7 @@ class Connector:
 
     @contextmanager
     def open_connection(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
-        """Yield a connection, which is shut down at the deadline."""
+        """Yield a connection to the host; the connection is shut down at the deadline."""
         with self._connect_to_any(host, port, deadline) as connection, _shut_down_at_deadline(deadline, connection):
             yield connection
 
@@ -168,7 +173,7 @@ class Connector:
         problem: OSError = OSError("no address")
         for number, (family, address) in enumerate(resolved):
             try:
-                # Divide the remaining time among the remaining addresses.
+                # Each address gets an equal part of the remaining time.
                 connection = _open_socket(family, address, deadline.remaining_seconds() / (len(resolved) - number))
                 connection.settimeout(deadline.remaining_seconds())
             except OSError as one:
@@ -209,7 +214,8 @@ def _open_socket(family: socket.AddressFamily, address: tuple[Any, ...], seconds
     try:
         connection.settimeout(seconds)
         connection.connect(address)
-        # Send small packets at once. HTTP heads and bodies are written separately, which Nagle's algorithm would delay.
+        # Send small packets at once. HTTP heads and bodies are written separately, and Nagle's algorithm would delay
+        # the bodies.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError:
         connection.close()
@@ -218,7 +224,7 @@ def _open_socket(family: socket.AddressFamily, address: tuple[Any, ...], seconds
 
 
 class _NameLookup(threading.Thread):
-    """A look-up of a name in its own thread, which can be abandoned if it takes too long."""
+    """The look-up of a host name in its own thread, which can be abandoned if the look-up takes too long."""
 
     def __init__(self, host: str, port: int, places: threading.BoundedSemaphore) -> None:
         super().__init__(name="alerts-lookup", daemon=True)
@@ -242,8 +248,8 @@ class _NameLookup(threading.Thread):
 
 @contextmanager
 def _shut_down_at_deadline(deadline: Deadline, connection: socket.socket) -> Iterator[None]:
-    """Shut the connection down at the deadline, which ends blocked reads and writes, including those of TLS."""
-    # Duplicate the file descriptor, because TLS moves the original to another socket object.
+    """Shut the connection down at the deadline. Reads and writes that are blocked, also within TLS, then end."""
+    # Duplicate the file descriptor, because `start_tls` moves the original one to another socket object.
     with connection.dup() as twin:
         timer = threading.Timer(deadline.remaining_seconds(), _shut_down, [twin])
         timer.name = "alerts-deadline"
@@ -270,7 +276,7 @@ def start_tls(connection: socket.socket, host: str, context: ssl.SSLContext) -> 
 
 
 class BoundedFile(io.RawIOBase):
-    """The received data of a connection; reading more than 64 KiB raises an error."""
+    """The data that is received on a connection. Reading more than 64 KiB in all raises an error."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb", buffering=0)

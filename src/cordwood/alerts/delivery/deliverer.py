@@ -1,6 +1,6 @@
 """Deliver notifications to targets, in the format of each target and within a time limit.
 
-Several HTTP POST requests may use one connection; redirects are not followed, and webhooks are signed. E-mail is sent
+Several HTTP POST requests may use one connection. Redirects are not followed, and webhooks are signed. E-mail is sent
 over SMTP, and encrypted if the server supports it. A password is never sent without encryption. If delivery fails,
 DeliveryFailed is raised with the reason.
 """
@@ -47,13 +47,13 @@ from cordwood.alerts.notification import DeliveryFailed, Notification
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import AlertSettings
 
-# The maximum number of bytes that are read of a response's body, to report why a message was refused.
+# The maximum number of bytes that are read of the body of an error response, which may say why a message was refused.
 _MAX_ERROR_BODY_BYTES: Final = 1024
 _MAX_RETRY_DELAY_SECONDS: Final = 86400.0
 _DEFAULT_PORTS_BY_TLS: Final = {True: 443, False: 80}
 
-# A function that returns the headers for a body. It is called when the body is sent, because the headers contain the
-# time of sending.
+# A function that returns the headers for a request body. It is called only when the body is sent, because the headers
+# contain the time of sending.
 MakeHeaders = Callable[[bytes], Mapping[str, str]]
 
 _BASE64_SIGNING_KEY_PREFIX: Final = "whsec_"
@@ -77,7 +77,10 @@ class _HttpSender:
     def _post_on_connection(
         self, tcp_socket: socket.socket, target: AlertTarget, remaining_bodies: list[bytes], headers: MakeHeaders
     ) -> None:
-        """Post bodies on one connection as long as it stays usable; remove each accepted body from the list."""
+        """Post the remaining bodies on one connection, as long as it stays usable.
+
+        Each body that the target accepts is removed from `remaining_bodies`.
+        """
         address = _http_address_of(target)
         connection = start_tls(tcp_socket, target.host, self._context()) if address.is_tls else tcp_socket
         with connection:
@@ -92,7 +95,7 @@ class _HttpSender:
 
 
 def _read_response(client: http.client.HTTPConnection, target: AlertTarget, *, is_last: bool) -> bool:
-    """Read a response; return whether the connection stays usable.
+    """Read a response; return whether the connection can be used for another request.
 
     Raise DeliveryFailed if the status is not a success.
     """
@@ -107,7 +110,7 @@ def _read_response(client: http.client.HTTPConnection, target: AlertTarget, *, i
 
 
 class _BoundedHttpResponse(http.client.HTTPResponse):
-    """A response of which only a limited number of bytes is read, even if its head states a greater length."""
+    """A response of which only a limited number of bytes is read, even if its headers state a greater length."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -116,9 +119,9 @@ class _BoundedHttpResponse(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._file)
 
     def begin(self) -> None:
-        """Read the head; raise ConnectionResetError if the connection ends within it.
+        """Read the status line and the headers; raise ConnectionResetError if the connection ends within them.
 
-        The library would accept such an incomplete head.
+        The library would accept incomplete headers.
         """
         super().begin()
         if self._file.is_at_end:
@@ -127,7 +130,7 @@ class _BoundedHttpResponse(http.client.HTTPResponse):
 
 class _HttpClient(http.client.HTTPConnection):
     response_class = _BoundedHttpResponse
-    # The library must not open connections by itself, because the address would not be checked.
+    # Python's HTTP library must not open a connection by itself, because the address would not be checked.
     auto_open = 0
 
 
@@ -161,7 +164,7 @@ def _check_status(target: AlertTarget, answer: http.client.HTTPResponse) -> None
 
 
 def read_retry_after(text: str | None, now: float) -> float | None:
-    """Return the seconds of a Retry-After header, which contains a number or a date; None if the header is invalid."""
+    """Return the seconds of a Retry-After header, which has a number or a date; return None for an invalid header."""
     if text is None:
         return None
     given = text.strip()
@@ -176,7 +179,10 @@ def read_retry_after(text: str | None, now: float) -> float | None:
 
 
 def read_signing_key(secret: str) -> bytes:
-    """Return the bytes of the setting `alerts.signing_secret`, which are empty if messages are not signed."""
+    """Return the key with which webhooks are signed, read from the setting `alerts.signing_secret`.
+
+    The key is empty if webhooks are not signed.
+    """
     if not secret.startswith(_BASE64_SIGNING_KEY_PREFIX):
         return secret.encode()
     try:
@@ -194,7 +200,7 @@ def read_signing_key(secret: str) -> bytes:
 def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> Mapping[str, str]:
     """Return the headers of Standard Webhooks (https://www.standardwebhooks.com) for a message.
 
-    `identity` is the same when the message is sent again; `timestamp` is in seconds since 1970.
+    `identity` is the same when the message is sent again. `timestamp` is in seconds since 1970.
     """
     # A dot separates the id from the rest of the signed text, so the id must not contain one.
     own = (
@@ -211,19 +217,19 @@ def webhook_headers(key: bytes, identity: str, timestamp: int, body: bytes) -> M
 
 _ACCEPTED_SMTP_CODES: Final = {250, 251}
 
-# A function that creates the message. Its argument is the recipients that the server refused, which the message lists.
+# A function that creates an e-mail. Its argument has the recipients that the server refused; the e-mail lists them.
 MakeMessage = Callable[[tuple[str, ...]], EmailMessage]
 
 
 class _SmtpSender:
-    """Sends messages to mail targets."""
+    """Sends e-mails to targets over SMTP."""
 
     def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
         self._connector = connector
         self._context = context
 
     def send(self, target: AlertTarget, message: MakeMessage, deadline: Deadline) -> None:
-        """Send a message to every recipient that the server accepts; raise DeliveryFailed if it accepts none."""
+        """Send an e-mail to every recipient that the server accepts; raise DeliveryFailed if it accepts none."""
         address = target.address
         if not isinstance(address, MailAddress):
             raise TypeError(f"{target} is not an e-mail target")
@@ -265,7 +271,7 @@ class _SmtpSession(smtplib.SMTP):
 
 
 def _local_address_literal(connection: socket.socket) -> str:
-    """Return this end's IP address for EHLO, because the name of the machine should not be revealed."""
+    """Return the IP address of this machine, which EHLO states so that the machine's name stays private."""
     address = connection.getsockname()[0].partition("%")[0]
     return f"[IPv6:{address}]" if ":" in address else f"[{address}]"
 
@@ -284,7 +290,7 @@ def _send_mail(session: _SmtpSession, address: MailAddress, message: MakeMessage
     code, said = session.data(message(tuple(refused)).as_bytes())
     if code != 250:
         raise smtplib.SMTPResponseException(code, said)
-    # Do not read the answer to QUIT, which does not matter.
+    # The answer to QUIT does not matter, so it is not read.
     session.putcmd("quit")
 
 
@@ -292,7 +298,7 @@ _MAX_FAILURE_REASON_LENGTH: Final = 400
 
 
 class Deliverer:
-    """Sends notifications to targets. `deliver` blocks, and may be called in several threads."""
+    """Sends notifications to targets. `deliver` blocks, and several threads may call it at the same time."""
 
     def __init__(
         self,
@@ -335,8 +341,8 @@ class Deliverer:
             retry_after = None
         else:
             return
-        # Raise the exception outside of the handlers, so that it is not chained to the original one, whose text may
-        # contain secrets.
+        # Raise the exception outside of the handlers. Within them, it would be chained to the original exception, whose
+        # text may contain secrets.
         raise DeliveryFailed(
             shorten_text(target.secrets.remove_secrets_from(reason), _MAX_FAILURE_REASON_LENGTH), retry_after
         )
@@ -391,9 +397,9 @@ def _describe_connection_error(host: str, problem: Exception, deadline: Deadline
 
 
 def _check_literal_address(target: AlertTarget, policy: AddressPolicy) -> None:
-    """Raise BadSetting if the host is a refused IP address or localhost.
+    """Raise BadSetting if the host of a target is localhost or an IP address, and its address is refused.
 
-    Other names are checked when they are resolved.
+    Other host names are checked at each delivery, after they have been resolved.
     """
     try:
         literal = str(ip_address(target.host))

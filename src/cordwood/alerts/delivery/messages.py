@@ -21,7 +21,7 @@ import msgspec
 from cordwood.alerts.delivery.targets import MAX_CHANGES_BY_TARGET_KIND, AlertTargetKind, MailAddress
 from cordwood.alerts.notification import Notification, NotifiedState, StateChange
 
-# Maximum lengths in characters of the parts of a message, and the maximum number of its labels.
+# The maximum lengths in characters of the parts of a message, and the maximum number of labels of a change.
 _MAX_ALERT_NAME_LENGTH: Final = 200
 _MAX_CHANGE_TEXT_LENGTH: Final = 2000
 _MAX_LABEL_NAME_LENGTH: Final = 100
@@ -29,12 +29,13 @@ _MAX_LABEL_VALUE_LENGTH: Final = 500
 _MAX_LABELS: Final = 30
 _MAX_URL_LENGTH: Final = 2000
 
-# Slack's limits are 3,000 characters per block, 150 per header, and 50 blocks.
+# Slack allows 3,000 characters per block, 150 per header, and 50 blocks. The following limits keep messages below that.
 _MAX_SLACK_HEADER_LENGTH: Final = 150
 _MAX_SLACK_LABELS: Final = 8
 _MAX_SLACK_LABEL_NAME_LENGTH: Final = 60
 _MAX_SLACK_CHANGE_TEXT_LENGTH: Final = 1200
-# The limit of Discord for the fallback text, which Mattermost and Discord show instead of Slack's blocks.
+# The maximum length of the fallback text, as Discord limits it. Mattermost and Discord show this text, and not the
+# blocks.
 _MAX_SLACK_FALLBACK_LENGTH: Final = 2000
 _MAX_SLACK_FALLBACK_TEXT_LENGTH: Final = 300
 _MAX_SLACK_LINK_LENGTH: Final = 300
@@ -44,10 +45,10 @@ _MAX_MAIL_SUBJECT_LENGTH: Final = 150
 
 _STATE_EMOJI: Final = {NotifiedState.FIRING: "\U0001f534", NotifiedState.RESOLVED: "\U0001f7e2"}
 
-# The maximum number of characters of a text that are processed; the rest is cut off.
+# Only this many characters of a text are processed; the others are cut off.
 _MAX_PROCESSED_CHARACTERS: Final = 20_000
-# Zero-width joiners are kept, because they are part of emoji and of several scripts. Private and unassigned characters
-# are kept, too, because at worst they are shown as a box.
+# Most invisible characters are removed. Zero-width joiners are kept, because they are part of emoji and of several
+# scripts. Private and unassigned characters are kept as well: at worst they are shown as a box.
 _ALLOWED_FORMAT_CHARACTERS: Final = {"\u200c", "\u200d"}
 _KEPT_UNICODE_CATEGORIES: Final = {"Cn", "Co"}
 _SPACE_UNICODE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
@@ -56,16 +57,16 @@ _SLACK_ESCAPES: Final = {
     "<": "&lt;",
     ">": "&gt;",
     # Mattermost and Discord accept Slack's format, but also interpret @all and [text](address). An invisible space
-    # prevents this.
+    # prevents that.
     "@": "@\u200b",
     "]": "]\u200b",
-    # A backquote could end a code span, or begin one that extends over the rest of the text.
+    # A backquote is replaced, because it could end a code span, or begin one that extends over the rest of the text.
     "`": "'",
 }
 
 
 class _IncludedChanges(msgspec.Struct, frozen=True):
-    """The changes of a notification that are in a message, and the number of further changes that are not."""
+    """The changes of a notification that a message includes, and the number of its other changes."""
 
     changes: tuple[StateChange, ...]
     omitted_count: int
@@ -74,7 +75,7 @@ class _IncludedChanges(msgspec.Struct, frozen=True):
         return sum(change.state is state for change in self.changes)
 
     def counts_text(self) -> str:
-        """Return the number of changes as text, like "3 firing, 1 resolved and 37 more"."""
+        """Return the numbers of changes as a text, such as "3 firing, 1 resolved and 37 more"."""
         numbers = [
             f"{self.count_in_state(state)} {state.value}" for state in NotifiedState if self.count_in_state(state)
         ]
@@ -85,7 +86,7 @@ class _IncludedChanges(msgspec.Struct, frozen=True):
 def webhook_body(notification: Notification) -> bytes:
     """Return the JSON body of a webhook, in the format that the guide documents.
 
-    As long as the version of the format stays the same, fields may only be added.
+    Receivers depend on this format: while `version` stays the same, fields may be added, but not changed or removed.
     """
     part = _select_included_changes(notification, AlertTargetKind.WEBHOOK)
     return msgspec.json.encode(
@@ -143,7 +144,8 @@ def slack_body(notification: Notification) -> bytes:
         {
             "text": "\n".join(fallback),
             "blocks": [
-                # The type plain_text has no markup, but Slack decodes entities such as &amp; in it as well.
+                # A text of the type plain_text has no markup, but Slack decodes entities such as &amp; in it. So it is
+                # escaped, too.
                 {"type": "header", "text": {"type": "plain_text", "text": title, "emoji": False}},
                 *({"type": "section", "text": _slack_text_object(line)} for line in lines),
                 {
@@ -156,7 +158,7 @@ def slack_body(notification: Notification) -> bytes:
 
 
 def _slack_line(change: StateChange, limit: int) -> str:
-    """Return a change in one line, with escaped labels and text; the text has at most `limit` characters."""
+    """Return a change in one line, with escaped labels and text; the text has at most `limit` UTF-16 units."""
     labels = [
         f"{escape_for_slack(name, _MAX_SLACK_LABEL_NAME_LENGTH)}={escape_for_slack(value, max(40, limit // 10))}"
         for name, value in _shortened_labels(change)[:_MAX_SLACK_LABELS]
@@ -168,7 +170,7 @@ def _slack_line(change: StateChange, limit: int) -> str:
 
 
 def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
-    """Return the fallback text, which has the title and as many whole lines as the limit allows."""
+    """Return the fallback text: the title, and as many whole lines as fit into the limit."""
     shown = [title]
     room = _MAX_SLACK_FALLBACK_LENGTH - _MAX_SLACK_LINK_LENGTH - utf16_length(title) - len("\nand 1000000000 more\n")
     for line in lines:
@@ -186,7 +188,7 @@ def _slack_text_object(text: str) -> Mapping[str, Any]:
 
 
 def pagerduty_events(notification: Notification, routing_key: str) -> Iterator[bytes]:
-    """Yield an event of PagerDuty's Events API v2 for each change."""
+    """Yield an event in the format of PagerDuty's Events API v2 for each change."""
     part = _select_included_changes(notification, AlertTargetKind.PAGERDUTY)
     for change in part.changes:
         event: dict[str, Any] = {
@@ -255,16 +257,16 @@ def _alertmanager_alert(notification: Notification, change: StateChange, omitted
         "labels": _alertmanager_labels(notification, change),
         "annotations": {name: value for name, value in annotations.items() if value},
         "startsAt": _format_iso_time(change.started_us),
-        # If the end is before the start, Alertmanager refuses all alerts of the request.
+        # If an alert ended before it started, Alertmanager would refuse all alerts of the request.
         "endsAt": _format_iso_time(max(ended, change.started_us)),
         **({"generatorURL": url} if url else {}),
     }
 
 
 def _alertmanager_labels(notification: Notification, change: StateChange) -> Mapping[str, str]:
-    """Return the labels of an alert, with names that Alertmanager accepts.
+    """Return the labels of an alert for Alertmanager, with names that Alertmanager accepts.
 
-    The labels of a group are the same in every notification, because Alertmanager identifies an alert by its labels.
+    A group has the same labels in every notification, because Alertmanager identifies an alert by its labels.
     """
     made = {
         "alertname": shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH) or "unnamed",
@@ -277,14 +279,15 @@ def _alertmanager_labels(notification: Notification, change: StateChange) -> Map
         while valid in made:
             valid += "_"
         made[valid] = value
-    # Labels identify an alert, so cleaning and shortening must not make the labels of two groups equal.
+    # Labels identify an alert. If cleaning or shortening changed them, those of two groups could become equal, so the
+    # fingerprint of the group is added.
     if shown != sorted(change.labels.items()):
         made["cordwood_group"] = shorten_text(change.fingerprint, _MAX_ALERT_NAME_LENGTH)
     return made
 
 
 def mail_message(notification: Notification, address: MailAddress, refused: tuple[str, ...] = ()) -> EmailMessage:
-    """Return an e-mail in plain text. It lists the recipients in `refused`, which the server did not accept."""
+    """Return an e-mail in plain text, which lists the recipients in `refused` that the server did not accept."""
     part = _select_included_changes(notification, AlertTargetKind.EMAIL)
     message = EmailMessage(policy=SMTP)
     message["Subject"] = shorten_text(
@@ -333,7 +336,7 @@ def _select_included_changes(notification: Notification, kind: AlertTargetKind) 
 
 
 def _shortened_labels(change: StateChange) -> list[tuple[str, str]]:
-    """Return the labels sorted by name, cleaned and limited in number and length."""
+    """Return the labels of a change sorted by name, with cleaned texts, and limited in number and length."""
     ordered = sorted(change.labels.items())[:_MAX_LABELS]
     return [
         (shorten_text(name, _MAX_LABEL_NAME_LENGTH), shorten_text(value, _MAX_LABEL_VALUE_LENGTH))
@@ -353,7 +356,7 @@ def _format_number(value: float | None) -> str:
 def _encode_url(url: str) -> str:
     """Return an HTTP URL in ASCII, in which every character that could end a link is percent-encoded.
 
-    Return an empty text for any other URL, and for one that is too long.
+    Return an empty text if the URL is not an HTTP URL or is too long.
     """
     try:
         parts = urlsplit(url)
@@ -379,7 +382,7 @@ def clean_text(text: str) -> str:
 
 
 def shorten_text(text: str, limit: int) -> str:
-    """Return the cleaned text with at most `limit` characters, and a note if it was cut."""
+    """Return the cleaned text with at most `limit` characters; if it was cut, it ends with a note that says so."""
     clean = clean_text(text)
     if len(clean) <= limit and len(text) <= _MAX_PROCESSED_CHARACTERS:
         return clean
@@ -388,7 +391,10 @@ def shorten_text(text: str, limit: int) -> str:
 
 
 def escape_for_slack(text: str, limit: int) -> str:
-    """Return the cleaned text with Slack's markup escaped, with at most `limit` UTF-16 units after escaping."""
+    """Return the cleaned text with the characters of Slack's markup escaped.
+
+    The escaped text has at most `limit` UTF-16 units. If it was cut, it ends with a note that says so.
+    """
     pieces = [_SLACK_ESCAPES.get(character, character) for character in clean_text(text)]
     if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_PROCESSED_CHARACTERS:
         return "".join(pieces)
@@ -404,7 +410,7 @@ def escape_for_slack(text: str, limit: int) -> str:
 
 
 def utf16_length(text: str) -> int:
-    """Return the length in UTF-16 units, as most chat services count it."""
+    """Return the length of a text in UTF-16 units, which most chat services use for their limits."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 

@@ -1,4 +1,4 @@
-"""The targets of alerts, parsed from the settings. Each target has a name, and an address in one of five formats."""
+"""The targets of alerts, parsed from the settings. Each target has a name, a kind and an address."""
 
 import base64
 import re
@@ -39,10 +39,10 @@ class AlertTargetKind(StrEnum):
 
 
 class HttpAddress:
-    """The URL to which messages are posted, without the host.
+    """The URL for posting messages, without its host, and the keys that are sent along.
 
-    The object contains secrets. It is a plain class, so that its repr does not show them and msgspec cannot encode
-    them.
+    The object contains secrets. It is a plain class, so that its repr does not show the secrets and msgspec cannot
+    encode them.
     """
 
     def __init__(self, *, is_tls: bool, path: str, authorization: str = "", routing_key: str = "") -> None:
@@ -53,7 +53,7 @@ class HttpAddress:
 
 
 class MailAddress:
-    """The sender, recipients and login of mails.
+    """The sender and the recipients of e-mails, and the login at the mail server.
 
     The object contains secrets. It is a plain class for the same reason as HttpAddress.
     """
@@ -69,7 +69,7 @@ class MailAddress:
 
 
 class TargetSecrets:
-    """Passwords, keys and secret parts of a path, which must not appear in the stated reason of a failed delivery."""
+    """Passwords, keys and secret parts of paths, which are removed from the stated reason of a failed delivery."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted(set(filter(None, texts)), key=len, reverse=True)
@@ -103,8 +103,8 @@ class AlertTarget(msgspec.Struct, frozen=True):
         return {"name": self.name, "kind": self.kind.value, "host": self.host}
 
 
-# The maximum number of changes in one notification: PagerDuty accepts only one change per request, and messages of the
-# other kinds must be short enough to be read or parsed.
+# The maximum number of changes in one notification. Messages of most kinds must be short enough to be read or parsed.
+# PagerDuty accepts one change per request, so its number limits the requests for one notification.
 MAX_CHANGES_BY_TARGET_KIND: Final = {
     AlertTargetKind.WEBHOOK: 100,
     AlertTargetKind.SLACK: 20,
@@ -115,13 +115,13 @@ MAX_CHANGES_BY_TARGET_KIND: Final = {
 
 
 class _InvalidTargetAddress(Exception):
-    """Raised with a description of the error in an address, without any part of the address."""
+    """Raised if the address of a target is invalid. The text describes the error, but has no part of the address."""
 
 
 def read_targets(text: str) -> Mapping[str, AlertTarget]:
     """Parse the setting `alerts.targets`; raise BadSetting if an entry is invalid.
 
-    The error names the target, but contains no part of its address, which has secrets.
+    The error names the target, but contains no part of the target's address, because the address has secrets.
     """
     found: dict[str, AlertTarget] = {}
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
@@ -245,13 +245,13 @@ def _read_credentials(url: SplitResult) -> tuple[str, str]:
 
 
 def _collect_secrets(address: HttpAddress | MailAddress) -> TargetSecrets:
-    """Collect the secrets that the target may repeat in its response, in each form in which they are sent."""
+    """Collect the secrets of an address in each form in which they are sent, because a response may repeat them."""
     if isinstance(address, MailAddress):
         forms = (address.password, f"\0{address.user}\0{address.password}")
         encoded = [base64.b64encode(form.encode()).decode() for form in forms] if address.password else []
         return TargetSecrets([address.password, *encoded])
     path, _, query = address.path.partition("?")
-    # The path of Alertmanager's API is not a secret.
+    # The path of Alertmanager's API is public, so it is not a secret.
     parts = [] if path.endswith("/api/v2/alerts") else [address.path, path, query, *re.split(r"[/?&=]", address.path)]
     login = address.authorization.removeprefix("Basic ")
     password = base64.b64decode(login).decode().partition(":")[2]
