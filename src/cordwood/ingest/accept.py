@@ -57,7 +57,7 @@ _DECODER_THREADS = 2
 
 
 class IngestOutcome(msgspec.Struct, frozen=True):
-    """The outcome of storing a request body, or the events of the body that go to one stream.
+    """The outcome of storing a request body, or those of its events that go to one stream.
 
     `reasons` has the position in the body and the reason of each of the first ten quarantined items. `late` counts
     events that are older than a time bound or the retention of the stream, and `future` counts events that are too far
@@ -180,7 +180,7 @@ class Intake:
         return 2 * self._limits.max_event_bytes
 
     def check_stream_rate(self, stream: Stream) -> None:
-        """Raise StreamRateExceeded if the stream has used up its rate limit. Call this before reading a request."""
+        """Raise StreamRateExceeded if the stream has used up its rate limit. Call this before reading the body."""
         self._stream_rates.check_rate(stream)
 
     def accept(
@@ -198,8 +198,8 @@ class Intake:
         self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: BodyForm
     ) -> IngestOutcome:
         reading = self.run_decoder(len(arrived.data), self._decode_and_prepare, stream, form, arrived, pins)
-        # The decoded events do not refer to the body. Release the body before the events are stored, because storing
-        # may take long.
+        # The prepared batches are copies of the body's content. Release the body before they are stored, because
+        # storing may take long.
         del arrived
         (accepted,) = await self._store_prepared([await reading])
         return accepted

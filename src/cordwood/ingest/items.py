@@ -255,7 +255,7 @@ def _skip_whitespace(text: str, position: int) -> int:
 
 
 def _find_object_end_by_tokens(text: str, start: int, limit: int) -> int | None:
-    """Return the end of an object that is nested too deeply for the pattern; None if `limit` characters have no end."""
+    """Return the end of an object that is too deep for the pattern, or None if it is not within `limit` characters."""
     if text[start] != "{":
         return None
     depth = 0
@@ -338,8 +338,8 @@ _JSON_WHITESPACE_PATTERN: Final = re.compile(r"[ \t\r\n]*")
 # Matches at the end of a value if the text that was read so far ends there. The value may then be a number that
 # continues in the next chunk.
 _CONTINUABLE_NUMBER_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
-# An error this close to the end of the text may come from a token that is cut off there. No such token is longer than
-# this, such as the literal `false` or a pair of surrogate escapes.
+# An error this close to the end of the text may come from a token that is cut off there. Such a token (for example the
+# literal `false`, or a pair of surrogate escapes) is not longer than this.
 _MAX_CUT_TOKEN_LENGTH: Final = 16
 _JSON_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 

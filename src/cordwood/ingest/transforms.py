@@ -19,8 +19,8 @@ from cordwood.model.event import Event
 
 _encode = msgspec.json.Encoder().encode
 
-# The maximum size of a value that is copied. Of a longer value that is inserted into a message, only the beginning is
-# inserted, up to the second limit.
+# A value with more characters than the first number is not copied. Of a value that is inserted into a message, at most
+# the second number of characters is inserted.
 _MAX_COPIED_VALUE_LENGTH = 64 * 1024
 _MAX_INSERTED_VALUE_LENGTH = 8 * 1024
 _PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
@@ -116,7 +116,7 @@ class StreamTransforms:
     def __init__(self, hash_key: bytes, max_added_bytes: int) -> None:
         self._hash_key = hash_key
         self._max_added_bytes = max_added_bytes
-        # At most one entry for each stream of the catalog.
+        # The key is the name of a stream, so the number of entries is at most that of the streams in the catalog.
         self._compiled_by_stream: dict[str, tuple[Stream, CompiledTransforms]] = {}
 
     def apply(

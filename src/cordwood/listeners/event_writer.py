@@ -160,7 +160,7 @@ class ListenerEventWriter:
         self._observer.record(BugFound(incident=f"listener {self._name}", trace=trace))
 
     def close(self) -> None:
-        """Cancel the attempts to store events that are still running."""
+        """Cancel all running attempts to store events."""
         for queue in self._queues.values():
             queue.close()
 

@@ -28,8 +28,7 @@ from cordwood.web.request_body import BodyBounds
 from cordwood.web.services import Services
 
 _ACCEPT_RETRY_SECONDS: Final = 0.2
-# The minimum time between two warnings to the operator of the same kind, such as failed connections or dropped
-# datagrams.
+# The minimum time between two warnings of the same kind to the operator, for example about dropped datagrams.
 _MIN_SECONDS_BETWEEN_WARNINGS: Final = 10.0
 # The memory that is assumed for each connection, to compute how many connections are allowed. A connection takes 64 KiB
 # for unread data, and several times that for decoded events.

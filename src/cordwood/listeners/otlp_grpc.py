@@ -34,8 +34,8 @@ HTTP_PATHS_BY_METHOD: Final = {
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": b"/v1/metrics",
 }
 # The maximum size of a message as it is sent, which is also the default limit of gRPC servers. gRPC keeps a whole
-# message in memory before it passes the message on. The size of a message is not known before, so this many bytes are
-# reserved for each.
+# message in memory before it passes the message on. The size of a message is not known in advance, so this many bytes
+# are reserved for each.
 MAX_MESSAGE_BYTES: Final = 4 * 2**20
 # The pauses between a call's attempts to reserve memory for its message. If the last attempt fails, the call is
 # refused.

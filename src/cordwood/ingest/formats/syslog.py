@@ -25,7 +25,8 @@ def _reject_json_constant(name: str) -> object:
 
 # Unlike msgspec's decoder, this decoder accepts text after the JSON value. It rejects `NaN`, which is not JSON.
 _json_decoder = json.JSONDecoder(parse_constant=_reject_json_constant)
-# JSON is searched in a message from at most this many opening braces on. Each attempt may read the whole message.
+# The maximum number of opening braces in a message that are tried as the start of JSON. Each attempt may read the whole
+# message.
 _MAX_JSON_START_ATTEMPTS = 8
 
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
