@@ -40,7 +40,7 @@ _pending_batches_decoder = msgspec.msgpack.Decoder(list[_PendingBatch])
 
 
 class PendingBatchQueue:
-    """A queue of batches on disk, bounded in size, with one numbered file for each append."""
+    """A queue of batches on disk; its total size is limited, and each call of `add` writes one numbered file."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._folder = folder
@@ -58,7 +58,7 @@ class PendingBatchQueue:
         return self._bytes > 0
 
     def add(self, batches: Sequence[Batch]) -> None:
-        """Store the batches durably before returning."""
+        """Write the batches to disk, synced before the method returns; raise BacklogFull if the queue is full."""
         body = msgspec.msgpack.encode([_to_pending_batch(batch) for batch in batches])
         with self._lock:
             if self._bytes + len(body) > self._max_bytes:
@@ -71,11 +71,11 @@ class PendingBatchQueue:
             self._bytes += len(body)
 
     def drain(self, store: Callable[[Sequence[Batch]], object]) -> None:
-        """Send all queued batches to `store`, oldest first; raise the fault if `store` fails.
+        """Send all queued batches to `store`, oldest first; stop with the fault if `store` raises one.
 
-        A file is removed only after its events are stored. If its events are sent twice, `store` recognises them as
-        duplicates by their ids. Other threads may add batches meanwhile. If another thread is already sending the
-        batches, return at once.
+        A file is removed only after its events are stored. If a file is sent twice, for example after a crash, `store`
+        recognises its events as duplicates by their ids. Other threads may call `add` during a drain. If another thread
+        is already draining the queue, return at once.
         """
         if not self._drain_lock.acquire(blocking=False):
             return
@@ -107,7 +107,7 @@ def _from_pending_batch(pending: _PendingBatch) -> Batch:
 
 
 class RetryIntervals(msgspec.Struct, frozen=True):
-    """The times to wait before another attempt: after a failed connection, and after a server did not respond."""
+    """The pause before the next attempt: if the server could not be reached, and if it did not respond in time."""
 
     unreachable_seconds: float
     unresponsive_seconds: float
@@ -145,18 +145,18 @@ class BufferedAppender:
 
     @property
     def has_pending(self) -> bool:
-        """Return whether accepted events have not been sent to the server yet."""
+        """Return whether the buffer holds events that were accepted but have not been sent to the server yet."""
         return bool(self._pending)
 
     @property
     def is_unavailable(self) -> bool:
-        """Return whether the server counts as unavailable now, so that optional requests to it are skipped."""
+        """Return whether the retry interval is still running, in which requests that can wait are not sent."""
         return time.monotonic() < self._retry_at
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Append the batches, or buffer them on disk while the server is unavailable.
 
-        Buffered events count as accepted. If there is no buffer, raise the fault.
+        Buffered events count as accepted. If the engine has no buffer, raise the server's fault instead.
         """
         if not self.send_pending():
             return self._buffer_batches(batches)
@@ -169,7 +169,7 @@ class BufferedAppender:
             return self._buffer_batches(batches)
 
     def send_pending(self) -> bool:
-        """Try to send the buffered batches if the retry interval has passed; return whether none is left."""
+        """Send the buffered batches, but not during the retry interval; return whether the buffer is empty now."""
         if self._pending and not self.is_unavailable:
             try:
                 self._pending.drain(self._storage.append)
@@ -178,7 +178,7 @@ class BufferedAppender:
         return not self._pending
 
     def record_unavailable(self, fault: Fault) -> None:
-        """Record that the server did not answer, start the retry interval, and report the first such fault."""
+        """Record that the server is unavailable, and start the retry interval; report only the first such fault."""
         is_connected = isinstance(fault, QueryOutOfTime)
         self._retry_at = time.monotonic() + (
             self._intervals.unresponsive_seconds if is_connected else self._intervals.unreachable_seconds

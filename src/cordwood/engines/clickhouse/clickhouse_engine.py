@@ -65,9 +65,9 @@ class ClickHouseOptions(msgspec.Struct, frozen=True):
     """Settings of the engine. If `pending_folder` is None, no events are buffered while the server is unavailable.
 
     `retry_seconds` is the interval between attempts to connect to an unavailable server. `report` is called when the
-    server becomes unavailable, and when it is available again. `response_timeout_seconds` is the time to wait for a
-    server that does not respond, and must exceed the time limit of queries. With `has_ttl`, the server also deletes old
-    events by itself, according to its own clock.
+    server becomes unavailable, and when it is available again. `response_timeout_seconds` is the time to wait for the
+    server's response to a request. It must exceed the time limit of queries, so that a slow query does not look like a
+    dead server. With `has_ttl`, the server also deletes old events by itself, according to its own clock.
     """
 
     cluster: str = ""
@@ -83,22 +83,22 @@ class ClickHouseOptions(msgspec.Struct, frozen=True):
     note: RecordObservation = ignore_observation
 
 
-# The value of the setting `readonly` with which a query may change other settings, but cannot write.
+# With this value of the setting `readonly`, a query may change other settings, but cannot write.
 _READONLY_SETTING_VALUE: Final = 2
 
-# The maximum number of tables that the setting `additional_table_filters` makes empty for a query. The server parses
-# the setting for each query, which takes 0.3 ms for 20 tables and 1.1 ms for 100 tables. `_NO_ROWS_FILTER_SQL` is the
-# filter that no row passes.
+# The maximum number of tables that the setting `additional_table_filters` makes empty for a query. The number is small
+# because the server parses the setting for each query, which takes 0.3 ms for 20 tables and 1.1 ms for 100.
+# `_NO_ROWS_FILTER_SQL` is a filter that rejects every row.
 _MAX_EMPTIED_TABLES: Final = 30
 _NO_ROWS_FILTER_SQL: Final = "'0'"
 
 # The maximum length of a query's SQL, which is set on the server for each query. The server's default is smaller than
-# the compiler's own limit.
+# the compiler's own limit, so that the server would refuse long queries that the compiler accepts.
 _MAX_QUERY_BYTES: Final = 4 << 20
 
 
 class ClickHouseEngine:
-    """The `Engine` interface implemented with ClickHouse; several processes may share a database."""
+    """The `Engine` interface implemented with ClickHouse. Several processes may use the same database."""
 
     def __init__(self, address: str, options: ClickHouseOptions) -> None:
         self.target: Target = ClickHouseTarget(options.redaction.rules)
@@ -184,9 +184,9 @@ class ClickHouseEngine:
         return self._storage.project_shapes()
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
-        """Return the numbers of events and the time ranges of the streams.
+        """Return the number of events and the time range of each stream.
 
-        While the server is unavailable, return the last known ones.
+        While the server is unavailable, return the values that were read last.
         """
         try:
             return self._storage.stream_stats(refresh=not self._standby.is_unavailable)
@@ -221,7 +221,7 @@ class ClickHouseEngine:
 
     @property
     def has_pending_events(self) -> bool:
-        """Return whether accepted events have not been sent to the server yet."""
+        """Return whether events that were accepted have not been sent to the server yet."""
         return self._standby.has_pending
 
     def close(self) -> None:
@@ -243,17 +243,18 @@ class ClickHouseEngine:
         columns = zip(statement.column_names, statement.column_types, strict=False)
         bytes_columns = tuple(name for name, datatype in columns if has_bytes(datatype))
         values = {name: to_bindable_value(value) for name, value in question.values.items()}
-        # Bind the key only if the statement uses it. If the client received a value for SQL without placeholders, it
-        # would interpret percent signs in the SQL as places for values.
+        # Bind the redaction key only if the statement uses it. If the client received a value for SQL without
+        # placeholders, it would treat percent signs in the SQL as places for values.
         if statement.redaction is RedactMode.HASH and REDACTION_KEY_PARAMETER in sql:
             values[REDACTION_KEY_PARAMETER] = self._options.redaction.key
         return BoundQuery(sql, values, settings, mark, bytes_columns)
 
     def _other_tables_filter_setting(self, read: Sequence[str]) -> Mapping[str, str]:
-        """Return the setting that makes the tables of all streams except `read` empty for the query.
+        """Return the setting that makes all tables of streams appear empty to the query, except those in `read`.
 
-        Return no setting on a cluster, because its servers read tables with other names. Return no setting either if
-        there are more than `_MAX_EMPTIED_TABLES` other tables.
+        This protects the other streams if a statement reads them in spite of the check. On a cluster, return no
+        setting, because its servers read tables with other names. If there are more than `_MAX_EMPTIED_TABLES` other
+        tables, return no setting, because it would be slow.
         """
         # Use full names, because a name without the database would also match another table's alias.
         others = self._storage.tables_of_other_streams(read)
@@ -265,9 +266,9 @@ class ClickHouseEngine:
 
 
 def _python_regex_error(pattern: str) -> str | None:
-    """Return the error that Python's parser finds in the pattern, or None.
+    """Return the error that Python's `re` module finds in the pattern; return None if the pattern is valid.
 
-    This approximates the server's own check while the server is unavailable.
+    It stands in for the server's own check while the server is unavailable.
     """
     try:
         compiled_pattern(pattern)
@@ -292,9 +293,9 @@ def _columns_and_renderers(
 
 
 def _columns_of_empty_answer(question: BoundStatement) -> tuple[Column, ...]:
-    """Return the columns of an empty answer as the statement declares them.
+    """Return the columns that the statement declares, for an answer without rows.
 
-    This is needed because the in-process engine does not report the columns of an empty answer.
+    This is needed because the in-process engine does not report the columns of such an answer.
     """
     statement = question.statement
     columns = zip(statement.column_names, statement.column_types, strict=False)
@@ -340,7 +341,7 @@ _MAX_ROWS_PER_REDACTION: Final = 1000
 
 
 class AnswerRedactor:
-    """Redacts fetched rows; safe from several threads."""
+    """Redacts rows that were fetched unredacted; safe from several threads."""
 
     def __init__(self, session: Session, redacting: RedactionConfig) -> None:
         self._session = session
@@ -363,7 +364,7 @@ class AnswerRedactor:
             )
 
     def _redact_texts(self, mode: RedactMode, texts: Sequence[str], query: BoundQuery, until: float) -> Sequence[str]:
-        """Redact the texts by one statement, within the time limit of `query`.
+        """Redact the texts by one statement on the server, which must end by the time `until`.
 
         The statement has the same mark as `query`, so that both are cancelled together.
         """

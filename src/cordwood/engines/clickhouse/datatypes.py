@@ -62,9 +62,10 @@ def _struct_datatype(kind: Any) -> Datatype:
 
 
 def rendered_type(engine_type: Datatype, declared_type: Datatype | None) -> Datatype:
-    """Return the type by which values are rendered.
+    """Return the type as which the values of a column are rendered in the answer.
 
-    This is the type that the compiler declared, if ClickHouse's type can represent it, and otherwise ClickHouse's type.
+    This is the type that the compiler declared, if ClickHouse's type can represent it. Otherwise, it is ClickHouse's
+    type.
     """
     if declared_type is None:
         return engine_type
@@ -84,7 +85,7 @@ def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype
     )
 
 
-# Pairs of the kind of a ClickHouse type, and the kind of a BigQuery type that the ClickHouse type may represent.
+# Pairs of kinds: that of a ClickHouse type, and that of a BigQuery type whose values ClickHouse may return in it.
 _REPRESENTABLE_KIND_PAIRS: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {
@@ -100,7 +101,7 @@ _REPRESENTABLE_KIND_PAIRS: Final = frozenset(
 
 
 def to_bindable_value(value: object) -> object:
-    """Convert a value to a form that the client prints without loss.
+    """Convert a parameter's value to a form that the client passes to the server without loss.
 
     Times become texts, because the client would truncate them to seconds.
     """
@@ -128,7 +129,7 @@ def has_bytes(datatype: Datatype | None) -> bool:
 
 
 def cell_renderer(datatype: Datatype) -> CellRenderer:
-    """Return the function that renders a value of this type from the client as a cell of the answer."""
+    """Return the function that converts a value of this type, as the client returns it, to a cell of the answer."""
     if datatype.kind in _JSON_RENDERER_BY_KIND:
         return _JSON_RENDERER_BY_KIND[datatype.kind]
     if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
@@ -176,7 +177,7 @@ def _struct_renderer(datatype: Datatype) -> NestedRenderer:
 
 
 def _render_event_value_array(value: object) -> object:
-    """Render an array of events' values. An object in it stays an element, and is not wrapped in another array."""
+    """Render an array of events' values. An object that is an element is not wrapped in an array of its own."""
     texts = ["null" if item is None else str(item) for item in _as_list(value)]
     return wrap_as_records(f"[{','.join(texts)}]")
 
@@ -249,9 +250,9 @@ def _render_time(value: object) -> Cell:
 
 
 def _render_interval(value: object) -> Cell:
-    """Render months, days and microseconds as `Y-M D H:M:S`, each of the three with its own sign.
+    """Render months, days and microseconds as `Y-M D H:M:S`; each of the three parts has its own sign.
 
-    The result is NULL if any of the three is NULL.
+    If any part is NULL, the result is NULL.
     """
     if isinstance(value, str):
         return value

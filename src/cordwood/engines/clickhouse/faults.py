@@ -1,7 +1,7 @@
 """Translate the ClickHouse client's exceptions into faults, and its messages into the terms of the query's author.
 
-A message without a rewording is not shown to the author, because it may contain internal columns, generated SQL, or
-terms of ClickHouse.
+If this module has no rewording for a message, the message is not shown to the author, because it may contain internal
+columns, generated SQL, or terms of ClickHouse.
 """
 
 import re
@@ -32,8 +32,8 @@ from cordwood.sql.lowering import RAISED_ERROR_PREFIX
 _TIMEOUT_CODES: Final = frozenset({159, 160, 209, 718})
 _CANCELLED_CODES: Final = frozenset({394, 677, 735})
 _MEMORY_LIMIT_CODES: Final = frozenset({173, 241, 777, 778})
-# The error code of exceptions from the C++ standard library, and the text by which a failed memory allocation is
-# recognised among them.
+# The error code of all exceptions from the C++ standard library. A failed memory allocation is one of them, and is
+# recognised by this part of its message.
 _STD_EXCEPTION_CODE: Final = 1001
 _BAD_ALLOC_MESSAGE: Final = "bad_alloc"
 _ROW_LIMIT_CODES: Final = frozenset({158, 191, 290, 307, 396})
@@ -45,7 +45,7 @@ _UNAVAILABLE_CODES: Final = frozenset({74, 76, 95, 96, 198, 210, 225, 242, 279, 
 
 
 class _FaultGroup(NamedTuple):
-    """A group of ClickHouse's error codes with their fault, and the message to show if there is no rewording."""
+    """Error codes of ClickHouse with their fault, and the fault's message if ClickHouse's cannot be reworded."""
 
     codes: frozenset[int]
     fault: type[Fault]
@@ -80,7 +80,7 @@ _QUERY_FAULTS: Final = (
         BadQuerySyntax,
         "The query is too long, or nested too deeply",
     ),
-    # Wrong names, types or positions of the query's parts.
+    # Names, types or positions that are wrong for a part of the query.
     _FaultGroup(
         frozenset(
             {
@@ -93,12 +93,13 @@ _QUERY_FAULTS: Final = (
     ),
 )  # fmt: skip
 
-# Parts of the client's messages for a connected server that did not answer in time.
+# A client's message that contains one of these texts means: the server was connected, but did not answer in time.
 _NO_ANSWER_MESSAGES: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
-# A part of the client's error for a message of the in-process engine that quotes a value which is not UTF-8.
+# A client's message contains this text if the in-process engine's own message could not be decoded, because it quotes a
+# value that is not UTF-8.
 _DECODING_FAILURE_MESSAGE: Final = "codec can't decode"
-# A part of the client's error for a DATE in an answer that it cannot convert to a Python date.
+# A client's message contains this text if an answer has a DATE outside the range of Python's dates.
 _DATE_OUT_OF_RANGE_MESSAGE: Final = "is outside the date range"
 _UNTRUSTED_CERTIFICATE_PATTERN: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl")
 _TLS_FAILURE_MESSAGE: Final = "SSLError("
@@ -107,7 +108,7 @@ _ENGINE_NOT_OPENED_MESSAGE: Final = "Unable to open the chdb engine"
 
 @contextmanager
 def clickhouse_faults(seconds: object = None) -> Iterator[None]:
-    """Translate the client's exceptions in the block; `seconds` is the time limit to report if it was exceeded."""
+    """Translate the client's exceptions in the `with` block; `seconds` is the query's time limit, for the message."""
     try:
         yield
     except ClickHouseError as problem:
@@ -119,7 +120,7 @@ def clickhouse_faults(seconds: object = None) -> Iterator[None]:
 
 
 def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
-    """Return the fault for an exception of the client, by the server's error code.
+    """Return the fault for an exception of the client, chosen by the server's error code.
 
     An exception without a code comes from the client itself, usually because the server did not answer.
     """
@@ -194,7 +195,7 @@ def _no_answer_fault(text: str) -> Fault:
 
 
 def is_unavailable(fault: Fault) -> bool:
-    """Return whether the fault means that the server is temporarily unavailable.
+    """Return whether the fault means that the server is unavailable for a time, so that a later attempt may succeed.
 
     Wrong credentials, a missing database and failed TLS do not count, because waiting does not help.
     """
@@ -217,7 +218,7 @@ _TLS_PORT_HINT: Final = "Take the port of its TLS, often 8443, or secure=0, in t
 
 
 def server_message(text: str) -> str:
-    """Return the server's message without error codes, the excerpt of the query, and the version."""
+    """Return the server's message without error codes, the excerpt of the query, and the server's version."""
     # Keep the text after the last `DB::Exception: `, up to the excerpt of the query. The excerpt may contain the error
     # messages of other parts of the query.
     text = text.rpartition("DB::Exception: ")[2].strip()
@@ -305,7 +306,7 @@ def _field_type_name(text: str) -> str:
 
 
 def _split_types(text: str) -> Iterator[str]:
-    """Split a list of types at the commas that are outside of parentheses."""
+    """Split a list of types at its commas, except commas inside parentheses."""
     depth = start = 0
     for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")

@@ -1,12 +1,13 @@
-"""Push reads of event paths down to their subcolumns, and remove record tests that another condition implies.
+"""Push reads of event paths down to ClickHouse's subcolumns, and remove record tests that another condition implies.
 
 ClickHouse stores each path of a JSON column as a subcolumn, and can read one subcolumn without the others. This works
-only in the SELECT that reads the table. Therefore, if a path is read from a column of a sub-query, it becomes another
-column of that sub-query, and so on down to the stream's table. A path is read in this way only if all its values in the
-stream's shape are texts, numbers or booleans. All other paths are read from the stored JSON text.
+only in the SELECT that reads the table. Therefore, if a query reads a path from a column of a sub-query, the sub-query
+gets another column with the path's value. This is repeated for each nested sub-query, down to the stream's table. A
+path is read in this way only if all its values in the stream's shape are texts, numbers or booleans. All other paths
+are read from the stored JSON text.
 
-An UNNEST of a record `r` becomes a test of whether the event has the record, which reads the column `object_paths`. The
-test is unnecessary next to a condition such as `r.status >= 500`, which holds only if a path below `r` has a value.
+An UNNEST of a record `r` has become a test of whether the event has the record, which reads the column `object_paths`.
+The test is unnecessary next to a condition such as `r.status >= 500`, which holds only if a path below `r` has a value.
 """
 
 import re
@@ -42,7 +43,7 @@ _GENERATED_META_KEY: Final = "provided"
 
 
 class _ColumnPath(msgspec.Struct, frozen=True):
-    """A read of a path below a column."""
+    """A path below a column that the query reads, and the form in which it reads the value."""
 
     column: str
     steps: tuple[str, ...]
@@ -50,7 +51,7 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
     @property
     def generated_name(self) -> str:
-        """Return the name of the generated column for this path.
+        """Return the name of the column that is added to sub-queries for this path.
 
         If the author's sub-query already has a column of that name, the path is not pushed down.
         """
@@ -58,7 +59,7 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
 
 def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
-    """Replace path reads in the resolved and typed tree by reads of the streams' subcolumns, where they exist."""
+    """Replace reads of paths in the resolved and typed tree by reads of the streams' subcolumns, where these exist."""
     if any(select.is_star for select in tree.find_all(exp.Select)):
         return
     for node in list(tree.find_all(exp.Anonymous)):
@@ -94,7 +95,7 @@ def _replace_by_column(node: exp.Expr, column: exp.Column, read: _ColumnPath, st
 def _read_through_relation(
     select: exp.Select, alias: str, read: _ColumnPath, streams: frozenset[str], depth: int
 ) -> exp.Expr | None:
-    """Return an expression that reads the path from the relation with the alias; None if that is not possible."""
+    """Return an expression that reads the path from the relation `alias`; None if the path cannot be pushed down."""
     relation = _find_relation_by_alias(select, alias)
     if relation is None or depth > _MAX_SUB_QUERY_DEPTH or not all(map(_PLAIN_KEY_PATTERN.fullmatch, read.steps)):
         return None
@@ -116,7 +117,7 @@ def _sub_query_of(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
 def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _ColumnPath) -> exp.Expr | None:
     """Return an expression that reads the path's subcolumn from the stream's table.
 
-    Return None in an outer join, in which a missing value and a missing row could not be distinguished.
+    Return None in an outer join, because a missing value could not be told from a missing row.
     """
     if read.column not in PATHS_COLUMN_BY_COLUMN or any(join.side for join in select.args.get("joins") or ()):
         return None
@@ -124,7 +125,7 @@ def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _ColumnPath) -> e
 
 
 def _add_path_column(query: exp.Expr, read: _ColumnPath, streams: frozenset[str], depth: int) -> bool:
-    """Add a column for the path to the sub-query unless it has one; return False if that is not possible."""
+    """Add a column for the path to the sub-query, unless it has one; return whether the column exists now."""
     if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
         return False
     existing = _projection_named(query, read.generated_name)
@@ -152,7 +153,7 @@ def _append_generated_column(query: exp.Select, expression: exp.Expr, name: str)
 
 
 def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None:
-    """Return the column and the path below it; None unless the root is a qualified column."""
+    """Return the qualified column and the path that the node reads below it; None if the node is not such a read."""
     root, steps = root_and_steps(node.unalias()) if node is not None else (None, ())
     return (root, steps) if isinstance(root, exp.Column) and root.table else None
 
@@ -172,7 +173,7 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
     yield from (join.this for join in select.args.get("joins") or ())
 
 
-# Conditions that are NULL if any operand is NULL, so that WHERE does not select the row.
+# Conditions that are NULL if any operand is NULL. WHERE does not select a row for which its condition is NULL.
 _NULL_REJECTING_CONDITIONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.RegexpLike)
 # Conditions that cannot hold if their first operand is NULL.
 _FIRST_NULL_REJECTING_CONDITIONS: Final = (exp.In, exp.Between)
@@ -191,7 +192,7 @@ def drop_implied_record_tests(tree: exp.Expr) -> None:
 
 
 def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the conditions that a tree of ANDs combines."""
+    """Yield the conditions that are combined by AND, also those inside nested ANDs and parentheses."""
     pending = [node]
     while pending:
         one = pending.pop()
@@ -219,7 +220,7 @@ def _is_below(path: exp.Expr, record: exp.Expr) -> bool:
 
 
 def _remove_conjunct(condition: exp.Expr) -> None:
-    """Remove a condition from a conjunction of at least two conditions."""
+    """Remove a condition from the AND of which it is an operand."""
     node = condition
     while isinstance(node.parent, exp.Paren):
         node = node.parent

@@ -1,7 +1,7 @@
-"""Redaction by ClickHouse functions that a statement defines in its own WITH.
+"""Redaction by functions that a statement defines in its own WITH, as named lambdas of ClickHouse.
 
-The functions are named lambdas, so that nothing has to be created on the server and no privilege is needed. The key of
-digests is a bound value; everything else is part of the statement's text.
+Because the statement defines them, nothing has to be created on the server, and the service's user needs no privilege
+for it. The key of digests is a bound value; everything else is part of the statement's text.
 """
 
 from typing import Final
@@ -32,8 +32,8 @@ REDACTION_KEY_PARAMETER: Final = "cordwood_redaction_key"
 # The separator between JSON texts that are joined to one text. No JSON text contains this character unescaped.
 JSON_TEXT_SEPARATOR: Final = "\x04"
 
-# Matches a number in an array that is long enough to be a card number. A number in an object needs no such pattern,
-# because it is recognised by the key before it.
+# Matches a number in an array that is long enough to be a card number. A number that is the value of a key needs no
+# such pattern, because the other patterns recognise it by the key in front of it.
 _LONG_ARRAY_NUMBER_PATTERN: Final = r"[\[,]\s*-?[0-9]{13}"
 _NUMBER_PATTERN: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 
@@ -47,7 +47,7 @@ _STRING_VARIABLE: Final = "_redacted_string"
 
 
 def redaction_functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
-    """Return the redaction functions of a mode by name, each as the SQL of an element of WITH."""
+    """Return the SQL that defines the redaction functions of a mode in WITH, by the function's name."""
     masking = MaskingBuilder(_RedactionSQL(), mode)
     text, json = _redacted_text_sql(rules, masking), _redacted_json_sql(rules, masking)
     event = f"if(match({_TEXT_VARIABLE}, {text_literal(_NUMBER_PATTERN)}), {_TEXT_VARIABLE}, {json})"
@@ -64,9 +64,10 @@ def redaction_functions(rules: RedactionRules, mode: RedactMode) -> dict[str, st
 
 
 def redact_texts_sql(rules: RedactionRules, mode: RedactMode, chunk_count: int) -> str:
-    """Return the statement that redacts JSON texts and returns them in the same order.
+    """Return a statement that redacts an array of JSON texts, and returns the redacted texts in the same order.
 
-    Its parameters, from `piece0` on, are the `chunk_count` slices of the texts joined by `JSON_TEXT_SEPARATOR`.
+    The texts are joined by `JSON_TEXT_SEPARATOR`, and the result is cut into `chunk_count` slices. The slices are bound
+    to the parameters `piece0`, `piece1` and so on.
     """
     chunks = ", ".join(f"{{piece{index}:String}}" for index in range(chunk_count))
     # `materialize` prevents constant folding. Otherwise, ClickHouse would redact the texts while it plans the query.
@@ -75,9 +76,9 @@ def redact_texts_sql(rules: RedactionRules, mode: RedactMode, chunk_count: int) 
 
 
 def _apply_in_lambda_sql(body: str) -> str:
-    """Return SQL that applies the body inside a lambda.
+    """Return SQL that evaluates `body`, which is SQL over `_TEXT_VARIABLE`, inside a lambda.
 
-    There, ClickHouse compiles the patterns of the body only once, and not in each pass of its planner.
+    In a lambda, ClickHouse compiles the patterns of the body only once, and not in each pass of its planner.
     """
     return f"arrayMap({_TEXT_VARIABLE} -> if(isNull({_TEXT_VARIABLE}), NULL, {body}), [{_VALUE_VARIABLE}])[1]"
 
@@ -96,7 +97,7 @@ def _optimistic_text_sql(rules: RedactionRules) -> str:
 
 
 def _redacted_json_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
-    """Return SQL that redacts a JSON text; custom patterns are applied to the content of each string in the text."""
+    """Return SQL that redacts a JSON text; the operator's own patterns are applied to each string in the text."""
     detection, text = DetectionRules(rules), _NON_NULL_TEXT_SQL
     if detection.operator_stages:
         redacted_text = masking.apply_stages(f"JSONExtractString({_STRING_VARIABLE})", detection.operator_stages)
@@ -133,7 +134,7 @@ class _RedactionSQL:
         return self.replace_matches(text, "[ +-]|%20", "")
 
     def passes_luhn(self, digits: str) -> str:
-        """Return SQL for the Luhn check, in which nine is subtracted from each doubled digit that is at least ten."""
+        """Return SQL for the Luhn check of a card number; if a doubled digit is at least ten, nine is subtracted."""
         weighted_sum = "arraySum((d, i) -> if(i % 2 = 1, d * 2 - if(d > 4, 9, 0), d), {0}, arrayEnumerate({0}))"
         return (
             weighted_sum.format(f"arrayMap(d -> toInt64(d), splitByString('', leftPad({digits}, 20, '0')))")

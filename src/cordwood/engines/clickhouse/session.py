@@ -26,24 +26,25 @@ from cordwood.errors import BadQueryValue, BadSetting, DataFolderUnusable
 
 NamedValues = Mapping[str, object]
 
-# The setting that holds a query's mark. Query ids cannot be used instead, because the in-process engine does not
-# support them.
+# The setting that holds a query's mark. A query id cannot serve as the mark, because the in-process engine does not
+# support query ids.
 QUERY_MARK_SETTING: Final = "log_comment"
 
-# The log lines of the client's libraries are not printed, because failures are reported as faults.
+# Keep the client's libraries from printing log lines, because cordwood reports their failures as faults.
 for _library in ("clickhouse_connect", "urllib3"):
     logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
 
 _KILL_QUERY_SQL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
-# Matches a placeholder for a bound value. The pattern matches everything that the client's own pattern matches.
+# Matches a placeholder for a bound value. It must match everything that the client's own pattern matches. Otherwise,
+# values that the client would bind would not be passed to it.
 _PLACEHOLDER_PATTERN: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
 # The maximum size of a bound value: the default of a server's setting `http_max_field_value_size`.
 _MAX_BOUND_VALUE_BYTES: Final = 128 << 10
-# The number of attempts to cancel a query, and the seconds between two attempts. Several attempts are made because the
-# query may not have begun yet.
+# How often an attempt to cancel a query is made, and the seconds between two attempts. One attempt may not be enough,
+# because the query may not have begun yet.
 _STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
 
-# The age from which the last known progress of queries is outdated and is read again.
+# Progress that was read longer ago than this is read again when a caller asks for it.
 _MAX_PROGRESS_AGE_SECONDS: Final = 0.4
 _PROGRESS_SETTINGS: Final = {"max_execution_time": 2, "log_queries": 0}
 _SELECT_PROGRESS_SQL: Final = (
@@ -51,13 +52,14 @@ _SELECT_PROGRESS_SQL: Final = (
     " WHERE has({marks:Array(String)}, Settings[{name:String}])"
 )
 
-# The formats of columns in answers: the client returns a DateTime64 as microseconds, and a JSON value as text.
+# The formats in which the client returns values: a DateTime64 as the number of microseconds, and a JSON value as a
+# text.
 _FORMAT_BY_COLUMN_TYPE: Final = {"DateTime64": "int", "JSON": "string"}
 _BYTES_COLUMN_FORMAT: Final = {"String": "bytes"}
 
 
 class BoundQuery(msgspec.Struct, frozen=True):
-    """A query with its values and settings; `bytes_columns` names the text columns that are returned as bytes."""
+    """A query with its values and settings; the text columns named in `bytes_columns` are returned as bytes."""
 
     sql: str
     values: NamedValues
@@ -67,9 +69,10 @@ class BoundQuery(msgspec.Struct, frozen=True):
 
     @property
     def bound_values(self) -> NamedValues:
-        """Return the values to bind, or no values if the SQL has no placeholder.
+        """Return the values to bind; return no values if the SQL has no placeholder.
 
-        If the client received values for SQL without placeholders, it would interpolate them at percent signs.
+        If the client received values for SQL without placeholders, it would interpret percent signs in the SQL as
+        placeholders.
         """
         return self.values if _PLACEHOLDER_PATTERN.search(self.sql) else {}
 
@@ -80,7 +83,7 @@ class BoundQuery(msgspec.Struct, frozen=True):
 
 
 class SelectResult(msgspec.Struct, frozen=True):
-    """An answer: column names, the client's type objects, and the rows in blocks as they arrive."""
+    """The answer to a query: column names, column types as objects of the client, and rows in blocks as they arrive."""
 
     column_names: Sequence[str]
     column_types: Sequence[Any]
@@ -88,7 +91,7 @@ class SelectResult(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """A pool of clients. Each client is used by one thread at a time, because the in-process engine requires this."""
+    """A pool of clients. Only one thread at a time uses a client, because the in-process engine requires this."""
 
     def __init__(self, address: str, *, response_timeout_seconds: float = 60.0) -> None:
         self._arguments = client_arguments(address)
@@ -106,7 +109,7 @@ class Session:
 
     @contextmanager
     def select(self, query: BoundQuery) -> Iterator[SelectResult]:
-        """Run a query, whose answer is read inside the `with` block; leaving the block early cancels the query."""
+        """Run a query, and give its answer to the `with` block; if the block is left early, the query is cancelled."""
         if not self.is_in_process:
             _check_value_sizes(query.values)
         settings = dict(query.settings) | ({QUERY_MARK_SETTING: query.query_mark} if query.query_mark else {})
@@ -160,11 +163,11 @@ class Session:
             finished.wait(_STOP_SECONDS)
 
     def _kill_query(self, mark: str) -> bool:
-        """Cancel the query with this mark, and return whether it was cancelled; return False if the attempt failed."""
+        """Cancel the query with this mark; return whether the server cancelled it, or False after a failure."""
         with suppress(Exception), self._borrow_client() as client:
             rows = client.query(_KILL_QUERY_SQL, {"name": QUERY_MARK_SETTING, "mark": mark}).result_rows
-            # For each cancelled query, there is a row whose first value is a text. If no query was cancelled, the
-            # client returns only a row with its own counters.
+            # The answer has a row for each cancelled query, whose first value is a text. If no query was cancelled, the
+            # client makes up a row of its own counters.
             return any(isinstance(row[0], str) and row[0] for row in rows if row)
         return False
 
@@ -208,8 +211,8 @@ class Session:
         """Return whether the client can be used again after a failure."""
         if not self.is_in_process:
             return getattr(problem.__cause__, "code", None) is not None
-        # After a failure, the in-process engine's next answer begins with the partial output of the failed query. This
-        # query discards that output.
+        # After a failure, the in-process engine's next answer begins with the partial output of the failed query. The
+        # answer to this query is ignored, and takes that output with it.
         with suppress(ClickHouseError):
             client.query("SELECT 1")
         return True
@@ -223,7 +226,7 @@ class Session:
 
 
 def _check_value_sizes(values: NamedValues) -> None:
-    """Refuse values that are too long for the server, whose own message would not name the parameter."""
+    """Refuse values that are too long for the server; the server's own message would not name the parameter."""
     for name, value in values.items():
         if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > _MAX_BOUND_VALUE_BYTES:
             raise BadQueryValue(f"The value of @{name} is longer than the 128 KiB that ClickHouse takes.")
@@ -243,7 +246,7 @@ def _create_folder(folder: Path | None) -> None:
 def _translate_block_faults(
     stream: Iterator[Sequence[Sequence[object]]], seconds: object
 ) -> Iterator[Sequence[Sequence[object]]]:
-    """Yield the blocks, with failures translated into faults."""
+    """Yield the blocks of an answer, and translate the client's exceptions into faults."""
     while True:
         with clickhouse_faults(seconds):
             block = next(stream, None)
@@ -253,10 +256,10 @@ def _translate_block_faults(
 
 
 class QueryProgressReader:
-    """The progress of running queries by their marks.
+    """Reads how far running queries are, by the marks of the queries.
 
-    The progress is read from the server only when a caller requests it, in a background thread, and for all requested
-    queries at once.
+    The progress is read from the server only when a caller asks for it. A background thread reads it, by one request
+    for all queries that were asked for.
     """
 
     def __init__(self, session: Session) -> None:
@@ -268,7 +271,7 @@ class QueryProgressReader:
         self._read_at = 0.0
 
     def progress_of(self, mark: str) -> Progress | None:
-        """Return the query's progress that was read last; if it is too old, read it again in a background thread."""
+        """Return the query's progress that was read last; if it is too old, start a thread that reads it again."""
         with self._lock:
             self._wanted.add(mark)
             is_due = not self._is_reading and time.monotonic() > self._read_at + _MAX_PROGRESS_AGE_SECONDS
@@ -281,7 +284,7 @@ class QueryProgressReader:
         with self._lock:
             marks, self._wanted = sorted(self._wanted), set()
         found: dict[str, Progress] = {}
-        # A server that cannot be reached, or that hides its processes from this user, reports no progress.
+        # If the server cannot be reached, or hides its processes from this user, no progress is known.
         with suppress(Exception):
             values = {"name": QUERY_MARK_SETTING, "marks": marks}
             for mark, rows_read, rows_total in self._session.fetch_rows(
@@ -293,27 +296,28 @@ class QueryProgressReader:
 
 
 def _make_progress(rows_read: int, rows_total: int) -> Progress:
-    """Return the progress of a query.
+    """Return the progress of a query from its numbers of rows.
 
-    The server only estimates the total number of rows, and reports 0 before the query is planned. `part` is not set,
-    because the share of rows read is not the share of work done. A row may be read long before it is joined or sorted.
+    The server only estimates the total, and reports 0 until the query is planned. `part` (the share of the work that is
+    done) is not set, because it is not the share of rows read. A row may be read long before it is joined or sorted.
     """
     return Progress(rows_read=rows_read, rows_total=max(rows_read, rows_total) if rows_total else None)
 
 
 ADDRESS_SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
-# The options that the address of a server may have besides `secure`. The client has parameters with the same names.
+# The options that the address of a server may have in addition to `secure`. They are passed on as parameters of the
+# client, which have the same names.
 _TLS_ADDRESS_OPTIONS: Final = frozenset({"verify", "ca_cert", "client_cert", "client_cert_key", "server_host_name"})
 _ADDRESS_OPTIONS: Final = _TLS_ADDRESS_OPTIONS | {"compress"}
 _TLS_FILE_OPTIONS: Final = ("ca_cert", "client_cert", "client_cert_key")
-# The value of a file option that stands for the certificate authorities shipped with the client.
+# In the options for files of TLS, this value stands for the certificate authorities that are shipped with the client.
 _BUNDLED_CA_VALUE: Final = "certifi"
 _TRUE_TEXTS: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE_TEXTS: Final = frozenset({"0", "false", "no", "off"})
 # The ports on which TLS is used if the address has no option `secure`.
 _DEFAULT_TLS_PORTS: Final = frozenset({"443", "8443"})
-# The limits, in bytes, of the in-process engine's caches. By default, the caches hold the marks and the sorting keys of
-# every part that was read, and may grow to gigabytes with the stored events.
+# The limits, in bytes, of the in-process engine's caches. Without limits, the caches would hold the marks and the
+# sorting keys of every part of a table that was read, and might grow to gigabytes with the stored events.
 _IN_PROCESS_CACHE_SETTINGS: Final = {
     "mark_cache_size": 64 << 20,
     "index_mark_cache_size": 16 << 20,

@@ -1,8 +1,8 @@
 """Check with ClickHouse's parser that a statement reads only its streams, with permitted syntax and functions.
 
 The server receives the statement as a text literal, and returns its parse tree. Apart from the tree, the check uses
-only the names of the streams and the fixed settings. If several CTEs share a name, each reference is resolved in the
-same way as ClickHouse resolves it.
+only the names of the streams and the settings that every statement has. If several CTEs share a name, the check
+resolves each reference in the same way as ClickHouse.
 
 The structs at the top are the nodes of the parse tree that `parseQueryToJSON` returns, with the fields that a compiled
 statement may have. A statement with any other node or field cannot be decoded and is refused.
@@ -231,11 +231,12 @@ AnyNode = (
 
 _TREE_DECODER: Final = msgspec.json.Decoder(SelectWithUnionQuery)
 _TREE_COLUMN: Final = "tree"
-# The settings of the query that parses a statement. Its `max_query_size` is larger than that of the statement itself,
-# because the statement is escaped as a text literal.
+# The settings of the query by which the server parses a statement. Its `max_query_size` is larger than the statement's
+# own, because escaping the statement as a text literal makes it longer.
 _PARSE_SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 
-# The error codes and the message with which the server refuses to return the parse tree of a statement.
+# The error codes and the message by which the server refuses to return a parse tree, for example of a text with several
+# statements.
 _UNKNOWN_FUNCTION_CODE: Final = 46
 _NOT_SERIALIZED_CODE: Final = 36
 _SYNTAX_ERROR_CODE: Final = 62
@@ -249,7 +250,8 @@ _EXPECTED_SETTINGS: Final = [
 # refers to a table.
 _IN_FUNCTION_PATTERN: Final = re.compile(r"(?i)(global)?(null|not|notNull)?in(IgnoreSet)?")
 
-# The maximum number of nodes that are visited to resolve references, in a statement in which CTEs share names.
+# The maximum number of nodes that the check visits to resolve references. It applies only to a statement in which CTEs
+# share names.
 _MAX_CTE_NODE_VISITS: Final = 50_000
 
 
@@ -272,18 +274,19 @@ class StatementChecker:
             _check_cte_references(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
-        """Return whether a function of the server has this name, or a prefix of it, such as `sum` for `sumIf`.
+        """Return whether the server has a function called `name` or like a prefix of it, such as `sum` for `sumIf`.
 
-        Prefixes count because ClickHouse lists an aggregate only without its suffixes.
+        Prefixes count because ClickHouse lists an aggregate only under its name without suffixes.
         """
         sql = "SELECT count() FROM system.functions WHERE startsWith(lower({name:String}), lower(name))"
         ((count,),) = self._session.fetch_rows(sql, {"name": name})
         return bool(count)
 
     def _parse_to_json(self, text: str) -> str:
-        """Return the statement's parse tree as JSON.
+        """Return the parse tree of the statement as JSON, from the server's parser.
 
-        Bytes that are not UTF-8 are replaced. They occur only in literals, which are not inspected.
+        Bytes that are not UTF-8 are replaced. This does not affect the check, because they occur only in literals,
+        which are not inspected.
         """
         sql = f"SELECT parseQueryToJSON({text_literal(text)}) AS {_TREE_COLUMN}"
         try:
@@ -320,7 +323,7 @@ def _check_cte_references(query: SelectWithUnionQuery, tables: frozenset[str]) -
 
 
 def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
-    """Return the statement's settings; raise IsolationBreachError unless they equal `STATEMENT_SETTINGS`, in order."""
+    """Return the statement's settings; raise IsolationBreachError unless they are `STATEMENT_SETTINGS`, in order."""
     select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, SelectQuery)]
     all_settings = [settings for settings in (query.settings_ast, *select_settings) if settings is not None]
     if (
@@ -332,7 +335,7 @@ def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
 
 
 class _TreeInspector:
-    """The inspection of one parse tree; its method `visit` raises IsolationBreachError for a forbidden node."""
+    """Inspects one parse tree: the method `visit` raises IsolationBreachError if a node is forbidden."""
 
     def __init__(self, tables: frozenset[str], settings: SetQuery) -> None:
         self._tables = tables
@@ -360,10 +363,10 @@ class _TreeInspector:
 
 
 def _visit_union(union: SelectWithUnionQuery, scope: VisibleCtes, recurring: VisibleCtes = frozenset()) -> ScopedNodes:
-    """Yield the parts of a union, each with the names of the CTEs that are visible in it.
+    """Yield the nodes directly below a union, each with the names of the CTEs that are visible in it.
 
-    The later SELECTs also see the CTEs of the first SELECT. If the union is the body of a recursive CTE, `recurring` is
-    the CTE's name, which only the later SELECTs see.
+    The later SELECTs of the union also see the CTEs of the first SELECT. If the union is the body of a recursive CTE,
+    `recurring` is the CTE's name, which only the later SELECTs see.
     """
     first, *others = union.list_of_selects.children
     yield first, scope
@@ -374,9 +377,10 @@ def _visit_union(union: SelectWithUnionQuery, scope: VisibleCtes, recurring: Vis
 
 
 def _visit_select(select: SelectQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.Struct, VisibleCtes]]:
-    """Yield the parts of a SELECT, each with the names of the CTEs that are visible in it.
+    """Yield the nodes directly below a SELECT, each with the names of the CTEs that are visible in it.
 
-    The body of a CTE sees only the CTEs before it. ClickHouse would also resolve the names of later CTEs.
+    In this check, the body of a CTE sees only the CTEs before it, and a reference to a later CTE is refused. ClickHouse
+    itself would resolve such a reference.
     """
     for element in select.with_.children if select.with_ else ():
         if not isinstance(element, WithElement):
@@ -405,7 +409,7 @@ def _check_function(function: Function) -> None:
 
 
 class _CteFrame(msgspec.Struct, eq=False):
-    """The CTEs of one WITH, and the frame of the enclosing query that has a WITH, if any."""
+    """The CTEs of one WITH; `enclosing` is the frame of the next outer query that has a WITH, or None."""
 
     ctes: dict[str, WithElement]
     enclosing: "_CteFrame | None"
@@ -425,13 +429,14 @@ class _CteResolver:
         self._tables = tables
         self._steps = 0
         self._visited: set[tuple[int, int, frozenset[int]]] = set()
-        # All frames are kept alive here, because `_visited` identifies a frame by its address.
+        # The list keeps all frames alive, because `_visited` identifies a frame by its address, which must not be used
+        # again.
         self._frames: list[_CteFrame] = []
 
     def check_references(
         self, node: Any, frame: _CteFrame | None = None, resolving: frozenset[int] = frozenset()
     ) -> None:
-        """Raise IsolationBreachError if a reference below the node can resolve to a table that is not permitted."""
+        """Raise IsolationBreachError if a name in the tree below `node` can refer to a table that is not permitted."""
         self._steps += 1
         if self._steps > _MAX_CTE_NODE_VISITS:
             raise IsolationBreachError("CTEs of the same names that are read too often to be followed")
@@ -494,7 +499,7 @@ class _CteResolver:
 def _has_duplicate_names(query: SelectWithUnionQuery) -> bool:
     """Return whether two CTEs of the statement have the same name.
 
-    If no name occurs twice, each name refers to the same CTE wherever it is resolved.
+    If no name occurs twice, each name refers to the same CTE at every place, and `_CteResolver` is not needed.
     """
     names: Counter[str] = Counter()
     pending: list[msgspec.Struct] = [query]

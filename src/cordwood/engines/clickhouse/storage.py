@@ -1,11 +1,11 @@
 """The storage of events in ClickHouse's tables: deduplicated appends, counts, retention, shapes, and freed memory.
 
-The shapes of streams, and of the single projects in them, are stored in tables of the server. Each process reads from
-these tables the shapes that other processes have learnt.
+Tables of the server store the shape of each stream, and the shape of each project in a stream. From these tables, each
+process reads the shapes that other processes have learnt.
 
 Freed memory is returned to the operating system while events are inserted, and again once the engine is idle.
-Otherwise, allocators would keep it, because events' texts are allocated by one thread and freed by another. After a
-load of events, a process held 250 MB more than before.
+Otherwise, allocators would keep it, because one thread allocates the texts of events and another thread frees them. In
+a measurement, a process held 250 MB more after a load of events than before.
 """
 
 import hashlib
@@ -43,26 +43,26 @@ DEDUPLICATION_WINDOW_EVENTS: Final = 100_000
 # The oldest supported release of ClickHouse.
 _MIN_CLICKHOUSE_VERSION: Final = (26, 8)
 
-# The maximum size of the ids in one bound value, before they are escaped: see `split_for_binding`.
+# The maximum total size of the ids in one bound value, before they are escaped: see `split_for_binding`.
 _MAX_BOUND_IDS_BYTES: Final = 60 << 10
 
-# The maximum numbers of checksums in one bound value and in one statement. All values of a statement are escaped and
-# sent in the URL of a request, which a server limits to 1 MiB.
+# The maximum number of checksums of ids in one bound value, and in one statement. All values of a statement are escaped
+# and sent in the URL of a request, which a server limits to 1 MiB.
 _MAX_CHECKSUMS_PER_VALUE: Final = 5_000
 _MAX_CHECKSUMS_PER_STATEMENT: Final = 25_000
-# If a lookup of n ids by their checksums finds 2 n + `_MAX_CHECKSUM_COLLISIONS` ids, its result is discarded, and the ids
-# themselves are compared instead.
+# If a lookup of n ids by their checksums finds 2 n + `_MAX_CHECKSUM_COLLISIONS` ids or more, too many stored ids only
+# share a checksum. The result is discarded, and the ids themselves are compared instead.
 _MAX_CHECKSUM_COLLISIONS: Final = 1_000
-# Settings for a lookup of ids. Bloom filters are not used, because with thousands of ids they exclude no block, but
-# would be read and checked for each id.
+# Settings for a lookup of ids. The table's Bloom filters are not used: with thousands of ids, they exclude no block of
+# rows, but would be read and checked for each id.
 _ID_LOOKUP_SETTINGS: Final = {"use_skip_indexes": 0}
 
 # The maximum number of characters of events in one INSERT. The server combines the blocks of a statement into a single
 # block of at most 256 MB, so that a statement below this size is stored as a whole or not at all.
 _MAX_INSERT_CHARACTERS: Final = 32 << 20
 
-# The time by which a read of new shapes overlaps the previous read. It is needed because a row may become visible later
-# than rows with a later time.
+# How far a read of new shapes goes back before the newest row of the previous read. It goes back because a row may
+# become visible later than rows whose `seen_at` is later.
 _SHAPE_READ_OVERLAP_US: Final = 60 * 10**6
 
 _SELECT_NEW_PROJECT_SHAPES_SQL: Final = (
@@ -77,7 +77,7 @@ _MAX_EVENT_COUNT_WAIT_SECONDS: Final = 1.0
 
 
 class Storage:
-    """The stored events and shapes of all registered streams. Several processes may append to one database."""
+    """The events and shapes of all registered streams in a database, to which several processes may append."""
 
     def __init__(self, session: Session, tables: TableStatementBuilder, *, wait_for_async: bool = False) -> None:
         self._session = session
@@ -131,8 +131,8 @@ class Storage:
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Store each batch as a whole or not at all; after a failure, the caller may append the same batches again.
 
-        Batches of one stream are inserted together, so that the server has fewer parts to merge and looks up the
-        batches' ids only once.
+        Several batches of one stream are inserted together. The server then has fewer parts to merge, and the ids of
+        these batches are looked up by one query.
         """
         self.create_tables()
         appended: dict[int, BatchAppendResult] = {}
@@ -143,7 +143,7 @@ class Storage:
         return [appended[position] for position in range(len(batches))]
 
     def tables_of_other_streams(self, streams: Sequence[str]) -> list[str]:
-        """Return the full names of the tables of all registered streams except the given ones."""
+        """Return the full names, with the database, of the tables of all registered streams except `streams`."""
         return [f"{self._database}.{name}" for name in sorted(self._streams.keys() - set(streams))]
 
     def shapes(self) -> Mapping[str, Shape]:
@@ -156,8 +156,8 @@ class Storage:
     def stream_stats(self, *, refresh: bool = True) -> Mapping[str, StreamStats]:
         """Return the number of events and the time range of each stream.
 
-        With `refresh`, one thread at a time queries the server. Other threads wait for a second at most, and then get
-        the last known numbers.
+        With `refresh`, one thread at a time queries the server. Each other thread waits for it for at most a second,
+        and then returns the numbers that were read last.
         """
         if refresh and self._count_lock.acquire(timeout=_MAX_EVENT_COUNT_WAIT_SECONDS):
             try:
@@ -168,7 +168,7 @@ class Storage:
         return {name: self._stats.get(name, _EMPTY_STREAM_STATS) for name in self._streams}
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
-        """Return the bytes on disk of each stream; in a cluster, only the bytes on the connected server."""
+        """Return the bytes that each stream takes on disk; in a cluster, only on the connected server."""
         parts = "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase()"
         bytes_by_table = {
             str(table): int(str(size)) for table, size in self._session.fetch_rows(f"{parts} GROUP BY table")
@@ -178,9 +178,9 @@ class Storage:
         }
 
     def delete_expired_events(self, now_us: int) -> int:
-        """Delete the events that are older than their stream's retention, and return how many were deleted.
+        """Delete the events that are older than their stream's retention, and return the number of deleted events.
 
-        If tables have a TTL, ClickHouse also drops parts by itself when all their events are too old.
+        If tables have a TTL, ClickHouse also drops a part of a table by itself once all events in it are too old.
         """
         return sum(self._delete_expired_of_stream(stream, now_us) for stream in self._streams.values())
 
@@ -208,10 +208,10 @@ class Storage:
         return [_append_result(batch, events) for batch, events in zip(batches, new_events, strict=True)]
 
     def _store_new_shapes(self, batch: Batch) -> None:
-        """Write the batch's new paths and kinds to the table of shapes.
+        """Write the paths and kinds that are new in this batch to the table of shapes.
 
-        This is done before the events are stored: a shape without its events does no harm, but events that are missing
-        from the shape would.
+        This is done before the events are stored. If storing them then fails, the shape has superfluous paths, which do
+        no harm. In the other order, events could be stored whose paths are missing from the shape.
         """
         known = self._shapes.get(batch.stream, Shape())
         new_kinds = [
@@ -235,7 +235,7 @@ class Storage:
         self._merge_shape(batch.stream, batch.learnt)
 
     def _merge_shape(self, stream: str, kinds: KindsByPath) -> None:
-        """Merge kinds into the known shape. Shapes only grow, so an outdated update cannot remove anything."""
+        """Merge paths and kinds into the known shape. Merging only adds, so an outdated read cannot remove anything."""
         with self._shapes_lock:
             self._shapes[stream] = _set_shape_version(self._shapes.get(stream, Shape()).merged_with_kinds(kinds))
 
@@ -281,7 +281,7 @@ def check_server_version(version: str) -> None:
 
 
 class RecentIds:
-    """The lookup of a stream's recently stored ids in its table, which holds the ids that any process has stored."""
+    """Looks up which ids were stored recently in a stream's table, which has the ids from all processes."""
 
     def __init__(self, session: Session, stream: str) -> None:
         self._session = session
@@ -290,7 +290,7 @@ class RecentIds:
         self._appended = 0
 
     def select_new_events(self, batches: Sequence[Batch]) -> list[list[Event]]:
-        """Return, for each batch, the events whose ids are new; of several events with the same id, the first."""
+        """Return, for each batch, the events with new ids; of several events with one id, only the first is new."""
         seen_ids = self._stored_ids(batches)
         new_events: list[list[Event]] = []
         for batch in batches:
@@ -315,9 +315,9 @@ class RecentIds:
         return self._find_ids_exactly(epoch_seconds_text(since), ids) if stored_ids is None else stored_ids
 
     def _find_ids_by_checksum(self, since: str, ids: Sequence[str]) -> set[str] | None:
-        """Return the stored ids that have the same checksum as a given id; None if there are too many of them.
+        """Return the stored ids whose checksum equals that of a given id; return None if there are too many such ids.
 
-        Binding, parsing and searching numbers takes a third of the time that the ids themselves would take. Of random
+        Binding, parsing and searching checksums takes a third of the time that the ids themselves would take. Of random
         ids, one pair in four billion has equal checksums, but a sender can make ids with equal checksums on purpose.
         """
         checksums = iter({crc32(id_.encode("utf-8", "surrogatepass")) for id_ in ids})
@@ -334,7 +334,7 @@ class RecentIds:
         return found
 
     def _find_ids_exactly(self, since: str, ids: Sequence[str]) -> set[str]:
-        """Return the given ids that are stored, without the ids that are too long for a bound value."""
+        """Return those of the given ids that are stored; ids that are too long for a bound value are left out."""
         chunks = split_for_binding([id_ for id_ in ids if len(id_) < _MAX_BOUND_IDS_BYTES // 4])
         values = ({"ids": chunk, "since": since} for chunk in chunks)
         found = (self._select_ids("has({ids:Array(String)}, id)", bound, len(ids)) for bound in values)
@@ -348,9 +348,9 @@ class RecentIds:
         return (str(row[0]) for row in self._session.fetch_rows(sql, values, _ID_LOOKUP_SETTINGS))
 
     def _window_start_us(self) -> int:
-        """Return the earliest receive time among the newest `DEDUPLICATION_WINDOW_EVENTS` events.
+        """Return the earliest receive time among the newest `DEDUPLICATION_WINDOW_EVENTS` events of the stream.
 
-        The time is queried again only after many appends. An outdated time only makes the window longer.
+        The time is read from the table again only after many appends. An outdated time only makes the window longer.
         """
         if self._since_us is None or self._appended > DEDUPLICATION_WINDOW_EVENTS // 4:
             window = (
@@ -380,7 +380,7 @@ def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield chunk
 
 
-# The columns of a table that hold a field of an event unchanged, with the name of the field in `Event`.
+# The columns of a stream's table that hold an event's field unchanged, each with the name of the field in `Event`.
 _EVENT_FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
     "id": "id",
     "timestamp": "timestamp_us",
@@ -393,9 +393,10 @@ _EVENT_FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
 
 
 def _group_batch_positions(batches: Sequence[Batch]) -> Iterator[list[int]]:
-    """Yield groups of positions of the batches that are inserted together.
+    """Yield groups of batches that are inserted together, each group as a list of positions in `batches`.
 
-    The batches of a group have the same stream, and together at most `_MAX_INSERT_CHARACTERS` unless there is only one.
+    All batches of a group belong to one stream. The events of a group have at most `_MAX_INSERT_CHARACTERS` characters,
+    unless the group is a single larger batch.
     """
     open_groups: dict[str, tuple[list[int], int]] = {}
     for position, batch in enumerate(batches):
@@ -422,7 +423,7 @@ def _append_result(batch: Batch, stored: Sequence[Event]) -> BatchAppendResult:
 
 
 def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[str, Sequence[object]]:
-    """Return the events as columns in the order of `INSERTED_COLUMNS`; each batch has its events and receive time."""
+    """Return the events as columns in the order of `INSERTED_COLUMNS`; a pair has a batch's events and receive time."""
     events = [event for batch, _ in batches for event in batch]
     columns: dict[str, Sequence[object]] = {
         name: [getattr(event, field) for event in events] for name, field in _EVENT_FIELD_BY_COLUMN.items()
@@ -432,8 +433,9 @@ def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[s
     return {name: columns[name] for name in INSERTED_COLUMNS}
 
 
-# Settings with which the server parses JSON text into the JSON columns. Texts stay texts, a dot in a key is part of the
-# key, and only the first of several equal keys is kept, because a read of the JSON text also uses the first one.
+# Settings for how the server parses JSON text into the JSON columns. Texts that look like times or numbers stay texts.
+# A dot in a key is part of the key. If a key occurs twice, the first value is kept, as it is when the JSON text is
+# read.
 _JSON_PARSING_SETTINGS: Final[Mapping[str, object]] = {
     "input_format_try_infer_dates": 0,
     "input_format_try_infer_datetimes": 0,
@@ -444,9 +446,10 @@ _JSON_PARSING_SETTINGS: Final[Mapping[str, object]] = {
 
 
 def _deduplication_token(stream: str, batches: Sequence[Sequence[Event]]) -> str:
-    """Return a token for an INSERT that is equal for equal events.
+    """Return a token for an INSERT, which is the same whenever the same events are inserted.
 
-    Because of the token, events that are sent again after a lost response are stored only once.
+    If the response to an INSERT is lost and the events are sent again, the server recognises the token and stores them
+    only once.
     """
     ids = "\0".join(event.id for events in batches for event in events)
     return hashlib.sha256(f"{stream}\0{ids}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -462,9 +465,9 @@ def _insert_settings(cluster: str, *, wait_for_async: bool) -> dict[str, object]
 
 
 def _set_shape_version(shape: Shape) -> Shape:
-    """Set the shape's version to the number of its entries.
+    """Set the shape's version to the number of its entries: the kinds of its paths, and its marked paths.
 
-    This number grows with every change, and is the same in every process that knows the same shape.
+    Shapes only grow, so this number grows with every change. Processes that know the same shape get the same number.
     """
     fact_count = sum(map(len, shape.kinds.values())) + len(shape.unlisted) + len(shape.unsure)
     return shape if shape.version == fact_count else msgspec.structs.replace(shape, version=fact_count)
@@ -477,9 +480,9 @@ def epoch_seconds_text(micros: int) -> str:
 
 
 class _ProjectShapeStore:
-    """The shapes of all projects, which are kept in a table of the server.
+    """The shapes of single projects, which are kept in a table of the server.
 
-    Shapes only grow, so that a row may be read several times when reads overlap.
+    Shapes only grow, so it does no harm if a row is read again by an overlapping read.
     """
 
     def __init__(self, session: Session) -> None:
@@ -492,10 +495,10 @@ class _ProjectShapeStore:
         return self._shapes[stream]
 
     def store_new_shapes(self, batch: Batch) -> None:
-        """Write the batch's new paths and kinds of each project to the table of project shapes.
+        """Write the paths and kinds that are new for a project in this batch to the table of project shapes.
 
-        This is done before the events are stored: a shape without its events does no harm, but events that are missing
-        from the shape would.
+        This is done before the events are stored. If storing them then fails, the shape has superfluous paths, which do
+        no harm. In the other order, events could be stored whose paths are missing from the shape.
         """
         shapes = self._shapes[batch.stream]
         rows = [row for project, kinds in batch.by_project.items() for row in _new_project_rows(shapes, project, kinds)]
@@ -530,17 +533,17 @@ class _ProjectShapeStore:
 
 
 def _new_project_rows(shapes: ProjectShapes, project: str, kinds: KindsByPath) -> Iterator[tuple[str, list[str], str]]:
-    """Yield a row for each path and kind of the project, or no row if all of them are known already."""
+    """Yield rows for all paths and kinds in `kinds`, or no rows if the project's shape has all of them already."""
     if shapes.bit_set_of_kinds(kinds) & ~shapes.bit_set_of_project(project):
         yield from (
             (project, list(path), kind.value) for path, path_kinds in kinds.items() for kind in sorted(path_kinds)
         )
 
 
-# The time for which the engine must be idle before its memory is returned to the operating system.
+# How long the engine must be idle before memory is returned to the operating system.
 _MIN_IDLE_SECONDS_BEFORE_RECLAIM: Final = 6.0
-# The number of inserted characters after which memory is returned while events are still being inserted. Returning the
-# memory takes milliseconds.
+# After this number of inserted characters, memory is returned even though the engine is not idle. This is done rarely,
+# because it takes milliseconds.
 _INSERTED_CHARACTERS_PER_RECLAIM: Final = 64 << 20
 
 # The statement that makes the in-process engine return memory. It is needed because this engine has its own allocator.
@@ -559,12 +562,12 @@ class MemoryReclaimer:
         self._inserted_characters = 0
 
     def record_activity(self) -> None:
-        """Record that a query runs."""
+        """Record that the engine is active now, for example because a query runs."""
         self._active_at = self._clock()
         self._is_reclaimed = False
 
     def record_insert(self, characters: int) -> None:
-        """Record an insert of this many characters; return memory if enough were inserted since the last time."""
+        """Record an insert of this many characters; return freed memory if enough were inserted since the last time."""
         self.record_activity()
         with self._lock:
             self._inserted_characters += characters
@@ -575,7 +578,7 @@ class MemoryReclaimer:
             trim_heap()
 
     def reclaim_when_idle(self) -> None:
-        """Return memory if the engine is idle now and has been active since memory was last returned."""
+        """Return freed memory if the engine is idle now, and was active since memory was last returned."""
         if self._is_reclaimed or self._clock() - self._active_at < _MIN_IDLE_SECONDS_BEFORE_RECLAIM:
             return
         self._is_reclaimed = True

@@ -8,8 +8,8 @@ import msgspec
 from cordwood.engines.engine import STORED_COLUMNS
 from cordwood.model.definitions import Stream
 
-# The columns of a stream's table that are inserted, with their types. `metadata` and `extras` hold the JSON text that
-# was sent.
+# The columns of a stream's table into which values are inserted, with their types. `metadata` and `extras` hold the
+# JSON text as the sender sent it.
 INSERTED_COLUMNS: Final = {
     "id": "String",
     "timestamp": "DateTime64(6, 'UTC')",
@@ -22,10 +22,10 @@ INSERTED_COLUMNS: Final = {
     "object_paths": "LowCardinality(String)",
 }
 
-# `OBJECT_PATHS_COLUMN` holds the paths at which an event has objects. `PATHS_COLUMN_BY_COLUMN` has the columns of type
-# JSON in which the JSON texts are stored a second time, so that one path can be read without the rest. Answers use the
-# texts, because the type JSON loses nulls, empty objects and the order of keys, and treats a dot in a key like a nested
-# path.
+# `OBJECT_PATHS_COLUMN` holds the paths at which an event has objects. `PATHS_COLUMN_BY_COLUMN` names, for a column with
+# JSON text, a column of type JSON with the same content, of which a query can read single paths. Answers are made from
+# the text, because the type JSON loses nulls, empty objects and the order of keys, and treats a dot in a key like a
+# nested path.
 OBJECT_PATHS_COLUMN: Final = "object_paths"
 PATHS_COLUMN_BY_COLUMN: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
 _JSON_TYPE: Final = "JSON(max_dynamic_paths = 256)"
@@ -54,11 +54,11 @@ class TableStatementBuilder(msgspec.Struct, frozen=True):
     has_ttl: bool = True
 
     def local_table_name(self, table: str) -> str:
-        """Return the name of the table that holds the rows on each server."""
+        """Return the quoted name of the table that stores the rows on each server."""
         return quote_identifier(f"{table} local" if self.cluster else table)
 
     def schema_statements(self, streams: Sequence[Stream]) -> Iterator[str]:
-        """Yield the statements that create or update the tables of shapes and of the streams; each is idempotent."""
+        """Yield statements that create or update the tables of shapes and of the streams; all may be run repeatedly."""
         yield self._create_table_statement(SHAPES_TABLE, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
         if self.cluster:
             yield self._create_distributed_statement(SHAPES_TABLE, "cityHash64(stream)")
@@ -105,14 +105,14 @@ class TableStatementBuilder(msgspec.Struct, frozen=True):
     def _alter_ttl_statement(self, stream: Stream) -> str:
         """Return the statement that sets the table's TTL to the stream's current retention.
 
-        Without a retention, the TTL is a hundred years.
+        If the stream keeps its events forever, the TTL is a hundred years.
         """
         retention_seconds = stream.retention_seconds
         ttl = _ttl_clause(retention_seconds) if retention_seconds is not None else "TTL timestamp + toIntervalYear(100)"
         return f"ALTER TABLE {self.local_table_name(stream.name)}{self._on_cluster_clause} MODIFY {ttl}"
 
     def _alter_codecs_statement(self, stream: Stream) -> str:
-        """Return the statement that changes the codecs of a table that an earlier version of cordwood created.
+        """Return the statement that sets the current codecs, for a table that an earlier version of cordwood created.
 
         The statement does not rewrite stored data.
         """
@@ -144,8 +144,8 @@ _PROJECT_SHAPE_COLUMNS: Final = (
 _PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
 
 
-# The columns for which earlier versions of cordwood used another codec. After the codec of a table is changed, new and
-# merged parts have the new codec.
+# The columns for which earlier versions of cordwood used another codec. Once a table's codec is changed, the parts that
+# the server writes or merges have the new codec.
 _COLUMNS_WITH_CHANGED_CODEC: Final = ("id",)
 
 
@@ -179,7 +179,7 @@ def text_literal(text: str) -> str:
 
 
 def select_events_sql(stream: str) -> str:
-    """Return the statement that reads a stream's stored events of a time range, and of one project if it is given."""
+    """Return the statement that reads a stream's stored events in a time range; its parameter `project` may be NULL."""
     return (
         f"SELECT {', '.join(column.name for column in STORED_COLUMNS)} FROM {quote_identifier(stream)}"  # noqa: S608 - our own names
         " WHERE timestamp >= fromUnixTimestamp64Micro({since:Int64}, 'UTC')"

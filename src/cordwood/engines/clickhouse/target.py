@@ -24,8 +24,8 @@ from cordwood.sql.tree_printer import PrintedTree, TokenizedSql
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.type_inference import annotate_types
 
-# Settings on which the meaning of a compiled statement depends. They are part of the statement's text, so that they
-# apply on every connection.
+# Settings that affect the meaning of a compiled statement. They are part of the statement's text, so that they apply on
+# every connection.
 STATEMENT_SETTINGS: Final = {
     "join_use_nulls": "1",
     "group_by_use_nulls": "1",
@@ -39,7 +39,8 @@ STATEMENT_SETTINGS: Final = {
     "output_format_json_escape_forward_slashes": "0",
 }
 
-# The meta key of a lowered tree's redaction mode, which determines the redaction functions that the tree may call.
+# The meta key under which the root of a lowered tree has its redaction mode. The mode determines which redaction
+# functions the tree may call.
 _REDACTION_MODE_KEY: Final = "hiding"
 
 
@@ -108,7 +109,7 @@ def add_settings_clause(sql: str) -> str:
 
 
 def _mark_stream_names(tree: exp.Expr) -> None:
-    """Mark the names of streams' tables, so that they are printed unchanged and not in the engine's spelling."""
+    """Mark the names of streams' tables, so that the printer does not encode them with `encode_engine_name`."""
     for table in tree.find_all(exp.Table):
         if table.meta_get("stream") is not None:
             mark_verbatim_name(table.this)
@@ -120,7 +121,7 @@ def _refuse_key_parameter(tree: exp.Expr) -> None:
 
 
 class ClickHouseQuoting:
-    """The spelling of names, texts, bytes and slots in ClickHouse's SQL."""
+    """How names, texts, bytes and slots are written in ClickHouse's SQL."""
 
     quoted_pattern = re.compile(
         r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL
@@ -139,5 +140,5 @@ class ClickHouseQuoting:
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
     def slot_placeholder(self, slot: exp.Parameter) -> str:
-        """Return the placeholder of a parameter, whose value is bound as a nullable value of the parameter's type."""
+        """Return the placeholder of a parameter; its type in ClickHouse is nullable, because the value may be NULL."""
         return f"{{{slot.name}:Nullable({TYPE_NAME_BY_KIND[kind_of(slot) or Kind.STRING]})}}"

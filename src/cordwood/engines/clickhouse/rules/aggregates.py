@@ -38,9 +38,9 @@ from cordwood.sql.rules.aggregates import (
 
 
 def array_aggregate_template(argument: AggregateArgument, *, skip_nulls: bool) -> tuple[exp.Expr, str, list[exp.Expr]]:
-    """Return an aggregate, a template and the template's other parts, which together make an array of a group's values.
+    """Return the aggregate, the template and the template's other parts that make an array of a group's values.
 
-    The aggregate collects the values in tuples with their sort keys, because groupArray skips NULLs outside of tuples.
+    The aggregate collects each value in a tuple with its sort keys, because groupArray skips NULLs outside of tuples.
     In the template, `{0}` is the aggregate; the template sorts, deduplicates and limits the values.
     """
     value, ordered = argument.value, argument.order.expressions if argument.order is not None else []
@@ -64,7 +64,7 @@ def collect_array(argument: AggregateArgument, *, skip_nulls: bool) -> exp.Expr:
 
 
 def _append_sort_to_template(template: str, ordered: list[exp.Expr]) -> str:
-    """Return the template of an array, sorted by all keys.
+    """Return the template of an array with a sort by all keys of ORDER BY added to it.
 
     The array is sorted by one key after another, beginning with the last one. This works because ClickHouse's sort is
     stable.
@@ -104,7 +104,7 @@ def _translate_string_agg(node: exp.Expr) -> exp.Expr:
         argument.value = cast_to(node, argument.value, STRING)
     aggregate, template, parts = array_aggregate_template(argument, skip_nulls=True)
     joined = f"arrayStringConcat(arrayMap(_s -> assumeNotNull(_s), {template}), {{{len(parts) + 1}}})"
-    # The result is NULL if there are no values, for example because of LIMIT 0.
+    # The test for no values comes after the limit, because LIMIT 0 makes the result NULL, too.
     values = "{0}" if argument.limit is None else template
     return apply_outside_window(node, aggregate, f"if(empty({values}), NULL, {joined})", *parts, separator)
 
@@ -121,10 +121,10 @@ def _aggregate_rule(name: str, *, cast: str | None = None) -> LoweringRule:
 
 
 def _cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
-    """Cast an aggregate's result to a type.
+    """Cast an aggregate's result to the type `cast`, if there is one.
 
-    If the aggregate has an OVER, the window's rule applies the cast, because a cast between an aggregate and its OVER
-    is a syntax error.
+    If the aggregate has an OVER, the rule for windows applies the cast, because a cast between an aggregate and its
+    OVER is a syntax error.
     """
     return apply_outside_window(node, aggregate, f"CAST({{0}}, {quoted_constant(cast)})") if cast else aggregate
 
@@ -132,8 +132,8 @@ def _cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> ex
 def apply_outside_window(node: exp.Expr, aggregate: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
     """Apply a template in which `{0}` is the aggregate's result.
 
-    If the aggregate has an OVER, the template is only stored on the aggregate, and the window's rule applies it outside
-    of the OVER.
+    If the aggregate has an OVER, the template is only stored on the aggregate. The rule for windows then applies it
+    outside of the OVER.
     """
     if has_window(node):
         aggregate.meta["wrap"] = template, parts
@@ -149,7 +149,7 @@ def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
 
 
 def _translate_sum(node: exp.Expr) -> exp.Expr:
-    """Translate SUM, which is NULL for no rows.
+    """Translate SUM, which is NULL if there are no values.
 
     A sum of INT64 fails on overflow, whereas ClickHouse's own sum would wrap around.
     """
@@ -179,7 +179,7 @@ def _mark_small_sum(node: exp.Expr) -> exp.Expr:
 
 
 def _has_only_small_constants(node: exp.Expr | None) -> bool:
-    """Return whether all possible values are small constants, as in counting by `SUM(IF(…, 1, 0))`."""
+    """Return whether every possible value of the node is a small constant, as in counting by `SUM(IF(…, 1, 0))`."""
     if isinstance(node, exp.Case):
         branches = [branch.args.get("true") for branch in node.args["ifs"]]
         return all(map(_has_only_small_constants, [*branches, node.args.get("default")]))
@@ -201,7 +201,7 @@ def _translate_avg(node: exp.Expr) -> exp.Expr:
     return combine_aggregates(_AVERAGE_TEMPLATE_BY_KIND[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
 
 
-# The templates of AVG for exact numbers: the quotient of the sum `{0}` and the count `{1}`. ClickHouse's own average
+# The templates of AVG for NUMERIC and BIGNUMERIC: the sum `{0}` divided by the count `{1}`. ClickHouse's own average
 # would be a floating-point number.
 _AVERAGE_TEMPLATE_BY_KIND: Final = {
     Kind.NUMERIC: "CAST(round(CAST({0}, 'Nullable(Decimal(76, 18))') / nullIf({1}, 0), 9), 'Nullable(Decimal(38, 9))')",
@@ -261,9 +261,9 @@ def _min_or_max_rule(name: str) -> LoweringRule:
 
 
 def _min_or_max_of_floats(node: exp.Expr, name: str, value: exp.Expr) -> exp.Expr:
-    """Return MIN or MAX of floats, computed as the maximum of pairs.
+    """Return MIN or MAX of floats, computed as the maximum of pairs of a flag and a number.
 
-    A pair has a flag for NaN and the number, which is negated for MIN.
+    The flag is true for NaN, so that NaN is greater than any number. For MIN, the number is negated.
     """
     sign = "" if name == "max" else "-"
     aggregate = fragment(
@@ -292,7 +292,7 @@ def _translate_any_value(node: exp.Expr) -> exp.Expr:
 
 
 def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """Return the value from a row with the least or greatest key; NULL only if all such rows have a NULL value."""
+    """Return `value` from a row with the least or greatest `key`; NULL only if `value` is NULL in all such rows."""
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
         return combine_aggregates("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
     extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
@@ -336,8 +336,8 @@ def _covariance_rule(name: str) -> LoweringRule:
 def _deviation_rule(name: str) -> LoweringRule:
     """Return the rule of a variance or standard deviation, which uses ClickHouse's numerically stable algorithm.
 
-    ClickHouse's default algorithm subtracts sums of squares, which loses all digits for large values close to each
-    other.
+    ClickHouse's default algorithm subtracts sums of squares. If large values are close to each other, their difference
+    loses all digits.
     """
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -355,7 +355,7 @@ def _deviation_rule(name: str) -> LoweringRule:
 
 
 def _null_below_two_values(aggregate: exp.Expr, count: exp.Expr) -> exp.Expr:
-    """Return the aggregate, but NULL for fewer than two values, for which ClickHouse returns NaN or infinity."""
+    """Return the aggregate with NULL for fewer than two values, for which ClickHouse would return NaN or infinity."""
     return combine_aggregates("if({0} < 2, NULL, {1})", count, aggregate)
 
 
@@ -390,7 +390,7 @@ def _navigation_function_rule(name: str) -> LoweringRule:
 def _convert_to_common_type(
     node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]
 ) -> tuple[exp.Expr, list[exp.Expr]]:
-    """Return the value and the other arguments; if there is a default among them, convert both to their common type."""
+    """Return the value and the other arguments of the function; convert the value and a default to a common type."""
     kind = kind_of(node)
     if len(arguments) < 2 or kind is None or kind_of(arguments[1]) is kind_of(value):
         return value, arguments
@@ -398,7 +398,7 @@ def _convert_to_common_type(
 
 
 def _nullable_template(value: exp.Expr) -> str:
-    """Return the template that makes a value nullable, because a navigation function returns NULL beyond the frame.
+    """Return the template for a navigation function's value, made nullable because it is NULL beyond the frame.
 
     Arrays and structs are left unchanged.
     """
@@ -418,7 +418,7 @@ _FRAME_OFFSET_BEYOND_ROWS: Final = 1_000_000_000
 
 
 def _translate_frame(node: exp.Expr) -> exp.Expr:
-    """Replace a frame that ends before it begins by an empty frame beyond all rows.
+    """Replace a window frame that ends before it begins by a frame beyond all rows, which is empty as well.
 
     This is needed because ClickHouse rejects the original frame.
     """
@@ -444,24 +444,25 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
     argument.value = NUMBER_RULES.to_number(argument.value)
     aggregate, values_sql, parts = array_aggregate_template(argument, skip_nulls=argument.ignores_nulls is not False)
     in_order = f"arraySort(_t -> tuple(isNotNull(_t), _t), {values_sql})"
-    # A quantile is the smallest value whose rank is at least the quantile's share of the number of values.
+    # Quantile number q of `count` is the sorted value with the rank q / `count` times the number of values, rounded up.
     rank = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
     picked = f"arrayMap(_q -> {in_order}[{rank}], range({count + 1}))"
     result = apply_outside_window(node, aggregate, f"if(empty({values_sql}), [], {picked})", *parts)
-    # If there are no rows, the empty array represents NULL, so that a subscript of it is NULL.
+    # Over no rows, the result is an empty array that stands for NULL. The mark makes a subscript of it NULL instead of
+    # an error.
     result.meta[MAY_BE_NULL_KEY] = True
     return result
 
 
 def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
-    """Translate APPROX_TOP_COUNT, which returns values with their counts, the most frequent first, and counts NULL."""
+    """Translate APPROX_TOP_COUNT, which returns the most frequent values with their counts; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
     value = as_comparable(read_aggregate_argument(node).value)
     return _sorted_top_entries("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
 
 
 def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
-    """Translate APPROX_TOP_SUM to sums over arrays, because ClickHouse's sumMap omits sums that are zero."""
+    """Translate APPROX_TOP_SUM by adding up arrays of weights, because ClickHouse's sumMap omits sums that are zero."""
     weight = NUMBER_RULES.to_number(node.expression)
     message = "A weight of APPROX_TOP_SUM must not be negative or NaN"
     weight = fill_template(fail_if(node, "NOT (@a >= 0)", message, "@a"), weight)
@@ -484,14 +485,14 @@ def _sorted_top_entries(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> 
 
 
 def _limit_top_pairs(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
-    """Return the array of the first pairs up to the limit, cast to the type of the result."""
+    """Return the first pairs of a value and its count or sum, up to the limit, as an array of the result's type."""
     pairs = f"arrayMap(_t -> tuple(_t.1.1, _t.2), arraySlice({in_order}, 1, {{1}}))"
     type_name = type_name_part(datatype_of(node))
     return fragment(f"CAST({pairs}, {{{len(parts)}}})", *parts, type_name) if type_name else fragment(pairs, *parts)
 
 
 def _percentile_rule(name: str) -> LoweringRule:
-    """Return the rule of a percentile.
+    """Return the rule of PERCENTILE_CONT or PERCENTILE_DISC.
 
     RESPECT NULLS is refused, because ClickHouse's exact quantiles do not accept NULL. For no rows, these quantiles
     would return NaN; the suffix OrNull changes this to NULL.
@@ -512,9 +513,9 @@ def _percentile_rule(name: str) -> LoweringRule:
 def _discrete_percentile(node: exp.Expr, argument: AggregateArgument) -> exp.Expr:
     """Return the first of the sorted values whose rank divided by the number of values is at least the given share.
 
-    The rank is the product of the share and the number of values, rounded down. If the rank divided by the number is
-    still below the share, the rank is increased by one. This also corrects a product that floating-point arithmetic has
-    rounded past an integer.
+    The rank is computed as the share times the number of values, rounded down. If the rank divided by the number of
+    values is still below the share, the rank is increased by one. This also corrects a product that floating-point
+    arithmetic has rounded to just below an integer.
     """
     aggregate, values_sql, parts = array_aggregate_template(argument, skip_nulls=True)
     share = f"{{{len(parts) + 1}}}"
@@ -524,13 +525,14 @@ def _discrete_percentile(node: exp.Expr, argument: AggregateArgument) -> exp.Exp
 
 
 def _literal_level(node: exp.Expr) -> exp.Expr:
-    """Return a percentile's level as a literal, because ClickHouse takes it as a parameter of the aggregate."""
+    """Return a percentile's share as a literal, because ClickHouse takes it as a parameter of the aggregate."""
     value = constant_python_value(node)
     value = node.meta_get(_PERCENTILE_SHARE_KEY) if value is None else value
     return exp.Literal.number(float(value)) if value is not None else node
 
 
-# The meta key of the numeric value of a percentile's share that is written with a type, such as NUMERIC '0.5'.
+# The meta key under which a percentile's share has its number, if the share is written with a type, such as NUMERIC
+# '0.5'.
 _PERCENTILE_SHARE_KEY: Final = "share"
 
 

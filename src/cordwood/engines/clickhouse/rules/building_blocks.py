@@ -32,11 +32,11 @@ from cordwood.sql.rules.times import (
 )
 from cordwood.sql.rules.vocabulary import CommonSql, TernarySqlBuilder
 
-# The meta key that marks an array which represents NULL if it is empty. A subscript beyond the bounds of such an array
-# is NULL instead of an error.
+# The meta key of an array that stands for NULL if it is empty. A subscript beyond the bounds of such an array is NULL
+# instead of an error.
 MAY_BE_NULL_KEY: Final = "may_be_null"
 
-# The meta key that marks an empty array which stands for NULL, because ClickHouse has no NULL arrays.
+# The meta key of an empty array that always stands for NULL, because ClickHouse has no NULL arrays.
 IS_NULL_KEY: Final = "is_null"
 
 # ClickHouse's types for the kinds of BigQuery's types. The type of a TIMESTAMP has a time zone and that of a DATETIME
@@ -83,10 +83,10 @@ def _type_name(datatype: Datatype | None, *, has_names: bool) -> str | None:
 
 
 def _struct_type_name(datatype: Datatype, *, has_names: bool) -> str | None:
-    """Return ClickHouse's name of a struct's type, which is not a template, because it may contain braces.
+    """Return ClickHouse's name of a struct's type. It must not be used as a template, because it may contain braces.
 
-    The names of fields are optional, because fields are read by position. The client parses the names of types, and
-    supports only plain field names. Therefore, if a field has any other name, all fields are left unnamed.
+    The names of fields are optional, because cordwood reads fields by their position. The client parses the names of
+    types, and supports only plain field names. Therefore, if any field has another name, all fields are left unnamed.
     """
     parts = [_type_name(field, has_names=has_names) for _, field in datatype.fields]
     if not parts or any(part is None for part in parts):
@@ -110,7 +110,7 @@ _SIMPLE_NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 # The escape character of `encode_engine_name`, which is one of Unicode's characters for private use.
 _ESCAPE_CHARACTER: Final = "\ue0ff"
-# Matches the names of subcolumns that ClickHouse derives from columns of some types.
+# Matches names that ClickHouse resolves to subcolumns, which columns of some types have.
 _SUBCOLUMN_NAME_PATTERN: Final = re.compile(r"null|size[0-9]+")
 
 
@@ -131,7 +131,7 @@ def quote_name(name: str) -> str:
 
 
 def native_cast(node: exp.Expr, kind: Kind) -> exp.Expr:
-    """Return ClickHouse's own cast to the kind, which fails for values that do not fit, and keeps NULL."""
+    """Return ClickHouse's own cast to the type of `kind`; it fails for values that do not fit, and keeps NULL."""
     return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAME_BY_KIND[kind]})')})", node)
 
 
@@ -147,11 +147,12 @@ def typed_null(datatype: Datatype | None) -> exp.Expr:
 
 
 def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    """Return template text that raises an error if `is_invalid` is true, and is `value` if it is false or NULL.
+    """Return template text that raises an error if `is_invalid` is true, and otherwise has the value `value`.
 
-    Inside SAFE, the text is NULL instead of an error. The same holds in a branch that ClickHouse evaluates even if the
-    branch is not chosen. `message` must be a constant of cordwood. A NULL condition is replaced by false for `throwIf`,
-    because `throwIf` would test the value that ClickHouse stores below the NULL.
+    `message` must be a constant of cordwood. If the operation `node` is inside SAFE, the text is NULL instead of an
+    error. It is also NULL if `node` is in a branch that ClickHouse evaluates even if it does not choose the branch. If
+    `is_invalid` is NULL, it counts as false. It is then replaced by false explicitly, because `throwIf` would test the
+    hidden value that ClickHouse stores for a NULL.
     """
     return _fail_if_with(node, is_invalid, quoted_constant(RAISED_ERROR_PREFIX + message), value)
 
@@ -203,17 +204,17 @@ def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
 
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Return a TIMESTAMP as its UTC wall clock."""
+    """Convert a TIMESTAMP to a DATETIME: the wall clock in UTC."""
     return native_cast(node, Kind.DATETIME)
 
 
 def _wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
-    """Return the TIMESTAMP of a UTC wall clock."""
+    """Convert a DATETIME, taken as a wall clock in UTC, to a TIMESTAMP."""
     return native_cast(node, Kind.TIMESTAMP)
 
 
 def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the wall clock in the zone at the given time."""
+    """Convert a TIMESTAMP to a DATETIME: the wall clock in the zone at that time."""
     if zone is None or is_utc(zone):
         return timestamp_to_utc_wall_clock(moment)
     offset = zone_offset_minutes(zone)
@@ -226,7 +227,7 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
 
 
 def first_timestamp_of_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the time at which clocks in the zone show `wall`; if clocks are set back, the first of two such times."""
+    """Return the TIMESTAMP at which clocks in the zone show `wall`; if clocks are set back, the first of two."""
     if zone is None or is_utc(zone):
         return _wall_clock_to_timestamp(wall)
     offset = zone_offset_minutes(zone)
@@ -240,8 +241,9 @@ def _zone_offset_sql(micros: str) -> str:
     return f"toInt64(timeZoneOffset(fromUnixTimestamp64Micro({micros}, @b))) * 1000000"
 
 
-# SQL for the time of a wall clock in a zone, by the zone's offset on the day before or on the day after. The offset of
-# the day before is used if it still holds at the wall clock, or if clocks are set forward and skip the wall clock.
+# SQL for the TIMESTAMP at which clocks in a zone show a given time. It tries the zone's UTC offset of the day before
+# and that of the day after. The offset of the day before is used if it still holds at the given time, or if clocks are
+# set forward and skip the given time.
 _PREVIOUS_ZONE_OFFSET_SQL: Final = _zone_offset_sql("@a - 86400000000")
 _NEXT_ZONE_OFFSET_SQL: Final = _zone_offset_sql("@a + 86400000000")
 _PREVIOUS_OFFSET_HOLDS_SQL: Final = (
@@ -263,7 +265,7 @@ def convert_implicitly(node: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Return the UTC wall clock of a time of any kind."""
+    """Convert a time of any type to a DATETIME: the wall clock in UTC."""
     kind = kind_of(node)
     if kind in (Kind.TIMESTAMP, Kind.DATE):
         return timestamp_to_utc_wall_clock(node)
@@ -282,16 +284,16 @@ def _try_cast_conversion(kind: Kind) -> Conversion:
 
 
 def event_text_sql(value: str) -> str:
-    """Return an SQL template that decodes a stored value, which is JSON text, to the string that it represents."""
+    """Return an SQL template that decodes `value`, a stored value in JSON, to the text that it represents."""
     return f"JSONExtract({value}, 'Nullable(String)')"
 
 
-# The meta key of the text from which an event's value was made, if this text is available.
+# The meta key under which the node of an event's value has the text from which the value was made, if there is one.
 _ATTACHED_TEXT_KEY: Final = "event_text"
 
 
 def attach_event_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
-    """Attach to an event's value the text from which it was made, so that rules which need the text can use it."""
+    """Attach to an event's value the text from which it was made, for rules that need the text instead of its JSON."""
     value.meta[_ATTACHED_TEXT_KEY] = copy_tree(text)
     return value
 
@@ -313,7 +315,7 @@ _TEXT_WITH_ZONE_NAME_PATTERN: Final = re.compile(r"^(.*\d) ([A-Za-z_]+/[A-Za-z_/
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text as a time in BigQuery's syntax.
 
-    `node` is the operation, which determines whether an invalid text is NULL or an error.
+    `node` is the operation. If it is inside SAFE, an invalid text gives NULL instead of an error.
     """
     if needs_runtime_check(value, kind):
         texts = [
@@ -337,8 +339,8 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     """Return the template that parses texts, in which `{0}` is the pattern of valid texts, and `{1}` the error message.
 
-    The template uses the parser that returns NULL for invalid texts, because ClickHouse also parses the values that it
-    stores below NULLs.
+    The template uses the parser that returns NULL for invalid texts. This is needed because ClickHouse also calls the
+    parser for a NULL, with the hidden value that it stores for the NULL.
     """
     parsed = _TIME_PARSER_TEMPLATE_BY_KIND[kind].replace("#", "OrNull")
     has_time = "match(@a, {0})"
@@ -347,8 +349,9 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     return _fail_if_with(node, f"(NOT {has_time} OR (@a IS NOT NULL AND {parsed} IS NULL))", "{1}", parsed)
 
 
-# The templates that parse a text as a time. The text is converted to upper case, because T and Z may be in lower case.
-# For a DATE, only the first ten characters are parsed. `#` is replaced by `OrNull` or by nothing.
+# The templates that parse a text as a time. The text is converted to upper case, because BigQuery also accepts t and z.
+# For a DATE, only the first ten characters are parsed. `#` is replaced by `OrNull` if an invalid text is to give NULL,
+# and otherwise by nothing.
 _TIME_PARSER_TEMPLATE_BY_KIND: Final = {
     Kind.TIMESTAMP: "parseDateTime64BestEffort#(upper(@a), 6, 'UTC')",
     Kind.DATETIME: "parseDateTime64BestEffort#(upper(@a), 6)",
@@ -386,7 +389,7 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
 def _fill_fallible_template(
     node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
 ) -> exp.Expr:
-    """Fill a template that may fail. Failures do not become NULL, because ClickHouse has no general TRY."""
+    """Fill a template whose evaluation may fail; failures do not become NULL, because ClickHouse has no general TRY."""
     del node
     return fill_template(template, *parts, texts=texts)
 

@@ -23,7 +23,8 @@ from cordwood.sql.lowering import fragment, quoted_constant, raise_unsupported, 
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_text
 from cordwood.sql.rules.conversions import Caster, CastRules, LiteralRules, parent_past_sign
 
-# The nodes below which an integer is a position or a count. ClickHouse requires a plain literal there, without a type.
+# Directly below these nodes, for example LIMIT and GROUP BY, an integer is a position or a count. ClickHouse requires a
+# plain literal there, so that the literal is not wrapped in a conversion to its type.
 _PARENTS_WITHOUT_TYPED_LITERALS: Final = (
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
     *(exp.TableSample, exp.Tuple, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue),
@@ -79,9 +80,9 @@ def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _parse_or_fail(node: exp.Expr, parsed: str, message: str) -> str:
-    """Return template text for the parsed value of a text.
+    """Return template text for `parsed`, the SQL that parses a text and gives NULL for an invalid text.
 
-    A text that cannot be parsed is an error, or NULL inside SAFE.
+    Inside SAFE, an invalid text stays NULL. Otherwise, it raises an error with `message`.
     """
     return (
         parsed
@@ -103,7 +104,7 @@ def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _text_to_exact_caster(kind: Kind) -> Caster:
-    """Return the caster from a text to NUMERIC or BIGNUMERIC, which rounds; ClickHouse's own parsers truncate."""
+    """Return the function that casts a text to NUMERIC or BIGNUMERIC and rounds it; ClickHouse's parsers truncate."""
     parsed = "toDecimal256OrNull(trimBoth(@a), 38)"
     if kind is Kind.NUMERIC:
         parsed = f"toDecimal128OrNull(toString(round({parsed}, 9)), 9)"
@@ -132,10 +133,10 @@ def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def float_text(value: exp.Expr) -> exp.Expr:
-    """Return SQL for the shortest text that parses to the same number.
+    """Return SQL for the text of a FLOAT64: the shortest text that parses to the same number.
 
-    The text has an exponent if the absolute number is below 1e-4 or at least 1e15. For a number with more than fifteen
-    digits, the second limit is 1e17.
+    The text has an exponent if the absolute number is below 1e-4 or at least 1e15. If the number has more than fifteen
+    digits, the text has an exponent only from 1e17 on.
     """
     default_text = "toString(@a + 0.)"
     is_short = "(abs(@a) >= 1e-4 AND abs(@a) < 1e15 OR @a = 0 OR NOT isFinite(@a))"
@@ -220,7 +221,7 @@ CAST_TRANSLATOR: Final = CastRules(
         (Kind.STRING, Kind.FLOAT64): _text_to_float,
         (Kind.STRING, Kind.NUMERIC): _text_to_exact_caster(Kind.NUMERIC),
         (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact_caster(Kind.BIGNUMERIC),
-        # A template is used because it makes a new node, which does not inherit the type STRING.
+        # The template makes a new node, which does not have the type STRING of the value.
         (Kind.STRING, Kind.BYTES): "{0}",
         (Kind.STRING, Kind.INTERVAL): _text_to_interval,
         **{(kind, kind): _keep_value for kind in (Kind.STRING, Kind.BYTES, Kind.JSON, Kind.INTERVAL)},

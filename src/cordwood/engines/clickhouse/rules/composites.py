@@ -37,10 +37,10 @@ from cordwood.sql.nodes import constant_int, constant_text, is_null, is_parenthe
 from cordwood.sql.rules.functions import ARRAY_FUNCTIONS, CheckedTemplate, max_elements, rules_from_templates
 from cordwood.sql.rules.numbers import are_ascending
 
-# The meta key that marks a query with aggregates in ARRAY(…). An outer query collects its rows to an array, because
+# The meta key of a query in ARRAY(…) that has aggregates. An outer query collects its rows to an array, because
 # aggregates cannot be nested.
 _HAS_AGGREGATES_KEY: Final = "aggregates"
-# The meta key that marks a query which reads only one array. Its LIMIT is applied to the array of its rows, because
+# The meta key of a query in ARRAY(…) that reads only one array. Its LIMIT is applied to the array of its rows, because
 # ClickHouse does not support LIMIT in a query that refers to the outer row. This does not cost more memory, because all
 # elements of an array are in memory anyway.
 _READS_ARRAY_KEY: Final = "reads_array"
@@ -52,7 +52,7 @@ def _translate_struct(node: exp.Expr) -> exp.Expr:
 
 
 def _pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    """Return the values as a tuple that is cast to the type; omit the cast if a field's type is not known."""
+    """Return the values as a tuple that is cast to `datatype`; omit the cast if a field's type is not known."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
     values = [typed_null(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
     return tuple_of(datatype, values)
@@ -85,7 +85,8 @@ def _convert_to_element_type(item: exp.Expr, element: Datatype | None) -> exp.Ex
 def _array_of_query(query: exp.Expr) -> exp.Expr:
     """Translate ARRAY(SELECT …).
 
-    If possible, the query itself aggregates its rows to an array, because then it may refer to the outer row.
+    If possible, the query itself collects its rows to an array, because then it may refer to the outer row. Otherwise,
+    an outer query collects them.
     """
     if can_collect_to_array(query, of_array=bool(query.meta_get(_READS_ARRAY_KEY))) and not query.meta_get(
         _HAS_AGGREGATES_KEY
@@ -96,7 +97,7 @@ def _array_of_query(query: exp.Expr) -> exp.Expr:
 
 
 def _mark_item_properties(node: exp.Expr) -> exp.Expr:
-    """Record properties of an array's items that cannot be determined once the items are lowered."""
+    """Record properties of an array's items before the items are lowered, because lowering hides these properties."""
     datatype = datatype_of(node)
     for item in node.expressions:
         if isinstance(item, exp.Query):
@@ -111,7 +112,7 @@ def _mark_item_properties(node: exp.Expr) -> exp.Expr:
 
 
 def _complete_null_types(item: exp.Expr, element: Datatype | None) -> None:
-    """Give a NULL field of a struct the type that the field has in the array's other elements.
+    """Give each NULL field of a struct in an array the type that the field has in the array's other elements.
 
     This is needed because ClickHouse requires a type for the array.
     """
@@ -176,7 +177,7 @@ def _translate_subscript(node: exp.Expr) -> exp.Expr:
 def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int) -> exp.Expr:
     """Return the element at an index; `offset` is added to the index, because ClickHouse's indexes count from one.
 
-    A negative index is out of bounds. It must be checked, because ClickHouse would count it from the end.
+    An index out of bounds is checked for in SQL, because ClickHouse would count a negative index from the end.
     """
     constant_index = constant_int(index)
     position_sql = str(constant_index + offset) if constant_index is not None else f"@b + {offset}" if offset else "@b"
@@ -219,7 +220,7 @@ def _translate_array_concat(node: exp.Expr) -> exp.Expr:
 
 
 def _cast_to_common_type(node: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Cast an array to the result's type, because ClickHouse has no common type for integer and fraction arrays."""
+    """Cast an argument to the result's type, because ClickHouse has no common type for integer and fraction arrays."""
     array_type, part_type = datatype_of(node), datatype_of(part)
     name = type_name_part(array_type)
     if (

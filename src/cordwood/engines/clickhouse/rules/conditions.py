@@ -36,7 +36,7 @@ _CONDITION_RULES: Final = ConditionRules(COMMON_SQL)
 
 
 def _common_kind(kinds: list[Kind | None]) -> Kind | None:
-    """Return the type to which values of these types are converted for a comparison; None for no conversion."""
+    """Return the kind to which a comparison converts values of these kinds; None if it compares them unchanged."""
     known_kinds = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known_kinds:
         known_kinds.remove(Kind.VARIANT)
@@ -61,7 +61,7 @@ def _translate_comparison(node: exp.Expr) -> exp.Expr:
 
 
 def _interval_length(interval: exp.Expr) -> exp.Expr:
-    """Return the length of an interval for comparisons, in which a month has 30 days and a day has 24 hours."""
+    """Return an interval's length in microseconds, for comparisons: a month has 30 days, and a day has 24 hours."""
     return fill_template("((@a.1 * 30 + @a.2) * toInt128(86400000000) + @a.3)", interval)
 
 
@@ -128,9 +128,10 @@ def _translate_in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
 
 
 def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
-    """Return the test whether an array contains the value.
+    """Return a test of whether the array contains the value.
 
-    The test is NULL if no element is equal and an element or the value is NULL. It is false for an empty array.
+    If no element equals the value, but an element or the value is NULL, the test is NULL. For an empty array, it is
+    false.
     """
     datatype = datatype_of(array)
     element = datatype.element if datatype else None
@@ -149,10 +150,10 @@ def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
 
 
 def _translate_struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) -> exp.Expr:
-    """Return the test whether an array contains the struct.
+    """Return a test of whether the array contains the struct.
 
-    The test is NULL if no element is equal, but an element may be equal because of a NULL field. It is false for an
-    empty array.
+    If no element equals the struct, but one might because a field is NULL, the test is NULL. For an empty array, it is
+    false.
     """
     is_element = f"arrayExists(_e -> ifNull({equality}, false), {{1}})"
     may_be_element = f"arrayExists(_e -> isNull({equality}), {{1}})"
@@ -176,7 +177,7 @@ def _translate_in_query(node: exp.Expr) -> exp.Expr:
 def _translate_in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
     """Translate IN over a query by collecting the query's rows to an array.
 
-    This gives three-valued logic, whereas ClickHouse's own IN returns only true or false.
+    The test is then NULL if NULLs make it unknown, whereas ClickHouse's own IN returns only true or false.
     """
     collected = fragment(
         "arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query
@@ -286,7 +287,7 @@ def _translate_nullif(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_error(node: exp.Expr) -> exp.Expr:
-    """Translate ERROR; a general message replaces a computed one, because ClickHouse requires a constant message."""
+    """Translate ERROR; replace a computed message by a general one, because ClickHouse requires a constant message."""
     if returns_null_on_error(node):
         return exp.Null()
     message = node.expressions[0]
@@ -300,9 +301,9 @@ _COMPUTED_ERROR_MESSAGE = "ERROR with a message that is not a constant"
 
 
 def _remove_safe_call(node: exp.Expr) -> exp.Expr:
-    """Replace SAFE.f(…) by f(…).
+    """Replace SAFE.f(…) by f(…), whose rule makes failures NULL.
 
-    The rule of f itself makes failures NULL, because ClickHouse has no general TRY.
+    This is necessary because ClickHouse has no general TRY.
     """
     inner: exp.Expr = node.this
     return inherit_metadata(inner, node)

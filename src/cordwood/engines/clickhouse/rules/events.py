@@ -49,7 +49,7 @@ from cordwood.sql.redaction.masking import (
 
 
 def _translate_path_read(node: exp.Expr) -> exp.Expr:
-    """Translate a path read; a JSON null counts as missing."""
+    """Translate the read of a path in an event; a JSON null counts as a missing value."""
     path, keys = json_path_arguments(list(path_steps(node)), first=1)
     if kind_of(node) is Kind.STRING:
         return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_root(node), *keys)
@@ -60,7 +60,7 @@ _ARRAY_ITEMS_SQL: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtr
 
 
 def _translate_record_elements(node: exp.Expr) -> exp.Expr:
-    """Translate a value to the array of its records.
+    """Translate an event's value to the array of its records.
 
     An object gives an array with this object, and an array gives its elements. Any other value gives an empty array.
     """
@@ -91,16 +91,16 @@ class ReadMode(StrEnum):
 
 
 class SubcolumnRead(Operation, frozen=True):
-    """The operation that reads a path from a subcolumn; its operand is the table's column."""
+    """The operation that reads a path from a subcolumn; its operand is the column of the stream's table."""
 
     read_mode: ReadMode
     steps: tuple[str, ...]
 
 
 class EventFromSubcolumn(Operation, frozen=True):
-    """The operation that makes an event's value from a subcolumn.
+    """The operation that makes an event's value from what was read from a subcolumn.
 
-    Its operand is the read of the subcolumn, or a column of a sub-query that contains this read.
+    Its operand is that read, or a column of a sub-query that contains the read.
     """
 
     read_mode: ReadMode
@@ -115,7 +115,7 @@ def subcolumn_read(table: str, column: str, steps: tuple[str, ...], mode: ReadMo
 
 
 def event_from_subcolumn(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> exp.Expr:
-    """Return the operation that makes an event's value from a subcolumn.
+    """Return the operation that makes an event's value from `value`, which was read from a subcolumn.
 
     The operation replaces the node `origin`, and has the same type.
     """
@@ -159,9 +159,9 @@ def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
 
 
 def group_by_attached_texts(select: exp.Expr) -> None:
-    """Replace keys of GROUP BY that are events' values by the texts from which the values were made.
+    """In GROUP BY, replace each key that is an event's value by the text from which the value was made.
 
-    The query may then read both the texts and the values.
+    A query that is grouped by the text may select both the text and the value.
     """
     group = select.args.get("group")
     for key in list(grouping_keys(group)) if group is not None else ():
@@ -174,7 +174,10 @@ _COMPOSITE_VALUE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def _translate_attribute(node: exp.Expr) -> exp.Expr:
-    """Translate an attribute to its text; arrays and empty objects give their JSON, and other objects give NULL."""
+    """Translate an attribute (a field of an event) to its text.
+
+    Arrays and empty objects give their JSON. Other objects give NULL, because their members are attributes themselves.
+    """
     value = node.expressions[0]
     kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
     if attached_event_text(value) is not None or (kinds is not None and not kinds & _COMPOSITE_VALUE_KINDS):
@@ -192,7 +195,7 @@ def _attribute_text(value: exp.Expr, object_sql: str) -> exp.Expr:
 
 
 def _flatten_level_sql(entries: str) -> str:
-    """Return SQL for the entries in which each object is replaced by its own members."""
+    """Return SQL for `entries` (pairs of a key and a value), in which each object is replaced by its own members."""
     children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
     is_expanded = f"startsWith(e.2, '{{') AND e.2 != '{{}}' AND length(e.1) <= {MAX_FLATTENED_KEY_BYTES}"
     return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"
@@ -217,7 +220,8 @@ def _collect_from_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
         f"arrayFilter(e -> NOT has(arrayMap(o -> o.1, _top), e.1), arrayConcat({children}, {scalar_metadata}))"
     )
     entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
-    # Count members by their colons. White space may precede a colon, because events are stored as they were sent.
+    # The number of members in objects is found by counting the colons after keys. White space may precede a colon,
+    # because events are stored as they were sent.
     members = f"countMatches(_m, '{_KEY_END_PATTERN}') + countMatches(_x, '{_KEY_END_PATTERN}')"
     is_small = f"length(_m) + length(_x) <= {MAX_FLATTENED_CHARACTERS} AND {members} <= {MAX_FLATTENED_MEMBERS}"
     flattened = (
@@ -247,7 +251,7 @@ def _translate_attribute_values(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_text(node: exp.Expr) -> exp.Expr:
-    """Translate the JSON text of an event's value to the value itself, because its stored form is JSON text."""
+    """Translate a call for the JSON text of an event's value: it is the value itself, which is stored as JSON text."""
     return fragment("{0}", node.expressions[0])
 
 

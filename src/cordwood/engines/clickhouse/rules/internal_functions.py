@@ -25,7 +25,7 @@ def _translate_whole_number(node: exp.Expr) -> exp.Expr:
 
 
 def _quantile_rule(template: str) -> LoweringRule:
-    """Return the rule of a quantile, whose level must be a literal, because it is a parameter of the aggregate."""
+    """Return the rule of a quantile; its level must be a literal, because ClickHouse takes it as a parameter."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         level = exp.Literal.number(repr(constant_python_value(node.expressions[1])))
@@ -43,7 +43,7 @@ def _rule_from_template(template: str) -> LoweringRule:
 
 
 def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
-    """Translate a duration text to its number of seconds, the sum over its units; NULL for any other text."""
+    """Translate a duration such as `1h30m` to its number of seconds; the result for any other text is NULL."""
     parts = [
         f"toFloat64OrZero(extract(@a, '{pattern}')) * {seconds}"
         for pattern, seconds in NUMBER_PATTERNS_OF_DURATION_UNITS
@@ -83,7 +83,7 @@ def _json_key_node(node: exp.Expr) -> exp.Expr:
 
 
 def _json_path_rule(name: str, *, default: str = "") -> LoweringRule:
-    """Return the rule that calls a ClickHouse function with a JSON text and keys; a NULL text counts as empty."""
+    """Return the rule that calls ClickHouse's function `name` with a JSON text and keys; NULL counts as empty."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions

@@ -54,7 +54,7 @@ _JSON_SQL_BY_SCALAR_KIND: Final = {
     Kind.BIGNUMERIC: "toString(@a)",
 }
 _QUOTED_IF_SQL: Final = "if({0}, concat('\"', toString(@a), '\"'), toString(@a))"
-# The kinds of types whose JSON text has several lines if it is indented.
+# Values of these kinds are printed in several lines by TO_JSON_STRING with pretty_print.
 _MULTILINE_JSON_KINDS: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
 
@@ -86,7 +86,8 @@ JSON_PRINTER_RULES = JSON_PRINTER.rules()
 def json_path_arguments(steps: JsonPathSteps, first: int = 0) -> tuple[str, list[exp.Expr]]:
     """Return a JSON path as arguments of ClickHouse's functions: template text, and the keys for its placeholders.
 
-    The placeholders are numbered from `first` on. Array positions count from one.
+    The placeholders are numbered from `first` on. Array positions are increased by one, because ClickHouse counts from
+    one.
     """
     keys = [step for step in steps if isinstance(step, str)]
     hole_index = count(first)
@@ -94,8 +95,8 @@ def json_path_arguments(steps: JsonPathSteps, first: int = 0) -> tuple[str, list
     return template, list(map(text_part, keys))
 
 
-# SQL for the JSON document of a text, or NULL. If the text was truncated, so that the closing braces of one or two
-# objects are missing, the braces are appended.
+# SQL for the text as a JSON document, or NULL if it is not one. If the text was truncated, so that only the closing
+# braces of one or two objects are missing, the braces are appended.
 _COMPLETED_JSON_SQL: Final = (
     "multiIf(isValidJSON(@a), @a, NOT startsWith(@a, '{'), NULL, isValidJSON(concat(@a, '}')), concat(@a, '}'),"
     " isValidJSON(concat(@a, '}}')), concat(@a, '}}'), NULL)"
@@ -103,7 +104,7 @@ _COMPLETED_JSON_SQL: Final = (
 
 
 def _completed_json_document(value: exp.Expr, path: str) -> exp.Expr:
-    """Return the JSON document to which a path is applied; if it is a text, missing closing braces are appended."""
+    """Return the JSON document to which `path` is applied; if the document is a text, append missing closing braces."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT) or not path:
         return as_json_document(value)
     return fill_template(_COMPLETED_JSON_SQL, value)
@@ -116,7 +117,7 @@ def _read_path_arguments(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
 
 
 def _translate_json_query(node: exp.Expr) -> exp.Expr:
-    """Translate JSON_QUERY and JSON_EXTRACT; if the document is a text, the result for a JSON null is NULL."""
+    """Translate JSON_QUERY and JSON_EXTRACT; in a document that is a text, a JSON null gives NULL."""
     path_and_keys = _read_path_arguments(node)
     if path_and_keys is None:
         return exp.Null()

@@ -48,7 +48,8 @@ def _translate_division(node: exp.Expr) -> exp.Expr:
 
 def _divide(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     if kind_of(node) in EXACT_NUMERIC_KINDS:
-        # The dividend is cast to a type with more decimals, because ClickHouse's quotient has the dividend's scale.
+        # The dividend is cast to a type with more decimals, because ClickHouse's quotient has as many decimals as the
+        # dividend.
         quotient = _rounding_cast_sql(
             node, "CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0)"
         )
@@ -112,8 +113,9 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Expr) -> exp.Expr:
     """Return arithmetic in which an overflow of INT64 is an error.
 
-    With a small constant, only the bound of the other operand is compared that the result can cross, and nothing is
-    compared if both operands are small constants. Otherwise, the result is computed in 128 bits and compared.
+    Operands that are both small constants cannot overflow. If one operand of a sum or difference is a small constant,
+    the other operand is compared with the bound beyond which the result overflows. Otherwise, the result is computed in
+    128 bits and compared with both bounds.
     """
     are_small = is_small_integer(left), is_small_integer(right)
     if kind_of(node) is not Kind.INT64 or all(are_small):
@@ -129,9 +131,9 @@ def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Exp
 
 
 def _overflow_of_sum_sql(sign: str, left: int | None, right: int | None) -> str | None:
-    """Return the condition under which a sum or difference overflows; None if it cannot.
+    """Return the condition under which a sum or difference overflows; None if it cannot overflow.
 
-    One operand is a small constant, so that the result can cross only one bound.
+    One operand is a small constant, so that the result can overflow in only one direction.
     """
     if left is not None:
         variable, low, high = "@b", _INT64_MIN - left, _INT64_MAX - left
@@ -206,7 +208,7 @@ def _translate_round(node: exp.Expr) -> exp.Expr:
     value = NUMBER_RULES.to_float(value)
     if is_null(digits):
         return typed_null(datatype_of(node))
-    # A float from 2^52 on has no fraction, so that it need not be rounded.
+    # A float whose absolute value is at least 2^52 has no fraction, and is not rounded.
     if digits is None:
         return fill_template("if(abs(@a) < 4503599627370496., sign(@a) * floor(abs(@a) + 0.5), @a)", value)
     scale = "exp10(greatest(@b, -308))"
@@ -225,7 +227,8 @@ def _translate_truncation(node: exp.Expr) -> exp.Expr:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0})", value))
     if kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
-    # Leave a number from 2^52 on unchanged: it has no fraction, and scaling it beyond its precision would change it.
+    # Leave a number whose absolute value is at least 2^52 unchanged. It has no fraction, and scaling it beyond its
+    # precision would change it.
     return fill_template("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)
 
 

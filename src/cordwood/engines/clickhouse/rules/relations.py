@@ -1,7 +1,7 @@
 """Rules for relations: UNNEST and joins in FROM, sub-queries, result columns, arrays of queries, and set operations.
 
 ClickHouse does not accept a parenthesis right after WITH. A query with such a parenthesis is rewritten, so that it
-begins with SELECT. EXISTS over the elements of a row's own arrays becomes array functions, because ClickHouse's
+begins with SELECT. If EXISTS reads only arrays of the outer row, it becomes array functions, because ClickHouse's
 sub-queries cannot express it.
 """
 
@@ -47,7 +47,7 @@ def _unnest_to_relation(node: exp.Expr) -> exp.Expr:
 
 
 def _field_columns_template(element: Datatype | None, name: str, first: int) -> tuple[str, list[exp.Expr]]:
-    """Return template text that selects a struct's fields as columns, and the columns' names.
+    """Return template text that selects the fields of the struct `name` as columns, and the names of these columns.
 
     The names fill the template's placeholders from `first` on.
     """
@@ -73,7 +73,7 @@ def _array_element_type(array: exp.Expr) -> Datatype | None:
 
 
 def _translate_join(node: exp.Expr) -> exp.Expr:
-    """Translate a join with UNNEST to an ARRAY JOIN if the array depends on the row, and otherwise to a relation."""
+    """Translate a join with UNNEST: to an ARRAY JOIN if the array depends on the row, otherwise to a normal join."""
     unnest = node.this
     if not isinstance(unnest, exp.Unnest):
         return node
@@ -83,15 +83,15 @@ def _translate_join(node: exp.Expr) -> exp.Expr:
     return _array_join(node, unnest)
 
 
-# The name of the internal operation for a join condition that holds for all rows. Its arguments are one column of each
-# side.
+# The name of the internal operation that stands for a join condition which always holds. Its arguments are a column of
+# the left side and a column of the right side.
 _ALWAYS_TRUE_JOIN_FUNCTION: Final = "$any_key"
 
 
 def _add_join_key(node: exp.Expr) -> exp.Expr:
-    """Add an equality that always holds to an outer join without an equality between its sides.
+    """Add an equality that always holds to an outer join whose condition has no equality between the two sides.
 
-    This is needed because ClickHouse requires a join key.
+    This is needed because ClickHouse requires an equality as the join key.
     """
     condition = node.args.get("on")
     if condition is None or not node.args.get("side"):
@@ -128,9 +128,9 @@ def _reads_outer_row(array: exp.Expr) -> bool:
 
 
 def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
-    """Return the ARRAY JOIN of the array's elements for which the join's condition holds.
+    """Return an ARRAY JOIN with the elements of the array for which the join's condition holds.
 
-    The names of its columns contain the relation's name.
+    The names of its columns begin with the relation's name.
     """
     relation, name = _relation_and_column_names(unnest)
     offset = unnest.args.get("offset")
@@ -178,7 +178,7 @@ def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str
 
 
 def _condition_for_element(condition: exp.Expr, relation: str, name: str, offset: str) -> exp.Expr:
-    """Return the join's condition for one element, in which `_e` is the element and `_o` is its position."""
+    """Return the join's condition for a single element of the array: `_e` is the element, and `_o` its position."""
     result = copy_tree(condition)
     for column in list(result.find_all(exp.Column)):
         if column.table == relation and column.name in (name, offset):
@@ -191,7 +191,7 @@ def _array_join_column(array: exp.Expr, relation: str, name: str) -> exp.Expr:
 
 
 def _translate_alias(node: exp.Expr) -> exp.Expr:
-    """Cast a column of a SELECT to its type if ClickHouse's type would differ, or if the column is an untyped NULL."""
+    """Cast a column of a SELECT to its BigQuery type if ClickHouse's type would differ, or if it is an untyped NULL."""
     datatype = datatype_of(node) or datatype_of(node.this)
     if datatype is not None and isinstance(node.parent, exp.Select):
         node.set("this", _typed_column(node.this, datatype, converts=bool(node.meta_get("becomes"))))
@@ -229,17 +229,17 @@ def _translate_select(node: exp.Expr) -> exp.Expr:
 
 
 def _normalize_negative_zeros(select: exp.Expr) -> None:
-    """Convert -0.0 to 0.0 in values by which rows are grouped, because both belong to the same group."""
+    """Convert -0.0 to 0.0 in values by which rows are grouped, because BigQuery puts both into one group."""
     for value in _grouping_values(select):
         if kind_of(value) is Kind.FLOAT64:
             replace_node(value, set_datatype(fragment("({0} + 0.)", copy_tree(value)), FLOAT64))
 
 
 def _grouping_values(select: exp.Expr) -> list[exp.Expr]:
-    """Return the selected values by which rows are grouped and that can be replaced in place.
+    """Return the values by which rows are grouped, as far as they are selected and can be replaced in the SELECT.
 
-    These are all values of a SELECT DISTINCT. With GROUP BY, these are the columns to which it refers by ordinal and
-    that occur nowhere else in the query.
+    With DISTINCT, these are all selected values. With GROUP BY, they are the selected columns to which it refers by
+    number; a column that occurs elsewhere in the query cannot be replaced.
     """
     if select.args.get("distinct"):
         return [item.unalias() for item in select.expressions]
@@ -284,7 +284,8 @@ def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
 def _is_simple_select(query: exp.Expr, *, of_array: bool) -> bool:
     """Return whether the query selects one column without aggregates, grouping or DISTINCT.
 
-    A query that reads only one array (`of_array`) may also have a limit, or be ordered by the column's position.
+    LIMIT, and ORDER BY with the column's number, are allowed only if the query reads nothing but one array
+    (`of_array`).
     """
     clauses = ("group", "having", "qualify", "offset", "distinct", "with_", "kind")
     if len(query.expressions) != 1 or any(query.args.get(key) for key in clauses):
@@ -319,9 +320,9 @@ def can_collect_to_array(query: exp.Expr, *, of_array: bool = False) -> bool:
 
 
 def _translate_set_operation(node: exp.Expr) -> exp.Expr:
-    """Set the type of the columns of both branches to their common type.
+    """Give each column the common type of its values in both branches of the set operation.
 
-    Otherwise, ClickHouse would make a Variant of two different types.
+    Otherwise, if the types differ, ClickHouse would make a column of its type Variant.
     """
     sides = [_projections_of_first_select(node.this), _projections_of_first_select(node.expression)]
     if len(sides[0]) == len(sides[1]):
@@ -354,7 +355,7 @@ def _refuse_recursive_distinct(node: exp.Expr) -> exp.Expr:
 
 
 def _remove_materialized(node: exp.Expr) -> exp.Expr:
-    """Remove MATERIALIZED from a CTE, because ClickHouse does not have it, and evaluates a CTE at each reference."""
+    """Remove MATERIALIZED from a CTE. ClickHouse does not support it, and evaluates a CTE at each reference."""
     node.set("materialized", None)
     return node
 
@@ -408,7 +409,7 @@ def _rewrite_parenthesized_join(select: exp.Expr, parenthesized: exp.Expr) -> No
 
 
 def _columns_of_relations(relations: set[str], columns: list[exp.Column]) -> list[exp.Expr]:
-    """Return the columns that are read from the relations; each gets an alias that contains its relation's name."""
+    """Return the columns that are read from the relations, each with an alias that contains its relation's name."""
     column_by_name = {(column.table, column.name): column for column in columns if column.table in relations}
     return [
         exp.Alias(this=copy_tree(column), alias=_quoted_identifier(f"{table}.{name}"))
@@ -421,12 +422,12 @@ def _quoted_identifier(name: str) -> exp.Identifier:
 
 
 def name_with_relations(name: str, used_names: set[str]) -> str:
-    """Return a name that contains the relations' names, so that each parenthesized join gets a different name."""
+    """Return `name` followed by the relations' names, so that each parenthesized join gets a different name."""
     return f"{name}_{'_'.join(sorted(used_names))}"
 
 
 def _replacement_sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
-    """Return the sort keys that replace a sort key.
+    """Return the sort keys that replace a sort key: usually the key itself.
 
     A key that is an event's value is replaced by two keys: the value as a number, and then the value as a text.
     """
@@ -444,7 +445,8 @@ def _replacement_sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
     return sort_keys
 
 
-# The name of the internal operation that reads an event's value as a type. Its second argument is the name of the type.
+# The name of the internal operation that converts an event's value to a type. Its second argument is the name of the
+# type.
 EVENT_AS_FUNCTION: Final = "$event_as"
 
 
@@ -475,12 +477,12 @@ RULES = RuleSet(
 
 
 _LEADING_QUERY_ALIAS: Final = "_first"
-# The clauses that may follow a parenthesized query and that apply to the query as a whole.
+# The clauses that may follow a parenthesized query; they apply to the result in the parentheses.
 _TRAILING_CLAUSES: Final = ("order", "limit", "offset")
 
 
 def rewrite_leading_parentheses(tree: exp.Expr) -> exp.Expr:
-    """Replace each parenthesized query right after a WITH by a SELECT over it.
+    """Replace each parenthesized query right after a WITH by a SELECT that reads it in FROM.
 
     Return the root of the tree, which may be a new node.
     """
@@ -514,7 +516,7 @@ def _select_from_parenthesized(parenthesized: exp.Expr) -> exp.Select:
     return relation
 
 
-# The parent nodes of a sub-query that use the sub-query's rows, and not its single value.
+# The parent nodes of a sub-query that use its rows. Any other parent uses the sub-query as a single value.
 _ROW_READING_PARENTS: Final = (
     exp.In,
     exp.Exists,
@@ -531,9 +533,9 @@ _ROW_CHANGING_CLAUSES: Final = ("group", "having", "qualify", "limit", "offset")
 
 
 def _rename_shadowed_relations(select: exp.Expr) -> None:
-    """Rename the relations of a SELECT that have the name of a table in an inner query.
+    """Rename each relation of a SELECT that has the name of a table which an inner query reads.
 
-    Otherwise, ClickHouse would resolve `t.a` in the inner query to the inner table t, even if that table has an alias.
+    Otherwise, in the inner query, ClickHouse would resolve `t.a` to the inner table t, even if that table has an alias.
     """
     inner_names = {
         table.name
@@ -565,9 +567,9 @@ def _rename_relation(select: exp.Expr, name: str, new_name: str) -> None:
 
 
 def _mark_correlated_count(select: exp.Expr) -> None:
-    """Mark a correlated sub-query that selects COUNT.
+    """Mark a correlated sub-query that selects COUNT, so that NULL is replaced by 0.
 
-    If there are no rows, ClickHouse returns NULL instead of 0 for such a sub-query.
+    If there are no rows, ClickHouse returns NULL for such a sub-query.
     """
     items = select.expressions
     is_count = len(items) == 1 and isinstance(items[0].unalias(), (exp.Count, exp.CountIf))
@@ -608,7 +610,7 @@ def _translate_exists(node: exp.Expr) -> exp.Expr:
 
 
 def _nested_unnests(select: exp.Expr) -> list[exp.Expr]:
-    """Return the UNNESTs of a query that reads only nested UNNESTs; return an empty list for any other query."""
+    """Return the UNNESTs that a query reads, if it reads nothing else; otherwise, return an empty list."""
     if not isinstance(select, exp.Select) or any(map(select.args.get, _CLAUSES_BESIDES_WHERE)):
         return []
     joins = select.args.get("joins") or []
@@ -641,7 +643,7 @@ def _exists_in_array(unnest: exp.Expr, condition: exp.Expr, name: str) -> exp.Ex
 def _replace_element_references(
     condition: exp.Expr, relation: str, column_name: str, name: str, element: Datatype | None
 ) -> None:
-    """Replace the condition's references to the element, or to a field of it, by the lambda's variable `name`."""
+    """Replace each reference to the array's element, or to a field of it, by the lambda's variable `name`."""
     positions: Mapping[str, int] = {
         label: index for index, (label, _) in enumerate(element.fields if element else (), 1)
     }

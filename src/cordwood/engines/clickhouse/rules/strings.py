@@ -62,7 +62,7 @@ def _is_bytes(node: exp.Expr) -> bool:
 
 
 def _function_name_for_type(node: exp.Expr, name: str) -> str:
-    """Return the name of the variant of a ClickHouse function for the node's type: bytes or code points."""
+    """Return the name of a ClickHouse function for the node's type: `name` for BYTES, `name` with UTF8 for texts."""
     return name if _is_bytes(node) else f"{name}UTF8"
 
 
@@ -77,7 +77,7 @@ def _translate_substring(node: exp.Expr) -> exp.Expr:
         start_sql = "@b"
     if length is None:
         return fill_template(f"{function_name}(@a, {start_sql})", value, start)
-    # Test for a NULL length, because ClickHouse's greatest skips NULL.
+    # The length is tested for NULL, because ClickHouse's greatest ignores NULL.
     body = f"if(isNull(@c), NULL, {function_name}(@a, {start_sql}, greatest(@c, 0)))"
     constant_length = constant_int(length)
     if constant_length is not None and constant_length >= 0:
@@ -176,9 +176,9 @@ def _translate_position(node: exp.Expr) -> exp.Expr:
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Translate INSTR by listing all positions of the part, and choosing one of them.
+    """Translate INSTR by listing all positions at which `part` occurs, and choosing one of them.
 
-    The list is counted from the front, or from the back if the given position is negative.
+    The occurrences are counted from the front, or from the back if the start position is negative.
     """
     start = node.args.get("position") or fragment("toInt64(1)")
     count = node.args.get("occurrence") or fragment("toInt64(1)")
@@ -270,7 +270,7 @@ def _translate_translate(node: exp.Expr) -> exp.Expr:
 
 
 _NON_NULL_VALUE_SQL: Final = "assumeNotNull(@a)"
-# The test for NULL is needed because ClickHouse's greatest skips NULL.
+# NULL is tested for, because ClickHouse's greatest ignores NULL.
 _first_or_last_sql: Final = "if(isNull(@b), NULL, {}(@a, greatest(@b, 0)))".format
 _map_characters_sql: Final = "if(isNull(@a), [], arrayMap(_c -> {}, {}))".format
 _is_invalid_code_point_sql: Final = "{0} < 0 OR {0} > 1114111 OR {0} BETWEEN 55296 AND 57343".format
@@ -347,8 +347,9 @@ RULES = RuleSet(
 )
 
 
-# SQL that splits bytes into pairs of hexadecimal digits. An unprintable byte stays together with following bytes that
-# are the characters of hexadecimal digits. These are also escaped, because they would otherwise extend its escape.
+# SQL that splits bytes into pairs of hexadecimal digits, of which each is printed as a character or as an escape such
+# as \x1f. If an unprintable byte is followed by characters that are hexadecimal digits, they stay together and are all
+# escaped. Otherwise, these characters would be read as a part of the escape.
 _HEX_PAIRS_SQL: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL_CHARACTER_PATTERN: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 
@@ -397,7 +398,7 @@ def _choose_quotes_sql(text: str, single: str, double: str) -> str:
     return f"""if(position({text}, '"') > 0 AND position({text}, '''') = 0, {single}, {double})"""
 
 
-# The number of digits after the point of NUMERIC and BIGNUMERIC values.
+# The number of decimals of NUMERIC and BIGNUMERIC values.
 _DECIMALS_BY_KIND: Final[Mapping[Kind, int]] = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
 _QUOTES: Final[Sequence[str]] = ('"', "''", "`")
 _LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
@@ -418,7 +419,7 @@ class _FormatSql:
     def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
         """Format a value by ClickHouse's printf.
 
-        This printf does not support `*`, so that a width which is given as an argument is applied afterwards.
+        This printf does not support `*`, so that a width that is an argument is applied to the formatted text.
         """
         if field.star_precision is not None:
             raise_unsupported(node, "A precision in FORMAT that is not a literal")

@@ -40,9 +40,10 @@ from cordwood.sql.rules.strings import (
 
 
 def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
-    """Return whether the call's result is NULL, because the call is SAFE and its pattern is invalid.
+    """Return whether the call's result is always NULL, because the call is in SAFE and its constant pattern is invalid.
 
-    Refuse BYTES. Raise BadQueryValue for a pattern with several groups if the call is not SAFE.
+    A pattern with several groups is invalid if groups are extracted. If the call is not in SAFE, BadQueryValue is
+    raised for it. BYTES are refused.
     """
     if kind_of(node.this) is Kind.BYTES:
         raise_unsupported(node, "A regular expression over BYTES")
@@ -87,7 +88,7 @@ def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
 # equal to a mark are removed beforehand.
 _OPEN, _CLOSE = "\x01", "\x02"
 _MARKED_MATCH_PATTERN: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
-# SQL for the number of capturing groups of a pattern that is known only at run time. It counts the opening parentheses,
+# SQL that computes the number of capturing groups of a pattern that is not constant. It counts opening parentheses,
 # except those in escapes and in character classes.
 _PATTERN_WITHOUT_CLASSES_SQL: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
 _GROUP_COUNT_SQL: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
@@ -102,9 +103,9 @@ def _capturing_group_count(pattern: exp.Expr, name: str) -> str:
 
 
 def _all_matches_sql(value: str, pattern: str, group_number: str) -> str:
-    """Return template text for an array with the group `group_number` of each match, or the whole match for "0".
+    """Return template text for an array that has the group `group_number` of each match; "0" means the whole match.
 
-    The text works for patterns that are not constant.
+    It also works for a pattern that is not constant.
     """
     without_marks = f"replaceRegexpAll(assumeNotNull({value}), '[{_OPEN}{_CLOSE}]', '')"
     marked = f"replaceRegexpAll({without_marks}, assumeNotNull({pattern}), '{_OPEN}\\\\{group_number}{_CLOSE}')"
@@ -119,7 +120,7 @@ def _whole_matches_sql(pattern: exp.Expr, value: str, name: str) -> str:
 
 
 def _matches_or_first_groups_sql(pattern: exp.Expr, value: str, name: str) -> str:
-    """Return template text for the array of all matches, or of their first groups if the pattern has a group."""
+    """Return template text for an array: the group of each match if the pattern has one, else the whole matches."""
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
     groups = _capturing_group_count(pattern, name)
@@ -142,7 +143,7 @@ def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
 
 
 def _null_if_group_absent_sql(node: exp.Expr, group: str) -> str:
-    """Return the template text of a group, changed to be NULL if the group did not take part in the match.
+    """Return template text that is the group, or NULL if the group did not take part in the match.
 
     ClickHouse returns an empty text for such a group.
     """
@@ -159,7 +160,7 @@ def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
     _refuse_empty_matches(node)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
-        # `^` matches only at the beginning of the text, which is before the start position.
+        # No match is possible: `^` matches only at the beginning of the text, but the search starts after it.
         return typed_null(STRING)
     matches = _matches_or_first_groups_sql(pattern, "substringUTF8(@a, greatest(@c, 1))", "@b")
     nth = _null_if_group_absent_sql(node, f"{matches}[assumeNotNull(greatest(@d, 1))]")
@@ -284,9 +285,9 @@ def _translate_contains_substr(node: exp.Expr) -> exp.Expr:
 
 
 def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
-    """Return the test whether the value, or any part of it, contains the text.
+    """Return a test of whether the value, or any field or element in it, contains the text.
 
-    The test is NULL if no part contains the text and a part is NULL.
+    If none contains the text but one is NULL, the test is NULL.
     """
     name = f"_p{depth}"
     if datatype is None or datatype == STRING:

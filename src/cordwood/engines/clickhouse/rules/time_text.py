@@ -50,7 +50,8 @@ def _zero_padded_sql(number: str, digits: int, fill: str = "0") -> str:
 _ZONE_OFFSET_HOURS_SQL: Final = _zero_padded_sql(f"intDiv(abs({_ZONE_OFFSET_MINUTES_SQL}), 60)", 2)
 _ZONE_OFFSET_MINUTES_PART_SQL: Final = _zero_padded_sql(f"abs({_ZONE_OFFSET_MINUTES_SQL}) % 60", 2)
 
-# The format elements that ClickHouse's formatDateTime prints in the same way as BigQuery, with ClickHouse's letters.
+# The format elements that ClickHouse's formatDateTime prints like BigQuery, each with the letter that ClickHouse uses
+# for it.
 _FORMAT_LETTER_BY_ELEMENT: Final[Mapping[str, str]] = {
     **{letter: letter for letter in "YmdHSjyabpIuwVGFTRD"},
     "A": "W",
@@ -91,9 +92,10 @@ _TEMPLATE_BY_FORMAT_ELEMENT: Final[Mapping[str, str]] = {
 
 
 def _store_time_kind(node: exp.Expr) -> exp.Expr:
-    """Record the type of the time to print before the argument is lowered.
+    """Record the type of the time that is to be printed, before the node is lowered.
 
-    Only the node in which sqlglot wraps the argument shows this type.
+    sqlglot wraps the time in a node whose class shows the type. This function removes the wrapper, unless the wrapper
+    converts a text.
     """
     kind = KIND_BY_CAST.get(type(node.this))
     if kind is not None:
@@ -122,7 +124,7 @@ _TIME_PARSING_SQL: Final = TimeParsingSql(
     name_position="toInt64(indexOf([{}], lower(substring({}, 1, 3))))".format,
     units_to_duration="{} * {}".format,
     seconds_to_duration="toInt64(toDecimal64(substring({}, 1, 9), 6) * 1000000)".format,
-    # The sum of the durations is the number of microseconds since midnight.
+    # Each duration is a number of microseconds. Their sum is the number of microseconds since midnight.
     sum_durations=lambda parts: f"toInt64({' + '.join(parts) or '0'})",
 )
 
@@ -131,13 +133,13 @@ _BOUNDS_BY_FORMAT_ELEMENT: Final = {**VALID_RANGE_BY_ELEMENT, "V": (1, 53)}
 
 
 def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind) -> exp.Expr:
-    """Return SQL that parses a text by the format pattern.
+    """Return SQL that parses a text by a regular expression, which was made from the format.
 
     If the text does not match, the array of groups is empty. The result is then an error, or NULL inside SAFE.
     """
     value = convert_implicitly(node.this, Kind.STRING)
     pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
-    # The first element of `_p` is the match of the whole pattern, so the groups of the elements follow after it.
+    # In `_p`, the match of the whole pattern comes first, so that the group of each element is one place later.
     groups = ParsedElementSql(
         {element: f"_p[{group + 1}]" for element, group in format_pattern.group_index_by_element.items()},
         _TIME_PARSING_SQL,
@@ -156,9 +158,9 @@ def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind)
 
 
 def _out_of_range_conditions(groups: ParsedElementSql) -> list[str]:
-    """Return SQL conditions that hold for an invalid time.
+    """Return SQL conditions, of which at least one holds if the parsed time is invalid.
 
-    A time is invalid if a number is out of its range, or if the month does not have the day.
+    A time is invalid if a number is out of its range, or if its month does not have its day.
     """
     groups_by_element = groups.templates
     bounds = (
@@ -175,9 +177,9 @@ def _out_of_range_conditions(groups: ParsedElementSql) -> list[str]:
 
 
 def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
-    """Return the SQL of the parsed time, which reads the array of groups `_p`.
+    """Return SQL that makes the time from the array `_p` of the groups that the regular expression found.
 
-    If a TIMESTAMP is to be parsed but the text has no zone, the SQL gives a wall clock.
+    If a TIMESTAMP is to be parsed but the format has no zone, the SQL gives a wall clock.
     """
     if "s" in groups.templates:
         zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""

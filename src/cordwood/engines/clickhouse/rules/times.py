@@ -69,7 +69,7 @@ def interval_of(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
 
 
 def _interval_count(count: exp.Expr) -> exp.Expr:
-    """Return the count of an INTERVAL as a number, because sqlglot represents a constant count as a text."""
+    """Return the number of units in an INTERVAL as a number, because sqlglot represents a constant number as a text."""
     value = constant_python_value(count)
     if value is None:
         return fragment("toInt64({0})", convert_implicitly(count, Kind.INT64))
@@ -110,7 +110,7 @@ def _add_units(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
 def _add_to_time(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
     """Return a TIME plus or minus a number of microseconds, modulo 24 hours.
 
-    `change` is the SQL for the sign and the number of microseconds, in which `@b` is `count`.
+    `change` is SQL for the sign followed by the number of microseconds; in it, `@b` is `count`.
     """
     micros = f"positiveModulo(toUnixTimestamp64Micro(CAST(@a, 'Nullable(DateTime64(6))')) {change}, 86400000000)"
     return fill_template(f"CAST(fromUnixTimestamp64Micro(toInt64({micros})), 'Nullable(Time64(6))')", value, count)
@@ -171,8 +171,8 @@ def _translate_last_day(node: exp.Expr) -> exp.Expr:
     elif unit == "ISOYEAR":
         ending = f"addDays({_truncation_template(unit, node, f'addDays({_truncation_template(unit, node)}, 374)')}, -1)"
     elif unit in _MONTHS_PER_UNIT:
-        # Compute the last month of the unit first. The day before the next unit cannot be computed, because the next
-        # unit may begin after the year 9999, in which ClickHouse's calendar ends.
+        # Go to the last month of the unit first, and then to its last day. Going back from the first day of the next
+        # unit is impossible at the end of 9999, because ClickHouse's calendar ends with that year.
         ending = (
             f"toLastDayOfMonth(addMonths(toDate32({_truncation_template(unit, node)}), {_MONTHS_PER_UNIT[unit] - 1}))"
         )
@@ -209,8 +209,8 @@ def _generate_array_rule(kind: Kind) -> LoweringRule:
     return rule
 
 
-# The length of a step in microseconds, if each month had 28 days. Because most months are longer, too many steps may be
-# generated. The steps beyond the end are filtered out.
+# The length of a step in microseconds, with 28 days for each month. The length is used to compute the number of steps.
+# Most months are longer, so the number may be too large; elements beyond the end are filtered out.
 _STEP_MICROS_SQL: Final = "(@c.1 * 2419200000000 + @c.2 * 86400000000 + @c.3)"
 _MICROS_SINCE_EPOCH_SQL: Final = "toUnixTimestamp64Micro(CAST({0}, 'Nullable(DateTime64(6))'))"
 _STEP_COUNT_SQL: Final = (
@@ -364,7 +364,7 @@ def _wall_clock_of(value: exp.Expr) -> exp.Expr:
 
 
 def _translate_timestamp(node: exp.Expr) -> exp.Expr:
-    """Translate TIMESTAMP(x[, zone]), in which the zone applies to a text without a zone and to a wall clock."""
+    """Translate TIMESTAMP(x[, zone]); the zone applies if x is a wall clock or a text."""
     value, zone = node.this, node.args.get("zone")
     if kind_of(value) is Kind.STRING:
         if zone is None:
