@@ -1,4 +1,4 @@
-"""ClickHouse's resolution of aliases: an alias is visible in its whole SELECT, and shadows a column of that name."""
+"""ClickHouse's resolution of aliases: an alias is visible in its whole SELECT, and hides a column of that name."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ class SortKey(msgspec.Struct, frozen=True):
 
 
 class ExpandedSelect(msgspec.Struct, frozen=True):
-    """A SELECT whose aliases are expanded, so that its clauses refer only to columns."""
+    """A SELECT in which aliases have been replaced by their expressions, so that its clauses refer only to columns."""
 
     columns: tuple[NamedColumn, ...]
     where_conjuncts: tuple[exp.Expr, ...]
@@ -41,9 +41,9 @@ class ExpandedSelect(msgspec.Struct, frozen=True):
 
 
 def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] = {}) -> ExpandedSelect:
-    """Expand all aliases of a SELECT. The SELECT is mutated.
+    """Replace all aliases in a SELECT by their expressions. The SELECT is mutated.
 
-    `values` are the expressions that WITH defines, by name. The SELECT's own aliases shadow these names.
+    `values` are the expressions that WITH defines, by name. An alias of the SELECT hides a value with the same name.
     """
     names = [_column_name_of(item) for item in select.expressions]
     expander = _AliasExpander({**values, **_collect_aliases(select, text)}, text)
@@ -73,7 +73,7 @@ def expand_aliases(select: exp.Expr, text: str, values: Mapping[str, exp.Expr] =
 def _group_keys(
     group: exp.Expr, items: tuple[NamedColumn, ...], expander: "_AliasExpander", text: str
 ) -> tuple[exp.Expr, ...]:
-    """Return the keys of GROUP BY; for GROUP BY ALL, return every column that contains no aggregate."""
+    """Return the keys of GROUP BY; for GROUP BY ALL, return the columns of the result that contain no aggregate."""
     if group.args.get("all"):
         nodes = (item.node for item in items if not has_aggregate(item.node))
         return tuple(node for node in nodes if not isinstance(node, exp.Literal))
@@ -95,7 +95,7 @@ def _column_name_of(item: exp.Expr) -> str:
 
 
 def _collect_aliases(select: exp.Expr, text: str) -> dict[str, exp.Expr]:
-    """Return every alias of the SELECT, including those inside its expressions."""
+    """Return the expressions of all aliases in the SELECT, including aliases inside its expressions, by alias."""
     aliases: dict[str, exp.Expr] = {}
     clauses = [select.args.get(key) for key in ("where", "group", "having", "order")]
     for part in [*select.expressions, *(clause for clause in clauses if clause is not None)]:
@@ -117,9 +117,9 @@ class _AliasExpander(msgspec.Struct):
     expanded_aliases: dict[str, exp.Expr] = {}
 
     def expand(self, node: exp.Expr, alias: str | None = None) -> exp.Expr:
-        """Return a copy of the expression in which aliases are expanded.
+        """Return a copy of the expression in which aliases are replaced by their expressions.
 
-        `alias` is the alias of the expression itself, if any. Inside of the expression, this name refers to a column.
+        `alias` is the alias of `node` itself, if it has one. Inside `node`, this name refers to a column.
         """
         return self._expand_descendants(copy_tree(node), (alias,) if alias else ())
 
@@ -174,7 +174,7 @@ def _split_conjuncts(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _column_of_ordinal(node: exp.Expr, items: tuple[NamedColumn, ...], text: str) -> exp.Expr | None:
-    """Return the expression of the column to which an ordinal refers; return None if the key is not an ordinal."""
+    """Return the expression of the result column with the number `node`; return None if `node` is not a number."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
     ordinal = int(node.this) if str(node.this).isdigit() else 0
@@ -200,7 +200,7 @@ def _read_row_count(clause: exp.Expr | None, text: str) -> int | None:
 
 
 def canonical_text(node: exp.Expr) -> str:
-    """Return a text of the expression that is the same for all equal expressions."""
+    """Return a text for the expression; equal expressions have the same text."""
     inner = node.unnest()
     count_nodes(sum(1 for _ in inner.walk()))
     return inner.sql("clickhouse", comments=False)

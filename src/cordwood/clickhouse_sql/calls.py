@@ -19,8 +19,8 @@ from cordwood.model.definitions import Parameter
 class Call(msgspec.Struct, frozen=True):
     """A call of a function; `name` is in lower case.
 
-    `condition` is the additional argument of an aggregate with the suffix If. `parameters` are the parameters of an
-    aggregate in brackets before its arguments, as in `quantile(0.9)(x)`.
+    `if_condition` is the additional argument of an aggregate with the suffix If. `aggregate_parameters` are the
+    parameters in brackets before the arguments, as in `quantile(0.9)(x)`.
     """
 
     name: str
@@ -45,7 +45,7 @@ CallReader = Callable[[exp.Expr], tuple[str, CallArguments]]
 
 
 def _reader_of_children(name: str, *keys: str) -> CallReader:
-    """Return a reader of nodes whose children `keys` are the arguments of the call, in this order.
+    """Return a function that reads a node as a call of `name`; the children `keys` are its arguments, in this order.
 
     A child that is a list of nodes gives several arguments.
     """
@@ -78,7 +78,7 @@ def _read_date_diff(node: exp.Expr) -> tuple[str, CallArguments]:
 
 
 def _reader_of_time_shift(name: str) -> CallReader:
-    """Return a reader of both forms of a call: `date_add(t, INTERVAL 1 HOUR)` and `date_add(HOUR, 1, t)`."""
+    """Return a function that reads both forms of a call: `date_add(t, INTERVAL 1 HOUR)` and `date_add(HOUR, 1, t)`."""
 
     def read(node: exp.Expr) -> tuple[str, CallArguments]:
         amount, unit = node.expression, node.args.get("unit")
@@ -132,7 +132,7 @@ def _reader_of_json(name: str) -> CallReader:
 
 
 def _json_key_argument(part: exp.Expr) -> exp.Expr:
-    """Return a step of a JSON path as an argument of a call.
+    """Return a step of a JSON path as an argument of a call: a key, or the number of an array element.
 
     sqlglot counts array elements from 0, whereas ClickHouse counts them from 1.
     """
@@ -210,7 +210,7 @@ _READER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], CallReader]] = {
     exp.Xor: _reader_of_children("xor", "this", "expression"),
 }
 
-# Arguments of sqlglot's nodes that are not arguments of the function call.
+# The children of sqlglot's nodes that are not arguments of the function, and that do not change its meaning here.
 _IGNORED_NODE_ARGUMENTS: Final = frozenset(
     """
     big_int binary coalesce ensure_variant ignore_nulls json_type null_propagation only_json_types quantile safe
@@ -222,7 +222,8 @@ _IGNORED_NODE_ARGUMENTS: Final = frozenset(
 def call_of(node: exp.Expr) -> Call | None:
     """Return the function call that a node represents.
 
-    Return None for other nodes, and for a call that has children which are not arguments.
+    Return None for a node that is not a call. Return None also if the node has a child that is not read as an argument,
+    because the translation would ignore it.
     """
     if isinstance(node, (exp.ParameterizedAgg, exp.CombinedParameterizedAgg)):
         return _make_call(str(node.this), tuple(node.args.get("params") or ()), node, tuple(node.expressions))
@@ -240,7 +241,7 @@ def call_of(node: exp.Expr) -> Call | None:
     return _make_call(name, arguments, node, parameters)
 
 
-# The nodes whose readers read every child.
+# The nodes whose children need no check, because the functions that read these nodes read every child.
 _FULLY_READ_NODES: Final = (
     exp.VarMap,
     exp.JSONExtract,
@@ -255,7 +256,7 @@ _FULLY_READ_NODES: Final = (
 
 
 def _is_fully_read(node: exp.Expr, parts: CallArguments) -> bool:
-    """Return whether all children of the node are arguments of the call.
+    """Return whether each child of the node is read as an argument of the call, or can be ignored.
 
     sqlglot may also store clauses of other dialects as children of a node.
     """
@@ -288,16 +289,16 @@ def is_known_function(call: Call) -> bool:
 
 
 class ArgumentTranslator(Protocol):
-    """Translates arguments of calls to values; refuses a value of the wrong type at the argument's position."""
+    """Translates arguments of calls to values; refuses a value of the wrong type with the argument's position."""
 
     @property
     def row_scope(self) -> RowScope:
-        """The columns in scope."""
+        """The columns to which an argument may refer."""
         ...
 
     @property
     def endpoint_parameters(self) -> Mapping[str, Parameter]:
-        """The endpoint's parameters."""
+        """The parameters that the endpoint declares, by name."""
         ...
 
     def span(self, node: exp.Expr) -> Span | None: ...
@@ -305,7 +306,7 @@ class ArgumentTranslator(Protocol):
     def value(self, node: exp.Expr) -> Value: ...
 
     def value_with_default(self, node: exp.Expr) -> Value:
-        """Return the value of the node, in which NULL is replaced by the default if there is one."""
+        """Return the value of the node; if it has a default, the default replaces NULL in its expression."""
         ...
 
     def string_value(self, node: exp.Expr) -> Value: ...
@@ -313,7 +314,7 @@ class ArgumentTranslator(Protocol):
     def number_value(self, node: exp.Expr) -> Value: ...
 
     def require_number(self, node: exp.Expr, value: Value) -> Value:
-        """Return the value as a number; refuse any other value with the position of `node`."""
+        """Return the value as a number; if it is not a number, refuse it with the position of `node`."""
         ...
 
     def array_value(self, node: exp.Expr) -> Value: ...
@@ -321,7 +322,7 @@ class ArgumentTranslator(Protocol):
     def condition_value(self, node: exp.Expr) -> Value: ...
 
     def filter_condition(self, node: exp.Expr) -> exp.Expr:
-        """Return a condition in which NULL has the same effect as false."""
+        """Return the node as a condition for filtering rows. In such a condition, NULL has the same effect as false."""
         ...
 
     def constant_text(self, node: exp.Expr, subject: str) -> str: ...
@@ -359,7 +360,7 @@ def checked_arguments(
 
 
 def arguments_before_zone(translator: ArgumentTranslator, call: Call, count: int) -> tuple[exp.Expr, ...]:
-    """Return the first `count` arguments of a call; one more argument may follow, which must be the time zone UTC."""
+    """Return the first `count` arguments of a call; a further argument is optional and must be the time zone UTC."""
     parts = checked_arguments(translator, call, count, count + 1)
     if len(parts) > count:
         require_utc_zone(translator, parts[count])
@@ -367,7 +368,7 @@ def arguments_before_zone(translator: ArgumentTranslator, call: Call, count: int
 
 
 def require_utc_zone(translator: ArgumentTranslator, node: exp.Expr) -> None:
-    """Refuse a time zone other than UTC."""
+    """Refuse a time zone unless it is a name of UTC."""
     if translator.constant_text(node, "A time zone").upper() not in ("UTC", "GMT", "ETC/UTC", "Z"):
         raise translator.refused_error(
             node, "Time zones other than UTC are not supported.", "Leave the zone out, or write 'UTC'."

@@ -89,7 +89,7 @@ def parse_type_name(translator: ArgumentTranslator, node: exp.Expr, text: str) -
 
 
 def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> Value:
-    """Return the value converted to the type; invalid values fail at run time."""
+    """Return the value converted to the type; if a value in a row cannot be converted, the query fails when it runs."""
     converted = _CAST_BY_TYPE[type_.name](translator, node, value.with_default(), type_)
     return msgspec.structs.replace(
         converted, type=msgspec.structs.replace(converted.type, nullable=value.type.nullable or type_.nullable)
@@ -97,7 +97,7 @@ def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_:
 
 
 def to_text(value: Value) -> Value:
-    """Return the value converted to a text, as ClickHouse's toString converts it."""
+    """Return the value converted to a text in the same form as by ClickHouse's toString."""
     value = value.with_default()
     type_ = msgspec.structs.replace(STRING, nullable=value.type.nullable)
     match value.type.name:
@@ -214,7 +214,8 @@ def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
     if value.type.name == "Date":
         return value
     if value.type.name in ("Int64", "Float64"):
-        # In ClickHouse, numbers below `_FIRST_UNIX_SECONDS` are days since 1970, and other numbers are seconds.
+        # In ClickHouse, a number below `_FIRST_UNIX_SECONDS` counts days since 1970, and any other number counts
+        # seconds.
         if isinstance(value.constant, int) and 0 <= value.constant < _FIRST_UNIX_SECONDS:
             return Value(translator.fill_template(node, "date_from_unix_date(@value)", value=value.node), DATE)
         if not isinstance(value.constant, int):
@@ -253,9 +254,9 @@ _BITS_BY_FUNCTION: Final = {
 
 
 def _int_or_default_translator(bits: int, *, is_signed: bool, is_null: bool) -> _CallTranslator:
-    """Return the translator of a function that converts a decimal text to an integer.
+    """Return the translator of a function, such as toInt8OrNull, that converts a text with a decimal integer.
 
-    For other texts, and for numbers out of range, the function returns NULL if `is_null` is set, and otherwise 0.
+    For any other text, and for a number out of range, the function returns NULL if `is_null` is set, and otherwise 0.
     """
     minimum = -(2 ** (bits - 1)) if is_signed else 0
     maximum = 2 ** (bits - 1) - 1 if is_signed else min(2**bits, 2**63) - 1
@@ -280,9 +281,10 @@ def _float_or_default_translator(*, is_null: bool) -> _CallTranslator:
 
 
 def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    """Return an argument that must be a text.
+    """Return the value of an argument that must be a text.
 
-    For a missing key, the value stays NULL and is not replaced by an empty text, because neither is a number.
+    For a missing key of a map, the value stays NULL. It need not be replaced by an empty text, because the functions
+    treat NULL like an empty text: neither is a number.
     """
     value = translator.value(node)
     if value.type.name != "String":
@@ -340,7 +342,7 @@ def _translate_to_string(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_uuid(translator: ArgumentTranslator, call: Call) -> Value:
-    """Return a constant UUID as a text in lower case, which is the form of event ids."""
+    """Return a constant UUID as a text in lower case, because events' ids have this form."""
     (node,) = checked_arguments(translator, call, 1)
     text = translator.constant_text(node, "A UUID")
     return text_value(text.lower())

@@ -46,9 +46,9 @@ _SIGN_TEST_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] 
 
 
 def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_swapped: bool = False) -> bool | None:
-    """Return the result of comparing two constants; return None if it is unknown at compile time.
+    """Return the result of comparing two constants; return None if it cannot be known before the query runs.
 
-    Texts are compared by their bytes.
+    Texts are compared by their bytes in UTF-8.
     """
     low, high = (right, left) if is_swapped else (left, right)
     if isinstance(low, str) and isinstance(high, str):
@@ -60,7 +60,7 @@ def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_s
 
 
 def compare_values(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
-    """Return the comparison of two values; for an operand that is missing, its default is compared."""
+    """Return the comparison of two values; if an operand has a default, the default is compared in place of NULL."""
     left, right = left.with_default(), right.with_default()
     if "Nothing" in (left.type.name, right.type.name):
         return Value(exp.Null(), FLAG.as_nullable())
@@ -128,8 +128,8 @@ def negate(value: Value) -> Value:
 def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
     """Return the translation of `x IN (…)`.
 
-    With `may_be_null`, the translated expression is permitted to be NULL for rows for which ClickHouse's result is
-    false. This saves replacing NULL by a default.
+    If ClickHouse's result for a row is false, `may_be_null` permits NULL as the result of the translated expression.
+    Then NULL in x need not be replaced by a default.
     """
     if isinstance(node.this, exp.Tuple):
         return translator.condition_value(rewrite_tuple_in(translator, node))
@@ -220,7 +220,7 @@ def _connector_chain(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Exp
 
 
 def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | None:
-    """Return whether a constant is among the choices; return None if the result is unknown at compile time."""
+    """Return whether a constant equals one of the choices; return None if only the running query can tell."""
     results = [
         compare_constants(exp.EQ, constant, choice.constant) if choice.is_constant else None for choice in choices
     ]
@@ -230,8 +230,8 @@ def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | Non
 def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
     """Return the translation of LIKE or ILIKE.
 
-    With `may_be_null`, the translated expression is permitted to be NULL for rows for which ClickHouse's result is
-    false. This saves replacing NULL by a default.
+    If ClickHouse's result for a row is false, `may_be_null` permits NULL as the result of the translated expression.
+    Then NULL in the text need not be replaced by a default.
     """
     value = translator.value(node.this)
     pattern = translator.string_value(node.expression)

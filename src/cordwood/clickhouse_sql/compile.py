@@ -27,7 +27,7 @@ from cordwood.sql.stages import ParsedQuery, Statement, Target
 from cordwood.sql.sub_query_schema import PathKinds, SubQueryColumn, SubQuerySchema
 
 ShapesByStream = Mapping[str, Shape]
-# The number of sources beyond which the error for a query that is too large has a hint to read fewer sources.
+# If an endpoint has more sources than this, the error for a query that is too large gets a hint to read fewer sources.
 _MAX_SOURCES_WITHOUT_HINT = 20
 
 
@@ -83,7 +83,7 @@ _NON_ATTRIBUTE_PATHS: Final = frozenset({("id",), ("timestamp",), ("event_messag
 
 
 def describe_logs_table(program: EndpointProgram, shapes: Mapping[str, Shape]) -> SubQuerySchema:
-    """Return a description of the table `logs`; the keys of `log_attributes` are described as fields of this column."""
+    """Return a description of the table `logs`, in which each key of `log_attributes` is a field of that column."""
     columns = [SubQueryColumn(name, kind, {}) for name, kind in _KIND_BY_COLUMN.items()]
     return SubQuerySchema(
         LOGS_ALIAS, (*columns, SubQueryColumn(_ATTRIBUTES_COLUMN, Kind.JSON, _kinds_by_attribute_key(program, shapes)))

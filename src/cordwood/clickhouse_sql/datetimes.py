@@ -35,7 +35,8 @@ _SECONDS_PER_UNIT: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_4
 def parse_datetime(text: str) -> datetime | None:
     """Return the time that a constant text means; return None if the text is not a time.
 
-    The text may be in ISO 8601, or may be a number of seconds or milliseconds since 1970. Without a zone, it is in UTC.
+    The text may be in ISO 8601. It may also be the number of seconds or milliseconds since 1970. A time without a zone
+    is in UTC.
     """
     text = text.strip()
     unix_match = _UNIX_SECONDS_PATTERN.fullmatch(text)
@@ -105,7 +106,7 @@ def parse_unit(translator: ArgumentTranslator, node: exp.Expr, text: str) -> str
 
 
 def interval_of(translator: ArgumentTranslator, node: exp.Expr, amount: exp.Expr, unit: str) -> Value:
-    """Return an interval of `amount` units."""
+    """Return an interval of `amount` units; if `unit` is empty, `amount` is a text with a number and a unit."""
     if isinstance(amount, exp.Literal) and amount.is_string:
         words = str(amount.this).split()
         if len(words) == 2 and not unit:
@@ -120,7 +121,7 @@ def interval_of(translator: ArgumentTranslator, node: exp.Expr, amount: exp.Expr
 
 
 def add_interval(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value, *, is_minus: bool) -> Value:
-    """Return the sum of a time and an interval, in either order, or the time minus the interval if `is_minus`."""
+    """Return a time plus an interval, in either order; if `is_minus`, return the time minus the interval."""
     if left.type == INTERVAL and not is_minus:
         left, right = right, left
     if right.type != INTERVAL or left.type == INTERVAL:
@@ -148,7 +149,7 @@ def add_number_to_time(
 ) -> Value:
     """Return a time plus or minus a number of seconds, or a date plus or minus a number of days.
 
-    The operands of a sum may be in either order.
+    In a sum, the number may also be the left operand.
     """
     if left.type.name not in TIME_TYPES and not is_minus:
         left, right = right, left
@@ -162,7 +163,7 @@ def add_number_to_time(
 
 
 def subtract_times(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
-    """Return the left time minus the right one in seconds, or the left date minus the right one in days."""
+    """Return `left` minus `right`: in seconds for times, or in days for two dates."""
     nullable = left.type.nullable or right.type.nullable
     parts = {"left": left.node, "right": right.node}
     if left.type.name == right.type.name == "Date":
@@ -192,9 +193,9 @@ def _add_interval_to_date(
 def start_of_interval(
     translator: ArgumentTranslator, node: exp.Expr, value: Value, unit: str, amount: int = 1
 ) -> Value:
-    """Return the start of the interval of `amount` units that contains a time.
+    """Return the start of the interval that contains a time, if time is divided into intervals of `amount` units.
 
-    Days and longer intervals begin at midnight in UTC.
+    Intervals of a day or longer begin at midnight in UTC.
     """
     moment = to_datetime(translator, node, value)
     is_calendar_unit = unit in ("week", "month", "quarter", "year")

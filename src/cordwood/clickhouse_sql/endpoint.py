@@ -1,8 +1,8 @@
 """Endpoints in ClickHouse's dialect: sub-queries in BigQuery SQL that form the table `logs`, and a query over it.
 
-A sub-query is `SELECT * FROM stream WHERE …`. A sub-query that reads the table `*` is replaced by one sub-query for
-each stream that no other sub-query reads. The new sub-query is named after the stream. In its conditions, `project`
-refers to the path at which the stream's events have their project.
+A sub-query is `SELECT * FROM stream WHERE …`. If it reads the table `*` instead of a stream, it is replaced by several
+sub-queries: one for each stream that no other sub-query reads, named after the stream. In the conditions of these new
+sub-queries, `project` refers to the path at which the stream's events have their project.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -41,13 +41,14 @@ _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
 _SOURCE_HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
 # The table name that stands for every stream which no other sub-query reads.
 OTHER_STREAMS_TABLE: Final = "*"
-# The additional budget, in nodes and in seconds, for each stream for which the table `*` may stand.
+# How much the budget for reading an endpoint grows for each stream, in nodes and in seconds, because the table `*` may
+# stand for all streams.
 _STREAM_NODES, _STREAM_SECONDS = 1_000, 0.005
 _EVENT_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "extras")
 
 
 def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> EndpointProgram:
-    """Return the program of an endpoint in ClickHouse's dialect; if its SQL has an error, raise BadEndpointFile."""
+    """Return the program of an endpoint in ClickHouse's dialect; raise BadEndpointFile if its SQL has an error."""
     try:
         with budget_scope(_reading_budget(endpoint)), compilation_scope():
             program = _read_program(endpoint)
@@ -58,7 +59,7 @@ def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None
 
 
 def _reading_budget(endpoint: Endpoint) -> CompilationBudget:
-    """Return the budget for reading an endpoint, which grows with the number of streams that it reads."""
+    """Return the budget for reading an endpoint, which grows with the number of streams that the endpoint may read."""
     count = len(endpoint.streams)
     return CompilationBudget(
         MAX_TREE_NODES + _STREAM_NODES * count, seconds=MAX_COMPILATION_CPU_SECONDS + _STREAM_SECONDS * count
@@ -90,9 +91,9 @@ def _read_program(endpoint: Endpoint) -> EndpointProgram:
 def _named_sources(
     endpoint: Endpoint, with_ctes: Sequence[exp.Expr], text: str
 ) -> Iterator[tuple[str, str, exp.Expr, StreamProjectPath]]:
-    """Yield, for each source, its name, the name of its sub-query, its CTE and its stream.
+    """Yield, for each source: its name, the name of the sub-query that reads it, this sub-query's CTE, and its stream.
 
-    The names of the sources are unique, and so are the names of the sub-queries.
+    No two sources have the same name, and no two sub-queries have the same name.
     """
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
     streams = [_stream_of_source(cte, text) for cte in with_ctes]
@@ -104,8 +105,8 @@ def _named_sources(
         for source_cte, stream_place in _expand_source(cte, stream, stream_places, read_streams):
             name = source_cte.alias
             if source_cte is not cte and name.lower() in written_names:
-                # A sender may be permitted to create a stream with the name of a source that the endpoint defines. The
-                # stream must not replace that source.
+                # This source comes from a stream that `*` stands for. Someone may send events to a new stream with the
+                # name of a source that the endpoint defines. Such a stream must not take the place of that source.
                 name = _unused_name(name, " (stream)", written_names | used_names)
             sub_query = _unused_name(name, " events", used_names)
             used_names.add(sub_query.lower())
@@ -113,7 +114,7 @@ def _named_sources(
 
 
 def _declared_source_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
-    """Return the lower-case names of the endpoint's declared sources; raise QueryRefused if two names are equal."""
+    """Return the names of the sources that the endpoint defines, in lower case; raise QueryRefused if two are equal."""
     names: set[str] = set()
     for cte in ctes:
         name = cte.alias.lower()
@@ -124,7 +125,7 @@ def _declared_source_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
 
 
 def _unused_name(name: str, suffix: str, used_names: Collection[str]) -> str:
-    """Return the name with the suffix appended until it differs from all used names, also in lower case."""
+    """Append the suffix to the name until no used name equals it, also in lower case."""
     while name.lower() in used_names:
         name += suffix
     return name
@@ -149,9 +150,9 @@ def _offset_of_query(text: str) -> int:
 
 
 def _stream_of_source(cte: exp.Expr, text: str) -> str:
-    """Return the stream of a source; refuse a source that is not `SELECT *` from one stream.
+    """Return the stream that a source reads; refuse a source that is not `SELECT *` from one stream.
 
-    The source may also have WHERE and ORDER BY.
+    The source may also have the clauses WHERE and ORDER BY.
     """
     select = cte.this
     from_ = select.args.get("from_") if isinstance(select, exp.Select) else None
@@ -197,7 +198,7 @@ def _quoted_table(name: str, alias: exp.Expr) -> exp.Expr:
 
 
 def _replace_project(select: exp.Expr, alias: str, stream_place: StreamProjectPath) -> None:
-    """Replace `project` in the conditions by the path at which the stream's events have their project."""
+    """In the WHERE of a source, replace `project` by the path at which the stream's events have their project."""
     where = select.args.get("where")
     if where is None or not stream_place.project_at:
         return

@@ -1,7 +1,7 @@
-"""Parse and admit ClickHouse SQL.
+"""Parse ClickHouse SQL, and check that it is permitted.
 
 The text must be one query within the limits of `sql/parse.py`. It may contain only the syntax and functions on the
-allow-list in `permitted.py`.
+allow-list in `permitted_syntax.py`.
 """
 
 import re
@@ -30,8 +30,8 @@ from cordwood.sql.parse import (
 from cordwood.sql.stages import ParsedQuery
 
 _CLICKHOUSE_DIALECT: Final = Dialect.get_or_raise("clickhouse")
-# The words after which sqlglot may parse the same parentheses twice. Among these words are the names of types. After
-# FROM, sqlglot tries the content of the parentheses as a join and as a query.
+# After one of these words, sqlglot may parse the same parentheses twice. The words include the names of types, and
+# FROM: after it, sqlglot tries the content of the parentheses as a join and as a query.
 _WORDS_BEFORE_REPARSED_PARENTHESES: Final = frozenset(
     [
         *(
@@ -45,7 +45,7 @@ _WORDS_BEFORE_REPARSED_PARENTHESES: Final = frozenset(
 
 
 def parse(text: str) -> ParsedQuery:
-    """Parse a text with a single statement; raise BadQuerySyntax or QueryRefused with the position of an error."""
+    """Parse a text that must be a single statement; raise BadQuerySyntax or QueryRefused with an error's position."""
     check_characters(text)
     tokens = _tokenize(text)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
@@ -84,7 +84,7 @@ def _parse_tokens(tokens: list[Token], text: str) -> exp.Expr:
     return trees[0]
 
 
-# Arguments of sqlglot's nodes that are not checked, because they do not affect the query.
+# Children of sqlglot's nodes that are not checked, because they do not change the query's result.
 _UNCHECKED_NODE_ARGUMENTS: Final = frozenset(
     {"_type", "typed", "safe", "value_constructor", "bracket_notation", "materialized", "key_expressions"}
 )
@@ -95,8 +95,8 @@ _NO_SUB_QUERY_HINT: Final = "Write the query in FROM, as in SELECT … FROM (SEL
 _NO_LAMBDA_HINT: Final = "Write arrayJoin(…) to have each element in a row of its own."
 _LEAVE_OUT_HINT: Final = "Leave it out."
 
-# The refused clauses that authors are likely to use, each with its name for the error message and a hint to an
-# alternative. A key has the class of sqlglot's node and the node's argument.
+# Refused clauses that authors are likely to use, each with its name for the error message and a hint to an alternative.
+# A key has the class of sqlglot's node, and the argument of this node in which sqlglot stores the clause.
 _REFUSAL_BY_CLAUSE: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("Select", "prewhere"): ("PREWHERE", "Write WHERE."),
     ("Select", "joins"): ("JOIN", _ONE_TABLE_HINT),
@@ -138,7 +138,7 @@ _REFUSAL_BY_NODE_CLASS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def require_permitted_syntax(parsed: ParsedQuery) -> ParsedQuery:
-    """Return the query after a check of its nodes; raise QueryRefused for the first node that is not allow-listed.
+    """Return the query if all its nodes are allow-listed; otherwise, raise QueryRefused for the first other node.
 
     The error has the node's position and a hint about what is allowed.
     """

@@ -70,8 +70,8 @@ PERMITTED_ARGUMENTS_BY_NODE: Final[Mapping[str, frozenset[str]]] = {
     "With": _split_words("expressions"),
 }
 
-# The permitted functions in ClickHouse's spelling, by name in lower case. ClickHouse accepts the names of some of these
-# functions in any case. No two names in this list differ only in case.
+# The permitted functions: ClickHouse's spelling, by the name in lower case. The names in lower case are unique, because
+# some of these functions may be written in any case in ClickHouse.
 PERMITTED_FUNCTIONS: Final[Mapping[str, str]] = {
     name.lower(): name
     for name in """

@@ -17,7 +17,8 @@ from cordwood.sql.scope import Lineage, Origin
 METADATA_COLUMN: Final = "metadata"
 EXTRAS_COLUMN: Final = "extras"
 
-# The maximum number of paths that are read for one key of `log_attributes`. A key with dots may refer to several paths.
+# The maximum number of paths in events that are read for one key of `log_attributes`. A key with dots, such as `a.b`,
+# may refer to several paths: the key `b` in the object `a`, and the key `a.b` itself.
 _MAX_PATHS_PER_KEY: Final = 8
 # Top-level keys of an event that are columns of the table, and therefore not attributes.
 _NON_ATTRIBUTE_KEYS: Final = frozenset({"id", "event_message", "timestamp"})
@@ -33,9 +34,10 @@ _DEFAULT_SEVERITY: Final = "INFO"
 
 
 class Attributes(msgspec.Struct):
-    """The attributes of a sub-query's events, read from its columns `metadata` and `extras`.
+    """The attributes of the events in a sub-query, which are read from its columns `metadata` and `extras`.
 
-    An attribute is the text of a field at a dotted key, as in ClickHouse's map `log_attributes`.
+    An attribute is the text of a field. It has a key with dots, such as `request.path`, as in ClickHouse's map
+    `log_attributes`.
     """
 
     stream: str
@@ -44,9 +46,9 @@ class Attributes(msgspec.Struct):
     has_own_project: bool = True
 
     def value(self, key: str) -> Value:
-        """Return the text of an attribute, which is empty if the attribute is missing.
+        """Return the text of the attribute `key`, which is empty if an event does not have the attribute.
 
-        Top-level keys of the event take precedence over keys of `metadata`.
+        If a top-level key of the event and a key of `metadata` are equal, the top-level key is read.
         """
         parts = [self._attribute_text(EXTRAS_COLUMN, steps) for steps in self._possible_paths(EXTRAS_COLUMN, key)]
         first_key = next(iter(_possible_top_level_keys(key)), key)
@@ -81,7 +83,7 @@ class Attributes(msgspec.Struct):
         return Value(internal_call("upper", node), STRING)
 
     def json_of_column(self, name: str) -> exp.Expr:
-        """Return the JSON of the event's column `name`.
+        """Return the column `name` of the event as JSON, from which attributes are computed.
 
         For `project`, return the column's text, or NULL if `has_own_project` is false.
         """
@@ -90,7 +92,7 @@ class Attributes(msgspec.Struct):
         return self._column_node("project") if self.has_own_project else fill_template("cast(null as string)")
 
     def max_depth(self) -> int:
-        """Return the maximum nesting of objects in the events, but at most the depth to which objects are flattened."""
+        """Return how deeply objects are nested in the events, but at most the depth to which objects are flattened."""
         depths = [self.record_shapes.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
         return max((MAX_PATH_STEPS if depth is None else depth for depth in depths), default=1)
 
@@ -111,7 +113,7 @@ class Attributes(msgspec.Struct):
         lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))
         if len(steps_of_key) > MAX_PATH_STEPS:
-            # Return no path for a key with more steps, because the map of all attributes is also flattened only to this
+            # A key with more steps has no path, because the map of all attributes also flattens objects only to this
             # depth.
             return []
         paths = (
@@ -129,9 +131,9 @@ class Attributes(msgspec.Struct):
     def _split_by_seen_keys(
         self, lineage: Lineage, remaining_key: str, prefix: tuple[str, ...]
     ) -> Iterator[tuple[str, ...]]:
-        """Yield the ways to split a dotted key into the keys of nested objects that were seen in events.
+        """Yield each way to split a key with dots into keys of nested objects, as far as such keys were seen in events.
 
-        `prefix` is the part of the key that is already split, and `remaining_key` is the rest.
+        `prefix` are the keys that were already split off, and `remaining_key` is what is left of the key.
         """
         if len(prefix) >= MAX_PATH_STEPS:
             return
@@ -158,7 +160,7 @@ class Attributes(msgspec.Struct):
 
 
 def _possible_top_level_keys(key: str) -> Iterator[str]:
-    """Yield the top-level keys of an event under which a field with the dotted key may be."""
+    """Yield the top-level keys under which an event may have the field `key`: for `a.b`, these are `a` and `a.b`."""
     steps = key.split(".")
     for length in range(1, min(len(steps), MAX_PATH_STEPS) + 1):
         yield ".".join(steps[:length])
@@ -198,8 +200,8 @@ _MAX_DEPTH_ITEM: Final = RowItem("levels", "")
 def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
     """Return an expression for all attributes of an event; return None if the rows are not events.
 
-    The attributes are computed from the JSON of the event's columns. The branches of a union pass on only this JSON, so
-    that the SQL contains the computation only once.
+    The attributes are computed from the JSON of the event's columns. The branches of a union return only this JSON, so
+    that the SQL contains the computation once and not in each branch.
     """
     values = [row.value(RowItem("document", name)) for name in _JSON_COLUMNS]
     documents = [value.node for value in values if value is not None]
@@ -213,15 +215,15 @@ ARRAY_ELEMENT_KIND: Final = "element"
 
 
 def array_element_item(node: exp.Expr) -> RowItem:
-    """Return the item for the element of an arrayJoin's array.
+    """Return the item that reads the element of an arrayJoin's array in the current row.
 
-    The module `select` has stored the number of the array on the arrayJoin's node.
+    The module `select` has stored the array's number on the node of the arrayJoin.
     """
     return RowItem(ARRAY_ELEMENT_KIND, str(node.meta_get(ARRAY_ELEMENT_KIND)))
 
 
 class RowScope(Protocol):
-    """The columns to which an expression may refer."""
+    """The columns that an expression may read."""
 
     @property
     def has_attributes(self) -> bool:
@@ -237,7 +239,7 @@ class RowSource(RowScope, Protocol):
     """The source of the rows of one SELECT in the translated tree."""
 
     def build_relation(self) -> exp.Expr:
-        """Return the relation for FROM, with the columns that the calls of `value` returned.
+        """Return the relation for FROM, which has all columns that calls of `value` have returned.
 
         The translator calls this method once, after it has called `value` for every item that the SELECT reads.
         """
@@ -317,7 +319,7 @@ def copy_value(value: Value) -> Value:
 
 
 class FilteredBranch(msgspec.Struct):
-    """A branch of a union, with the condition on its rows and the ORDER BY of its SELECT."""
+    """A branch of a union: its rows, the condition that selects some of them, and the ORDER BY of its SELECT."""
 
     branch: RowSource
     where: exp.Expr | None = None
@@ -327,7 +329,8 @@ class FilteredBranch(msgspec.Struct):
 class UnionRows(msgspec.Struct):
     """The rows of a UNION ALL of several branches.
 
-    Every requested value becomes a column of each branch's SELECT, because only these SELECTs can read paths of events.
+    Every value that is read from the rows becomes a column of each branch's SELECT. Only these SELECTs can read paths
+    of events.
     """
 
     branches: Sequence[FilteredBranch]
@@ -359,7 +362,7 @@ class UnionRows(msgspec.Struct):
         return self._select_values(_null_missing_attributes(values) if item.kind == "attribute" else values)
 
     def _select_values(self, values: list[Value]) -> Value:
-        """Add one value to the SELECT of each branch; return the union's column with these values."""
+        """Add a value to the SELECT of each branch; return the column of the union that has these values."""
         first = values[0]
         self.selected_nodes.append([value.node for value in values])
         count_nodes(len(values))
@@ -402,10 +405,10 @@ class UnionRows(msgspec.Struct):
 
 
 def _null_missing_attributes(values: list[Value]) -> list[Value]:
-    """Return an attribute's values, with NULL in branches whose events never had the attribute.
+    """Return the values of an attribute in each branch; they are NULL where no event ever had the attribute.
 
-    With an empty text instead of NULL, mapContains would report that the attribute exists. If the events of no branch
-    ever had the attribute, the values are returned unchanged.
+    An empty text in place of NULL would make mapContains report that the attribute exists. If no branch ever had the
+    attribute, the values are returned unchanged.
     """
     if all(value.is_constant for value in values):
         return values
@@ -418,7 +421,7 @@ def _have_equal_constants(first: Value, second: Value) -> bool:
 
 
 class ArrayJoinedRows(msgspec.Struct):
-    """The rows of a union, each repeated for every element of the arrays in arrayJoin calls."""
+    """The rows of a union, repeated for each element of the arrays that arrayJoin calls read."""
 
     union: UnionRows
     arrays: Sequence[Value]

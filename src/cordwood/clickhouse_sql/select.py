@@ -33,7 +33,7 @@ from cordwood.sql.nodes import internal_call
 
 
 class _NamedQuery(msgspec.Struct, frozen=True):
-    """A query or value that WITH defines, and the earlier definitions to which it can refer.
+    """A query or value that WITH defines, with the definitions before it, to which it can refer.
 
     `is_value` is set for a value, as in `WITH 5 AS five`.
     """
@@ -60,7 +60,7 @@ class QueryTranslator(msgspec.Struct):
     """The translator of a whole query.
 
     `make_log_branches` is called for each SELECT that reads the table `logs`, and returns new branches of this table.
-    If a LIMIT is at most `max_rows`, the answer fits on one page.
+    `max_rows` is the number of rows that always fit on one page of the answer.
     """
 
     query_text: str
@@ -90,7 +90,7 @@ class QueryTranslator(msgspec.Struct):
         return named_queries
 
     def _translate_union(self, node: exp.Union, names: _NamedQueries, *, is_outermost: bool) -> TranslatedQuery:
-        """Translate a UNION ALL; its branches are walked without recursion, because a long chain is a deep tree."""
+        """Translate a UNION ALL; walk its branches without recursion, because a long chain of them is a deep tree."""
         parts: list[exp.Expr] = []
         left: exp.Expr = node
         while isinstance(left, exp.Union):
@@ -120,7 +120,7 @@ class QueryTranslator(msgspec.Struct):
     def branches_of_from_clause(
         self, select: exp.Expr, names: _NamedQueries
     ) -> tuple[Sequence[RowSource], frozenset[str]]:
-        """Return the branches of the relation in FROM, and the table names that may qualify its columns."""
+        """Return the branches that the SELECT's FROM reads, and the table names that may stand before its columns."""
         from_ = select.args.get("from_")
         if from_ is None:
             return [DerivedTableBranch(_one_row_query(), {})], frozenset()
@@ -164,9 +164,9 @@ def _one_row_query() -> exp.Expr:
 
 
 class _GroupTranslator(ExpressionTranslator, kw_only=True):
-    """The translator of expressions over groups, which may contain the group's keys and aggregates.
+    """The translator of expressions over groups, in which only keys of GROUP BY and aggregates can be read.
 
-    `row_translator` translates the arguments of aggregates.
+    `row_translator` translates the arguments of aggregates, which are evaluated for each row.
     """
 
     row_translator: ExpressionTranslator
@@ -200,7 +200,7 @@ class _GroupTranslator(ExpressionTranslator, kw_only=True):
 
 
 class _GroupedRow:
-    """The row scope of a grouped query, which refuses columns because only keys and aggregates are visible."""
+    """The row scope of a grouped query. It refuses each column, because only keys and aggregates can be read."""
 
     has_attributes = True
 
@@ -262,9 +262,10 @@ class _SelectTranslator(msgspec.Struct):
     def _prune_branches(
         self, branches: Sequence[RowSource], expanded: ExpandedSelect
     ) -> tuple[list[FilteredBranch], list[exp.Expr]]:
-        """Return the branches that WHERE does not exclude, each with its filter, and the conditions on array elements.
+        """Return the branches that WHERE does not exclude, with their filters, and the conditions on array elements.
 
-        At least one branch is returned. The conditions on array elements must be applied after the arrays are joined.
+        At least one branch is returned. The caller must apply the conditions on array elements after it has joined the
+        arrays.
         """
         array_conditions = [part for part in expanded.where_conjuncts if _has_array_join(part)]
         row_conditions = [part for part in expanded.where_conjuncts if not _has_array_join(part)]
@@ -276,7 +277,7 @@ class _SelectTranslator(msgspec.Struct):
         return filtered, array_conditions
 
     def _collect_arrays(self, expanded: ExpandedSelect) -> list[exp.Expr]:
-        """Return the distinct arrays of arrayJoin calls, and store on each call the number of its array."""
+        """Return the distinct arrays of arrayJoin calls, and store the array's number on the node of each call."""
         arrays: dict[str, exp.Expr] = {}
         for part in _all_expressions(expanded):
             for node in part.walk():
@@ -303,7 +304,7 @@ class _SelectTranslator(msgspec.Struct):
         return any(map(has_aggregate, _all_expressions(expanded)))
 
     def _translate_unaggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
-        """Translate a query without aggregation; if there are several branches, limit each before their union."""
+        """Translate a query without aggregation; limit the rows of several branches before their union."""
         if len(filtered) == 1:
             return self._translate_from_branch(expanded, self._expression_translator(filtered[0].branch), filtered[0])
         branch_limit = self._branch_row_limit(expanded)
@@ -314,9 +315,10 @@ class _SelectTranslator(msgspec.Struct):
         return self._translate_from_branch(expanded, self._expression_translator(union), FilteredBranch(union))
 
     def _branch_row_limit(self, expanded: ExpandedSelect) -> int | None:
-        """Return the number of rows that each branch must return for the answer; None if it must return all rows.
+        """Return how many rows each branch must return to its union; return None if it must return all rows.
 
-        If the answer may have several pages, all rows are needed, because the order is total only after the union.
+        If the answer may have several pages, all rows are needed. Pages depend on a fixed order of the rows, and rows
+        with equal sort keys get a fixed order only after the union.
         """
         if expanded.limit is None or (self.is_outermost and expanded.limit > self.query_translator.max_rows):
             return None
@@ -361,7 +363,7 @@ class _SelectTranslator(msgspec.Struct):
         return self._make_select(expanded, columns, FilteredBranch(union), order, group=group, having=having_condition)
 
     def _groups_by_all_columns(self, expanded: ExpandedSelect) -> bool:
-        """Return whether the SELECT is grouped by all columns because of DISTINCT; refuse DISTINCT with aggregates."""
+        """Return whether DISTINCT groups the SELECT by all its columns; refuse DISTINCT together with aggregates."""
         if not expanded.is_distinct:
             return False
         if expanded.is_grouped or any(has_aggregate(item.node) for item in expanded.columns):
@@ -392,7 +394,7 @@ class _SelectTranslator(msgspec.Struct):
     def _output_value(self, translator: ExpressionTranslator, node: exp.Expr) -> Value:
         value = translator.value(node)
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
-            # Select the value without its default, so that it is redacted only after the answer's rows are chosen.
+            # Leave out the value's default, because a plain column is redacted only after the answer's rows are chosen.
             return msgspec.structs.replace(value, default=None)
         value = value.with_default()
         if value.type.name == "Map":

@@ -56,9 +56,9 @@ _COLUMN_NAMES_TEXT: Final = "id, timestamp, project, source, event_message, seve
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A BOOL expression that filters rows or selects a branch of CASE, so that NULL is equivalent to false.
+    """A BOOL expression that filters rows or selects a branch of CASE, so that NULL has the same effect as false.
 
-    `constant` is the value of the expression if it is known at compile time.
+    `constant` is the value of the expression if it is known before the query runs.
     """
 
     node: exp.Expr
@@ -100,7 +100,7 @@ class ExpressionTranslator(msgspec.Struct):
         return function(self, call)
 
     def value_with_default(self, node: exp.Expr) -> Value:
-        """Return the value of the node, with NULL replaced by the value's `default` if it has one."""
+        """Return the value of the node; if it has a `default`, the default replaces NULL in its expression."""
         return self.value(node).with_default()
 
     def condition(self, node: exp.Expr) -> Condition:
@@ -124,7 +124,7 @@ class ExpressionTranslator(msgspec.Struct):
         return _as_condition(self.condition_value(node))
 
     def condition_value(self, node: exp.Expr) -> Value:
-        """Return a value as a condition in which NULL is distinct from false; a number is true unless it is 0."""
+        """Return the node as a condition that can be true, false or NULL; a number is true unless it is 0."""
         value = self.value_with_default(node)
         if value.type.name in CONDITION_TYPES:
             return value
@@ -137,7 +137,7 @@ class ExpressionTranslator(msgspec.Struct):
         return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
 
     def _fold_connector(self, node: exp.Expr) -> Condition:
-        """Return an AND or OR without its constant operands, or a constant if these determine the result."""
+        """Return an AND or OR without its constant operands, or the constant if one of them determines the result."""
         deciding = not isinstance(node, exp.And)
         conditions: list[exp.Expr] = []
         for part in _connector_operands(node):
@@ -155,8 +155,8 @@ class ExpressionTranslator(msgspec.Struct):
             return self.condition(rewrite_tuple_comparison(self, node))
         left, right = self.value(node.this), self.value(node.expression)
         for operand, counterpart in ((left, right), (right, left)):
-            # For a missing key, the operand is NULL, which stands for its default. If the comparison of the default is
-            # false, NULL has the same effect in a condition. In this case, the default need not be applied.
+            # An operand with a default is NULL if its key is missing. If comparing the default gives false, the default
+            # need not be put in place of NULL, because NULL has the same effect as false in a condition.
             if operand.default is not None and counterpart.is_constant and counterpart.type.name == operand.type.name:
                 as_default = compare_constants(
                     type(node), operand.default, counterpart.constant, is_swapped=operand is right
@@ -195,7 +195,7 @@ class ExpressionTranslator(msgspec.Struct):
         return self.require_number(node, self.value_with_default(node))
 
     def require_number(self, node: exp.Expr, value: Value) -> Value:
-        """Return the value as a number; refuse any other value with the position of `node`."""
+        """Return the value as a number; if it is not a number, refuse it with the position of `node`."""
         if value.type.name == "Nothing":
             return Value(exp.Null(), INT.as_nullable())
         if value.type.name not in NUMBER_TYPES:
@@ -233,7 +233,7 @@ def _constant_condition(is_true: bool) -> Condition:  # noqa: FBT001 - one or th
 
 
 def _connector_operands(node: exp.Expr) -> list[exp.Expr]:
-    """Return the operands of a chain of ANDs or of ORs, which is walked without recursion because it may be long."""
+    """Return the operands of a chain of ANDs or of ORs; walk it without recursion, because it may be long."""
     kind = type(node)
     pending, operands = [node], []
     while pending:
@@ -260,7 +260,8 @@ def _translate_column(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     name = node.name
     value = translator.row_scope.value(column_item(name))
     if value is None and name == "log_attributes" and translator.row_scope.has_attributes:
-        # The map is not built here, because its keys are read one by one. It is built only if the answer contains it.
+        # The map of all attributes is not built here, because single keys are read without it. It is built only if the
+        # answer contains the map itself.
         return Value(exp.Null(), MAP)
     if value is None:
         raise UnknownQueryName(
@@ -402,7 +403,7 @@ def apply_modulo(translator: ArgumentTranslator, node: exp.Expr, left: exp.Expr,
 def unify_values(
     translator: ArgumentTranslator, node: exp.Expr, values: Sequence[Value]
 ) -> tuple[list[exp.Expr], Type]:
-    """Return the expressions of several values, converted to their common type, and this type.
+    """Return the expressions of several values after conversion to a common type, and this type.
 
     The values may be the branches of CASE, the arguments of a function, or the elements of an array.
     """
@@ -421,7 +422,7 @@ def unify_values(
 
 
 def convert_to_type(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
-    """Return the expression of a value, converted to a wider type."""
+    """Return the expression of a value after conversion to `type_`, which must be a wider type."""
     value = value.with_default()
     if value.type.name == "Nothing":
         return exp.Null()
@@ -471,7 +472,7 @@ def _translate_cast(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 
 
 def _translate_subscript(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    """Return the value of a map's key or an array's element.
+    """Translate brackets: the value for a key of a map, or the element of an array.
 
     sqlglot counts array elements from 0, whereas ClickHouse counts them from 1.
     """
@@ -513,9 +514,10 @@ _MAX_CONSTANT_MAP_KEYS: Final = 50
 
 
 def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
-    """Return the value of a map for a key that is an expression.
+    """Return the value of a map for a key that is not constant.
 
-    If the key is the arrayJoin of an array of constants, the attribute of each constant key is read at its own path.
+    If the key is the arrayJoin of an array of constants, the attribute of each constant is read at its own path.
+    Otherwise, the whole map is built.
     """
     key_node = key_node.unnest()
     if isinstance(key_node, exp.Explode) and isinstance(key_node.this.unnest(), exp.Array) and not is_json_map(value):
@@ -548,7 +550,7 @@ def _value_of_missing_key(type_: Type) -> Value:
 
 
 def array_element(translator: ArgumentTranslator, node: exp.Expr, value: Value, index_node: exp.Expr) -> Value:
-    """Return an array's element by its index, which is counted from 1, or from the end if it is negative.
+    """Return an array's element by its index, which is counted from 1; a negative index is counted from the end.
 
     If the index is out of range, the value is the default of the element's type.
     """
@@ -567,7 +569,7 @@ def array_element(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
 
 
 def default_of_type(type_: Type) -> str | int | float | None:
-    """Return the default value of a type; None for a nullable type and for times."""
+    """Return the value that ClickHouse uses for a missing value of the type; None for a nullable type and for times."""
     if type_.nullable:
         return None
     return _DEFAULT_BY_TYPE.get(type_.name)
@@ -622,12 +624,12 @@ _TYPE_BY_PARAMETER_TYPE: Final = {
 
 
 def is_json_map(value: Value) -> bool:
-    """Return whether a map is a JSON object that comes from a derived table."""
+    """Return whether the map is stored as a JSON object, because it comes from a derived table."""
     return value.map_entries is None and not isinstance(value.node, exp.Null)
 
 
 def map_as_json(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
-    """Return a map as a JSON object, which is also its form in the answer."""
+    """Return a map as a JSON object, which is also the form of a map in the answer."""
     if value.map_entries is None:
         if is_json_map(value):
             return value

@@ -11,7 +11,7 @@ from cordwood.sql.query_templates import parse_template
 
 
 class Type(msgspec.Struct, frozen=True):
-    """A type of ClickHouse's dialect. `scale` is the number of decimals of a DateTime64's seconds; 0 for a DateTime."""
+    """A type of ClickHouse's dialect; `scale` is the number of decimals of a DateTime64's second, 0 for a DateTime."""
 
     name: str
     nullable: bool = False
@@ -32,7 +32,7 @@ class Type(msgspec.Struct, frozen=True):
 STRING: Final = Type("String")
 INT: Final = Type("Int64")
 FLOAT: Final = Type("Float64")
-# The type of comparisons. In ClickHouse, their values are the numbers 0 and 1; the translated expression is a BOOL.
+# The type of a comparison's result. ClickHouse's result is the number 0 or 1, but the translated expression is a BOOL.
 FLAG: Final = Type("UInt8")
 BOOL: Final = Type("Bool")
 DATE: Final = Type("Date")
@@ -46,7 +46,8 @@ CONDITION_TYPES: Final = ("UInt8", "Bool")
 NUMBER_TYPES: Final = ("Int64", "Float64", "UInt8", "Bool")
 TIME_TYPES: Final = ("DateTime", "Date")
 
-# The types of a constant expression's value. For an expression that is not constant, `NotConstant` is used instead.
+# The types that the value of a constant expression can have. An expression that is not constant has `NotConstant`
+# instead.
 ConstantValue = str | int | float | bool | None
 
 
@@ -58,12 +59,13 @@ NOT_CONSTANT: Final = NotConstant()
 
 
 class Value(msgspec.Struct):
-    """A BigQuery expression with its type in ClickHouse's dialect.
+    """A BigQuery expression, and its type in ClickHouse's dialect.
 
-    If `default` is set, NULL in `node` stands for the default. For example, a missing key stands for an empty text.
+    If `default` is set, NULL in `node` stands for the default. For example, the text of a missing key is NULL, and
+    stands for an empty text.
 
-    A Map has `map_entries`, which are pairs of a constant key and a value. If `map_entries` is None, the Map is the
-    JSON object in `node`. If `node` is NULL as well, the Map has all attributes of the event.
+    If a Map has constant keys, `map_entries` has its pairs of a key and a value. If `map_entries` is None, the Map is
+    the JSON object in `node`. If `node` is NULL as well, the Map has all attributes of the event.
     """
 
     node: exp.Expr
@@ -78,13 +80,13 @@ class Value(msgspec.Struct):
         return not isinstance(self.constant, NotConstant)
 
     def node_with_default(self) -> exp.Expr:
-        """Return `node` with NULL replaced by `default`; return `node` unchanged if `default` is None."""
+        """Return `node` with `default` in place of NULL; return `node` unchanged if there is no default."""
         if self.default is None:
             return self.node
         return fill_template("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
 
     def with_default(self) -> "Value":
-        """Return the value with `node_with_default()` as its `node`, and without `default`.
+        """Return the value without `default`; in its new `node`, the default has replaced NULL.
 
         The new `node` is NULL only if the type is nullable.
         """
@@ -139,10 +141,10 @@ def _common_array_type(first: Type, second: Type) -> Type | None:
 
 
 def fill_template(template: str, offset: int | None = None, /, **parts: exp.Expr) -> exp.Expr:
-    """Fill a template of BigQuery SQL: return its tree with each `@name` replaced by the part of that name.
+    """Fill a template of BigQuery SQL: return its tree, in which each `@name` is replaced by the part `name`.
 
-    A part is copied for each use, except that a part without a parent node is itself inserted at its first use. All
-    nodes of the template get the position `offset` in the text of the query.
+    A part that has no parent node is inserted itself at its first use. For every other use, a part is copied. All nodes
+    of the template get the position `offset` in the text of the query.
     """
     tree = copy_tree(parse_template(template))
     count_nodes(1)
@@ -169,6 +171,6 @@ _OPERATOR_NODES = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
 def parenthesize_if_operation(node: exp.Expr) -> exp.Expr:
-    """Return the node as an operand; put an operation in parentheses, because printers do not add them."""
+    """Return the node for use as an operand: an operation is put in parentheses, because printers do not add them."""
     is_operation = isinstance(node, _OPERATOR_NODES) and not isinstance(node, (exp.Paren, exp.Dot, exp.Func))
     return exp.Paren(this=node) if is_operation or isinstance(node, exp.Connector) else node

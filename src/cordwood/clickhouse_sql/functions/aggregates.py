@@ -1,7 +1,7 @@
 """Translators of aggregate functions.
 
-Over no rows, an aggregate returns the default value of its type; averages, deviations and quantiles return NaN. A
-condition as an argument counts as 0 or 1.
+Over no rows, an aggregate returns the default value of its type. An average, deviation or quantile returns NaN instead.
+If the argument is a condition, its values count as 0 or 1.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ _MAX_GROUP_ARRAY_ELEMENTS: Final = 10_000
 
 
 def translate_aggregate(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate a call of an aggregate function; `translator` translates its arguments, which refer to columns."""
+    """Translate a call of an aggregate function; `translator` translates its arguments, which may read columns."""
     return _TRANSLATOR_BY_AGGREGATE[call.name](translator, call)
 
 
@@ -43,7 +43,7 @@ def _checked_arguments(
 
 
 def _filtered_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr) -> exp.Expr:
-    """Return an aggregate's argument; for the suffix If, it is NULL in rows in which the condition does not hold."""
+    """Return an aggregate's argument; with the suffix If, it is NULL in rows for which the condition does not hold."""
     if call.if_condition is None:
         return node
     return translator.fill_template(
@@ -79,7 +79,7 @@ def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate uniq and related functions to an exact count, whereas ClickHouse only approximates the count."""
+    """Translate uniq and related functions to an exact count, whereas ClickHouse's uniq is approximate."""
     if len(call.arguments) > 1:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
         raise translator.refused_error(call.node, f"{call.display_name} of several values is not supported.", hint)
@@ -108,7 +108,7 @@ def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _aggregate_or_nan(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
-    """Return the aggregate with NaN instead of NULL for no rows; if its type is nullable, leave it unchanged."""
+    """Return the aggregate, which is NaN instead of NULL over no rows; a nullable aggregate is left unchanged."""
     if value.type.nullable:
         return Value(aggregated, FLOAT.as_nullable())
     return Value(translator.fill_template(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)
@@ -155,7 +155,7 @@ def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 
 
 def _argument_at_extreme_translator(name: str) -> _AggregateTranslator:
-    """Return the translator of argMin or argMax: the first argument in the row with the extreme second argument."""
+    """Return the translator of argMin or argMax: the first argument in a row where the second is extreme."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, order_node = _checked_arguments(translator, call, 2)

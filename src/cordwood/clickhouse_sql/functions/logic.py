@@ -48,8 +48,7 @@ def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = checked_arguments(translator, call, 2)
     value, sentinel = translator.value(left), translator.value_with_default(right)
     if value.default is not None and value.default == sentinel.constant:
-        # The default need not be applied: a missing value is NULL already, and a value equal to the default becomes
-        # NULL.
+        # The default need not be put in place of NULL here: both NULL and a value equal to the default give NULL.
         nullif = translator.fill_template(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node)
         return Value(nullif, value.type.as_nullable())
     value = value.with_default()
@@ -90,7 +89,7 @@ def _comparison_translator(kind: type[exp.Expr]) -> _CallTranslator:
 def _operator_translator(
     make: Callable[[tuple[exp.Expr, ...]], exp.Expr], minimum: int, maximum: int
 ) -> _CallTranslator:
-    """Return the translator of a function that is equivalent to an operator; `make` creates the operator's node."""
+    """Return the translator of a function that does the same as an operator; `make` creates the operator's node."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         return translator.value(

@@ -91,7 +91,7 @@ def _all_attributes(translator: ArgumentTranslator, node: exp.Expr, form: Attrib
 
 
 def _translate_map_contains(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate mapContains, which is true if the map has the key, even if the key's text is empty."""
+    """Translate mapContains, which is true if the map has the key, even if the value of the key is an empty text."""
     node, key = checked_arguments(translator, call, 2)
     value = translator.value(node)
     if value.type.name != "Map":
@@ -190,7 +190,7 @@ def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate arrayJoin to the element of its array, which the module `select` has added to FROM."""
+    """Translate arrayJoin to an element of its array, which the module `select` joins to the rows in FROM."""
     joined_element = translator.row_scope.value(array_element_item(call.node))
     if joined_element is None:
         raise translator.refused_error(call.node, "arrayJoin cannot stand here.")
@@ -202,8 +202,8 @@ def _json_translator(name: str, type_: Type, default: str | int | None) -> _Call
         node, *keys = checked_arguments(translator, call, 1, -1)
         value = translator.string_value(node)
         if isinstance(value.constant, str) and name != "json_valid" and not _is_json_text(value.constant):
-            # Replace invalid constant JSON by null, because engines evaluate a constant when they plan a query, so that
-            # the whole query would fail.
+            # Replace a constant that is invalid JSON by null. Engines evaluate a constant when they plan a query, so
+            # the invalid JSON would make the whole query fail.
             value = text_value("null")
         path = [_json_key_argument(translator, key) for key in keys]
         extracted = Value(internal_call(name, value.node, *path), type_, default=default)

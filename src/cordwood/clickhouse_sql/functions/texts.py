@@ -16,7 +16,7 @@ from cordwood.sql.rules.strings import may_match_empty_text
 
 _CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
-# The flag with which a dot matches any character, including line ends, as in ClickHouse's regular expressions.
+# With this flag, a dot in a regular expression matches any character, including line ends, as it does in ClickHouse.
 _DOT_MATCHES_NEWLINE_FLAG: Final = "(?s)"
 _CAPTURING_GROUP_PATTERN: Final = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
 
@@ -26,7 +26,7 @@ def _copy_nullability(type_: Type, *values: Value) -> Type:
 
 
 def _template_translator(template: str, type_: Type, minimum: int = 1, maximum: int | None = None) -> _CallTranslator:
-    """Return the translator of a function of texts; `template` is its BigQuery SQL with the arguments @a, @b and @c."""
+    """Return the translator of a function whose arguments are texts; `template` is BigQuery SQL over @a, @b and @c."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [translator.string_value(part) for part in checked_arguments(translator, call, minimum, maximum)]
@@ -37,7 +37,7 @@ def _template_translator(template: str, type_: Type, minimum: int = 1, maximum: 
 
 
 def _internal_function_translator(name: str) -> _CallTranslator:
-    """Return the translator of a function of one text to an internal function, because BigQuery has no equivalent."""
+    """Return the translator of a function of one text to the internal function `name`; BigQuery has no equivalent."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.string_value(*checked_arguments(translator, call, 1))
@@ -91,7 +91,7 @@ def _translate_extract_all(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _keep_first_capturing_group(pattern: str) -> str:
-    """Return the pattern, in which all capturing groups after the first are made non-capturing."""
+    """Return the pattern with its first capturing group; all later capturing groups are made non-capturing."""
     group_count = 0
 
     def rewrite(match: re.Match[str]) -> str:
@@ -120,9 +120,9 @@ def _translate_replace_regexp(translator: ArgumentTranslator, call: Call) -> Val
 
 
 def _position_translator(*, ignores_case: bool) -> _CallTranslator:
-    """Return the translator of a function that returns the byte position of a substring, counted from 1, or 0.
+    """Return the translator of a function for the position of a substring in bytes, from 1 on; 0 if it does not occur.
 
-    With `ignores_case`, the case of the letters A to Z is ignored.
+    With `ignores_case`, upper and lower case of the letters A to Z are equal.
     """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -164,7 +164,7 @@ def _emptiness_test_translator(sign: str) -> _CallTranslator:
 
 
 def _translate_substring(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate substring, whose position and length count characters.
+    """Translate substring, whose position and length are numbers of characters.
 
     The position is counted from 1, or from the end if it is negative.
     """
@@ -209,7 +209,7 @@ def _drop_last_characters(translator: ArgumentTranslator, call: Call, value: Val
 def _left_or_right_translator(name: str) -> _CallTranslator:
     """Return the translator of left or right, which returns the first or the last characters of a text.
 
-    If the number is negative, the text is returned without this number of characters at the other end.
+    A negative number is the number of characters that are removed at the other end of the text.
     """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -240,7 +240,7 @@ def _translate_split(translator: ArgumentTranslator, call: Call) -> Value:
 def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     """Return the value of an argument that must be a text; NULL is replaced by an empty text.
 
-    ClickHouse has no NULL arrays: its functions that return arrays treat NULL as an empty text.
+    ClickHouse has no NULL arrays. Therefore, its functions that return arrays treat NULL as an empty text.
     """
     value = translator.string_value(node)
     if not value.type.nullable:

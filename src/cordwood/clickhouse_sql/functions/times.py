@@ -41,7 +41,7 @@ def _start_of_unit_translator(unit: str, amount: int = 1) -> _CallTranslator:
 
 
 def _translate_start_of_week(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate toStartOfWeek, which returns the Sunday that begins the week, or the Monday if the mode is odd."""
+    """Translate toStartOfWeek, which returns the Sunday on which the week begins; with an odd mode, the Monday."""
     node, *rest = checked_arguments(translator, call, 1, 2)
     mode = int(translator.constant_number(rest[0], "The mode of a week")) if rest else 0
     if mode % 2:
@@ -74,7 +74,7 @@ def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _time_to_number_translator(template: str) -> _CallTranslator:
-    """Return the translator of a function from a time to a whole number; `template` is its BigQuery SQL."""
+    """Return the translator of a function from a time to an integer; `template` is BigQuery SQL over @moment."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
@@ -100,8 +100,8 @@ def _from_unix_translator(template: str, type_: Type) -> _CallTranslator:
 def _parse_time_translator(suffix: str, *, has_decimals: bool) -> _CallTranslator:
     """Return the translator of a function that parses a text as a time.
 
-    `suffix` is set for a function with the suffix OrNull. Without a suffix, a constant text may have any format that
-    `parse_datetime` accepts. All other texts must be in ISO 8601.
+    `suffix` is "ornull" for a function with the suffix OrNull, and otherwise empty. Without the suffix, a constant text
+    may have any format that `parse_datetime` accepts. Any other text must be in ISO 8601.
     """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
@@ -122,9 +122,10 @@ def _parse_time_translator(suffix: str, *, has_decimals: bool) -> _CallTranslato
 
 
 def _read_decimals(translator: ArgumentTranslator, rest: list[exp.Expr], *, has_decimals: bool) -> int:
-    """Return the number of decimals of a second from the remaining arguments; refuse a time zone other than UTC.
+    """Return how many decimals of a second the result has, from `rest`, the arguments after the text.
 
-    The number is 3 by default. It is always 0 for a function without `has_decimals`.
+    The number is 3 if the call does not state it. It is always 0 for a function without `has_decimals`. `rest` may also
+    have a time zone; a zone other than UTC is refused.
     """
     decimals = 3 if has_decimals else 0
     if has_decimals and rest:
@@ -223,7 +224,7 @@ def _add_interval_translator(*, is_minus: bool) -> _CallTranslator:
 
 
 def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate dateDiff, which returns the number of boundaries of a unit, such as full hours, between two times."""
+    """Translate dateDiff, which counts the boundaries of a unit, such as full hours, between two times."""
     unit_node, start, end = checked_arguments(translator, call, 3)
     unit = parse_unit(translator, unit_node, translator.constant_text(unit_node, "A unit of time"))
     start_time, end_time = (
@@ -268,7 +269,8 @@ _BIGQUERY_ELEMENT_BY_LETTER: Final = {
     "n": "\n",
     "t": "\t",
 }
-# Elements that BigQuery does not have: microseconds, and the day without zero padding.
+# Elements that BigQuery does not have: microseconds, and the day without zero padding. Each has BigQuery SQL that
+# computes it.
 _COMPUTED_ELEMENT_TEMPLATES: Final = {
     "f": "lpad(cast(mod(unix_micros(@moment), 1000000) as string), 6, '0')",
     "e": "cast(extract(day from @moment) as string)",
@@ -304,7 +306,7 @@ def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
 def _concatenate_formatted_parts(
     translator: ArgumentTranslator, call: Call, moment: Value, segments: list[str], computed: list[str]
 ) -> exp.Expr:
-    """Return the concatenation of a format's segments and of the computed elements between these segments."""
+    """Concatenate the segments of a format and the computed elements between them; BigQuery formats the segments."""
     if len(computed) > _MAX_COMPUTED_ELEMENTS:
         raise translator.refused_error(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
     parts: list[exp.Expr] = []
