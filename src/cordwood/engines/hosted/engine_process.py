@@ -35,7 +35,8 @@ from cordwood.model.event import Batch
 from cordwood.observe.observation import RecordObservation
 from cordwood.processes.frames import FrameConnection
 
-# The maximum number of threads, which is far more than the number of queries that the serving process admits at once.
+# The maximum number of threads that process requests. It is far more than the number of queries that the serving
+# process admits at once.
 _MAX_REQUEST_THREADS = 256
 
 
@@ -46,17 +47,17 @@ class RestartableEngine(Engine, Protocol):
         """Return the sequence number of each stream's next event; reopening the engine does not change it."""
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
-        """Append batches that an unacknowledged append may have stored already.
+        """Append batches that an earlier append, which was not acknowledged, may have stored already.
 
-        `acknowledged` has the sequence number that follows the acknowledged events of each stream. Stored events with
-        this number or a higher one come from the unacknowledged append: they count as accepted instead of repeated.
+        `acknowledged` has, for each stream, the sequence number that follows its last acknowledged event. Stored events
+        with this number or a higher one come from the earlier append. They count as accepted, and not as duplicates.
         """
 
     def must_restart(self) -> bool:
-        """Return whether the engine must be opened again before it can answer. It is called after a failure."""
+        """Return whether the engine must be opened again before it can answer; called after a request has failed."""
 
 
-# A function that opens the engine from the settings; its second argument receives the engine's log notes.
+# A function that opens the engine. Its first argument is the settings; its second is called with each note for the log.
 OpenEngine = Callable[[Any, RecordObservation], RestartableEngine]
 
 
@@ -78,7 +79,7 @@ def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
     except Exception as problem:  # noqa: BLE001 - the other process raises it
         frames.send(FrameKind.OPENED, pack_exception(problem))
         return
-    # Exempt the objects that exist now from garbage collection, because they live as long as the process.
+    # Exempt the objects that exist now from garbage collection, because they live until the process ends.
     gc.freeze()
     frames.send(FrameKind.OPENED)
     _RequestLoop(engine, frames).run()
@@ -102,9 +103,10 @@ class _OutgoingAnswer:
                 self._send(part)
 
     def send_buffered(self, chunks: Iterable[bytes]) -> bytes:
-        """Send an answer without flow control, because its total size is limited.
+        """Send an answer without waiting for the reader, because the total size of the answer is limited.
 
-        Return the last part of the answer, which the caller still has to send.
+        Return the end of the answer, which is not sent here: the caller sends it together with the message that the
+        request is done.
         """
         buffer = b""
         for chunk in chunks:
@@ -173,7 +175,7 @@ class _RequestLoop:
 
     def _dispatch(self, kind: int, number: int, payload: memoryview) -> None:
         if kind == FrameKind.CANCEL:
-            # Interrupt in a thread, because an interrupt may block until the query reacts.
+            # Cancel in a thread, because the call may block until the query reacts, and this loop must not block.
             if outgoing := self._outgoing.get(number):
                 self._threads.submit(outgoing.cancel_token.cancel)
             return

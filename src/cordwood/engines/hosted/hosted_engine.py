@@ -54,8 +54,8 @@ class EngineDialect(msgspec.Struct, frozen=True):
 class HostedEngine:
     """An engine in a process of its own.
 
-    The constructor raises an error if the first process cannot open the engine. While a later process opens the engine,
-    calls wait.
+    The constructor raises an error if the first process cannot open the engine. If the process is replaced later, calls
+    wait until the new process has opened the engine.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class HostedEngine:
             raise
 
     def pids(self) -> list[int]:
-        """Return the ids of the child processes, for measuring memory."""
+        """Return the process ids of the fork server and of the engine's process, for measuring their memory."""
         return self._supervisor.pids()
 
     def prepare(self, streams: Sequence[Stream]) -> None:
@@ -86,7 +86,7 @@ class HostedEngine:
         self._call_engine("check_streams", list(streams))
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        """Append the batches. If the request has to be repeated, events that its first run stored count as accepted."""
+        """Append the batches. If the request has to be sent again, events that it stored at first count as accepted."""
         acknowledged = self._mirror.next_event_numbers()
         call = EngineCall(
             FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None)
@@ -148,7 +148,7 @@ class HostedEngine:
         return cast("str | None", self._call_engine("regex_error", pattern))
 
     def kill_after(self, seconds: float) -> None:
-        """Kill the engine's process after this time, so that calls which are still running fail."""
+        """Kill the engine's process after `seconds`, so that calls which are still running then fail."""
         self._kill_timer = threading.Timer(seconds, self._kill)
         self._kill_timer.daemon = True
         self._kill_timer.start()
@@ -184,8 +184,8 @@ class _HostedRun:
     def chunks(self) -> Generator[bytes, None, None]:
         """Yield the chunks of the answer.
 
-        If the iterator is closed early, it waits until the engine has stopped the query or its process was replaced.
-        Therefore, the query keeps its admission slot until it has ended.
+        If the iterator is closed early, closing it waits until the engine has stopped the query or its process has
+        ended. Therefore, the query keeps its admission slot until it has really ended.
         """
         call = self._call
         try:
@@ -213,7 +213,7 @@ class _HostedRun:
 
 
 def _discard_chunk(call: EngineCall) -> None:
-    """Discard a chunk of a cancelled call, so that the next wait does not return at once because of this chunk."""
+    """Discard a chunk of a cancelled call; otherwise, the next wait would return at once because of this chunk."""
     if not call.has_ended:
         call.next_chunk()
 

@@ -32,9 +32,9 @@ _CALL_NUMBER_LIMIT = 2**32
 class EngineCall:
     """A request to the engine's process, and its answer in chunks, which the reader thread adds and the caller takes.
 
-    `build_payload` encodes the request; its argument is True if the request was sent before. `seconds` is the time
-    limit of a query. `delivered` is set when the caller takes the first chunk; until then, a query can be repeated on
-    another process. The chunks of a buffered answer can be taken only when the answer is complete.
+    `build_payload` encodes the request; its argument tells whether the request was sent before. `seconds` is the time
+    limit of a query. `delivered` is set when the caller takes the first chunk. From then on, the query cannot be
+    repeated on another process. If `is_buffered` is set, chunks can be taken only when the answer is complete.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EngineCall:
         self.times_sent = 0
         self.sent_at: float | None = None
         self.created_at = self.waiting_since = time.monotonic()
-        # How long the call had run when its process ended.
+        # How long the call had been running when its process ended, if that happened.
         self.run_seconds = 0.0
         self.cancelled_at: float | None = None
         self.cancel_is_sent = False
@@ -64,7 +64,8 @@ class EngineCall:
         # If the supervisor interrupted the call: the error to raise in the caller, and the time of the interruption.
         self.stop_fault: Fault | None = None
         self.stopped_at = 0.0
-        # The lowest memory use of the engine's process, in bytes, that was read since the call began.
+        # The lowest memory use of the engine's process, in bytes, since the call began. The growth during the call is
+        # measured from it.
         self.bytes_before: int | None = None
         # The progress that the engine's process reported last.
         self.progress: Progress | None = None
@@ -81,7 +82,7 @@ class EngineCall:
 
     @property
     def was_delayed(self) -> bool:
-        """Whether the call lost time because a process ended: it was sent again, or waited for the next process."""
+        """Whether the call lost time because a process ended: it had to be sent again, or had to wait for a process."""
         began_at = time.monotonic() if self.sent_at is None else self.sent_at
         return self.times_sent > 1 or began_at - self.created_at > _MAX_UNDELAYED_WAIT_SECONDS
 
@@ -105,7 +106,7 @@ class EngineCall:
         self._end_call(exception=self.stop_fault or unpack_exception(payload))
 
     def prepare_resend(self) -> None:
-        """Prepare the call to be sent again: reset the state of its run, and drop its chunks, which were not taken."""
+        """Prepare the call to be sent again: reset the state of its run, and drop chunks that were not taken yet."""
         with self._changed:
             self._chunks.clear()
         self.run_seconds = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
@@ -148,11 +149,11 @@ _OPENING_CALL_NUMBER = 0
 
 
 class KillReason:
-    """The reason why a process was killed, and the queries that caused it.
+    """The reason why a process ended, and the queries that caused its end.
 
-    `kind` classifies the reason: `memory`, `time` or `died`. `message` states the reason, as the rest of a sentence
-    that begins with "because". `calls` are the queries that are known to be the cause. `suspects` are the queries of
-    which one may be the cause: they run again one at a time, or fail if their time is over.
+    `kind` classifies the reason: `memory`, `time` or `died`. `message` states the reason, as the end of a sentence,
+    after "because". `calls` are the queries that are known to be the cause. Of the queries in `suspects`, one may be
+    the cause. They run again one at a time, but with the kind `time`, they fail instead.
     """
 
     def __init__(
@@ -167,9 +168,9 @@ class KillReason:
 class EngineLink:
     """A connection to one engine process.
 
-    `calls` are the calls that were sent and are not answered yet; the dispatcher's lock guards them. `explain_end`
-    takes the number of the signal that ended the process, and the calls that were running. It returns the reason for
-    the end, or None if the signal does not reveal the reason.
+    `calls` are the calls that were sent and are not answered yet; the dispatcher's lock guards them. `explain_end` is
+    called after the process has ended, with the signal that ended it and the calls that were running. It returns the
+    reason for the end, or None if the signal does not reveal the reason.
     """
 
     def __init__(
@@ -182,7 +183,8 @@ class EngineLink:
         self.frames = FrameConnection(child.link)
         self.calls: dict[int, EngineCall] = {}
         self.kill_reason: KillReason | None = None
-        # Set if the process was killed because it did not answer; a query may have been the cause.
+        # Set if the supervisor killed the process because it did not answer. The signal then does not tell the cause,
+        # and all running queries become suspects.
         self.is_unresponsive = False
         self.opened_at = self.last_received_at = time.monotonic()
         self._note = note
@@ -225,7 +227,7 @@ class EngineLink:
         self.child.kill()
 
     def end_reason(self, calls: Sequence[EngineCall]) -> KillReason:
-        """Return why the process has ended while these calls were running; call it once the connection has closed."""
+        """Return why the process ended while these calls were running; to be called after the connection has closed."""
         if self.kill_reason is not None:
             return self.kill_reason
         signal_number = 0 if self.is_unresponsive else self.child.wait_for_end_signal()
@@ -235,7 +237,7 @@ class EngineLink:
         return reason
 
     def close(self) -> None:
-        """Kill the process if it has not ended, and close the connection. No thread may send frames meanwhile."""
+        """Kill the process if it has not ended, and close the connection; no thread must send frames meanwhile."""
         self.child.kill()
         self.frames.shut_down()
         if self._reader is not None and self._reader is not threading.current_thread():
@@ -255,9 +257,10 @@ class EngineLink:
 
 
 def _unexpected_end_reason(calls: Sequence[EngineCall]) -> KillReason:
-    """Return the reason for an unexpected end of the process.
+    """Return the reason for the end of a process if neither the supervisor nor the signal explains it.
 
-    If exactly one suspect was running for the second time, this suspect is the cause. Otherwise, the cause is unknown.
+    A call with `runs_alone` was already running when an earlier process ended. If exactly one such call was running
+    now, it is the cause. Otherwise, the cause is unknown.
     """
     alone_calls = [call for call in calls if call.runs_alone]
     if len(alone_calls) > 1:

@@ -11,23 +11,23 @@ from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL, MemoryLimit
 
 # If memory exceeds this multiple of the ceiling, the fork server's memory watchdog kills the engine's process at once.
 _HARD_LIMIT_CEILING_RATIO = 1.08
-# How long an interrupted query may take to free its memory before the process is killed.
+# How long an interrupted query may take to free its memory. After that, the process is killed.
 _MEMORY_RELEASE_GRACE_SECONDS = 0.3
-# A query is stopped only if memory has grown by this share of the ceiling while it ran.
+# A query is stopped or suspected only if memory has grown by more than this share of the ceiling while it ran.
 _MIN_GROWTH_CEILING_SHARE = 1 / 16
 # How long memory may stay above the ceiling before the process is killed, and the shortest time between two such kills.
 _MAX_ABOVE_CEILING_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
 
 
 class MemoryCeiling:
-    """The ceiling on the memory of the engine's process plus the growth of the serving process, and its enforcement."""
+    """Enforces a ceiling on the memory of the engine's process plus the growth of the serving process."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self._hard_limit_bytes = max_bytes, int(_HARD_LIMIT_CEILING_RATIO * max_bytes)
         self._own_memory = ResidentMemoryReader(os.getpid())
         self._initial_own_bytes = self._own_memory.read() or 0
         self._memory: ResidentMemoryReader | None = None
-        # The memory of the engine's process when it was last read.
+        # How much memory the engine's process used when its use was last read.
         self._process_bytes = 0
         self._exceeded_since: float | None = None
         self._replace_after = 0.0
@@ -68,23 +68,22 @@ class MemoryCeiling:
             link.kill(KillReason("memory", "memory stayed above its ceiling"))
 
     def explain_end(self, signal_number: int, calls: Sequence[EngineCall]) -> KillReason | None:
-        """Return why a signal ended the process during these calls; None if the signal is not related to memory."""
+        """Return why a signal ended the process during these calls; None if it has nothing to do with memory."""
         queries = [call for call in calls if call.is_query]
         if signal_number == MEMORY_LIMIT_SIGNAL:
             return self._hard_limit_kill_reason(queries)
         if signal_number == signal.SIGKILL:
-            # The signal came from a person, or from the kernel because memory ran out. If it came from the kernel, the
-            # memory of the process grew while the query that is the cause was running.
+            # Either a person sent the signal, or the kernel did because memory ran out. In the second case, the process
+            # has grown while the query that caused the end was running.
             alone_calls = [call for call in self._grown_calls(queries, self._process_bytes) if call.runs_alone]
             return KillReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
         return None
 
     def _hard_limit_kill_reason(self, queries: Sequence[EngineCall]) -> KillReason:
-        """Return why the memory watchdog killed the engine's process.
+        """Return the reason for the kill by the memory watchdog, and the queries that may be its cause.
 
-        The memory may have been taken by background work, or by several queries together. Therefore, the queries run
-        again one at a time. If exactly one query was already running for the second time (`runs_alone`), it is the
-        cause.
+        Background work, or several queries together, may have taken the memory. Therefore, the queries run again one at
+        a time. If exactly one of them was already running for the second time (`runs_alone`), it is the cause.
         """
         process_bytes = self._hard_limit_bytes - self._grown_own_bytes()
         new_queries = [call for call in queries if call.bytes_before is None]
@@ -95,7 +94,7 @@ class MemoryCeiling:
         return KillReason("memory", "memory passed its hard limit", [], suspects)
 
     def _grown_own_bytes(self) -> int:
-        """Return by how many bytes the serving process has grown.
+        """Return by how many bytes the serving process has grown since it was first measured.
 
         Its initial bytes are not counted, because it may share them with the engine's process.
         """
@@ -109,9 +108,9 @@ class MemoryCeiling:
         now: float,
         interrupt: Callable[[EngineLink, EngineCall], None],
     ) -> None:
-        """Interrupt the newest query during which memory grew much; kill the process if memory is not freed in time.
+        """Interrupt the newest query during which memory grew considerably; kill the process if that does not help.
 
-        A query is known to be the cause only if memory grew much during no other query.
+        A query is known to be the cause only if memory did not grow considerably during any other query.
         """
         grown_calls = self._grown_calls(queries, process_bytes)
         if not grown_calls:

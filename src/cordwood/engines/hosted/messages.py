@@ -1,8 +1,8 @@
 """The protocol between the serving process and the engine's process: kinds of frames, and encodings.
 
 A frame about a request begins with the request's number. Values are pickled. This is safe because both ends are
-processes of this program, and nothing else has access to the connection. Events are encoded as msgpack. If the caller
-encodes the rows of an answer itself, the engine's process sends them pickled, batch by batch.
+processes of this program, and nothing else has access to the connection. Events are encoded as msgpack. If a caller
+needs the rows of an answer and not their encoding, the engine's process sends the rows pickled, batch by batch.
 """
 
 import pickle
@@ -25,7 +25,8 @@ from cordwood.model.event import Batch, KindsByPath
 REQUEST_NUMBER_FORMAT = struct.Struct("<I")
 _CREDIT_FORMAT = struct.Struct("<II")
 _HEAD_LENGTH_FORMAT = struct.Struct("<I")
-# The flow-control window of an answer, and the maximum size of a chunk in one frame.
+# How many bytes of an answer may be sent before the reader has taken them, and the maximum size of a chunk in one
+# frame.
 FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024
 MAX_FRAME_CHUNK_BYTES = 256 * 1024
 
@@ -52,10 +53,10 @@ class FrameKind(IntEnum):
 
 
 class StreamCounts(msgspec.Struct, frozen=True):
-    """The counts of a stream; `next_event_number` is the sequence number of its next event.
+    """The numbers of a stream's events; `next_event_number` is the sequence number of the stream's next event.
 
-    Counts with a higher `version` are newer. `newest_receipt_us` is the receive time of the newest event of all
-    streams.
+    Of two such objects for a stream, the one with the higher `version` is newer. `newest_receipt_us` is the receive
+    time of the newest event of all streams.
     """
 
     version: int
@@ -65,9 +66,10 @@ class StreamCounts(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """The state of a stream that the serving process copies: its paths and kinds, and its counts.
+    """The state of a stream that the serving process copies: its paths and kinds, and the numbers of its events.
 
-    `project_bit_sets` has a bit set for each project; the bits stand for the paths and kinds in `pairs`.
+    `project_bit_sets` has a bit set for each project. The bit at a position means that the project has the path and
+    kind at the same position in `pairs`.
     """
 
     kinds: KindsByPath
@@ -77,7 +79,7 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class AppendReply(msgspec.Struct, frozen=True):
-    """The result of an append; `counts` are the new counts of the streams to which the batches belong."""
+    """The result of an append: a result for each batch, and the new counts of the streams of these batches."""
 
     batch_results: list[BatchAppendResult]
     counts: Mapping[str, StreamCounts]
@@ -95,7 +97,7 @@ class SerializedFault(msgspec.Struct, frozen=True):
 
 
 class EngineProcessError(Exception):
-    """An unexpected exception in the engine's process; its argument is the traceback."""
+    """An unexpected exception in the engine's process; its message is the traceback of that exception."""
 
 
 def pack_object(value: object) -> bytes:
@@ -111,7 +113,7 @@ def prefix_request_number(number: int, payload: bytes = b"") -> bytes:
 
 
 def split_request_number(payload: bytes) -> tuple[int, memoryview]:
-    """Split a frame into the number of its request and the rest."""
+    """Split the payload of a frame into the number of the request and the remaining bytes."""
     return REQUEST_NUMBER_FORMAT.unpack_from(payload)[0], memoryview(payload)[REQUEST_NUMBER_FORMAT.size :]
 
 
@@ -129,9 +131,10 @@ _decode_batches = msgspec.msgpack.Decoder(list[Batch]).decode
 
 
 def pack_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
-    """Pack an append.
+    """Return the payload of a request to append batches.
 
-    If the append is repeated, `acknowledged` has the sequence number that follows each stream's acknowledged events.
+    If the request is sent again, `acknowledged` has the sequence number that follows each stream's last acknowledged
+    event.
     """
     head = pack_object(acknowledged)
     return _HEAD_LENGTH_FORMAT.pack(len(head)) + head + _encode_batches(list(batches))
@@ -171,7 +174,7 @@ def unpack_exception(payload: memoryview) -> Exception:
 
 
 def encode_rows(rows: Rows) -> Iterator[bytes]:
-    """Yield the columns and then each batch, each pickled and preceded by its length."""
+    """Yield the columns and then each batch of rows; each is pickled, and preceded by its length in bytes."""
     for value in chain([rows.columns], rows.batches):
         data = pack_object(value)
         yield REQUEST_NUMBER_FORMAT.pack(len(data)) + data

@@ -37,11 +37,11 @@ class StateMirror:
         return {name: counts.next_event_number for name, counts in dict(self._counts).items()}
 
     def newest_receipt_us(self) -> int | None:
-        """Return the receive time of the newest acknowledged event."""
+        """Return the receive time of the newest acknowledged event of all streams."""
         return max((counts.newest_receipt_us or 0 for counts in dict(self._counts).values()), default=0)
 
     def update_states(self, states: Mapping[str, StreamState]) -> None:
-        """Adopt the state of streams from the engine's process; keep paths and kinds that were learnt earlier."""
+        """Copy the states of streams from the engine's process, and keep paths and kinds that were copied earlier."""
         with self._lock:
             shapes, projects = dict(self._shapes), dict(self._projects)
             for name, state in states.items():
@@ -53,7 +53,7 @@ class StateMirror:
     def apply_append(
         self, batches: Sequence[Batch], appended: Sequence[BatchAppendResult], counts: Mapping[str, StreamCounts]
     ) -> None:
-        """Update shapes and counts as the engine did; a batch adds to shapes only if an event of it was stored."""
+        """Update shapes and counts as the engine did; the paths of a batch count only if an event of it was stored."""
         with self._lock:
             shapes = dict(self._shapes)
             for batch, result in zip(batches, appended, strict=True):
@@ -75,7 +75,10 @@ class StateMirror:
 
 
 def _merge_project_shapes(projects: ProjectShapes, state: StreamState) -> None:
-    """Convert the bit sets in `state` to the bit positions of `projects`, and add them; convert equal bit sets once."""
+    """Add the projects' bit sets in `state` to `projects`, in which the bits stand for other paths and kinds.
+
+    Equal bit sets are converted only once.
+    """
     translated: dict[int, int] = {}
     for project, bits in state.project_bit_sets.items():
         if bits not in translated:

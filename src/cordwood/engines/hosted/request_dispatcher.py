@@ -20,20 +20,21 @@ from cordwood.errors import (
 from cordwood.model.definitions import Stream
 from cordwood.observe.observation import EngineEnded, RecordObservation
 
-# How long a request may wait for a process to which it can be sent.
+# How long a request may wait until there is a process to which it can be sent.
 PROCESS_WAIT_TIMEOUT_SECONDS = 20.0
 _CALL_POLL_SECONDS = 1.0
-# If a suspect query has run alone for this long without ending the process, the next suspect may begin.
+# If a suspect query (one that may have ended a process) has run again for this long and the process still runs, the
+# next suspect may begin.
 _SUSPECT_TRIAL_SECONDS = 1.0
-# The maximum number of times that a query is sent, and that any other request is sent. Other requests may be sent more
+# How often a query may be sent in total, and how often any other request may be sent. Other requests may be sent more
 # often, because they cannot be the cause of a process's end.
 _MAX_QUERY_SENDS, _MAX_OTHER_REQUEST_SENDS = 2, 3
 
 
 class RequestDispatcher:
-    """The running and the waiting requests; safe from any thread.
+    """Sends requests to the engine's process, and keeps those that are running or waiting; safe from any thread.
 
-    The supervisor attaches links and is woken by `wake`.
+    The supervisor attaches each new link. Setting `wake` makes the supervisor look at the requests at once.
     """
 
     def __init__(self, note: RecordObservation) -> None:
@@ -59,7 +60,7 @@ class RequestDispatcher:
     # The following methods send calls, wait for them, and cancel them.
 
     def run_call(self, call: EngineCall) -> object:
-        """Send a call that has no chunks, and return its result."""
+        """Send a call whose answer has no chunks, wait for the answer, and return it."""
         self.start_call(call)
         self.wait_for_call(call)
         return call.answer()
@@ -77,7 +78,7 @@ class RequestDispatcher:
             _send_call(link, call)
 
     def wait_for_call(self, call: EngineCall) -> None:
-        """Wait until the call has ended or has a chunk."""
+        """Wait until the call has ended or has a chunk; if it waits too long for a process, it fails."""
         while not call.wait(_CALL_POLL_SECONDS):
             if call.sent_at is None and time.monotonic() > call.waiting_since + PROCESS_WAIT_TIMEOUT_SECONDS:
                 self._fail_waiting_call(call, _unreachable_fault())
@@ -92,7 +93,7 @@ class RequestDispatcher:
                 link.kill()
 
     def cancel_call(self, call: EngineCall) -> None:
-        """Stop a call without waiting for its end, so that this method may be called on the event loop."""
+        """Start to stop a call, but do not wait for its end, because this method may be called on the event loop."""
         call.cancelled_at = call.cancelled_at or time.monotonic()
         if call.sent_at is None:
             self._fail_waiting_call(call, _cancelled_fault(call))
@@ -142,7 +143,7 @@ class RequestDispatcher:
         _send_call(link, call)
 
     def close(self) -> EngineLink | None:
-        """Refuse new calls, fail waiting calls, and return the link; running calls fail when the link is closed."""
+        """Refuse new calls, fail waiting calls, and return the link; running calls fail when the caller closes it."""
         with self._lock:
             self._closed = True
             link, queued_calls = self._link, [*self._queued_calls, *self._suspects]
@@ -222,7 +223,7 @@ def _register_call(link: EngineLink, call: EngineCall) -> None:
 
 def _record_progress(link: EngineLink, progress_by_number: Mapping[int, Progress]) -> None:
     for number, progress in progress_by_number.items():
-        # Ignore the progress of a call that has ended meanwhile.
+        # The call may have ended since the engine's process sent its progress.
         if (call := link.calls.get(number)) is not None:
             call.progress = progress
 
@@ -231,12 +232,13 @@ def _send_call(link: EngineLink, call: EngineCall) -> None:
     try:
         link.frames.send(call.kind, call.request_payload())
     except OSError:
-        # The link's reader notices that the connection has ended, and then handles all running calls, also this one.
+        # Do nothing else here: when the connection has ended, the link's reader handles all running calls, including
+        # this one.
         link.kill()
 
 
 def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | None:
-    """Return the fault of a call that was running when its process ended, or None if the call is to be repeated."""
+    """Return the fault of a call that was running when its process ended; None if the call is to be sent again."""
     if call in kill_reason.calls:
         return QueryKilled(
             f"The query was ended together with the engine's process, because {kill_reason.message}.",
@@ -259,9 +261,9 @@ def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | No
 
 
 def _cancelled_fault(call: EngineCall) -> Fault:
-    """Return the fault of a cancelled call: EngineUnreachable if a process's end delayed the call, else Cancelled.
+    """Return the fault of a cancelled call: EngineUnreachable if the end of a process delayed it, else QueryCancelled.
 
-    A delayed call was sent a second time, or had to wait for a new process, so it had less than its full time to run.
+    A delayed call was sent a second time, or had to wait for a new process. It had less than its full time to run.
     """
     return (
         _unreachable_fault()

@@ -16,22 +16,23 @@ from cordwood.processes.fork_server import ForkServer
 
 # How long a query that was interrupted at its time limit may take to stop before the process is killed.
 INTERRUPT_GRACE_SECONDS = 1.0
-# The time in which a cancelled query must stop, before it counts as overdue.
+# How long a cancelled query may continue before it counts as overdue, in the same way as after its time limit.
 _CANCEL_GRACE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
-# How long a process may be silent before a ping is sent to it, and before it is killed.
+# How long a process may send nothing before it is sent a ping, and before it is killed.
 _SILENCE_BEFORE_PING_SECONDS, _MAX_SILENCE_SECONDS = 5.0, 30.0
-# The interval at which progress is requested, and how long the oldest query must have run before progress is requested.
+# How often progress is requested, and how long the oldest query must have run before progress is requested.
 _PROGRESS_INTERVAL_SECONDS, _PROGRESS_MIN_RUN_SECONDS = 0.25, 0.5
-# The pause before the next process doubles with each failure. If processes open the engine but end soon after, a query
-# may be the cause. In this case the maximum pause is short, so that other requests do not wait long.
+# The pause before the next process is started doubles with each failure, up to a maximum. If processes open the engine
+# but end soon after, a query may be the cause. In this case, the maximum is short, so that other requests do not wait
+# long.
 _FIRST_BACK_OFF_SECONDS, _MAX_BACK_OFF_SECONDS, _MAX_BACK_OFF_AFTER_OPENING_SECONDS = 0.1, 5.0, 0.4
-# A process that ends by itself sooner than this after it was opened counts as a failure.
+# A process that ends by itself sooner than this after it has opened the engine counts as a failure.
 _MIN_PROCESS_LIFE_SECONDS = 1.0
 
-# If a process exceeds its memory limit within `_EARLY_MEMORY_EXCESS_SECONDS` after it was opened, and no query may be
-# the cause, the next process would exceed the limit as well. Therefore, the memory watchdog then watches no process for
-# `_MEMORY_UNWATCHED_SECONDS`.
+# If a process exceeds its memory limit within `_EARLY_MEMORY_EXCESS_SECONDS` after it has opened the engine, and no
+# query may be the cause, the next process would exceed the limit as well. Therefore, the memory watchdog watches no new
+# process for `_MEMORY_UNWATCHED_SECONDS`.
 _EARLY_MEMORY_EXCESS_SECONDS, _MEMORY_UNWATCHED_SECONDS = 10.0, 60.0
 
 # A function that receives the reason why the engine cannot answer, or None if it can.
@@ -41,8 +42,9 @@ StateCallback = Callable[[str | None], None]
 class LaunchOptions(msgspec.Struct, frozen=True):
     """The options for starting the engine's process.
 
-    `memory_ceiling` limits the memory of the engine's process plus the growth of the serving process. If a process was
-    ended because of its memory, and no query is known to be the cause, the next process uses `low_memory_settings`.
+    `memory_ceiling_bytes` limits the memory of the engine's process plus the growth of the serving process. If a
+    process ended because of its memory, and no query is known to be the cause, the next process uses
+    `low_memory_settings`.
     """
 
     settings: object
@@ -52,7 +54,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
 
 
 class Supervisor:
-    """The supervisor thread of the engine's process."""
+    """Starts, watches and replaces the engine's process, in a thread of its own."""
 
     def __init__(
         self,
@@ -66,14 +68,14 @@ class Supervisor:
         self._options = options
         self._update_states = update_states
         self._opening_link: EngineLink | None = None
-        # The last process that opened the engine, until it is replaced.
+        # The link to the process that opened the engine last, until that process is replaced.
         self._opened_link: EngineLink | None = None
         self._ended_for_memory = False
         self._failures = 0
         self._retry_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
         self._memory_ceiling = MemoryCeiling(options.memory_ceiling_bytes)
-        # The time from which the watchdog may watch a new process.
+        # The earliest time at which the memory watchdog is told to watch a new process.
         self._watch_at = 0.0
         self._watched_link: EngineLink | None = None
         self._thread = threading.Thread(target=self._run_thread, name="engine-keeper", daemon=True)
@@ -86,7 +88,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stop the supervisor thread and close the last process; call this after the dispatcher was closed."""
         while self._thread.is_alive():
-            # The thread may be opening another process at this moment.
+            # The thread may be opening another process at this moment; killing that process makes the thread end soon.
             opening = self._opening_link
             if opening is not None:
                 opening.kill()
@@ -97,7 +99,7 @@ class Supervisor:
         self._memory_ceiling.close()
 
     def pids(self) -> list[int]:
-        """Return the ids of the child processes."""
+        """Return the process ids of the fork server and of the engine's process, as far as they exist."""
         link = self._dispatcher.link
         pids = [self._fork_server.pid, link.child.pid if link else None]
         return [pid for pid in pids if pid is not None]
@@ -190,15 +192,15 @@ class Supervisor:
         self._ping_or_kill_silent_process(link, now)
 
     def _kill_process_if_overdue(self, link: EngineLink, queries: Sequence[EngineCall], now: float) -> None:
-        """Kill the process if a query does not stop after its time limit.
+        """Kill the process if a query has not stopped some time after its time limit.
 
         If other queries are running, the overdue query may only have waited for them. In this case, it becomes a
-        suspect; if it was a suspect already, it counts as the cause.
+        suspect. If it was a suspect already (`runs_alone`), it counts as the cause.
         """
         for call in queries:
             if call.overdue_since is None and now > _deadline_of(call):
-                # The grace period begins now, not at the deadline: after a suspension of the whole machine, the engine
-                # still needs time to stop the query.
+                # The grace period begins now, and not at the deadline. If the whole machine was suspended, the deadline
+                # may be long past, and the engine still needs time to stop the query.
                 call.overdue_since = now
         overdue = [call for call in queries if now > (call.overdue_since or now) + INTERRUPT_GRACE_SECONDS]
         if overdue:
@@ -234,18 +236,18 @@ class Supervisor:
 
 
 def _ended_soon_after_opening(link: EngineLink, now: float) -> bool:
-    """Return whether a process ended soon after it was opened, for a reason that is not known."""
+    """Return whether a process ended soon after it had opened the engine, for an unknown reason."""
     return link.kill_reason is None and now - link.opened_at < _MIN_PROCESS_LIFE_SECONDS
 
 
 def _ended_because_of_memory(link: EngineLink) -> bool:
-    """Return whether a process was ended because of its memory, and no query is known to be the cause."""
+    """Return whether a process ended because of its memory, while no query is known to be the cause."""
     reason = link.kill_reason
     return reason is not None and reason.kind == "memory" and not reason.calls
 
 
 def _exceeded_memory_early(link: EngineLink, now: float) -> bool:
-    """Return whether a process exceeded its memory limit soon after it was opened, and no query may be the cause."""
+    """Return whether memory exceeded its limit soon after the engine was opened, while no query is suspected."""
     reason = link.kill_reason
     has_suspects = reason is not None and bool(reason.suspects)
     return _ended_because_of_memory(link) and not has_suspects and now - link.opened_at < _EARLY_MEMORY_EXCESS_SECONDS
