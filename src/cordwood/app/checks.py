@@ -1,9 +1,10 @@
-"""Check endpoints and alerts by compiling them for an engine; skip endpoints that compiled earlier.
+"""Check endpoints and alerts by compiling them for the engine; skip endpoints that passed an earlier check.
 
-An error in an endpoint would make every call of it fail. A start of the service compiles only endpoints that are new or
-changed. Each endpoint has a digest of everything on which its check depends: its own text, the texts of the endpoints
-that it reads, the streams that it may name, the engine's dialect, and the code of the compiler. The digests of
-endpoints that compiled are stored in a file of the data folder. This file may be deleted at any time.
+If an endpoint has an error, every call of it would fail, so the service compiles endpoints when it starts. It remembers
+which endpoints have compiled, and at the next start compiles only endpoints that are new or changed. For this purpose,
+each endpoint has a digest of everything on which its check depends: its own text, the texts of the endpoints that it
+reads, the streams that it may name, the engine's dialect, and the code of the compiler. The digests of endpoints that
+compiled are stored in a file of the data folder. If this file is deleted, the next start compiles all endpoints.
 """
 
 import importlib
@@ -39,8 +40,8 @@ from cordwood.sql.included_endpoints import possibly_read_table_names
 from cordwood.sql.program import EndpointProgram, as_file_error, program_with_positions
 from cordwood.sql.stages import Target
 
-# The maximum CPU time for compiling all queries of an endpoint that is sent over HTTP. Meanwhile, other changes wait.
-# Each start of the service may have to compile these queries again.
+# The maximum CPU time for compiling all queries of an endpoint that is sent over HTTP. While they are compiled, other
+# changes of definitions wait, and each start of the service may have to compile them again.
 MAX_ENDPOINT_CHECK_SECONDS = 3.0
 _MAX_CHECKED_STREAMS = 12
 _ALERT_TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
@@ -52,7 +53,7 @@ def is_clickhouse(settings: Settings) -> bool:
 
 
 def target_for(settings: Settings) -> Target:
-    """Return the compile target of the configured engine, without importing other engines."""
+    """Return the compile target (the SQL dialect) of the configured engine, without importing other engines."""
     return COMPILE_TARGET_FACTORIES["clickhouse" if is_clickhouse(settings) else "duckdb"]()
 
 
@@ -70,11 +71,12 @@ COMPILE_TARGET_FACTORIES: Final[Mapping[str, Callable[[], Target]]] = {
 def check_endpoint(
     endpoint: Endpoint, streams: Sequence[Stream], target: Target, max_seconds: float = math.inf
 ) -> None:
-    """Compile an endpoint; raise BadEndpointFile with the position of an error.
+    """Compile all queries of an endpoint; raise BadEndpointFile with the position of an error in its file.
 
-    Each query has its own compile budget; `max_seconds` of CPU time limits all queries of the endpoint together. If an
-    endpoint has many sources (the streams of its table), only the first `_MAX_CHECKED_STREAMS` are compiled, so that
-    the check does not block the service. A later call compiles only the sources that its caller names.
+    Each query has its own compile budget; in addition, `max_seconds` of CPU time limits all queries of the endpoint
+    together. If an endpoint has many sources (the streams of its table), only the first `_MAX_CHECKED_STREAMS` sources
+    are compiled, so that the check does not block the service. An error in another source is reported by the first
+    request that reads this source.
     """
     deadline = time.thread_time() + max_seconds
     checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_STREAMS])
@@ -94,7 +96,11 @@ def check_endpoint(
 
 
 def _check_sub_query(program: EndpointProgram, name: str, target: Target) -> None:
-    """Compile a query over a sub-query, because callers may read a sub-query that the endpoint's own query ignores."""
+    """Compile `select *` from a sub-query.
+
+    Sandbox queries may read a sub-query that the endpoint's own query does not use and that is therefore not compiled
+    with it.
+    """
     try:
         compile_sql_query(program, f"select * from `{name}`", target, {})  # noqa: S608 - its own name
     except COMPILE_FAULTS as fault:
@@ -106,9 +112,10 @@ def _check_sub_query(program: EndpointProgram, name: str, target: Target) -> Non
 def read_checked_contents(
     settings: Settings, folder: DataFolder, target: Target, targets: Collection[str] | None
 ) -> CatalogContents:
-    """Return the contents of all files. Endpoints that compiled at an earlier start are not compiled again.
+    """Read, check and return all definitions, without compiling endpoints that passed a check at an earlier start.
 
-    `targets` are the names of the alert targets, or None if the names in alerts are not to be checked.
+    `targets` are the names of the configured alert targets. If `targets` is None, the targets that alerts name are not
+    checked.
     """
     checks = CachingChecker(
         folder.path, target.name, lambda endpoint, streams: check_endpoint(endpoint, streams, target)
@@ -119,9 +126,10 @@ def read_checked_contents(
 
 
 def check_contents(sources: CatalogSources, target: Target | None = None) -> CatalogContents:
-    """Return the contents of all files, compiled for an engine; raise BrokenDefinitionFiles if a file has an error.
+    """Read, check and return all definitions; raise BrokenDefinitionFiles if a file has an error.
 
-    The names of alert targets are not checked, because they may be configured elsewhere.
+    Endpoints are compiled for `target`, by default DuckDB. The alert targets that alerts name are not checked, because
+    they may be configured elsewhere.
     """
     checked_target = target or DuckDBTarget()
     return read_catalog(
@@ -141,7 +149,7 @@ def catalog_sources_of(settings: Settings) -> CatalogSources:
 
 
 def make_alert_check(target: Target, targets: Collection[str] | None) -> CheckAlert:
-    """Return the check of an alert. If `targets` is None, the names of targets are not checked."""
+    """Return a function that checks an alert. Unless `targets` is None, the alert may name only these targets."""
 
     def check_with_targets(alert: Alert, endpoint: Endpoint) -> None:
         check_alert(alert, endpoint, target)
@@ -159,14 +167,15 @@ _CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
 _PASSED_DIGESTS_FILE: Final = "checked.json"
 _DIGEST_LENGTH: Final = 32
-# A larger file of digests is ignored. With the maximum number of endpoints, the file is several times smaller.
+# A larger file of digests is not read, and all endpoints are compiled. Even with the maximum number of endpoints, the
+# file is several times smaller.
 _MAX_DIGESTS_FILE_BYTES: Final = 4 * 2**20
 
 
 class CachingChecker:
     """Checks endpoints, except those that passed an earlier check.
 
-    `write_passed_digests` records the endpoints that have passed, for the next start of the service.
+    `write_passed_digests` stores which endpoints have passed, so that the next start of the service skips them.
     """
 
     def __init__(self, folder: Path, target: str, check: _CheckEndpoint, code: str | None = None) -> None:
@@ -184,7 +193,10 @@ class CachingChecker:
         self._passed.add(digest)
 
     def write_passed_digests(self) -> None:
-        """Record the endpoints that passed. A failure is ignored, because it only makes the next start slower."""
+        """Store the digests of endpoints that passed.
+
+        A failed write is ignored, because it only makes the next start slower.
+        """
         if self._passed == self._known:
             return
         with suppress(OSError):
@@ -198,7 +210,7 @@ class CachingChecker:
 
 
 def compiler_version() -> str:
-    """Return a digest that changes with the compiler: its files, and the versions of the parser and of Python."""
+    """Return a text that changes with the code of cordwood and with the versions of the SQL parser and of Python."""
     digest = sha256()
     root = Path(cordwood.__file__).parent
     for entry in sorted(_source_file_stats(root)):

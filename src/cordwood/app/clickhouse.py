@@ -1,4 +1,4 @@
-"""Open the ClickHouse engine. This module is imported on demand, because ClickHouse's client library is optional."""
+"""Open the ClickHouse engine. This module is imported only if needed: ClickHouse's client library is optional."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ def run_ddl_statements(settings: Settings, streams: Sequence[Stream]) -> None:
 
 @contextmanager
 def address_in_temporary_folder(address: str) -> Iterator[str]:
-    """Yield the address of a chdb database in a temporary folder for `chdb://`; yield any other address unchanged."""
+    """Replace the address `chdb://` by a chdb database in a temporary folder; yield any other address unchanged."""
     if address != "chdb://":
         yield address
         return
@@ -69,7 +69,7 @@ def address_in_temporary_folder(address: str) -> Iterator[str]:
 
 @contextmanager
 def settings_with_new_database(settings: Settings) -> Iterator[Settings]:
-    """Create a database on the configured server, yield the settings with its address, and drop the database."""
+    """Create a database on the configured server; yield settings with its address; finally drop the database."""
     name = f"cordwood_test_{uuid4().hex[:12]}"
     session = Session(settings.engine)
     try:
@@ -84,7 +84,7 @@ def settings_with_new_database(settings: Settings) -> Iterator[Settings]:
 
 
 def _address_with_database(address: str, database: str) -> str:
-    """Return the address with another database: in the URL's path for a server, in the URL's query for chdb."""
+    """Return the address with the given database: in the path for a server, in the URL's query string for chdb."""
     parts = urlsplit(address)
     if parts.scheme != "chdb":
         return urlunsplit(parts._replace(path=f"/{database}"))

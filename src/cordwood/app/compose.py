@@ -70,7 +70,8 @@ from cordwood.settings.settings import Settings
 from cordwood.web.encode import JSON_FORMAT
 from cordwood.web.services import Services
 
-# The interval at which a firing alert is sent again to Alertmanager, which drops an alert that is not repeated in time.
+# Alertmanager drops an alert that is not sent again in time, so a firing alert is sent to Alertmanager at this
+# interval.
 _ALERTMANAGER_REPEAT_SECONDS: Final = 60.0
 _MAX_UNFLUSHED_BYTES = 96 * 2**20
 
@@ -86,7 +87,7 @@ class Components(msgspec.Struct, frozen=True):
     definition_manager: DefinitionManager
 
     def reload(self) -> CatalogContents:
-        """Read all files again, including the JWKS file for signed keys. If a file has an error, change nothing."""
+        """Read all definition files and the JWKS file for signed keys again. If a file has an error, change nothing."""
         signed = create_signed_key_verifier(self.settings.keys)
         contents = self.definition_manager.reload()
         self.services.authenticator.signed = signed
@@ -97,7 +98,7 @@ class Components(msgspec.Struct, frozen=True):
         return None if fixed_keys(self.settings.keys) else create_first_keys(self.key_store)
 
     def has_private_key(self) -> bool:
-        """Return whether signed keys are accepted or a private key exists, apart from the key of local commands."""
+        """Return whether a private key exists or signed keys are accepted. The key of local commands does not count."""
         if self.services.authenticator.signed is not None:
             return True
         stored_scopes = [key.terms.scopes for key in self.key_store.active_keys()]
@@ -112,7 +113,10 @@ class Components(msgspec.Struct, frozen=True):
         return self.engine if isinstance(self.engine, HostedEngine) else None
 
     def close(self) -> None:
-        """Store pending events and close all components. Call this method after the last request."""
+        """Store the events that are still in memory, and close all components.
+
+        Call this method after the last request.
+        """
         self.services.alerts.close()
         self.services.intake.close()
         self.engine.close()
@@ -131,9 +135,9 @@ def build_components(
 ) -> Components:
     """Open all components that the settings name, in a data folder that this process owns.
 
-    Without `evaluates_alerts`, the targets of alerts need not be in the settings. With `host`, the embedded engine runs
-    in its own process, which uses the system's clock instead of `clock_us`. A thread opens the engine while the files
-    are read, because each of the two tasks takes a tenth of a second.
+    If `evaluates_alerts` is false, alerts may name targets that are not in the settings. If `host` is given, the
+    embedded engine runs in its own process, which uses the system's clock instead of `clock_us`. The engine is opened
+    in a thread while the definition files are read, because each of these two tasks takes a tenth of a second.
     """
     folder.require_finished_restore()
     with ExitStack() as cleanup, ThreadPoolExecutor(1, thread_name_prefix="open") as executor:
@@ -216,7 +220,7 @@ def _open_engine(
 
 
 def clickhouse_module() -> ModuleType:
-    """Import the ClickHouse module, whose client is a large optional dependency."""
+    """Import and return the ClickHouse module; raise BadSetting if its optional client library is not installed."""
     try:
         return importlib.import_module("cordwood.app.clickhouse")
     except ModuleNotFoundError as missing:
@@ -231,7 +235,10 @@ def address_without_credentials(address: str) -> str:
 
 
 def _alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
-    """Return the alert targets in the settings. If there are none, the module that delivers alerts is not imported."""
+    """Return the alert targets in the settings.
+
+    If there are none, the module that delivers notifications is not imported.
+    """
     if not settings.alerts.targets:
         return {}
     deliverer: Any = _import_alert_deliverer().Deliverer.from_settings(settings.alerts)
@@ -257,9 +264,9 @@ def _open_alerts(
     clock_us: Callable[[], int],
     note: RecordObservation,
 ) -> AlertService:
-    """Create the alert service, and open its store if there are alerts.
+    """Create the alert service; if there are alerts, also open the database in which it stores their states.
 
-    Raise DataFolderUnusable if the store is damaged.
+    Raise DataFolderUnusable if this database is damaged.
     """
     options = AlertOptions(
         store_file=folder.alerts_file,
@@ -279,7 +286,10 @@ def _import_alert_deliverer() -> ModuleType:
 
 
 class Observability(msgspec.Struct, frozen=True):
-    """The observer, its log and metrics, and the objects that two of the gauges read: disk forecast and memory."""
+    """The observer with its log and metrics, the disk forecast, and the memory meter.
+
+    Gauges of the metrics read the forecast and the meter.
+    """
 
     observer: Observer
     metrics: Metrics
@@ -308,7 +318,7 @@ class Observability(msgspec.Struct, frozen=True):
 
 
 def _free_disk_bytes(folder: Path) -> float:
-    """Return the free bytes of the file system of a folder, which need not exist yet."""
+    """Return the free bytes of the file system that has the folder, or will have it once the folder is created."""
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -316,14 +326,14 @@ def _free_disk_bytes(folder: Path) -> float:
 
 
 class MemoryMeter(msgspec.Struct):
-    """The memory that the processes of the service use. `child_pids` returns the ids of the child processes."""
+    """Measures the memory of this process and of its child processes, whose ids `child_pids` returns."""
 
     child_pids: Callable[[], list[int]] = list
 
     def used_bytes(self) -> float:
-        """Return the used memory of all processes, with shared pages counted once.
+        """Return the memory that all processes use, with shared pages counted once.
 
-        If the system does not report this number, return the peak memory of the current process.
+        If the system does not report it, return the peak memory of this process instead.
         """
         size = total_memory_bytes([os.getpid(), *self.child_pids()])
         return float(size) if size is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

@@ -1,7 +1,7 @@
 """Convert the settings into the values that other packages take: limits, HTTP options, keys and redaction rules.
 
-Keys are read from the settings, or created at the first start. Signed keys are verified with a JWT library, which is an
-optional dependency and therefore imported on demand.
+Signed keys are verified with a JWT library. This library is optional, so it is imported only if signed keys are
+configured.
 """
 
 import importlib
@@ -30,13 +30,14 @@ from cordwood.settings.settings import KeySettings, LimitSettings, Settings
 from cordwood.web.request_body import BodyBounds
 from cordwood.web.services import WebhookSecrets, WebOptions, new_query_body_budget
 
-# The estimated memory of the interpreter, of bodies that are being decoded, and of events that are not flushed yet.
+# The estimated memory of the serving process apart from its cache: the interpreter, bodies that are being decoded, and
+# events that are not flushed yet.
 _PROCESS_OVERHEAD_BYTES = 250 * 10**6
 _MIN_ENGINE_BYTES = 96 * 10**6
 _MAX_DEFAULT_CONNECTIONS = 10_000
 _MEMORY_BYTES_PER_CONNECTION = 64 * 1024
-# The memory ceiling divided by this number is the maximum number of events in a body. The smallest event takes about
-# 1 KB once it is decoded, so the smallest events of a full body take a quarter of the ceiling.
+# The maximum number of events in a body is the memory ceiling divided by this number. A decoded event takes at least
+# about 1 KB, so a body with the maximum number of the smallest events takes a quarter of the ceiling.
 _MEMORY_BYTES_PER_ITEM = 4096
 _MAX_COMPILE_CACHE_BYTES = 16 * 2**20
 _MIN_FEED_BUFFERS_BYTES = 8 * 2**20
@@ -58,20 +59,26 @@ def web_options(settings: Settings) -> WebOptions:
 
 
 def connection_limit(settings: Settings) -> int:
-    """Return the limit on connections. A connection takes about 30 KB, and twice as much while a request is parsed."""
+    """Return the maximum number of open connections: as configured, or by default as many as fit into memory.
+
+    A connection takes about 30 KB, and twice as much while a request is parsed.
+    """
     return settings.web.connections or min(
         _MAX_DEFAULT_CONNECTIONS, settings.limits.memory_ceiling // _MEMORY_BYTES_PER_CONNECTION
     )
 
 
 def duckdb_memory_bytes(settings: Settings) -> int:
-    """Return the memory limit of the engine: the configured one, or else the unassigned part of the memory ceiling."""
+    """Return DuckDB's memory limit: the configured one, or the part of the memory ceiling that nothing else uses."""
     remaining = settings.limits.memory_ceiling - _PROCESS_OVERHEAD_BYTES - settings.serve.cache_memory
     return settings.duckdb.memory or max(_MIN_ENGINE_BYTES, remaining)
 
 
 def intake_limits(settings: Settings) -> IntakeLimits:
-    """Return the limits of ingestion. A body takes about three times its size in memory while it is decoded."""
+    """Return the limits of ingestion, some of which follow from the memory ceiling.
+
+    A body takes about three times its size in memory while it is decoded.
+    """
     ingest = settings.ingest
     ceiling = settings.limits.memory_ceiling
     queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_BODY_ITEMS, ceiling // _MEMORY_BYTES_PER_ITEM)
@@ -93,9 +100,9 @@ def serve_limits(limits: LimitSettings) -> ServeLimits:
 
 
 def tail_limits(settings: Settings) -> TailLimits:
-    """Return the limits of followers and of the memory for feeds.
+    """Return the maximum numbers of followers, and the maximum memory of the feeds that serve them.
 
-    By default, followers may take half of the connections.
+    By default, followers may use half of the connections.
     """
     limits = settings.limits
     followers = limits.followers or connection_limit(settings) // 2
@@ -103,7 +110,7 @@ def tail_limits(settings: Settings) -> TailLimits:
 
 
 def compile_cache_bytes(limits: LimitSettings) -> int:
-    """Return the budget of each of the three caches of compiled queries."""
+    """Return the maximum size of a cache of compiled queries. There are three such caches."""
     return min(_MAX_COMPILE_CACHE_BYTES, limits.memory_ceiling // 32)
 
 
@@ -115,14 +122,14 @@ class CreatedKeys(msgspec.Struct, frozen=True):
 
 
 def fixed_keys(settings: KeySettings) -> tuple[FixedKey, ...]:
-    """Return the keys from the settings. A setting contains either the key itself or the name of the key's file."""
+    """Return the keys in the settings, each of which is given as a secret or as the name of a file with the secret."""
     return tuple(_fixed_keys_of_scope("private", settings.private, settings.private_file)) + tuple(
         _fixed_keys_of_scope("public", settings.public, settings.public_file)
     )
 
 
 def create_first_keys(keys: SQLiteKeyStore) -> CreatedKeys | None:
-    """Create a private and a public key in a store that never had a key; return None if the store ever had one."""
+    """Create a private and a public key if the store never had a key; otherwise return None."""
     if not keys.has_never_had_keys():
         return None
     return CreatedKeys(
@@ -157,7 +164,7 @@ def _read_key_file(scope: str, file: Path) -> str:
 
 
 def create_signed_key_verifier(settings: KeySettings) -> SignedKeyVerifier | None:
-    """Return the verifier of signed keys, or None if neither a secret nor a JWKS file is configured."""
+    """Return the verifier of signed keys, or None if the settings have neither a JWT secret nor a JWKS file."""
     if not (settings.jwt_secret or settings.jwt_jwks_file):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Build definitions of endpoints and streams from JSON fields or texts, check them, and store them as files."""
+"""Build definitions of endpoints and streams from JSON fields or a text, check them, and store them as files."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -61,19 +61,20 @@ _FIXED_ID_HINT: Final = "Keys and dashboards name the endpoint by it."
 _FIXED_STREAM_NAME_HINT: Final = "Stored events are kept under it: make a new stream."
 
 T = TypeVar("T", bound=Endpoint | Stream)
-# A function that compiles an endpoint with the known streams, and raises an error with its position in the file.
+# A function that compiles an endpoint, given the streams that exist. If the endpoint has an error, the function raises
+# it with its position in the endpoint's file.
 CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
 
 class DefinitionChecks(msgspec.Struct, frozen=True):
-    """The checks of endpoints and alerts that a change over HTTP must pass. They also run when the service starts."""
+    """The checks of endpoints and alerts that a change over HTTP must pass. Files pass them when the service starts."""
 
     check_endpoint: CheckEndpoint
     check_alert: CheckAlert
 
 
 class StreamPreparer(Protocol):
-    """The interface of an engine that creates what a stream needs, or checks whether that is possible."""
+    """The interface of an engine that creates the tables of streams, or only checks whether it could create them."""
 
     def prepare(self, streams: Sequence[Stream]) -> None: ...
 
@@ -81,9 +82,9 @@ class StreamPreparer(Protocol):
 
 
 class DefinitionDraft(msgspec.Struct, frozen=True):
-    """A definition before it is stored: its text as it will be stored, and the text that its author sent.
+    """A definition that is not stored yet: the text that will be stored, and the text that its author sent.
 
-    `sent_text` is None if the author sent fields, or restores a version.
+    `sent_text` is None if the author sent JSON fields instead of a text, or restores an earlier version.
     """
 
     text: str
@@ -92,7 +93,8 @@ class DefinitionDraft(msgspec.Struct, frozen=True):
     def span_in_sent_text(self, span: Span | None) -> Span | None:
         """Convert a position in `text` to a position in `sent_text`.
 
-        If the author sent fields, return the position in the query, or None if the position is outside the query.
+        If the author sent JSON fields, return the position within the query, or None if the position is outside the
+        query.
         """
         if span is None:
             return None
@@ -103,7 +105,7 @@ class DefinitionDraft(msgspec.Struct, frozen=True):
 
 
 class DefinitionOperations(Protocol[T]):
-    """The operations on endpoints, or on streams, that `ManagedDefinitions` needs for changes."""
+    """What `ManagedDefinitions` needs to change definitions of one kind: either endpoints or streams."""
 
     @property
     def kind(self) -> str:
@@ -114,27 +116,27 @@ class DefinitionOperations(Protocol[T]):
         """The namespace in which UUIDs are derived from names."""
 
     def all_definitions(self, contents: CatalogContents) -> Sequence[T]:
-        """Return all definitions in force."""
+        """Return all definitions that are in use."""
 
     def managed_definitions(self, contents: CatalogContents) -> Sequence[T]:
-        """Return the definitions in the data folder."""
+        """Return only the definitions in the data folder, which were created or changed over HTTP."""
 
     def origins(self, contents: CatalogContents) -> Mapping[str, Origin]:
-        """Return the origin of each definition (shipped, a file of the operator, or HTTP), by the definition's name."""
+        """Return the origin of each definition by its name: shipped with cordwood, a file of the operator, or HTTP."""
 
     def revision(self, definition: T) -> str: ...
 
     def stored_text(self, definition: T) -> str | None:
-        """Return the text in the data folder, or None if the definition is not there."""
+        """Return the definition's text as the data folder stores it, or None if it does not store this definition."""
 
     def definition_text(self, definition: T, origin: Origin) -> str:
-        """Return the text of a definition of any origin."""
+        """Return the text of a definition, whether it is shipped, in a file of the operator, or sent over HTTP."""
 
     def new_draft(self, contents: CatalogContents, sent: SentDefinition) -> DefinitionDraft:
-        """Return the draft of a new definition."""
+        """Return the draft of a new definition from what its author sent."""
 
     def changed_draft(self, before: T, sent: SentDefinition) -> DefinitionDraft | None:
-        """Return the draft of the changed definition, or None if nothing differs from the stored definition."""
+        """Return the draft of a change of the definition `before`, or None if `sent` would change nothing."""
 
     def parse_draft(self, draft: DefinitionDraft) -> T:
         """Parse a draft; raise BadDefinition if it is invalid."""
@@ -142,20 +144,20 @@ class DefinitionOperations(Protocol[T]):
     def contents_after_change(
         self, contents: CatalogContents, old: T | None, new: T | None, draft: DefinitionDraft | None
     ) -> CatalogContents:
-        """Return the contents with `new` in place of `old`, after the same checks as at the start of the service."""
+        """Return the definitions with `new` in place of `old`, after the checks that the service's start makes."""
 
     def span_of_field(self, field: str, sent: str) -> Span | None:
-        """Return the position in the text `sent` of the setting for a JSON field, or None if the text lacks it."""
+        """Return where the text `sent` has the setting for a JSON field, or None if this setting is missing."""
 
     def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
-        """Create what the engine needs for the definitions; with `only_check`, only check whether that is possible."""
+        """Create the engine's tables for the definitions; with `only_check`, only check whether that is possible."""
 
     def store_definition(self, old: T | None, new: T | None, text: str | None) -> None:
-        """Write the text of `new` to the data folder. If `new` is None, remove the text of `old`."""
+        """Write `text`, the text of `new`, to the data folder. If `new` is None, remove the text of `old`."""
 
 
 class EndpointOperations:
-    """The operations on endpoints, each of which is stored in its own file."""
+    """Operations on endpoints. Each endpoint is stored in its own file."""
 
     kind: Final = "endpoint"
     id_namespace: Final = endpoint_file.ENDPOINT_ID_NAMESPACE
@@ -208,7 +210,7 @@ class EndpointOperations:
         return None if _without_layout(self.parse_draft(draft)) == _without_layout(current) else draft
 
     def _draft_of_changed_text(self, before: Endpoint, sent: str) -> DefinitionDraft:
-        """Return the draft of a text that was sent. A text without an id gets the id of the endpoint."""
+        """Return the draft of a text sent to change `before`. If the text has no id, add the id of `before`."""
         settings, endpoint = self._parse_sent_text(sent)
         if endpoint.id == before.id:
             return DefinitionDraft(sent, sent)
@@ -218,7 +220,7 @@ class EndpointOperations:
         return DefinitionDraft(endpoint_file.add_endpoint_id(sent, before.id), sent)
 
     def _parse_sent_text(self, sent: str) -> tuple[TomlDocument, Endpoint]:
-        """Parse a text that was sent; raise BadDefinition with the position of an error."""
+        """Parse the text that the author sent; raise BadDefinition with the position of an error in this text."""
         draft = DefinitionDraft(sent, sent)
         _require_max_size(draft, MAX_ENDPOINT_FILE_BYTES, "The endpoint's file")
         try:
@@ -269,7 +271,7 @@ class EndpointOperations:
     def _require_unused_names(
         self, contents: CatalogContents, managed: Sequence[Endpoint], old: Endpoint | None, new: Endpoint
     ) -> None:
-        """Raise BadDefinition if the endpoint's name or UUID, or the name of its alert, is taken."""
+        """Raise BadDefinition if the name or UUID of `new`, or the name of its alert, is already used."""
         others = [*contents.endpoints, *managed, *contents.layers.shipped.endpoints]
         _require_unused_name_and_id(
             new, [endpoint for endpoint in others if old is None or endpoint.name != old.name], "endpoint"
@@ -279,7 +281,7 @@ class EndpointOperations:
     def _check_alerts(
         self, checked: CatalogContents, old: Endpoint | None, new: Endpoint | None, draft: DefinitionDraft | None
     ) -> None:
-        """Check the alerts of changed endpoints: in their settings, and in alert files of the operator."""
+        """Check all alerts on the changed endpoint, both in its own settings and in alert files of the operator."""
         names = {endpoint.name for endpoint in (old, new) if endpoint is not None}
         alerts = [alert for alert in checked.alerts if alert.endpoint in names]
         for fault in find_alert_faults(
@@ -291,7 +293,7 @@ class EndpointOperations:
             raise StreamInUse(f"{fault.message} It watches this endpoint.", hint="Change or remove that alert first.")
 
     def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
-        """Do nothing: endpoints need no storage."""
+        """Do nothing, because only streams need tables in the engine."""
 
     def store_definition(self, old: Endpoint | None, new: Endpoint | None, text: str | None) -> None:
         if new is not None and text is not None:
@@ -301,9 +303,9 @@ class EndpointOperations:
 
 
 class StreamOperations:
-    """The operations on streams, which are stored as tables in one TOML file.
+    """Operations on streams. All streams of the data folder are stored in one TOML file, each as a table.
 
-    A table with the name of a shipped stream replaces this stream.
+    If a table has the name of a shipped stream, its settings replace those of the shipped stream.
     """
 
     kind: Final = "stream"
@@ -331,7 +333,7 @@ class StreamOperations:
         return None if table is None else _table_text(table)
 
     def definition_text(self, definition: Stream, origin: Origin) -> str:
-        """Return the stream's table in the data folder, or a table made from its settings if it is not stored there."""
+        """Return the stream as a TOML table: as the data folder stores it, or else made from the stream's settings."""
         text = self.stored_text(definition) if origin is Origin.MANAGED else None
         return text or _table_text(stream_to_table(definition))
 
@@ -359,7 +361,7 @@ class StreamOperations:
         return None if self.parse_draft(draft) == self.parse_draft(DefinitionDraft(_table_text(old_table))) else draft
 
     def _draft_of_changed_text(self, before: Stream, sent: str) -> DefinitionDraft:
-        """Return the draft of a text that was sent. A text without an id gets the id of the stream."""
+        """Return the draft of a text sent to change `before`. If the text has no id, add the id of `before`."""
         document, table, stream = self._parse_sent_text(sent)
         for name in ("name", "id"):
             if name in table and getattr(stream, name) != getattr(before, name):
@@ -368,7 +370,7 @@ class StreamOperations:
         return DefinitionDraft(_table_text(table if stream.id == before.id else _with_table_id(table, before.id)), sent)
 
     def _parse_sent_text(self, sent: str) -> tuple[TomlDocument, Mapping[str, object], Stream]:
-        """Parse a text that was sent; raise BadDefinition with the position of an error."""
+        """Parse the text that the author sent; raise BadDefinition with the position of an error in this text."""
         _require_max_size(DefinitionDraft(sent), MAX_STREAM_DEFINITION_BYTES, "The stream's definition")
         try:
             document, table = read_stream_table(sent)
@@ -440,13 +442,16 @@ class StreamOperations:
         return list(tables.values())
 
     def _require_unchanged_project(self, contents: CatalogContents, new: Stream) -> None:
-        """Refuse to change the setting `project` of a shipped stream, because pins of keys rely on its path."""
+        """Refuse to change the setting `project` of a shipped stream.
+
+        The shipped endpoints read the project at the path in this setting, and pins of keys rely on it.
+        """
         shipped = next((stream for stream in contents.layers.shipped.streams if stream.name == new.name), None)
         if shipped is not None and new.project_at != shipped.project_at:
             raise BadDefinition("project", "cannot be changed", hint="The endpoints that ship look for it where it is.")
 
     def _require_removed_streams_unread(self, before: CatalogContents, new_contents: CatalogContents) -> None:
-        """Raise StreamInUse if an endpoint reads a stream that would be removed."""
+        """Raise StreamInUse if an endpoint reads a stream that is in `before` but not in `new_contents`."""
         names = {definition.name for definition in new_contents.streams}
         removed = [definition.name for definition in before.streams if definition.name not in names]
         for endpoint in (definition for definition in new_contents.endpoints if may_contain_name(definition, *removed)):
@@ -458,7 +463,10 @@ class StreamOperations:
 
 
 def _read_or_derive_id(fields: JsonFields, namespace: UUID, used_ids: Collection[UUID]) -> UUID:
-    """Return the UUID in the fields, or derive one from the name. If the derived UUID is taken, return a random one."""
+    """Return the UUID in the JSON fields, or else one that is derived from the name.
+
+    If the derived UUID is already used, return a random one.
+    """
     token = fields.get("token")
     if token is None:
         derived = uuid5(namespace, str(fields.get("name")))
@@ -480,7 +488,7 @@ def _settings_without_id(settings: Mapping[str, object]) -> Mapping[str, object]
 
 
 def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
-    """Return `new` with the file of `old`, because the name of this file may differ from the endpoint's UUID."""
+    """Return `new` with the file of `old`, because an operator may have renamed this file."""
     return new if old is None else _with_file(new, old.file)
 
 
@@ -490,7 +498,10 @@ def _with_file(endpoint: Endpoint, file: str) -> Endpoint:
 
 
 def _without_layout(endpoint: Endpoint) -> Endpoint:
-    """Return an endpoint without the properties that depend on the layout of its file, for comparison."""
+    """Return an endpoint without the properties that depend on the layout of its file.
+
+    If two endpoints are equal without these properties, they differ at most in layout.
+    """
     alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file="", line=1, revision="")
     return msgspec.structs.replace(
         endpoint, sql=endpoint.sql.strip(), revision="", file="", text_before_query="", query_first_line=1, alert=alert
@@ -498,7 +509,7 @@ def _without_layout(endpoint: Endpoint) -> Endpoint:
 
 
 def _require_unused_name_and_id(new: Endpoint | Stream, others: Sequence[Endpoint | Stream], kind: str) -> None:
-    """Raise BadDefinition if the name, compared without case, or the UUID is taken."""
+    """Raise BadDefinition if the name or the UUID of `new` is already used. Names are compared without case."""
     for other in others:
         if other.name.casefold() == new.name.casefold():
             hint = (
@@ -510,7 +521,7 @@ def _require_unused_name_and_id(new: Endpoint | Stream, others: Sequence[Endpoin
 
 
 def _require_unused_alert_name(new: Endpoint, others: Sequence[Alert]) -> None:
-    """Raise BadDefinition if the name of the endpoint's alert, compared without case, is taken."""
+    """Raise BadDefinition if another alert has the name of the alert of `new`. Names are compared without case."""
     for other in others if new.alert is not None else ():
         if new.alert is not None and other.name.casefold() == new.alert.name.casefold():
             hint = f"There is the alert {other.name} of {other.endpoint}: give this one another name."
@@ -535,8 +546,8 @@ def _span_of_setting(document: TomlDocument, path: SettingPath, table: Mapping[s
 
 
 def _convert_endpoint_fault(fault: SetupFault, draft: DefinitionDraft) -> BadDefinition:
-    """Convert an error in an endpoint's file to an error of a JSON field, with its position in the sent text."""
-    # If the author sent fields, there is no text with settings, so the position of a setting is left out.
+    """Convert an error in an endpoint's file to an error in a JSON field, with its position in the sent text."""
+    # If the author sent JSON fields, no text with settings was sent in which a setting could have a position.
     span = None if fault.setting_path and draft.sent_text is None else draft.span_in_sent_text(fault.span)
     field = endpoint_field_of_path(fault.setting_path)
     return BadDefinition(field, fault.message, message=fault.message, hint=fault.hint, span=span)
@@ -545,7 +556,11 @@ def _convert_endpoint_fault(fault: SetupFault, draft: DefinitionDraft) -> BadDef
 def _convert_fault_after_change(
     fault: Fault, new: Endpoint | None, draft: DefinitionDraft | None, contents: CatalogContents
 ) -> Fault:
-    """Convert an error of the changed endpoint to an error of a JSON field, and of another endpoint to StreamInUse."""
+    """Convert an error that a change of an endpoint caused.
+
+    An error in the changed endpoint becomes an error in a JSON field. An error in another endpoint, which reads the
+    changed one, becomes StreamInUse.
+    """
     file = fault.span.file if fault.span else None
     if isinstance(fault, BadEndpointFile) and new is not None and draft is not None and file == new.file:
         return _convert_endpoint_fault(fault, draft)
@@ -560,7 +575,10 @@ def _convert_fault_after_change(
 
 
 def _convert_stream_fault(fault: SetupFault, *, is_sent: bool = False) -> BadDefinition:
-    """Convert an error in the streams file to an error of a JSON field, with its position if the author sent a text."""
+    """Convert an error in the streams file to an error in a JSON field.
+
+    If `is_sent` is true, the author sent a text, and the error keeps its position in this text.
+    """
     span = Span(fault.span.line, fault.span.column) if is_sent and fault.span else None
     return BadDefinition(
         stream_field_of_path(fault.setting_path), fault.message, message=fault.message, hint=fault.hint, span=span

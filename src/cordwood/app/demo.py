@@ -1,7 +1,7 @@
-"""Generate the events of the demo: a past week with an incident, and then a new request about every half minute.
+"""Generate the events of the demo: first a past week with an incident, then a new request about every half minute.
 
-Services log an event for each request that they handle, and other events in the background. Days have more requests
-than nights.
+Each request causes an event in every service that handles it. In addition, services log events in the background. There
+are more requests by day than by night.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ POSTGREST_STREAM = "postgREST.logs.prod"
 PGBOUNCER_STREAM = "pgbouncer.logs.prod"
 
 EventBody = dict[str, object]
-# The name of a stream, and an event of this stream.
+# The name of a stream, and an event for this stream.
 _StreamEvent = tuple[str, EventBody]
 
 
 class _EventContext(msgspec.Struct, frozen=True):
-    """The circumstances of one event: time, project, and the random generator."""
+    """What an event is generated from: its time, its project, and the random generator."""
 
     time: datetime
     project: str
@@ -71,7 +71,7 @@ class _ClientRequest(msgspec.Struct, frozen=True):
     address: str
 
     def context_at_duration_share(self, share: float) -> _EventContext:
-        """Return the context at the time when this share of the request's duration has passed."""
+        """Return the context at the time when the given share of the request's duration has passed."""
         return self.context.delayed_by(self.milliseconds * share)
 
 
@@ -90,7 +90,7 @@ def _random_request(context: _EventContext) -> _ClientRequest:
 
 
 def _events_of_request(call: _ClientRequest) -> Iterator[_StreamEvent]:
-    """Yield the events that services log about a request."""
+    """Yield the events that the services which handle a request log about it."""
     context = call.context
     yield _cloudflare_event(call)
     service = call.path.split("/")[1]
@@ -114,13 +114,13 @@ def _events_of_request(call: _ClientRequest) -> Iterator[_StreamEvent]:
 
 
 def _slow_statement_message(call: _ClientRequest, table: str, ending: str) -> str:
-    """Return PostgreSQL's line about a slow statement, with a comment that names the request."""
+    """Return the line that PostgreSQL logs about a slow statement. A comment in the statement has the request's id."""
     statement = f"select * from {table} {ending} /*request_id='{call.id}'*/"  # noqa: S608 - text of a log line
     return f"duration: {call.milliseconds * 0.9:.3f} ms  statement: {statement}"
 
 
 def _cloudflare_event(call: _ClientRequest) -> _StreamEvent:
-    """Return the event that the edge logs about a request."""
+    """Return the event that the edge (Cloudflare) logs about a request."""
     context, host = call.context, f"{call.context.project}.example.co"
     agent, ray = context.choose(*_USER_AGENTS), f"{context.rng.getrandbits(64):016x}"
     country, city, colo = context.rng.choice(_LOCATIONS)
@@ -146,7 +146,7 @@ def _cloudflare_event(call: _ClientRequest) -> _StreamEvent:
         },
         "cf": {"country": country, "city": city, "colo": colo, "httpProtocol": "HTTP/3", "tlsVersion": "TLSv1.3"},
     }
-    # Some senders leave out the URL. A derived field of the stream then fills it.
+    # Leave out some URLs, as some senders do. The stream has a derived field that then computes the URL.
     if context.random_bool(0.2):
         del request["url"]
     response: EventBody = {
@@ -194,7 +194,7 @@ def _random_status(context: _EventContext, path: str) -> int:
 def _postgres_event(
     context: _EventContext, severity: str, state: str, message: str, request_id: str | None = None
 ) -> _StreamEvent:
-    """Return a log line of PostgreSQL."""
+    """Return the event for a line that PostgreSQL logs."""
     parsed: EventBody = {
         "error_severity": severity,
         "sql_state_code": state,
@@ -217,7 +217,7 @@ def _postgres_event(
 
 
 def _relay_event(call: _ClientRequest, version: int) -> _StreamEvent:
-    """Return the event that the relay in front of the functions logs about a request."""
+    """Return the event that the relay, which passes requests on to functions, logs about a request."""
     name, context = call.path.rpartition("/")[2], call.context
     host = f"{context.project}.functions.example.co"
     metadata: EventBody = {
@@ -237,7 +237,7 @@ def _relay_event(call: _ClientRequest, version: int) -> _StreamEvent:
 
 
 def _function_event(call: _ClientRequest, kind: str, level: str, message: str, version: int) -> _StreamEvent:
-    """Return an event that a function logs while it serves a request."""
+    """Return the event for a line that a function logs while it handles a request."""
     name = call.path.rpartition("/")[2]
     return _function_log_event(
         call.context_at_duration_share(0.95), name, (kind, level, message), version, request_id=call.id
@@ -247,7 +247,7 @@ def _function_event(call: _ClientRequest, kind: str, level: str, message: str, v
 def _function_log_event(
     context: _EventContext, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
 ) -> _StreamEvent:
-    """Return a log line of a function, with its kind, level and text."""
+    """Return the event for a line that a function logs. `line` has the line's kind, level and text."""
     kind, level, message = line
     metadata: EventBody = {
         "project_ref": context.project,
@@ -265,7 +265,7 @@ def _function_log_event(
 
 
 def _auth_event(call: _ClientRequest, action: str, path: str, status: int) -> _StreamEvent:
-    """Return the event that the auth service logs about its part in a request."""
+    """Return the event that the auth service logs about its part in a request, such as the check of a token."""
     context = call.context
     level = "error" if status >= 500 else "warning" if status >= 400 else "info"
     user = f"user{context.rng.randint(1, 90)}@example.com"
@@ -355,7 +355,7 @@ def _random_pgbouncer_event(context: _EventContext) -> _StreamEvent:
 
 
 def _pgbouncer_event(context: _EventContext, message: str) -> _StreamEvent:
-    """Return a log line of the connection pooler."""
+    """Return the event for a line that the connection pooler PgBouncer logs."""
     return _database_host_event(PGBOUNCER_STREAM, context, message)
 
 
@@ -432,10 +432,10 @@ BACKGROUND_EVENT_GENERATORS: Mapping[str, tuple[int, Callable[[_EventContext], _
 
 HISTORY_DAYS = 7
 REQUESTS_PER_DAY = 600
-# The minimum and maximum time between two requests while the demo runs. This gives about a hundred requests per hour. A
-# busy hour of the generated week has forty requests.
+# The minimum and maximum time between two requests while the demo runs: about a hundred requests per hour. The
+# generated week has at most about forty requests per hour.
 LIVE_REQUEST_INTERVAL_SECONDS = (25.0, 45.0)
-# While the demo runs, background events are more frequent than in the generated week by this factor.
+# While the demo runs, background events are this many times as frequent as in the generated week.
 _LIVE_BACKGROUND_FACTOR = 2.0
 
 DEMO_PROJECT = "default"
@@ -450,7 +450,7 @@ _SLOW_CALLS, _FAILED_CALLS, _POOL_FAILURE_COUNT = 40, 120, 25
 
 
 def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[EventBody]]]:
-    """Yield each stream's name with its events of the week before `now`, oldest first."""
+    """Yield the name of each stream, with the events that the stream got in the week before `now`, oldest first."""
     rng = random.Random(seed)  # noqa: S311 - no secret
     by_stream: dict[str, list[EventBody]] = defaultdict(list)
     for stream, event in (*_events_of_week(now, rng), *_incident_events(now, rng)):
@@ -460,14 +460,17 @@ def history_events(now: datetime, seed: int = 7) -> Iterator[tuple[str, list[Eve
 
 
 class LiveTraffic:
-    """The events that arrive while the demo runs: a first request at once, then a request about every half minute."""
+    """The events that arrive while the demo runs: of one request at the start, then of one about every half minute.
+
+    Background events of services arrive in between.
+    """
 
     def __init__(self, now: datetime, rng: random.Random) -> None:
         self._rng = rng
         self._next_request_at = self._last_polled_at = now
 
     def due_events(self, now: datetime) -> list[_StreamEvent]:
-        """Return the events that have become due since the previous call of this method."""
+        """Return the events whose time has come since the previous call of this method."""
         events: list[_StreamEvent] = []
         while self._next_request_at <= now:
             events += _events_of_request(_random_request(_context_at(self._next_request_at, self._rng)))
@@ -497,7 +500,10 @@ def _random_times(now: datetime, count: int, rng: random.Random) -> Iterator[dat
 
 
 def _relative_traffic(at: datetime) -> float:
-    """Return the traffic relative to the busiest hour: high in the afternoon, low at night and on weekends."""
+    """Return the number of requests at a time relative to the busiest hour, from 0 to 1.
+
+    It is high in the afternoon, and low at night and on weekends.
+    """
     day = 0.5 - 0.5 * math.cos((at.hour + at.minute / 60 - 3) / 24 * 2 * math.pi)
     return (0.3 + 0.7 * day) * (0.6 if at.weekday() >= 5 else 1.0)
 
@@ -507,7 +513,10 @@ def _context_at(at: datetime, rng: random.Random) -> _EventContext:
 
 
 def incident_start(now: datetime) -> datetime:
-    """Return the start of the incident in a demo that starts now: at five past an hour, three to four hours ago."""
+    """Return the start of the incident, for a demo that starts at `now`.
+
+    It is at five minutes past an hour, three to four hours before `now`.
+    """
     hour = (now.astimezone(UTC) - _MIN_INCIDENT_AGE).replace(minute=0, second=0, microsecond=0)
     return hour + timedelta(minutes=_INCIDENT_START_MINUTE)
 
@@ -515,9 +524,9 @@ def incident_start(now: datetime) -> datetime:
 def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:
     """Yield the events of the incident, in no particular order.
 
-    A deployment makes a function slow. Then requests to the function fail, and other requests find no free connection
-    to the database, until a rollback. Each request has the same id in the streams of the edge, of auth, of the
-    functions and of PostgreSQL.
+    A deployment makes a function slow. Then requests to this function fail, and other requests get no connection to the
+    database, until the deployment is rolled back. A request has the same id in all streams: those of the edge, of auth,
+    of the functions and of PostgreSQL.
     """
     start = incident_start(now)
     yield _deployment_event(_EventContext(start, DEMO_PROJECT, rng), version=4, replaced=3)
@@ -533,7 +542,7 @@ def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent
 
 
 def _random_request_times(period_start: datetime, end: datetime, count: int, rng: random.Random) -> list[datetime]:
-    """Return a random time in each of `count` equal parts of the period, so that no minute is empty."""
+    """Return a random time in each of `count` equal parts of the period, so that no minute lacks a request."""
     return [period_start + (end - period_start) * ((place + rng.random()) / count) for place in range(count)]
 
 
@@ -543,7 +552,7 @@ def _deployment_event(context: _EventContext, version: int, replaced: int) -> _S
 
 
 def _slow_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
-    """Yield the events of a request to the new version, which waits for locks that other requests hold."""
+    """Yield the events of a slow request to the new version of the function, which waits for locks."""
     call = _new_request(context, INCIDENT_PATH, 200, context.rng.randint(2_000, 7_000))
     yield _cloudflare_event(call)
     yield _auth_event(call, "token_checked", "/user", 200)
@@ -559,7 +568,7 @@ def _slow_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
 
 
 def _failed_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
-    """Yield the events of a request whose statement PostgreSQL canceled after it waited too long for a lock."""
+    """Yield the events of a request to the function that failed because its statement waited too long for a lock."""
     status = context.rng.choice((500, 500, 504))
     call = _new_request(context, INCIDENT_PATH, status, context.rng.randint(8_000, 10_000))
     yield _cloudflare_event(call)
@@ -572,7 +581,7 @@ def _failed_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
 
 
 def _exhausted_pool_events(context: _EventContext) -> Iterator[_StreamEvent]:
-    """Yield the events of a request to an unrelated path that failed because the connection pool was exhausted."""
+    """Yield the events of a request to another path that failed because no database connection was free."""
     call = _new_request(
         context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100)
     )
@@ -601,7 +610,7 @@ async def post_history(components: Components, now: datetime) -> None:
 
 
 async def post_continuously(components: Components, observer: Observer) -> None:
-    """Store new demo events until cancelled, and log them like events that a client sent."""
+    """Store and log new demo events until the task is cancelled, as if a client had sent them."""
     traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - no secret
     while True:
         await asyncio.sleep(1.0)
@@ -622,7 +631,7 @@ def sign_in_link(url: str, key: str) -> str:
 
 
 def example_commands(url: str, key: str) -> tuple[str, str, str]:
-    """Return three commands to paste, each of which prints rows of the demo's data."""
+    """Return three shell commands, each of which prints rows of the demo's data."""
     query = f"{url}/api/endpoints/query"
     return (
         f"curl -s '{query}/usage.api-counts?interval=daily&project={DEMO_PROJECT}' -H 'X-API-KEY: {key}'",

@@ -1,6 +1,7 @@
-"""Run the embedded engine in its own process, a child of the serving process, and limit the memory of both.
+"""Run the embedded engine in a child process of the serving process, and keep the memory of both processes small.
 
-Malloc is configured to return freed memory to the system, and code that was only needed for the start is paged out.
+For this purpose, malloc is configured to return freed memory to the system. Code that was only needed for the start is
+paged out.
 """
 
 import ctypes
@@ -22,15 +23,16 @@ from cordwood.engines.hosted.supervisor import LaunchOptions, StateCallback
 from cordwood.observe.observation import OperatorMessage, RecordObservation, ignore_message, ignore_observation
 from cordwood.processes.fork_server import ForkServer
 
-# Parameters of mallopt(3).
+# The numbers of parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# The mmap threshold is the memory ceiling divided by this number. With a small ceiling, large allocations (bodies,
-# columns, WAL records) are mapped and unmapped individually. With a larger ceiling, malloc keeps their pages for reuse,
-# because queries read compressed columns in blocks of two megabytes and more.
+# Allocations from this threshold on, the mmap threshold, are mapped and unmapped individually. It is the memory ceiling
+# divided by this number. With a small ceiling, large allocations (bodies, columns, WAL records) exceed the threshold,
+# so their memory is returned at once. With a larger ceiling, malloc keeps it for reuse, because queries read compressed
+# columns in blocks of two megabytes and more.
 _MMAP_THRESHOLD_DIVISOR = 256
 _MIN_MMAP_BYTES, _MAX_MMAP_BYTES = 2**20, 4 * 2**20
-# Threads that share a malloc arena contend for it: with only two arenas, short queries took up to a quarter longer.
-# Each arena retains freed memory, so the memory ceiling limits the number of arenas as well.
+# Threads that share a malloc arena wait for each other: with only two arenas, short queries took up to a quarter
+# longer. Each arena keeps freed memory, so the number of arenas is also limited in proportion to the memory ceiling.
 _ARENAS_PER_PROCESSOR = 3
 _CEILING_BYTES_PER_ARENA = 32 * 2**20
 
@@ -55,7 +57,7 @@ _MADV_DONTNEED = 4  # MADV_DONTNEED of madvise(2)
 
 
 def page_out_libraries() -> None:
-    """Page out the code of shared libraries. Pages that are used again are read back from their files."""
+    """Page out the code of shared libraries. If it is used again, the system reads it from the libraries' files."""
     with suppress(AttributeError, OSError):
         madvise = ctypes.CDLL(None).madvise
         for start, end in _code_ranges():
@@ -63,7 +65,7 @@ def page_out_libraries() -> None:
 
 
 def _code_ranges() -> Iterator[tuple[int, int]]:
-    """Yield the address ranges of executable mappings of shared libraries."""
+    """Yield the first address and the end of each range of addresses that has code of a shared library."""
     for line in _MEMORY_MAPS_FILE.read_text(encoding="utf-8", errors="replace").splitlines():
         address_range, rights, *_, name = line.split(maxsplit=5)
         if rights == "r-xp" and ".so" in name:
@@ -71,11 +73,11 @@ def _code_ranges() -> Iterator[tuple[int, int]]:
             yield int(start, 16), int(end, 16)
 
 
-# The estimated memory of the interpreter and of modules in the three processes, which does not count towards the
-# ceiling.
+# The estimated memory for the interpreter and for modules in the three processes (serving process, fork server,
+# engine). It is allowed in addition to the memory ceiling.
 _MODULES_BYTES = 80 * 10**6
 _ENTRY_POINT = "cordwood.app.engine_process:engine_process"
-# The time after which code that was only needed for the start is paged out.
+# The delay after the engine is opened until code that was only needed for the start is paged out.
 _PAGE_OUT_DELAY_SECONDS = 1.0
 
 
@@ -87,9 +89,9 @@ class EngineSettings(msgspec.Struct, frozen=True):
 
 
 class EngineLauncher(msgspec.Struct, frozen=True):
-    """Opens the engine in a process that the fork server forks.
+    """Opens the engine in a new process, which the fork server forks.
 
-    `on_state` is called with the reason why the engine is unavailable, or with None once it is available.
+    `on_state` is called with a reason when the engine becomes unavailable, and with None when it becomes available.
     """
 
     fork_server: ForkServer
@@ -127,7 +129,8 @@ def _open_engine(settings: EngineSettings, note: RecordObservation) -> DuckDBEng
 
     options = msgspec.structs.replace(settings.options, report=report, note=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
-    # Page out libraries with a delay, because the start is not finished yet: the streams are prepared next.
+    # Page out libraries with a delay, because the start needs their code a little longer: next, the tables of streams
+    # are prepared.
     threading.Timer(_PAGE_OUT_DELAY_SECONDS, page_out_libraries).start()
     return engine
 

@@ -1,6 +1,7 @@
-"""Read files of events as JSON events, with ids that are the same when a file is read again.
+"""Read a file and yield its events as JSON. When the same file is read again, its events get the same ids.
 
-A file or standard input is read in chunks and decompressed. The progress counts bytes before decompression.
+A file or standard input is read in chunks and decompressed. The progress is the share of the file's bytes that was
+read, before decompression.
 """
 
 import gzip
@@ -76,13 +77,13 @@ class _CountingFile(io.RawIOBase):
 
 
 class _ReadableFile(Protocol):
-    """The interface of a file, plain or decompressed, that is read in pieces."""
+    """The interface of a file whose content, decompressed if necessary, is read in pieces."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
 class _FileAfterSample(io.RawIOBase):
-    """A file whose beginning was already read as a sample: it returns the sample first, then the rest."""
+    """A file whose beginning was already read as a sample. Reading returns the sample, then the remaining bytes."""
 
     def __init__(self, sample: bytes, remaining: _ReadableFile) -> None:
         self._sample = io.BytesIO(sample)
@@ -121,12 +122,12 @@ class InputFile:
 
     @property
     def read_fraction(self) -> float | None:
-        """The share of the file that was read, or None if its size is unknown."""
+        """The share of the file's bytes that was read, or None if the file's size is unknown."""
         return min(1.0, self.bytes_read / self._size) if self._size else None
 
     @contextmanager
     def convert_read_errors(self) -> Iterator[None]:
-        """Convert errors of reading and decompressing, raised inside the `with` block, to BadBody."""
+        """Convert an error of reading or decompressing that is raised inside the `with` block to BadBody."""
         try:
             yield
         except (OSError, EOFError, zlib.error, zstd.ZstdError) as problem:
@@ -153,7 +154,7 @@ def unreadable_fault(name: str, problem: Exception) -> BadBody:
 
 @contextmanager
 def open_input_file(file: Path, sample_bytes: int) -> Iterator[InputFile]:
-    """Open a file, or standard input for `-`."""
+    """Open a file, or standard input if `file` is `-`, and read the first `sample_bytes` of its content."""
     if file == _STANDARD_INPUT:
         if not isinstance(sys.stdin, io.TextIOWrapper) or not isinstance(sys.stdin.buffer, io.BufferedReader):
             raise BadBody("Standard input is closed.")
@@ -176,7 +177,7 @@ def _size_of(raw: io.BufferedReader) -> int | None:
 
 
 def _decompressed_file(stored: "io.BufferedReader[_CountingFile]", coding: str | None) -> _ReadableFile:
-    """Return a file of the decompressed content, including all members of a gzip file and all frames of a zstd file."""
+    """Return a file with the decompressed content. A gzip file may have several members, a zstd file several frames."""
     if coding == "gzip":
         return gzip.GzipFile(fileobj=stored, mode="rb")
     if coding == "zstd":
@@ -193,16 +194,19 @@ def _read_beginning(content: _ReadableFile, size: int) -> bytes:
 
 
 IMPORT_FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_DECODERS)
-# The unit of positions in a file, by format; it is the line for all other formats.
+# The unit in which positions in a file are counted, by format. In all other formats, lines are counted.
 _POSITION_UNITS: Final = {"parquet": "row", "journald": "entry"}
-# The maximum size of an item in a file. It equals the service's default limit for the body of a request.
+# The maximum size of an item (an event as the file has it). It equals the service's default limit for the body of a
+# request.
 MAX_FILE_ITEM_BYTES: Final = 16 * 2**20
-# The maximum size of an event that is sent. It is below the limit of a body, because a body contains line ends too.
+# The maximum size of an event that is sent. It is smaller than the limit for a body, because the body also has line
+# ends.
 _MAX_SENT_EVENT_BYTES: Final = MAX_FILE_ITEM_BYTES - 1024
-# The maximum length of a CSV record in characters, each of which takes up to four bytes.
+# The maximum length of a CSV record in characters. It is a quarter of the maximum in bytes, because a character takes
+# up to four bytes.
 _MAX_CSV_RECORD_CHARACTERS: Final = MAX_FILE_ITEM_BYTES // 4
-# The maximum number of characters that are sent of an item that is too long or cannot be an event. The service
-# quarantines these characters.
+# If an item is too long or cannot be an event, at most this many characters of it are sent. The service puts them into
+# the quarantine.
 _MAX_REFUSED_ITEM_CHARACTERS: Final = 2**20
 _EXCERPT_BYTES: Final = 4096
 _READ_CHUNK_BYTES: Final = 64 * 1024
@@ -219,16 +223,17 @@ _ADVICE_BY_FORMAT: Final = {
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """The options for reading a file. If `format` is None, the file's format is detected."""
+    """The options for reading a file. If `format` is None, the format is detected."""
 
     format: str | None = None
     csv: CsvOptions = DEFAULT_CSV_OPTIONS
 
 
 class FileItem(msgspec.Struct, frozen=True, gc=False):
-    """An event as JSON, with the number of its line or row, counted from 1.
+    """An event as JSON, with its position in the file: the number of its line, row or entry, counted from 1.
 
-    If `fault` is set, the item is not an event: `data` is its text as a JSON string, which the service quarantines.
+    If `fault` is set, the item cannot be an event. Then `data` is the item's text as a JSON string, which the service
+    puts into the quarantine.
     """
 
     line_number: int
@@ -251,7 +256,7 @@ class EventFile:
 
     @property
     def read_fraction(self) -> float | None:
-        """The share of the file that was read, from 0 to 1, or None if its size is unknown."""
+        """The share of the file that was read, from 0 to 1, or None if the file's size is unknown."""
         return min(1.0, self._rows_read / self._rows) if self._rows else self._source.read_fraction
 
     @property
@@ -264,11 +269,14 @@ class EventFile:
         return self.format == "parquet" and is_event_export(self._file)
 
     def stored_rows(self) -> Iterator[FileItem]:
-        """Yield the rows of a file that `cordwood export` wrote."""
+        """Yield the rows of a file that `cordwood export` wrote, as they were stored."""
         return self._parquet_row_items(read_stored_events(self._file))
 
     def events(self) -> Iterator[FileItem]:
-        """Yield the events, each with an id; raise BadBody if a part of the file cannot be read."""
+        """Yield the events, each with an id; raise BadBody if a part of the file cannot be read.
+
+        An event that is too long is yielded as an item with a fault.
+        """
         for record in self._csv_items() if self.format == "csv" else add_missing_ids(self._items()):
             if len(record.data) > _MAX_SENT_EVENT_BYTES:
                 beginning = record.data[:_EXCERPT_BYTES].decode("utf-8", "replace")
@@ -365,7 +373,7 @@ class EventFile:
 
     @contextmanager
     def _prefix_errors(self) -> Iterator[None]:
-        """Add the file's name to the message of a BadBody that is raised inside the `with` block."""
+        """Prefix the message of a BadBody that is raised inside the `with` block with the file's name."""
         try:
             yield
         except BadBody as problem:
@@ -376,7 +384,7 @@ class EventFile:
 
 @contextmanager
 def open_event_file(file: Path, reading: ReadOptions) -> Iterator[EventFile]:
-    """Open a file of events, or standard input for `-`; raise BadBody if its format is not recognised."""
+    """Open a file of events, or standard input if `file` is `-`; raise BadBody if its format is not recognised."""
     with open_input_file(file, MAX_SAMPLE_BYTES) as source:
         yield EventFile(file, source, reading)
 
@@ -399,13 +407,13 @@ def _detect_format_by_content(source: InputFile, ending: str) -> str:
     if finding is not None and _is_certain_format(finding):
         return finding.name
     if ending == ".json" and (finding is None or finding.name not in _ADVICE_BY_FORMAT):
-        # Treat the file as JSON, because reading it as JSON reports the line of the error.
+        # The name promises JSON, so read the file as JSON: the resulting error says in which line it is not JSON.
         return "json"
     raise BadBody(f"{source.name} is not in a format that can be imported.", hint=_import_hint(finding))
 
 
 def _is_certain_format(finding: PossibleFormat) -> bool:
-    """Return whether the guess of a file's format is certain enough to read the file without the option `--as`."""
+    """Return whether a detected format is certain enough that the user need not confirm it with the option `--as`."""
     if finding.name == "csv":
         return finding.confidence >= Confidence.LIKELY
     return finding.name in IMPORT_FORMATS and finding.name not in LINE_DECODERS
@@ -420,7 +428,7 @@ def _import_hint(finding: PossibleFormat | None) -> str:
 
 
 def import_advice(found: PossibleFormat, file: str) -> str | None:
-    """Return advice for a file of the found format: the command that imports it, or the route to which to send it.
+    """Return advice on how to store a file of this format: the command to import it, or the route to send it to.
 
     Return None if events in this format cannot be stored.
     """
@@ -435,7 +443,7 @@ def _file_sample(source: InputFile) -> FileSample:
 
 
 def _suffix_without_compression(file: Path) -> str:
-    """Return the ending of a file name, ignoring an ending for compression: `.csv` for `a.csv` and `a.csv.gz`."""
+    """Return the suffix of a file name without the suffix of a compression: `.csv` for `a.csv` and `a.csv.gz`."""
     return Path(file.stem).suffix.lower() if file.suffix.lower() in _COMPRESSION_SUFFIXES else file.suffix.lower()
 
 
@@ -477,14 +485,14 @@ def add_missing_ids(records: Iterator[FileItem]) -> Iterator[FileItem]:
 
 
 def add_missing_id(number: int, event: bytes) -> bytes:
-    """Return the event. If it has no id, add an id that is derived from its position and text.
+    """Return the event. If it has no id, add an id that is derived from its text and its index `number` in the file.
 
     If the same file is sent again, its events get the same ids, so that the service recognises them as duplicates.
     """
     try:
         lacks_id = _decode_id(event).id is None
     except (msgspec.DecodeError, RecursionError):
-        # Invalid items are sent unchanged, and the service reports them.
+        # Send an invalid item unchanged, so that the service reports its error.
         return event
     if not lacks_id:
         return event

@@ -1,4 +1,4 @@
-"""Run the service without a socket, inside the process of a command that sends requests to it."""
+"""Run the service inside the process of a command, which sends requests to it without a socket."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ from cordwood.web.services import Lifecycle
 
 
 class InProcessApp(msgspec.Struct, frozen=True):
-    """The HTTP application, the runner of its event loop, and a private key for its requests."""
+    """The HTTP application, the runner of its event loop, and the private key that its requests carry."""
 
     app: Application
     runner: asyncio.Runner
@@ -36,8 +36,8 @@ class InProcessApp(msgspec.Struct, frozen=True):
     ) -> tuple[int, dict[str, str], bytes]:
         """Send a request; return the response's status, headers and body.
 
-        If `on_body` is given, it is called with each part of a successful response's body, and the returned body is
-        empty.
+        If `on_body` is given, it is called with each part of the body of a successful response; the returned body is
+        then empty.
         """
         scope = _asgi_scope(method, path, {"x-api-key": self.key, **headers})
         return self.runner.run(_run_request(self.app, scope, body, on_body))
@@ -67,7 +67,7 @@ def open_in_process_app(settings: Settings, clock_us: Callable[[], int] = now_us
 
 
 def _with_quiet_log(settings: Settings) -> Settings:
-    """Return the settings with only warnings logged, because the command prints its own output."""
+    """Return the settings with a log of warnings and errors only, because the command prints its own output."""
     return msgspec.structs.replace(settings, web=msgspec.structs.replace(settings.web, log_level="warning"))
 
 
@@ -93,7 +93,10 @@ def _asgi_scope(method: str, path: str, headers: Mapping[str, str]) -> Scope:
 async def _run_request(
     app: Application, scope: Scope, body: bytes, on_body: Callable[[bytes], object] | None
 ) -> tuple[int, dict[str, str], bytes]:
-    """Run a request. If `on_body` raises, tell the application that the client disconnected, then raise the error."""
+    """Pass a request to the application and return its response.
+
+    If `on_body` raises an error, the application is told that the client disconnected. Then the error is raised.
+    """
     messages: list[Message] = []
     unread = [body]
     is_gone = asyncio.Event()

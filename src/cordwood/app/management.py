@@ -1,4 +1,4 @@
-"""Changes while the service runs: reload all files, write definitions over HTTP, and create streams on demand."""
+"""Changes while the service runs: reload all files, change definitions over HTTP, and create streams on demand."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,10 +65,11 @@ _READ_ONLY_HINTS: Final = {
 
 
 class ManagedDefinitions(Generic[T]):
-    """Applies changes of endpoints, or of streams, that are sent over HTTP, one at a time.
+    """Applies changes that are sent over HTTP to endpoints, or to streams, one change at a time.
 
-    A change is checked and made durable before it takes effect. The version is written before the definition's file. A
-    crash between the two writes leaves a version that was never in force, but loses no version.
+    A change is checked and made durable before it takes effect. The new version is written to the history of versions
+    first, and then to the definition's file. After a crash between the two writes, the history has a version that was
+    never in use, but no version is missing.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class ManagedDefinitions(Generic[T]):
         self._change_lock = changing
 
     def origins(self) -> Mapping[str, Origin]:
-        """Return the origin of each definition (shipped, a file of the operator, or HTTP), by the definition's name."""
+        """Return the origin of each definition by its name: shipped with cordwood, a file of the operator, or HTTP."""
         return self._definitions.origins(self._catalog.contents)
 
     def find(self, address: str) -> DefinitionSource[T]:
-        """Return the definition with this name or UUID, and its origin and text."""
+        """Return the definition with this name or UUID, together with its origin and text."""
         with self._change_lock:
             definition = self._find(address)
             if definition is None:
@@ -104,7 +105,7 @@ class ManagedDefinitions(Generic[T]):
     def change(
         self, address: str, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False
     ) -> DefinitionSource[T]:
-        """Change the given fields or replace the text; write nothing if there is no difference."""
+        """Change the JSON fields in `sent`, or replace the whole text. If nothing differs, write nothing."""
         with self._change_lock:
             old = self._get_writable(address, author)
             draft = self._definitions.changed_draft(old, sent)
@@ -113,7 +114,10 @@ class ManagedDefinitions(Generic[T]):
             return self._apply_draft(old, draft, author, is_dry=is_dry)
 
     def delete(self, address: str, author: ChangeContext) -> None:
-        """Delete a definition and keep its versions. A changed shipped stream is reset to its shipped settings."""
+        """Delete a definition and keep its versions.
+
+        If the definition replaces a shipped stream, the stream gets its shipped settings back.
+        """
         with self._change_lock:
             old = self._get_writable(address, author)
             if self.origins()[old.name] is not Origin.MANAGED:
@@ -314,9 +318,9 @@ class DefinitionManager:
         return read_stream_file("", _stream_table_toml(name))[0]
 
     def create_stream(self, name: str, key_id: str | None) -> Stream:
-        """Create the stream durably, or return the stream that a concurrent request has created.
+        """Create and store the stream, or return it if a concurrent request has created it.
 
-        If `key_id` is None, only the limit for all keys together applies, not the share of one key.
+        There is a limit for all keys together, and a limit for each key. If `key_id` is None, only the former applies.
         """
         stream = self.proposed_stream(name)
         with self._change_lock:
@@ -334,8 +338,8 @@ class DefinitionManager:
                 contents = replace_managed_layer(
                     self._catalog.contents, CatalogLayer(managed.endpoints, (*created, stream))
                 )
-                # The engine checks the stream before the file is written, because a name that the engine refuses would
-                # make the next start of the service fail.
+                # Prepare the engine before the file is written: if the engine refused the stream's name only after
+                # that, the next start of the service would fail.
                 self._engine.prepare(contents.streams)
             except BadStreamFile as fault:
                 raise self._unknown_fault(name, fault.message.rstrip(".")) from fault
@@ -346,7 +350,7 @@ class DefinitionManager:
             return stream
 
     def _require_below_creation_limit(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
-        """Raise UnknownStream if the limit is reached, or if this key has created its share of streams.
+        """Raise UnknownStream if the limit for all keys is reached, or if the key has created its share of streams.
 
         The share is half of the streams that the other keys have left.
         """

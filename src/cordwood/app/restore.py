@@ -25,7 +25,7 @@ OnProgress = Callable[[int], None]
 
 
 class RestoreResult(msgspec.Struct, frozen=True):
-    """The numbers of restored events and streams, and the time of the backup."""
+    """The result of a restore: the numbers of restored events and streams, and the time of the backup."""
 
     events: int
     streams: int
@@ -33,7 +33,7 @@ class RestoreResult(msgspec.Struct, frozen=True):
 
 
 def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreResult:
-    """Restore a backup; raise BadBackup and leave the folder unchanged if a file differs from the manifest."""
+    """Restore a backup; if a file differs from the manifest, raise BadBackup and leave the data folder unchanged."""
     manifest = read_manifest(backup)
     sources = catalog_sources_of(settings)
     check_contents(sources)
@@ -41,12 +41,12 @@ def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreRe
     staging_folder = folder.restore_folder
     with folder.take_ownership():
         _require_unused_folder(folder)
-        # Remove the files that an interrupted restore has left.
+        # Remove files that an interrupted restore may have left.
         shutil.rmtree(staging_folder, ignore_errors=True)
         try:
             for file in manifest.files:
                 _copy(backup, staging_folder, file, progress)
-            # Read the definitions again, because the backup's own files may define more streams.
+            # Read the definitions again, now with those in the backup, because these may define more streams.
             streams = check_contents(msgspec.structs.replace(sources, managed=staging_folder)).streams
             counts = _count_events(staging_folder, [*streams, QUARANTINE_STREAM])
             _move(staging_folder, folder.path)
@@ -58,7 +58,7 @@ def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreRe
 
 
 def _count_events(folder: Path, streams: Sequence[Stream]) -> list[int]:
-    """Return the number of events of each stream that has any, by opening the folder with the engine."""
+    """Open the folder with the engine, and return the number of events of each stream that has events."""
     engine = DuckDBEngine(folder, DuckDBTarget())
     try:
         engine.prepare(streams)
@@ -100,9 +100,9 @@ def _open_file(backup: Path, name: str) -> BinaryIO:
 
 
 def _move(staging_folder: Path, folder: Path) -> None:
-    """Move the files into place, and the databases of keys and alerts last.
+    """Move the files into place, the databases (of keys and of alerts) last.
 
-    A folder without the database of keys does not count as used.
+    If the move is interrupted, the folder has no database of keys yet, so it does not count as used.
     """
     for path in sorted(staging_folder.iterdir(), key=lambda path: path.suffix == ".db"):
         path.replace(folder / path.name)

@@ -44,7 +44,7 @@ _DISK_SAMPLE_SECONDS = 20.0
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raise BadSetting if the address cannot be bound."""
+    """Return a socket that listens on the address; raise BadSetting if that is not possible."""
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         return _bind_socket(*addresses[0])
@@ -71,7 +71,7 @@ def _bind_socket(family: int, kind: int, protocol: int, _name: str, address: tup
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL of a listening socket for clients on this machine."""
+    """Return the URL at which clients on this machine can reach a listening socket."""
     host, port = listener.getsockname()[:2]
     reachable = {"0.0.0.0": "127.0.0.1", "::": "127.0.0.1"}.get(host, host)  # noqa: S104 - a name, not a bind
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
@@ -92,10 +92,10 @@ class _Server(uvicorn.Server):
 def _create_http_server(
     application: Application, drain_seconds: float, connections: int, other_connections: int = 0
 ) -> _Server:
-    """Create the HTTP server with at most `connections` open connections.
+    """Create the HTTP server, which has at most `connections` open connections.
 
-    The limit is lower if the process has too few file descriptors for these and for the `other_connections` of other
-    listeners.
+    Other listeners use `other_connections`. If there are too few file descriptors for both, the HTTP server has fewer
+    connections.
     """
     table = ConnectionTable(
         max(16, fit_connections_to_descriptors(connections + other_connections) - other_connections)
@@ -119,9 +119,9 @@ def _create_http_server(
 
 
 _DRAIN_POLL_SECONDS = 0.02
-# The time for which a thread may hold the interpreter lock while other threads wait for it. With Python's default of
-# 5 ms, answers take twice as long while other threads compile queries or decode bodies. The benchmark is
-# `python -m bench.beside_compiling`.
+# The time for which a thread may hold the interpreter lock while another thread waits for it. With Python's default of
+# 5 ms, answers took twice as long while other threads compiled queries or decoded bodies, as measured by `python -m
+# bench.beside_compiling`.
 THREAD_SWITCH_SECONDS = 0.001
 
 _RETENTION_INTERVAL_SECONDS = 30.0
@@ -129,14 +129,14 @@ _KEY_USES_INTERVAL_SECONDS = 5.0
 
 
 class StartupSummary(msgspec.Struct, frozen=True):
-    """The facts that are printed when the service is ready."""
+    """The facts that are printed once the service is ready."""
 
     owner: FolderOwner
     folder: Path
     components: Components
     created_keys: CreatedKeys | None
     startup_seconds: float
-    # The protocol and address of each listener other than HTTP.
+    # A text for each listener other than HTTP, with its protocol and address.
     listener_names: tuple[str, ...] = ()
 
 
@@ -145,11 +145,11 @@ async def _do_nothing(_: Components) -> None:
 
 
 class ServiceHooks(msgspec.Struct, frozen=True):
-    """Callbacks of the service, and the option `offers_sign_in`.
+    """Callbacks by which a command extends the service, and the option `offers_sign_in`.
 
     `before_ready` runs before requests are accepted, and `on_ready` as soon as the service is ready. `background_work`
-    runs while the service runs. `on_quit` runs at a forced exit. If `offers_sign_in` is set, the service has the page
-    /sign-in, to which the demo prints a link.
+    runs while the service runs. `on_quit` runs before the process exits at once, after a second signal. If
+    `offers_sign_in` is true, the service has the page /sign-in, to which the demo prints a link.
     """
 
     on_ready: Callable[[StartupSummary], None]
@@ -161,13 +161,13 @@ class ServiceHooks(msgspec.Struct, frozen=True):
 
 
 def serve(settings: Settings, hooks: ServiceHooks, started_at: float) -> None:
-    """Run the service until a signal stops it. An error during the start is raised after all components are closed.
+    """Run the service until a signal stops it. If the start fails, close all components and raise the error.
 
-    `started_at` is the monotonic time at which the process started.
+    `started_at` is the monotonic time at which the process started. The printed start-up time counts from there.
     """
     configure_malloc(settings.limits.memory_ceiling)
-    # The fork server is started before the lock file and the listening socket exist, so that child processes do not
-    # inherit them.
+    # Start the fork server before the lock file and the listening socket exist, so that child processes do not inherit
+    # them.
     forker = start_fork_server() if settings.engine == "duckdb" else None
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:
@@ -190,7 +190,7 @@ def _serve(settings: Settings, hooks: ServiceHooks, started_at: float, forker: F
 
 
 def _bind_listeners(settings: Settings) -> "Listeners | None":
-    """Bind the listeners for syslog and Fluent. If neither is configured, return None without importing the modules."""
+    """Bind the listeners for syslog and Fluent. If neither is configured, return None and import no module."""
     if not (settings.listen.syslog or settings.listen.fluent):
         return None
     bind = importlib.import_module("cordwood.listeners.listeners").bind_listeners
@@ -198,7 +198,7 @@ def _bind_listeners(settings: Settings) -> "Listeners | None":
 
 
 class GrpcListener(Protocol):
-    """The interface of the gRPC server for OTLP. Its module is imported only if `listen.otlp_grpc` is set."""
+    """The interface of the server for OTLP over gRPC. Its module is imported only if `listen.otlp_grpc` is set."""
 
     names: list[str]
     max_connections: int
@@ -207,11 +207,11 @@ class GrpcListener(Protocol):
 
 
 async def start_otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener | None:
-    """Start the server for OTLP over gRPC if the setting `listen.otlp_grpc` has an address for it."""
+    """Start the server for OTLP over gRPC if `listen.otlp_grpc` has an address for it; else return None."""
     if not settings.listen.otlp_grpc:
         return None
-    # gRPC reads this environment variable when it is imported. Without the variable, gRPC writes a line to standard
-    # error for each failed handshake.
+    # Without this environment variable, gRPC writes a line to standard error for each failed handshake. gRPC reads the
+    # variable when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # noqa: TID251 - it is not a setting of ours
     try:
         module = importlib.import_module("cordwood.listeners.otlp_grpc")
@@ -301,7 +301,8 @@ class _ServiceRun(msgspec.Struct):
         )
         seconds = time.monotonic() - self.started_at
         self.hooks.on_ready(StartupSummary(self.owner, self.folder.path, components, created_keys, seconds, names))
-        # The objects that exist now live as long as the service, so garbage collection need not scan them.
+        # The objects that exist now live as long as the service, so exempt them from garbage collection, which would
+        # scan them again and again.
         gc.collect()
         gc.freeze()
         page_out_libraries()
@@ -336,12 +337,12 @@ class _ServiceRun(msgspec.Struct):
         ]
 
     async def _drain(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
-        """Report the service as not ready and refuse new requests; finish running requests, then stop listening."""
+        """Refuse new requests, finish the running ones within the drain time, then stop listening."""
         self.lifecycle.start_draining()
         components.services.tail_service.close()
         if components.hosted_engine is not None:
-            # Kill the engine if a query or flush still runs after the drain time. Acknowledged events are durable, so
-            # none is lost.
+            # Kill the engine if a query or flush still runs after the drain time. No acknowledged event is lost,
+            # because these events are durable.
             components.hosted_engine.kill_after(self.settings.web.drain_time)
         deadline = time.monotonic() + self.settings.web.drain_time
         if self.listeners is not None:
@@ -371,9 +372,9 @@ class _ServiceRun(msgspec.Struct):
         loop.add_signal_handler(signal.SIGHUP, self._handle_hangup, had_terminal)
 
     def _handle_hangup(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
-        """Reload the files on SIGHUP. If the signal was sent because the terminal was closed, stop the service instead.
+        """Handle SIGHUP: stop the service if its terminal was closed, otherwise reload the files.
 
-        Nothing else would stop a service whose terminal was closed.
+        When a terminal is closed, its processes get no other signal that would stop them.
         """
         if had_terminal and not has_terminal():
             self._request_stop(signal.SIGHUP)
@@ -382,7 +383,7 @@ class _ServiceRun(msgspec.Struct):
 
     def _request_stop(self, number: int) -> None:
         if self.stop_requested.is_set():
-            # At a second signal, exit at once. Acknowledged events are durable, so none is lost.
+            # At a second signal, exit at once. No acknowledged event is lost, because these events are durable.
             self.hooks.on_quit()
             os._exit(128 + number)
         self.stop_requested.set()
@@ -413,7 +414,7 @@ def _reload(components: Components, listeners: "Listeners | None") -> ReloadOutc
 
 
 async def _run_periodically(seconds: float, work: Callable[[], object], observer: Observer) -> None:
-    """Run work in a thread periodically until cancelled; log its errors and continue."""
+    """Run `work` in a thread every few seconds until cancelled. If it fails, log the error and continue."""
     while True:
         await asyncio.sleep(seconds)
         try:

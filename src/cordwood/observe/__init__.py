@@ -1,1 +1,1 @@
-"""Observations: facts as structs, from which the log and the metrics are derived."""
+"""Observations: structs with facts about what the service did. The log and the metrics are derived from them."""

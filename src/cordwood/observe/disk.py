@@ -1,4 +1,4 @@
-"""A forecast of the time when the disk will be full, from the trend of its free space, and warnings about it."""
+"""A forecast of the time until the disk is full, from the trend of its free space, and warnings to the operator."""
 
 import math
 from collections import deque
@@ -9,7 +9,8 @@ import msgspec
 from cordwood.observe.observation import ReportOperatorMessage
 
 _FORECAST_WINDOW_SECONDS = 3600.0
-# No forecast is made from a shorter period: the WAL grows and shrinks by some 100 MB, which hides the trend.
+# No forecast is made from a shorter period: within minutes, the WAL grows and shrinks by some 100 MB, which hides the
+# trend.
 _MIN_TREND_SECONDS = 300.0
 _WARN_BELOW_REMAINING_SECONDS = 24 * 3600.0
 _WARNING_INTERVAL_SECONDS = 3600.0
@@ -19,16 +20,16 @@ DISK_FULL_ADVICE = "Shorten `retention` in the streams file, set limits.store_si
 
 
 class FreeSpaceSample(msgspec.Struct, frozen=True):
-    """The number of free bytes on the disk at one moment of a monotonic clock."""
+    """The number of free bytes on the disk at one moment, as a time of a monotonic clock."""
 
     taken_at: float
     free_bytes: float
 
 
 class DiskForecast:
-    """A forecast of the time when the disk will be full.
+    """A forecast of the time until the disk is full.
 
-    `free_bytes` returns the free space, which `take_sample` records. Warnings are passed to `report`.
+    `free_bytes` is the function that `take_sample` calls to measure the free space. Warnings are passed to `report`.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class DiskForecast:
         self.seconds_left = math.inf
 
     def take_sample(self) -> None:
-        """Record the free space, update the forecast, and warn if necessary. Call it at least once a minute."""
+        """Measure the free space, update the forecast, and warn if necessary. Call this at least every minute."""
         now = self._clock()
         self._samples.append(FreeSpaceSample(now, self._free_bytes()))
         while self._samples[0].taken_at < now - _FORECAST_WINDOW_SECONDS:
@@ -54,7 +55,7 @@ class DiskForecast:
     def _warn_if_needed(self, now: float) -> None:
         """Warn if the disk is nearly full, or will be full within a day.
 
-        The warning is repeated after an hour, or as soon as the remaining time has halved since the last warning.
+        If a warning was given within the last hour, warn again only if the remaining time has halved since then.
         """
         is_low = self._samples[-1].free_bytes < _WARN_BELOW_FREE_BYTES
         if self.seconds_left > _WARN_BELOW_REMAINING_SECONDS and not is_low:
@@ -67,7 +68,7 @@ class DiskForecast:
 
 
 def estimate_seconds_left(samples: tuple[FreeSpaceSample, ...]) -> float:
-    """Estimate in how many seconds the disk will be full, by a linear regression of the free space.
+    """Estimate the seconds until the disk is full, by a linear regression of the free space over time.
 
     Return infinity if the free space does not decrease, or if the samples cover too short a period.
     """

@@ -1,4 +1,4 @@
-"""Metrics: counted from observations, and exposed in the text format of Prometheus; also event rates of streams."""
+"""Metrics in the text format of Prometheus, which are counted from observations, and event rates of streams."""
 
 import math
 import threading
@@ -26,7 +26,7 @@ ARRIVAL_RATE_WINDOW_SECONDS = 60
 
 
 class ArrivalRateCounter:
-    """Counts the arriving events of each stream by second, over the last minute.
+    """Counts the events that arrive for each stream, in steps of a second, over the last minute.
 
     `count_events` is not thread-safe.
     """
@@ -59,7 +59,7 @@ HISTOGRAM_BUCKET_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 
 
 class Counter:
-    """A counter with one value for each combination of labels."""
+    """A counter metric, with a separate sum for each combination of label values."""
 
     kind = "counter"
 
@@ -71,7 +71,7 @@ class Counter:
         self._sums[values] = self._sums.get(values, 0) + amount
 
     def sums_by_label(self, index: int) -> dict[str, int]:
-        """Return the sum for each value of the label at position `index`, over all values of the other labels."""
+        """Return the sum for each value of one label, which is given by its position, added over all other labels."""
         sums: dict[str, int] = {}
         for values, amount in self._sums.items():
             sums[values[index]] = sums.get(values[index], 0) + int(amount)
@@ -83,7 +83,7 @@ class Counter:
 
 
 class Histogram:
-    """A histogram of durations, with one series for each combination of labels."""
+    """A histogram of durations, with separate buckets for each combination of label values."""
 
     kind = "histogram"
 
@@ -112,7 +112,7 @@ class Histogram:
 
 
 class Metrics:
-    """Counts observations in the service's metrics. `gauges` are read when the metrics are exposed."""
+    """The service's metrics: counters of observations, and functions (`gauges`) that return current values."""
 
     def __init__(self, version: str, gauges: Mapping[str, Callable[[], float]] | None = None) -> None:
         self._version = version
@@ -203,12 +203,12 @@ class Metrics:
                     self.arrivals.count_events(observation)
 
     def cache_outcome_counts(self) -> Mapping[str, int]:
-        """Return the number of queries by cache outcome, over all endpoints."""
+        """Return the number of queries for each cache outcome (such as a hit or a miss), over all endpoints."""
         with self._lock:
             return self._cache.sums_by_label(1)
 
     def engine_end_counts(self) -> Mapping[str, int]:
-        """Return how often the engine's process ended, by cause."""
+        """Return how often the engine's process has ended, for each cause."""
         with self._lock:
             return self._engine_ends.sums_by_label(0)
 

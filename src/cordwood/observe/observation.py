@@ -13,10 +13,10 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """The base class of observations.
+    """The base class of observations. An observation is also a line of the log.
 
-    The tag of a class is the value of `event` in its log lines. `level` is the severity of one observation; if it is
-    unset, the class's `default_level` applies.
+    In this line, `event` is the tag of the class. `level` is the severity of this observation; if it is not set, the
+    `default_level` of the class applies.
     """
 
     default_level: ClassVar[LogLevel] = "info"
@@ -29,7 +29,8 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 class RequestAnswered(Observation, frozen=True, kw_only=True, tag="request"):
     """A request was answered.
 
-    For a query, the observation has the fields of the answer's receipt, and `cache` is the cache outcome.
+    For a query, the observation has the fields of the answer's receipt. In particular, `cache` tells whether the answer
+    came from the cache.
     """
 
     request_id: str
@@ -53,7 +54,7 @@ class RequestAnswered(Observation, frozen=True, kw_only=True, tag="request"):
 
 
 class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
-    """The engine ran a query. `outcome` is ok or the code of the error."""
+    """The engine ran a query. `outcome` is `ok` or the code of the error."""
 
     endpoint: str
     engine: str
@@ -63,9 +64,9 @@ class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
 
 
 class PartialAnswersUsed(Observation, frozen=True, kw_only=True, tag="partial_answers"):
-    """A run used partial answers.
+    """A query was answered with the help of partial answers.
 
-    `outcome` is reused, failed, or computed; the last means that missing partial answers were computed for the run.
+    `outcome` is `reused`, `computed` (partial answers that were missing were computed) or `failed`.
     """
 
     outcome: str
@@ -73,9 +74,9 @@ class PartialAnswersUsed(Observation, frozen=True, kw_only=True, tag="partial_an
 
 
 class AdmissionAwaited(Observation, frozen=True, kw_only=True, tag="queued"):
-    """A run waited for admission; `outcome` is admitted, refused or abandoned.
+    """A query waited for an admission slot; `outcome` is `admitted`, `refused` or `abandoned`.
 
-    `places` is the kind of slot that the run waited for: query or compile.
+    `places` is the kind of slot: `query` (to run in the engine) or `compile`.
     """
 
     places: str
@@ -86,7 +87,7 @@ class AdmissionAwaited(Observation, frozen=True, kw_only=True, tag="queued"):
 
 
 class CachedAnswerRefreshed(Observation, frozen=True, kw_only=True, tag="refresh"):
-    """A background refresh of a cached answer has ended. `outcome` is ok or the code of the error."""
+    """A refresh of a cached answer in the background has ended. `outcome` is `ok` or the code of the error."""
 
     endpoint: str
     outcome: str
@@ -103,13 +104,13 @@ class EventsIngested(Observation, frozen=True, kw_only=True, tag="ingest"):
     quarantined: int = 0
     late: int = 0
     future: int = 0
-    # The results of transforms, each with the name of the transform, the outcome, and the number of events.
+    # For each transform and outcome: the name of the transform, the outcome, and the number of events.
     transformed: Sequence[tuple[str, str, int]] = ()
     default_level: ClassVar[LogLevel] = "debug"
 
 
 class ListenerOutcomeCounted(Observation, frozen=True, kw_only=True, tag="listener"):
-    """A listener other than HTTP counted messages or connections by their outcome."""
+    """A listener other than HTTP handled `count` messages or connections with this outcome."""
 
     listener: str
     outcome: str
@@ -118,7 +119,7 @@ class ListenerOutcomeCounted(Observation, frozen=True, kw_only=True, tag="listen
 
 
 class AlertEvaluated(Observation, frozen=True, kw_only=True, tag="alert_evaluated"):
-    """An alert was evaluated. `outcome` is ok or error."""
+    """An alert was evaluated. `outcome` is `ok` or `error`."""
 
     alert: str
     outcome: str
@@ -127,7 +128,7 @@ class AlertEvaluated(Observation, frozen=True, kw_only=True, tag="alert_evaluate
 
 
 class AlertSent(Observation, frozen=True, kw_only=True, tag="alert_sent"):
-    """The sending of an alert's notification has ended: `outcome` says whether it was sent, failed, or was given up."""
+    """An attempt to send an alert's notification has ended. `outcome` is `sent`, `failed` or `given_up`."""
 
     alert: str
     target: str
@@ -137,7 +138,7 @@ class AlertSent(Observation, frozen=True, kw_only=True, tag="alert_sent"):
 
 
 class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
-    """An internal error occurred. `incident` is the id that the caller was told."""
+    """An internal error occurred. `incident` is the id that was shown to the caller."""
 
     incident: str
     trace: str
@@ -145,9 +146,9 @@ class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
 
 
 class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
-    """The isolation check refused a compiled statement.
+    """The isolation check, which guards the data of other projects, refused a compiled statement.
 
-    Each statement's text is logged once, and every refusal is counted.
+    The text of a refused statement is logged only once. The metrics count every refusal.
     """
 
     incident: str
@@ -158,9 +159,9 @@ class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
 
 
 class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
-    """The engine's process ended and is replaced.
+    """The engine's process has ended and is replaced.
 
-    `cause` is time, memory or died; `queries` counts the queries that may have caused the end.
+    `cause` is `time`, `memory` or `died`. `queries` is the number of queries that may have caused the end.
     """
 
     cause: str
@@ -170,7 +171,7 @@ class EngineEnded(Observation, frozen=True, kw_only=True, tag="engine_ended"):
 
 
 class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quarantined"):
-    """An ad hoc or sandbox query was quarantined because the engine's process was killed during it."""
+    """An ad hoc or sandbox query was quarantined, because the engine's process was killed while it ran."""
 
     endpoint: str
     key: str
@@ -179,9 +180,9 @@ class QueryQuarantined(Observation, frozen=True, kw_only=True, tag="query_quaran
 
 
 class QuarantinedQueryRefused(Observation, frozen=True, kw_only=True, tag="quarantine_refused"):
-    """A quarantined query, or a query of a quarantined key, was refused.
+    """A query was refused, because the query itself or its key is quarantined.
 
-    `by` is the reason: query or key.
+    `by` says which of them: `query` or `key`.
     """
 
     endpoint: str
@@ -192,7 +193,7 @@ class QuarantinedQueryRefused(Observation, frozen=True, kw_only=True, tag="quara
 class ActionAudited(Observation, frozen=True, kw_only=True, tag="audit"):
     """An administrative action was performed, such as a change of a key, or a request was refused because of its key.
 
-    The observation never contains a secret.
+    The observation is for the audit log. It never contains a secret.
     """
 
     action: str
@@ -223,7 +224,7 @@ def ignore_observation(_: object) -> None:
 
 
 class ObservationSink(Protocol):
-    """A consumer of observations, which ignores the observations that it does not need.
+    """A consumer of observations. It receives all observations and ignores those that it does not need.
 
     `record` must be fast and must not raise.
     """
@@ -248,9 +249,9 @@ LOG_BUFFER_BYTES = 32 * 1024
 
 
 class JsonLineLog:
-    """The log as JSON lines.
+    """A log with one JSON object in each line.
 
-    Warnings and errors are written at once, other lines when the buffer is full or flushed.
+    A warning or an error is written at once. Other lines are buffered until the buffer is full or `flush` is called.
     """
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
@@ -299,5 +300,5 @@ class JsonLineLog:
             self._out.write(buffer)
             self._out.flush()
         except (OSError, ValueError):
-            # An error of the log's output must not stop the service.
+            # The service must continue when its log cannot be written.
             return

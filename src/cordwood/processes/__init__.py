@@ -1,1 +1,1 @@
-"""Tools to fork, connect, measure and kill child processes; they do not depend on the rest of cordwood."""
+"""Tools to fork, connect, measure and kill child processes. They do not depend on the rest of cordwood."""

@@ -1,8 +1,8 @@
-"""A fork server: a single-threaded process with all modules loaded, which forks other processes quickly and safely.
+"""A fork server: a process with all modules loaded but a single thread, which forks other processes quickly and safely.
 
-The process that uses the fork server is its owner. Where the system has child subreapers, a forked process becomes a
-child of the owner. It ends with the owner, but not with the fork server. It ignores the signals that the owner handles,
-and the OOM killer ends it before other processes.
+The process that uses the fork server is its owner. On systems with child subreapers, each forked process becomes a
+child of the owner. A forked process ends with the owner, but not with the fork server. It ignores signals such as
+SIGTERM, which the owner handles. If memory runs out, the kernel kills forked processes before other processes.
 """
 
 import ctypes
@@ -24,21 +24,23 @@ from pathlib import Path
 
 from cordwood.processes.memory_watchdog import MemoryLimit, MemoryWatchdog
 
-# The type of the function that a forked process runs. The argument is the forked process's end of a new connection.
+# The type of the function that a forked process runs. Its argument is one end of a new connection; the owner has the
+# other end.
 ProcessEntry = Callable[[socket.socket], None]
 
-# The format of a request: its kind, a process id, and the two numbers of a `MemoryLimit`. A request to fork has zeros
-# in place of the numbers.
+# The format of a request: its kind, a process id, and the two numbers of a `MemoryLimit`. In a request to fork, the
+# process id and the two numbers are zero.
 _FORK_SERVER_REQUEST_FORMAT = struct.Struct("<cqqq")
 _FORK, _WATCH = b"f", b"w"
 _FORK_REPLY_FORMAT = struct.Struct("<i")
-# Forking takes milliseconds. A fork server that does not answer within this time is replaced.
+# The maximum time for an answer of the fork server. Forking takes milliseconds, so a fork server that takes longer is
+# broken and is replaced.
 _MAX_REPLY_SECONDS = 30.0
 _GRACE_SECONDS_BEFORE_KILL = 2.0
-# The maximum time to wait for the exit status of a process whose connection has closed. A process closes its connection
-# shortly before the system has its exit status.
+# The maximum time to wait for the exit status of a process whose connection has closed. There is a short time between
+# the two, because a process closes its connection before the system has its exit status.
 _MAX_EXIT_STATUS_WAIT_SECONDS = 1.0
-# The maximum time that a forked process waits for its adoption by the process that uses the fork server.
+# The maximum time that a forked process waits until the owner has become its parent.
 _MAX_ADOPTION_WAIT_SECONDS = 5.0
 _FORK_SERVER_PROGRAM = "from cordwood.processes.fork_server import run_spawned_fork_server; run_spawned_fork_server()"
 
@@ -46,14 +48,15 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PROC_SELF_FOLDER = Path("/proc/self")
 _OOM_SCORE_FILE = Path("/proc/self/oom_score_adj")
-# When memory runs out, the kernel first kills the processes with high scores. The highest possible score is 1,000.
+# When memory runs out, the kernel first kills the processes with high scores. The highest possible score is 1,000, and
+# the usual one is 0.
 _FORKED_PROCESS_OOM_SCORE = "500"
-# Signals that a terminal or service manager sends to the whole process group; the parent handles them.
+# Signals that a terminal or service manager sends to all processes of the service. Only the parent handles them.
 _SIGNALS_LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ForkedProcess:
-    """A forked process, and this process's end of the connection to it."""
+    """A forked process, and the owner's end of the connection to it."""
 
     def __init__(self, pid: int, link: socket.socket) -> None:
         self.pid = pid
@@ -63,7 +66,7 @@ class ForkedProcess:
         self._end_signal = 0
 
     def kill(self) -> None:
-        """Send SIGKILL, unless the process has ended: its id may belong to another process by now."""
+        """Send SIGKILL unless the process has ended. In this case, another process may have its id by now."""
         with self._lock, suppress(ProcessLookupError):
             if not self._reap():
                 os.kill(self.pid, signal.SIGKILL)
@@ -71,15 +74,15 @@ class ForkedProcess:
     def has_ended(self) -> bool:
         """Return whether the process has ended.
 
-        If it has, release its entry in the system's table of processes.
+        If so, the process is also removed from the system's table of processes.
         """
         with self._lock:
             return self._reap()
 
     def wait_for_end_signal(self) -> int:
-        """Return the signal that ended the process, or 0 if no signal did.
+        """Wait until the process has ended; return the signal that ended it, or 0 if no signal did.
 
-        Call this method after the connection of the process has closed.
+        Call this method only after the process has closed its connection, because the wait is short.
         """
         deadline = time.monotonic() + _MAX_EXIT_STATUS_WAIT_SECONDS
         while not self.has_ended() and time.monotonic() < deadline:
@@ -94,18 +97,18 @@ class ForkedProcess:
             self._is_reaped = pid != 0
             self._end_signal = os.WTERMSIG(status) if pid and os.WIFSIGNALED(status) else 0
         except ChildProcessError:
-            # Where the system has no child subreapers, the process is not a child of this one. Then look for it in
-            # /proc.
+            # Without child subreapers, the forked process is not a child of this process, which then cannot wait for it
+            # but can look for it in /proc.
             self._is_reaped = not Path(f"/proc/{self.pid}").exists() if _PROC_SELF_FOLDER.exists() else False
         return self._is_reaped
 
 
 class ForkServer:
-    """Forks processes that run `entry`, written as `module:function`. Thread-safe.
+    """Forks processes that run the function `entry`, written as `module:function`. Thread-safe.
 
     `start` forks the fork server itself. Call it after all imports, and before there is a second thread. If the fork
-    server ends, a new fork server is started as a program, which takes about a second. `replace_if_ended` starts the new
-    one without waiting until it is ready. Otherwise the next `fork` starts it and waits.
+    server ends, a new one is started as a program, which takes about a second: either by `replace_if_ended`, which does
+    not wait for it, or by the next call of `fork`, which waits.
     """
 
     def __init__(self, entry: str) -> None:
@@ -135,7 +138,7 @@ class ForkServer:
         self._control, self._forked = ours, pid
 
     def fork(self) -> ForkedProcess:
-        """Fork a process that runs the entry function; raise OSError if forking fails."""
+        """Fork a process that runs the function `entry`; raise OSError if that fails."""
         ours, theirs = socket.socketpair()
         try:
             with self._lock:
@@ -149,7 +152,7 @@ class ForkServer:
         return child
 
     def watch_memory(self, child: ForkedProcess, limit: MemoryLimit) -> None:
-        """End the process `child` when its memory exceeds the limit.
+        """Let the fork server end the process `child` as soon as its memory exceeds the limit.
 
         This works only if the system reports the memory of processes.
         """
@@ -157,12 +160,12 @@ class ForkServer:
             self._memory_limits = {
                 watched: old for watched, old in self._memory_limits.items() if not watched.has_ended()
             } | {child: limit}
-            # If the fork server has ended, `_spawn_server` tells its replacement to watch the process.
+            # Ignore an error if the fork server has ended: `_spawn_server` repeats this request to the new fork server.
             with suppress(OSError):
                 self._request_watch(child, limit)
 
     def replace_if_ended(self) -> None:
-        """Start another fork server if the current one has ended, without waiting until the new one is ready."""
+        """Start a new fork server if the current one has ended, without waiting until it is ready."""
         if self._control is None or not self._lock.acquire(blocking=False):
             return
         try:
@@ -173,7 +176,7 @@ class ForkServer:
             self._lock.release()
 
     def close(self) -> None:
-        """End the fork server and all processes that it has forked. The next `fork` starts another fork server."""
+        """End the fork server and all processes that it has forked. The next `fork` would start a new fork server."""
         with self._lock:
             self._end_server()
             for child in self._children:
@@ -190,7 +193,7 @@ class ForkServer:
         return _request_fork(self._control, link)
 
     def _spawn_server(self) -> None:
-        """Start a fork server as a program, since a process with threads must not fork."""
+        """Start a fork server as a program and not by a fork, because a process with threads must not fork."""
         _become_child_subreaper()
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", _FORK_SERVER_PROGRAM, self._entry, str(theirs.fileno())]
@@ -218,9 +221,9 @@ class ForkServer:
 
 
 def run_spawned_fork_server() -> None:
-    """Run a fork server that was started as a program.
+    """Run the fork server in a program that `_spawn_server` started.
 
-    The program's arguments are the entry function and the descriptor of the connection to the owner.
+    The arguments of the program are the entry function, and the file descriptor of the connection to the owner.
     """
     _, entry, descriptor = sys.argv
     _run_fork_server(entry, socket.socket(fileno=int(descriptor)), os.getppid())
@@ -239,7 +242,7 @@ def _request_fork(control: socket.socket, link: socket.socket) -> int:
 
 
 def _has_peer_closed(control: socket.socket) -> bool:
-    """Return whether the other end has closed the connection. `poll` reports this without any registered event."""
+    """Return whether the other end has closed the connection, which `poll` always reports."""
     poll = select.poll()
     poll.register(control, 0)
     return bool(poll.poll(0))
@@ -282,7 +285,10 @@ def _run_fork_server(entry: str, control: socket.socket, owner: int) -> None:
 
 
 def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> None:
-    """Fork a process for each request, and watch the memory of processes, until the owner closes the connection."""
+    """Fork processes on request, and end those that exceed their memory limit.
+
+    This continues until the owner closes the connection.
+    """
     watchdog = MemoryWatchdog(owner)
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -307,9 +313,9 @@ def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> No
 
 
 def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, owner: int) -> None:
-    """Fork a process whose parent ends at once, so that the owner adopts the process.
+    """Fork a process whose parent ends at once, so that the owner becomes the parent of the process.
 
-    The process sends its id to the owner.
+    The process sends its id to the owner, and then runs the function `run`.
     """
     intermediate = os.fork()
     if intermediate:
@@ -338,36 +344,36 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
 
 
 def _die_with_owner(owner: int) -> None:
-    """Make the kernel end this process when its owner ends.
+    """Ask the kernel to end this process when its owner ends.
 
-    If the owner has ended already, end this process now.
+    If the owner has already ended, end this process now.
     """
     if os.getppid() == owner:
         _die_with_parent(owner)
     else:
-        # If the owner is not the parent, either the system has no child subreapers, or the owner has ended. In the
-        # second case, this call raises ProcessLookupError, which ends this process.
+        # The owner is not the parent, so either the system has no child subreapers, or the owner has ended. If it has
+        # ended, this call raises ProcessLookupError, which ends this process.
         os.kill(owner, 0)
 
 
 def _wait_for_adoption(parent: int) -> None:
-    """Wait until the parent has ended and another process has become the parent, or until the time is over."""
+    """Wait until the process `parent` has ended and this process has another parent, but only for a limited time."""
     deadline = time.monotonic() + _MAX_ADOPTION_WAIT_SECONDS
     while os.getppid() == parent and time.monotonic() < deadline:
         time.sleep(0.0005)
 
 
 def _leave_signals_to_parent() -> None:
-    """Ignore the signals that request an end or a reload. The parent handles them."""
+    """Ignore the signals that ask for a stop or a reload, because the parent handles them."""
     signal.set_wakeup_fd(-1)
     for number in _SIGNALS_LEFT_TO_PARENT:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _become_child_subreaper() -> None:
-    """Make this process a child subreaper, if the system has them.
+    """Make this process a child subreaper, if the system has child subreapers.
 
-    A child subreaper becomes the parent of all descendants whose own parent ends.
+    If the parent of one of its descendants ends, a child subreaper becomes the new parent.
     """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -382,6 +388,6 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _raise_own_oom_score() -> None:
-    """Raise the OOM score of this process, so that the kernel kills it before others when memory runs out."""
+    """Make the kernel kill this process before others when memory runs out, by raising its OOM score."""
     with suppress(OSError):
         _OOM_SCORE_FILE.write_text(_FORKED_PROCESS_OOM_SCORE, encoding="ascii")

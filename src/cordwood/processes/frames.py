@@ -1,4 +1,4 @@
-"""Length-prefixed frames over a stream socket between two processes."""
+"""Exchange frames (messages with a prefix for their length) between two processes over a stream socket."""
 
 import select
 import socket
@@ -9,15 +9,16 @@ from contextlib import suppress
 _FRAME_HEADER = struct.Struct("<IB")
 _READ_BUFFER_BYTES = 256 * 1024
 _SOCKET_BUFFER_BYTES = 1024 * 1024
-# A larger payload is sent separately from its header, which saves a copy of the payload.
+# A payload up to this size is copied and sent together with its header. A larger one is sent separately, to save the
+# copy.
 _MAX_PAYLOAD_BYTES_WITH_HEADER = 64 * 1024
-# A peer that reads nothing for this long is considered broken.
+# If the other end reads nothing for this time, sending fails.
 _SEND_TIMEOUT_SECONDS = 30
 _NO_WAIT_POLL_TIMEOUT = 0
 
 
 class FrameConnection:
-    """One end of a connection that transports frames.
+    """One end of a connection over which two processes send each other frames.
 
     `send` is thread-safe; `receive` must be called from one thread only.
     """
@@ -29,18 +30,18 @@ class FrameConnection:
             link.setsockopt(socket.SOL_SOCKET, direction, _SOCKET_BUFFER_BYTES)
         self._reader = link.makefile("rb", buffering=_READ_BUFFER_BYTES)
         self._send_lock = threading.Lock()
-        # Use `poll`, because `select.select` takes no descriptor above 1,023 and a service may have that many
-        # connections.
+        # `select.select` accepts no descriptor above 1,023, but a service with many connections has such descriptors.
+        # So use `poll`.
         self._writable = select.poll()
         self._writable.register(link, select.POLLOUT)
 
     def send(self, kind: int, payload: bytes = b"") -> None:
-        """Send one frame; raise OSError if the peer is gone or does not read."""
+        """Send one frame; raise OSError if the other end has closed the connection or does not read."""
         with self._send_lock:
             self._write_frame(kind, payload)
 
     def try_send(self, kind: int, payload: bytes = b"") -> bool:
-        """Send one short frame; return False without sending it if that would block."""
+        """Send one short frame; if sending would block, return False instead."""
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
@@ -64,12 +65,12 @@ class FrameConnection:
         return (kind, payload) if len(payload) == length else None
 
     def shut_down(self) -> None:
-        """End the connection in both directions, from any thread; a waiting `receive` returns None."""
+        """Shut down both directions, from any thread. A `receive` that waits in another thread then returns None."""
         with suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection's descriptors. Call it when no other thread reads or sends."""
+        """Close the connection's file descriptors. Call this method only when no other thread reads or sends."""
         self.shut_down()
         with suppress(OSError):
             self._reader.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class ResidentMemoryReader:
-    """Reads the resident bytes of one process repeatedly, with one system call for each reading."""
+    """Reads the resident memory of one process again and again, with only one system call each time."""
 
     def __init__(self, pid: int) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -16,7 +16,7 @@ class ResidentMemoryReader:
             self._file = None
 
     def read(self) -> int | None:
-        """Return the resident bytes, including shared pages.
+        """Return the process's resident memory in bytes, including shared pages.
 
         Return None if the process has ended, or if the system does not report the memory of processes.
         """
@@ -34,7 +34,7 @@ class ResidentMemoryReader:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the resident bytes of a process, including shared pages, or None if the system does not report them.
+    """Return a process's resident memory in bytes, including shared pages, or None if the system does not report it.
 
     This call is cheap, unlike `proportional_set_bytes`.
     """
@@ -48,7 +48,8 @@ def resident_bytes(pid: int) -> int | None:
 def proportional_set_bytes(pid: int) -> int | None:
     """Return the proportional set size (PSS) of a process in bytes, or None if the system does not report it.
 
-    The PSS divides shared pages among the processes that use them. Reading it takes milliseconds.
+    The PSS counts a page that n processes share as 1/n of a page, so that the sum over processes is meaningful. Reading
+    the PSS takes milliseconds.
     """
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
@@ -58,6 +59,6 @@ def proportional_set_bytes(pid: int) -> int | None:
 
 
 def total_memory_bytes(pids: Iterable[int]) -> int | None:
-    """Return the memory of several processes together in bytes, or None if the system reports none of them."""
+    """Return the total memory of the processes in bytes, or None if the system does not report the memory of any."""
     sizes = [size for pid in pids if (size := proportional_set_bytes(pid) or resident_bytes(pid)) is not None]
     return sum(sizes) if sizes else None

@@ -1,7 +1,7 @@
 """A watchdog that ends a process whose memory exceeds a hard limit.
 
-The watchdog runs in the fork server, which has only one thread. A thread of the serving process might have to wait a
-second for the interpreter lock, and a query can allocate gigabytes in that time.
+The watchdog runs in the fork server, which has only one thread and can therefore react at once. A thread of the serving
+process might have to wait a second for the interpreter lock, and in that time a query can allocate gigabytes.
 """
 
 import os
@@ -12,22 +12,23 @@ from typing import NamedTuple
 
 from cordwood.processes.memory_use import ResidentMemoryReader
 
-# The signal that ends a process whose memory exceeds the limit. No forked process handles it, so it ends a process at
-# once, like SIGKILL. Unlike SIGKILL, it shows in the exit status that the watchdog ended the process.
+# The signal that ends a process whose memory exceeds the limit. Forked processes have no handler for it, so it ends
+# them at once, like SIGKILL. Unlike SIGKILL, its number in the exit status shows that the watchdog ended the process.
 MEMORY_LIMIT_SIGNAL = signal.SIGUSR2
-# The maximum rate at which one processor allocates and fills memory. The next check takes place before a process could
-# exceed its limit at this rate.
+# The maximum rate at which one processor can allocate and fill memory. From it follows how long a process needs at
+# least to reach its limit, and the next check takes place before that.
 _MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
-# The growth of the owner counts for at most this share of the limit. Otherwise it alone could end a small process.
+# The owner's growth reduces the limit of a process by at most this share. Otherwise it could end a process that uses
+# little memory.
 _MAX_OWNER_GROWTH_SHARE = 1 / 4
 
 
 class MemoryLimit(NamedTuple):
-    """The memory limit of a process.
+    """The memory limit of a process, which takes the memory of its owner into account.
 
-    The resident bytes of the process plus the growth of its owner beyond `owner_base_bytes` must not exceed
-    `max_bytes`.
+    The process may use `max_bytes` of resident memory, minus the bytes by which the owner's memory has grown beyond
+    `owner_base_bytes`.
     """
 
     max_bytes: int
@@ -35,9 +36,9 @@ class MemoryLimit(NamedTuple):
 
 
 class MemoryWatchdog:
-    """A watchdog over processes that are children of `owner`.
+    """Ends processes that exceed their memory limit. `owner` is the parent of these processes.
 
-    It reads their memory whenever `end_processes_over_limit` is called.
+    The memory of the processes is read whenever `end_processes_over_limit` is called.
     """
 
     def __init__(
@@ -56,15 +57,15 @@ class MemoryWatchdog:
         self._watched[pid] = self._read(pid), limit
 
     def end_processes_over_limit(self) -> float | None:
-        """End the processes that exceed their limit.
+        """End the processes that exceed their memory limit.
 
-        Return the number of seconds until the next check, or None if no process is watched.
+        Return in how many seconds to call this method again, or None if no process is watched.
         """
         pause_seconds = None
         for pid, (memory, limit) in list(self._watched.items()):
             used_bytes = memory.read()
             room_bytes = 0 if used_bytes is None else self._allowed_bytes(limit) - used_bytes
-            # A process that has ended but is not reaped yet reports 0 bytes.
+            # For a process that has ended but whose parent has not noticed it yet, the system reports 0 bytes.
             if used_bytes and room_bytes >= 0:
                 pause_seconds = min(pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._fill_rate)
                 continue

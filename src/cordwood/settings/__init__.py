@@ -1,1 +1,1 @@
-"""The operator's settings: a frozen struct of sections, with the source of each value."""
+"""The operator's settings, grouped into sections, and the loader that records the source of each value."""

@@ -1,7 +1,7 @@
-"""Load settings from defaults, a TOML file, the environment and flags; each source overrides the sources before it.
+"""Load settings from defaults, a TOML file, the environment and flags. Later sources override earlier ones.
 
-The source of each value is recorded. Six environment variables of Logflare are read as well. A notice lists Logflare's
-other variables, which are ignored.
+The source of each value is recorded. Six environment variables of Logflare are read as well. If there are other
+variables of Logflare, a notice lists them, because they are ignored.
 """
 
 import math
@@ -30,7 +30,7 @@ _INVALID_CHOICE_MESSAGE_PREFIX = "Invalid enum value"
 
 
 class SettingField(msgspec.Struct, frozen=True):
-    """The definition of a setting. `section` is empty for a setting without a section."""
+    """The definition of a setting. `section` is empty for a setting that is not in a section."""
 
     section: str
     key: str
@@ -81,13 +81,13 @@ def _setting_fields_of_struct(section: str, struct: type[msgspec.Struct]) -> dic
 
 
 def section_types() -> Mapping[str, type[SettingsSection]]:
-    """Return the structs of all sections by the section's name."""
+    """Return the struct of each section, by the name of the section."""
     hints = typing.get_type_hints(Settings)
     return {key: hint for key, hint in hints.items() if isinstance(hint, type) and issubclass(hint, SettingsSection)}
 
 
 def _parse_setting_value(field: SettingField, raw: object, origin: str) -> object:
-    """Parse the value of a setting; raise BadSetting with the problem and the source of an invalid value."""
+    """Parse the value of a setting; raise BadSetting if it is invalid. The message names the problem and the source."""
     try:
         return _convert_setting_value(field, raw)
     except (ValueError, msgspec.ValidationError) as problem:
@@ -98,7 +98,7 @@ def _parse_setting_value(field: SettingField, raw: object, origin: str) -> objec
 
 
 def _describe_requirement(field: SettingField, problem: Exception) -> str:
-    """Describe the allowed values, with limits in the unit of the setting."""
+    """Describe in an error message which values are allowed, with a limit in the unit of the setting."""
     bound = _BOUND_MESSAGE_PATTERN.fullmatch(str(problem))
     if bound is None:
         return _describe_kind_requirement(field, str(problem))
@@ -129,7 +129,10 @@ def _convert_setting_value(field: SettingField, raw: object) -> object:
 
 
 def _join_list_or_table(field: SettingField, raw: object) -> str | float:
-    """Convert a list or a table from a file to the single text that an environment variable would have."""
+    """Join a list or table of the settings file into one text, in the form that an environment variable would have.
+
+    Return a single value unchanged.
+    """
     if isinstance(raw, list) and field.attributes.get("form") == "list":
         return ",".join(map(str, raw))
     if isinstance(raw, dict) and field.attributes.get("form") == "table":
@@ -140,7 +143,7 @@ def _join_list_or_table(field: SettingField, raw: object) -> str | float:
 
 
 def format_value(field: SettingField, value: object) -> str:
-    """Format a value so that it can be parsed again. For a secret, show only whether it is set."""
+    """Format a value in the form that the parser accepts. For a secret, tell only whether it is set."""
     if field.is_secret:
         return "(set, not shown)" if value else ""
     unit = field.attributes.get("unit")
@@ -161,9 +164,10 @@ def _hide_url_password(text: str) -> str:
 
 CONFIG_FILE_NAME = "cordwood.toml"
 _ENVIRONMENT_VARIABLE_PREFIX = "CORDWOOD_"
-# Variables that are not settings: the path of the settings file, and the URL and key that client commands use.
+# Variables with the prefix that are not settings: the path of the settings file, and the URL and key for client
+# commands.
 _NON_SETTING_VARIABLES = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
-# Variables of this form are set by Kubernetes in every pod if a service is called "cordwood".
+# Ignore variables of this form: Kubernetes sets them in every pod if a service is called "cordwood".
 _KUBERNETES_SERVICE_VARIABLE_PATTERN = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 
 _SETTINGS_BY_LOGFLARE_VARIABLE = {
@@ -174,7 +178,7 @@ _SETTINGS_BY_LOGFLARE_VARIABLE = {
     "PHX_HTTP_IP": "web.host",
     "LOGFLARE_LOG_LEVEL": "web.log_level",
 }
-# The log levels of Elixir, with aliases and older spellings, each with the log level of cordwood for it.
+# For each log level of Elixir, in which Logflare is written (with aliases and older spellings): cordwood's log level.
 _LOG_LEVELS_BY_ELIXIR_LEVEL = {
     **dict.fromkeys(("emergency", "alert", "critical", "error", "none"), "error"),
     **dict.fromkeys(("warning", "warn"), "warning"),
@@ -182,20 +186,20 @@ _LOG_LEVELS_BY_ELIXIR_LEVEL = {
     **dict.fromkeys(("debug", "all"), "debug"),
 }
 _LOGFLARE_VARIABLE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
-# Other programs use these prefixes too, so a variable with such a prefix does not alone show that Logflare is
+# Other programs use these prefixes too. So such variables are listed in the notice only if others show that Logflare is
 # configured.
 _SHARED_VARIABLE_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
 class SourcedValue(msgspec.Struct, frozen=True):
-    """The unparsed value of a setting, and the source of the value."""
+    """The value of a setting before it is parsed, and the source that it comes from."""
 
     value: object
     origin: str
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
-    """The settings in force. `origins_by_setting` has the source of every setting that is not a default."""
+    """The settings in force, with the source of each setting for which a value was given."""
 
     settings: Settings
     origins_by_setting: Mapping[str, str]
@@ -209,7 +213,8 @@ def load_settings(
 ) -> LoadedSettings:
     """Load the settings from all sources.
 
-    `flags` has the values of flags by the dotted names of settings. A flag that was not given has the value None.
+    `flags` maps the dotted names of settings to the values of command-line flags, or to None for flags that were not
+    given.
     """
     env = os.environ if environment is None else environment
     given = {
@@ -237,7 +242,7 @@ def setting_value(settings: Settings, name: str) -> object:
 
 
 def client_default_url_and_key(environment: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
-    """Return the default URL and key of client commands from the environment."""
+    """Return the URL and key that client commands use by default, from environment variables."""
     env = os.environ if environment is None else environment
     return env.get("CORDWOOD_URL") or None, env.get("CORDWOOD_KEY") or None
 
@@ -260,7 +265,7 @@ def _equal_keys_notice(settings: Settings) -> str | None:
 
 
 def _with_memory_ceiling(settings: Settings) -> Settings:
-    """Set the memory ceiling from the machine's memory if none is configured."""
+    """Return the settings with a memory ceiling. If none is configured, it depends on the machine's memory."""
     limits = msgspec.structs.replace(settings.limits, memory=settings.limits.memory_ceiling)
     return msgspec.structs.replace(settings, limits=limits)
 
@@ -270,7 +275,8 @@ def _find_config_file(config: Path | None, env: Mapping[str, str]) -> Path | Non
     if named is not None and not named.is_file():
         raise BadSetting(f"The settings file {named} does not exist.")
     usual = Path(CONFIG_FILE_NAME)
-    # The default file is read whenever it exists. If it exists but cannot be read, that is an error.
+    # Read the default file whenever it exists. If it is a broken link or cannot be read, that is an error, so that
+    # settings are not silently ignored.
     return named or (usual if usual.exists() or usual.is_symlink() else None)
 
 
@@ -306,10 +312,7 @@ def _require_known_name(name: str, origin: str) -> str:
 
 
 def _resolve_path_setting(folder: Path, name: str, value: object) -> object:
-    """Resolve the value of a path setting relative to the folder of the settings file.
-
-    Return the value of any other setting unchanged.
-    """
+    """If the setting is a path, resolve it relative to the folder of the settings file; else return it unchanged."""
     return str(folder / value) if setting_fields()[name].is_path and isinstance(value, str) and value else value
 
 
@@ -321,9 +324,9 @@ def _read_logflare_variables(env: Mapping[str, str]) -> dict[str, SourcedValue]:
 
 
 def _find_logflare_values(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return, for each setting that a variable of Logflare sets, the variable and its value.
+    """Return the settings that variables of Logflare set, each with the variable's name and the value.
 
-    Of the two variables for the public token, the newer one takes precedence.
+    Two variables set the public key. If both are set, the newer one takes precedence.
     """
     found: dict[str, tuple[str, str]] = {}
     for variable, setting in _SETTINGS_BY_LOGFLARE_VARIABLE.items():
@@ -335,7 +338,7 @@ def _find_logflare_values(environment: Mapping[str, str]) -> dict[str, tuple[str
 
 
 def _ignored_variables_notice(environment: Mapping[str, str]) -> str | None:
-    """Return a notice that lists the ignored variables of Logflare, or None if there are none."""
+    """Return a notice that lists the variables of Logflare that are ignored, or None if there are none."""
     certain = [
         name
         for name in environment
@@ -348,7 +351,7 @@ def _ignored_variables_notice(environment: Mapping[str, str]) -> str | None:
 
 
 def _convert_logflare_address(text: str) -> str:
-    """Return the address in any of Logflare's notations: plain, in brackets, or numbers separated by commas."""
+    """Convert an IP address from one of Logflare's notations: plain, in brackets, or numbers separated by commas."""
     bare = text.strip("[]{}() ")
     parts = [part.strip() for part in bare.split(",")]
     if len(parts) == 4:
@@ -359,7 +362,10 @@ def _convert_logflare_address(text: str) -> str:
 
 
 def _convert_elixir_level(text: str) -> str:
-    """Return the log level. Return an empty text for an unknown word, because it must not prevent the start."""
+    """Convert a log level of Elixir to one of cordwood.
+
+    An unknown level becomes an empty text, which sets nothing, so that it does not prevent the start.
+    """
     return _LOG_LEVELS_BY_ELIXIR_LEVEL.get(text.lower(), "")
 
 

@@ -19,14 +19,14 @@ _SECONDS_BY_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d
 _SIZE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _DURATION_PATTERN = re.compile(rf"(?:{_DURATION_PART_PATTERN.pattern}\s*)+")
-# Rates beyond these bounds are refused. They are mistakes, and their reciprocals may not be finite.
+# Rates beyond these bounds are refused, because they are probably mistakes and their reciprocals might not be finite.
 MAX_RATE_PER_SECOND = 1e12
 MIN_RATE_PER_SECOND = 1e-9
 _RATE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
 
 
 def read_size(text: str) -> int:
-    """Parse a size to bytes; raise ValueError with a message if the text is not a size."""
+    """Convert a text such as 512MB to bytes; raise ValueError with a message if it is not a size."""
     found = _SIZE_PATTERN.fullmatch(text.strip().lower())
     if found is None or found[2] not in _BYTES_BY_UNIT:
         raise ValueError(f"{text!r} is not a size: write it like 512MB, 1.5GiB or 65536")
@@ -34,7 +34,7 @@ def read_size(text: str) -> int:
 
 
 def read_duration(text: str) -> float:
-    """Parse a duration to seconds; raise ValueError with a message if the text is not a duration."""
+    """Convert a text such as 1h30m to seconds; raise ValueError with a message if it is not a duration."""
     cleaned = text.strip().lower()
     if cleaned == "0":
         return 0.0
@@ -44,7 +44,7 @@ def read_duration(text: str) -> float:
 
 
 def read_rate(text: str) -> float:
-    """Parse a rate to a number per second; raise ValueError with a message if the text is not a rate."""
+    """Convert a text such as 600/m to a number per second; raise ValueError with a message if it is not a rate."""
     found = _RATE_PATTERN.fullmatch(text.strip().lower())
     per_second = 0.0 if found is None else float(found[1]) / _SECONDS_BY_UNIT[found[2]]
     if not MIN_RATE_PER_SECOND <= per_second <= MAX_RATE_PER_SECOND:
@@ -53,7 +53,7 @@ def read_rate(text: str) -> float:
 
 
 def format_size(size: int) -> str:
-    """Return the shortest exact notation of a size."""
+    """Format a size in the unit in which it is the smallest whole number, such as 1GiB for 1,073,741,824 bytes."""
     exact = [(size // factor, unit) for unit, factor in _BYTES_BY_UNIT.items() if unit and size and size % factor == 0]
     number, unit = min(exact, key=lambda pair: pair[0], default=(size, "b"))
     return f"{number}{_SIZE_UNIT_NAMES[unit]}"
@@ -63,7 +63,7 @@ _SIZE_UNIT_NAMES = {unit: unit.upper().replace("IB", "iB") for unit in _BYTES_BY
 
 
 def format_duration(seconds: float) -> str:
-    """Return the shortest exact notation of a duration in one unit."""
+    """Format a duration in the largest unit in which it is a whole number, such as 90m for 5,400 seconds."""
     for unit in ("w", "d", "h", "m", "s"):
         if seconds and seconds % _SECONDS_BY_UNIT[unit] == 0:
             return f"{int(seconds / _SECONDS_BY_UNIT[unit])}{unit}"
@@ -71,7 +71,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_rate(per_second: float) -> str:
-    """Return a rate in the largest unit in which it is a whole number."""
+    """Format a rate per second, minute or hour: the first of these in which it is a whole number."""
     for unit in ("s", "m", "h"):
         number = per_second * _SECONDS_BY_UNIT[unit]
         if abs(number - round(number)) < 1e-9:

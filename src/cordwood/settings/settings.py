@@ -1,7 +1,7 @@
 """Every setting: section, type, default, bounds and description. The reference page is generated from this file.
 
-The default memory ceiling depends on the memory that this process may use: that of the machine, or less if a cgroup
-sets a limit.
+The default of the memory ceiling depends on the memory that this process may use: that of the machine, or less if a
+cgroup sets a limit.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ _MIN_MEMORY_CEILING_BYTES = 256 * 10**6
 
 
 def read_allowed_memory_bytes(root: Path = Path("/"), pid: int | None = None) -> int | None:
-    """Return the bytes of memory that the process `pid` may use, or None if they are unknown.
+    """Return how many bytes of memory the process `pid` may use, or None if this is unknown.
 
-    Without `pid`, return the memory that this process may use.
+    If `pid` is None, return this number for the current process.
     """
     limits = (_read_number(file) for file in _cgroup_memory_limit_files(root, root / f"proc/{pid or 'self'}/cgroup"))
     found = [limit for limit in (_read_machine_memory_bytes(root), *limits) if limit is not None]
@@ -25,7 +25,10 @@ def read_allowed_memory_bytes(root: Path = Path("/"), pid: int | None = None) ->
 
 
 def default_memory_ceiling(allowed: int | None) -> int:
-    """Return a quarter of the allowed memory in whole megabytes, but at least `_MIN_MEMORY_CEILING_BYTES`."""
+    """Return a quarter of the memory that this process may use, but at least `_MIN_MEMORY_CEILING_BYTES`.
+
+    The result is a whole number of megabytes.
+    """
     return max(_MIN_MEMORY_CEILING_BYTES, (allowed or 0) // 4 // 10**6 * 10**6)
 
 
@@ -35,9 +38,9 @@ def _read_machine_memory_bytes(root: Path) -> int | None:
 
 
 def _cgroup_memory_limit_files(root: Path, groups: Path) -> Iterator[Path]:
-    """Yield the limit files of the process's cgroup and of its ancestors.
+    """Yield the files with the memory limits of a process's cgroup and of all ancestors of the cgroup.
 
-    The root comes first, because a container sees its own cgroup as the root.
+    The files of the root come first, because inside a container the root is the container's own cgroup.
     """
     mounts = root / "sys/fs/cgroup"
     yield mounts / "memory.max"
@@ -68,19 +71,19 @@ def _read_text(file: Path) -> str:
         return ""
 
 
-# Marks of settings for the module `load`. They select the parser of a value, or mark it as a secret or as a path.
+# Marks that tell the module `load` how to parse the value of a setting, and which values are secrets or paths.
 SIZE_MARK = {"unit": "size"}
 DURATION_MARK = {"unit": "duration"}
 RATE_MARK = {"unit": "rate"}
 SECRET_MARK = {"secret": True}
 PATH_MARK = {"path": True}
-# Marks of values that are a list or a table in a settings file, and a single text in other sources.
+# Marks of settings that are a list or a table in a settings file, but a single text in the environment and in flags.
 LIST_MARK = {"form": "list"}
 TABLE_MARK = {"form": "table"}
 
 
 class SettingsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A group of settings."""
+    """A section of the settings."""
 
 
 class WebSettings(SettingsSection, frozen=True):
