@@ -1,8 +1,8 @@
-"""Routes for AI agents: the permissions of a key, and the Model Context Protocol at `/mcp`.
+"""Routes for AI agents: `show_key` lists the permissions of a key, and `/mcp` is a Model Context Protocol (MCP) server.
 
 To run a tool, the MCP server sends requests to this same application, as if the agent had sent them over HTTP with its
-key. Therefore pins, rate limits, redaction, the cache, the log and the metrics apply to these requests. The protocol's
-library is an optional dependency, which is imported when the first request with a key arrives.
+key. Therefore pins, rate limits, redaction, the cache, the log and the metrics apply to these requests. The MCP library
+is an optional dependency, which is imported when the first request with a key arrives.
 """
 
 import asyncio
@@ -38,28 +38,33 @@ from cordwood.web.request_body import BodyBounds, read_body, run_while_connected
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import Services
 
-# The maximum size of a message. A query has at most 256 Ki characters, each of which JSON may write as an escape.
+# The maximum size of a message, which may contain a query. A query has at most 256 Ki characters, some of which JSON
+# writes as escapes of several bytes.
 _MCP_BODY_BOUNDS = BodyBounds(2**20, 2**20)
-# The memory that a call reserves in addition to its body, for the rows that it reads and for the answer made of them.
-# For rows beyond these bytes, memory is reserved as they arrive.
+# The memory that each call reserves in addition to its body, for the rows that it reads and the answer that it makes of
+# them. If the rows need more, more is reserved as they arrive.
 _CALL_RESERVATION_BYTES = 2**20
-# The protocol's library makes several copies of a message while it parses the message. According to measurements, these
-# copies take five to nine times the size of the message.
+# The reserved memory for a message, as a multiple of its size. While the MCP library parses a message, it makes copies
+# that together take five to nine times the message's size, according to measurements.
 _MESSAGE_MEMORY_FACTOR = 8
-# Protocol methods for which the MCP server sends HTTP requests. Each of these requests is counted against the key's
-# rate, so the message itself is not counted.
+# MCP methods for which the server sends HTTP requests. Each of these requests counts against the key's rate, so the
+# message itself does not.
 _METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
 
 
 async def show_key(request: Request, services: Services) -> Response:
-    """Return the permissions of the key: its terms, and the endpoints that it may query, each with its parameters."""
+    """Return what the request's key permits: its terms, and the endpoints that it may query, with parameters."""
     caller, _ = identify_caller(request, services)
     services.query_service.charge_request(caller)
     return no_store_json_response(create_key_permissions(caller, services.catalog.endpoints()))
 
 
 def create_key_permissions(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyPermissions:
-    """Return the permissions of a key. Endpoints that lack a parameter for one of its pins are left out."""
+    """Return the permissions of the caller's key.
+
+    A pin sets a parameter of each endpoint. An endpoint that lacks this parameter cannot be queried with the key, so it
+    is left out.
+    """
     offered = [
         _offered_endpoint(endpoint, caller)
         for endpoint in endpoints
@@ -90,7 +95,7 @@ def _offered_endpoint(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
 
 
 async def answer_mcp(context: HandlerContext) -> Response:
-    """Answer one message of the Model Context Protocol. There are no sessions, so each message carries the key."""
+    """Answer one MCP message. There are no sessions, so each message carries the key."""
     request, services = context.request, context.services()
     key = presented_key(request, parse_urlencoded(request.query_string, "query string"))
     caller = services.authenticator.authenticate(key)
@@ -109,7 +114,7 @@ async def answer_mcp(context: HandlerContext) -> Response:
         )
     if not is_counted and not api.has_sent:
         services.query_service.charge_request(caller)
-    # A notification has no answer, so the body of the response is empty.
+    # MCP notifications are not answered, so their responses have an empty body.
     headers = [(b"content-type", JSON_MEDIA_TYPE), NO_STORE] if answer_body else [NO_STORE]
     return Response(status, headers, answer_body)
 
@@ -126,7 +131,10 @@ def _method_of(body: bytes) -> str:
 
 
 def _import_mcp_server() -> ModuleType:
-    """Import the MCP server, which needs the optional library. This takes half a second, so call it in a thread."""
+    """Import the MCP server; raise FeatureUnavailable if the optional MCP library is not installed.
+
+    The import takes half a second, so call this function in a thread.
+    """
     try:
         return importlib.import_module("cordwood.agents.mcp_server")
     except ModuleNotFoundError as missing:
@@ -135,7 +143,7 @@ def _import_mcp_server() -> ModuleType:
 
 
 class InProcessApi:
-    """The HTTP API with one key, called inside the process."""
+    """Sends requests with one key to the HTTP API, inside the process."""
 
     def __init__(self, context: HandlerContext, key: str, caller: Caller, reservation: MemoryReservation) -> None:
         self.has_sent = False
@@ -179,9 +187,9 @@ class InProcessApi:
 
 
 class _InProcessRequest:
-    """A request that is sent inside the process.
+    """A request that is sent to the application inside the process.
 
-    Once the rest of the response is not needed, the application is told that the client has disconnected.
+    As soon as the sender needs no more of the response, the application is told that the client has disconnected.
     """
 
     def __init__(self, call: ApiCall, on_chunk: OnChunk, reservation: MemoryReservation) -> None:
@@ -200,7 +208,7 @@ class _InProcessRequest:
     async def run(self, application: Application, scope: Scope) -> None:
         await application(scope, self._receive, self._send)
         if not self._is_complete and not self._has_left.is_set():
-            # The application stopped before the end of the body.
+            # The application has returned before it sent the whole body.
             self.fault = truncated_response_fault()
 
     async def _receive(self) -> Message:
@@ -225,7 +233,7 @@ class _InProcessRequest:
             self._has_left.set()
 
     def _pass_on_chunk(self, chunk: bytes) -> bool:
-        """Reserve memory for a chunk and pass it on; return False if the rest of the body should not be sent."""
+        """Reserve memory for a chunk and pass it to the sender; return False if the sender needs no further chunks."""
         self._bytes += len(chunk)
         try:
             if self._bytes > _CALL_RESERVATION_BYTES:

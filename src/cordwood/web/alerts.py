@@ -1,4 +1,4 @@
-"""Alerts over HTTP, for an unrestricted private key: states, history, previews, silences, and tests of targets."""
+"""Routes for alerts, for unrestricted private keys: states, history, previews, silences, and tests of targets."""
 
 import asyncio
 import re
@@ -38,7 +38,10 @@ JsonObject = dict[str, Any]
 
 
 class SilenceRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A request to silence one alert or all alerts, for groups with these labels, for a duration or until a time."""
+    """A request to silence an alert, or all alerts if `alert` is empty.
+
+    The silence applies to groups with these labels. It lasts for a duration (`for`) or until a time (`until`).
+    """
 
     alert: str = ""
     labels: dict[str, str] = {}
@@ -49,7 +52,7 @@ class SilenceRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 async def list_alerts(request: Request, services: Services) -> Response:
     _require_unrestricted_caller(request, services)
-    # Read in a thread, because alerts may have thousands of groups.
+    # Read the states in a thread, because an alert can have thousands of groups.
     return await asyncio.to_thread(_list_response, services.alerts)
 
 
@@ -128,7 +131,7 @@ async def delete_silence(request: Request, services: Services, observer: Observe
 
 
 def _require_unrestricted_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string; raise Forbidden unless the caller's key is private and unrestricted.
+    """Return the caller and the query string; raise Forbidden unless the key is private and unrestricted.
 
     A restricted key is refused, because alerts read the events of all projects.
     """
@@ -198,7 +201,7 @@ def _create_test_notification(alerts: AlertService) -> Notification:
     return Notification(uuid4().hex, "test", "", Severity.INFO, (change,), now_us, now_us)
 
 
-# The functions below return the JSON objects of answers.
+# The functions below build the JSON objects in the bodies of responses.
 
 
 def _list_response(alerts: AlertService) -> Response:
@@ -226,7 +229,7 @@ def _alert_json(alert: Alert, parts: AlertComponents | None, silences: Sequence[
         "state": active[0].phase if active else "inactive",
         "firing": firing,
         "pending": len(active) - firing,
-        # Senders of events determine the number of groups, so a list of all groups might take megabytes.
+        # The number of groups depends on the events that are sent, so a list of all groups could take megabytes.
         "instances": [_group_json(alert, instance, silences, now_us) for instance in active[:_MAX_LISTED_GROUPS]],
     }
     if parts is not None:
@@ -282,7 +285,7 @@ def _history_json(entry: HistoryEntry) -> JsonObject:
 
 
 def _int_if_whole(value: float | None) -> float | None:
-    """Return a whole number as an int, so that JSON has no decimal point."""
+    """Convert a whole number to an int, so that it is written without a decimal point in JSON."""
     return int(value) if value is not None and value.is_integer() and abs(value) < 2**53 else value
 
 

@@ -1,4 +1,4 @@
-"""Render answers as HTTP responses: headers of the receipt, compression, and conditional requests."""
+"""Render answers as HTTP responses, with the receipt as headers, compression, and conditional requests."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ CACHE_STATUS_BY_OUTCOME = {
 
 
 def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
-    """Return the headers that do not change while the answer is cached."""
+    """Return the headers that are the same in all responses with the same cached answer."""
     return [
         VARY_HEADER,
         (b"cache-control", _cache_control(endpoint) if endpoint.cache_seconds else b"private, no-cache"),
@@ -44,7 +44,7 @@ def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
 
 
 def _headers_after_last_row(receipt: Receipt) -> list[Header]:
-    """Return the headers that are known after the last row."""
+    """Return the headers whose values are known only after the last row."""
     headers = [(b"cordwood-rows", b"%d" % receipt.rows)]
     if receipt.truncated_by:
         headers.append((b"cordwood-truncated", receipt.truncated_by.encode()))
@@ -53,7 +53,7 @@ def _headers_after_last_row(receipt: Receipt) -> list[Header]:
 
 
 def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> bytes:
-    """Return the headers that may differ between two responses with the same cached answer."""
+    """Return the headers that can differ between responses with the same cached answer, such as its age."""
     aged = b"age: %d\r\n" % answer.age_seconds if endpoint.cache_seconds else b""
     return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
         _cache_status(answer, endpoint),
@@ -64,7 +64,7 @@ def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, secon
 
 
 def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
-    """Return the headers that are known before the last row, and the names of the trailers after it."""
+    """Return the headers that are sent before the rows of a streamed answer. They announce trailers after the rows."""
     return [
         VARY_HEADER,
         (b"cache-control", b"private, no-store"),
@@ -74,12 +74,15 @@ def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
 
 
 def ignored_parameter_headers(names: Iterable[str]) -> list[Header]:
-    """Return a notice header for each request parameter that was ignored."""
+    """Return a notice header for each parameter of the request that was ignored."""
     return [(b"cordwood-notice", escape_header_text(f"parameter ignored: {name}")) for name in names]
 
 
 def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: CursorCodec | None) -> list[Header]:
-    """Return the header with the next page's cursor, if there is a next page. The cursor is signed for this request."""
+    """Return the header with the cursor of the next page, or nothing if there is no next page.
+
+    The cursor is signed, and valid only for the same request.
+    """
     if receipt.next_position is None or cursors is None:
         return []
     return [(b"cordwood-next", cursors.encode(query_request, receipt.next_position).encode())]
@@ -92,7 +95,7 @@ def rate_limit_headers(allowance: Allowance) -> list[Header]:
 
 
 def receipt_log_fields(answer: Answer, receipt: Receipt) -> dict[str, object]:
-    """Return the fields of the receipt for the request log."""
+    """Return the fields that the request log takes from the receipt."""
     return {
         "cache": answer.cache_outcome.value,
         "age_seconds": answer.age_seconds,
@@ -106,12 +109,12 @@ def receipt_log_fields(answer: Answer, receipt: Receipt) -> dict[str, object]:
 
 
 def answer_etag(finished: CompleteAnswer, coding: str | None) -> bytes:
-    """Return a strong ETag of the answer in a content coding."""
+    """Return a strong ETag of the answer, which differs between content codings."""
     return f'"{finished.etag}-{coding}"'.encode() if coding else f'"{finished.etag}"'.encode()
 
 
 def _cache_control(endpoint: Endpoint) -> bytes:
-    """Return the value of Cache-Control, whose `max-age` counts from the time that the `Age` header implies."""
+    """Return the value of Cache-Control. Its `max-age`, like `Age`, counts from when the answer was computed."""
     fresh = max_age_seconds(endpoint)
     control = f"private, max-age={int(fresh)}"
     if endpoint.cache_seconds > fresh:
@@ -134,14 +137,14 @@ def escape_header_text(text: str) -> bytes:
     return text.encode("ascii", "backslashreplace").translate(None, bytes(range(32)) + b"\x7f")
 
 
-# A body of this size or larger is compressed in a thread, so that the compression does not block the event loop.
+# A body of at least this size is compressed in a thread, so that the compression does not block the event loop.
 MAX_INLINE_COMPRESSION_BYTES = 64 * 1024
 
 
 async def render_answer(
     request: Request, query_request: QueryRequest, answer: Answer, began: float, cursors: CursorCodec | None = None
 ) -> Response:
-    """Return the response to a query. If `cursors` is given, the response has the cursor of the next page."""
+    """Return the response to a query. With `cursors`, the response has the cursor of the next page if there is one."""
     coding = choose_coding(request.joined_header(b"accept-encoding"))
     if not may_render_inline(answer, coding):
         await asyncio.to_thread(answer.complete_answer.compressed_body, coding or "", compress_body)
@@ -151,7 +154,7 @@ async def render_answer(
 
 
 def may_render_inline(answer: Answer, coding: str | None) -> bool:
-    """Return whether the response can be rendered without a compression that would block the event loop."""
+    """Return whether rendering the response on the event loop would not block it with a long compression."""
     if coding is None or isinstance(answer.body, StreamedAnswer):
         return True
     return len(answer.body.body) < MAX_INLINE_COMPRESSION_BYTES or coding in answer.body.body_by_coding
@@ -219,7 +222,7 @@ def _render_streamed(
 async def _chunks_recording_receipt(
     request: Request, streamed: StreamedAnswer, answer: Answer
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of a streamed answer; after the last row, record the answer's receipt for the request log."""
+    """Yield the chunks of a streamed answer. After the last row, add the receipt to the facts for the request log."""
     async with aclosing(streamed.chunks()) as pieces:
         async for piece in pieces:
             yield piece

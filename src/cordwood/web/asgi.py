@@ -1,4 +1,4 @@
-"""A thin typed layer over ASGI: requests, their query strings and forms, and responses with their compression."""
+"""A thin typed layer over ASGI: requests with query strings and forms, and responses with compression."""
 
 import re
 import sys
@@ -23,25 +23,26 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-# A body larger than this is written in chunks as the client reads it. A smaller body is written in one piece.
+# A body larger than this is written in chunks, at the pace at which the client reads it. A smaller body is written at
+# once.
 WRITE_CHUNK_BYTES = 128 * 1024
 
-# The key in the ASGI scope of the server's function that writes a whole answer. It returns False if it cannot write
-# now.
+# The server puts some functions into the ASGI scope. The function under this key writes a whole answer. It returns
+# False if it cannot write now.
 WRITE_WHOLE_SCOPE_KEY = "cordwood.write_whole"
 
-# The key in the ASGI scope of the server's function that writes a part of a streamed answer. It returns False if it
-# cannot write now.
+# The function under this key in the ASGI scope writes a part of a streamed answer. It returns False if it cannot write
+# now.
 _WRITE_PART_SCOPE_KEY = "cordwood.write_part"
 
-# The key in the ASGI scope of the server's function that ends a streamed answer with trailers. It returns False if it
-# cannot send trailers.
+# The function under this key in the ASGI scope ends a streamed answer with trailers. It returns False if it cannot send
+# trailers.
 _WRITE_TRAILERS_SCOPE_KEY = "cordwood.write_trailers"
 
-# The key in the ASGI scope of the server's function that aborts the connection.
+# The function under this key in the ASGI scope aborts the connection.
 _ABORT_SCOPE_KEY = "cordwood.cut"
 
-# The key in the ASGI scope of an error that the server found before it called the application.
+# Under this key, the ASGI scope has an error that the server found in the request before it called the application.
 _FAULT_SCOPE_KEY = "cordwood.fault"
 
 
@@ -54,9 +55,9 @@ def set_write_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
 
 
 def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
-    """Return the server's function that writes a framed part of a streamed answer, or None if the server has none.
+    """Return the server's function that writes a part of a streamed answer in HTTP framing, or None if it has none.
 
-    The function returns False if the client is slow.
+    The function returns False if the client reads too slowly.
     """
     found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART_SCOPE_KEY)
     return found
@@ -71,13 +72,13 @@ def set_abort(scope: Any, abort: Callable[[], None]) -> None:
 
 
 def abort_of(scope: Scope) -> Callable[[], None]:
-    """Return the server's function that aborts the request's connection, or a function that does nothing."""
+    """Return the server's function that aborts the connection of the request, or else a function that does nothing."""
     found: Callable[[], None] = scope.get(_ABORT_SCOPE_KEY, _do_nothing)
     return found
 
 
 def _do_nothing() -> None:
-    """Do nothing: the default of optional callbacks."""
+    """Do nothing. This is the default of optional callbacks."""
 
 
 def set_fault(scope: Any, fault: Fault) -> None:
@@ -92,7 +93,8 @@ def fault_of(scope: Scope) -> Fault | None:
 class Request:
     """An HTTP request, whose body is read on demand.
 
-    `route` and `facts` are logged at the end of the request. `methods` are the methods that the request's path allows.
+    `route` and `facts` are logged when the request has been answered. `methods` are the HTTP methods that are allowed
+    for the request's path.
     """
 
     __slots__ = ("facts", "headers", "id", "method", "methods", "path", "query_string", "receive", "route", "scope")
@@ -114,21 +116,22 @@ class Request:
         return None if value is None else value.decode("latin-1")
 
     def media_type(self) -> str:
-        """Return the media type of the body in lower case, without parameters."""
+        """Return the media type of the body in lower case, without parameters such as `charset`."""
         return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
 
     def has_body(self) -> bool:
         return self.headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.headers
 
     def joined_header(self, name: bytes) -> str:
-        """Return the value of a list header. If it was sent on several lines, their values are joined with commas."""
+        """Return the value of a header that is a list. If it was sent several times, join the values with commas."""
         return b", ".join([value for key, value in self.scope["headers"] if key == name]).decode("latin-1")
 
 
 class Response:
-    """A status, headers, and a body that is complete or a stream of chunks.
+    """A status, headers, and a body, which is either complete or a stream of chunks.
 
-    `block` holds further headers in rendered form. `trailers` returns the headers that are sent after the last chunk.
+    `block` has further headers, which are already rendered as text. `trailers` is a function that returns the headers
+    to send after the last chunk.
     """
 
     __slots__ = ("block", "body", "headers", "status", "trailers")
@@ -148,7 +151,7 @@ class Response:
         self.trailers = trailers
 
     async def send_to(self, scope: Scope, send: Send, on_progress: Callable[[], None] = _do_nothing) -> None:
-        """Send the response. `on_progress` is called whenever the client has read a chunk of a large body."""
+        """Send the response. `on_progress` is called each time that the client has read a chunk of a large body."""
         with_body = scope["method"] != "HEAD"
         if not isinstance(self.body, bytes):
             await self._send_chunks(scope, send, self.body, with_body=with_body)
@@ -162,7 +165,7 @@ class Response:
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         last = max(0, (len(body) - 1) // WRITE_CHUNK_BYTES * WRITE_CHUNK_BYTES)
         for begin in range(0, last, WRITE_CHUNK_BYTES):
-            # Each call of `send` waits until the client has read most of the previous chunks.
+            # `send` returns only when the client has read most of the previous chunks.
             await send(
                 {"type": "http.response.body", "body": body[begin : begin + WRITE_CHUNK_BYTES], "more_body": True}
             )
@@ -200,8 +203,8 @@ EXPOSED_HEADERS = (
 )
 PREFLIGHT_MAX_AGE_SECONDS = b"1728000"
 
-# These headers are sent with every response, including errors. Without them, a web page of another origin could not
-# read the response.
+# These headers are sent with every response, even with errors. Otherwise web pages of other origins could not read the
+# response.
 CORS_HEADERS: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-expose-headers", EXPOSED_HEADERS),
@@ -248,7 +251,10 @@ def percent_decode(text: bytes, subject: str) -> str:
 
 
 def read_count(text: str | None, default: int, limit: int, name: str = "limit") -> int:
-    """Parse a parameter that is a number from 1 to `limit`; raise BadParameter for any other text."""
+    """Parse a parameter that is a number from 1 to `limit`; raise BadParameter if it is not.
+
+    If `text` is None, return `default`.
+    """
     if text is None:
         return default
     if not text.isdecimal() or len(text) > len(str(limit)) or not 1 <= int(text) <= limit:
@@ -257,14 +263,14 @@ def read_count(text: str | None, default: int, limit: int, name: str = "limit") 
 
 
 def parse_urlencoded(text: bytes, subject: str) -> dict[str, str]:
-    """Parse a query string or form. If a name is repeated, its last value is used."""
+    """Parse a query string or form. If a name occurs several times, its last value counts."""
     if b"%" not in text and b"+" not in text and text.isascii():
         return _split_pairs(text.decode("ascii"))
     return dict(iterate_urlencoded(text, subject))
 
 
 def iterate_urlencoded(text: bytes, subject: str) -> Iterator[tuple[str, str]]:
-    """Yield every name and value of a query string or form, including repeated names."""
+    """Yield every name and value in a query string or form. A repeated name is yielded with each of its values."""
     for pair in text.replace(b"+", b" ").split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
@@ -275,17 +281,17 @@ def _split_pairs(text: str) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in text.split("&") if pair)
 
 
-# A body smaller than this is not compressed, because it fits into one packet anyway.
+# A body smaller than this fits into one packet anyway, so it is not compressed.
 MIN_COMPRESSED_BYTES = 1024
 _GZIP_LEVEL = 5
 _ZSTD_LEVEL = 3
 
 
 class Compressor(Protocol):
-    """A streaming compressor."""
+    """The interface of a compressor for a stream of chunks."""
 
     def compress_chunk(self, data: bytes) -> bytes:
-        """Compress a chunk and flush it, so that the client can decode it before the next chunk arrives."""
+        """Compress a chunk and flush it, so that the client can decode it without the next chunk."""
 
     def finish(self) -> bytes: ...
 
@@ -312,15 +318,15 @@ class _ZstdCompressor:
         return self._inner.flush()
 
 
-# The compressors by content coding, in order of preference. zstd is preferred, because it takes less CPU time than gzip
+# The compressors by content coding, in order of preference. zstd comes first, because it takes less CPU time than gzip
 # for about the same compression ratio.
 COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _ZstdCompressor, "gzip": _GzipCompressor}
 
 
 def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:
-    """Yield the lower-case names in an `Accept` or `Accept-Encoding` header with their weights.
+    """Yield each name in an `Accept` or `Accept-Encoding` header in lower case, with its weight (`q=`, by default 1).
 
-    The weight of a name is 0 if it cannot be parsed.
+    If a weight cannot be parsed, it counts as 0.
     """
     for part in header.lower().split(","):
         name, *attributes = (text.strip() for text in part.split(";"))
@@ -332,9 +338,9 @@ def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:
 
 
 def choose_coding(accept_encoding: str) -> str | None:
-    """Return the content coding with the highest weight, or None for no compression.
+    """Return the content coding that the client prefers, or None to send the body uncompressed.
 
-    Of codings with equal weights, the first in `COMPRESSORS` is returned.
+    If the client prefers several codings equally, the first of them in `COMPRESSORS` is returned.
     """
     weights = dict(parse_weighted_names(accept_encoding))
     others = weights.get("*", 0.0)

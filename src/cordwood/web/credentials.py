@@ -1,4 +1,4 @@
-"""The key of a request: where it is sent, which account is charged, and the audit log of refusals and changes."""
+"""The key of a request: where it is sent, and which account is charged. Also the audit log of refusals and changes."""
 
 import base64
 import binascii
@@ -15,16 +15,17 @@ from cordwood.web.asgi import Request, iterate_urlencoded, parse_urlencoded
 from cordwood.web.services import Services
 
 BEARER_PREFIX = b"bearer "
-# Headers in which other services expect keys, and which cordwood does not read.
+# Headers in which other services expect keys. cordwood does not read them, but mentions them in a hint.
 _UNSUPPORTED_HEADERS = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
-# The length of the IPv6 prefix that identifies one subscriber.
+# The length of an IPv6 prefix in bits. All addresses with the same prefix count as one subscriber.
 _SUBSCRIBER_PREFIX_BITS = 64
 
 
 class KeyPlaces(msgspec.Struct, frozen=True):
-    """The places in which clients of a protocol send the key, besides Authorization: Bearer, X-API-KEY and ?api_key=.
+    """The places in a request where the clients of a protocol send the key, in addition to the usual places.
 
-    `schemes` maps further schemes of Authorization, in lower case, to functions that extract the key from the value.
+    The usual places are `Authorization: Bearer`, `X-API-KEY` and `?api_key=`. `schemes` has further schemes of
+    Authorization in lower case, each with the function that extracts the key from the header's value.
     """
 
     schemes: Mapping[bytes, Callable[[bytes], bytes]] = msgspec.field(default_factory=dict)
@@ -42,7 +43,7 @@ def key_of_basic_credentials(value: bytes) -> bytes:
 
 
 def key_of_id_key_pair(value: bytes) -> bytes:
-    """Return the key from the Base64 of `id:key`, or the value itself if it is not such a pair."""
+    """Return the key in a Base64 text of `id:key`, or the text itself if it is not such a pair."""
     _, _, key = _decode_base64(value).partition(b":")
     return key or value
 
@@ -57,9 +58,9 @@ def _decode_base64(value: bytes) -> bytes:
 def presented_key(
     request: Request, query: Mapping[str, str], more_places: KeyPlaces = DEFAULT_KEY_PLACES
 ) -> str | None:
-    """Return the request's key, or None if there is none; raise ConflictingKeys if two different keys were sent.
+    """Return the key that was sent with the request, or None; raise ConflictingKeys if two different keys were sent.
 
-    The same key may be sent in several places.
+    It is not an error if the same key was sent in several places.
     """
     places: dict[str, str] = {}
     for place, key in _find_keys(request, query, more_places):
@@ -73,7 +74,7 @@ def presented_key(
 
 
 def _find_keys(request: Request, query: Mapping[str, str], more_places: KeyPlaces) -> Iterator[tuple[str, str]]:
-    """Yield each key that was sent, with the place where it was found."""
+    """Yield each place of the request where a key was sent, with the key."""
     for name, value in request.scope["headers"]:
         key = _key_in_header(name, value, more_places)
         if key:
@@ -98,7 +99,7 @@ def _key_in_header(header: bytes, value: bytes, more_places: KeyPlaces) -> bytes
 
 
 def key_header_hint(request: Request) -> str | None:
-    """Return a hint if a key seems to have been sent in an unsupported header or form, else None."""
+    """Return a hint if a key seems to have been sent in a header or form that is not supported; else None."""
     value = request.joined_header(b"authorization").strip()
     if value:
         return "The header Authorization was sent without Bearer: write Authorization: Bearer, and the key after it."
@@ -107,15 +108,15 @@ def key_header_hint(request: Request) -> str | None:
 
 
 def account_of(request: Request, caller: Caller) -> str:
-    """Return the account that is charged for the request: the key, or the address of a caller without a key.
+    """Return the account that is charged for the request: the key, or for a caller without a key the client's address.
 
-    An IPv6 address is reduced to its /64 network, which belongs to one subscriber.
+    An IPv6 address is reduced to its /64 network, which usually belongs to one subscriber.
     """
     return account_of_key(request, caller.key_id)
 
 
 def account_of_key(request: Request, key_id: str) -> str:
-    """Return the account of a key: its id, or the client's address if the id is empty or anonymous."""
+    """Return the account for a key id, or for the client's address if the id is empty or that of anonymous callers."""
     if key_id and key_id != ANONYMOUS.key_id:
         return key_id
     peer = request.scope.get("client")
@@ -137,7 +138,7 @@ def _subscriber_network(host: str) -> str:
 
 
 def identify_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the parsed query string of the request, and record the caller's key for the request log."""
+    """Return the caller and the parsed query string. The id of the caller's key is recorded for the request log."""
     query = parse_urlencoded(request.query_string, "query string")
     caller = services.authenticator.authenticate(presented_key(request, query))
     request.facts["key"] = caller.key_id
@@ -145,9 +146,9 @@ def identify_caller(request: Request, services: Services) -> tuple[Caller, Mappi
 
 
 def require_private_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string of a request with a private key; count the request against the key's rate.
+    """Return the caller with a private key, and the query string; raise Forbidden for any other key.
 
-    Raise Forbidden for other keys.
+    The request is counted against the key's rate.
     """
     caller, query = identify_caller(request, services)
     require_management_permission(caller)
@@ -156,9 +157,9 @@ def require_private_caller(request: Request, services: Services) -> tuple[Caller
 
 
 def require_unrestricted_caller(request: Request, services: Services, refusal: str) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string as `require_private_caller` does, for an unrestricted private key.
+    """Return the caller and the query string as `require_private_caller` does; refuse restricted keys as well.
 
-    Raise Forbidden with the reason `refusal` if the key has pins, or if its answers are always redacted.
+    If the key has pins, or its answers are always redacted, raise Forbidden with the message `refusal`.
     """
     caller, query = require_private_caller(request, services)
     if not may_see_all_requests(caller):
@@ -170,7 +171,7 @@ _AUDITED_REFUSALS = (NoKey, BadKey, Forbidden, RequestRateExceeded)
 
 
 def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:
-    """Log a refusal that concerns the key. Other errors are not in the audit log."""
+    """If the request was refused because of its key, write the refusal to the audit log."""
     if isinstance(fault, _AUDITED_REFUSALS):
         observer.record(_audit_entry(request, "refused", f"{fault.code}: {fault.message}"))
 

@@ -1,4 +1,4 @@
-"""Read, create, change, delete and restore endpoints and streams over HTTP, for an unrestricted private key."""
+"""Handle requests that read, create, change, delete or restore endpoints and streams, for unrestricted private keys."""
 
 import asyncio
 import re
@@ -34,15 +34,16 @@ VERSIONS_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+)/versions"
 VERSION_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+/versions/[^/]+)"
 RESTORE_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
 
-# An endpoint's file has at most 128 KiB, and JSON escapes some characters with six bytes.
+# The maximum size of a body. An endpoint's file has at most 128 KiB, but JSON writes some of its characters as escapes
+# of six bytes.
 _DEFINITION_BODY_BOUNDS: Final = BodyBounds(2**20, 2**20)
 _ETAG = re.compile(r'"([^"]*)"')
-# A request body with one of these media types is the text of a file. Any other body is JSON.
+# A body with one of these media types is the text of a definition's file. Any other body is JSON.
 _TEXT_MEDIA: Final = ("text/plain", "application/sql", "application/toml")
 
 
 class DefinitionKind(msgspec.Struct, Generic[T], frozen=True):
-    """The properties in which endpoints and streams differ. Logflare calls streams sources."""
+    """What differs between endpoints and streams. Logflare, whose API these routes follow, calls a stream a source."""
 
     name: str
     get_definitions: Callable[[Services], DefinitionEditor[T] | None]
@@ -59,7 +60,7 @@ SOURCE_KIND: Final = DefinitionKind[Stream](
 
 
 class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
-    """The handler of one request to create, read, change, delete or restore a definition."""
+    """Handles one request to create, read, change, delete or restore a definition (an endpoint or a stream)."""
 
     kind: DefinitionKind[T]
     request: Request
@@ -76,9 +77,9 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         return self._definition_response(created, 200 if is_dry else 201)
 
     async def change(self, address: str) -> Response:
-        """Change the fields that were sent, or replace the text.
+        """Change the JSON fields in the body, or replace the whole text if the body is a text.
 
-        As in Logflare, PUT answers with the definition and PATCH with an empty body.
+        As in Logflare, the response to PUT has the definition, and the response to PATCH has no body.
         """
         author, is_dry = self._require_author(), self._is_dry_run()
         sent = await self._read_definition()
@@ -132,7 +133,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     async def _make_change(
         self, action: str, change: Callable[[DefinitionEditor[T]], DefinitionSource[T]], *, is_dry: bool = False
     ) -> DefinitionSource[T]:
-        """Make the change in a thread. Changes run one after the other, so that they occupy only one thread."""
+        """Make a change in a thread, after earlier changes have ended. So changes never occupy several threads."""
         definitions = self._require_definitions()
         async with self.services.definition_lock:
             changed = await asyncio.to_thread(change, definitions)
@@ -147,16 +148,16 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         return found
 
     def _require_author(self) -> ChangeContext:
-        """Return the author; raise Forbidden unless the key is private, without pins and not always redacted.
+        """Return the author of the change; raise Forbidden unless the key is private and unrestricted.
 
-        Otherwise a restricted key could create an endpoint that reads more than the key may.
+        If a restricted key were allowed, it could create an endpoint that reads more than the key may read.
         """
         refusal = "This key does not see everything, and an endpoint may read everything."
         caller, _ = require_unrestricted_caller(self.request, self.services, refusal)
         return ChangeContext(caller.key_id, _expected_revisions(self.request))
 
     def _is_dry_run(self) -> bool:
-        """Return whether the request is a dry run, which makes all checks and changes nothing."""
+        """Return whether the request is a dry run: all checks are made, but nothing is changed."""
         value = parse_urlencoded(self.request.query_string, "query string").get("dry_run", "false")
         if value not in ("true", "false"):
             raise BadParameter(f"dry_run is {value[:40]!r}.", hint="It must be true or false.")
@@ -197,7 +198,7 @@ def _read_fields(body: bytes) -> Mapping[str, object]:
 
 
 def _read_text(body: bytes) -> str:
-    """Return the text of a body, with its line ends converted to line feeds."""
+    """Return the body as text, with all line ends converted to line feeds."""
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -210,7 +211,7 @@ def _read_text(body: bytes) -> str:
 
 
 def _expected_revisions(request: Request) -> frozenset[str] | None:
-    """Return the revisions in If-Match, or None if any revision may be changed."""
+    """Return the revisions in the header If-Match, or None if the client accepts any revision."""
     given = request.joined_header(b"if-match").strip()
     return None if given in ("", "*") else frozenset(_ETAG.findall(given))
 

@@ -1,4 +1,4 @@
-"""Routes for the files of the explorer, a single-page application, and of the page at /docs."""
+"""Routes for the static files of two pages: the explorer, a single-page application, and the API page at /docs."""
 
 import re
 from functools import cache
@@ -12,7 +12,7 @@ import msgspec
 from cordwood.errors import UnknownRoute
 from cordwood.web.asgi import Header, Request, Response, choose_coding, compress_body
 
-# The policy forbids external resources, inline scripts and framing.
+# This policy makes browsers refuse external resources, inline scripts, and the display of a page in a frame.
 _CONTENT_SECURITY_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -33,10 +33,11 @@ _MEDIA_TYPES_BY_SUFFIX = {
 _PAGE, _FIRST_SCRIPT = "index.html", "main.js"
 _SIGN_IN_PAGE = "sign-in.html"
 _IMMUTABLE_CACHE_CONTROL = b"public, max-age=31536000, immutable"
-# A page is revalidated for each request, because it contains the URLs of the files of the current version.
+# Browsers must ask for a page again each time, because it contains the URLs of the files of the current version.
 _REVALIDATED_CACHE_CONTROL = b"no-cache"
 _STATIC_IMPORT = re.compile(rb'from "\./([\w-]+\.js)"')
-# Matches whole-line comments in scripts. They would take a seventh of the compressed scripts.
+# Matches the comments in a script that fill whole lines. They are removed, because they would be a seventh of the
+# compressed scripts.
 _COMMENTS = re.compile(rb"^[ ]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)$", re.MULTILINE)
 
 
@@ -53,14 +54,14 @@ class _StaticFile(msgspec.Struct, frozen=True):
 
 
 class _StaticFiles(msgspec.Struct, frozen=True):
-    """The files of all pages. `version` is part of the URL of every file except the pages themselves."""
+    """The static files of all pages by name. `version` is a part of the URL of each file that is not a page itself."""
 
     version: str
     by_name: dict[str, _StaticFile]
 
 
 def show_explorer(request: Request) -> Response:
-    """Return the page to clients that accept HTML; raise UnknownRoute for other clients."""
+    """Return the explorer's page to clients that accept HTML; raise UnknownRoute for other clients."""
     accepted = request.joined_header(b"accept") or "*/*"
     if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
         raise UnknownRoute("There is nothing at / but an HTML page.")
@@ -68,7 +69,10 @@ def show_explorer(request: Request) -> Response:
 
 
 def show_file(request: Request, address: str) -> Response:
-    """Return a file of the current version; raise UnknownRoute for other versions, so that browsers reload the page."""
+    """Return a static file of the current version.
+
+    For another version, raise UnknownRoute, so that browsers load the page again.
+    """
     version, _, name = address.partition("/")
     files = _load_static_files()
     if version != files.version or name not in files.by_name:
@@ -79,13 +83,13 @@ def show_file(request: Request, address: str) -> Response:
 def show_sign_in(request: Request) -> Response:
     """Return the page that reads the key from a demo's link and stores it in the browser.
 
-    The key follows the # in the link, so that browsers do not send it to the server.
+    In the link, the key follows the #, so that browsers do not send it to the server.
     """
     return _file_response(request, _load_static_files().by_name[_SIGN_IN_PAGE], _REVALIDATED_CACHE_CONTROL)
 
 
 def static_file_url(name: str) -> str:
-    """Return the relative URL of a file of the current version."""
+    """Return the relative URL of a static file. The URL contains the current version."""
     return f"explorer/{_load_static_files().version}/{name}"
 
 
@@ -116,7 +120,7 @@ def _load_static_files() -> _StaticFiles:
 
 
 def remove_comments(script: bytes) -> bytes:
-    """Remove the whole-line comments of a script. The other lines keep their line numbers."""
+    """Remove the comments of a script that fill whole lines. The other lines keep their line numbers."""
     return _COMMENTS.sub(lambda comment: b"\n" * comment[0].count(b"\n"), script)
 
 
@@ -125,13 +129,13 @@ def _files_in(folder: Traversable) -> list[Traversable]:
 
 
 def _insert_file_urls(page: bytes, version: str, names: list[str]) -> bytes:
-    """Insert the URLs of files into a page. They are relative, so that the page works below any path prefix."""
+    """Insert URLs of static files into a page. They are relative, so that the page works below any path prefix."""
     ahead = [f'<link rel="modulepreload" href="explorer/{version}/{escape(name)}">' for name in names]
     return page.replace(b"{version}", version.encode()).replace(b"<!-- modules -->", "\n".join(ahead).encode())
 
 
 def _scripts_to_preload(bodies: dict[str, bytes]) -> set[str]:
-    """Return the scripts that the browser needs before the page's first script runs."""
+    """Return the names of all scripts that the page's first script imports, directly or indirectly."""
     found: set[str] = set()
     pending = [_FIRST_SCRIPT]
     while pending:

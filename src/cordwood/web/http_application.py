@@ -1,6 +1,6 @@
-"""The steps around every request: request id, errors as problem documents, common headers, memory, and the request log.
+"""What happens to every request: request id, errors as problem documents, common headers, memory budget, request log.
 
-Large answers that are being sent to slow clients have a memory budget, in total and for each account.
+Large bodies that are being sent to slow clients have a memory budget, in total and for each account.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from cordwood.web.request_body import ClientDisconnectedError, chunks_while_conn
 
 
 class _OutgoingBody(msgspec.Struct):
-    """A body that is being sent. The body of a cached answer may be sent to several clients at the same time."""
+    """A body that is being sent, possibly to several clients at once if it belongs to a cached answer."""
 
     reservation: MemoryReservation
     exit_stack: ExitStack
@@ -47,12 +47,11 @@ class _OutgoingBody(msgspec.Struct):
 
 
 class SendMemoryBudget:
-    """The memory budget for large bodies that are being sent.
+    """The memory budget for large bodies that are being sent. Not thread-safe: use it on the event loop.
 
-    No account may use more than half of the budget while other accounts need memory. When the budget is used up,
-    connections are aborted: connections of an account that uses more than half of the budget, and connections that have
-    read nothing for several seconds. The connections with the largest answers are aborted first. The class is not
-    thread-safe: use it on the event loop.
+    No account may use more than half of the budget while other accounts need memory. When the budget is used up, these
+    connections are aborted, largest body first: the connections of an account that uses more than half of the budget,
+    and connections whose client has read nothing for several seconds.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -63,9 +62,10 @@ class SendMemoryBudget:
 
     @contextmanager
     def hold_body(self, body: bytes, account: str, abort: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Reserve memory while a body is sent, and yield the function to call whenever the client has read a part.
+        """Reserve memory for a body while the caller sends it.
 
-        Raise Busy if the budget is used up.
+        Yield a function, which the caller has to call whenever the client has read a part of the body. Raise Busy if
+        the budget is used up. `abort` is called to close the connection if the memory is needed for others.
         """
         if len(body) <= WRITE_CHUNK_BYTES:
             yield _ignore_progress
@@ -98,16 +98,17 @@ def _send_budget_fault() -> ServiceBusy:
 
 
 def _ignore_progress() -> None:
-    """Do nothing: no memory is reserved for a small body."""
+    """Do nothing. This is the callback for the progress of small bodies, for which no memory is reserved."""
 
 
-# Headers that may have only one value, because they determine the caller, the stream, or how the body is parsed. List
-# headers (Accept, Content-Encoding) may be repeated. A repeated LF-ENDPOINT-REDACT-PII is refused where it is parsed.
+# Headers that must not be sent with two different values, because they determine the caller, the stream, or how the
+# body is parsed. Headers that are lists, such as Accept and Content-Encoding, may be repeated. A repeated
+# LF-ENDPOINT-REDACT-PII is refused where this header is parsed.
 _UNIQUE_HEADERS = (b"authorization", b"host", b"content-type", b"content-length", b"x-source", b"x-collection")
 
 
 def check_unique_headers(request: Request) -> None:
-    """Raise Malformed if a header of `_UNIQUE_HEADERS` was sent with two different values."""
+    """Raise MalformedHttpRequest if a header in `_UNIQUE_HEADERS` was sent with two different values."""
     sent = request.scope["headers"]
     if len(request.headers) == len(sent):
         return
@@ -120,16 +121,16 @@ Responder = Callable[[Request], Awaitable[Response]]
 SynchronousResponder = Callable[[Request], Response | None]
 
 REQUEST_ID_REGEX = re.compile(rb"[\x21-\x7e]{1,128}")
-# For each route: the HTTP status of a failed query if Logflare's error format is enabled.
+# For each route of queries: the HTTP status of a failed query if Logflare's error format is enabled.
 _LOGFLARE_STATUS_BY_ROUTE = {"query": 200, "ad_hoc": 400}
-# For each route: the function that renders errors in the format that clients of the route's protocol expect.
+# For each route with another protocol: the function that renders errors in the format of this protocol.
 _ERROR_RENDERERS = {"otlp": ingest.render_otlp_error, "loki_read": loki_api.render_error, **shippers.ERROR_RENDERERS}
-# The status that is logged for a request whose client disconnected. No response is sent.
+# The status in the request log if the client disconnected. No response is sent to such a client.
 CLIENT_DISCONNECTED_STATUS = 499
 
 
 class HttpApplication:
-    """The ASGI application. Cached answers take a synchronous fast path."""
+    """The ASGI application. `cached_response` is a synchronous fast path for requests with a cached answer."""
 
     def __init__(
         self,
@@ -156,7 +157,10 @@ class HttpApplication:
         _log_request(self._observer, request, status, time.perf_counter() - began)
 
     def cached_response(self, scope: Scope) -> Response | None:
-        """Return the cached response to a repeated request, or None if `__call__` must answer or refuse the request."""
+        """Return the response to a repeated request from the caches; otherwise return None.
+
+        After None, the server calls `__call__`, which also refuses invalid requests.
+        """
         began = time.perf_counter()
         request = self._new_request(scope, _receive_disconnect)
         try:
@@ -169,10 +173,10 @@ class HttpApplication:
         return response
 
     async def _send_response(self, request: Request, send: Send) -> int:
-        """Send the response and return its status.
+        """Send the response to a request, and return its status.
 
-        If a streamed answer fails, its body is left incomplete and the server closes the connection, so that the client
-        detects that the answer is incomplete.
+        If a streamed answer fails, its body ends incomplete. The server then closes the connection, so that the client
+        notices.
         """
         try:
             response = await _respond_or_refuse(
@@ -197,10 +201,10 @@ class HttpApplication:
     def _reserve_body(
         self, request: Request, response: Response, body: bytes, reservations: ExitStack
     ) -> tuple[Response, Callable[[], None]]:
-        """Reserve memory for the body of a response.
+        """Reserve memory for the body of a response until `reservations` is closed.
 
-        Return the response, or an error response if no memory is free. Also return the function to call whenever the
-        client has read a part of the body.
+        Return the response, or an error response if the memory budget is used up. Also return the function that has to
+        be called whenever the client has read a part of the body.
         """
         account = account_of_key(request, request.facts.get("key", ""))
         try:
@@ -245,7 +249,7 @@ async def _respond_or_refuse(
 
 
 def _log_failure(observer: Observer, request: Request, fault: Fault) -> None:
-    """Log the details of an engine error under the request id. The caller gets only this id in the hint."""
+    """Log the details of an engine error under the request's id, which is all that the caller gets to see."""
     if isinstance(fault, EngineFailed) and fault.__cause__ is not None:
         observer.record(BugFound(incident=request.id, trace="".join(traceback.format_exception(fault))))
         fault.hint = fault.hint or _incident_hint(request)
@@ -266,7 +270,7 @@ def _error_response(request: Request, fault: Fault, *, logflare_errors: bool) ->
 
 
 def _protocol_error_response(request: Request, fault: Fault, *, logflare_errors: bool) -> Response | None:
-    """Return the error in the format of the route's clients, or None for routes that use problem documents."""
+    """Return the error in the format of the route's protocol, or None if the route uses problem documents."""
     render = _ERROR_RENDERERS.get(request.route)
     if render is not None:
         return render(fault, request)
@@ -275,7 +279,7 @@ def _protocol_error_response(request: Request, fault: Fault, *, logflare_errors:
 
 
 def _add_common_headers(request: Request, response: Response) -> None:
-    """Add the headers that every response has. A pre-rendered block of headers already has the CORS headers."""
+    """Add the headers that every response has. A pre-rendered `block` of headers has the CORS headers already."""
     response.headers.append((b"x-request-id", request.id.encode()))
     if isinstance(response.body, bytes) and response.status not in (204, 304):
         response.headers.append((b"content-length", b"%d" % len(response.body)))
@@ -297,7 +301,7 @@ def _log_request(observer: Observer, request: Request, status: int, seconds: flo
 
 
 def _request_id_generator() -> Callable[[], str]:
-    """Return a function that makes request ids. An id consists of a random prefix of the process and a counter."""
+    """Return a function that makes request ids: the process's random prefix, followed by a counter."""
     prefix = os.urandom(8).hex()
     numbers = itertools.count(1)
     return lambda: f"{prefix}{next(numbers):08x}"

@@ -1,15 +1,15 @@
-"""The HTTP/1.1 protocol of the server, with limits on connections and request heads.
+"""The HTTP/1.1 protocol of the server, with limits on connections and on request heads (request line and headers).
 
-The base class answers malformed requests, and URLs over 64 KiB, with status 400 in plain text. Here a head that is too
-long is passed to the application as an error, and malformed requests are answered with a problem document.
-
-Protocol upgrades (`Upgrade: h2c`, which `curl --http2` and the JDK's client request) are ignored. The base class
-ignores them as well, but its parser then parses the body as the start of the next request.
+It extends uvicorn's protocol in two points. The base class answers malformed requests, and URLs over 64 KiB, with
+status 400 in plain text. Here, a head that is too long becomes an error that the application reports, and malformed
+requests are answered with a problem document. Requests for an upgrade of the protocol (`Upgrade: h2c`, which `curl
+--http2` and the JDK's client send) are answered as if they had no such header. The base class ignores the header as
+well, but its parser then takes the body for the start of the next request.
 
 A connection *waits* while none of its requests is being answered: it has sent nothing or only a part of a request head,
 or is idle between two requests. A waiting connection is closed when it waits too long, when all unfinished heads
-together take too much memory, or when a new connection needs its file descriptor. A connection whose peer does not
-read its answer is closed as well.
+together take too much memory, or when a new connection needs its place. A connection is also closed if its peer does
+not read an answer.
 """
 
 import asyncio
@@ -39,64 +39,67 @@ from cordwood.web.asgi import (
 )
 from cordwood.web.problems import problem_response, status_of
 
-# The maximum time from the opening of a connection, or from the first byte of a later head, to the end of the head.
+# The maximum time for a head. It counts from the opening of the connection or, for later requests, from the first byte
+# of the head.
 MAX_HEAD_SECONDS: Final = 20.0
 # The maximum time from the end of a response to the first byte of the next request.
 MAX_IDLE_SECONDS: Final = 75.0
-# The maximum bytes of all unfinished heads together.
+# The maximum size of all unfinished heads together, over all connections.
 MAX_UNFINISHED_HEADS_BYTES: Final = 16 * 2**20
-# The time after which a connection is closed if the peer reads nothing of its answer.
+# If the peer reads nothing of an answer for this time, the connection is closed.
 MAX_WRITE_STALL_SECONDS: Final = 30.0
 OVERDUE_CHECK_INTERVAL_SECONDS: Final = 1.0
-# File descriptors reserved for the engine, the log, the files of a backup, and the listener.
+# The number of file descriptors that are not available to connections. They are for the engine, the log, the files of a
+# backup, and the listener.
 RESERVED_DESCRIPTORS: Final = 128
-# The number of connections that are accepted beyond the limit if no other connection can be closed. They serve health
-# probes and callers when all other connections are in use.
+# If the limit is reached and no connection can be closed, this many further connections are accepted. So health probes
+# and some callers are served even when all other connections are in use.
 RESERVED_CONNECTIONS: Final = 64
 
 
 class Connection(Protocol):
-    """The interface of a connection in a `ConnectionTable`."""
+    """The interface through which a `ConnectionTable` sees a connection."""
 
     @property
     def address(self) -> str:
-        """The peer's host."""
+        """The IP address of the peer."""
 
     @property
     def waiting_since(self) -> float | None:
-        """The monotonic time at which the current wait began, or None while a request is being answered."""
+        """The monotonic time since which the connection waits, or None while a request is being answered."""
 
     @property
     def is_reading_head(self) -> bool:
-        """Whether a part of a head has arrived, or the connection waits for its first request."""
+        """Whether the connection waits for the rest of a request head, or for its first request."""
 
     @property
     def stalled_since(self) -> float | None:
-        """The monotonic time since which the peer reads nothing of a pending answer; None without a pending answer."""
+        """The monotonic time since which the peer has read nothing of an answer; None if no answer waits for it."""
 
     def abort(self) -> None:
         """Close the connection now."""
 
 
 class ConnectionTable:
-    """All open connections of the process. Not thread-safe: use it on the event loop."""
+    """All open connections of the process, and the limits on them. Not thread-safe: use it on the event loop."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
         self._clock = clock
-        # The keys are the open connections, in order of arrival.
+        # The keys are the open connections, in the order in which they were opened.
         self._open: dict[Connection, None] = {}
         self._by_address: Counter[str] = Counter()
-        # Bytes of the unfinished head by connection; `head_bytes` is their sum.
+        # The bytes of each connection's unfinished head. Their sum is `head_bytes`.
         self._heads: dict[Connection, int] = {}
         self.head_bytes = 0
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
-        """Add a connection; at the limit, close another. Return False if the reserved connections are in use too.
+        """Add a connection. If the limit is reached, try to close another; return False if there is still no place.
 
-        At the limit, a waiting connection is closed. If no connection waits, but one address has more than half of all
-        connections, its newest connection is closed, unless the new connection has the same address.
+        At the limit, a waiting connection is closed. If none waits, and one address has more than half of all
+        connections, its newest connection is closed, unless the new connection comes from the same address. If no
+        connection was closed, the new one may still use a reserved place.
         """
         if len(self._open) >= self.limit:
             self._evict_waiting_connection(connection.address)
@@ -117,13 +120,14 @@ class ConnectionTable:
         self.release_head_bytes(connection)
 
     def head_bytes_of(self, connection: Connection) -> int:
-        """Return the counted bytes of the connection's unfinished head."""
+        """Return how many bytes of the connection's unfinished head have been counted."""
         return self._heads.get(connection, 0)
 
     def add_head_bytes(self, connection: Connection, more_bytes: int) -> None:
-        """Count more bytes of an unfinished head.
+        """Count more bytes of a connection's unfinished head.
 
-        If all heads together exceed the limit, close the connections with the largest heads, possibly `connection`.
+        If all heads together exceed the limit, connections are closed, largest head first, until half of the limit is
+        free. `connection` may be among them.
         """
         self._heads[connection] = self.head_bytes_of(connection) + more_bytes
         self.head_bytes += more_bytes
@@ -134,11 +138,11 @@ class ConnectionTable:
                 self._abort_connection(one)
 
     def release_head_bytes(self, connection: Connection) -> None:
-        """Release the bytes of the connection's head, if any."""
+        """Stop counting the connection's head, because it is complete or the connection is closed."""
         self.head_bytes -= self._heads.pop(connection, 0)
 
     def close_overdue_connections(self) -> None:
-        """Close connections that have waited too long, and connections whose peers do not read their answers."""
+        """Close connections that have waited too long, and connections whose peer does not read its answer."""
         now = self._clock()
         for connection in list(self._open):
             since = connection.stalled_since
@@ -161,11 +165,10 @@ class ConnectionTable:
             self._schedule_overdue_check()
 
     def _evict_waiting_connection(self, new_address: str) -> None:
-        """Close a waiting connection of the address that has the most waiting connections.
+        """Close a waiting connection of the address that has most of the waiting connections.
 
-        Connections that wait for the rest of a head or for their first request are closed before connections that are
-        idle between two requests. Of several such connections, the longest-waiting one is closed. If no connection
-        waits, close a busy one.
+        Of these connections, those that wait for the rest of a head or for their first request are closed before those
+        that are idle between two requests, and the longest-waiting one first. If no connection waits, close a busy one.
         """
         waiting = list(self._waiting_connections())
         if not waiting:
@@ -177,9 +180,9 @@ class ConnectionTable:
         )
 
     def _evict_from_busiest_address(self, new_address: str) -> None:
-        """Close the newest connection of an address with more than half of all connections, if there is one.
+        """If one address has more than half of all connections, close its newest connection.
 
-        Do nothing if the new connection has this address.
+        Do nothing if the new connection comes from this address.
         """
         ((crowd, count),) = self._by_address.most_common(1)
         if crowd != new_address and count > len(self._open) // 2:
@@ -194,7 +197,7 @@ class ConnectionTable:
 
 
 def fit_connections_to_descriptors(requested: int) -> int:
-    """Return the limit on connections: the requested number, or fewer if there are too few file descriptors.
+    """Return how many connections the file descriptors of the process allow, but at most the requested number.
 
     The soft limit of file descriptors is raised as far as necessary and permitted.
     """
@@ -210,31 +213,32 @@ def fit_connections_to_descriptors(requested: int) -> int:
 MAX_REQUEST_LINE_BYTES = 64 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
 MAX_HEADERS = 500
-# A peer that has read this many bytes of an answer since the last check is not stalled.
+# If a peer has read at least this many bytes of an answer since the last check, it is not stalled.
 MIN_READ_PROGRESS_BYTES = 32 * 1024
-# After a refused head, at most this many further bytes are read and dropped, so that the client can read the response.
+# After a refused head, up to this many bytes are still read and dropped. If the connection were closed at once, the
+# client might not be able to read the response.
 MAX_DROPPED_BODY_BYTES = 4 * 1024 * 1024
 REFUSED_CLOSE_DELAY_SECONDS = 2.0
 
 
 @runtime_checkable
 class FastPath(Protocol):
-    """The interface of an application with a synchronous fast path."""
+    """The interface of an application that can answer some requests synchronously."""
 
     def cached_response(self, scope: Scope) -> Response | None: ...
 
 
 class NoFastPath:
-    """The fast path for an application without one: it answers no request."""
+    """Replaces the fast path of an application that has none, and answers no request."""
 
     def cached_response(self, scope: Scope) -> Response | None:
         return None
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """The HTTP protocol of one connection. `table` enforces the limits on all connections of the process.
+    """The HTTP protocol of one connection, which is limited by `table` together with all other connections.
 
-    Bind the table with `functools.partial`, then pass the result to the server as its `http` protocol.
+    Bind the table with `functools.partial`, and pass the result to the server as its option `http`.
     """
 
     def __init__(self, table: ConnectionTable, *arguments: Any, **named: Any) -> None:
@@ -244,7 +248,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._table = table
         self._written_together: list[bytes] = []
         self._written_bytes = 0
-        # The number of bytes that a slow peer has not read yet, and the time of its last progress. Else None.
+        # If the peer is slow: the number of bytes that it has not read yet, and the time of its last progress.
+        # Otherwise None.
         self._unsent: tuple[int, float] | None = None
         self._chunk_bytes = self._head_bytes = 0
         self._header_count = 0
@@ -299,7 +304,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._chunk_bytes = len(data)
         if self._is_in_head:
-            # The head began in an earlier chunk and is incomplete, so this chunk belongs to it.
+            # The head began in an earlier chunk and is still incomplete, so this chunk belongs to the head.
             self._head_bytes += self._chunk_bytes
             self._table.add_head_bytes(self, self._chunk_bytes)
             if self.transport.is_closing():
@@ -314,19 +319,20 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(self._head_limit_fault())
 
     def _head_limit_fault(self) -> Fault:
-        """Return the error for an unfinished head that already exceeds a limit."""
+        """Return the error for an incomplete head that is already too long or has too many headers."""
         return (
             _headers_fault() if self._header_count or len(self.url) <= MAX_REQUEST_LINE_BYTES else _request_line_fault()
         )
 
     def _refuse(self, fault: Fault) -> None:
-        """Send an error response before the request is complete, and close the connection after a delay.
+        """Send an error response although the request is incomplete, and close the connection after a delay.
 
-        During the delay, the client can read the response.
+        The delay gives the client time to read the response.
         """
         self._table.release_head_bytes(self)
         if self.waiting_since is None:
-            # An earlier request is still being answered, and the error response would be sent before its answer.
+            # An earlier request is still being answered. The client would take the error response for the answer to
+            # that request.
             self.transport.abort()
             return
         self._dropped_bytes = 0
@@ -346,9 +352,10 @@ class HttpProtocol(HttpToolsProtocol):
             self.send_400_response("")
 
     def _parse(self, data: memoryview) -> None:
-        """Pass data to the parser.
+        """Pass data to the parser, which calls the `on_…` methods.
 
-        If the parser stops at an Upgrade header, pass the head without this header, and then the rest, to a new parser.
+        The parser stops after a head with an Upgrade header. Then a new parser gets the same head without this header,
+        and after it the remaining data.
         """
         while data:
             try:
@@ -365,7 +372,7 @@ class HttpProtocol(HttpToolsProtocol):
                 return
 
     def _write_pipelined(self) -> None:
-        """Write the responses to pipelined requests in one system call."""
+        """Write the collected responses to pipelined requests together, in one system call."""
         if self._written_together and not self.transport.is_closing():
             together, self._written_together = self._written_together, []
             self._written_bytes = 0
@@ -399,7 +406,8 @@ class HttpProtocol(HttpToolsProtocol):
         if fault is None and self._try_fast_path():
             self._is_answered = True
             return
-        # The full path writes its response itself, so the collected responses of the fast path are written first.
+        # On the full path, the application writes the response. So first write the collected responses of the fast
+        # path, to keep the order.
         self._write_pipelined()
         self._begin_scope()
         if fault is not None:
@@ -412,9 +420,10 @@ class HttpProtocol(HttpToolsProtocol):
         set_abort(self.scope, self.abort)
 
     def _begin_scope(self) -> None:
-        """Create the ASGI scope, which the base class creates at the beginning of each message.
+        """Create the ASGI scope of the request.
 
-        It is created later here, because the fast path does not need it.
+        The base class creates it at the beginning of each request. Here it is created later, because the fast path does
+        not need it.
         """
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
@@ -430,7 +439,7 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _head_without_upgrade(self) -> bytes | None:
-        """Return the head without its Upgrade header, or None for CONNECT, which cannot be continued."""
+        """Return the head without its Upgrade header. Return None for CONNECT, which is an upgrade in any case."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
             return None
@@ -438,7 +447,7 @@ class HttpProtocol(HttpToolsProtocol):
         return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, render_headers(kept))
 
     def _try_fast_path(self) -> bool:
-        """Answer the request from the cache, without creating a task or a scope; return whether it was answered."""
+        """Try to answer the request from the cache, without a task and an ASGI scope; return whether this succeeded."""
         if not self._is_plain_get() or self._is_busy():
             return False
         response = self._fast_path.cached_response(self._minimal_scope())
@@ -454,8 +463,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _is_busy(self) -> bool:
         """Return whether an earlier request is still being answered, or the client reads too slowly."""
         if self._written_bytes > WRITE_CHUNK_BYTES:
-            # Pipelined responses may be a thousand times as large as the requests. To limit memory, write the collected
-            # responses as soon as they exceed a limit.
+            # The responses to pipelined requests can be a thousand times as large as the requests. To limit memory,
+            # write the collected responses as soon as they exceed a limit.
             self._write_pipelined()
         return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 
@@ -502,14 +511,17 @@ def _headers_fault() -> Fault:
 
 
 def _new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
-    """Create a parser as the base class does for a new connection."""
+    """Create a parser with the same options as the base class does."""
     parser = httptools.HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 
 
 def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
-    """Write a head and a body in one call; return False if the client reads too slowly."""
+    """Write the head and body of a response at once.
+
+    Return False if that is not possible now, for example because the client reads too slowly.
+    """
     if cycle.flow.write_paused or cycle.response_started or len(body) > WRITE_CHUNK_BYTES:
         return False
     if cycle.disconnected:
@@ -524,7 +536,10 @@ def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -
 
 
 def _write_part(cycle: RequestResponseCycle, framed: bytes) -> bool:
-    """Write a part of a chunked body at once; return False if the client reads too slowly."""
+    """Write a framed part of a chunked body at once.
+
+    Return False if that is not possible now, for example because the client reads too slowly.
+    """
     if cycle.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding:
         return False
     cycle.transport.write(framed)
@@ -532,7 +547,7 @@ def _write_part(cycle: RequestResponseCycle, framed: bytes) -> bool:
 
 
 def _write_trailers(cycle: RequestResponseCycle, trailers: list[Header]) -> bool:
-    """End a chunked body with trailers; return False if the body is not chunked and thus cannot have trailers."""
+    """End a chunked body with trailers. Return False if the body is not chunked and so cannot have trailers."""
     if cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
         return False
     cycle.transport.write(b"0\r\n%b\r\n" % render_headers(trailers))
@@ -541,7 +556,7 @@ def _write_trailers(cycle: RequestResponseCycle, trailers: list[Header]) -> bool
 
 
 def _finish_cycle(cycle: RequestResponseCycle) -> None:
-    """Finish a response as the base class does after its last byte."""
+    """Finish a response, with the steps of the base class after the last byte of a response."""
     cycle.response_complete = True
     cycle.message_event.set()
     if not cycle.keep_alive:

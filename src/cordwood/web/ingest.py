@@ -1,7 +1,7 @@
-"""The route for events: determine the caller, the stream and the body, store the events, and report the outcome.
+"""The routes for events: identify the caller and the stream, read the body, store its events, and report the outcome.
 
-OTLP requests are answered with export responses, or with google.rpc.Status for errors, in the encoding of the request.
-The senders of webhooks sign the body with a secret that is also in the settings.
+OTLP requests are answered with export responses or, after an error, with google.rpc.Status, in the encoding of the
+request. Senders of webhooks sign bodies with a secret, which is also in the settings.
 """
 
 import asyncio
@@ -25,7 +25,8 @@ from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_
 from cordwood.web.request_body import inflate, read_body
 from cordwood.web.services import Services, WebhookSecrets, WebOptions, find_or_create_stream
 
-# The parameters and headers that name the stream, in order of precedence. Each accepts a name or a UUID.
+# The parameters and headers in which a request can name the stream, in order of precedence. Each contains the stream's
+# name or UUID.
 STREAM_URL_PARAMETERS = ("source_name", "collection_name", "source", "collection")
 STREAM_HEADERS = (b"x-source", b"x-collection")
 
@@ -36,7 +37,8 @@ async def ingest_events(
     caller, query = identify_caller(request, services)
     name = _stream_name(request, query)
     if name is None and form in _OTLP_REJECTED_FIELD_BY_FORM:
-        # Some exporters can be configured only with an address and a key, so there is a default stream for OTLP.
+        # Some OTLP exporters can be configured only with an address and a key, so they cannot name a stream. Their
+        # events go to the default stream.
         name = options.stream_mapping.default_stream
     stream = services.catalog.stream(name) if name else None
     require_ingest_permission(caller, stream)
@@ -53,8 +55,8 @@ async def ingest_events(
         accepting = services.intake.accept(
             stream, content_type, body, caller.pins or None, BodyDescription(form, headers)
         )
-        # `accept` also holds the body, and releases it once it is decoded. Keep no reference here, so that the memory
-        # becomes free then.
+        # `accept` holds the body only until it is decoded. Delete the reference here, so that the body's memory becomes
+        # free then.
         del body
         accepted = await accepting
     observer.record(ingested_observation(stream, accepted))
@@ -68,7 +70,7 @@ async def ingest_events(
 async def _decompressed_body(
     request: Request, options: WebOptions, form: BodyForm, reservation: MemoryReservation
 ) -> bytes:
-    """Read the body, decompress it, and check the signature of a webhook."""
+    """Read and decompress the body; if a webhook sent it, check its signature."""
     body = await read_body(request, options.event_body_bounds, reservation)
     if form is BodyForm.ERLANG and is_compressed(body):
         head, limit = COMPRESSED_HEADER_BYTES, options.event_body_bounds.max_inflated_bytes
@@ -121,15 +123,15 @@ _OTLP_PROTOBUF, _OTLP_JSON = b"application/x-protobuf", b"application/json"
 _BAD_REQUEST_TYPE_URL = "type.googleapis.com/google.rpc.BadRequest"
 _MAX_OTLP_MESSAGE_LENGTH = 1000
 
-# google.rpc codes by HTTP status. Exporters react to the HTTP status alone.
+# The google.rpc code for each HTTP status. Exporters look only at the HTTP status.
 GRPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14, 504: 4}
 _INTERNAL_GRPC_CODE = 13
-# Exporters retry after the statuses 429, 502, 503 and 504, and drop the data after any other error. Therefore other
-# statuses after which a retry may succeed are replaced.
+# Exporters retry only after the statuses 429, 502, 503 and 504; after other errors they drop the data. So the statuses
+# 408 and 507, after which a retry may succeed, are replaced by 503.
 _OTLP_RETRYABLE_STATUS_REPLACEMENTS = {408: 503, 507: 503}
 
 
-# For each form of OTLP: the JSON name of the number of rejected records in a partial success.
+# For each form of OTLP: the JSON field of the export response that has the number of rejected records.
 _OTLP_REJECTED_FIELD_BY_FORM = {
     BodyForm.OTLP: "rejectedLogRecords",
     BodyForm.OTLP_TRACES: "rejectedSpans",
@@ -138,7 +140,7 @@ _OTLP_REJECTED_FIELD_BY_FORM = {
 
 
 def _otlp_export_response(accepted: IngestOutcome, request: Request, form: BodyForm = BodyForm.OTLP) -> Response:
-    """Return the export response. Quarantined items are a partial success, after which exporters do not retry."""
+    """Return the export response. Quarantined items are reported as a partial success, so exporters do not retry."""
     reason = accepted.reasons[0][1][:_MAX_OTLP_MESSAGE_LENGTH] if accepted.reasons else ""
     if _is_protobuf(request):
         return Response(200, [(b"content-type", _OTLP_PROTOBUF)], encode_export_response(accepted.quarantined, reason))
@@ -185,7 +187,7 @@ _SIGNATURE_SCHEMES = {
 
 
 def _check_signature(webhooks: WebhookSecrets, request: Request, form: BodyForm, body: bytes) -> None:
-    """Raise BadSignature if the sender has a secret in the settings and the body is not signed with it."""
+    """Raise BadSignature if the settings have a secret for the sender, but the body is not signed with this secret."""
     signed = _SIGNATURE_SCHEMES.get(form)
     secret = {BodyForm.VERCEL: webhooks.vercel_secret, BodyForm.GITHUB: webhooks.github_secret}.get(form)
     if signed is None or not secret:
@@ -201,7 +203,7 @@ def _check_signature(webhooks: WebhookSecrets, request: Request, form: BodyForm,
 
 
 def _vercel_ownership_headers(webhooks: WebhookSecrets, form: BodyForm) -> list[Header]:
-    """Return the header with which Vercel verifies the ownership of a log drain."""
+    """Return the header by which Vercel verifies that the operator owns the address of a log drain."""
     if form is not BodyForm.VERCEL or not webhooks.vercel_ownership_token:
         return []
     return [(b"x-vercel-verify", webhooks.vercel_ownership_token.encode("latin-1", "replace"))]

@@ -1,4 +1,4 @@
-"""Key management over HTTP with a private key: list, create, rotate and revoke keys."""
+"""Routes for keys, which need a private key: list, create, rotate and revoke keys."""
 
 import asyncio
 import re
@@ -32,12 +32,13 @@ T = TypeVar("T")
 KEY_PATH_REGEX = re.compile(rb"/api/access-tokens/([^/]+)")
 KEY_ROTATION_PATH_REGEX = re.compile(rb"/api/access-tokens/([^/]+)/rotate")
 
-# The accepted values of `redact`. Any other value is refused, because it could be meant to enable redaction.
+# The accepted values of `redact`. Any other value is refused, because its author might believe that it enables
+# redaction.
 _REDACT_VALUES = {None: False, False: False, "false": False, True: True, "true": True, "always": True}
 
 
 class KeyRequest(msgspec.Struct):
-    """The terms in a request for a new key. Unrelated members are ignored."""
+    """The members of a request for a new key that are terms of the key. Other members are ignored."""
 
     scopes: str | list[str] = "public"
     description: str | None = None
@@ -56,12 +57,13 @@ class KeyRequest(msgspec.Struct):
 
 
 _KEY_TERM_NAMES = frozenset(KeyRequest.__struct_fields__)
-# The terms that Logflare's clients may send in the query string. Terms that restrict a key are read from the body only.
+# Terms that may also be sent in the query string, as Logflare's clients do. Terms that restrict a key are allowed only
+# in the body.
 _QUERY_STRING_TERMS = ("description", "scopes")
 
 
 class RotationRequest(msgspec.Struct):
-    """The body of a request to rotate a key, with the time for which the old key stays valid."""
+    """The body of a request to rotate a key. The old key stays valid for the time `grace`."""
 
     grace: str | None = None
 
@@ -95,7 +97,7 @@ async def rotate_key(
 
 
 async def revoke_key(request: Request, services: Services, observer: Observer, key_id: str) -> Response:
-    """Revoke a key by its id or, as Logflare's clients do, by the key itself."""
+    """Revoke the key with the id `key_id`. As in Logflare, this may also be the key itself instead of its id."""
     _require_unrestricted_key(request, services)
     found = services.authenticator.find_stored_key(key_id)
     key_id = found.id if found else key_id
@@ -106,9 +108,9 @@ async def revoke_key(request: Request, services: Services, observer: Observer, k
 
 
 def _require_unrestricted_key(request: Request, services: Services) -> Mapping[str, str]:
-    """Return the query string; raise Forbidden unless the key is private, without pins and not always redacted.
+    """Return the query string; raise Forbidden unless the caller's key is private and unrestricted.
 
-    Otherwise a restricted key could create an unrestricted one.
+    If a restricted key were allowed, it could create an unrestricted key.
     """
     refusal = "This key is restricted, and could otherwise create an unrestricted one."
     return require_unrestricted_caller(request, services, refusal)[1]
@@ -122,9 +124,10 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 
 def _member_names(body: bytes) -> AbstractSet[str]:
-    """Return the names of the body's members; raise BadKeyTerms for a misspelled term, BadBody for a duplicate name.
+    """Return the names of the body's members; raise BadBody or BadKeyTerms for a bad name.
 
-    If misspelled `pins` were ignored, the key could read every project.
+    A name is bad if it occurs twice, or is a misspelled term. If the misspelled member `pin` were ignored instead, a
+    key without pins would be created, which could read every project.
     """
     twice = find_duplicate_name(body)
     if twice is not None:
@@ -144,7 +147,10 @@ def _check_names(names: AbstractSet[str]) -> None:
 def _with_query_string_terms(
     key_request: KeyRequest, in_body: AbstractSet[str], query: Mapping[str, str]
 ) -> KeyRequest:
-    """Add the terms in the query string; raise BadKeyTerms for a term that must be in the body, or is there already."""
+    """Add the terms that were sent in the query string.
+
+    Raise BadKeyTerms for a term that must be sent in the body, or that was sent in the body as well.
+    """
     _check_names(query.keys())
     for name in query.keys() & _KEY_TERM_NAMES:
         if name not in _QUERY_STRING_TERMS:

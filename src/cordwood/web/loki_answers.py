@@ -1,4 +1,4 @@
-"""Encode rows as answers of Loki's API: streams, samples, label values, label sets, counts and detected fields."""
+"""Encode rows as answers of Loki's API: log lines by stream, samples, labels, numbers of entries, detected fields."""
 
 import math
 import re
@@ -24,7 +24,7 @@ from cordwood.logql.lexer import read_duration_seconds, read_size_bytes
 from cordwood.logql.syntax import ParserKind, SampleSteps, max_series
 from cordwood.model.datatype import Cell, Rows
 
-# The maximum bytes of lines and metadata in an answer, all of which are held in memory until it is encoded.
+# The maximum size of the lines and metadata in an answer. All of them are in memory until the answer is encoded.
 MAX_ENTRIES_BYTES: Final = 16 * 2**20
 _SECOND_US: Final = 1_000_000
 _NS_SUFFIX: Final = "000"
@@ -45,7 +45,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
-    """Yield the entries of a log query; raise TooManyBytes if they take more than `MAX_ENTRIES_BYTES`."""
+    """Yield the log entries in the rows; raise TooManyBytes if they take more than `MAX_ENTRIES_BYTES`."""
     size = 0
     for batch in rows.batches:
         for source, time_us, message, metadata in batch:
@@ -63,10 +63,10 @@ def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
 
 
 def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) -> Iterator[bytes]:
-    """Encode log entries, grouped by stream.
+    """Encode log entries, grouped by Loki's streams. All entries with the same labels form a stream.
 
-    With `is_categorized`, only the stream labels identify a stream, and each entry has its other labels as a third
-    value. Otherwise all labels identify a stream.
+    If `is_categorized` is true, only the stream labels count for this, and the other labels of an entry are added to
+    the entry.
     """
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for entry in _read_entries(rows, state):
@@ -81,7 +81,7 @@ def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) ->
 
 
 class SeriesOrder(StrEnum):
-    """The order of series, by the sum of their values."""
+    """The order of time series, by the sum of their values."""
 
     ASCENDING = "ascending"
     DESCENDING = "descending"
@@ -90,9 +90,9 @@ class SeriesOrder(StrEnum):
 def encode_samples(
     rows: Rows, steps: SampleSteps, *, is_instant: bool, order: SeriesOrder | None = None, limit: int | None = None
 ) -> Iterator[bytes]:
-    """Encode samples as a vector for an instant query, else as a matrix.
+    """Encode time series: as a vector for an instant query, otherwise as a matrix.
 
-    Only the first `limit` series in the given order are encoded.
+    If there is an `order`, the series are sorted. Only the first `limit` series are encoded.
     """
     series = list(_read_series(rows, steps))
     if order is not None:
@@ -107,7 +107,7 @@ def encode_samples(
 
 
 def encode_constant(value: float, steps: SampleSteps, *, is_instant: bool, is_vector: bool) -> bytes:
-    """Encode a constant, which has the same value at every step."""
+    """Encode the result of a query that is a constant, which has the same value at every step."""
     samples = [_sample_json(steps.start_us + number * steps.step_us, value) for number in range(steps.count)]
     if not is_instant:
         return success_body({"resultType": "matrix", "result": [{"metric": {}, "values": samples}], "stats": {}})
@@ -125,7 +125,7 @@ def encode_label_sets(rows: Rows) -> Iterator[bytes]:
 
 
 def encode_detected_labels(rows: Rows) -> Iterator[bytes]:
-    """Encode the labels of streams, each with its number of distinct values."""
+    """Encode the labels in the rows, each with the number of its distinct values."""
     values: dict[str, set[str]] = {}
     for labels in _read_label_sets(rows):
         for name, text in labels.items():
@@ -136,7 +136,7 @@ def encode_detected_labels(rows: Rows) -> Iterator[bytes]:
 
 
 def encode_stats(rows: Rows) -> Iterator[bytes]:
-    """Encode the numbers of streams, chunks, entries and bytes. Each stream counts as one chunk."""
+    """Encode how many streams, chunks, entries and bytes match a query. Each stream counts as one chunk."""
     streams, entries, size = next((row for batch in rows.batches for row in batch), (0, 0, 0))
     counts = {"streams": streams, "chunks": streams, "entries": entries, "bytes": size}
     yield _encode({name: int(str(count)) for name, count in counts.items()})
@@ -161,7 +161,7 @@ def _text_of_cell(cell: Cell) -> str:
 
 
 def _format_value(value: float) -> str:
-    """Format the value of a sample as Loki does: without an exponent, and with +Inf, -Inf and NaN by name."""
+    """Format the value of a sample as Loki does: without an exponent. Special values are +Inf, -Inf and NaN."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -170,14 +170,14 @@ def _format_value(value: float) -> str:
 
 
 def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[tuple[int, float]]]]:
-    """Yield labels and samples of each series; raise TooManyRows at the end if there are more series than the limit."""
+    """Yield the labels and samples of each time series; raise TooManyRows at the end if there are too many series."""
     names = [label_of_column(column.name) for column in rows.columns[:-2]]
     count = 0
     for batch in rows.batches:
         for row in batch:
             count += 1
             *labels, numbers, values = row
-            # An aggregate without labels has one row even if no entry matches. This row has no samples.
+            # An aggregate without labels has a row even if no entry matches. Such a row has no samples, so skip it.
             samples = list(_decode_samples(numbers, values, steps))
             if samples:
                 yield _labels_of_cells(names, labels), samples
@@ -190,7 +190,7 @@ def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[
 
 
 def _series_sort_value(samples: Sequence[tuple[int, float]]) -> float:
-    """Return the sum of the values, by which series are ordered. A sum that is NaN counts as the smallest."""
+    """Return the sum of a series' values, by which series are sorted. If it is NaN, it counts as the smallest."""
     total = sum(value for _, value in samples)
     return -math.inf if math.isnan(total) else total
 
@@ -234,7 +234,7 @@ class _DetectedField(msgspec.Struct):
 
 
 def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
-    """Encode the fields of entries: type, number of distinct values, and the parsers that extract them."""
+    """Encode the fields of log entries: type, number of distinct values, and the parsers that extract the field."""
     fields: dict[str, _DetectedField] = {}
     for entry in _read_entries(rows, PipelineState()):
         for name, text, parser in _fields_of(entry):

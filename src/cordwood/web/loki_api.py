@@ -1,4 +1,4 @@
-"""Loki's read API: routes and request handlers, which identify the caller and parse parameters and time ranges."""
+"""Loki's read API: the routes and their handlers, which identify the caller and parse parameters and time ranges."""
 
 import math
 import re
@@ -54,7 +54,7 @@ from cordwood.web.route import HandlerContext, Route
 from cordwood.web.services import Services, WebOptions, require_endpoint
 
 _KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
-# The endpoint that is read if the path of the request names no endpoint.
+# The endpoint that is read if the path of the request names none.
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _STREAMS_ENDPOINT_MAX_ROWS: Final = 1000
 
@@ -62,7 +62,7 @@ _STREAMS_ENDPOINT_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
 
 _SECOND_US: Final = 1_000_000
 _MICROSECOND_NS: Final = 1000
-# A time that is a number with up to this many digits is in seconds. A longer number is in nanoseconds.
+# If a time is a number of at most this many digits, it is in seconds. A longer number is in nanoseconds.
 _MAX_SECONDS_DIGITS: Final = 10
 _INTEGER_REGEX: Final = re.compile(r"\d{1,19}", re.ASCII)
 _DECIMAL_SECONDS_REGEX: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
@@ -71,22 +71,22 @@ _RFC3339_REGEX: Final = re.compile(
 )
 _NUMBER_REGEX: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
 _MAX_STEP_SECONDS: Final = 100 * 365 * 86_400
-# The approximate number of steps in a long range if the request has no `step`.
+# If a request has no `step`, its time range is divided into about this many steps, or fewer if it is short.
 _DEFAULT_STEPS: Final = 250
 _EXCERPT_LENGTH: Final = 60
 
 
 class _ReadAccess(msgspec.Struct, frozen=True):
-    """The caller, the endpoint that is read, and the account that is charged."""
+    """What a request may read: the caller, the endpoint whose rows are read, and the account that is charged."""
 
     caller: Caller
     endpoint: Endpoint
     account: str
 
     def endpoint_parameters(self, texts: Mapping[str, str], queries: Iterable[Pipeline]) -> dict[str, str]:
-        """Return the parameters of the endpoint: pins of the key, and values that were sent.
+        """Return the values of the endpoint's parameters: pins of the key, and values in the request.
 
-        A value may be sent as a parameter, or as a label that a selector compares with =.
+        A request contains a value as one of its parameters, or as a label that a selector compares with `=`.
         """
         if self.endpoint.id == _STREAMS_ENDPOINT_ID and "project" in texts:
             raise BadParameter("Streams have no parameter project.", hint='Write {project="…"} in the selector.')
@@ -110,10 +110,10 @@ class _ReadAccess(msgspec.Struct, frozen=True):
 
 
 def _authorize_read(request: Request, services: Services, query: Mapping[str, str], address: str) -> _ReadAccess:
-    """Return the caller and the endpoint of a request, and count the request against the key's rate.
+    """Identify the caller, find the endpoint, and count the request against the key's rate.
 
-    `address` is the endpoint's name, or empty for the default. The default is an endpoint with all streams for a
-    private key without pins, and logs.all for other keys.
+    `address` is the endpoint's name. If it is empty, a private key without pins gets an endpoint that contains all
+    streams, and other keys get `logs.all`.
     """
     key = presented_key(request, query, _KEY_PLACES)
     found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
@@ -138,7 +138,7 @@ def _authorize_read(request: Request, services: Services, query: Mapping[str, st
 
 
 def _endpoint_of_streams(streams: Iterable[Stream]) -> Endpoint:
-    """Return a temporary endpoint that has a sub-query for each stream."""
+    """Return an endpoint that exists only for this request. It has a sub-query for each stream."""
     sub_queries = ",\n".join(_sub_query_sql(stream.name) for stream in streams if "`" not in stream.name)
     sql = f"with {sub_queries}\nselect 1 as one"
     return Endpoint(
@@ -164,17 +164,17 @@ class _TimeRange(msgspec.Struct, frozen=True):
 
     @property
     def start_us(self) -> int:
-        """The first microsecond at or after the start."""
+        """The first whole microsecond at or after the start."""
         return -(-self.start_ns // _MICROSECOND_NS)
 
     @property
     def end_us(self) -> int:
-        """The first microsecond at or after the end."""
+        """The first whole microsecond at or after the end."""
         return -(-self.end_ns // _MICROSECOND_NS)
 
 
 def _read_time_range(texts: Mapping[str, str], now_us: int, default_seconds: int) -> _TimeRange:
-    """Return the range that `start`, `end` and `since` give; by default the last `default_seconds`."""
+    """Return the time range in the parameters `start`, `end` and `since`; by default the last `default_seconds`."""
     now_ns = now_us * _MICROSECOND_NS
     end_ns = _read_time("end", texts, now_ns)
     since_us = _read_interval("since", texts, default_seconds * _SECOND_US)
@@ -185,7 +185,7 @@ def _read_time_range(texts: Mapping[str, str], now_us: int, default_seconds: int
 
 
 def _read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
-    """Parse a time to nanoseconds: a number of seconds or nanoseconds since 1970, or RFC 3339."""
+    """Parse a time to nanoseconds since 1970. It may be a number of seconds or nanoseconds, or a text in RFC 3339."""
     text = texts.get(name, "").strip()
     if not text:
         return default_ns
@@ -206,7 +206,7 @@ def _read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
 
 
 def _read_interval(name: str, texts: Mapping[str, str], default_us: int) -> int:
-    """Parse a duration to microseconds: `5m`, or a number of seconds."""
+    """Parse a duration, such as `5m` or a number of seconds, to microseconds."""
     text = texts.get(name, "").strip()
     if not text:
         return default_us
@@ -225,9 +225,9 @@ def _read_interval(name: str, texts: Mapping[str, str], default_us: int) -> int:
 
 
 def _read_step(texts: Mapping[str, str], time_range: _TimeRange) -> int:
-    """Return the step of a range in microseconds.
+    """Return the step in microseconds: the parameter `step`, or a default that depends on the time range.
 
-    The default step is the range divided by `_DEFAULT_STEPS`, rounded down to whole seconds, but at least one second.
+    The default is the range divided by `_DEFAULT_STEPS`, rounded down to whole seconds, but at least one second.
     """
     seconds = (time_range.end_ns - time_range.start_ns) // 10**9 // _DEFAULT_STEPS
     step_us = _read_interval("step", texts, max(1, seconds) * _SECOND_US)
@@ -247,11 +247,11 @@ _API_PATH_PREFIX: Final = "/loki/api/v1/"
 
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _JSON_MEDIA_TYPE: Final = JSON_MEDIA_TYPE.decode()
-# Errors with these statuses are sent with status 400, which Loki's clients treat as an error in the query.
+# Errors with these statuses are sent with status 400, because Loki's clients show such errors as errors in the query.
 _STATUSES_SENT_AS_400: Final = frozenset({406, 413, 415, 422})
 
 _HOUR_SECONDS: Final = 3600
-# The default range for labels, label values and streams.
+# The default time range of requests for labels, label values and streams.
 _DEFAULT_LABELS_RANGE_SECONDS: Final = 6 * _HOUR_SECONDS
 _DEFAULT_RESULT_LIMIT: Final = 100
 _MAX_RESULT_LIMIT: Final = 5000
@@ -261,7 +261,7 @@ _MAX_MATCH_SELECTORS: Final = 10
 _LABEL_REGEX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _LABEL_VALUES_PATH_REGEX: Final = re.compile(r"label/([^/]+)/values")
 _CATEGORIZE_LABELS_FLAG: Final = "categorize-labels"
-# The order of the series in an instant vector, by the outermost function of the query.
+# For each outermost function of an instant query that orders the result: the order of the series.
 _ORDERS_BY_FUNCTION: Final[Mapping[str, SeriesOrder]] = {
     "sort": SeriesOrder.ASCENDING,
     "sort_desc": SeriesOrder.DESCENDING,
@@ -276,7 +276,7 @@ _HINTS_BY_UNSUPPORTED_PATH: Final[Mapping[str, str]] = {
 
 
 class _LokiRequest(msgspec.Struct, frozen=True):
-    """A request with its parameters. `matches` are the selectors in `match[]`."""
+    """A request to Loki's read API with its parameters. `selectors` has the values of the parameter `match[]`."""
 
     request: Request
     services: Services
@@ -316,13 +316,16 @@ def render_error(fault: Fault, _: Request) -> Response:
 
 
 async def _answer_root(context: HandlerContext) -> Response:
-    """Answer at `/loki/api/v1/…`. A private key without pins reads all streams; other keys read logs.all."""
+    """Answer a request to `/loki/api/v1/…`, which names no endpoint.
+
+    A private key without pins reads all streams. Other keys read the endpoint `logs.all`.
+    """
     path = percent_decode(context.request.path, "path").rstrip("/")
     return await _answer_path(context, "", path.removeprefix(_API_PATH_PREFIX))
 
 
 async def _answer_below_endpoint(context: HandlerContext) -> Response:
-    """Answer at `/api/endpoints/NAME/loki/api/v1/…` with rows of the endpoint NAME."""
+    """Answer a request to `/api/endpoints/NAME/loki/api/v1/…` with rows of the endpoint NAME."""
     endpoint, _, path = context.path_argument.partition(_API_PATH_PREFIX)
     return await _answer_path(context, endpoint, path)
 
@@ -394,8 +397,8 @@ async def _answer_log_lines(loki: _LokiRequest, query: Pipeline, time_range: _Ti
     direction = loki.parameters.get("direction", "").lower() or "backward"
     if direction not in ("forward", "backward"):
         raise BadParameter(f"direction is {direction[:40]!r}.", hint="It must be forward or backward.")
-    # A client that gets fewer lines than it requested assumes that no more lines match. So a limit above the endpoint's
-    # maximum is refused instead of reduced.
+    # If a client gets fewer lines than it requested, it assumes that no more lines match. So refuse a limit above the
+    # endpoint's maximum instead of reducing it.
     limit = loki.read_limit("limit", _DEFAULT_RESULT_LIMIT, min(_MAX_RESULT_LIMIT, loki.access.endpoint.max_rows))
     logql_request = LogqlRequest(
         result_kind=ResultKind.ENTRIES,
@@ -502,7 +505,10 @@ async def _answer_volume_samples(loki: _LokiRequest, logql_request: LogqlRequest
 
 
 def _volume_query(loki: _LokiRequest, width_us: int) -> str:
-    """Return the metric query for bytes per range, grouped by the target labels or by the labels of the selector."""
+    """Return a metric query for the number of bytes in each time range, by label.
+
+    The labels are the target labels in the request, or else the labels in the selector.
+    """
     selector = parse_selectors(loki.query)
     if selector.stages:
         raise BadParameter("Volumes are those of a selector alone.", hint='Send one, as in {service_name=~".+"}.')
@@ -519,10 +525,10 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
 async def _run_request(
     loki: _LokiRequest, wanted: LogqlRequest, encode: Callable[[Rows], Iterator[bytes]], options: tuple[object, ...]
 ) -> Response:
-    """Compile and run a request as a sandbox query.
+    """Compile and run a LogQL request as a sandbox query, and return the response.
 
-    `options` are all values on which the encoding depends. They become part of the format's name, so that the cache
-    distinguishes the encodings.
+    `options` must have all values on which the encoding of the answer depends. They become part of the format's name,
+    so that the cache does not confuse answers in different encodings.
     """
     reader = loki.access
     pipelines = [pipeline for text in wanted.queries for pipeline in pipelines_of(parse(text))]
@@ -568,7 +574,7 @@ _ROOT_ROUTE: Final = Route("loki_read", _METHODS, _answer_root)
 ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {f"{_API_PATH_PREFIX}{path}".encode(): _ROOT_ROUTE for path in _HANDLERS}
 PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
     (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT_ROUTE),
-    # The route for other paths: paths of Loki that are not offered, and unknown paths.
+    # Other paths of Loki, whether or not Loki has them. They are answered with an error.
     (re.compile(rb"/loki/api/v1/([^/]+)"), _ROOT_ROUTE),
     (
         re.compile(rb"/api/endpoints/([^/]+/loki/api/v1/.+)"),

@@ -1,4 +1,4 @@
-"""Routes for operating the service: health and metrics (without a key), status, running queries, and backups."""
+"""Routes for operating the service: health and metrics (which need no key), status, running queries, and backups."""
 
 import asyncio
 import threading
@@ -26,7 +26,7 @@ STATUS_BY_PHASE = {
 
 
 def show_health(lifecycle: Lifecycle) -> Response:
-    """Report the health as Logflare does: status 200 once streams and endpoints are loaded."""
+    """Report the health in Logflare's format. The status is 200 once streams and endpoints are loaded."""
     return _readiness_response(lifecycle, STATUS_BY_PHASE[lifecycle.phase])
 
 
@@ -43,7 +43,7 @@ def show_metrics(counted: Metrics) -> Response:
 
 
 def _readiness_response(lifecycle: Lifecycle, status: str) -> Response:
-    """Return status 200 with the degraded parts while queries can be answered, else status 503 with the reasons."""
+    """If the service can answer queries, return status 200 and its degraded parts, else status 503 and the reasons."""
     if lifecycle.phase is not LifecyclePhase.READY or lifecycle.services is None:
         return no_store_json_response({"status": status}, 503, RETRY_AFTER_HEADER)
     reasons = lifecycle.unready_reasons()
@@ -103,9 +103,9 @@ def _query_load_json(load: ServiceLoad, caller: Caller) -> dict[str, Any]:
 
 
 def _may_see(caller: Caller, run: EngineRun) -> bool:
-    """Return whether the caller may see a run.
+    """Return whether the status report may show a query's run to the caller.
 
-    The query texts of other keys may contain values that a restricted key must not see.
+    Queries of other keys may contain values that a restricted key must not see.
     """
     return run.key_id == caller.key_id or not (caller.pins or caller.redact_always)
 
@@ -137,7 +137,7 @@ def _read_metric(metrics: Metrics, name: str) -> int | None:
 
 
 async def list_queries(request: Request, services: Services) -> Response:
-    """List the running queries of the caller. An unrestricted private key sees the queries of all callers."""
+    """List the caller's running queries, or for an unrestricted private key those of all callers."""
     caller, _ = identify_caller(request, services)
     require_query_permission(caller, None)
     services.query_service.charge_request(caller)
@@ -149,8 +149,8 @@ async def list_queries(request: Request, services: Services) -> Response:
 def running_query_json(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]:
     """Return a running query as JSON fields.
 
-    `has_rows` is set only for callers who may read all events. It adds how many rows were read and have to be read, and
-    these numbers include rows of other projects.
+    If `has_rows` is true, the fields include how many rows the query has read and has to read. These numbers count rows
+    of all projects, so they are only for callers who may read all events.
     """
     progress = query.progress if has_rows else Progress(fraction_done=query.progress.fraction_done)
     return {
@@ -173,7 +173,7 @@ async def send_backup(request: Request, services: Services, observer: Observer) 
 
 
 class _ClosableChunks:
-    """An iterator over chunks that may be closed while another thread reads from it."""
+    """Chunks of a generator. While a thread reads a chunk, another thread may call `close`, which waits for it."""
 
     def __init__(self, chunks: Generator[bytes, None, None]) -> None:
         self._chunks = chunks
@@ -189,7 +189,10 @@ class _ClosableChunks:
 
 
 async def _chunks_until_closed(first: bytes | None, chunks: _ClosableChunks) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of a backup. At the end, delete the snapshot's files, even if the download was interrupted."""
+    """Yield the chunks of a backup, and close them at the end, even if the client interrupts the download.
+
+    Closing the chunks deletes the files of the backup's snapshot.
+    """
     try:
         chunk = first
         while chunk is not None:

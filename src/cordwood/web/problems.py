@@ -1,4 +1,4 @@
-"""Errors over HTTP: the status of each class of errors, and problem documents."""
+"""Errors as HTTP responses: the status for each class of errors, and the problem document."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,8 @@ from cordwood import errors
 from cordwood.errors import Fault
 from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Response
 
-# The HTTP status for each class of errors. An error has the status of its nearest base class in this table.
+# The HTTP status for each class of errors. If an error's own class is not listed, the status of its nearest listed base
+# class applies.
 STATUS_BY_FAULT: Mapping[type[Fault], int] = {
     errors.RequestFault: 400,
     errors.NoKey: 401,
@@ -82,7 +83,7 @@ TITLE_BY_STATUS: Mapping[int, str] = {
     507: "The disk is full",
 }
 
-# The Retry-After of responses with status 429 or 503 whose error has no delay.
+# The delay in the Retry-After header of a response with status 429 or 503, if the error itself has no delay.
 DEFAULT_RETRY_SECONDS = 1.0
 CHALLENGE_HEADER: Header = (b"www-authenticate", b'Bearer realm="cordwood"')
 
@@ -92,14 +93,14 @@ def status_of(fault: Fault) -> int:
 
 
 def problem_json(fault: Fault, request_id: str) -> dict[str, Any]:
-    """Return the members of a problem document (RFC 9457), and `error` for clients that expect that member."""
+    """Return the members of a problem document (RFC 9457), and the member `error`, which some clients read instead."""
     status = status_of(fault)
     error: dict[str, Any] = {"code": status, "message": fault.message, "status": fault.code}
     if fault.span is not None:
         error |= {"line": fault.span.line, "column": fault.span.column}
     if fault.hint:
         error["hint"] = fault.hint
-    # In addition, report a failed validation in Logflare's format.
+    # If the value of a field is invalid, the document also has Logflare's member `errors`.
     fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.FieldFault) else {}
     return {
         "type": f"urn:cordwood:error:{fault.code}",
@@ -125,16 +126,16 @@ def problem_response(fault: Fault, request_id: str) -> Response:
 
 
 def retry_after_headers(fault: Fault, status: int) -> list[Header]:
-    """Return the Retry-After header of errors after which a client may retry, in whole seconds."""
+    """Return the Retry-After header, in whole seconds, if the client may retry after this error."""
     retry_after = fault.retry_after or (DEFAULT_RETRY_SECONDS if status in (429, 503) else None)
     return [] if retry_after is None else [(b"retry-after", b"%d" % math.ceil(retry_after))]
 
 
 def logflare_error_response(fault: Fault, failed: int = 200) -> Response | None:
-    """Return a query's error in Logflare's format with the status `failed`, or None to send a problem document.
+    """Return a query's error in Logflare's format, or None if it has to be a problem document.
 
-    Errors of keys, and unknown endpoints, have status 401. Errors of rate limits and overload keep their status,
-    because clients react to it.
+    The status is `failed` for most errors. It is 401 for errors of keys and for unknown endpoints. Errors of rate
+    limits and overload keep their own status, because clients react to it.
     """
     if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
         return Response(401, [(b"content-type", JSON_MEDIA_TYPE), CHALLENGE_HEADER], b'{"error":"Unauthorized"}')

@@ -1,8 +1,8 @@
-"""Handlers for queries (endpoint, sandbox, ad hoc and followed queries) and for the requests of query editors.
+"""Handlers for queries (endpoint, sandbox, ad hoc and followed queries), and for the requests of query editors.
 
-The request cache finds the parsed form of a repeated request by the bytes of the request. Permissions and the revision
-of the endpoint are checked for each request. The rows of a followed query are sent as Server-Sent Events when their
-events are stored.
+The request cache has the parsed form of repeated requests, which are recognised by their bytes. Even then, each request
+is checked again: whether the key still permits it, and whether the endpoint is unchanged. The rows of a followed query
+are sent as Server-Sent Events, as soon as their events are stored.
 """
 
 import time
@@ -49,7 +49,7 @@ from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoi
 from cordwood.web.request_body import run_while_connected
 from cordwood.web.services import Services, WebOptions, require_endpoint
 
-# All headers that affect how a request is parsed.
+# All headers that affect how a request is parsed. They are a part of its key in the request cache.
 PARSED_HEADERS = (
     b"authorization",
     b"x-api-key",
@@ -59,21 +59,22 @@ PARSED_HEADERS = (
     b"lf-endpoint-redact-pii",
 )
 REQUEST_CACHE_BYTES = 16 * 2**20
-# A request with more bytes is not cached.
+# A request whose path, query string and these headers have more bytes is not cached.
 MAX_CACHED_REQUEST_BYTES = 2048
 
-# The estimated bytes of a cached request and its containers.
+# The estimated memory for the objects of a cached request, in addition to its contents.
 _CACHED_REQUEST_OVERHEAD_BYTES = 300
 
 RequestKey = tuple[bytes | None, ...]
 
-# The names of the query text in Logflare's API: `sql` is in the backend's dialect, `bq_sql` in BigQuery's.
+# The parameters that may contain the text of a query. In Logflare's API, `sql` is in the backend's dialect, and
+# `bq_sql` in BigQuery's dialect.
 _QUERY_TEXT_PARAMETERS = ("sql", "bq_sql")
 _UNSUPPORTED_PARAMETERS = ("ch_sql", "pg_sql")
 
 
 class CachedRequest(msgspec.Struct, frozen=True):
-    """A parsed request, and the digest under which its answer is cached."""
+    """A parsed request in the request cache, and the digest under which its answer is cached."""
 
     address: str
     presented_key: str | None
@@ -83,7 +84,7 @@ class CachedRequest(msgspec.Struct, frozen=True):
 
 
 class ParsedRequestCache:
-    """An LRU cache of parsed requests with a limit in bytes."""
+    """A cache of parsed requests. When its size limit is exceeded, it drops the least recently used requests."""
 
     def __init__(self) -> None:
         self._requests: BoundedCache[RequestKey, CachedRequest] = BoundedCache(
@@ -101,7 +102,7 @@ class ParsedRequestCache:
 
 
 def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> int:
-    """Return the estimated bytes of an entry, without the endpoint, which entries share."""
+    """Return the estimated memory of a cached request, without the endpoint, which many requests share."""
     query_request = cached_request.query_request
     own = (
         cached_request.address,
@@ -114,7 +115,7 @@ def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> 
 
 
 def _is_cacheable(request: Request) -> bool:
-    """Return whether the request is a GET without a body and without repeated headers, so that it may be cached."""
+    """Return whether the request may be cached: it is a GET without a body and without repeated headers."""
     is_get = request.method == "GET" and not request.has_body()
     return is_get and len(request.headers) == len(request.scope["headers"])
 
@@ -125,9 +126,9 @@ def _request_key(request: Request) -> RequestKey:
 
 
 class AdmittedQuery(msgspec.Struct, frozen=True):
-    """A parsed request whose caller may query the endpoint. `query_values` is the parsed query string.
+    """A parsed request whose caller may query the endpoint. `query_values` has the values in the query string.
 
-    The request was counted against the key's rate, of which `allowance` remains.
+    The request has been counted against the key's rate; `allowance` is what remains of this rate.
     """
 
     query_values: Mapping[str, str]
@@ -139,7 +140,10 @@ class AdmittedQuery(msgspec.Struct, frozen=True):
 async def admit_query(
     request: Request, services: Services, options: WebOptions, address: str, only_format: AnswerFormat | None = None
 ) -> AdmittedQuery:
-    """Check the key, count the request and parse it. `only_format` is set for a route with one answer format."""
+    """Check the key of a request, count the request against the key's rate, and parse it.
+
+    If the route has only one answer format, it is given as `only_format`.
+    """
     query = parse_urlencoded(request.query_string, "query string")
     key = presented_key(request, query)
     found = services.catalog.endpoint(address)
@@ -173,7 +177,7 @@ async def answer_query(
 
 
 def answer_repeated_request(request: Request, services: Services, request_cache: ParsedRequestCache) -> Response | None:
-    """Answer a repeated request from the caches; return None if the full path has to answer it."""
+    """Answer a request from the request cache and the answer cache; return None if that is not possible."""
     cached_request = request_cache.find(request)
     if cached_request is None:
         return None
@@ -217,9 +221,10 @@ async def answer_ad_hoc(request: Request, services: Services, options: WebOption
 
 
 async def parse_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
-    """Return the parameters of a query.
+    """Return the names of the parameters in an ad hoc query.
 
-    `expanded_query` is the unchanged text, because an ad hoc query cannot refer to saved queries.
+    As in Logflare, the response also has an `expanded_query`. It is the unchanged text, because an ad hoc query cannot
+    refer to saved queries.
     """
     _, endpoint, _ = await _read_ad_hoc(request, services, options)
     names = [parameter.name for parameter in endpoint.parameters]
@@ -270,9 +275,9 @@ def _check_backend(backend_id: str | None) -> None:
 
 
 async def show_sandbox_scope(request: Request, services: Services, address: str) -> Response:
-    """Return the sub-queries of an endpoint, whether the key is private, and its pins.
+    """Return what a query editor needs: the endpoint's sub-queries, whether the key is private, and its pins.
 
-    For a key that is pinned to a project, only the paths in that project's events are included.
+    If the key is pinned to a project, the sub-queries have only the paths that occur in events of this project.
     """
     endpoint, caller, _ = _authorize_sandbox(request, services, address)
     sub_queries = await services.query_service.sub_queries(endpoint, caller, account_of(request, caller))
@@ -282,7 +287,7 @@ async def show_sandbox_scope(request: Request, services: Services, address: str)
 
 
 async def show_lql_as_sql(request: Request, services: Services, address: str) -> Response:
-    """Translate an LQL query to SQL, without running it."""
+    """Translate an LQL query to SQL and return the SQL, without running it."""
     endpoint, caller, query = _authorize_sandbox(request, services, address)
     lql = query.get("lql", "").strip()
     if not lql:
@@ -326,7 +331,8 @@ def _encode_feed_rows(rows: Rows) -> Iterator[bytes]:
 def _feed_row(names: list[str], row: Row) -> FeedRow:
     data = _encode_json(dict(zip(names, row[:-HIDDEN_COLUMN_COUNT], strict=True)))
     if b"\n" in data or b"\r" in data:
-        # The sender's JSON may have line breaks between its tokens, which would end the `data:` line of the event.
+        # The sender's JSON may have line breaks between its tokens. A line break would end the `data:` line of the
+        # Server-Sent Event.
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
     receipt_us, time_us, key = row[-HIDDEN_COLUMN_COUNT:]
     return FeedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
@@ -339,7 +345,7 @@ _SINCE = "since"
 _EVENT_STREAM_HEADERS: tuple[Header, ...] = (
     (b"content-type", FEED_ROWS_FORMAT.media_type.encode()),
     (b"cache-control", b"no-store"),
-    # This header makes nginx and similar proxies send each event at once.
+    # With this header, nginx and similar proxies pass on each event at once.
     (b"x-accel-buffering", b"no"),
 )
 
@@ -351,7 +357,7 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     position = _start_position(request, admitted.query_values, endpoint)
 
     def access_fault() -> Fault | None:
-        """Return an error if the caller may no longer follow the query, because the endpoint or the key has changed."""
+        """Return an error if the endpoint or the key has changed, so that the caller may no longer follow the query."""
         try:
             current = services.catalog.endpoint(address)
             if (
@@ -371,8 +377,8 @@ async def follow_query(request: Request, services: Services, options: WebOptions
         request, services.tail_service.follow(query_request, position, access_fault, write, client)
     )
     chunks = follower.chunks()
-    # Reading the first chunk starts the generator. Closing a generator that was never started would not run its
-    # `finally` block, which ends the follower.
+    # Read the first chunk to start the generator. If it were closed without being started, its `finally` block, which
+    # ends the follower, would not run.
     first = await anext(chunks)
     ignored = ignored_parameter_headers(name for name in query_request.ignored_parameters if name != _SINCE)
     notices = [(b"cordwood-notice", escape_header_text(notice)) for notice in follower.notices]
@@ -385,14 +391,14 @@ def _write_http_chunk(write: Callable[[bytes], bool], chunk: bytes) -> bool:
 
 
 class _LastFramedChunk:
-    """A cache of the last chunk in HTTP framing, because the followers of a query are sent the same chunk in turn."""
+    """The last chunk in HTTP framing, which is cached because all followers of a query get the same chunks."""
 
     chunk = b""
     framed = b""
 
 
 def _frame_http_chunk(chunk: bytes) -> bytes:
-    """Return a chunk in the chunked transfer encoding of HTTP/1.1."""
+    """Return a chunk with the framing of HTTP/1.1's chunked transfer encoding."""
     if chunk is not _LastFramedChunk.chunk:
         _LastFramedChunk.chunk, _LastFramedChunk.framed = chunk, b"%x\r\n%b\r\n" % (len(chunk), chunk)
     return _LastFramedChunk.framed
@@ -405,7 +411,10 @@ async def _prepend_chunk(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGen
 
 
 def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> FeedPosition | None:
-    """Return the start position: after the client's last event, or at the time `since`. None means to start now."""
+    """Return where to start: after the last event that the client got, or at the time `since`.
+
+    None means to start with events that are stored from now on.
+    """
     last_id = request.header(b"last-event-id")
     if last_id:
         return parse_feed_position(last_id)

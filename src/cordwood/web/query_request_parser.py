@@ -20,13 +20,14 @@ from cordwood.web.request_body import read_body
 from cordwood.web.services import WebOptions
 
 REDACT_HEADER = b"lf-endpoint-redact-pii"
-# In structured fields (RFC 9651), booleans are ?1 and ?0.
+# The accepted values of the header. In structured fields (RFC 9651), booleans are written as ?1 and ?0.
 REDACT_HEADER_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
 SANDBOX_PARAMETER_NAMES = ("sql", "lql")
-# Reserved names. If the endpoint declares a parameter with a reserved name, the name has no special meaning.
+# Parameters with a special meaning. They lose it if the endpoint declares a parameter of the same name.
 FORMAT, CURSOR, PAGE_SIZE = "format", "cursor", "page_size"
 _ROW_COUNT_REGEX = re.compile(r"[0-9]{1,9}", re.ASCII)
-# The maximum number of ignored names that are reported, and the maximum length of each.
+# The maximum number of ignored parameters that are reported to the caller, and the maximum length of their reported
+# names.
 _MAX_REPORTED_NAMES = 5
 _MAX_REPORTED_NAME_LENGTH = 60
 _RESERVED_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_PARAMETER_NAMES})
@@ -41,7 +42,7 @@ async def parse_endpoint_request(
     cursors: CursorCodec,
     only_format: AnswerFormat | None = None,
 ) -> QueryRequest:
-    """Parse a request for an endpoint. `only_format` is set for a route with one answer format."""
+    """Parse a request for an endpoint. If its route has only one answer format, this is `only_format`."""
     known_names = {
         *(parameter.name for parameter in endpoint.parameters),
         *SANDBOX_PARAMETER_NAMES,
@@ -57,7 +58,7 @@ async def parse_endpoint_request(
         **await read_body_parameters(request, query, options, names_in_get_body, known_names, unknown_names),
     }
     ignored = tuple(name[:_MAX_REPORTED_NAME_LENGTH] for name in islice(unknown_names, _MAX_REPORTED_NAMES))
-    # Undeclared parameters are ignored, and must not become part of the cache key.
+    # Leave out undeclared parameters. They are ignored, so they must not be a part of the cache key either.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     parameters = apply_pins(caller, given, endpoint) if caller.pins else given
     _check_misspelled_required(endpoint, parameters, ignored)
@@ -86,9 +87,10 @@ async def parse_endpoint_request(
 
 
 def _check_misspelled_required(endpoint: Endpoint, sent: Mapping[str, str], ignored: Collection[str]) -> None:
-    """Refuse a request that seems to misspell a required parameter.
+    """Raise BadParameter if a required parameter is missing, and an ignored one seems to be a misspelling of it.
 
-    Other missing parameters are refused later, when values are bound to the statement.
+    If a required parameter is missing for another reason, the request is refused later, when values are bound to the
+    statement.
     """
     for parameter in endpoint.parameters:
         if parameter.required and parameter.default is None and parameter.name not in sent:
@@ -101,7 +103,7 @@ def _check_misspelled_required(endpoint: Endpoint, sent: Mapping[str, str], igno
 def parse_ad_hoc_request(
     request: Request, endpoint: Endpoint, caller: Caller, texts: Mapping[str, str]
 ) -> QueryRequest:
-    """Return the request for an ad hoc query; the caller may send a value for each @parameter in the query's text."""
+    """Return the query request for an ad hoc query, with the sent values of the parameters in the query's text."""
     return QueryRequest(
         endpoint=endpoint,
         caller=caller,
@@ -123,10 +125,11 @@ async def read_body_parameters(
     known_names: Collection[str] | None = None,
     unknown_names: dict[str, None] | None = None,
 ) -> Mapping[str, str]:
-    """Return the body's parameters whose names are in `known_names`, or all parameters if `known_names` is None.
+    """Return the parameters in the body whose names are in `known_names`, or all parameters if that is None.
 
-    Other names are added to `unknown_names`. A GET may have a body with a query that is too long for a URL. Only the
-    parameters in `names_in_get_body` are read from such a body, and only if the query string has none of them.
+    The first few other names are added to `unknown_names`. A GET may have a body too, for a query that is too long for
+    a URL. From such a body, only the parameters in `names_in_get_body` are read, and only if the query string has none
+    of them.
     """
     if request.method != "POST":
         if not request.has_body() or not names_in_get_body or any(name in query for name in names_in_get_body):
@@ -168,7 +171,7 @@ def _is_json(media_type: str, body: bytes) -> bool:
 def _collect_unknown_names(
     names: Iterable[str], known_names: Collection[str] | None, unknown_names: dict[str, None] | None
 ) -> None:
-    """Add the first few names that are neither known nor reserved to `unknown_names`."""
+    """Add those names to `unknown_names` that are neither known nor reserved, but only the first few."""
     if unknown_names is not None and known_names is not None:
         found = (name for name in names if name not in known_names and name not in _RESERVED_NAMES)
         unknown_names.update(dict.fromkeys(islice(found, _MAX_REPORTED_NAMES)))
@@ -178,7 +181,7 @@ def _parse_json_parameters(
     body: bytes, known_names: Collection[str] | None, unknown_names: dict[str, None] | None
 ) -> Mapping[str, str]:
     try:
-        # Members with unknown names stay raw JSON and are not decoded.
+        # Do not decode the values here: members with unknown names are dropped undecoded.
         members = msgspec.json.decode(body.decode(), type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         raise BadBody("The body is not a JSON object of parameters.") from None
@@ -214,7 +217,10 @@ def _read_sandbox_query(texts: Mapping[str, str], endpoint: Endpoint) -> Sandbox
 
 
 def _reserved_parameter_value(name: str, texts: Mapping[str, str], endpoint: Endpoint) -> str | None:
-    """Return the value under a reserved name, or None if the endpoint declares a parameter of that name."""
+    """Return the value of a parameter with a special meaning.
+
+    Return None if the endpoint declares a parameter of the same name, because this takes the special meaning away.
+    """
     return None if any(parameter.name == name for parameter in endpoint.parameters) else texts.get(name)
 
 
@@ -228,11 +234,10 @@ def _parse_page_size(text: str, endpoint: Endpoint) -> int:
 
 
 def read_redact_header(request: Request) -> bool | None:
-    """Return the value of the redaction header, or None if it is absent."""
+    """Return the value of the header that turns redaction on or off, or None if it was not sent."""
     if REDACT_HEADER not in request.headers:
         return None
-    # The values of a repeated header are joined, and the joined value is refused below. A repeated header is not
-    # accepted, because a proxy may have added one of the values.
+    # Join the values of a repeated header, so that it is refused below. One of the values might come from a proxy.
     value = request.joined_header(REDACT_HEADER)
     redact = REDACT_HEADER_VALUES.get(value.strip().lower())
     if redact is None:

@@ -1,7 +1,7 @@
-"""Receive a request body within limits of size and time, decompress it, and detect a client that disconnects.
+"""Receive the body of a request within limits on size and time, decompress it, and detect that a client disconnects.
 
-Bodies are decompressed in steps of bounded size, so that a decompression bomb is detected early. Snappy's block format
-is described at https://github.com/google/snappy/blob/main/format_description.txt
+Bodies are decompressed in small steps, so that a decompression bomb is detected before it takes much memory. Snappy's
+block format is described at https://github.com/google/snappy/blob/main/format_description.txt
 """
 
 import asyncio
@@ -22,7 +22,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# The maximum pause within a body, its maximum duration, and the minimum rate after the grace period.
+# The limits on time while a body arrives: the longest pause, the longest duration, and the minimum rate, which applies
+# after a grace period.
 MAX_READ_STALL_SECONDS: Final = 20.0
 MAX_BODY_RECEIVE_SECONDS: Final = 300.0
 BODY_RATE_GRACE_SECONDS: Final = 10.0
@@ -30,20 +31,21 @@ MIN_BODY_BYTES_PER_SECOND: Final = 1024
 
 
 class ClientDisconnectedError(Exception):
-    """The client disconnected before the request was complete."""
+    """The client disconnected before its request was received or answered completely."""
 
 
 class BodyBounds(msgspec.Struct, frozen=True):
-    """The maximum size of a body as it was sent, and after decompression."""
+    """The maximum size of a body as it is sent, and its maximum size after decompression."""
 
     max_sent_bytes: int
     max_inflated_bytes: int
 
 
 async def read_body(request: Request, bounds: BodyBounds, reservation: MemoryReservation | None = None) -> bytes:
-    """Return the decompressed body; raise BodyTooLarge or RequestTooSlow if it exceeds its limits.
+    """Return the decompressed body; raise BodyTooLarge if it is too large, RequestTooSlow if it arrives too slowly.
 
-    The reservation grows by the compressed and decompressed bytes as they arrive, and may be refused.
+    Memory is reserved for the bytes of the body as they arrive and are decompressed. The reservation may refuse it by
+    an error.
     """
     take = reservation.reserve if reservation is not None else ignore_memory_growth
     body = await _read_raw(request, bounds.max_sent_bytes, reservation)
@@ -55,7 +57,7 @@ async def read_body(request: Request, bounds: BodyBounds, reservation: MemoryRes
     return body
 
 
-# The maximum number of digits of a Content-Length that is converted to an integer. A longer number exceeds any limit.
+# If a Content-Length has more digits than this, it is not converted to an integer, because it exceeds any limit.
 _MAX_LENGTH_DIGITS: Final = 18
 
 
@@ -87,9 +89,9 @@ async def _read_raw(request: Request, max_bytes: int, reservation: MemoryReserva
 
 
 async def receive_message(request: Request, reservation: MemoryReservation | None) -> Message:
-    """Receive the next chunk; raise RequestTooSlow if no chunk arrives in time.
+    """Receive the next chunk of a body; raise RequestTooSlow if it does not arrive in time.
 
-    If the reservation is revoked in the meantime, raise the error with which it refuses memory.
+    If the reservation is revoked while waiting, raise the error by which the reservation refuses memory.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -104,7 +106,7 @@ async def receive_message(request: Request, reservation: MemoryReservation | Non
 
 
 def _expire(limit: asyncio.Timeout) -> None:
-    # If a chunk has arrived in the meantime, the timeout is over, and `reschedule` raises RuntimeError.
+    # If a chunk has arrived just before, the timeout has ended already, and `reschedule` raises RuntimeError.
     with suppress(RuntimeError):
         limit.reschedule(asyncio.get_running_loop().time())
 
@@ -125,7 +127,10 @@ T = TypeVar("T")
 
 
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the coroutine's result. If the client disconnects first, cancel it and raise ClientDisconnectedError."""
+    """Run a coroutine and return its result.
+
+    If the client disconnects before it ends, cancel the coroutine and raise ClientDisconnectedError.
+    """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
     try:
@@ -141,7 +146,7 @@ async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) ->
 
 
 async def chunks_while_connected(request: Request, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks. If the client disconnects, raise ClientDisconnectedError."""
+    """Yield the chunks; raise ClientDisconnectedError as soon as the client disconnects."""
     leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
     try:
         while True:
@@ -164,30 +169,31 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-# The maximum output and input of one decompression step. The unused part of the input is copied in each step, so larger
-# inputs take more time.
+# The maximum number of bytes that one step of decompression returns, and that it gets as input. Each step copies the
+# unused part of its input, so larger inputs would take more time.
 _INFLATE_OUTPUT_BYTES = 256 * 1024
 _INFLATE_INPUT_BYTES = 64 * 1024
 MAX_CONTENT_CODINGS = 2
-# The maximum number of gzip members or zstd frames in a body, because each of them needs a new decompressor. Senders of
-# blocked gzip stay below the limit, because they put several thousand bytes into each member.
+# A body may consist of several gzip members or zstd frames, but of at most this many, because each of them needs a new
+# decompressor. Senders of blocked gzip stay below the limit: their members have several thousand bytes each.
 MAX_COMPRESSED_MEMBERS = 10_000
-# A zstd frame may request a window of 2 GiB. RFC 8878 recommends that decoders support 8 MiB.
+# The maximum window size of a zstd frame, as a power of two: 8 MiB, which RFC 8878 recommends to support. A frame could
+# request up to 2 GiB.
 MAX_ZSTD_WINDOW_LOG = 23
 
-# The content coding for Snappy's block format. A body in this format is decompressed as a whole and not in steps.
+# The content coding for Snappy's block format. Unlike bodies in other codings, such a body is decompressed in one step.
 SNAPPY_CODING = "snappy"
 
-# A callback whose argument is the number of bytes that are about to be allocated. It may raise an error to refuse them.
+# A callback that gets the number of bytes that are about to be allocated. To refuse them, it raises an error.
 OnMemoryGrowth = Callable[[int], object]
 
 
 def ignore_memory_growth(_: int) -> None:
-    """Accept any number of bytes. This is the `OnMemoryGrowth` callback of callers without a memory budget."""
+    """Accept any number of bytes. This `OnMemoryGrowth` callback is for callers that have no memory budget."""
 
 
 class Inflater(Protocol):
-    """The interface of a decompressor of one gzip member or one zstd frame."""
+    """The interface of an object that decompresses one gzip member or one zstd frame."""
 
     @property
     def eof(self) -> bool: ...
@@ -196,11 +202,14 @@ class Inflater(Protocol):
     def unused_data(self) -> bytes: ...
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return at most `max_length` bytes. The rest of the input is kept for the next call."""
+        """Decompress `data` and return at most `max_length` bytes.
+
+        Input that is not decompressed yet is kept for the next call.
+        """
 
 
 class ZlibInflater:
-    """A zlib decompressor that keeps its unconsumed input, as the decompressors of other codings do."""
+    """A zlib decompressor that keeps unused input for the next call, as the decompressor of zstd does."""
 
     def __init__(self, wbits: int) -> None:
         self._inner = zlib.decompressobj(wbits)
@@ -222,7 +231,7 @@ def _create_gzip_inflater(_: bytes) -> Inflater:
 
 
 def _create_deflate_inflater(data: bytes) -> Inflater:
-    """Return a decompressor for zlib-wrapped deflate, or for the raw deflate that some clients send."""
+    """Return a decompressor for the coding deflate: with the zlib header, or without it, as some clients send it."""
     wrapped = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
     return ZlibInflater(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
 
@@ -240,9 +249,9 @@ INFLATER_FACTORIES_BY_CODING: Mapping[str, Callable[[bytes], Inflater]] = {
 
 
 def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnMemoryGrowth = ignore_memory_growth) -> bytes:
-    """Decompress a body with up to two content codings; `on_growth` is called as the result grows.
+    """Decompress a body that has up to two content codings; `on_growth` is called as the result grows.
 
-    The last coding in `codings` was applied last, so it is removed first.
+    `codings` names the codings in the order in which they were applied, so they are removed in reverse order.
     """
     names = [part.strip().lower() for part in codings.split(",")]
     applied = [name for name in names if name not in ("", "identity")]
@@ -279,7 +288,7 @@ def _inflate_one(body: bytes, coding: str, max_bytes: int, on_growth: OnMemoryGr
 
 
 def _inflated_chunks(body: bytes, create_inflater: Callable[[bytes], Inflater]) -> Iterator[bytes]:
-    """Yield the content of all members or frames of a body."""
+    """Yield the decompressed content of all gzip members or zstd frames of a body, in chunks."""
     at = members = 0
     while at < len(body):
         members += 1
@@ -297,7 +306,7 @@ def _inflated_chunks(body: bytes, create_inflater: Callable[[bytes], Inflater]) 
 
 
 def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
-    """Pass a part of the body to the decompressor, and yield the output in chunks of bounded size."""
+    """Decompress a part of the body, and yield the content in chunks of limited size."""
     chunk = inflater.decompress(data, _INFLATE_OUTPUT_BYTES)
     yield chunk
     while chunk and not inflater.eof:
@@ -305,19 +314,21 @@ def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
         yield chunk
 
 
-# The maximum number of elements (literals or copies) in a body. Decoding two million short elements takes about a
-# second. A body with 16 MiB of compressed text has fewer elements.
+# The maximum number of elements (literals or copies) in a Snappy body. Decoding two million short elements takes about
+# a second. Even 16 MiB of compressed text have fewer elements.
 MAX_SNAPPY_ELEMENTS: Final = 2_000_000
-# A block begins with the uncompressed length, a 32-bit number as a varint, which has at most this many bytes.
+# A Snappy block begins with the length of its content, as a varint of a 32-bit number. Such a varint has at most this
+# many bytes.
 _SNAPPY_LENGTH_BYTES: Final = 5
-# For each tag: the number of bytes that the element adds to the content. The two low bits of a tag are the kind of
-# element: 0 is a literal, and 1 to 3 are copies with an offset of 11, 16 and 32 bits. If a literal has more than 60
-# bytes, the number is 60 plus the number of bytes after the tag that contain the length.
+# For each tag, the first byte of an element: the number of bytes that the element adds to the content. The two low bits
+# of a tag are the kind of element: 0 is a literal, and 1 to 3 are copies with an offset of 11, 16 and 32 bits. The size
+# of a literal of more than 60 bytes is not in the tag but in the bytes after it. Then the table has 60 plus the number
+# of these bytes.
 _SNAPPY_ELEMENT_SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
 
 
 def decompress_snappy(block: bytes, max_bytes: int, on_growth: Callable[[int], object]) -> bytes:
-    """Decompress a block of Snappy. `on_growth` is called with the announced length before memory is allocated."""
+    """Decompress a Snappy block. Before memory is allocated, `on_growth` is called with the announced length."""
     length, position = _read_snappy_length(block)
     if length > max_bytes:
         raise BodyTooLarge(f"The body inflates to more than {max_bytes // 2**20} MiB.", hint="Send less at once.")
@@ -332,7 +343,7 @@ def decompress_snappy(block: bytes, max_bytes: int, on_growth: Callable[[int], o
 
 
 def _read_snappy_length(block: bytes) -> tuple[int, int]:
-    """Return the announced length of the content, and the position of the first element."""
+    """Return the length that the block announces for its content, and the position of the first element."""
     length = 0
     for place, byte in enumerate(block[:_SNAPPY_LENGTH_BYTES]):
         length |= (byte & 0x7F) << 7 * place
@@ -342,7 +353,7 @@ def _read_snappy_length(block: bytes) -> tuple[int, int]:
 
 
 def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearray:
-    """Return the content of the elements from `position` on; raise BadBody once it is longer than `length`."""
+    """Return the content of the block's elements from `position` on; raise BadBody if it is longer than `length`."""
     content = bytearray()
     end, left = len(block), MAX_SNAPPY_ELEMENTS
     while position < end:
@@ -375,7 +386,10 @@ def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearr
 
 
 def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
-    """Return the bytes of a copy that overlaps its own output. Such a copy repeats the last bytes of the content."""
+    """Return the bytes that a copy element adds if it is longer than its offset.
+
+    Such a copy repeats the last bytes of the content, from `begin` on, until it has `size` bytes.
+    """
     offset = len(content) - begin
     if begin < 0 or offset == 0:
         raise _broken_snappy_fault()
@@ -383,7 +397,7 @@ def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
 
 
 def _long_literal_bounds(block: bytes, position: int, size: int) -> tuple[int, int]:
-    """Return the position and the length of the bytes of a long literal."""
+    """Return the position and the length of a literal that has more than 60 bytes."""
     begin = position + 1 + size - 60
     return begin, int.from_bytes(block[position + 1 : begin], "little") + 1
 

@@ -1,4 +1,4 @@
-"""A route, and the context that its handler receives."""
+"""A route of the HTTP API, and the context that a route's handler receives."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,7 +16,10 @@ WRITE_METHODS = ("POST", "OPTIONS")
 
 
 class HandlerDependencies(msgspec.Struct, frozen=True):
-    """The objects that all handlers share. `dispatch_request` answers a further request as if a client had sent it."""
+    """The objects that all handlers share.
+
+    A handler can call `dispatch_request` to send another request to the application, as a client would.
+    """
 
     lifecycle: Lifecycle
     options: WebOptions
@@ -27,14 +30,17 @@ class HandlerDependencies(msgspec.Struct, frozen=True):
 
 
 class HandlerContext(msgspec.Struct, frozen=True):
-    """The input of a handler: the request, the variable part of its path (empty for a fixed path), shared objects."""
+    """What a handler receives: the request, the variable part of its path, and the objects that all handlers share.
+
+    The variable part is empty if the route has a fixed path.
+    """
 
     request: Request
     path_argument: str
     shared: HandlerDependencies
 
     def services(self) -> Services:
-        """Return the services while the process is ready; raise Starting or Draining otherwise."""
+        """Return the services; raise ServiceStarting or ServiceDraining if the process is not ready."""
         lifecycle = self.shared.lifecycle
         if lifecycle.phase is LifecyclePhase.DRAINING:
             raise ServiceDraining("The service is stopping.", retry_after=5)
@@ -47,7 +53,7 @@ Handler = Callable[[HandlerContext], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A route. Metrics and logs contain its `name`, which is the same for all paths of the route."""
+    """A route. In metrics and logs it appears as `name`, whatever the variable part of the path is."""
 
     name: str
     methods: tuple[str, ...]

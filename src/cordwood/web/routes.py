@@ -1,4 +1,4 @@
-"""The routing table, and the handlers that connect routes with the modules that answer them."""
+"""The table of routes, and the small handlers that connect each route with the module that answers it."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -179,7 +179,7 @@ def _definition_handler(
 
 
 def _text_routes(kind: definition_requests.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
-    """Return the routes for the texts and versions of endpoints, or of streams, depending on `kind`."""
+    """Return the routes for texts and versions of definitions: of endpoints, or of streams, depending on `kind`."""
 
     async def text(context: HandlerContext) -> Response:
         return await _definition_request(kind, context).show_text(context.path_argument)
@@ -247,7 +247,7 @@ async def _send_backup(context: HandlerContext) -> Response:
 
 
 QUERY_ROUTE = Route("query", QUERY_METHODS, _answer_query)
-# For each suffix of the paths `/logs`, `/api/logs` and `/api/events`: the form of the body.
+# The paths `/logs`, `/api/logs` and `/api/events` exist with each of these suffixes, which tells the form of the body.
 FORMS_BY_SUFFIX: Mapping[bytes, BodyForm] = {
     b"": BodyForm.EVENTS,
     b"/json": BodyForm.JSON,
@@ -315,7 +315,7 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/livez": Route("live", READ_METHODS, _answer_liveness),
     b"/metrics": Route("metrics", READ_METHODS, _answer_metrics),
 }
-# URL paths with one variable part, which is `path_argument` in the handler's context.
+# Routes with a variable part in their path, which the handler gets as `path_argument`.
 PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"(?:/api)?/endpoints/query/(?:name/)?([^/]+)"), QUERY_ROUTE),
     (re.compile(rb"/api/endpoints/tail/([^/]+)"), Route("tail", FOLLOW_METHODS, _follow_query)),
@@ -364,9 +364,9 @@ _KNOWN_PATHS = (
 
 
 def find_route(request: Request) -> tuple[Route, str]:
-    """Return the route for the request's path, and the variable part of the path.
+    """Return the route for the request's path, and the variable part of the path; raise UnknownRoute if there is none.
 
-    As in Logflare, a trailing slash is ignored.
+    As in Logflare, a slash at the end of the path is ignored.
     """
     path = request.path[:-1] if request.path.endswith(b"/") and len(request.path) > 1 else request.path
     route = ROUTES_BY_PATH.get(path)
@@ -381,7 +381,7 @@ def find_route(request: Request) -> tuple[Route, str]:
 
 
 def _nearest_path_hint(address: str) -> str | None:
-    """Return a hint with the most similar known path."""
+    """Return a hint that names the known path most similar to `address`, or None if no known path is similar."""
     close = find_closest_name(address.rstrip("/"), _KNOWN_PATHS, 0.75)
     return f"Did you mean {close}?" if close else None
 
@@ -389,7 +389,7 @@ def _nearest_path_hint(address: str) -> str | None:
 def create_application(
     lifecycle: Lifecycle, observer: Observer, options: WebOptions, metrics: Metrics
 ) -> HttpApplication:
-    """Create the ASGI application. It answers requests with status 503 until `lifecycle` is ready."""
+    """Create the ASGI application. Until `lifecycle` is ready, most requests are answered with status 503."""
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         await made(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The services that request handlers use, the process's phase, HTTP options, and look-ups of streams and endpoints."""
+"""The services and options of request handlers, the phase of the process, and look-ups of streams and endpoints."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ from cordwood.web.request_body import BodyBounds
 
 
 class Services(msgspec.Struct, frozen=True):
-    """The services that request handlers use."""
+    """The services that request handlers use, such as the query service and the catalog."""
 
     query_service: QueryService
     intake: Intake
@@ -34,7 +34,8 @@ class Services(msgspec.Struct, frozen=True):
     stream_creator: StreamCreator | None = None
     endpoint_definitions: DefinitionEditor[Endpoint] | None = None
     stream_definitions: DefinitionEditor[Stream] | None = None
-    # The lock for changes of definitions. Requests wait for it on the event loop, so that they do not occupy threads.
+    # Only one change of definitions runs at a time. Other changes wait for this lock on the event loop, so that they do
+    # not occupy threads.
     definition_lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
@@ -45,10 +46,10 @@ class LifecyclePhase(StrEnum):
 
 
 class Lifecycle:
-    """The phase of the process: STARTING until `set_ready`, READY, and DRAINING from `start_draining` on.
+    """The phase of the process: STARTING until `set_ready` is called, then READY, and after `start_draining` DRAINING.
 
-    While it is READY, `set_unready` may declare a part unavailable, for example while the engine is replaced.
-    Thread-safe.
+    In the phase READY, a part of the service can be unavailable (`set_unready`), for example while the engine is
+    replaced. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -64,37 +65,38 @@ class Lifecycle:
         self.phase = LifecyclePhase.DRAINING
 
     def set_unready(self, part: str, reason: str | None) -> None:
-        """Set the reason why a part of the service (`engine`) is unavailable, or None once it is available again."""
+        """Record why a part of the service, such as `engine`, is unavailable. None means that it is available."""
         if reason is None:
             self._unready.pop(part, None)
         else:
             self._unready[part] = reason
 
     def unready_reasons(self) -> list[str]:
-        """Return the reasons why the service cannot answer queries although its process runs."""
+        """Return the reasons why the service cannot answer queries; an empty list if it can."""
         reasons = [*self._unready.copy().values()]
         if self.services is not None and (starved := self.services.query_service.queue_stalled_seconds):
             reasons.append(f"No query has got a slot for {starved:.0f} s: queries that do not end hold all slots.")
         return reasons
 
     def degraded_reasons(self) -> list[str]:
-        """Return the reasons why the service is degraded although it answers queries."""
+        """Return the reasons why the service does not work fully although it can answer queries."""
         fault = self.services.intake.last_write_error if self.services is not None else None
         return [] if fault is None else [f"Events are not stored: {fault}"]
 
 
 _MEBIBYTE = 1024 * 1024
 
-# A query has at most 256 Ki characters. JSON may escape a character with six bytes, and a form with twelve bytes.
+# The maximum sizes of bodies with a query. A query has at most 256 Ki characters. A character takes up to six bytes in
+# JSON, and up to twelve in a form.
 QUERY_BODY_BOUNDS = BodyBounds(4 * _MEBIBYTE, 4 * _MEBIBYTE)
 EVENT_BODY_BOUNDS = BodyBounds(16 * _MEBIBYTE, 128 * _MEBIBYTE)
 
 
 class WebhookSecrets(msgspec.Struct, frozen=True):
-    """The secrets with which senders of webhooks sign their bodies.
+    """The secrets with which senders of webhooks sign bodies.
 
-    If the secret of a sender is empty, the sender's signatures are not checked. `vercel_ownership_token` is the token with which
-    Vercel verifies the ownership of a log drain.
+    If a secret is empty, the signatures of this sender are not checked. With `vercel_ownership_token`, Vercel verifies
+    that the operator owns the address of a log drain.
     """
 
     vercel_secret: str = ""
@@ -105,11 +107,12 @@ class WebhookSecrets(msgspec.Struct, frozen=True):
 class WebOptions(msgspec.Struct, frozen=True):
     """The options of the HTTP layer.
 
-    With `logflare_errors`, failed queries are answered as Logflare does: with status 200 and a message.
-    `event_body_bounds` limits the sizes of bodies of events, and `query_body_bounds` the sizes of all other bodies.
-    `query_body_budget` is the memory budget of these other bodies. `max_unsent_bytes` limits the memory of answers that
-    are being sent. `webhooks` has the secrets of senders that sign bodies. `stream_mapping` maps the labels of shippers
-    to streams. `offers_sign_in` enables the page that signs in by a link.
+    If `logflare_errors` is true, failed queries are answered as Logflare does: with a message and, unless the query is
+    ad hoc, with status 200. `event_body_bounds` limits the sizes of bodies with events, and `query_body_bounds` those
+    of all other bodies. `query_body_budget` limits the memory for these other bodies, and `max_unsent_bytes` the memory
+    for large bodies of responses that are being sent. `webhooks` has the secrets of senders that sign bodies.
+    `stream_mapping` maps labels, by which shippers name the origin of events, to streams. If `offers_sign_in` is true,
+    there is a page that signs in by a link.
     """
 
     logflare_errors: bool = False
@@ -123,7 +126,7 @@ class WebOptions(msgspec.Struct, frozen=True):
 
 
 def new_query_body_budget(max_bytes: int) -> BodyMemoryBudget:
-    """Return the memory budget of query bodies, which raises Busy when it is used up."""
+    """Return a memory budget for bodies with queries. When it is used up, it raises ServiceBusy."""
     return BodyMemoryBudget(max_bytes, refusal=_budget_fault)
 
 
@@ -152,7 +155,10 @@ def require_stream(services: Services, address: str) -> Stream:
 
 
 def _sub_query_hint(services: Services, name: str) -> str | None:
-    """Return a hint if the name is a sub-query of an endpoint, because callers often confuse it with the stream."""
+    """Return a hint if `name` is a sub-query of an endpoint.
+
+    Callers often confuse the name of a sub-query with that of the stream that it reads.
+    """
     if not _SUB_QUERY_NAME_REGEX.fullmatch(name):
         return None
     pattern = re.compile(rf"\b{name}\s+as\s*\(.{{0,2000}}?\bfrom\s+`([^`]+)`", re.IGNORECASE | re.DOTALL)
@@ -167,7 +173,7 @@ _SUB_QUERY_NAME_REGEX = re.compile(r"\w{1,60}", re.ASCII)
 
 
 async def find_or_create_stream(services: Services, caller: Caller, name: str) -> Stream:
-    """Return the stream of this name, and create it if the settings allow that; otherwise raise UnknownStream."""
+    """Return the stream with this name, or create it if the settings allow that; else raise UnknownStream."""
     stream = services.catalog.stream(name)
     if stream is not None or services.stream_creator is None:
         return stream or require_stream(services, name)
@@ -185,6 +191,7 @@ async def _create_stream(maker: StreamCreator, caller: Caller, name: str) -> Str
             f"There is no stream {name!r}, and a pinned key may not create one.",
             hint="Add it to the streams file, or send to it once with a key without pins.",
         )
-    # The limit for each key does not apply to private keys, so no key id is passed for them.
+    # A private key may create as many streams as all keys together, so its id is not passed: no limit for one key
+    # applies.
     key_id = None if may_manage(caller) else caller.key_id
     return await asyncio.to_thread(maker.create_stream, name, key_id)

@@ -1,4 +1,4 @@
-"""The events of a stream over HTTP with a private key: export, import of an export, and the newest events."""
+"""Routes for the events of a stream, which need a private key: export, import of an export, and the newest events."""
 
 import re
 import time
@@ -28,8 +28,8 @@ from cordwood.web.services import Services, WebOptions, require_stream
 
 STREAM_EVENTS_PATH_REGEX = re.compile(rb"/api/streams/([^/]+)/events")
 
-# The formats of exports. Unlike answers of queries, exports are streamed in each of these formats, so that a whole
-# export is never held in memory.
+# The formats of exports. Exports are streamed in all of these formats, unlike answers to queries, so that a whole
+# export is never in memory.
 _EXPORT_FORMATS_BY_NAME: Mapping[str, AnswerFormat] = {
     "parquet": AnswerFormat("parquet", "application/vnd.apache.parquet", parquet.encode_parquet, is_streamable=True),
     "ndjson": AnswerFormat("ndjson", "application/x-ndjson", encode_event_lines, is_streamable=True),
@@ -117,7 +117,7 @@ _RECENT_ENDPOINT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
 
 
 async def show_recent_events(request: Request, services: Services, address: str) -> Response:
-    """Return the newest events. They are queried like any endpoint, so that limits, pins and redaction apply."""
+    """Return the newest events of a stream, queried as from an endpoint, so that limits, pins and redaction apply."""
     caller, query = require_private_caller(request, services)
     stream = require_stream(services, address)
     request.facts["stream"] = stream.name
@@ -153,6 +153,6 @@ def _quote_name(name: str) -> str:
 
 
 def _event_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event as JSON fields, without null columns and with times as numbers."""
+    """Return an event as JSON fields. Columns that are null are left out, and times are numbers."""
     event = {name: value for name, value in msgspec.json.decode(row["event"]).items() if value is not None}
     return event | {"timestamp": row["timestamp"], "ingested_at": row["ingested_at"]}

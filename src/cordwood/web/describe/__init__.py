@@ -1,1 +1,1 @@
-"""Descriptions of the service: its routes as OpenAPI, and its endpoints and streams for management clients."""
+"""Descriptions of the service: its routes as OpenAPI, and its endpoints and streams in Logflare's format."""

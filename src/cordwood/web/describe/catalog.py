@@ -1,4 +1,7 @@
-"""Endpoints, streams and the account in Logflare's JSON format, and the API description in three forms."""
+"""Routes that show endpoints, streams and the account as Logflare does, and the API description in three forms.
+
+These forms are an OpenAPI document, an HTML page, and a client in Python.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -23,10 +26,10 @@ from cordwood.web.describe.page import page_html
 from cordwood.web.explorer import PAGE_SECURITY_HEADERS, static_file_url
 from cordwood.web.services import Services, require_endpoint, require_stream
 
-# The lock for generating clients in Python one at a time. A client for a thousand endpoints takes a second of CPU time.
+# Clients in Python are generated one at a time, because a client for a thousand endpoints takes a second of CPU time.
 _CLIENT_GENERATION_LOCK = asyncio.Lock()
 
-# The account object in Logflare's format. There is only one account, and it has no quota.
+# The account in Logflare's format. cordwood has only one account, without a quota.
 _LOGFLARE_ACCOUNT_JSON: Final = {
     "name": "default",
     "email": None,
@@ -48,17 +51,18 @@ _ALTERNATIVE_HINTS: Final = {
 
 
 async def show_api_document(request: Request, services: Services) -> Response:
-    """Return the OpenAPI document, which is public: it has the parameters of endpoints, but not their queries.
+    """Return the OpenAPI document. It is public, because it has the parameters of endpoints but not their queries.
 
-    Names of columns that come from events are included only for callers whose key may query the endpoint.
+    Some names of columns come from events. Such names are shown only if the caller's key may query the endpoint.
     """
     return no_store_json_response(await _create_document(services, _caller_or_none(request, services)))
 
 
 async def show_api_client(request: Request, services: Services) -> Response:
-    """Return a client in Python, generated from the OpenAPI document.
+    """Return a client in Python, which is generated from the OpenAPI document.
 
-    The client is public like the document. With a key, it has only the endpoints that the key may query.
+    Like the document, the client is public. If a key is sent, the client has only the endpoints that this key may
+    query.
     """
     caller = _caller_or_none(request, services)
     endpoints = [
@@ -77,14 +81,14 @@ async def show_api_client(request: Request, services: Services) -> Response:
 
 
 def _generate_client(endpoints: Sequence[Endpoint]) -> tuple[str, bytes]:
-    """Generate the client for these endpoints. A client does not need the columns of answers, nor the streams."""
+    """Generate the client for these endpoints, without columns and streams, which a client does not need."""
     return generate_client(document_of([EndpointWithColumns(endpoint, ()) for endpoint in endpoints], ()))
 
 
 async def show_api_page(request: Request, services: Services) -> Response:
-    """Return the OpenAPI document as an HTML page; redirect an address with a trailing slash.
+    """Return the OpenAPI document as an HTML page. If the address ends with a slash, redirect to the one without it.
 
-    The page's relative URLs are correct only for an address without a trailing slash.
+    The relative URLs in the page are correct only for the address without the slash.
     """
     if request.path.endswith(b"/"):
         return Response(308, [(b"location", b"../docs")])
@@ -113,7 +117,7 @@ async def _create_document(services: Services, caller: Caller | None) -> dict[st
 
 
 def _caller_or_none(request: Request, services: Services) -> Caller | None:
-    """Return the caller of the request, or None without a valid key, because the document is public."""
+    """Return the caller of the request, or None if it has no valid key, because API descriptions are public."""
     try:
         return services.authenticator.authenticate(
             presented_key(request, parse_urlencoded(request.query_string, "query string"))
@@ -152,7 +156,7 @@ async def show_source(request: Request, services: Services, address: str) -> Res
 
 
 async def show_schema(request: Request, services: Services, address: str) -> Response:
-    """Return the JSON Schema of a stream's events; with `?variant=dot`, a flat map of paths to types."""
+    """Return the JSON Schema of a stream's events or, with `?variant=dot`, an object from dotted paths to types."""
     caller, query = require_private_caller(request, services)
     stream = require_stream(services, address)
     shape = services.query_service.shapes_for(caller).get(stream.name, Shape())
@@ -192,7 +196,7 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
         "origin": origin,
         "parameters": [_parameter_json(parameter) for parameter in endpoint.parameters],
         "alert": None if endpoint.alert is None else alert_to_table(endpoint.alert),
-        # Other fields of Logflare's objects, with constant values.
+        # Fields that Logflare's clients expect, but that are constant in cordwood.
         "labels": "",
         "enable_dynamic_reservation": False,
         "backend_id": None,
@@ -213,12 +217,12 @@ def _parameter_json(parameter: Parameter) -> dict[str, Any]:
 
 
 def _int_if_whole(number: float | None) -> float | None:
-    """Return a whole number as an int, because Logflare's clients expect an integer."""
+    """Convert a whole number to an int, because Logflare's clients expect an integer."""
     return int(number) if number is not None and number == int(number) else number
 
 
 def stream_json(stream: Stream, origin: str | None, facts: StreamStats | None = None) -> dict[str, Any]:
-    """Return a stream as JSON fields in Logflare's format, with counts of its events."""
+    """Return a stream as JSON fields in Logflare's format, with the number and the times of its events."""
     return {
         "id": numeric_id(stream.id),
         "token": str(stream.id),
@@ -245,7 +249,7 @@ async def list_rules(request: Request, services: Services) -> Response:
 
 
 def _empty_collection(request: Request, services: Services, collection: str) -> Response:
-    """Return an empty list, or raise FeatureUnavailable for a request to create an object."""
+    """Return an empty list, because cordwood has no such objects; refuse a request to create one."""
     require_private_caller(request, services)
     if request.method == "POST":
         raise FeatureUnavailable(

@@ -1,8 +1,8 @@
-"""Generate a client in Python as one file from the API description, with a method for each operation.
+"""Generate a client in Python, a single file with a method for each operation of the API, from the OpenAPI document.
 
-Texts of the description come from operators and callers, so none of them may become code. Names of methods and
-parameters are reduced to ASCII letters, digits and underscores. In docstrings, double quotes, backslashes and control
-characters are replaced. All other texts are written as string literals.
+Operators and callers wrote some texts of the document, so no text may be able to become code. Therefore names of
+methods and parameters are reduced to ASCII letters, digits and underscores. In docstrings, double quotes, backslashes
+and control characters are replaced. All other texts are written as string literals.
 """
 
 import builtins
@@ -38,12 +38,12 @@ _PYTHON_TYPES_BY_JSON_TYPE: Mapping[str, str] = {
     "boolean": "bool",
     "string": "str",
 }
-# Names that parameters must not have, because they would hide names that the generated methods use.
+# Names that parameters must not have, because the generated methods use these names for something else.
 _RESERVED_NAMES = frozenset({"self", *keyword.kwlist, *keyword.softkwlist, *dir(builtins)})
 _ID_DIGEST_REGEX = re.compile(r"_[0-9a-f]{8}$")
 
-# The generated files in compressed form, by the digest of their description. The file for a thousand endpoints has
-# 5 MB, and 0.5 MB when it is compressed.
+# The generated files, compressed, by the digest of the document. The file for a thousand endpoints has 5 MB, and 0.5 MB
+# in compressed form.
 _client_cache: BoundedCache[bytes, bytes] = BoundedCache(
     _CLIENT_CACHE_BYTES, lambda key, packed: len(key) + len(packed)
 )
@@ -52,7 +52,8 @@ _client_cache: BoundedCache[bytes, bytes] = BoundedCache(
 class _Argument(msgspec.Struct, frozen=True):
     """A parameter of a generated method.
 
-    `document_name` is the parameter's name in the description, and `location` the part of the request that has it.
+    `document_name` is the parameter's name in the OpenAPI document. `location` is the part of the request in which its
+    value is sent.
     """
 
     name: str
@@ -71,7 +72,7 @@ class _Argument(msgspec.Struct, frozen=True):
 
 
 def generate_client(document: DocumentNode) -> tuple[str, bytes]:
-    """Return the digest of the description, and the client for it. A client is generated once and then cached."""
+    """Return the digest of the OpenAPI document, and the client for it. A client is generated once, then cached."""
     key = blake2b(msgspec.json.encode(document), digest_size=16).digest()
     packed = _client_cache.get(key)
     if packed is not None:
@@ -97,9 +98,9 @@ def _client_source(document: DocumentNode) -> str:
 
 
 def _method_names(found: Sequence[DocumentNode]) -> list[str]:
-    """Return the name of each operation's method. The name is made from the operation's id.
+    """Return a method name for each operation, made from the operation's id.
 
-    For an endpoint, the digest at the end of the id is left out if the name is unique without it.
+    The id of an endpoint's operation ends with a digest. It is left out if the method's name is unique without it.
     """
     short = [_short_name(operation) for operation in found]
     counts = Counter(short)
@@ -115,7 +116,7 @@ def _short_name(operation: DocumentNode) -> str:
 
 
 def _python_identifier(text: str) -> str:
-    """Return a Python name made of the text's ASCII letters, digits and underscores."""
+    """Return a valid Python name, made from the ASCII letters, digits and underscores of the text."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII).strip("_") or "value"
     if name[0].isdigit():
         name = f"value_{name}"
@@ -187,7 +188,7 @@ def _arguments(document: DocumentNode, operation: DocumentNode) -> Iterator[_Arg
 
 
 def _has_body_members(operation: DocumentNode) -> bool:
-    """Return whether the members of the body become arguments of the method, as they do for endpoints only."""
+    """Return whether the members of the JSON body become parameters of the method. This is so only for endpoints."""
     return "x-cordwood-endpoint" in operation and _JSON_MEDIA_TYPE in operation.get("requestBody", {}).get(
         "content", {}
     )
@@ -207,7 +208,7 @@ def _literal_type(values: Sequence[str]) -> str:
 
 
 def _result_type_and_sender(document: DocumentNode, operation: DocumentNode) -> tuple[str, str, str]:
-    """Return the result type, the template's method that sends the request, and the expression for the result."""
+    """Return three parts of a method: its result type, the client's method to call, and what to append to this call."""
     answers = [
         resolve_reference(document, one) for status, one in operation["responses"].items() if status.startswith("2")
     ]
@@ -254,7 +255,7 @@ def _members_source(values: Mapping[str, str]) -> str:
 
 
 def _path_expression(path: str, values: Mapping[str, str]) -> str:
-    """Return the expression that fills the parameters into the path."""
+    """Return the Python expression for a URL path with the values of its parameters."""
     pieces = re.split(r"\{(\w+)\}", path)
     literals = [
         f"_quote_path_value({values[piece]})" if number % 2 else _literal(piece)
@@ -270,7 +271,7 @@ def _dict_source(values: Mapping[str, str], indent: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a string literal in ASCII, with double quotes unless the text contains some."""
+    """Return a Python string literal in ASCII, with double quotes unless the text contains a double quote."""
     literal = ascii(text)
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal
 
@@ -288,6 +289,9 @@ def _docstring(path: str, verb: str, operation: DocumentNode, arguments: Sequenc
 
 
 def _docstring_text(text: str) -> str:
-    """Return the text in one line that is safe in a docstring: without quotes, backslashes and invisible characters."""
+    """Return the text in one line that is safe in a docstring: double quotes and backslashes are replaced.
+
+    Control characters and other invisible characters become spaces.
+    """
     shown = "".join(" " if unicodedata.category(one)[0] in "CZ" else one for one in text)
     return " ".join(shown.replace('"', "'").replace("\\", "/").split())

@@ -1,4 +1,7 @@
-"""The OpenAPI 3.1 document: the fixed routes, the operations of each endpoint, and the JSON Schemas of values."""
+"""Build the OpenAPI 3.1 document of the API: the fixed routes, and two operations for each endpoint.
+
+It also builds the JSON Schemas of rows, parameters and events.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,12 +23,12 @@ from cordwood.web.problems import TITLE_BY_STATUS
 Schema = dict[str, Any]
 
 _STRING_SCHEMA = {"type": "string"}
-# The JSON type of each column type. Types that are missing here may have any JSON value.
+# The JSON Schema for each type of a column. Columns of other types may have any JSON value.
 _COLUMN_SCHEMAS: Mapping[Kind, Schema] = {
     Kind.STRING: _STRING_SCHEMA,
     Kind.BYTES: {"type": "string", "contentEncoding": "base64"},
     Kind.INT64: {"type": "integer", "format": "int64"},
-    # NaN, infinities and numbers with more digits than a double holds are strings in JSON.
+    # In JSON, such a number is written as a string if it is NaN or infinite, or has more digits than a double can hold.
     Kind.FLOAT64: {"type": ["number", "string"]},
     Kind.NUMERIC: {"type": ["number", "string"]},
     Kind.BIGNUMERIC: {"type": ["number", "string"]},
@@ -68,14 +71,14 @@ _JSON_TYPES_BY_KIND = {
 
 
 def row_schema(columns: Sequence[tuple[str, Datatype | None]]) -> Schema:
-    """Return the schema of a result row. Repeated column names get a number, as they do in answers."""
+    """Return the JSON Schema of a row. As in answers, a repeated column name gets a number."""
     named = [Column(name, datatype or Datatype(Kind.VARIANT)) for name, datatype in columns]
     schemas = [_nullable_schema(cell_schema(column.datatype)) for column in named]
     return {"type": "object", "properties": dict(zip(distinct_names(named), schemas, strict=True))}
 
 
 def cell_schema(datatype: Datatype | None) -> Schema:
-    """Return the schema of a cell. A record is an array with one element."""
+    """Return the JSON Schema of one value of a row. A record is written as an array with one object."""
     if datatype is None:
         return {}
     if datatype.kind is Kind.STRUCT:
@@ -103,7 +106,7 @@ def parameter_schema(parameter: Parameter) -> Schema:
 
 
 def member_schema(parameter: Parameter) -> Schema:
-    """Return the schema of a parameter as a member of a JSON body, with description and example."""
+    """Return the JSON Schema of a parameter as a member of a JSON body, with its description and an example."""
     described = {"description": parameter.description} if parameter.description else {}
     example = _example_of(parameter)
     shown = {} if example is None else {"examples": [example]}
@@ -111,10 +114,9 @@ def member_schema(parameter: Parameter) -> Schema:
 
 
 def _example_of(parameter: Parameter) -> object:
-    """Return the example of a parameter, or else an example for its type.
+    """Return the parameter's own example, or else an example for its type.
 
-    Return None if there is no example, or if an example is not needed because the parameter has a default or a list of
-    allowed values.
+    Return None if there is neither, or if the parameter has a default or a list of allowed values and needs no example.
     """
     if parameter.example is not None:
         return _PARSERS_BY_JSON_TYPE[_PARAMETER_SCHEMAS.get(parameter.type, _STRING_SCHEMA)["type"]](parameter.example)
@@ -124,7 +126,7 @@ def _example_of(parameter: Parameter) -> object:
 
 
 def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
-    """Return the JSON Schema of the events that were seen in a stream."""
+    """Return the JSON Schema of a stream's events, derived from the shape of the events that were seen."""
     root: Schema = {"type": "object", "properties": _fixed_columns()}
     for path, kinds in _sorted_kinds(shape):
         _insert_path_schema(root, path, sorted(_JSON_TYPES_BY_KIND[kind] for kind in kinds))
@@ -133,7 +135,7 @@ def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
 
 
 def flat_schema(shape: Shape) -> dict[str, str]:
-    """Return a map from dotted paths to type names, without records and lists of records."""
+    """Return the type names of values by their dotted paths, without records and lists of records themselves."""
     flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
     kinds = dict(_sorted_kinds(shape))
     for path, found in kinds.items():
@@ -181,7 +183,7 @@ def _record_schema(datatype: Datatype | None) -> Schema:
 
 
 def _nullable_schema(schema: Schema) -> Schema:
-    """Return the schema extended by null. A schema without a type allows null already."""
+    """Return the schema with null allowed. A schema without a type already allows null."""
     types = schema.get("type")
     if types is None:
         return schema
@@ -190,10 +192,10 @@ def _nullable_schema(schema: Schema) -> Schema:
 
 Columns = Sequence[tuple[str, Datatype | None]]
 
-# The statuses with which a well-formed request for an endpoint can be answered.
+# The statuses of the errors that can answer a request for an endpoint.
 _QUERY_ERROR_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
-# The maximum length of an endpoint's summary.
+# The maximum length of an endpoint's summary in the OpenAPI document.
 _MAX_SUMMARY_CHARACTERS = 120
 _SHARED_PARAMETERS = ("format", "cursor", "redact", "no_cache")
 _SANDBOX_PARAMETERS: Mapping[str, str] = {
@@ -219,7 +221,7 @@ _RECEIPT_HEADERS: Mapping[str, str] = {
 
 
 class EndpointWithColumns(msgspec.Struct, frozen=True):
-    """An endpoint and its result columns."""
+    """An endpoint, and the columns of its rows."""
 
     endpoint: Endpoint
     columns: Columns
@@ -245,7 +247,7 @@ def _read_fixed_document() -> bytes:
 
 
 def _endpoint_path(endpoint: Endpoint) -> str:
-    """Return the URL path of an endpoint: with its name, or with its UUID if it may be queried without a key."""
+    """Return the URL path at which an endpoint is queried. An endpoint that needs no key has its UUID in the path."""
     name = endpoint.name if endpoint.auth else str(endpoint.id)
     return f"/api/endpoints/query/{quote(name, safe='')}"
 
@@ -268,7 +270,8 @@ def _operation(described: EndpointWithColumns, verb: str) -> dict[str, Any]:
     slug = re.sub(r"\W", "_", endpoint.name, flags=re.ASCII)
     refusals = {f"{status}": {"$ref": f"#/components/responses/{status}"} for status in _QUERY_ERROR_STATUSES}
     return {
-        # The id is appended, because names that differ only in punctuation have the same slug.
+        # A part of the endpoint's UUID is appended, because endpoints whose names differ only in punctuation have the
+        # same slug.
         "operationId": f"{verb}_{slug}_{endpoint.id.hex[:8]}",
         "x-cordwood-endpoint": endpoint.name,
         "summary": _summary(endpoint),
@@ -284,7 +287,7 @@ def _operation(described: EndpointWithColumns, verb: str) -> dict[str, Any]:
 
 
 def _summary(endpoint: Endpoint) -> str:
-    """Return the first sentence of the endpoint's description, or its name if it has none."""
+    """Return the first sentence of the endpoint's description, or a sentence with its name if it has no description."""
     first = _SENTENCE_END.split(endpoint.description.strip(), 1)[0].removesuffix(".")
     if not first:
         return f"Query {endpoint.name}"
@@ -302,7 +305,7 @@ def _description(endpoint: Endpoint) -> str:
 
 def _rows_response(described: EndpointWithColumns) -> dict[str, Any]:
     row: Schema = row_schema(described.columns)
-    # The columns of a sandbox query are not known here.
+    # The columns of a caller's sandbox query are not known here, so any object is allowed as a row.
     items = {"anyOf": [row, {"type": "object"}]} if described.endpoint.sandbox else row
     result = {"type": "object", "required": ["result"], "properties": {"result": {"type": "array", "items": items}}}
     content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in FORMATS.values()}
@@ -320,7 +323,7 @@ def _parameter_object(parameter: Parameter) -> dict[str, Any]:
 
 
 def _sandbox_parameters(endpoint: Endpoint) -> Mapping[str, str]:
-    """Return the parameters for the caller's own query (sql, lql), with their descriptions."""
+    """Return the parameters for a sandbox query (`sql`, `lql`) with their descriptions; none if there is no sandbox."""
     if not endpoint.sandbox:
         return {}
     return _CLICKHOUSE_SANDBOX_PARAMETERS if endpoint.dialect is Dialect.CLICKHOUSE else _SANDBOX_PARAMETERS
@@ -340,7 +343,7 @@ def _request_body(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _shared_parameters(endpoint: Endpoint) -> list[str]:
-    """Return the parameters that all endpoints have, except names that the endpoint declares itself."""
+    """Return the names of parameters that every endpoint accepts, without those that the endpoint declares itself."""
     own = {parameter.name for parameter in endpoint.parameters}
     return [name for name in _SHARED_PARAMETERS if name not in own]
 

@@ -1,4 +1,7 @@
-"""The OpenAPI document as an HTML page that is complete without scripts; a script adds forms and code examples."""
+"""Render the OpenAPI document as an HTML page.
+
+The page is complete without scripts. A script adds forms to send requests, and code examples.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
@@ -11,7 +14,7 @@ DocumentNode = Mapping[str, Any]
 
 
 def describe_type(document: DocumentNode, schema: DocumentNode) -> str:
-    """Describe a type in words, for example: integer or null; text, one of: a, b; list of event."""
+    """Describe a JSON Schema in words, for example: integer or null; text, one of: a, b; list of event."""
     reference = schema.get("$ref")
     if reference is not None:
         return str(reference).rpartition("/")[2]
@@ -47,7 +50,7 @@ def _describe_bounds(schema: DocumentNode) -> str:
 
 
 _HTTP_METHODS = ("get", "post", "put", "patch", "delete")
-# The pages of the explorer. The header of this page links to them, as the explorer's own header does.
+# The pages of the explorer, to which the header of this page links as the explorer's own header does.
 _EXPLORER_PAGES = ("explore", "endpoints", "alerts", "streams", "service")
 _KEY_PARAGRAPH = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
 <code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every error has one body:
@@ -55,7 +58,7 @@ _KEY_PARAGRAPH = """An operation that needs a key takes it in the header <code>X
 
 
 def page_html(document: DocumentNode, file_address: Callable[[str], str]) -> str:
-    """Return the HTML page. `file_address` returns the relative URL of a file of the explorer or of this page."""
+    """Return the HTML page. `file_address` returns the relative URL of a static file, such as a script, by its name."""
     groups = "".join(_tag_section_html(document, tag) for tag in document["tags"])
     return (
         f'<!doctype html><html lang="en"><head>{_head_html(file_address)}</head><body>'
@@ -80,7 +83,7 @@ def _head_html(file_address: Callable[[str], str]) -> str:
 
 
 def _header_html(file_address: Callable[[str], str]) -> str:
-    """Return the same header as on the explorer's pages: links to all pages, and an element for the key."""
+    """Return the header of the page, which is that of the explorer: links to all pages, and a place for the key."""
     tabs = "".join(f'<a href="./#{name}">{name.capitalize()}</a>' for name in _EXPLORER_PAGES)
     return (
         '<header class="top"><a class="brand" href="./#explore" aria-label="cordwood: explore">'
@@ -107,7 +110,7 @@ def operations(document: DocumentNode) -> Iterator[tuple[str, str, DocumentNode]
 
 
 def _navigation_html(document: DocumentNode) -> str:
-    """Return the list of operations, with a section for each tag. The first section is open."""
+    """Return the list of operations as HTML, with a section for each tag. Only the first section is expanded."""
     groups = "".join(
         _tag_navigation_html(document, tag, is_open=number == 0) for number, tag in enumerate(document["tags"])
     )
@@ -132,7 +135,7 @@ def _method_badge_html(verb: str) -> str:
 
 
 def _operations_with_tag(document: DocumentNode, tag: DocumentNode) -> list[tuple[str, str, DocumentNode]]:
-    """Return the operations of a tag. Operations of single endpoints come first."""
+    """Return the operations with the given tag. Those that belong to one endpoint come first."""
     found = [one for one in operations(document) if tag["name"] in one[2]["tags"]]
     return sorted(found, key=lambda one: "x-cordwood-endpoint" not in one[2])
 
@@ -155,7 +158,7 @@ def _operation_html(document: DocumentNode, path: str, verb: str, operation: Doc
 
 
 def description_without_summary(operation: DocumentNode) -> str:
-    """Return the description of an operation without its first sentence if that is the summary."""
+    """Return the description of an operation. If it begins with the summary, leave out the summary."""
     description: str = operation.get("description", "")
     if "x-cordwood-endpoint" not in operation:
         return description
@@ -163,7 +166,7 @@ def description_without_summary(operation: DocumentNode) -> str:
 
 
 def _description_html(operation: DocumentNode) -> str:
-    """Return the summary and the rest of the description."""
+    """Return the summary of an operation, and its description without the summary, as HTML."""
     rest = description_without_summary(operation)
     lead = f'<p class="lead"><strong>{escape(operation["summary"])}</strong></p>'
     return lead + (f"<p>{escape(rest)}</p>" if rest else "")
@@ -229,7 +232,7 @@ def _answer_content_html(document: DocumentNode, answer: DocumentNode) -> str:
 
 
 def _row_schema(document: DocumentNode, schema: DocumentNode) -> DocumentNode:
-    """Return the schema of a row if the schema describes a list of rows, otherwise the schema itself."""
+    """Return the schema of a single row if `schema` describes an answer with rows; otherwise return `schema`."""
     found = resolve_reference(document, schema)
     found = resolve_reference(document, found.get("properties", {}).get("result", found))
     found = resolve_reference(document, found.get("items", found))
@@ -245,7 +248,11 @@ def _curl_command(document: DocumentNode, path: str, verb: str, operation: Docum
 
 
 def _example_arguments(parameters: Sequence[DocumentNode]) -> list[str]:
-    """Return example arguments: for the required parameters or, if none is required, for those with examples."""
+    """Return arguments of the curl command with example values.
+
+    There are arguments for the required parameters. If no parameter is required, there are arguments for those that
+    have an example.
+    """
     needed = [one for one in parameters if one.get("required")] or [one for one in parameters if "example" in one]
     return [f"--data-urlencode {quote(one['name'] + '=' + str(_example_value(one, one['schema'])))}" for one in needed]
 
@@ -263,7 +270,10 @@ def _key_arguments(operation: DocumentNode) -> list[str]:
 
 
 def _body_arguments(document: DocumentNode, operation: DocumentNode) -> list[str]:
-    """Return the command's arguments for an example body, which has the required members if the schema lists them."""
+    """Return the arguments of the curl command for the body.
+
+    If the schema lists members, the body is an example with the required members.
+    """
     content = operation.get("requestBody", {}).get("content", {})
     if "application/json" not in content:
         return ["--data-binary @body"] if content else []
@@ -280,7 +290,7 @@ def _example_value(parameter: DocumentNode, schema: DocumentNode) -> object:
 
 
 def resolve_reference(document: DocumentNode, node: DocumentNode) -> DocumentNode:
-    """Return the node that a `$ref` refers to, or the node itself."""
+    """If the node of the document has a `$ref`, return the node to which it refers, else the node itself."""
     reference = node.get("$ref")
     if reference is None:
         return node

@@ -1,4 +1,4 @@
-"""Encoders of rows in all answer formats, and the function that selects a format by `?format=` and `Accept`."""
+"""Encoders of rows in all answer formats, and the choice of a format by `?format=` and the header `Accept`."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from cordwood.web.encode.text import (
 )
 
 JSON_FORMAT = AnswerFormat("json", "application/json; charset=utf-8", encode_json)
-# This format is chosen only by `?format=`, because clients that accept plain text expect rows.
+# Only `?format=` selects this format. `Accept: text/plain` does not, because clients that send it expect rows.
 PROMETHEUS_FORMAT = AnswerFormat("prometheus", PROMETHEUS_MEDIA_TYPE, encode_prometheus)
 FORMATS: Mapping[str, AnswerFormat] = {
     "json": JSON_FORMAT,
@@ -35,7 +35,7 @@ _FORMATS_BY_WILDCARD = {"*/*": JSON_FORMAT, "application/*": JSON_FORMAT, "text/
 
 
 def choose_format(accept: str, format_name: str | None) -> AnswerFormat:
-    """Return the format that `?format=` names, or else the most preferred format in `Accept`. The default is JSON."""
+    """Return the format that `?format=` names, or else the available format that `Accept` prefers, by default JSON."""
     if format_name is not None:
         return _format_by_name(format_name)
     if not accept:
@@ -58,6 +58,6 @@ def _format_by_name(name: str) -> AnswerFormat:
 
 
 def _names_by_preference(header: str) -> list[str]:
-    """Return the names in the header, most preferred first, without names of weight 0."""
+    """Return the names in an `Accept` header, most preferred first, without names that have the weight 0."""
     wanted = [(name, weight) for name, weight in parse_weighted_names(header) if name and weight > 0]
     return [name for name, _ in sorted(wanted, key=lambda named: -named[1])]

@@ -1,6 +1,7 @@
-"""Arrow IPC stream encoder: a schema, then one record batch for each batch of rows.
+"""Encode rows as an Arrow IPC stream: a schema, then one record batch for each batch of rows.
 
-The metadata of a message is a flatbuffer: a tree of tables, which is written top-down.
+The metadata of each message is a flatbuffer, which consists of nested tables. A table is written before the tables that
+it contains.
 """
 
 import struct
@@ -28,7 +29,7 @@ _OFFSET_BYTES = 4
 
 
 class FlatScalar(msgspec.Struct, frozen=True):
-    """A scalar in a table; `width` is u8, i16, i32 or i64."""
+    """A scalar value in a flatbuffer table. Its `width` is u8, i16, i32 or i64."""
 
     width: str
     value: int
@@ -39,7 +40,7 @@ class FlatString(msgspec.Struct, frozen=True):
 
 
 class StructVector(msgspec.Struct, frozen=True):
-    """A vector of structs that consist of 64-bit integers."""
+    """A vector of structs in a flatbuffer. All members of the structs are 64-bit integers."""
 
     rows: Sequence[tuple[int, ...]]
 
@@ -49,7 +50,7 @@ class TableVector(msgspec.Struct, frozen=True):
 
 
 class FlatTable(msgspec.Struct, frozen=True):
-    """A table with its fields in the order of the schema; an absent field is None."""
+    """A flatbuffer table. Its fields are in the order of the schema; an absent field is None."""
 
     fields: "Sequence[FlatScalar | FlatString | StructVector | TableVector | FlatTable | None]"
 
@@ -65,7 +66,7 @@ def encode_flatbuffer(root: FlatTable) -> bytes:
 
 
 def _write(out: bytearray, node: FlatNode) -> int:
-    """Write the node; return its offset."""
+    """Append a node of the flatbuffer to `out`; return its offset in `out`."""
     if isinstance(node, FlatTable):
         return _write_table(out, node)
     if isinstance(node, FlatString):
@@ -94,7 +95,10 @@ def _write_table(out: bytearray, table: FlatTable) -> int:
 
 
 def _table_layout(table: FlatTable) -> tuple[list[int], int]:
-    """Return the offset of each field from the start of the table (0 for an absent field), and the table's size."""
+    """Return the offset of each field from the start of the table, and the size of the table.
+
+    The offset of an absent field is 0.
+    """
     places, end = [], _OFFSET_BYTES
     for field in table.fields:
         size = _SCALAR_FORMATS[field.width][1] if isinstance(field, FlatScalar) else _OFFSET_BYTES
@@ -114,7 +118,8 @@ def _write_string(out: bytearray, text: FlatString) -> int:
 
 def _write_struct_vector(out: bytearray, structs: StructVector) -> int:
     _pad_to_multiple(out, 8)
-    # The first struct has to be aligned to 8 bytes, and the count is written in the 4 bytes before it.
+    # The structs have to start at a multiple of 8 bytes. Their number is written in the 4 bytes before them, so 4 bytes
+    # of padding are needed first.
     out += bytes(4)
     begin = len(out)
     out += struct.pack("<I", len(structs.rows))
@@ -140,14 +145,15 @@ def _pad_to_multiple(out: bytearray, size: int) -> None:
     out += bytes(-len(out) % size)
 
 
-# Constants of Arrow's flatbuffer schemas (Schema.fbs, Message.fbs).
+# Constants from Arrow's flatbuffer schemas (Schema.fbs, Message.fbs).
 _METADATA_V5 = 4
 _SCHEMA, _RECORD_BATCH = 1, 3
 _MICROSECOND_UNIT = 2
 _CONTINUATION_MARKER = b"\xff\xff\xff\xff"
 END_OF_STREAM = _CONTINUATION_MARKER + bytes(4)
 
-# By form: the number in Arrow's `Type` union, and the table with the type's parameters.
+# For each form of values: the number of its type in Arrow's union `Type`, and the table with the parameters of this
+# type.
 _ARROW_TYPES: Mapping[ValueForm, tuple[int, FlatTable]] = {
     ValueForm.INT64: (2, FlatTable([FlatScalar("i32", 64), FlatScalar("u8", 1)])),
     ValueForm.FLOAT64: (3, FlatTable([FlatScalar("i16", 2)])),

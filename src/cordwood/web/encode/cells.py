@@ -1,4 +1,4 @@
-"""Conversion of cells to typed values for binary formats and to text, and unique column names."""
+"""Convert cells of rows to typed values for binary formats or to text, and make column names unique."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from cordwood.model.timestamps import EPOCH
 
 
 def distinct_names(columns: Sequence[Column]) -> list[str]:
-    """Return the column names; a repeated name gets the suffix `_1`, `_2`, …, as in BigQuery."""
+    """Return the names of the columns. As in BigQuery, a repeated name gets the suffix `_1`, `_2` and so on."""
     taken = {column.name for column in columns}
     seen: set[str] = set()
     names = []
@@ -32,7 +32,8 @@ BinaryValue = int | float | bytes | None
 
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _INT64_RANGE = range(-(2**63), 2**63)
-# NUMERIC has 38 digits, nine of them after the decimal point. Python's default decimal context would round such values.
+# A NUMERIC has up to 38 digits, nine of them after the decimal point. Python's default decimal context would round it
+# to 28 digits.
 NUMERIC_PRECISION, NUMERIC_SCALE = 38, 9
 _NUMERIC_CONTEXT = Context(prec=2 * NUMERIC_PRECISION)
 
@@ -53,7 +54,7 @@ class ValueForm(Enum):
 
 
 class TypedColumn(msgspec.Struct, frozen=True):
-    """A column, and the conversion of its cells to values of one form."""
+    """A column with the form that its values have in a binary format."""
 
     name: str
     form: ValueForm
@@ -70,7 +71,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 def typed_columns(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
-    """Return the columns with their forms. Values of other types become text, and nested values become JSON text."""
+    """Return the columns with the forms of their values. Values of types without a form become text or JSON text."""
     return [
         TypedColumn(name, _FORMS_BY_KIND.get(column.datatype.kind, ValueForm.TEXT))
         for name, column in zip(names, columns, strict=True)
@@ -78,7 +79,7 @@ def typed_columns(columns: Sequence[Column], names: Sequence[str]) -> list[Typed
 
 
 def cell_text(cell: Cell) -> str | None:
-    """Return a cell as text: a string unchanged, any other value as JSON."""
+    """Return a cell as text: a string unchanged, null as None, and any other value as JSON."""
     if cell is None or isinstance(cell, str):
         return cell
     if not isinstance(cell, msgspec.Raw):
@@ -149,7 +150,7 @@ _PARSERS_BY_FORM: Mapping[ValueForm, Callable[[Cell], BinaryValue]] = {
 
 
 def validity_bitmap(values: Sequence[BinaryValue]) -> bytes:
-    """Return the validity bitmap of the values, lowest bit first."""
+    """Return a bitmap of the values that are not null. The first value has the lowest bit of the first byte."""
     return pack_bits([value is not None for value in values])
 
 

@@ -1,4 +1,4 @@
-"""Parquet encoder: plain encoding, one page for each column and row group, compressed with zstd.
+"""Encode rows as a Parquet file, with plain encoding and zstd. A row group has one page for each column.
 
 The metadata is written in Thrift's compact protocol, in which a struct is a sequence of numbered fields.
 """
@@ -35,7 +35,7 @@ class ThriftInt64(msgspec.Struct, frozen=True):
 
 
 class ThriftStruct(msgspec.Struct, frozen=True):
-    """A Thrift struct: its fields by number; an absent field is None."""
+    """A Thrift struct, as a mapping from field numbers to fields. An absent field is None."""
 
     fields: "Mapping[int, ThriftField | None]"
 
@@ -120,10 +120,10 @@ else:
 
 MAGIC = b"PAR1"
 MIN_ROWS_PER_ROW_GROUP = 20_000
-# Each page has a checksum, so that readers detect corruption.
+# Let zstd add a checksum to each page, so that readers detect a damaged file.
 _PAGE_COMPRESSION_OPTIONS: Mapping[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
 
-# Constants of parquet.thrift.
+# Constants from parquet.thrift.
 _BOOLEAN, _INT32, _INT64, _DOUBLE, _BYTE_ARRAY, _FIXED = 0, 1, 2, 5, 6, 7
 _PLAIN, _RLE = 0, 3
 _ZSTD_CODEC = 6
@@ -133,7 +133,10 @@ _MICROSECONDS_UNIT = ThriftStruct({2: ThriftStruct({})})
 
 
 class _ColumnStorage(msgspec.Struct, frozen=True):
-    """How values of a form are stored: physical type, logical type, and the encoder of values that are not null."""
+    """How Parquet stores values of one form: the physical type, the logical type, and the encoder of values.
+
+    The encoder gets only values that are not null.
+    """
 
     physical_type: int
     logical_type: Mapping[int, ThriftField | None]
@@ -165,7 +168,10 @@ def _encode_decimals(values: Sequence[BinaryValue]) -> bytes:
 
 
 def _logical_type_fields(number: int, of: ThriftStruct, converted: int | None = None) -> dict[int, ThriftField | None]:
-    """Return a schema element's fields for a logical type, and for the `converted` type that older readers know."""
+    """Return the fields of a schema element that declare a logical type.
+
+    Older readers know only the `converted` type, which is declared as well if it is given.
+    """
     return {6: None if converted is None else ThriftInt32(converted), 10: ThriftStruct({number: of})}
 
 
@@ -219,7 +225,7 @@ def _groups(rows: Rows) -> Iterator[list[Row]]:
 
 
 class _ParquetFile:
-    """The state of a file that is being written: the offsets of its row groups, for the footer."""
+    """A Parquet file that is being written. It collects the descriptions of row groups, which the footer needs."""
 
     def __init__(self, columns: Sequence[TypedColumn]) -> None:
         self._columns = columns
@@ -260,7 +266,7 @@ def _schema_element(column: TypedColumn) -> ThriftStruct:
 
 
 def _data_page(column: TypedColumn, values: Sequence[BinaryValue]) -> tuple[bytes, int]:
-    """Return a page with its header, and its uncompressed size."""
+    """Return a page with its header as bytes, and the size that they would have without compression."""
     there = [value for value in values if value is not None]
     content = _definition_levels(values) + _STORAGE_BY_FORM[column.form].encode_values(there)
     compressed = zstd.compress(content, options=_PAGE_COMPRESSION_OPTIONS)
@@ -276,7 +282,7 @@ def _data_page(column: TypedColumn, values: Sequence[BinaryValue]) -> tuple[byte
 
 
 def _definition_levels(values: Sequence[BinaryValue]) -> bytes:
-    """Return the definition levels, which mark nulls, as one bit-packed run."""
+    """Return the definition levels, which tell for each value whether it is null, as one bit-packed run."""
     packed = validity_bitmap(values)
     run = encode_varint(len(packed) << 1 | 1) + packed
     return struct.pack("<I", len(run)) + run

@@ -1,9 +1,10 @@
-"""Text encoders of rows: JSON, NDJSON, CSV, Prometheus, and exported events, which can be sent to the service again.
+"""Encode rows as text: JSON, NDJSON, CSV, Prometheus, and exported events, which can be sent to the service again.
 
-In CSV, a null is an empty field, a nested value is JSON text, and a TIMESTAMP is ISO 8601 like the other time types.
+In CSV, a null is an empty field, a nested value is JSON text, and a TIMESTAMP is written in ISO 8601 like the other
+types of time.
 
-Prometheus's format is read by Prometheus in a scrape. Each numeric column is a metric with the column's name and one
-sample for each row. The text columns are the labels. Nulls are left out. Times are left out as well, because Prometheus
+The format for Prometheus is meant for scrapes. Each numeric column becomes a metric with the column's name and one
+sample for each row. The text columns become the labels. Nulls and columns with times are left out; Prometheus itself
 records the time of the scrape.
 """
 
@@ -60,9 +61,9 @@ def _cell_text_or_empty(cell: Cell) -> str:
 
 
 def _iso_time_text(cell: Cell) -> str:
-    """Format microseconds since 1970 as ISO 8601.
+    """Format a number of microseconds since 1970 as ISO 8601.
 
-    Other values, and times outside the years 1 to 9999, are returned unchanged.
+    A cell that is not such a number, or is a time outside the years 1 to 9999, is returned unchanged.
     """
     text = cell_text(cell)
     try:
@@ -93,7 +94,7 @@ def encode_event_array(rows: Rows) -> Iterator[bytes]:
 
 
 def _encode_event(row: Row) -> bytes:
-    """Convert a row of the columns `STORED_COLUMNS` to an event, without its time of receipt."""
+    """Convert a stored row (with the columns `STORED_COLUMNS`) to an event as JSON, without its time of receipt."""
     event_id, timestamp_us, message, project, metadata, extras, *_ = row
     event: dict[str, object] = {"id": event_id, "timestamp": format_timestamp(int(str(timestamp_us)))}
     if message is not None:
@@ -104,20 +105,21 @@ def _encode_event(row: Row) -> bytes:
         event["metadata"] = msgspec.Raw(str(metadata).encode())
     if extras is not None:
         event |= _decode_fields.decode(str(extras))
-    # The JSON that the sender sent may have line breaks between its tokens, so they are replaced by spaces.
+    # Replace line breaks by spaces, because each event is one line. The sender's JSON may have line breaks between its
+    # tokens.
     return _encode_object(event).replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 PROMETHEUS_MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SAMPLE_KINDS: Final = frozenset({Kind.INT64, Kind.FLOAT64, Kind.NUMERIC, Kind.BOOL})
 _TIME_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME})
-# Prometheus reserves names that begin with two underscores.
+# Names that begin with two underscores are not allowed, because Prometheus reserves them.
 _METRIC_NAME_REGEX: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _LABEL_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def encode_prometheus(rows: Rows) -> Iterator[bytes]:
-    """Yield the lines of one metric after the other; raise BadQueryValue for rows that cannot be samples."""
+    """Yield the lines of each metric, one metric after the other; raise BadQueryValue if a row cannot be a sample."""
     names = distinct_names(rows.columns)
     kinds = [column.datatype.kind for column in rows.columns]
     metrics = [place for place, kind in enumerate(kinds) if kind in _SAMPLE_KINDS]
@@ -141,7 +143,7 @@ def encode_prometheus(rows: Rows) -> Iterator[bytes]:
 
 
 def _rows_with_labels(rows: Rows, names: Sequence[str], labels: Sequence[int]) -> Iterator[tuple[str, Row]]:
-    """Yield each row with its labels; raise BadQueryValue if an earlier row has the same labels."""
+    """Yield the labels of each row as text, with the row; raise BadQueryValue if two rows have the same labels."""
     seen: set[str] = set()
     for batch in rows.batches:
         for row in batch:

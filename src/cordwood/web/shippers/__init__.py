@@ -1,4 +1,4 @@
-"""The protocols of other services' shippers. Each protocol has a module with its handlers and error format."""
+"""The protocols of log shippers that were made for other services. Each protocol has a module with its handlers."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/loki/api/v1/push": Route("loki", WRITE_METHODS, loki.receive_push),
     b"/loki/api/v1/status/buildinfo": Route("loki", READ_METHODS, loki.show_version),
 }
-# URL paths with one variable part, which is `path_argument` in the handler's context.
+# Routes with a variable part in their path, which the handler gets as `path_argument`.
 PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     (re.compile(rb"/elastic/(.+)"), Route("elastic", _ALL_METHODS, elastic.answer_below_prefix)),
     (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK_METHODS, elastic.receive_bulk)),
@@ -40,7 +40,7 @@ PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
     ),
 )
 
-# For each name of a route: the function that renders errors in the format of the protocol.
+# For each name of a route: the function that renders errors in the format of the route's protocol.
 ERROR_RENDERERS: Mapping[str, Callable[[Fault, Request], Response]] = {
     "datadog": datadog.render_error,
     "elastic": elastic.render_error,

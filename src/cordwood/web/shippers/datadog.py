@@ -1,4 +1,4 @@
-"""Datadog's log intake: `/api/v2/logs`, the older `/v1/input`, and the route that validates a key."""
+"""The routes of Datadog's log intake: `/api/v2/logs`, the older `/v1/input`, and the route that validates a key."""
 
 from functools import partial
 
@@ -15,8 +15,8 @@ _KEY_PLACES = KeyPlaces(headers=(b"dd-api-key",), parameters=("dd-api-key",))
 _INTAKE_V1 = b"/v1/input"
 _VALIDATE = b"/api/v1/validate"
 
-# Datadog's agent drops a body after the statuses 400, 401, 403 and 413, and retries after any other error. Therefore
-# other statuses of permanent errors are replaced by 400.
+# Datadog's agent drops a body only after the statuses 400, 401, 403 and 413; it retries after all other errors. So
+# other statuses of errors after which a retry is useless are replaced by 400.
 _PERMANENT_STATUS_REPLACEMENTS = {404: 400, 405: 400, 406: 400, 414: 400, 415: 400, 422: 400, 431: 400}
 _RETRYABLE_STATUS_REPLACEMENTS = {504: 503, 507: 503}
 
@@ -33,7 +33,7 @@ async def validate_key(context: HandlerContext) -> Response:
 
 
 def render_error(fault: Fault, request: Request) -> Response:
-    """Render an error in Datadog's format. The status is 403 for a wrong key, and 401 for a missing key."""
+    """Render an error in Datadog's format. For a wrong key, the status is 403 instead of 401."""
     status = 403 if isinstance(fault, BadKey) else status_of(fault)
     status = _RETRYABLE_STATUS_REPLACEMENTS.get(status, _PERMANENT_STATUS_REPLACEMENTS.get(status, status))
     if request.path.startswith(_VALIDATE):

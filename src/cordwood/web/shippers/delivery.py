@@ -1,4 +1,8 @@
-"""Deliver the body of a shipper: decode it, find the streams of its events by their labels, and store them together."""
+"""Store the events in a shipper's request: decode the body, find the events' streams by their labels, and store all.
+
+Labels, such as an index or a tag, tell where an event comes from. They are mapped to a stream, unless the request names
+one.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -23,18 +27,18 @@ from cordwood.web.services import find_or_create_stream
 
 T = TypeVar("T", bound=LabelledBody)
 
-# Parameters and headers that name one stream for all events. `source` is not one of them, because Splunk's protocol has
-# a field of that name.
+# Parameters and headers that can name a stream for all events of a request. `source` is not among them, because
+# Splunk's protocol uses this name for something else.
 _STREAM_URL_PARAMETERS = ("source_name", "collection_name")
 _STREAM_HEADERS = (b"x-source", b"x-collection")
-# The statuses of temporary refusals, after which a retry may succeed.
+# The statuses of errors that are temporary, so that a retry may succeed.
 RETRYABLE_STATUSES = frozenset({408, 429, 503, 504, 507})
 
 
 class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
-    """A shipper's protocol: the places of the key, the decoder of bodies, and the form of quarantined items.
+    """What differs between the protocols of shippers: the places of the key, the decoder, and the form of bodies.
 
-    `is_itemized` is true if the protocol's answer has the outcome of each item.
+    `is_itemized` is true if the protocol's answers report the outcome of each item.
     """
 
     form: BodyForm
@@ -44,14 +48,17 @@ class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
 
 
 class RefusedStreamPart(msgspec.Struct, frozen=True):
-    """A part of a body that is not stored, because its stream is unknown, forbidden or over a limit."""
+    """The events of a body for one stream, which are not stored: the stream is unknown, forbidden or over a limit."""
 
     item_positions: Sequence[int]
     fault: Fault
 
 
 class Delivery(msgspec.Struct, Generic[T], frozen=True):
-    """A decoded body, the outcomes of the parts that were stored, and the parts that were refused."""
+    """The result of `store_delivery`: the decoded body, the outcomes of its stored parts, and its refused parts.
+
+    A part has the events for one stream.
+    """
 
     body: T
     outcomes: Sequence[IngestOutcome]
@@ -63,7 +70,10 @@ class Delivery(msgspec.Struct, Generic[T], frozen=True):
 
 
 def admit_sender(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Mapping[str, str]]:
-    """Return the caller and the query string, and count the request; raise Forbidden if the key may not send events."""
+    """Return the caller and the query string; raise Forbidden if the caller's key may not send events.
+
+    The request is counted against the key's rate.
+    """
     request, services = context.request, context.services()
     query = parse_urlencoded(request.query_string, "query string")
     caller = services.authenticator.authenticate(presented_key(request, query, places))
@@ -74,10 +84,11 @@ def admit_sender(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Ma
 
 
 async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) -> Delivery[T]:
-    """Store the events of a request.
+    """Store the events of a request, and return the outcome.
 
-    If the protocol's answers are not itemized, the first error of a refused part is raised. A temporary error is raised
-    before anything is stored. A permanent error is raised after the other parts are stored.
+    A refused part of the body has the events for a stream that cannot get them. If the protocol's answers are not
+    itemized, the first error of a refused part is raised: a temporary error before anything is stored, and a permanent
+    error after the other parts are stored.
     """
     caller, query = admit_sender(context, protocol.key_places)
     request, intake = context.request, context.services().intake
@@ -100,9 +111,10 @@ async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) 
 
 
 async def find_named_stream(context: HandlerContext, caller: Caller, query: Mapping[str, str]) -> Stream | None:
-    """Return the stream that the request names, or None; raise Forbidden or the error of a limit on the stream.
+    """Return the stream that the request names, or None if it names none.
 
-    Call this function before the body is read, so that the body of a refused request is not read.
+    Raise an error if the key may not send to the stream, or if the stream is over its limit. Call this function before
+    the body is read, so that the body of a refused request need not be read.
     """
     request, services = context.request, context.services()
     in_headers = (request.header(name) for name in _STREAM_HEADERS)
@@ -118,7 +130,7 @@ async def find_named_stream(context: HandlerContext, caller: Caller, query: Mapp
 async def _read_and_decode_body(
     context: HandlerContext, protocol: ShipperProtocol[T], reservation: MemoryReservation, caller: Caller
 ) -> tuple[int, T]:
-    """Return the size of the decompressed body, and the decoded body."""
+    """Read and decode the body; return its size after decompression, and the decoded body."""
     request = context.request
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
     body = await read_body(request, context.shared.options.event_body_bounds, reservation)
@@ -126,16 +138,16 @@ async def _read_and_decode_body(
     decoding = context.services().intake.decode(
         protocol.read_body, body, content_type, headers, caller.pins.get("project")
     )
-    # The coroutine also holds the body, and releases it once it is decoded. Keep no reference here, so that the memory
-    # becomes free then.
+    # `decoding` holds the body only until it is decoded. Delete the reference here, so that the body's memory becomes
+    # free then.
     del body
     return size, await decoding
 
 
 def _require_readable_item(body: LabelledBody) -> None:
-    """Raise NoReadableItem if the body has items, but none could be decoded.
+    """Raise NoReadableItem if the body has items, but none of them could be decoded.
 
-    If at least one item could be decoded, the items that could not are quarantined.
+    If at least one item was decoded, no error is raised, because the other items go to the quarantine.
     """
     items = [item for part in body.parts_by_labels.values() for item in part.refused_items]
     if items and not any(part.events for part in body.parts_by_labels.values()):
@@ -146,7 +158,7 @@ def _require_readable_item(body: LabelledBody) -> None:
 async def _split_by_stream(
     context: HandlerContext, caller: Caller, body: LabelledBody, named: Stream | None
 ) -> tuple[list[StreamPart], list[RefusedStreamPart]]:
-    """Return the parts of the body with their streams, and the refused parts."""
+    """Find the stream of each part of the body; return the parts with their streams, and the refused parts."""
     parts, refused = [], []
     for labels, parsed in body.parts_by_labels.items():
         try:
@@ -180,9 +192,10 @@ def _item_positions(parsed: ParsedBody) -> list[int]:
 
 
 def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence[RefusedStreamPart]) -> None:
-    """Write the first refusal that concerns the key to the audit log.
+    """Write the first refusal that is due to the key to the audit log.
 
-    An itemized answer has status 200, so the common handling of errors does not log the refusal.
+    Other refusals are logged where an error becomes a response. But an itemized answer has status 200 and is not an
+    error.
     """
     forbidden = next((one.fault for one in refused if isinstance(one.fault, Forbidden)), None)
     if forbidden is not None:

@@ -1,6 +1,6 @@
-"""Elasticsearch's bulk API, and the requests with which its clients check a cluster.
+"""Elasticsearch's bulk API, and the requests by which its clients check the cluster before they send documents.
 
-All paths exist below the prefix `/elastic` as well, for clients that are configured with a path.
+All paths also exist with the prefix `/elastic`, for clients that are configured with a path.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ _CHALLENGE_HEADERS: Final[tuple[Header, ...]] = (
     (b"www-authenticate", b'Basic realm="cordwood", charset="UTF-8"'),
     (b"www-authenticate", b"ApiKey"),
 )
-# Clients refuse to work with a server that does not send this header.
+# Clients of Elasticsearch refuse to work with a server that does not send this header.
 _PRODUCT_HEADER: Final[Header] = (b"x-elastic-product", b"Elasticsearch")
 _CLIENT_USER_AGENT_REGEX: Final = re.compile(r"elastic|opensearch|logstash|beat/|fluent|vector/", re.IGNORECASE)
 _VENDOR_JSON_REGEX: Final = re.compile(r"application/vnd\.elasticsearch\+json; ?compatible-with=\d")
 
-# Clients retry a request or an item only after the statuses 429, 502, 503 and 504. Therefore other statuses after which
-# a retry may succeed are replaced.
+# Clients retry a request or an item only after the statuses 429, 502, 503 and 504. So the statuses 408 and 507, after
+# which a retry may succeed, are replaced.
 _RETRYABLE_STATUS_REPLACEMENTS: Final = {408: 503, 507: 429}
 _ERROR_TYPES_BY_STATUS: Final[Mapping[int, str]] = {
     400: "illegal_argument_exception",
@@ -46,18 +46,18 @@ _ERROR_TYPES_BY_STATUS: Final[Mapping[int, str]] = {
     429: "es_rejected_execution_exception",
     503: "unavailable_shards_exception",
 }
-# The usual bytes of an item's result, from which the size of an answer is estimated.
+# The usual size of the result of one item in bytes. The size of a whole answer is estimated from it.
 _RESULT_BYTES: Final = 128
-# The maximum number of errors in an answer that have a reason. A short body may cause a hundred thousand errors with
-# long reasons.
+# The maximum number of errors in an answer for which the reason is given. Even a short body can cause a hundred
+# thousand errors.
 _MAX_ERRORS_WITH_REASON: Final = 1000
 _MAX_INDEX_LENGTH: Final = 255
 
-# Handler of bulk requests, and the functions that create its answer.
+# The handler of bulk requests, and functions that create its answer.
 
 
 async def receive_bulk(context: HandlerContext) -> Response:
-    """Store the documents of a bulk request, and answer with a result for each document."""
+    """Store the documents of a bulk request, and answer with the result of each document."""
     started = asyncio.get_running_loop().time()
     query = parse_urlencoded(context.request.query_string, "query string")
     if len(context.path_argument) > _MAX_INDEX_LENGTH:
@@ -73,7 +73,10 @@ async def receive_bulk(context: HandlerContext) -> Response:
 
 
 def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> bytes:
-    """Encode the answer item by item, so that only the encoded text is held in memory."""
+    """Encode the answer to a bulk request.
+
+    The result of each item is encoded before the next result is created, so that only encoded results are in memory.
+    """
     selected = _FilterPath.parse(filter_path)
     items = bytearray(b"[")
     failures = 0
@@ -99,7 +102,7 @@ def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> 
 
 
 def _results(delivered: Delivery[BulkBody]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the action and the result of each item."""
+    """Yield the action (such as `create`) and the result of each item."""
     outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.item_outcomes.items()}
     faults = {place: refused.fault for refused in delivered.refused_parts for place in refused.item_positions}
     for place, operation in enumerate(delivered.body.operations):
@@ -107,9 +110,10 @@ def _results(delivered: Delivery[BulkBody]) -> Iterator[tuple[str, dict[str, Any
 
 
 class _FilterPath(msgspec.Struct, frozen=True):
-    """The names of the answer's fields that the parameter `filter_path` selects; None selects all fields.
+    """The fields of the answer, and of its items, that the parameter `filter_path` selects. None selects all fields.
 
-    Only names of fields of the answer (`errors`) and of each item (`items.*.status`) are supported. Exclusions are not.
+    Only names of the answer's fields (`errors`) and of the items' fields (`items.*.status`) are supported. If the
+    parameter excludes a field, all fields are selected.
     """
 
     field_names: frozenset[str] | None = None
@@ -153,11 +157,11 @@ def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
     return {"status": status, "error": {"type": kind, "reason": reason}}
 
 
-# Handlers of the requests with which clients check the cluster.
+# Handlers of requests by which clients check the cluster.
 
 
 def is_elastic_client(request: Request) -> bool:
-    """Return whether a request for `/` comes from a client of Elasticsearch and not from a browser."""
+    """Return whether a client of Elasticsearch, and not a browser, has sent this request for `/`."""
     accepted, agent = request.joined_header(b"accept"), request.joined_header(b"user-agent")
     return "text/html" not in accepted and (
         "vnd.elasticsearch" in accepted or _CLIENT_USER_AGENT_REGEX.search(agent) is not None
@@ -165,13 +169,13 @@ def is_elastic_client(request: Request) -> bool:
 
 
 async def show_cluster(context: HandlerContext) -> Response:
-    """Answer a client's request for `/` with a description of the cluster."""
+    """Answer a request for `/` from a client of Elasticsearch with a description of the cluster."""
     admit_sender(context, _KEY_PLACES)
     return _json_response(context.request, msgspec.json.encode(_CLUSTER))
 
 
 async def answer_client_check(context: HandlerContext) -> Response:
-    """Answer a request with which a client checks or prepares the cluster before it sends documents."""
+    """Answer a request by which a client checks or prepares the cluster before it sends documents."""
     admit_sender(context, _KEY_PLACES)
     request, address = context.request, context.path_argument.strip("/")
     if request.method == "PUT":
@@ -190,7 +194,7 @@ async def answer_client_check(context: HandlerContext) -> Response:
 
 
 async def answer_below_prefix(context: HandlerContext) -> Response:
-    """Answer a request below the prefix `/elastic` like the same request without this prefix."""
+    """Answer a request whose path has the prefix `/elastic` as if the path did not have it."""
     address = context.path_argument.strip("/")
     index, _, last = address.rpartition("/")
     if last == "_bulk" and "/" not in index:
@@ -225,15 +229,15 @@ def _error_type(fault: Fault, status: int) -> str:
 
 
 def _json_response(request: Request, body: bytes, status: int = 200, *more: Header) -> Response:
-    """Return a JSON answer, with the vendor media type of Elasticsearch's own clients if they accept it."""
+    """Return a response with a JSON body. If the client accepts Elasticsearch's own media type, use that."""
     own = _VENDOR_JSON_REGEX.search(request.joined_header(b"accept"))
     media = own[0].encode() if own else JSON_MEDIA_TYPE
     return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT_HEADER, *more], body)
 
 
 # Before clients send documents, they request the version, licence, health, nodes, templates and policies of the
-# cluster. The answers claim that templates, policies and pipelines of any name exist. Therefore clients do not install
-# their own, which streams do not need.
+# cluster. The answers below claim that a template, policy or pipeline of any name exists, so that clients do not
+# install theirs, which streams do not need.
 
 # Beats and Logstash refuse versions that are much older than their own.
 _ELASTIC_VERSION: Final = "8.19.0"
@@ -272,7 +276,7 @@ _HEALTH: Final = {
 
 
 def _make_named_answer(entry: Callable[[str], object]) -> Callable[[str], object]:
-    """Return a function that returns an entry for any name, and an empty object for the list of all names."""
+    """Return a function from a name to an answer with an entry of this name, or with none if the name is empty."""
     return lambda name: {name: entry(name)} if name else {}
 
 
@@ -280,8 +284,8 @@ def _make_listed_answer(key: str, entry: Callable[[str], object]) -> Callable[[s
     return lambda name: {key: [{"name": name, key.removesuffix("s"): entry(name)}] if name else []}
 
 
-# For the first one or two segments of a path: the function that returns the answer. Its argument is the rest of the
-# path, which is a name.
+# The keys are the first one or two segments of a path. The function gets the rest of the path, which is a name or
+# empty, and returns the answer.
 _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
     "_license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
     "_xpack/license": lambda _: {"license": {**_LICENSE, "issued_to": _CLUSTER_NAME, "issuer": _CLUSTER_NAME}},
@@ -304,17 +308,18 @@ _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
     "_cat/indices": lambda _: "",
 }
 _NODES_PATH: Final = "_nodes"
-# Paths for which PUT requests are accepted. Such requests have no effect.
+# Below these paths, PUT requests are accepted but have no effect.
 _WRITABLE_PATHS: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
 
-# The first segment of each path, for the routing table.
+# The first segments of all paths, from which the table of routes is made.
 ROOT_SEGMENTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES_PATH)}))
 
 
 def _cluster_answer(path: str, host: str) -> object:
-    """Return the answer to a GET of this path: an object for JSON, a text, or None for an unknown path.
+    """Return the answer to a GET of this path: an object to encode as JSON, a text, or None if the path is unknown.
 
-    `host` is the address that the client used; the answer says that the only node has this address.
+    `host` is the address that the client used. The answer about the nodes of the cluster says that the only node has
+    this address, so that clients keep using it.
     """
     steps = path.split("/")
     if steps[0] == _NODES_PATH:

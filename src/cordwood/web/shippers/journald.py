@@ -1,8 +1,8 @@
-"""`POST /upload` of systemd-journal-upload: entries of the journal are stored while the body arrives.
+"""`POST /upload` of systemd-journal-upload: store entries of a systemd journal while the body still arrives.
 
-A body may be endless, so it is never held in memory as a whole. After each chunk, the complete entries are stored. The
-sender records its position when it receives the response. After an interruption, it sends some entries again. They are
-recognised as duplicates by their cursors.
+A body may be endless, so it is never in memory as a whole. After each chunk, the entries that are complete are stored.
+The sender records its position in the journal only when it receives the response. So after an interruption, it sends
+some entries again. These are recognised as duplicates by their cursors.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ from cordwood.web.route import HandlerContext
 from cordwood.web.services import LifecyclePhase, find_or_create_stream
 from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, admit_sender, find_named_stream, stream_of_labels
 
-# The sender uses libcurl, which sends the password in the URL as Basic credentials.
+# The sender uses libcurl. The key is the password in the configured URL, which libcurl sends as Basic credentials.
 _KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _DECODED_CHUNK_BYTES: Final = 16 * 1024
-# The bytes of an unfinished entry that an upload may hold without a reservation.
+# Up to this size, no memory is reserved for the unfinished entry of an upload.
 _MAX_UNRESERVED_ENTRY_BYTES: Final = 16 * 1024
-# The maximum time for which storing the events of a chunk is retried. The body is not read meanwhile.
+# The maximum time for which storing the entries of a chunk is retried. During this time, no more of the body is read.
 MAX_STORE_RETRY_SECONDS: Final = 60.0
 _MAX_PAUSE_SECONDS: Final = 2.0
 _MIN_PAUSE_SECONDS: Final = 0.2
 
 
 async def receive_upload(context: HandlerContext) -> Response:
-    """Store the entries of an upload. The path may name their stream."""
+    """Store the entries of an upload. The stream may be named in the path."""
     caller, query = admit_sender(context, _KEY_PLACES)
     request, services = context.request, context.services()
     if request.media_type() != JOURNAL_MEDIA_TYPE or request.joined_header(b"content-encoding"):
@@ -57,14 +57,17 @@ async def receive_upload(context: HandlerContext) -> Response:
     named = await find_named_stream(context, caller, query)
     if context.path_argument:
         named = await find_or_create_stream(services, caller, context.path_argument)
-    # This reservation also limits the number of uploads of a key.
+    # Open a reservation, although without memory, because this limits the number of uploads of a key at the same time.
     with services.intake.body_budget.open_reservation(caller.key_id), ExitStack() as exit_stack:
         await _Upload(context, caller, named, exit_stack).receive()
     return Response(202, [_PLAIN_TEXT_HEADER, NO_STORE], b"OK.\n")
 
 
 def render_error(fault: Fault, _: Request) -> Response:
-    """Return the error as text, which the sender logs. The sender exits after any error, and systemd restarts it."""
+    """Render an error as text, which the sender writes to its log.
+
+    After any error, the sender exits, and systemd starts it again.
+    """
     status = status_of(fault)
     return Response(
         status,
@@ -74,7 +77,7 @@ def render_error(fault: Fault, _: Request) -> Response:
 
 
 class _Upload:
-    """One upload. `exit_stack` is closed at the end and releases the memory of the unfinished entry."""
+    """An upload that is being received. When `exit_stack` is closed, the memory of the unfinished entry is released."""
 
     def __init__(self, context: HandlerContext, caller: Caller, named: Stream | None, exit_stack: ExitStack) -> None:
         self._context = context
@@ -102,12 +105,15 @@ class _Upload:
                 raise ServiceDraining("The service is stopping.", retry_after=5)
 
     async def _receive_chunk(self) -> tuple[bytes, bool]:
-        """Receive a chunk; raise RequestTooSlow if the sender pauses for too long, or is too slow on average."""
+        """Receive a chunk of the body, and whether more follows.
+
+        Raise RequestTooSlow if the sender pauses for too long, or has been too slow on average.
+        """
         began = time.monotonic()
         message = await receive_message(self._context.request, self._unfinished_entry_reservation)
         self._waited_seconds += time.monotonic() - began
         if message["type"] == "http.disconnect":
-            # The sender will send the unfinished entry again, so its beginning is not stored.
+            # Do not store the part of the entry that has arrived, because the sender will send this entry again.
             raise ClientDisconnectedError
         data: bytes = message.get("body", b"")
         self._received_bytes += len(data)
@@ -121,7 +127,10 @@ class _Upload:
         return await asyncio.to_thread(self._decoder.feed, data)
 
     async def _store_with_retries(self, entries: Sequence[JournalEntry], body_bytes: int) -> None:
-        """Store entries; retry after temporary failures, because a failed upload is repeated from its start."""
+        """Store entries, and try again after a temporary error.
+
+        If the error ended the upload instead, the sender would send the whole upload again.
+        """
         gives_up_at = time.monotonic() + MAX_STORE_RETRY_SECONDS
         body = self._label_entries(entries)
         while body.parts_by_labels:
@@ -140,7 +149,7 @@ class _Upload:
             reservation.reserve(body_bytes)
             reservation.mark_complete()
             parts = [
-                # `store` empties the part that it gets. Pass a copy, because a retry needs the original part.
+                # `store` empties the part that it gets, but a retry would need the part. So pass a copy.
                 StreamPart(
                     await self._find_stream(labels),
                     msgspec.structs.replace(
@@ -167,7 +176,7 @@ class _Upload:
         return body
 
     def _reserve_unfinished_entry(self, held_bytes: int) -> None:
-        """Reserve memory for the unfinished entry; raise BacklogFull if there is not enough."""
+        """Reserve memory for the unfinished entry, whose size is `held_bytes`; raise BacklogFull if there is too little."""
         if held_bytes <= _MAX_UNRESERVED_ENTRY_BYTES:
             self._exit_stack.close()
             self._unfinished_entry_reservation = None

@@ -1,4 +1,4 @@
-"""Loki's push API: `/loki/api/v1/push`, and the route that tells clients the version of Loki."""
+"""Loki's push API: `/loki/api/v1/push`, and the route by which clients ask for the version of Loki."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,12 +19,12 @@ from cordwood.web.shippers.delivery import Delivery, ShipperProtocol, store_deli
 
 _KEY_PLACES = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
-# A body without a content type is protobuf.
+# The media types of protobuf bodies. A body without a content type is protobuf as well.
 _PROTOBUF_MEDIA_TYPES: Final = frozenset(
     {"application/x-protobuf", "application/protobuf", "application/octet-stream", ""}
 )
 _MAX_NOTICE_LENGTH: Final = 500
-# The version of Loki whose push API is implemented.
+# The version that clients are told. Its push API is implemented here.
 _VERSION_JSON: Final = {
     "version": "3.0.0",
     "revision": "",
@@ -34,8 +34,8 @@ _VERSION_JSON: Final = {
     "goVersion": "",
 }
 
-# Agents retry after the statuses 429 and 5xx, and Fluent Bit retries after every error except 400. Therefore permanent
-# errors are sent with status 400.
+# Agents retry after the statuses 429 and 5xx, and Fluent Bit after all errors except 400. So errors after which a retry
+# is useless are sent with status 400.
 _PERMANENT_STATUS_REPLACEMENTS: Final = {404: 400, 406: 400, 413: 400, 414: 400, 415: 400, 422: 400, 431: 400}
 _RETRYABLE_STATUS_REPLACEMENTS: Final = {408: 503, 504: 503, 507: 503}
 
@@ -79,17 +79,19 @@ def _read(body: Body) -> LabelledBody:
 
 
 def _add_snappy_coding(request: Request) -> None:
-    """Add Snappy as the first content coding: protobuf bodies always use it, but clients rarely declare it."""
+    """Add Snappy to the content codings unless it is declared.
+
+    Protobuf bodies are always compressed with Snappy, but clients rarely declare it.
+    """
     codings = [name.strip().lower() for name in request.joined_header(b"content-encoding").split(",")]
     if "snappy" not in codings:
         request.scope["headers"] = [(b"content-encoding", b"snappy"), *request.scope["headers"]]
 
 
 def _quarantine_notices(delivered: Delivery[LabelledBody]) -> Iterator[str]:
-    """Yield a notice about the quarantined entries.
+    """Yield a notice if entries are quarantined.
 
-    The answer is a success although these entries are in the quarantine, because some clients repeat the whole push
-    after an error.
+    A notice is used instead of an error, because some clients would send the whole push again after an error.
     """
     if delivered.quarantined_count:
         index, reason = min(reason for one in delivered.outcomes for reason in one.reasons)

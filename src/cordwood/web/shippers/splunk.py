@@ -1,7 +1,7 @@
 """Splunk's HTTP Event Collector: events, raw lines, acknowledgements and health.
 
-A request is answered after its events are durable. So every acknowledgement id that was issued counts as acknowledged,
-and no id has to be stored.
+A request is answered only when its events are durable. So the events of every acknowledgement id that was issued are
+stored, and the service need not remember the ids.
 """
 
 import itertools
@@ -59,8 +59,8 @@ _TEXTS_BY_CODE: Final[Mapping[int, str]] = {
     27: "Request entity too large",
 }
 
-# The first acknowledgement id is the start time of the process in microseconds, so that the ids are larger than the ids
-# of earlier processes.
+# Acknowledgement ids are counted from the start time of the process in microseconds, so that they are larger than the
+# ids of earlier processes.
 _ack_id_numbers = itertools.count(time.time_ns() // 1000)
 
 
@@ -104,11 +104,14 @@ def _read_channel(request: Request, query: Mapping[str, str]) -> str:
     return request.header(_CHANNEL_HEADER) or query.get("channel", "")
 
 
-# Handlers of requests for acknowledgements and for the health.
+# Handlers of requests for acknowledgements and for the health of the service.
 
 
 async def answer_acknowledgements(context: HandlerContext) -> Response:
-    """Answer for each acknowledgement id whether it was issued, which means that its events are stored."""
+    """Answer for each acknowledgement id whether the events of its request are stored.
+
+    The events are stored if the id was issued. Issued ids are at most the current time in microseconds.
+    """
     caller, query = admit_sender(context, _KEY_PLACES)
     if not _read_channel(context.request, query):
         return _splunk_response(10, 400)
@@ -135,7 +138,10 @@ async def show_health(context: HandlerContext) -> Response:
 
 
 def render_error(fault: Fault, _: Request) -> Response:
-    """Render an error with Splunk's code. Shippers retry after 503, and give up after 400, 401, 403 and 413."""
+    """Render an error with Splunk's code for it.
+
+    The status matters to shippers: they retry after 503, and give up after 400, 401, 403 and 413.
+    """
     status = status_of(fault)
     if isinstance(fault, NoReadableItem):
         return _splunk_response(
