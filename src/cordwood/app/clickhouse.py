@@ -69,7 +69,7 @@ def address_in_temporary_folder(address: str) -> Iterator[str]:
 
 @contextmanager
 def settings_with_new_database(settings: Settings) -> Iterator[Settings]:
-    """Create a database on the configured server; yield settings with its address; finally drop the database."""
+    """Yield the settings with the address of a new database on the configured server; drop the database at the end."""
     name = f"cordwood_test_{uuid4().hex[:12]}"
     session = Session(settings.engine)
     try:

@@ -94,7 +94,7 @@ class Components(msgspec.Struct, frozen=True):
         return contents
 
     def create_first_keys(self) -> CreatedKeys | None:
-        """Create a private and a public key, unless the settings have keys or the store ever had one."""
+        """Create a private and a public key; return None if the settings have keys or the store ever had a key."""
         return None if fixed_keys(self.settings.keys) else create_first_keys(self.key_store)
 
     def has_private_key(self) -> bool:

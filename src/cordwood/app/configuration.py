@@ -100,7 +100,7 @@ def serve_limits(limits: LimitSettings) -> ServeLimits:
 
 
 def tail_limits(settings: Settings) -> TailLimits:
-    """Return the maximum numbers of followers, and the maximum memory of the feeds that serve them.
+    """Return the maximum numbers of followers (in total, and with one key) and the maximum memory of feeds.
 
     By default, followers may use half of the connections.
     """

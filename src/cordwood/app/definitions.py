@@ -488,7 +488,7 @@ def _settings_without_id(settings: Mapping[str, object]) -> Mapping[str, object]
 
 
 def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
-    """Return `new` with the file of `old`, because an operator may have renamed this file."""
+    """Return `new` with the file of `old`, whose name need not be the endpoint's UUID."""
     return new if old is None else _with_file(new, old.file)
 
 

@@ -135,14 +135,15 @@ class ManagedDefinitions(Generic[T]):
             return self._versions(self._id_of(address), self._find(address), address)
 
     def version(self, address: str, number: int) -> tuple[DefinitionVersion, T | None]:
-        """Return a version and its parsed definition, if there is one; raise UnknownVersion if it is not stored."""
+        """Return a version, and its parsed definition if it can be parsed; raise UnknownVersion if there is none."""
         version = self._find_version(self.versions(address), number)
         if version.text is None:
             return version, None
         try:
             return version, self._definitions.parse_draft(DefinitionDraft(version.text))
         except BadDefinition:
-            # The version was edited by hand or written by another release; its text is returned anyway.
+            # The version cannot be parsed, because it was edited by hand or written by another release. Return its text
+            # anyway.
             return version, None
 
     def restore(self, address: str, number: int, author: ChangeContext) -> DefinitionSource[T]:
@@ -172,7 +173,7 @@ class ManagedDefinitions(Generic[T]):
 
     @contextmanager
     def _add_error_positions(self, draft: DefinitionDraft) -> Iterator[None]:
-        """If an error in the `with` block has no position, add its setting's position in the text that was sent."""
+        """If an error in the `with` block has no position, add where the sent text has the setting with the error."""
         try:
             yield
         except BadDefinition as fault:
@@ -187,9 +188,9 @@ class ManagedDefinitions(Generic[T]):
     def _commit_change(
         self, checked: CatalogContents, old: T | None, new: T | None, text: str | None, author: ChangeContext
     ) -> None:
-        """Prepare the engine, write the version and the file, and put the change in force.
+        """Prepare the engine, write the new version and the definition's file, and put the change in force.
 
-        If a write fails, the engine is prepared for the unchanged definitions again.
+        If a write fails, the engine is prepared again for the unchanged definitions.
         """
         definitions, definition = self._definitions, old or new
         if definition is None:
@@ -223,7 +224,7 @@ class ManagedDefinitions(Generic[T]):
         return version
 
     def _get_writable(self, address: str, author: ChangeContext) -> T:
-        """Return a definition; raise if it is read-only or its revision is not the expected one."""
+        """Return a definition; raise an error if it is read-only or its revision is not one that the author expects."""
         definition = self._find(address)
         if definition is None:
             raise self._unknown_fault(address)

@@ -71,7 +71,10 @@ class Counter:
         self._sums[values] = self._sums.get(values, 0) + amount
 
     def sums_by_label(self, index: int) -> dict[str, int]:
-        """Return the sum for each value of one label, which is given by its position, added over all other labels."""
+        """Return a sum for each value of one label, over all values of the other labels.
+
+        `index` is the position of this label in the counter's labels.
+        """
         sums: dict[str, int] = {}
         for values, amount in self._sums.items():
             sums[values[index]] = sums.get(values[index], 0) + int(amount)

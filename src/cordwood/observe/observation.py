@@ -64,9 +64,9 @@ class EngineQueried(Observation, frozen=True, kw_only=True, tag="engine_query"):
 
 
 class PartialAnswersUsed(Observation, frozen=True, kw_only=True, tag="partial_answers"):
-    """A query was answered with the help of partial answers.
+    """The run of a query used partial answers.
 
-    `outcome` is `reused`, `computed` (partial answers that were missing were computed) or `failed`.
+    `outcome` is `reused`, `computed` (partial answers that were missing were computed in this run), or `failed`.
     """
 
     outcome: str

@@ -37,8 +37,8 @@ _FORK_REPLY_FORMAT = struct.Struct("<i")
 # broken and is replaced.
 _MAX_REPLY_SECONDS = 30.0
 _GRACE_SECONDS_BEFORE_KILL = 2.0
-# The maximum time to wait for the exit status of a process whose connection has closed. There is a short time between
-# the two, because a process closes its connection before the system has its exit status.
+# The maximum time to wait for the exit status of a process that has closed its connection. A process closes its
+# connection shortly before the system has its exit status.
 _MAX_EXIT_STATUS_WAIT_SECONDS = 1.0
 # The maximum time that a forked process waits until the owner has become its parent.
 _MAX_ADOPTION_WAIT_SECONDS = 5.0
@@ -66,7 +66,7 @@ class ForkedProcess:
         self._end_signal = 0
 
     def kill(self) -> None:
-        """Send SIGKILL unless the process has ended. In this case, another process may have its id by now."""
+        """Send SIGKILL to the process, unless it has ended. If it has, another process may have its id by now."""
         with self._lock, suppress(ProcessLookupError):
             if not self._reap():
                 os.kill(self.pid, signal.SIGKILL)
@@ -97,8 +97,8 @@ class ForkedProcess:
             self._is_reaped = pid != 0
             self._end_signal = os.WTERMSIG(status) if pid and os.WIFSIGNALED(status) else 0
         except ChildProcessError:
-            # Without child subreapers, the forked process is not a child of this process, which then cannot wait for it
-            # but can look for it in /proc.
+            # Without child subreapers, the forked process is not a child of this process, so `waitpid` fails. Look for
+            # the process in /proc instead.
             self._is_reaped = not Path(f"/proc/{self.pid}").exists() if _PROC_SELF_FOLDER.exists() else False
         return self._is_reaped
 
@@ -107,8 +107,8 @@ class ForkServer:
     """Forks processes that run the function `entry`, written as `module:function`. Thread-safe.
 
     `start` forks the fork server itself. Call it after all imports, and before there is a second thread. If the fork
-    server ends, a new one is started as a program, which takes about a second: either by `replace_if_ended`, which does
-    not wait for it, or by the next call of `fork`, which waits.
+    server has ended, a new one is started as a program, which takes about a second. `replace_if_ended` starts it
+    without waiting. If that was not called, the next call of `fork` starts it and waits.
     """
 
     def __init__(self, entry: str) -> None:
@@ -242,7 +242,7 @@ def _request_fork(control: socket.socket, link: socket.socket) -> int:
 
 
 def _has_peer_closed(control: socket.socket) -> bool:
-    """Return whether the other end has closed the connection, which `poll` always reports."""
+    """Return whether the other end has closed the connection. `poll` reports this even if no event is registered."""
     poll = select.poll()
     poll.register(control, 0)
     return bool(poll.poll(0))

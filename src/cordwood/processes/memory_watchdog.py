@@ -15,8 +15,8 @@ from cordwood.processes.memory_use import ResidentMemoryReader
 # The signal that ends a process whose memory exceeds the limit. Forked processes have no handler for it, so it ends
 # them at once, like SIGKILL. Unlike SIGKILL, its number in the exit status shows that the watchdog ended the process.
 MEMORY_LIMIT_SIGNAL = signal.SIGUSR2
-# The maximum rate at which one processor can allocate and fill memory. From it follows how long a process needs at
-# least to reach its limit, and the next check takes place before that.
+# The maximum rate at which one processor can allocate and fill memory. A process needs at least a certain time to reach
+# its limit at this rate. The next check takes place before then.
 _MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
 # The owner's growth reduces the limit of a process by at most this share. Otherwise it could end a process that uses
@@ -65,7 +65,7 @@ class MemoryWatchdog:
         for pid, (memory, limit) in list(self._watched.items()):
             used_bytes = memory.read()
             room_bytes = 0 if used_bytes is None else self._allowed_bytes(limit) - used_bytes
-            # For a process that has ended but whose parent has not noticed it yet, the system reports 0 bytes.
+            # The system reports 0 bytes for a process that has ended as long as its parent has not waited for it.
             if used_bytes and room_bytes >= 0:
                 pause_seconds = min(pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._fill_rate)
                 continue

@@ -265,7 +265,7 @@ def _equal_keys_notice(settings: Settings) -> str | None:
 
 
 def _with_memory_ceiling(settings: Settings) -> Settings:
-    """Return the settings with a memory ceiling. If none is configured, it depends on the machine's memory."""
+    """Return the settings with a memory ceiling. By default, it depends on the memory that this process may use."""
     limits = msgspec.structs.replace(settings.limits, memory=settings.limits.memory_ceiling)
     return msgspec.structs.replace(settings, limits=limits)
 

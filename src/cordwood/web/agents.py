@@ -47,7 +47,7 @@ _CALL_RESERVATION_BYTES = 2**20
 # The reserved memory for a message, as a multiple of its size. While the MCP library parses a message, it makes copies
 # that together take five to nine times the message's size, according to measurements.
 _MESSAGE_MEMORY_FACTOR = 8
-# MCP methods for which the server sends HTTP requests. Each of these requests counts against the key's rate, so the
+# MCP methods for which the MCP server sends HTTP requests. Each of these requests counts against the key's rate, so the
 # message itself does not.
 _METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
 
@@ -62,8 +62,8 @@ async def show_key(request: Request, services: Services) -> Response:
 def create_key_permissions(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyPermissions:
     """Return the permissions of the caller's key.
 
-    A pin sets a parameter of each endpoint. An endpoint that lacks this parameter cannot be queried with the key, so it
-    is left out.
+    Each pin of a key sets a parameter of the endpoints. If an endpoint lacks this parameter, the key cannot query it,
+    so it is left out.
     """
     offered = [
         _offered_endpoint(endpoint, caller)

@@ -53,7 +53,7 @@ def _headers_after_last_row(receipt: Receipt) -> list[Header]:
 
 
 def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> bytes:
-    """Return the headers that can differ between responses with the same cached answer, such as its age."""
+    """Return the headers, such as Age, that can differ between responses with the same cached answer."""
     aged = b"age: %d\r\n" % answer.age_seconds if endpoint.cache_seconds else b""
     return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
         _cache_status(answer, endpoint),
@@ -154,7 +154,7 @@ async def render_answer(
 
 
 def may_render_inline(answer: Answer, coding: str | None) -> bool:
-    """Return whether rendering the response on the event loop would not block it with a long compression."""
+    """Return whether the response can be rendered on the event loop, without a compression that takes long."""
     if coding is None or isinstance(answer.body, StreamedAnswer):
         return True
     return len(answer.body.body) < MAX_INLINE_COMPRESSION_BYTES or coding in answer.body.body_by_coding

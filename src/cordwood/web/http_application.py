@@ -62,10 +62,10 @@ class SendMemoryBudget:
 
     @contextmanager
     def hold_body(self, body: bytes, account: str, abort: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Reserve memory for a body while the caller sends it.
+        """Reserve memory for a body while the caller sends it; raise ServiceBusy if the budget is used up.
 
-        Yield a function, which the caller has to call whenever the client has read a part of the body. Raise Busy if
-        the budget is used up. `abort` is called to close the connection if the memory is needed for others.
+        Yield a function, which the caller has to call whenever the client has read a part of the body. If the memory is
+        needed for other bodies, `abort` is called, which closes the connection.
         """
         if len(body) <= WRITE_CHUNK_BYTES:
             yield _ignore_progress

@@ -1,10 +1,13 @@
 """The HTTP/1.1 protocol of the server, with limits on connections and on request heads (request line and headers).
 
-It extends uvicorn's protocol in two points. The base class answers malformed requests, and URLs over 64 KiB, with
-status 400 in plain text. Here, a head that is too long becomes an error that the application reports, and malformed
-requests are answered with a problem document. Requests for an upgrade of the protocol (`Upgrade: h2c`, which `curl
---http2` and the JDK's client send) are answered as if they had no such header. The base class ignores the header as
-well, but its parser then takes the body for the start of the next request.
+It changes the protocol of uvicorn, its base class, in these points:
+
+The base class answers malformed requests, and URLs over 64 KiB, with status 400 in plain text. Here, a head that is too
+long becomes an error that the application reports, and malformed requests are answered with a problem document.
+
+Requests for an upgrade of the protocol (`Upgrade: h2c`, which `curl --http2` and the JDK's client send) are answered as
+if they had no such header. The base class ignores the header as well, but its parser then takes the body for the start
+of the next request.
 
 A connection *waits* while none of its requests is being answered: it has sent nothing or only a part of a request head,
 or is idle between two requests. A waiting connection is closed when it waits too long, when all unfinished heads

@@ -25,9 +25,10 @@ MIN_ERROR_STATUS = 300
 
 
 class CordwoodError(Exception):
-    """An error of the service. Programs should test `code`, such as limit.rate; `hint` says what to do.
+    """An error that the service reported.
 
-    `status` is the HTTP status; `line` and `column` are the position in a query, if there is one.
+    Programs should test the error's code, `code`, such as limit.rate. `hint` says what to do. `status` is the HTTP
+    status; `line` and `column` are the position of the error in a query, if there is one.
     """
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
@@ -48,7 +49,7 @@ class NotReachedError(CordwoodError):
 
 
 class Answer(NamedTuple):
-    """A successful answer. The names in `headers` are in lower case."""
+    """The response to a successful request. The names of `headers` are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,27 +62,27 @@ class Answer(NamedTuple):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of a query whose answer is JSON."""
+        """The rows in the answer to a query. The answer must be in JSON."""
         rows: list[dict[str, Any]] = json.loads(self.content)["result"]
         return rows
 
     @property
     def next_cursor(self) -> str | None:
-        """The cursor of the next page, or None."""
+        """The cursor for the next page of rows, or None if there is no next page."""
         return self.headers.get("cordwood-next")
 
     @property
     def truncated(self) -> str | None:
-        """The name of the limit at which the rows were cut off, or None."""
+        """The name of the limit because of which rows are missing, or None if all rows are there."""
         return self.headers.get("cordwood-truncated")
 
     def json(self) -> Any:
-        """Return the decoded body."""
+        """Return the body, decoded from JSON."""
         return json.loads(self.content)
 
 
 class _Call(NamedTuple):
-    """The parts of a request. Values that are None are not sent."""
+    """What a request consists of. Query parameters, headers and members that are None are not sent."""
 
     method: str
     path: str
@@ -93,7 +94,10 @@ class _Call(NamedTuple):
 
 
 class Client:
-    """A client of the service at `url` with `key`. `timeout` is in seconds; `tls` replaces the default TLS context."""
+    """Sends requests to the service at `url` with `key`.
+
+    `timeout` is in seconds. `tls` is an SSL context to use instead of the default.
+    """
 
     def __init__(self, url: str, key: str = "", *, timeout: float = 60.0, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
@@ -119,7 +123,7 @@ class Client:
                 raise NotReachedError(str(failure) or type(failure).__name__) from failure
 
     def _iterate_events(self, call: _Call) -> Iterator[Any]:
-        """Yield the decoded data of each server-sent event until the service ends the answer."""
+        """Yield the data of each server-sent event, decoded from JSON, until the service ends the response."""
         with closing(self._new_connection()) as connection:
             try:
                 yield from _read_events(self._send(connection, call))
@@ -182,12 +186,16 @@ def _text(value: object) -> str:
 
 
 def _quote_path_value(value: object) -> str:
-    """Return a value as one part of a URL path."""
+    """Percent-encode a value, so that it is a single segment of a URL path."""
     return quote(_text(value), safe="")
 
 
 def _encode_body(body: object, content_type: str) -> bytes:
-    """Encode a body: bytes unchanged, a text as UTF-8 unless the content type is JSON, other values as form or JSON."""
+    """Encode a body according to its content type.
+
+    Bytes are sent unchanged, and a text as UTF-8 unless the content type is JSON. Any other value is encoded as a form
+    or as JSON.
+    """
     if isinstance(body, bytes):
         return body
     if isinstance(body, str) and content_type != JSON_MEDIA_TYPE:

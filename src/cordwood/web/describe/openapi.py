@@ -93,7 +93,7 @@ def cell_schema(datatype: Datatype | None) -> Schema:
 
 
 def parameter_schema(parameter: Parameter) -> Schema:
-    """Return the schema of a parameter's value."""
+    """Return the JSON Schema of the values of a parameter."""
     schema = dict(_PARAMETER_SCHEMAS.get(parameter.type, _STRING_SCHEMA))
     read = _PARSERS_BY_JSON_TYPE[schema["type"]]
     if parameter.kind is TextParameterKind.REGEX:

@@ -118,8 +118,8 @@ def _write_string(out: bytearray, text: FlatString) -> int:
 
 def _write_struct_vector(out: bytearray, structs: StructVector) -> int:
     _pad_to_multiple(out, 8)
-    # The structs have to start at a multiple of 8 bytes. Their number is written in the 4 bytes before them, so 4 bytes
-    # of padding are needed first.
+    # The structs have to start at a multiple of 8 bytes. Their number takes the 4 bytes before them, so 4 bytes of
+    # padding come first.
     out += bytes(4)
     begin = len(out)
     out += struct.pack("<I", len(structs.rows))

@@ -86,9 +86,9 @@ def admit_sender(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Ma
 async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) -> Delivery[T]:
     """Store the events of a request, and return the outcome.
 
-    A refused part of the body has the events for a stream that cannot get them. If the protocol's answers are not
-    itemized, the first error of a refused part is raised: a temporary error before anything is stored, and a permanent
-    error after the other parts are stored.
+    A part of the body has the events for one stream. It is refused if that stream cannot get them. If the protocol's
+    answers are not itemized, the first error of a refused part is raised: a temporary error before anything is stored,
+    and a permanent error after the other parts are stored.
     """
     caller, query = admit_sender(context, protocol.key_places)
     request, intake = context.request, context.services().intake

@@ -176,7 +176,7 @@ class _Upload:
         return body
 
     def _reserve_unfinished_entry(self, held_bytes: int) -> None:
-        """Reserve memory for the unfinished entry, whose size is `held_bytes`; raise BacklogFull if there is too little."""
+        """Reserve memory for the unfinished entry, which has `held_bytes`; raise BacklogFull if there is too little."""
         if held_bytes <= _MAX_UNRESERVED_ENTRY_BYTES:
             self._exit_stack.close()
             self._unfinished_entry_reservation = None

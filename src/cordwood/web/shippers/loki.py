@@ -79,7 +79,7 @@ def _read(body: Body) -> LabelledBody:
 
 
 def _add_snappy_coding(request: Request) -> None:
-    """Add Snappy to the content codings unless it is declared.
+    """Add Snappy as the first content coding, unless it is declared.
 
     Protobuf bodies are always compressed with Snappy, but clients rarely declare it.
     """
