@@ -1,4 +1,4 @@
-"""Authentication and authorization: find the caller of a key, and check the caller's permissions."""
+"""Authentication and authorization: find the caller to whom a key belongs, and check the caller's permissions."""
 
 import hmac
 import time
@@ -18,21 +18,21 @@ _HOW_TO_SEND_A_KEY = "Send a key in the header X-API-KEY, or as Authorization: B
 
 
 class FixedKey(msgspec.Struct, frozen=True):
-    """A key from the settings. It is valid as long as the settings contain it, and is not in the key store."""
+    """A key from the service's settings; it is not in the key store, and is valid as long as the settings have it."""
 
     caller: Caller
     secret_digest: str
 
 
 class SignedKeyVerifier(Protocol):
-    """The interface of the verifier of signed keys: tokens (JWT) that contain their own scopes and limits."""
+    """The interface of a verifier of signed keys, which are tokens (JWT) that contain their own scopes and limits."""
 
     def find_caller(self, key_text: str) -> Caller | None:
-        """Return the caller of a signed key; None if the text is not a signed key; raise BadKey if it is invalid."""
+        """Return the caller of a signed key; None if the text is not a token; raise BadKey if the token is invalid."""
 
 
 class Authenticator:
-    """An authenticator. It looks for a key in the settings and in the key store, then verifies it as a signed key."""
+    """An authenticator of keys from three sources: the settings, the key store, and tokens that are signed."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Authenticator:
         self._clock = clock
 
     def authenticate(self, key_text: str | None) -> Caller:
-        """Return the caller of a key.
+        """Return the caller to whom a key belongs.
 
         Raise NoKey if no key was sent, and BadKey if the key is unknown, revoked or expired.
         """
@@ -59,9 +59,9 @@ class Authenticator:
         return caller
 
     def authenticate_for_endpoint(self, key_text: str | None, endpoint: Endpoint | None, address: str) -> Caller:
-        """Return the caller of a request for an endpoint.
+        """Return the caller of a request for an endpoint, which was addressed by `address`.
 
-        A public endpoint that is addressed by its UUID needs no key.
+        A public endpoint that is addressed by its UUID needs no key: without a valid key, the caller is anonymous.
         """
         if endpoint is None or endpoint.auth or address.lower() != str(endpoint.id):
             return self.authenticate(key_text)
@@ -72,7 +72,7 @@ class Authenticator:
         return caller if may_query(caller, endpoint) else ANONYMOUS
 
     def find_stored_key(self, key_text: str) -> Key | None:
-        """Return the stored key with this secret, even if the key has expired."""
+        """Return the key in the key store that has this secret, even if the key has expired; None if there is none."""
         return self.keys.find(hash_secret(key_text))
 
     def _find_caller(self, key_text: str) -> Caller | None:
@@ -84,7 +84,7 @@ class Authenticator:
         )
 
     def _find_fixed_key(self, presented_digest: str) -> Caller | None:
-        # Compare with every key, so that the time of the comparison does not reveal which key matches.
+        # Compare with every fixed key, so that the time taken does not reveal which key matches.
         matches = [key.caller for key in self._fixed if hmac.compare_digest(key.secret_digest, presented_digest)]
         return matches[0] if matches else None
 
@@ -118,14 +118,17 @@ def may_manage(caller: Caller) -> bool:
 
 
 def may_see_all_requests(caller: Caller) -> bool:
-    """Return whether the caller may see the requests of other keys, which requires an unrestricted private key."""
+    """Return whether the caller may see requests made with other keys.
+
+    This requires a private key without pins and without forced redaction.
+    """
     return may_manage(caller) and not (caller.pins or caller.redact_always)
 
 
 def may_query_any_endpoint(caller: Caller) -> bool:
     """Return whether the caller may query at least one endpoint.
 
-    Only such a caller is told that an endpoint does not exist.
+    Other callers are not told whether an endpoint exists.
     """
     return any(scope in ("private", "query") or scope.startswith("query:endpoint:") for scope in caller.scopes)
 
@@ -133,7 +136,7 @@ def may_query_any_endpoint(caller: Caller) -> bool:
 def may_ingest_any_stream(caller: Caller) -> bool:
     """Return whether the caller may send events to at least one stream.
 
-    Only such a caller is told that a stream does not exist.
+    Other callers are not told whether a stream exists.
     """
     return any(
         scope in ("private", "public", "ingest") or scope.startswith(("ingest:source:", "ingest:collection:"))
@@ -142,7 +145,7 @@ def may_ingest_any_stream(caller: Caller) -> bool:
 
 
 def require_query_permission(caller: Caller, endpoint: Endpoint | None) -> None:
-    """Raise Forbidden unless the caller may query the endpoint or, if it is None, at least one endpoint."""
+    """Raise Forbidden unless the caller may query the endpoint; for None, unless it may query at least one endpoint."""
     allowed = may_query_any_endpoint(caller) if endpoint is None else may_query(caller, endpoint)
     if not allowed:
         subject = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
@@ -150,7 +153,7 @@ def require_query_permission(caller: Caller, endpoint: Endpoint | None) -> None:
 
 
 def require_ingest_permission(caller: Caller, stream: Stream | None) -> None:
-    """Raise Forbidden unless the caller may send events to the stream or, if it is None, to at least one stream."""
+    """Raise Forbidden unless the caller may send events to the stream; for None, unless it may send to at least one."""
     allowed = may_ingest_any_stream(caller) if stream is None else may_ingest(caller, stream)
     if not allowed:
         subject = f"to the stream {stream.name}" if stream else "events"
@@ -163,9 +166,9 @@ def require_management_permission(caller: Caller) -> None:
 
 
 def apply_pins(caller: Caller, parameters: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
-    """Return the parameters with the pins of the key added; raise Forbidden if a parameter contradicts a pin.
+    """Return the parameters with the key's pins added; raise Forbidden if a parameter contradicts a pin.
 
-    A call of an endpoint that does not declare the pinned parameter is refused, because the pin would have no effect.
+    Forbidden is also raised if the endpoint does not declare a pinned parameter, because the pin would have no effect.
     """
     declared = {parameter.name for parameter in endpoint.parameters}
     values = dict(parameters)

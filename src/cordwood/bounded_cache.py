@@ -1,8 +1,8 @@
-"""Caches with a limit in bytes, for values whose size depends on what callers send.
+"""Caches with a limit in bytes, for values whose size depends on the data that callers send.
 
-A limit on the number of entries does not limit memory: 2,000 texts of 250 KB take 500 MB. Therefore, `BoundedCache`
-adds up the sizes of all entries, and does not store a value that would take a large part of the limit. Functions are
-memoized only for short arguments.
+A limit on the number of entries would not limit memory: 2,000 texts of 250 KB take 500 MB. Therefore, `BoundedCache`
+adds up the sizes of all entries, and does not store a value that would take more than a quarter of the limit.
+`memoize_short_texts` caches results only for short arguments.
 """
 
 import re
@@ -19,20 +19,23 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
 
-# The bytes of an entry besides its key and value: its node in the order of use, and two slots of hash tables.
+# The memory that an entry takes besides its key and value, in bytes: a node in the order of use, and slots in two hash
+# tables.
 CACHE_ENTRY_OVERHEAD_BYTES: Final = 320
-# A value larger than a quarter of the limit is not stored, because it would evict too many others.
+# A value larger than a quarter of the cache's limit is not stored, because too many other values would have to be
+# evicted for it.
 _MAX_ENTRY_SIZE_DIVISOR: Final = 4
 
-# Python's `re` module caches the last 512 patterns of any length. After the compilation of a pattern that is longer
-# than this, the cache is purged, because long patterns take much memory.
+# Python's `re` module caches 512 compiled patterns, whatever their length. If a pattern is longer than this limit, the
+# module's cache is purged after the compilation, because long patterns take much memory.
 _MAX_RE_CACHED_LENGTH: Final = 1_000
 
 
 class BoundedCache(Generic[K, V]):
     """A thread-safe LRU cache with a limit in bytes.
 
-    `size` returns the bytes of a key and its value, without the overhead `CACHE_ENTRY_OVERHEAD_BYTES`.
+    The function `size` returns the bytes of a key and its value. The cache adds `CACHE_ENTRY_OVERHEAD_BYTES` for each
+    entry.
     """
 
     def __init__(self, max_bytes: int, size: Callable[[K, V], int]) -> None:
@@ -47,11 +50,11 @@ class BoundedCache(Generic[K, V]):
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of all entries, with their overhead."""
+        """The bytes of all entries, including the overhead of each entry."""
         return self._total_bytes
 
     def get(self, key: K) -> V | None:
-        """Return the value of the key and mark it as the most recently used; return None if there is no value."""
+        """Return the value for a key and mark it as the most recently used; return None if there is no value."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -60,7 +63,7 @@ class BoundedCache(Generic[K, V]):
             return entry[0]
 
     def put(self, key: K, value: V) -> None:
-        """Store a value unless it is too large; evict the least recently used values if the limit is exceeded."""
+        """Store a value unless it is too large; if the limit is exceeded, evict the least recently used values."""
         size = self._size(key, value) + CACHE_ENTRY_OVERHEAD_BYTES
         with self._lock:
             self._drop(key)
@@ -68,12 +71,12 @@ class BoundedCache(Generic[K, V]):
                 self._insert(key, value, size)
 
     def peek(self, key: K) -> V | None:
-        """Return the value of the key without marking it as used; return None if there is no value."""
+        """Return the value for a key without marking it as used; return None if there is no value."""
         entry = self._entries.get(key)
         return None if entry is None else entry[0]
 
     def update_size(self, key: K) -> None:
-        """Measure a stored value again after it has grown, and evict other values if the limit is exceeded."""
+        """Measure the value for a key again after the value has grown; evict other values if the limit is exceeded."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -81,7 +84,7 @@ class BoundedCache(Generic[K, V]):
                 self._insert(key, entry[0], self._size(key, entry[0]) + CACHE_ENTRY_OVERHEAD_BYTES)
 
     def drop(self, key: K) -> None:
-        """Remove the value of the key, if there is one."""
+        """Remove the value for a key, if there is one."""
         with self._lock:
             self._drop(key)
 
@@ -98,9 +101,10 @@ class BoundedCache(Generic[K, V]):
 
 
 def memoize_short_texts(max_length: int, max_entries: int) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
-    """Memoize a function for texts of up to `max_length` characters; it is called each time for a longer text.
+    """Return a decorator that caches a function's results for texts of up to `max_length` characters.
 
-    At most `max_entries` results are kept. Use this for functions that are called too often to take a lock.
+    For a longer text, the function is called each time. At most `max_entries` results are kept. Use this decorator for
+    functions that are called too often to take the lock of a `BoundedCache`.
     """
 
     def decorate(function: Callable[[str], T]) -> Callable[[str], T]:
@@ -115,9 +119,10 @@ def memoize_short_texts(max_length: int, max_entries: int) -> Callable[[Callable
 
 
 def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile a pattern that a caller wrote, without leaving a long pattern in the cache of Python's `re` module.
+    """Compile a pattern that a caller wrote, without keeping a long pattern in the cache of Python's `re` module.
 
-    Raises re.error, also for a pattern that is nested too deeply or has a repetition count too large for Python.
+    Raise re.error for an invalid pattern. A pattern is also invalid if it is nested too deeply or has a repetition
+    count that is too large for Python.
     """
     try:
         return re.compile(pattern, flags)
@@ -129,7 +134,7 @@ def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 
 def estimate_memory_bytes(value: object) -> int:
-    """Return the approximate bytes of a value and of all objects in it; an object that is shared counts once."""
+    """Return the approximate memory of a value and of all objects in it, in bytes; a shared object counts once."""
     return _estimate_memory_bytes(value, set())
 
 

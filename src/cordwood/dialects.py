@@ -1,4 +1,4 @@
-"""Read and compile endpoints and callers' queries, with the compiler for each endpoint's SQL dialect."""
+"""Parse endpoints and compile their and their callers' queries, with the compiler for each endpoint's SQL dialect."""
 
 from collections.abc import Collection, Mapping
 
@@ -19,7 +19,7 @@ ShapesByStream = Mapping[str, Shape]
 
 
 def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> EndpointProgram:
-    """Parse the SQL of an endpoint; raise BadEndpointFile with the position of an error in its file."""
+    """Parse an endpoint's query; raise BadEndpointFile with the position of the error in the endpoint's file."""
     if endpoint.dialect is Dialect.CLICKHOUSE:
         return read_clickhouse_endpoint(endpoint, streams)
     return bigquery.parse_and_check_endpoint(endpoint, streams)
@@ -28,7 +28,7 @@ def read_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) ->
 def compile_saved_query(
     program: EndpointProgram, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile an endpoint's own (saved) query."""
+    """Compile an endpoint's own query."""
     if program.dialect_text is not None:
         _require_not_followed(program)
         return compile_clickhouse(program, program.dialect_text, target, shapes, redaction)
@@ -38,7 +38,7 @@ def compile_saved_query(
 def compile_sql_query(
     program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a caller's SQL query, which is in the dialect of the endpoint."""
+    """Compile a caller's SQL query over an endpoint's sub-queries, in the SQL dialect of the endpoint."""
     if program.dialect_text is not None:
         _require_not_followed(program)
         return compile_clickhouse(program, text, target, shapes, redaction)
@@ -48,7 +48,7 @@ def compile_sql_query(
 def compile_lql_query(
     program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a caller's LQL query; raise QueryUnsupported if the endpoint's dialect does not support LQL."""
+    """Compile a caller's LQL query; raise QueryUnsupported if the endpoint accepts ClickHouse SQL."""
     _require_lql_support(program)
     return compile_lql(program, text, target, shapes, redaction)
 
@@ -56,20 +56,20 @@ def compile_lql_query(
 def compile_logql_query(
     program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a request in LogQL; raise QueryUnsupported if the endpoint's dialect does not support LogQL."""
+    """Compile a LogQL request; raise QueryUnsupported if the endpoint accepts ClickHouse SQL."""
     if program.dialect_text is not None:
         raise QueryUnsupported("This endpoint accepts ClickHouse SQL, not LogQL.", hint="Query logs.all.")
     return compile_logql(program, text, target, shapes, redaction)
 
 
 def explain_lql_query(program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream) -> str:
-    """Translate an LQL query to SQL in BigQuery's dialect."""
+    """Return the SQL in BigQuery's dialect that is equivalent to a caller's LQL query."""
     _require_lql_support(program)
     return explain_lql(program, text, target, shapes)
 
 
 def list_sub_queries(program: EndpointProgram, target: Target, shapes: ShapesByStream) -> tuple[SubQuerySchema, ...]:
-    """Describe the sub-queries that callers' own queries may read."""
+    """Return the names and columns of an endpoint's sub-queries, which callers' own queries may read."""
     if program.dialect_text is not None:
         return (describe_logs_table(program, shapes),)
     return describe_sub_queries(program, target, shapes)

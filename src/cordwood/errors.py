@@ -21,18 +21,17 @@ import msgspec
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """Return a hint with the most similar known name, or None if no known name is similar."""
+    """Return a hint that suggests the known name most similar to `name`; None if no known name is similar."""
     closest_name = find_closest_name(name, candidates)
     return f"Did you mean {closest_name}?" if closest_name else None
 
 
-# Names that are longer than this are not compared, because callers choose their length, and comparing long names can
-# take seconds.
+# Longer names are not compared: callers choose the length of names, and comparing long names can take seconds.
 MAX_COMPARED_NAME_LENGTH: Final = 100
 
 
 def find_closest_name(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar known name, ignoring case, or None if no known name is similar.
+    """Return the candidate that is most similar to `name`, ignoring case; None if none is similar.
 
     Names of more than `MAX_COMPARED_NAME_LENGTH` characters are ignored.
     """
@@ -44,7 +43,7 @@ def find_closest_name(name: str, candidates: Iterable[str], cutoff: float = 0.6)
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A position in the text that an author wrote: line and column, both counted from 1."""
+    """A position in a text that an author wrote: line and column, both counted from 1, and the file if there is one."""
 
     line: int
     column: int
@@ -56,7 +55,11 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Fault(Exception):
-    """An error with a message, a hint on what to do, a position in the query's text, and the time before a retry."""
+    """An error that the service reports.
+
+    `hint` says how to correct it, `span` is the position in the text that has the error, and `retry_after` is the
+    number of seconds after which the caller can try again.
+    """
 
     code: ClassVar[str]
 
@@ -75,9 +78,9 @@ class Fault(Exception):
         self.retry_after = retry_after
 
     def one_line_text(self) -> str:
-        """Return the error in one line, for a terminal or a log."""
+        """Return the position, message and hint of the error in one line, for a terminal or a log."""
         position = f"{self.span}: " if self.span else ""
-        # A message that ends with a quotation of the caller's text may lack a full stop.
+        # A message may lack a full stop if it ends with text that the caller sent.
         end = "" if not self.hint or self.message.endswith((".", "!", "?", ":")) else "."
         return f"{position}{self.message}{end}" + (f" {self.hint}" if self.hint else "")
 
@@ -105,7 +108,7 @@ class Forbidden(RequestFault):
 
 
 class BadSignature(Forbidden):
-    """The body of a webhook is not signed with the secret in the settings."""
+    """The request of a webhook is not signed with the secret in the settings."""
 
     code = "request.bad-signature"
 
@@ -131,7 +134,7 @@ class BadMethod(RequestFault):
 
 
 class FeatureUnavailable(RequestFault):
-    """The request is for a feature that cordwood does not have, or whose optional dependency is not installed."""
+    """The requested feature does not exist in cordwood, or requires an optional dependency that is not installed."""
 
     code = "request.not-offered"
 
@@ -141,7 +144,7 @@ class BadParameter(RequestFault):
 
 
 class FieldFault(RequestFault):
-    """An invalid field of the body: `field` is its name, `problem` says what is wrong with its value."""
+    """An invalid field in the request's body. `field` is its name; `problem` says what is wrong with its value."""
 
     def __init__(
         self, field: str, problem: str, *, hint: str | None = None, message: str | None = None, span: Span | None = None
@@ -152,19 +155,19 @@ class FieldFault(RequestFault):
 
 
 class BadKeyTerms(FieldFault):
-    """A term of a key is invalid."""
+    """One of the terms with which a key should be created is invalid."""
 
     code = "request.bad-terms"
 
 
 class BadDefinition(FieldFault):
-    """The definition of an endpoint or a stream is invalid. If there is a span, it is a position in the sent query."""
+    """The sent definition of an endpoint or a stream is invalid. A span is a position in the sent query."""
 
     code = "request.bad-definition"
 
 
 class ReadOnlyDefinition(RequestFault):
-    """The definition cannot be changed over HTTP: it ships with cordwood or is in a file of the operator."""
+    """The definition cannot be changed over HTTP, because it ships with cordwood or is in a file of the operator."""
 
     code = "request.read-only"
 
@@ -176,13 +179,13 @@ class StreamInUse(RequestFault):
 
 
 class RevisionMismatch(RequestFault):
-    """The revision in the If-Match header is not the current one."""
+    """The definition has been changed: its revision is not the one that the header If-Match expects."""
 
     code = "request.changed-meanwhile"
 
 
 class UnknownVersion(RequestFault):
-    """The version of a definition does not exist, or has been deleted because of its age."""
+    """The version of a definition does not exist, or is no longer stored."""
 
     code = "request.unknown-version"
 
@@ -192,13 +195,13 @@ class UnknownKey(RequestFault):
 
 
 class UnknownResource(RequestFault):
-    """The quarantine has no item with this id."""
+    """There is no quarantined item, notification target or silence with this id or name."""
 
     code = "request.unknown-item"
 
 
 class ItemNotReplayable(RequestFault):
-    """The quarantined item is still invalid, so it cannot be stored by a replay."""
+    """The quarantined item is still invalid, so a replay cannot store it as an event."""
 
     code = "request.not-replayable"
 
@@ -214,7 +217,7 @@ class BadBody(RequestFault):
 
 
 class NoReadableItem(BadBody):
-    """No item of the body can be decoded. `index` and `reason` describe the first item that cannot."""
+    """No item of the body can be decoded. `index` and `reason` describe the first of these items."""
 
     def __init__(self, index: int, reason: str, *, hint: str | None = None) -> None:
         super().__init__(f"No item of the body can be read. Item {index + 1}: {reason}", hint=hint)
@@ -251,7 +254,7 @@ class MalformedHttpRequest(RequestFault):
 
 
 class QueryFault(Fault):
-    """An error in the text of the query, which its author has to correct."""
+    """An error in the text of the query. Its author has to correct it."""
 
 
 class BadQuerySyntax(QueryFault):
@@ -275,7 +278,10 @@ class QueryUnsupported(QueryFault):
 
 
 class BadQueryValue(QueryFault):
-    """An operation of the query fails on a value. An error without a span occurred while the query ran."""
+    """A value in the query is invalid, or an operation on a value failed while the query ran.
+
+    An error that occurred while the query ran has no span.
+    """
 
     code = "query.value"
 
@@ -287,19 +293,19 @@ class BadQueryValue(QueryFault):
 
 
 class PlanTooLarge(QueryFault):
-    """The query expands to a plan that is too large for the engine."""
+    """The query is expanded to a plan that is too large for the engine."""
 
     code = "limit.plan"
 
 
 class CompileTooLong(QueryFault):
-    """The compiler exceeded its time budget."""
+    """The compilation of the query took more time than allowed."""
 
     code = "limit.compile"
 
 
 class LimitFault(Fault):
-    """The request exceeds a limit: of rows, bytes, time, memory, rate or concurrency."""
+    """The request exceeds a limit, for example on rows, bytes, time, memory, rate or concurrency."""
 
 
 class QueryOutOfTime(LimitFault):
@@ -311,13 +317,16 @@ class OutOfMemory(LimitFault):
 
 
 class QueryKilled(LimitFault):
-    """The engine's process was killed because the query did not stop or used too much memory."""
+    """The engine's process was killed because this query did not stop in time or used too much memory."""
 
     code = "limit.killed"
 
 
 class QuarantinedQuery(LimitFault):
-    """The query, or its key, is refused for a while, because the engine's process was killed for earlier queries."""
+    """The query is refused for some minutes, because the engine's process was killed when it ran earlier.
+
+    If several queries of one key had this effect, all of the caller's own queries with this key are refused.
+    """
 
     code = "limit.quarantined-query"
 
@@ -343,7 +352,7 @@ class RequestRateExceeded(LimitFault):
 
 
 class TooManyFollowers(LimitFault):
-    """The limit on connections that follow queries is reached, for a key, a network address or the whole service."""
+    """Too many connections follow queries, for one key, for one network address or for the whole service."""
 
     code = "limit.followers"
 
@@ -357,7 +366,7 @@ class LargeEventsExceeded(LimitFault):
 
 
 class TooManyDefinitions(LimitFault):
-    """The data folder has the maximum number of endpoints or streams."""
+    """The data folder already has the maximum number of endpoints or of streams."""
 
     code = "limit.definitions"
 
@@ -371,7 +380,7 @@ class BacklogFull(LimitFault):
 
 
 class ServiceFault(Fault):
-    """The service is starting or stopping and answers no requests, or it could not serve a client command."""
+    """The service is starting or stopping and therefore refuses requests, or it could not serve a client command."""
 
 
 class ServiceStarting(ServiceFault):
@@ -389,13 +398,13 @@ class ServiceUnreachable(ServiceFault):
 
 
 class RefusedByService(ServiceFault):
-    """The service refused a client command; the message is the service's own."""
+    """The service refused a client command. The message comes from the service."""
 
     code = "service.refused"
 
 
 class EngineFault(Fault):
-    """The engine is unavailable or failed."""
+    """The engine cannot be reached, or it failed."""
 
 
 class EngineUnreachable(EngineFault):
@@ -403,7 +412,7 @@ class EngineUnreachable(EngineFault):
 
 
 class EngineKilledDuringQuery(EngineUnreachable):
-    """The engine's process was killed because this query, or another that was running, did not stop in time."""
+    """The engine's process was killed while this query ran, because this or another query did not stop in time."""
 
 
 class EngineFailed(EngineFault):
@@ -411,9 +420,9 @@ class EngineFailed(EngineFault):
 
 
 class SetupFault(Fault):
-    """The service cannot start because of its settings, files or data folder.
+    """The service cannot start because of an error in its settings, files or data folder.
 
-    `setting_path` is the path of the invalid setting, empty if it is not known.
+    `setting_path` is the path of the invalid setting; it is empty if the path is not known.
     """
 
     setting_path: tuple[str | int, ...] = ()
@@ -432,7 +441,7 @@ class BadTestPage(SetupFault):
 
 
 class BrokenDefinitionFiles(SetupFault):
-    """A report of the errors in files of endpoints, streams and alerts that could not be read or compiled."""
+    """Files of endpoints, streams or alerts could not be read or compiled. The message lists all errors."""
 
     code = "setup.broken-files"
 
@@ -454,28 +463,28 @@ class DataFolderUnusable(SetupFault):
 
 
 class BadBackup(SetupFault):
-    """The backup is incomplete, was changed, or was made by a newer version."""
+    """The backup cannot be restored: it is incomplete, was changed, or was made by a newer version of cordwood."""
 
     code = "setup.bad-backup"
 
 
 class BugFault(Fault):
-    """An internal error. The caller receives an incident id, with which the details can be found in the log."""
+    """An internal error. The caller receives an incident id, by which the operator can find the details in the log."""
 
     code = "bug.internal"
 
 
 class IsolationCheckFailed(BugFault):
-    """The isolation check refused a compiled statement, so it was not run.
+    """The isolation check refused a compiled statement, so the statement was not run.
 
-    The log has the text of the statement, with the incident id.
+    The log has the text of the statement with the incident id.
     """
 
     code = "bug.isolation"
 
 
 class CompilerFailed(BugFault):
-    """The compiler raised an unexpected exception for a query. The cause of this error has the traceback."""
+    """The compiler raised an unexpected exception for a query. The exception is the cause of this error."""
 
     code = "bug.compiler"
 

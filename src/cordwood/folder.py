@@ -1,4 +1,4 @@
-"""The data folder: its files, the lock of the process that owns the folder, and the signal to reload."""
+"""The data folder: its files, the lock of the process that owns it, and the signal that makes this process reload."""
 
 import fcntl
 import json
@@ -21,7 +21,7 @@ _OTHER_FOLDER_HINT = "Choose another one with --data-dir, or make this one writa
 
 
 class FolderOwner(msgspec.Struct, frozen=True):
-    """The process that owns a data folder. `key` is a private key that is valid as long as the process runs."""
+    """The process that owns a data folder. `key` is a private key for requests to it, valid as long as it runs."""
 
     pid: int
     url: str
@@ -29,7 +29,7 @@ class FolderOwner(msgspec.Struct, frozen=True):
 
 
 class ReloadOutcome(msgspec.Struct, frozen=True):
-    """The result of the last reload."""
+    """The outcome of the owner's last reload: its time, whether it succeeded, and a message."""
 
     at: float
     ok: bool
@@ -37,7 +37,7 @@ class ReloadOutcome(msgspec.Struct, frozen=True):
 
 
 class DataFolder:
-    """The data folder. One process owns it at a time: the process that holds the lock on the folder's lock file."""
+    """The data folder of a service. The process that holds the lock on the folder's lock file owns the folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class DataFolder:
         return self.path / "alerts.db"
 
     def read_or_create_secret(self, name: str) -> str:
-        """Return the secret in the file `name` of the folder, which is created on first use."""
+        """Return the secret in the file `name` of the folder. The file is created with a new secret on first use."""
         file = self.path / name
         try:
             if not (file.exists() and file.read_text(encoding="ascii").strip()):
@@ -62,11 +62,14 @@ class DataFolder:
             raise DataFolderUnusable(f"The secret {file} cannot be read: {problem}.", hint=hint) from problem
 
     def secret_files(self) -> Sequence[Path]:
-        """Return the files of the secrets created so far."""
+        """Return the paths of the files with secrets that exist in the folder."""
         return sorted(self.path.glob("*.key"))
 
     def managed_files(self) -> Sequence[Path]:
-        """Return the paths, relative to the folder, of the endpoints, streams and versions that the service wrote."""
+        """Return the files in which the service stores endpoints, streams and their versions.
+
+        The paths are relative to the folder.
+        """
         candidates = [self.path / "streams.toml", *self.path.glob("endpoints/*.sql"), *self.path.glob("history/*.json")]
         return sorted(file.relative_to(self.path) for file in candidates if file.exists())
 
@@ -76,11 +79,11 @@ class DataFolder:
 
     @property
     def restore_folder(self) -> Path:
-        """The folder in which a restore collects its files before they are moved into place."""
+        """The folder in which the restore of a backup collects files before it moves them into place."""
         return self.path / "restoring"
 
     def require_finished_restore(self) -> None:
-        """Raise DataFolderUnusable if an earlier restore into the folder was interrupted."""
+        """Raise DataFolderUnusable if the restore of a backup into this folder was interrupted."""
         if any(self.restore_folder.glob("*")):
             raise DataFolderUnusable(
                 f"A restore into {self.path} was interrupted: some events are missing.",
@@ -88,11 +91,11 @@ class DataFolder:
             )
 
     def has_been_used(self) -> bool:
-        """Return whether a service has ever used the folder."""
+        """Return whether a service has ever run with this folder."""
         return self.keys_file.exists()
 
     def file_names(self) -> Sequence[str]:
-        """Return the names of the files in the folder, without the lock file."""
+        """Return the names of the folder's files, except the lock file."""
         return sorted(path.name for path in self.path.iterdir() if path.name != _LOCK_FILE_NAME)
 
     def create(self) -> None:
@@ -108,11 +111,11 @@ class DataFolder:
 
     @contextmanager
     def take_ownership(self) -> Iterator["FolderOwnership"]:
-        """Create the folder if it is missing, and lock it; raise DataFolderInUse if another process owns it."""
+        """Create the folder if it is missing, and hold its lock; raise DataFolderInUse if another process owns it."""
         with self._open_lock() as lock:
             if not _try_lock_repeatedly(lock):
                 raise DataFolderInUse(self._in_use_message(), hint="Stop it, or choose another folder with --data-dir.")
-            # Keep other users from reading the files that this process creates, even if they can read the folder.
+            # Without this umask, other users who can read the folder could read the files that this process creates.
             previous_umask = os.umask(0o077)
             try:
                 yield FolderOwnership(lock)
@@ -121,7 +124,7 @@ class DataFolder:
                 lock.truncate(0)
 
     def owner(self) -> FolderOwner | None:
-        """Return the process that owns the folder, or None if no process does or the lock file cannot be read."""
+        """Return the process that owns the folder; None if no process does, or if the lock file cannot be read."""
         try:
             with (self.path / _LOCK_FILE_NAME).open("r+", encoding="utf-8") as lock:
                 if _try_lock(lock):
@@ -131,7 +134,7 @@ class DataFolder:
             return None
 
     def ask_to_reload(self, owner: FolderOwner, timeout_seconds: float = 10.0) -> ReloadOutcome | None:
-        """Send the owner the signal to reload, and wait for the outcome; return None on a timeout."""
+        """Signal the owner to reload, and wait for the outcome of the reload; return None on a timeout."""
         previous_at = self._last_reload_time()
         os.kill(owner.pid, signal.SIGHUP)
         deadline = time.monotonic() + timeout_seconds
@@ -175,7 +178,10 @@ class DataFolder:
 
 
 class FolderOwnership:
-    """The lock on a data folder. In the lock file, the owner publishes its process id, its URL and a private key."""
+    """The lock on a data folder, held by the process that owns the folder.
+
+    In the lock file, the owner publishes its process id, its URL and a private key.
+    """
 
     def __init__(self, lock: IO[str]) -> None:
         self._lock = lock
@@ -190,7 +196,10 @@ class FolderOwnership:
 
 
 def _try_lock_repeatedly(lock: IO[str]) -> bool:
-    """Try to take the lock several times, because another process that calls `owner` holds the lock for a moment."""
+    """Try to take the lock several times.
+
+    The first attempts may fail because another process that calls `DataFolder.owner` holds the lock for a moment.
+    """
     for _ in range(5):
         if _try_lock(lock):
             return True
@@ -229,7 +238,7 @@ def write_durably(file: Path, body: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder to disk, so that the names of new files in it are durable."""
+    """Sync a folder to disk, so that new, renamed and removed files in it are durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

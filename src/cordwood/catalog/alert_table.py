@@ -15,7 +15,8 @@ from cordwood.model.definitions import MAX_ALERT_TEXT_CHARACTERS, Alert, Compari
 from cordwood.settings.quantities import format_duration
 
 ALERT_FILE_SUFFIX: Final = ".alert.toml"
-# The namespace of alert ids, which are derived from names. An alert's states and silences are stored under its id.
+# The namespace of alert ids, each of which is derived from the alert's name. The state and the silences of an alert are
+# stored under its id.
 ALERT_ID_NAMESPACE: Final = UUID("c02d0000-0000-5000-8000-00000000a1e7")
 
 _ALERT_SETTING_NAMES: Final = (
@@ -40,7 +41,7 @@ _CONDITION_HINT: Final = (
 
 
 def read_alert_file(file: str, text: str) -> Alert:
-    """Parse an alert file; raise BadEndpointFile with the position of an error."""
+    """Parse an alert file; raise BadEndpointFile with the position of the first error."""
     document = TomlDocument(file, text.removeprefix("\ufeff").replace("\r\n", "\n"), 1, BadEndpointFile).parse()
     document.check_setting_names(document.tables, _ALERT_FILE_SETTING_NAMES)
     endpoint = document.read_value(document.tables, (), "endpoint", str)
@@ -52,7 +53,10 @@ def read_alert_file(file: str, text: str) -> Alert:
 
 
 def read_alert_table(document: TomlDocument, endpoint: str) -> Alert | None:
-    """Return the alert in an endpoint's settings; None if there is none. Its default name is the endpoint's name."""
+    """Return the alert in an endpoint's settings; None if they have no table `[alert]`.
+
+    Unless the table has a name for the alert, the alert has the endpoint's name.
+    """
     table = document.tables.get("alert")
     if table is None:
         return None
@@ -95,7 +99,7 @@ def _read_alert(
 
 
 def read_condition(text: str) -> Condition | None:
-    """Parse a condition; return None if the text is not a condition."""
+    """Parse an alert's condition, such as `rows > 10`; return None if the text is not a condition."""
     written = text.strip()
     if written == "rows":
         return Condition(written, Measure.ROWS)
@@ -202,7 +206,7 @@ def _read_sandbox_query(document: TomlDocument, path: TomlPath, table: Mapping[s
 
 
 def alert_to_table(alert: Alert) -> dict[str, object]:
-    """Return the settings of an alert that differ from the defaults, as a table for an endpoint file."""
+    """Return those settings of an alert that are not empty, as a table for an endpoint file."""
     durations = {
         "every": alert.every_seconds,
         "for": alert.for_seconds or None,
@@ -227,7 +231,7 @@ def alert_to_table(alert: Alert) -> dict[str, object]:
 
 
 def alert_fault(alert: Alert, message: str, hint: str | None = None) -> BadEndpointFile:
-    """Return an error at the position of an alert's table."""
+    """Return an error about an alert, with the position of the alert's table in its file."""
     fault = BadEndpointFile(f"The alert {alert.name}: {message}", hint=hint, span=Span(alert.line, 1, alert.file))
     fault.setting_path = ("alert",)
     return fault

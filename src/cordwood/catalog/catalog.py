@@ -1,4 +1,4 @@
-"""The interfaces and data types of the catalog: endpoints, streams, alerts, their files, and changes to them."""
+"""The interfaces and data types of the catalog: endpoints, streams and alerts, their files, and changes to them."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -10,14 +10,17 @@ import msgspec
 from cordwood.model.definitions import Alert, Endpoint, Stream
 
 T_co = TypeVar("T_co", covariant=True)
-# The JSON fields of a definition.
+# The fields of an endpoint or a stream in JSON.
 JsonFields = Mapping[str, object]
-# A definition as it is sent over HTTP: JSON fields, or the text of a file.
+# An endpoint or a stream as it is sent over HTTP: JSON fields, or the text of a definition file.
 SentDefinition = JsonFields | str
 
 
 class CatalogSources(msgspec.Struct, frozen=True):
-    """The places of definition files: the operator's files, managed files in the data folder, and shipped files."""
+    """The places of definition files: the operator's files, the files that HTTP requests change, and shipped files.
+
+    `managed` is the folder of the files that the service itself writes when a definition is changed over HTTP.
+    """
 
     endpoints: Path | None = None
     streams: Path | None = None
@@ -26,7 +29,7 @@ class CatalogSources(msgspec.Struct, frozen=True):
 
 
 class Origin(StrEnum):
-    """The origin of an endpoint or a stream. Only managed endpoints and streams can be changed over HTTP."""
+    """The origin of an endpoint or a stream. Only those with the origin `managed` can be changed over HTTP."""
 
     SHIPPED = "shipped"
     MANAGED = "managed"
@@ -42,18 +45,18 @@ class CatalogLayer(msgspec.Struct, frozen=True):
 
 
 class CatalogLayers(msgspec.Struct, frozen=True):
-    """The definitions by origin. A definition in a later layer replaces one of the same name in an earlier layer."""
+    """All definitions, separated by origin. A definition replaces those of the same name in earlier layers."""
 
     shipped: CatalogLayer = CatalogLayer()
     managed: CatalogLayer = CatalogLayer()
     operator_files: CatalogLayer = CatalogLayer()
 
     def endpoint_origins(self) -> dict[str, Origin]:
-        """Map the name of each endpoint to the origin of the definition in force."""
+        """Map the name of each endpoint to its origin, which is that of the last layer that defines the endpoint."""
         return {endpoint.name: origin for origin, layer in self._layers_with_origins() for endpoint in layer.endpoints}
 
     def stream_origins(self) -> dict[str, Origin]:
-        """Map the name of each stream to the origin of the definition in force."""
+        """Map the name of each stream to its origin, which is that of the last layer that defines the stream."""
         return {stream.name: origin for origin, layer in self._layers_with_origins() for stream in layer.streams}
 
     def _layers_with_origins(self) -> tuple[tuple[Origin, CatalogLayer], ...]:
@@ -61,7 +64,7 @@ class CatalogLayers(msgspec.Struct, frozen=True):
 
 
 class CatalogContents(msgspec.Struct, frozen=True):
-    """The endpoints, streams and alerts in force, and the layers from which they were merged."""
+    """The endpoints, streams and alerts that are in effect, and the layers from which they were merged."""
 
     endpoints: tuple[Endpoint, ...]
     streams: tuple[Stream, ...]
@@ -69,9 +72,9 @@ class CatalogContents(msgspec.Struct, frozen=True):
     alerts: tuple[Alert, ...] = ()
 
     def endpoint_including(self, name: str) -> Endpoint | None:
-        """Return an endpoint whose query reads another endpoint of this name; None if there is none.
+        """Return an endpoint whose query reads the endpoint `name`; None if no query does.
 
-        If a stream of this name were created, the query would read the stream instead.
+        If a stream with this name were created, the query would read the stream instead of the endpoint.
         """
         return next(
             (endpoint for endpoint in self.endpoints if any(included.name == name for included in endpoint.included)),
@@ -81,7 +84,10 @@ class CatalogContents(msgspec.Struct, frozen=True):
 
 class Catalog(Protocol):
     def endpoint(self, name_or_id: str) -> Endpoint | None:
-        """Return the endpoint with this name or UUID; None if there is none. A file with errors has no effect."""
+        """Return the endpoint with this name or UUID; None if there is none.
+
+        If a reload finds a file with errors, the earlier definitions remain in effect.
+        """
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return all endpoints, sorted by name."""
@@ -97,9 +103,9 @@ class Catalog(Protocol):
 
 
 class ChangeContext(msgspec.Struct, frozen=True):
-    """The key with which a change is made, and the revisions to which the change may be applied.
+    """The key with which a change is made, and the revisions of the definition that the change expects.
 
-    The revisions come from the header If-Match; None stands for any revision.
+    The expected revisions come from the header If-Match; None stands for any revision.
     """
 
     key_id: str
@@ -107,7 +113,7 @@ class ChangeContext(msgspec.Struct, frozen=True):
 
 
 class DefinitionSource(msgspec.Struct, Generic[T_co], frozen=True):
-    """An endpoint or a stream, with its origin and the text of its file."""
+    """An endpoint or a stream, with its origin and the text that defines it."""
 
     definition: T_co
     origin: Origin
@@ -115,24 +121,24 @@ class DefinitionSource(msgspec.Struct, Generic[T_co], frozen=True):
 
 
 class DefinitionVersion(msgspec.Struct, frozen=True):
-    """A version of a definition: `text` is its whole text, or None for a deletion."""
+    """A stored version of a definition. `text` is the definition's whole text; None if this version is a deletion."""
 
     number: int
     at: float
-    # The id of the key whose caller made the change; it is empty if the file was edited by hand.
+    # The id of the key with which the change was made; it is empty if the file was edited by hand.
     author_key_id: str = msgspec.field(name="key")
     text: str | None
 
 
 class DefinitionEditor(Protocol[T_co]):
-    """An editor of endpoints or of streams; it raises ReadOnlyDefinition for definitions that are not managed.
+    """An editor of endpoints or of streams; it raises ReadOnlyDefinition for one that cannot be changed over HTTP.
 
-    When a method returns, its change is durable and in force; if it raises, nothing has changed. A dry run makes all
-    checks and returns the same result, but changes nothing.
+    When a method returns, its change is durable and in effect; if it raises, nothing has changed. With `is_dry`, a
+    method makes all checks and returns the same result, but changes nothing.
     """
 
     def origins(self) -> Mapping[str, Origin]:
-        """Return the origin of each definition by name."""
+        """Return the origin of each definition, by the definition's name."""
 
     def find(self, address: str) -> DefinitionSource[T_co]:
         """Return the definition with this name or UUID."""
@@ -143,29 +149,33 @@ class DefinitionEditor(Protocol[T_co]):
     def change(
         self, address: str, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False
     ) -> DefinitionSource[T_co]:
-        """Change the fields that were sent in the definition with this name or UUID, or replace its whole text."""
+        """Change a definition, which is addressed by name or UUID.
+
+        If JSON fields are sent, only these fields change. A sent text replaces the whole text of the definition.
+        """
 
     def delete(self, address: str, author: ChangeContext) -> None:
-        """Delete a definition; its versions are kept."""
+        """Delete a definition; its stored versions are kept."""
 
     def versions(self, address: str) -> Sequence[DefinitionVersion]:
-        """Return the stored versions of a definition, oldest first; the definition may have been deleted."""
+        """Return the stored versions of a definition, oldest first, even if the definition has been deleted."""
 
     def version(self, address: str, number: int) -> tuple[DefinitionVersion, T_co | None]:
-        """Return a version and its parsed definition; raise UnknownVersion if the version is not stored."""
+        """Return a stored version and the definition parsed from it; raise UnknownVersion if it is not stored."""
 
     def restore(self, address: str, number: int, author: ChangeContext) -> DefinitionSource[T_co]:
-        """Make an earlier version current again, with the same checks as for a new definition."""
+        """Make an earlier version the current one, after the same checks as for a new definition."""
 
 
 class StreamCreator(Protocol):
-    """The interface for creating streams on demand, for unknown names."""
+    """The interface for creating a stream when the first events are sent to an unknown name."""
 
     def proposed_stream(self, name: str) -> Stream:
-        """Return the stream that would be created for a name; raise UnknownStream if it may not be created."""
+        """Return the stream that would be created for a name; raise UnknownStream if no stream may have this name."""
 
     def create_stream(self, name: str, key_id: str | None) -> Stream:
-        """Create the stream durably, or return the existing one; raise UnknownStream if there are too many.
+        """Create the stream durably, or return the existing one; raise UnknownStream if there are too many streams.
 
-        If `key_id` is None, only the limit for all keys together applies, not the share of one key.
+        The number of streams is limited for all keys together and for each key. If `key_id` is None, only the first
+        limit applies.
         """

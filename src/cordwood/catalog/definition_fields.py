@@ -1,6 +1,7 @@
-"""Convert and check definitions sent over HTTP: JSON fields with the names of Logflare's API, or texts of files.
+"""Convert and check definitions sent over HTTP, as JSON fields with the names of Logflare's API or as texts of files.
 
-Texts are checked as strictly as fields. Every value must be representable in TOML.
+Texts are checked as strictly as fields. All values must be representable in TOML, because definitions are stored in
+TOML.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import parameter_names
 
 FieldReader = Callable[[str, object], object]
-# The setting of each JSON field, and the function that validates and converts the value.
+# For each JSON field: the name of the setting in the file, and the function that checks and converts the value.
 _SettingsByField = Mapping[str, tuple[str, FieldReader]]
 
 _MAX_FIELD_NUMBER: Final = 2**53
@@ -28,7 +29,7 @@ _MAX_TOML_NESTING_DEPTH: Final = 6
 
 
 def _check_field_names(fields: JsonFields, known_names: Collection[str], ignored: Collection[str]) -> None:
-    """Refuse unknown fields, because ignoring them could lose data without notice."""
+    """Raise BadDefinition for an unknown field: if it were ignored, the sender's data would be lost without notice."""
     for name in fields:
         if name not in known_names and name not in ignored:
             hint = did_you_mean(name, known_names) or f"There are: {', '.join(known_names)}."
@@ -36,14 +37,14 @@ def _check_field_names(fields: JsonFields, known_names: Collection[str], ignored
 
 
 def _refuse_unsupported_fields(fields: JsonFields, hints: Mapping[str, str]) -> None:
-    """Refuse fields of Logflare's API that cordwood does not support, unless their value is empty."""
+    """Raise BadDefinition for a field of Logflare's API that cordwood does not support, unless its value is empty."""
     for name, hint in hints.items():
         if fields.get(name) not in (None, False, "", 0, [], {}):
             raise BadDefinition(name, "is not offered", hint=hint)
 
 
 def _apply_fields(before: Mapping[str, object], fields: JsonFields, settings: _SettingsByField) -> dict[str, object]:
-    """Return the table, changed by the fields that were sent. A field with an empty value removes its setting."""
+    """Return a copy of the settings, changed by the sent fields. A field with an empty value removes its setting."""
     table = dict(before)
     for name, (setting, read) in settings.items():
         if name not in fields:
@@ -56,25 +57,25 @@ def _apply_fields(before: Mapping[str, object], fields: JsonFields, settings: _S
 
 
 def _field_of_setting(setting: object, settings: _SettingsByField) -> str:
-    """Return the JSON field of a setting."""
+    """Return the name of the JSON field that corresponds to a setting in the file."""
     fields_by_setting = {setting_name: name for name, (setting_name, _) in settings.items()} | {"id": "token"}
     return fields_by_setting.get(str(setting), str(setting))
 
 
 def _setting_of_field(field: str, settings: _SettingsByField) -> str:
-    """Return the setting of a JSON field."""
+    """Return the name of the setting in the file that corresponds to a JSON field."""
     return "id" if field == "token" else settings[field][0] if field in settings else field
 
 
 def _read_text(field: str, value: object) -> str | None:
-    """Return a text, or None if it is empty."""
+    """Check that a field's value is a text; return None if it is empty or null."""
     if value is None or isinstance(value, str):
         return value or None
     raise BadDefinition(field, "is invalid", hint="It is a text.")
 
 
 def _read_required_text(field: str, value: object) -> str:
-    """Return a text that is not empty."""
+    """Check that a field's value is a text that is not empty."""
     value_text = _read_text(field, value)
     if value_text is None:
         raise BadDefinition(field, "can't be blank")
@@ -82,21 +83,21 @@ def _read_required_text(field: str, value: object) -> str:
 
 
 def _read_flag(field: str, value: object) -> bool | None:
-    """Return a boolean, or None for the default."""
+    """Check that a field's value is a boolean; return None, which selects the default, if it is null."""
     if value is None or isinstance(value, bool):
         return value
     raise BadDefinition(field, "is invalid", hint="It is true or false.")
 
 
 def _read_whole_number(field: str, value: object) -> int | None:
-    """Return a whole number, or None for the default."""
+    """Check that a field's value is a whole number; return None, which selects the default, if it is null."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_FIELD_NUMBER):
         return value
     raise BadDefinition(field, "is invalid", hint="It is a whole number.")
 
 
 def _read_table(field: str, value: object) -> Mapping[str, object] | None:
-    """Return an object whose values TOML can represent, or None if it is empty or null."""
+    """Check that a field's value is an object that TOML can represent; return None if it is empty or null."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -105,12 +106,12 @@ def _read_table(field: str, value: object) -> Mapping[str, object] | None:
 
 
 def _format_seconds_setting(field: str, value: object) -> str | None:
-    """Convert a number of seconds to a duration, or to None if it is 0 or null."""
+    """Convert a number of seconds to a duration such as `30s`; return None for 0 or null."""
     return _format_duration_setting(field, value, "s")
 
 
 def _format_duration_setting(field: str, value: object, unit: str) -> str | None:
-    """Convert a number to a duration with a unit, or to None if it is 0 or null."""
+    """Convert a number to a duration in the given unit, such as `30s`; return None for 0 or null."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_FIELD_NUMBER:
@@ -119,7 +120,10 @@ def _format_duration_setting(field: str, value: object, unit: str) -> str | None
 
 
 def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
-    """Return a value that TOML can represent; raise BadDefinition for null, deep nesting and large numbers."""
+    """Return a value unchanged if TOML can represent it.
+
+    Raise BadDefinition for null, for too deep nesting and for numbers that are too large.
+    """
     if value is None or depth > _MAX_TOML_NESTING_DEPTH:
         raise BadDefinition(field, "is invalid", hint="It has null, or lists and objects that are nested too deeply.")
     if isinstance(value, int | float) and not abs(value) < _MAX_FIELD_NUMBER:
@@ -130,19 +134,22 @@ def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
 
 
 def put_keys_first(table: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
-    """Return the table with these keys first, so that a file does not depend on the order of earlier changes."""
+    """Return the table with the keys `names` first and in this order.
+
+    The order of keys in a file then does not depend on the order of earlier changes.
+    """
     return {
         name: table[name]
         for name in (*(name for name in names if name in table), *(name for name in table if name not in names))
     }
 
 
-# The names of dialects in Logflare's API.
+# The names of SQL dialects in the field `language` of Logflare's API.
 LOGFLARE_LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
 
 
 def _read_dialect(field: str, value: object) -> str | None:
-    """Convert a language of Logflare's API to a dialect; return None for BigQuery's dialect, the default in files."""
+    """Convert the field `language` to a dialect's name; return None for BigQuery's dialect, which is the default."""
     dialects = {language: dialect for dialect, language in LOGFLARE_LANGUAGES.items()}
     if value is not None and (not isinstance(value, str) or value not in dialects):
         hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
@@ -167,7 +174,7 @@ _ENDPOINT_SETTINGS_BY_FIELD: Final[_SettingsByField] = {
     "alert": ("alert", _read_table),
 }
 _SEPARATE_ENDPOINT_FIELDS: Final = ("token", "query", "parameters")
-# Read-only fields of answers, and fields of Logflare that have no meaning here.
+# Fields of requests that are ignored: read-only fields of cordwood's answers, and fields that only Logflare uses.
 _IGNORED_ENDPOINT_FIELDS: Final = (
     "id",
     "revision",
@@ -179,19 +186,19 @@ _IGNORED_ENDPOINT_FIELDS: Final = (
     "updated_at",
 )
 _UNSUPPORTED_ENDPOINT_FIELDS: Final = {"backend_id": "There is one engine: leave it out."}
-# Names that endpoints cannot have, because these names have another meaning in the path of a URL.
+# Names that endpoints cannot have, because they have another meaning in the path of a URL.
 _RESERVED_ENDPOINT_NAMES: Final = (".", "..", "query", "name", "tail")
 
 
 class EndpointFileContent(msgspec.Struct, frozen=True):
-    """The settings and the query of an endpoint file."""
+    """The content of an endpoint file: the settings as a table, and the query."""
 
     settings: Mapping[str, object]
     query: str
 
     @property
     def settings_comment(self) -> str:
-        """The comment with the settings at the beginning of the file."""
+        """The comment at the beginning of the file, which contains the settings as TOML."""
         parameters, alert = self.settings.get("parameters"), self.settings.get("alert")
         flat = {name: value for name, value in self.settings.items() if name not in ("parameters", "alert")}
         lines = [*format_toml_assignments(flat)]
@@ -203,12 +210,12 @@ class EndpointFileContent(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text of the file."""
+        """The whole text of the file: the comment with the settings, and the query."""
         return self.settings_comment + self.query + ("" if self.query.endswith("\n") else "\n")
 
 
 def endpoint_from_fields(fields: JsonFields) -> EndpointFileContent:
-    """Convert the fields of a new endpoint; raise BadDefinition for an invalid field."""
+    """Convert the fields of a new endpoint to the content of its file; raise BadDefinition for an invalid field."""
     for name in ("name", "query"):
         if fields.get(name) in (None, ""):
             raise BadDefinition(name, "can't be blank")
@@ -216,7 +223,7 @@ def endpoint_from_fields(fields: JsonFields) -> EndpointFileContent:
 
 
 def apply_endpoint_fields(before: EndpointFileContent, fields: JsonFields) -> EndpointFileContent:
-    """Apply the fields that were sent to an endpoint's definition. All other fields remain unchanged."""
+    """Return an endpoint's file content, changed by the sent fields. All other settings remain unchanged."""
     _check_field_names(
         fields,
         (*_ENDPOINT_SETTINGS_BY_FIELD, *_SEPARATE_ENDPOINT_FIELDS),
@@ -230,25 +237,25 @@ def apply_endpoint_fields(before: EndpointFileContent, fields: JsonFields) -> En
 
 
 def endpoint_field_of_path(path: tuple[str | int, ...]) -> str:
-    """Return the JSON field for the path of a setting."""
+    """Return the name of the JSON field to which a path in an endpoint's settings belongs."""
     return _field_of_setting(path[0] if path else "query", _ENDPOINT_SETTINGS_BY_FIELD)
 
 
 def endpoint_setting_of_field(field: str) -> str:
-    """Return the setting of a JSON field."""
+    """Return the name of the endpoint setting that corresponds to a JSON field."""
     return _setting_of_field(field, _ENDPOINT_SETTINGS_BY_FIELD)
 
 
 def _check_endpoint_name(name: object) -> None:
-    """Raise BadDefinition for a name that has another meaning in a URL."""
+    """Raise BadDefinition for a name that has another meaning in URLs."""
     if isinstance(name, str) and (name.lower() in _RESERVED_ENDPOINT_NAMES or name.startswith("_")):
         raise BadDefinition("name", "is reserved", hint="Choose another name: this one has another meaning in URLs.")
 
 
 def _set_parameters(settings: Mapping[str, object], fields: JsonFields, query: str) -> Mapping[str, object]:
-    """Set the parameters that were sent; if none were sent, declare the new `@name` parameters of the query.
+    """Return the settings with the sent parameters; if none were sent, declare new parameters `@name` of the query.
 
-    Like in Logflare, these parameters are optional texts.
+    As in Logflare, parameters that are declared in this way are optional texts.
     """
     tables: Mapping[str, object]
     if fields.get("parameters") is not None:
@@ -263,7 +270,10 @@ def _set_parameters(settings: Mapping[str, object], fields: JsonFields, query: s
 
 
 def _parameter_names(query: str) -> tuple[str, ...]:
-    """Return the names of a query's parameters; no names if the query is invalid, which the compiler reports later."""
+    """Return the names of a query's parameters.
+
+    For an invalid query, return no names: the compiler reports the error later.
+    """
     try:
         with compilation_scope():
             return parameter_names(query)
@@ -294,7 +304,7 @@ def _format_days_setting(field: str, value: object) -> str | None:
 
 
 def _check_transforms(field: str, value: object) -> None:
-    """Raise BadDefinition for a transform that reads a file of the server."""
+    """Raise BadDefinition for an `enrich` transform, because it reads a file of the server."""
     if isinstance(value, list) and any(isinstance(transform, dict) and "enrich" in transform for transform in value):
         hint = "enrich reads a file of the server: only the streams file that the service is given may name one."
         raise BadDefinition(field, "has an action that is not offered over HTTP", hint=hint)
@@ -320,7 +330,7 @@ _STREAM_SETTINGS_BY_FIELD: Final[_SettingsByField] = {
     "project": ("project", _read_text),
     "transform": ("transform", _read_transforms),
 }
-# Read-only fields of answers, and fields that affect only Logflare's web pages.
+# Fields of requests that are ignored: read-only fields of cordwood's answers, and fields that affect only Logflare.
 _IGNORED_STREAM_FIELDS: Final = (
     "id", "token", "revision", "origin", "events", "oldest", "newest", "service_name", "favorite", "api_quota", "bigquery_table_ttl",
     "public_token", "bq_table_id", "has_rejected_events", "metrics", "notifications", "notifications_every", "labels",
@@ -340,31 +350,31 @@ _UNSUPPORTED_STREAM_FIELDS: Final = {
 
 
 def stream_table_from_fields(fields: JsonFields) -> Mapping[str, object]:
-    """Convert the fields of a new stream to a table; raise BadDefinition for an invalid field."""
+    """Convert the fields of a new stream to its table in a streams file; raise BadDefinition for an invalid field."""
     if fields.get("name") in (None, ""):
         raise BadDefinition("name", "can't be blank")
     return apply_stream_fields({}, fields)
 
 
 def apply_stream_fields(before: Mapping[str, object], fields: JsonFields) -> Mapping[str, object]:
-    """Apply the fields that were sent to a stream's table. All other fields remain unchanged."""
+    """Return a stream's table, changed by the sent fields. All other settings remain unchanged."""
     _check_field_names(fields, tuple(_STREAM_SETTINGS_BY_FIELD), (*_IGNORED_STREAM_FIELDS, *_UNSUPPORTED_STREAM_FIELDS))
     _refuse_unsupported_fields(fields, _UNSUPPORTED_STREAM_FIELDS)
     return _apply_fields(before, fields, _STREAM_SETTINGS_BY_FIELD)
 
 
 def stream_field_of_path(path: tuple[str | int, ...]) -> str:
-    """Return the JSON field for the path of a setting in the streams file."""
+    """Return the name of the JSON field to which a path in a streams file belongs."""
     return _field_of_setting(path[2] if len(path) > 2 else "name", _STREAM_SETTINGS_BY_FIELD)
 
 
 def stream_setting_of_field(field: str) -> str:
-    """Return the setting of a JSON field."""
+    """Return the name of the stream setting that corresponds to a JSON field."""
     return _setting_of_field(field, _STREAM_SETTINGS_BY_FIELD)
 
 
 def stream_to_fields(stream: Stream) -> dict[str, object]:
-    """Return the JSON fields of a stream, without the file name of an `enrich` transform."""
+    """Convert a stream to JSON fields. For an `enrich` transform, the name of the file is left out."""
     retention = stream.retention_seconds
     days = None if retention is None else retention / _SECONDS_PER_DAY
     return {
@@ -381,7 +391,10 @@ def stream_to_fields(stream: Stream) -> dict[str, object]:
 
 
 def stream_to_table(stream: Stream) -> Mapping[str, object]:
-    """Return a stream that is not in the data folder as a table, without the file name of an `enrich` transform."""
+    """Convert a stream to a table of a streams file. For an `enrich` transform, the name of the file is left out.
+
+    The result is used for a stream that has no table in the data folder.
+    """
     settings = {**_STREAM_SETTINGS_BY_FIELD, "transform": ("transform", _read_toml_value)}
     table = _apply_fields({"id": str(stream.id)}, stream_to_fields(stream), settings)
     if stream.retention_seconds is not None:
@@ -390,7 +403,7 @@ def stream_to_table(stream: Stream) -> Mapping[str, object]:
 
 
 def stream_revision(stream: Stream) -> str:
-    """Return a digest of a stream's fields."""
+    """Return a digest of a stream's JSON fields, which changes whenever the stream's settings change."""
     return hashlib.sha256(msgspec.json.encode(stream_to_fields(stream))).hexdigest()
 
 
@@ -417,7 +430,7 @@ def _transform_to_table(transform: Transform) -> dict[str, object]:
 
 
 def read_endpoint_settings(text: str) -> TomlDocument:
-    """Return the settings in an endpoint's text; raise BadEndpointFile for settings that may not be sent over HTTP."""
+    """Return the settings in an endpoint's text; raise BadEndpointFile for a value that may not be sent over HTTP."""
     document = parse_settings_document("", text)
     _check_setting_values(document, document.tables, ())
     _check_setting_value(document, ("name",), lambda _, name: _check_endpoint_name(name), document.tables.get("name"))
@@ -425,7 +438,7 @@ def read_endpoint_settings(text: str) -> TomlDocument:
 
 
 def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
-    """Return the only table in a stream's text; raise BadStreamFile for settings that may not be sent over HTTP."""
+    """Return the only table in the text of a stream; raise BadStreamFile for a value that may not be sent over HTTP."""
     document, tables = parse_streams_document("", text)
     if len(tables) != 1 or not isinstance(tables[0], Mapping):
         second: TomlPath = ("stream", 1) if len(tables) > 1 else ()
@@ -439,7 +452,7 @@ def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
 
 
 def unchangeable_setting_fault(document: TomlDocument, path: TomlPath, hint: str) -> SetupFault:
-    """Return the error for a change of a setting that must keep its value."""
+    """Return the error that reports the change of a setting that cannot be changed."""
     return document.fault_at(f"{path[-1]} cannot be changed.", path, hint)
 
 
@@ -451,7 +464,7 @@ def _check_setting_values(document: TomlDocument, table: Mapping[str, object], p
 def _check_setting_value(
     document: TomlDocument, path: TomlPath, check: Callable[[str, object], object], value: object
 ) -> None:
-    """Check a value; if `check` refuses it, raise an error with the position of the setting."""
+    """Call `check` with a setting's value; if the value is refused, raise an error with the position of the setting."""
     try:
         check(str(path[-1]), value)
     except BadDefinition as fault:

@@ -1,4 +1,4 @@
-"""The parser of endpoint files: SQL whose first block comment has settings and declared parameters in TOML."""
+"""The parser of endpoint files: SQL whose first block comment contains the settings and parameters in TOML."""
 
 import hashlib
 import math
@@ -17,7 +17,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Dialect, Endpoint, Parameter, TextParameterKind
 from cordwood.sql.bind import parameter_value
 
-# The namespace of ids that are derived from names, so that an endpoint has the same id in every installation.
+# The namespace of endpoint ids. Ids are derived from names, so that an endpoint has the same id in every installation.
 ENDPOINT_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
 
 REDACT_MODES = ("replace", "hash", "truncate")
@@ -32,7 +32,7 @@ SettingValue = TypeVar("SettingValue", str, int, bool)
 
 _PARAMETER_SETTING_NAMES = ("type", "kind", "required", "default", "one_of", "description", "example")
 _PARAMETER_NAME_PATTERN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Names that parameters cannot have, because these names have another meaning in a request.
+# Names that parameters cannot have, because a request uses them for other purposes.
 _RESERVED_PARAMETER_NAMES = ("sql", "lql", "api_key")
 _UNSUPPORTED_PARAMETER_KINDS = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.INTERVAL, Kind.VARIANT)
 _KIND_BY_PARAMETER_TYPE = {
@@ -46,7 +46,7 @@ _KIND_BY_PARAMETER_TYPE = {
 
 
 def read_endpoint_file(file: str, text: str) -> Endpoint:
-    """Parse an endpoint file; raise BadEndpointFile with the position of an error."""
+    """Parse an endpoint file; raise BadEndpointFile with the position of the first error."""
     text = _normalize_line_ends(text)
     document, head, body = _split_settings_and_query(file, text)
     document.check_setting_names(document.tables, _ENDPOINT_SETTING_NAMES)
@@ -78,17 +78,21 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
 
 
 def parse_settings_document(file: str, text: str) -> TomlDocument:
-    """Return the unvalidated TOML of an endpoint file's settings."""
+    """Parse the TOML of an endpoint file's settings, without checking the settings."""
     return _split_settings_and_query(file, _normalize_line_ends(text))[0]
 
 
 def endpoint_text(endpoint: Endpoint) -> str:
-    """Return the text of an endpoint's file as it was when the endpoint was read."""
+    """Return the text of an endpoint's file as it was when the file was read."""
     return endpoint.text_before_query + endpoint.sql.lstrip()
 
 
 def add_endpoint_id(text: str, endpoint_id: UUID) -> str:
-    """Add an id to settings that have none. The settings may move down by one line, but they keep their columns."""
+    """Add a UUID to the text of an endpoint whose settings have none.
+
+    The existing settings may move down by one line, but keep their columns, so that positions of errors remain
+    meaningful.
+    """
     text = _normalize_line_ends(text)
     start = _find_settings_comment("", text).start(1)
     is_line_free = text[start:].lstrip(" \t").startswith("\n")
@@ -114,7 +118,7 @@ def _find_settings_comment(file: str, text: str) -> re.Match[str]:
 
 
 def _split_settings_and_query(file: str, text: str) -> tuple[TomlDocument, str, str]:
-    """Split a file into the settings, the whole text before the query, and the query."""
+    """Split a file; return its settings, the whole text before the query, and the query."""
     comment = _find_settings_comment(file, text)
     body = text[comment.end() :]
     skipped = len(body) - len(body.lstrip())
@@ -123,7 +127,7 @@ def _split_settings_and_query(file: str, text: str) -> tuple[TomlDocument, str, 
         span = Span(head.count("\n") + 1, 1, file)
         raise BadEndpointFile("The file has settings and no query.", span=span)
     document = _parse_settings(file, text, comment)
-    # Keep the indentation of the query's first line, so that columns in the query equal columns in the file.
+    # Keep the indentation of the query's first line, so that the columns in errors are those of the file.
     line_start = body.rfind("\n", 0, skipped) + 1
     indent = body[line_start:skipped] if line_start else " " * _column_of_offset(text, comment.end() + skipped)
     return document, head, indent + body.lstrip()
@@ -131,7 +135,7 @@ def _split_settings_and_query(file: str, text: str) -> tuple[TomlDocument, str, 
 
 def _parse_settings(file: str, text: str, comment: re.Match[str]) -> TomlDocument:
     first_line = text.count("\n", 0, comment.start(1)) + 1
-    # Indent the first line of the settings, so that its columns equal columns in the file.
+    # Indent the first line of the settings as in the file, so that the columns in errors are those of the file.
     settings = " " * _column_of_offset(text, comment.start(1)) + comment[1]
     try:
         return TomlDocument(file, settings, first_line, BadEndpointFile).parse()
@@ -207,7 +211,7 @@ def _read_redact_mode(document: TomlDocument) -> str:
 
 def _read_time_zone(document: TomlDocument) -> str:
     zone = _read_setting(document, "zone", "UTC")
-    # UTC is accepted without listing all zones, which would read a folder of six hundred files.
+    # For UTC, do not list the known time zones: this would read a folder of six hundred files.
     if zone != "UTC" and zone not in (known := available_timezones()):
         hint = did_you_mean(zone, known) or 'Write it as in zone = "Europe/Berlin".'
         raise document.fault_at(f"{zone!r} is not a time zone.", ("zone",), hint)
@@ -233,7 +237,7 @@ def _read_setting(document: TomlDocument, key: str, default: SettingValue) -> Se
 
 
 def _read_parameters(document: TomlDocument) -> tuple[Parameter, ...]:
-    """Return the declared parameters in the order of the file."""
+    """Return the parameters that the settings declare, in the order of the file."""
     tables = document.tables.get("parameters", {})
     if not isinstance(tables, Mapping):
         raise document.fault_at("parameters must be a table.", ("parameters",), "Write: [parameters.project]")
@@ -242,7 +246,7 @@ def _read_parameters(document: TomlDocument) -> tuple[Parameter, ...]:
 
 
 def _check_distinct_names(document: TomlDocument, names: list[str]) -> None:
-    """Refuse names that differ only in case, because BigQuery and some engines do not distinguish them."""
+    """Refuse parameters whose names differ only in case, because BigQuery and some engines ignore case."""
     seen_names: set[str] = set()
     for name in names:
         if name.lower() in seen_names:
@@ -285,7 +289,7 @@ def _check_parameter(document: TomlDocument, path: TomlPath, parameter: Paramete
 
 
 def _check_parameter_values(document: TomlDocument, path: TomlPath, parameter: Parameter) -> None:
-    """Raise an error for a default, an allowed value or an example that does not have the parameter's type."""
+    """Raise an error if the default, an allowed value or the example does not have the parameter's type."""
     defaults = () if parameter.default is None else (parameter.default,)
     unbounded = msgspec.structs.replace(parameter, one_of=(), description="")
     examples = () if parameter.example is None else (parameter.example,)

@@ -1,6 +1,7 @@
-"""Read endpoints, streams and alerts from files. All files are read and compiled before any change takes effect.
+"""Read endpoints, streams and alerts from files. A change takes effect only after all files are read and compiled.
 
-The service itself writes endpoint and streams files in its data folder, with their earlier versions.
+The module also writes the definitions that are changed over HTTP, and their earlier versions, to files in the data
+folder.
 """
 
 import time
@@ -28,7 +29,7 @@ from cordwood.sql.included_endpoints import link_included_endpoints
 _MANAGED_STREAMS_FILE: Final = "streams.toml"
 _MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"
 _HISTORY_FOLDER: Final = "history"
-# The maximum number of deleted endpoints, and of deleted streams, whose histories are kept.
+# The maximum number of deleted endpoints, and of deleted streams, whose earlier versions are kept.
 MAX_DELETED_HISTORIES: Final = 100
 _MAX_VERSIONS_PER_DEFINITION: Final = 50
 _MAX_HISTORY_BYTES: Final = 256 * 1024
@@ -37,7 +38,7 @@ _STREAMS_FILE_HEADER: Final = "# Streams that were made over HTTP, and for event
 
 
 class ManagedDefinitionFiles:
-    """The files of managed definitions in one folder. Each file is replaced durably and atomically.
+    """The files, in one folder, of definitions that are changed over HTTP. Each write is durable and atomic.
 
     Endpoint files are named by UUID, because names of endpoints may contain characters that file names cannot.
     """
@@ -50,25 +51,25 @@ class ManagedDefinitionFiles:
         return self.folder / _MANAGED_STREAMS_FILE
 
     def endpoint_files(self) -> Iterator[tuple[str, Path]]:
-        """Return the path, as text and as a Path, of each endpoint's file."""
+        """Return the path of each endpoint file twice: as a text and as a Path."""
         return ((str(file), file) for file in sorted((self.folder / _MANAGED_ENDPOINTS_FOLDER).glob("*.sql")))
 
     def endpoint_file(self, endpoint_id: UUID) -> Path:
         return self.folder / _MANAGED_ENDPOINTS_FOLDER / f"{endpoint_id}.sql"
 
     def streams_text(self) -> str:
-        """Return the text of the streams file, which is empty if it does not exist."""
+        """Return the text of the streams file; the text is empty if there is no such file."""
         return read_text_if_exists(self.streams_file) or ""
 
     def stream_tables(self) -> list[Mapping[str, object]]:
-        """Return the unvalidated tables of the streams file."""
+        """Return the tables of the streams file, without checking their settings."""
         return parse_stream_tables(str(self.streams_file), self.streams_text())
 
     def write_streams(self, tables: Iterable[Mapping[str, object]]) -> None:
         self.write_file(self.streams_file, streams_file_text(tables))
 
     def read_versions(self, kind: str, definition_id: UUID) -> tuple[DefinitionVersion, ...]:
-        """Return the stored versions of a definition, oldest first; no versions if their file is missing or corrupt."""
+        """Return the stored versions of a definition, oldest first; none if the history file is missing or corrupt."""
         text = read_text_if_exists(self._history_file(kind, definition_id))
         with suppress(msgspec.DecodeError):
             return msgspec.json.decode(text or "[]", type=tuple[DefinitionVersion, ...])
@@ -79,7 +80,7 @@ class ManagedDefinitionFiles:
         self.write_file(self._history_file(kind, definition_id), text)
 
     def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
-        """Remove the histories of deleted definitions except the latest `MAX_DELETED_HISTORIES`."""
+        """Remove the history files of deleted definitions, except the `MAX_DELETED_HISTORIES` latest."""
         names = {self._history_file(kind, definition_id).name for definition_id in current}
         files = [file for file in (self.folder / _HISTORY_FOLDER).glob(f"{kind}-*.json") if file.name not in names]
         for file in sorted(files, key=lambda definition_id: definition_id.stat().st_mtime, reverse=True)[
@@ -118,7 +119,7 @@ def _translate_write_errors(file: Path) -> Iterator[None]:
 
 
 def streams_file_text(tables: Iterable[Mapping[str, object]]) -> str:
-    """Write tables as the text of a streams file."""
+    """Format the tables of streams as the text of a streams file."""
     return _STREAMS_FILE_HEADER + "".join(
         "\n[[stream]]\n" + "".join(f"{line}\n" for line in format_toml_assignments(table)) for table in tables
     )
@@ -132,7 +133,7 @@ def read_text_if_exists(file: Path) -> str | None:
 
 
 def append_manual_edit(versions: Sequence[DefinitionVersion], current: str | None) -> tuple[DefinitionVersion, ...]:
-    """Append the current text if it differs from the last version, which means that the file was edited by hand."""
+    """Append the current text as a version if it differs from the last one, because the file was edited by hand."""
     last = versions[-1].text if versions else None
     return tuple(versions) if last == current else append_version(versions, current, "")
 
@@ -145,7 +146,7 @@ def append_version(
 
 
 def _drop_excess_versions(versions: Sequence[DefinitionVersion]) -> tuple[DefinitionVersion, ...]:
-    """Drop the oldest versions beyond the limits of number and size, but never the last two."""
+    """Drop the oldest versions that exceed the limits of number and total size, but never the last two versions."""
     recent: list[DefinitionVersion] = []
     size = 0
     for version in reversed(versions[-_MAX_VERSIONS_PER_DEFINITION:]):
@@ -156,21 +157,22 @@ def _drop_excess_versions(versions: Sequence[DefinitionVersion]) -> tuple[Defini
     return tuple(reversed(recent))
 
 
-# A function that compiles an endpoint with the known streams, and raises an error with its position in the file.
+# A function that compiles an endpoint, given all streams. For an error it raises a fault with the position in the file.
 CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
-# A function that compiles an alert's query over its endpoint, and raises an error with its position in the file.
+# A function that compiles an alert's query over its endpoint. For an error it raises a fault with the position in the
+# file.
 CheckAlert = Callable[[Alert, Endpoint], object]
 
 
 class FileCatalog:
-    """A catalog whose contents are replaced as a whole, after all files have been read and checked."""
+    """A catalog that was read from files. Its contents are always replaced as a whole."""
 
     def __init__(self, contents: CatalogContents) -> None:
         self.replace_contents(contents)
 
     @property
     def contents(self) -> CatalogContents:
-        """The endpoints, streams and alerts that are in force."""
+        """The endpoints, streams and alerts that are in effect."""
         return self._contents
 
     def replace_contents(self, contents: CatalogContents) -> None:
@@ -199,7 +201,7 @@ class FileCatalog:
 def read_catalog(
     sources: CatalogSources, check_endpoint: CheckEndpoint, check_alert: CheckAlert = lambda _, __: None
 ) -> CatalogContents:
-    """Read and compile all files; raise BrokenDefinitionFiles with the errors of all files, if there are any."""
+    """Read and compile all definition files; raise BrokenDefinitionFiles with all errors if any file has one."""
     faults: list[Fault] = []
     streams = _read_stream_layers(sources)
     endpoints = [
@@ -224,7 +226,7 @@ def read_catalog(
 
 
 def find_alert_faults(contents: CatalogContents, check_alert: CheckAlert) -> list[Fault]:
-    """Compile the queries of the alerts and return the errors."""
+    """Compile the queries of all alerts, and return the errors."""
     endpoints = {endpoint.name: endpoint for endpoint in contents.endpoints}
     faults: list[Fault] = []
     for alert in contents.alerts:
@@ -240,7 +242,10 @@ def find_alert_faults(contents: CatalogContents, check_alert: CheckAlert) -> lis
 
 
 def replace_managed_layer(contents: CatalogContents, managed: CatalogLayer) -> CatalogContents:
-    """Replace the managed layer; raise BadStreamFile or BrokenDefinitionFiles if it conflicts with the other layers."""
+    """Return the contents with another managed layer, which has the definitions that are changed over HTTP.
+
+    Raise BadStreamFile or BrokenDefinitionFiles if the layer conflicts with the others.
+    """
     faults: list[Fault] = []
     replaced = _merge_layers(msgspec.structs.replace(contents.layers, managed=managed), faults)
     if faults:
@@ -258,7 +263,7 @@ def _merge_layers(layers: CatalogLayers, faults: list[Fault]) -> CatalogContents
 
 
 def _merge_alerts(endpoints: Sequence[Endpoint], layers: CatalogLayers, faults: list[Fault]) -> tuple[Alert, ...]:
-    """Return the alerts of endpoints and of alert files, whose names must be unique."""
+    """Return the alerts from endpoints and from alert files; add an error to `faults` for a name that is used twice."""
     merged: dict[str, Alert] = {}
     of_endpoints = [endpoint.alert for endpoint in endpoints if endpoint.alert is not None]
     for alert in [*of_endpoints, *layers.operator_files.alerts]:
@@ -311,9 +316,9 @@ def _unreadable_file_fault(path: str, problem: Exception) -> Fault:
 
 
 def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoint]:
-    """Merge the layers: an endpoint replaces an endpoint of the same name in an earlier layer.
+    """Merge the layers. An endpoint replaces the endpoints of the same name in earlier layers.
 
-    Names and ids must be unique in the result; an error is added to `faults` for each duplicate.
+    The names and ids of the merged endpoints must be unique; an error is added to `faults` for each duplicate.
     """
     operator_names = {endpoint.name for endpoint in layers.operator_files.endpoints}
     managed = [endpoint for endpoint in layers.managed.endpoints if endpoint.name not in operator_names]
@@ -335,7 +340,7 @@ def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoin
 
 
 def _add_streams_if_clickhouse(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
-    """Set `streams` in an endpoint of another dialect than BigQuery's, and make its revision depend on the streams."""
+    """Add all streams to an endpoint in ClickHouse's dialect, and make its revision depend on the streams."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
     fields_by_stream = tuple(StreamProjectPath(stream.name, stream.project_at) for stream in streams)
@@ -370,7 +375,7 @@ def _managed_streams_file(folder: Path | None) -> Path | None:
 
 
 def _require_distinct_streams(streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
-    """Return the streams; raise BadStreamFile for equal ids and for names that differ only in case."""
+    """Return the streams unchanged; raise BadStreamFile if two have the same id, or names that differ only in case."""
     ids: dict[UUID, str] = {}
     names: dict[str, str] = {}
     for stream in streams:
@@ -384,7 +389,10 @@ def _require_distinct_streams(streams: tuple[Stream, ...]) -> tuple[Stream, ...]
 
 
 def _inherit_shipped_project_path(shipped: Stream | None, stream: Stream) -> Stream:
-    """Keep the shipped stream's `project`, on which shipped endpoints rely, unless the replacing stream sets it."""
+    """Return a stream that replaces a shipped one, with the shipped `project_at` unless the stream sets its own.
+
+    Shipped endpoints rely on this path.
+    """
     return msgspec.structs.replace(stream, project_at=stream.project_at or shipped.project_at) if shipped else stream
 
 

@@ -1,7 +1,7 @@
 """The interface of the key store, which stores only digests of keys, and the parser of the terms of keys.
 
-Terms are scopes, pins, a rate and an expiry. A pin that is a pattern without anchors is reported in a warning, because
-it may match more than intended.
+The terms of a key are its scopes, pins, rate and expiry. If a pin is a regular expression without anchors, a warning is
+given, because it may match more than intended.
 """
 
 import hashlib
@@ -21,50 +21,55 @@ from cordwood.settings.quantities import read_duration, read_rate
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """A created key with its `secret`, which is shown once and not stored."""
+    """A newly created key, with its `secret`, which is shown to the user once and is not stored."""
 
     key: Key
     secret: str
 
 
 def make_secret() -> str:
-    """Return a new key: 256 random bits as text, with a prefix that secret scanners recognize."""
+    """Return a new secret: 256 random bits as text, with a prefix by which secret scanners recognize it."""
     return "cw_" + secrets.token_urlsafe(32)
 
 
 def hash_secret(secret: str) -> str:
-    """Return the SHA-256 of a key. A key of 256 random bits needs no slow password hash."""
+    """Return the SHA-256 digest of a secret.
+
+    A slow password hash is unnecessary, because secrets have 256 random bits.
+    """
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class KeyStore(Protocol):
     def find(self, secret_digest: str) -> Key | None:
-        """Return the key whose secret has this digest. Changes by other processes must be visible within a second."""
+        """Return the key whose secret has this digest; None if there is none.
+
+        A change by another process must be visible within a second.
+        """
 
     def active_keys(self) -> Sequence[Key]:
-        """Return all keys that have not been revoked and have not expired, oldest first."""
+        """Return all keys that are neither revoked nor expired, oldest first."""
 
     def create(self, terms: KeyTerms) -> NewKey:
-        """Create a key with these terms, durably."""
+        """Store a new key with these terms durably."""
 
     def revoke(self, key_id: str) -> bool:
         """Revoke a key at once; return False if the id is unknown."""
 
     def rotate(self, key_id: str, grace_seconds: float) -> NewKey | None:
-        """Create a key with the same terms as an existing key, and let the existing key expire after the grace period.
+        """Create a key with the terms of an existing key, and let the existing key expire after the grace period.
 
-        Return None if the id is unknown.
+        Return None if there is no active key with this id.
         """
 
     def copy_database(self) -> bytes:
-        """Return a consistent copy of the store's file, for backups."""
+        """Return the content of the store's file, as a consistent copy for backups."""
 
     def record_use(self, key_id: str) -> None:
-        """Record that the key was used now. The method must be fast; the time may be written to the file later."""
+        """Note that the key is used now. This method must be fast, so the time may be written to the file later."""
 
 
-# The names of pins, like those of parameters in endpoint files, have only ASCII letters, because other letters may look
-# like ASCII letters.
+# Names of pins and of parameters have only ASCII letters, because some other letters look like ASCII letters.
 _PIN_NAME_PATTERN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SCOPES_WITHOUT_TARGET = ("private", "public", "ingest", "query")
 _TARGET_KIND_BY_SCOPE_PREFIX = {
@@ -78,7 +83,7 @@ _MAX_KEY_LIFETIME_SECONDS = 1000 * 365 * 86_400
 
 
 class KeyTermsInput(msgspec.Struct, frozen=True):
-    """The terms of a key as a user writes them: scopes are words; durations and rates are texts with units."""
+    """The terms of a key as a user writes them: scopes as words, the duration and the rate as texts with units."""
 
     scopes: Sequence[str]
     note: str = ""
@@ -89,7 +94,7 @@ class KeyTermsInput(msgspec.Struct, frozen=True):
 
 
 def read_key_terms(written: KeyTermsInput, catalog: Catalog, now: float) -> KeyTerms:
-    """Return the terms of a key from the terms that a user wrote; raise BadKeyTerms that names an invalid field."""
+    """Convert the terms that a user wrote to the terms of a key; raise BadKeyTerms, which names the invalid field."""
     return KeyTerms(
         scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
         note=_check_note(written.note),
@@ -101,7 +106,7 @@ def read_key_terms(written: KeyTermsInput, catalog: Catalog, now: float) -> KeyT
 
 
 def unanchored_pin_warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
-    """Yield warnings about pins whose values are regular expressions without anchors."""
+    """Yield a warning for each pin whose value is a regular expression without anchors at both ends."""
     for endpoint in catalog.endpoints():
         for parameter in endpoint.parameters:
             pin = terms.pins.get(parameter.name)
@@ -118,17 +123,17 @@ def unanchored_pin_warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
 
 
 def read_grace_seconds(text: str | None) -> float:
-    """Return the grace period in seconds, by default 0; raise BadKeyTerms if it is invalid."""
+    """Convert the text of a grace period to seconds, or None to 0; raise BadKeyTerms if it is invalid."""
     return _require_representable_seconds("grace", _parse_quantity("grace", read_duration, text) or 0.0)
 
 
 def is_pin_name(name: str) -> bool:
-    """Return whether the text is a possible name of a parameter, and therefore of a pin."""
+    """Return whether a text can be the name of a parameter, and therefore of a pin."""
     return _PIN_NAME_PATTERN.fullmatch(name) is not None
 
 
 def is_anchored(pattern: str) -> bool:
-    """Return whether a pattern always matches the whole text: `^a$` does, `^a|b$` does not."""
+    """Return whether a pattern matches only whole texts, as `^a$` does; `^a|b$` also matches parts of texts."""
     match = _ANCHORED_REGEX_PATTERN.fullmatch(pattern)
     return match is not None and not _has_top_level_alternative(match["inside"])
 
@@ -163,16 +168,16 @@ def _resolve_scope(scope: str, catalog: Catalog) -> str:
         raise BadKeyTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
     kind, target = _TARGET_KIND_BY_SCOPE_PREFIX[prefix], scope.removeprefix(prefix)
     target_object = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
-    # A scope has no spaces, so the UUID of an object is stored if its name has spaces.
+    # A scope cannot contain spaces. If the name of an endpoint or a stream has spaces, the scope has its UUID instead.
     if target_object is not None and target.split() == [target]:
         return scope
     return f"{prefix}{(target_object or _find_by_numeric_id(kind, target, catalog)).id}"
 
 
 def _find_by_numeric_id(kind: str, target: str, catalog: Catalog) -> Endpoint | Stream:
-    """Find an endpoint or a stream by its numeric id.
+    """Return the endpoint or the stream with a numeric id, which clients of Logflare send.
 
-    The scope will contain its UUID, because an object that is created later may have the same numeric id.
+    The scope is stored with the UUID instead, because two objects may have the same numeric id.
     """
     candidates: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
     matches = [candidate for candidate in candidates if str(numeric_id(candidate.id)) == target]
@@ -207,7 +212,10 @@ def _expiry_time(expires_in: str | None, now: float) -> float | None:
 
 
 def _require_representable_seconds(name: str, seconds: float) -> float:
-    """Return the duration; refuse more than 1000 years, because its end might be after the last representable date."""
+    """Return the duration unchanged; raise BadKeyTerms if it is longer than 1000 years.
+
+    The end of a longer duration might be after the last date that can be represented.
+    """
     if seconds > _MAX_KEY_LIFETIME_SECONDS:
         raise BadKeyTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
     return seconds

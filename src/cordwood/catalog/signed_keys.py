@@ -1,4 +1,4 @@
-"""The verifier of signed keys (JWT), which contain their own terms and are not stored. Requires the extra `jwt`."""
+"""The verifier of signed keys (JWT), which contain their own terms and are not stored. It requires the extra `jwt`."""
 
 import hashlib
 import json
@@ -21,16 +21,16 @@ _JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # The tolerated difference in seconds between the clocks of the issuer and of the service.
 CLOCK_LEEWAY_SECONDS = 10
 MIN_SIGNING_SECRET_BYTES = 32
-# The end of the year 9999, in seconds since 1970. A time that is in milliseconds by mistake is larger, and is refused:
-# read as seconds, it would make a key that practically never expires.
+# The end of the year 9999, in seconds since 1970. A larger time is refused: it is probably in milliseconds by mistake,
+# and as seconds it would be so late that the key would practically never expire.
 MAX_EXPIRY_TIMESTAMP = 253_402_300_799
-# The allowed algorithms follow from the type of the verification key, never from a token's header, which a sender
-# could forge.
+# The algorithms that each type of verification key allows. The algorithm in a token's header is not trusted, because a
+# sender could forge it.
 _ALGORITHMS_BY_KEY_TYPE = {"RSA": ("RS256",), "EC": ("ES256",), "OKP": ("EdDSA",), "oct": ("HS256",)}
 
 
 class _VerificationKey(msgspec.Struct, frozen=True):
-    """A key with which signatures are verified."""
+    """A key with which the signatures of tokens are verified, and the algorithms that it allows."""
 
     key: Any
     algorithms: tuple[str, ...]
@@ -38,7 +38,7 @@ class _VerificationKey(msgspec.Struct, frozen=True):
 
 
 class JWTVerifier:
-    """A verifier that accepts tokens which are signed with the secret or with a key of the JWKS file."""
+    """A verifier of tokens that are signed with the secret in the settings or with a key of the JWKS file."""
 
     def __init__(self, *, secret: str = "", jwks_file: Path | None = None, audience: str = "") -> None:
         self._audience = audience
@@ -109,7 +109,7 @@ def _keys_from_jwks(file: Path) -> Iterator[_VerificationKey]:
     try:
         jwks = json.loads(file.read_text(encoding="utf-8"))["keys"]
         for number, key in enumerate(jwks):
-            # The file may also have encryption keys, which must not be used to verify signatures.
+            # A JWKS file may also contain keys for encryption, which must not be used to verify signatures.
             if key.get("use", "sig") == "sig":
                 yield _key_from_jwk(key, number)
     except BadSetting:
@@ -138,9 +138,9 @@ def _key_from_jwk(jwk: Mapping[str, Any], number: int) -> _VerificationKey:
 
 
 def _read_claims(token: str) -> Mapping[str, Any]:
-    """Return the claims of a token whose signature is valid; raise BadKey if the claims are ambiguous.
+    """Return the claims of a token whose signature is valid; raise BadKey for claims that are ambiguous or malformed.
 
-    These checks are necessary because PyJWT accepts duplicate claims, strings as times, and JSON in UTF-16.
+    The checks are necessary because PyJWT accepts duplicate claims, strings as times, and JSON in UTF-16.
     """
     payload = urlsafe_b64decode(token.split(".")[1] + "==")
     try:
@@ -186,13 +186,13 @@ def _read_pins(pins: object) -> dict[str, str]:
 
 
 def _read_key_name(claims: Mapping[str, Any], token: str) -> str:
-    """Return the name of the key in logs and limits: the claim `jti` or `sub`, or otherwise a digest of the token."""
+    """Return the name of a token for logs and limits: its claim `jti` or `sub`, or else a digest of the token."""
     claimed_name = claims.get("jti") or claims.get("sub")
     return str(claimed_name)[:64] if claimed_name else hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
 def _read_scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """Return the scopes in the claim `scope`, restricted to the endpoints in the claim `endpoints` if there is one."""
+    """Return the scopes in the claim `scope`; if there is a claim `endpoints`, restrict them to these endpoints."""
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
         raise BadKey("The claim scope of this signed key is not a string.")

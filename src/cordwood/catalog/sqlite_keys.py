@@ -1,4 +1,4 @@
-"""The key store in a SQLite file, which the service and local commands share."""
+"""The key store in an SQLite file, which the running service and commands on the same machine share."""
 
 import json
 import sqlite3
@@ -32,12 +32,12 @@ _KEY_COLUMNS_SQL = (
     "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
 )
 _RESTORE_HINT = "Restore it from a backup, or move it away: then two new keys are created at the next start."
-# The minimum time between two checks whether another process has changed the file.
+# The minimum time between two checks of the file for changes by another process.
 _RELOAD_CHECK_INTERVAL_SECONDS = 0.25
 
 
 class SQLiteKeyStore:
-    """A key store that finds keys in memory, and checks up to four times a second whether the file has changed."""
+    """A key store that keeps all keys in memory, and checks up to four times a second whether the file has changed."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class SQLiteKeyStore:
             self._database = _open_database(file)
             self._load_keys()
         except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
-            # A damaged file may have values of any type, and invalid JSON.
+            # In a damaged file, a value may have any type, and JSON may be invalid.
             raise DataFolderUnusable(
                 f"The key store {file} cannot be used: {problem}.", hint=_RESTORE_HINT
             ) from problem
@@ -93,7 +93,10 @@ class SQLiteKeyStore:
             self._uses[key_id] = self._clock()
 
     def write_last_use_times(self) -> None:
-        """Write the times of last use to the file. Call this in a thread, because it waits for the disk."""
+        """Write the times at which keys were last used to the file.
+
+        Call this in a thread, because it waits for the disk.
+        """
         with self._lock:
             uses = [(used_at, _row_id_of_key(key_id)) for key_id, used_at in self._uses.items()]
             with _translate_write_errors(), self._database:
@@ -101,13 +104,13 @@ class SQLiteKeyStore:
             self._uses.clear()
 
     def has_never_had_keys(self) -> bool:
-        """Return whether no key was ever created."""
+        """Return whether no key was ever created, not even one that has been revoked since."""
         with self._lock:
             return self._database.execute("select 1 from sqlite_sequence where name = 'keys'").fetchone() is None
 
     def close(self) -> None:
         with self._lock:
-            # If the times of last use cannot be written, the service still shuts down normally.
+            # A failure to write the times of last use must not prevent a normal shutdown.
             with suppress(OutOfDisk):
                 self.write_last_use_times()
             self._database.close()
@@ -139,7 +142,7 @@ class SQLiteKeyStore:
 
 @contextmanager
 def _translate_write_errors() -> Iterator[None]:
-    """Raise OutOfDisk if the file is locked or read-only, or the disk is full."""
+    """Replace SQLite's error for a locked or read-only file, or a full disk, by OutOfDisk."""
     try:
         yield
     except sqlite3.OperationalError as problem:
@@ -151,7 +154,7 @@ def _translate_write_errors() -> Iterator[None]:
 
 
 def _open_database(file: Path) -> sqlite3.Connection:
-    # The file is created before SQLite opens it, so that its mode is right from the start.
+    # Create the file before SQLite opens it, so that no other user can read it, even at the start.
     file.touch(mode=0o600)
     database = sqlite3.connect(file, check_same_thread=False, timeout=5.0)
     database.execute("pragma journal_mode = wal")

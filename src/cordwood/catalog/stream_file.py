@@ -1,4 +1,4 @@
-"""The parser of streams files: `[[stream]]` tables with names, retention, derived fields and transforms of streams."""
+"""The parser of streams files, in which `[[stream]]` tables have the names and settings of streams."""
 
 import csv
 import math
@@ -15,7 +15,7 @@ from cordwood.lql.matching import compile_matcher
 from cordwood.model.definitions import ClockPolicy, FieldPath, Stream, Transform, TransformAction
 from cordwood.settings.quantities import read_rate
 
-# The namespace of ids that are derived from names, so that a stream has the same id in every installation.
+# The namespace of stream ids. Ids are derived from names, so that a stream has the same id in every installation.
 STREAM_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
 
 _DERIVE_PLACEHOLDER_PATTERN = re.compile(r"\{\w+\}")
@@ -32,7 +32,7 @@ _STREAM_SETTING_NAMES = (
     "transform",
 )
 _CLOCK_POLICY_SETTING_NAMES = ("after", "policy")
-# Names may not contain backquotes, because SQL quotes names with them.
+# Names cannot contain backquotes, because SQL encloses names in backquotes.
 _STREAM_NAME_PATTERN = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
 _MAX_SHOWN_NAME_CHARACTERS = 200
 
@@ -41,13 +41,13 @@ _MAX_TRANSFORM_FIELDS = 100
 _MAX_MESSAGE_TEMPLATE_LENGTH = 2000
 _MAX_ENRICH_FILE_BYTES = 16 * 2**20
 _MESSAGE_PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
-# Top-level fields that transforms cannot change. Fields inside `metadata` can be changed.
+# Top-level fields that transforms cannot change as a whole. Fields inside `metadata` can be changed.
 _UNCHANGEABLE_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
 _ENRICH_SETTING_NAMES = ("file", "from", "to")
 
 
 def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
-    """Parse a streams file; raise BadStreamFile with the position of an error."""
+    """Parse a streams file; raise BadStreamFile with the position of the first error."""
     document, tables = parse_streams_document(file, text)
     streams = tuple(_read_stream(document, ("stream", number), table) for number, table in enumerate(tables))
     _check_distinct_streams(document, streams)
@@ -55,12 +55,12 @@ def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
 
 
 def parse_stream_tables(file: str, text: str) -> list[Mapping[str, object]]:
-    """Return the unvalidated tables of the streams in a streams file."""
+    """Return the tables of a streams file, without checking their settings."""
     return parse_streams_document(file, text)[1]
 
 
 def parse_streams_document(file: str, text: str) -> tuple[TomlDocument, list[Mapping[str, object]]]:
-    """Return the unvalidated TOML of a streams file, and the tables of its streams."""
+    """Parse the TOML of a streams file, and return it with its tables of streams, without checking their settings."""
     document = TomlDocument(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parse()
     document.check_setting_names(document.tables, ("stream",))
     tables = document.tables.get("stream", [])
@@ -103,7 +103,7 @@ def _read_name(document: TomlDocument, path: TomlPath, table: Mapping[str, objec
 
 
 def stream_name_problem(name: str) -> str | None:
-    """Return why a text cannot be the name of a stream, or None if it can."""
+    """Return the reason why a text cannot be the name of a stream; None if it can."""
     if not _STREAM_NAME_PATTERN.fullmatch(name) or not name.isprintable() or is_uuid(name):
         return f"{name[:_MAX_SHOWN_NAME_CHARACTERS]!r} cannot be a stream's name"
     return "Names that begin with _ are reserved" if name.startswith("_") else None
@@ -147,7 +147,7 @@ def _read_derived_fields(document: TomlDocument, path: TomlPath, table: Mapping[
 
 
 def _check_derived_field(document: TomlDocument, path: TomlPath, name: str, template: str) -> None:
-    """Check a derived field: it must be in the metadata, and braces must contain names."""
+    """Raise an error unless a derived field is inside the metadata, and braces in its template enclose names."""
     _read_metadata_path(document, path, name, 'Write: "metadata.request.url"')
     if set("{}") & set(_DERIVE_PLACEHOLDER_PATTERN.sub("", template)):
         raise document.fault_at("The template has a brace without a name.", path, 'Write: "https://{project}"')
@@ -186,8 +186,8 @@ def _read_clock_policy(
 def _check_distinct_streams(document: TomlDocument, streams: tuple[Stream, ...]) -> None:
     for number, key, value in _find_repeated_names_and_ids(streams):
         raise document.fault_at(f"Two streams have the {key} {value}.", ("stream", number, key))
-    # Two names may not differ only in case: tables in the engine have the names of streams, and the engine ignores the
-    # case of names.
+    # Tables in the engine have the names of streams, and the engine ignores case. Therefore, the names of two streams
+    # must not differ only in case.
     for number, key, value in _find_repeated_names_and_ids(streams, str.casefold):
         message = f"{value} differs from another stream's name only in case."
         raise document.fault_at(message, ("stream", number, key))
@@ -206,7 +206,7 @@ def _find_repeated_names_and_ids(
 
 
 def _read_transforms(document: TomlDocument, path: TomlPath, value: object) -> tuple[Transform, ...]:
-    """Return the transforms of a stream in the order of the file."""
+    """Parse the transforms of a stream, in the order of the file."""
     if not isinstance(value, list) or len(value) > _MAX_TRANSFORMS:
         message = f"Transforms are at most {_MAX_TRANSFORMS} tables of an array."
         raise document.fault_at(message, path, "Write: [[stream.transform]]")
@@ -325,7 +325,7 @@ def _read_field_path(document: TomlDocument, path: TomlPath, value: object) -> F
 
 
 def _read_key_value_file(document: TomlDocument, path: TomlPath, value: object) -> Mapping[str, str]:
-    """Parse a key-value file: a JSON object, or CSV with the keys in its first column."""
+    """Parse the file of an `enrich` transform: a JSON object, or CSV whose first column has the keys."""
     file = FilePath(document.file).parent / str(value)
     try:
         if file.stat().st_size > _MAX_ENRICH_FILE_BYTES:

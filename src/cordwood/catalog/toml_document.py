@@ -1,6 +1,6 @@
-"""Parse the TOML of definitions with the line number of every value, report unknown names, and write TOML.
+"""Parse the TOML of definitions with the line number of every setting, report unknown settings, and write TOML.
 
-The module also reads the UUIDs of endpoints and streams, which are stated in their files or derived from their names.
+The module also reads the UUIDs of endpoints and streams. If a file does not state a UUID, it is derived from the name.
 """
 
 import re
@@ -19,16 +19,16 @@ _ERROR_POSITION_PATTERN = re.compile(r" \(at (?:line (\d+), column (\d+)|end of 
 _TABLE_HEADER_PATTERN = re.compile(r"\s*\[\[?([^\]]+)\]\]?\s*(?:#.*)?$")
 _ASSIGNMENT_PATTERN = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
 _KEY_STEP_PATTERN = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))""")
-# Matches strings, comments, and the characters with which arrays, tables and dotted keys are nested. Each alternative
-# for a string also matches an unterminated one, so that a text is scanned only once.
+# Matches strings, comments, and the characters that nest arrays and tables or separate the steps of dotted keys. Each
+# alternative for a string also matches an unterminated string, so that a text is scanned only once.
 _TOKEN_PATTERN = re.compile(
     r'''"""(?:[^"\\]|\\(?:.|\Z)|"(?!""))*(?:"""|\Z)|"(?:[^"\\\n]|\\(?:.|\Z))*"?'''
     r"""|'''(?:[^']|'(?!''))*(?:'''|\Z)|'[^'\n]*'?|\#[^\n]*|[\[\]{}.=,\n]""",
     re.DOTALL,
 )
 _OVERLONG_NUMBER_PATTERN = re.compile(r"[0-9_]{1000}")
-# The limits of nesting and of steps in a key are necessary, because the parser of TOML calls itself for each nested
-# array and inline table, and takes quadratic time for a dotted key.
+# Both limits are necessary, because the parser of TOML calls itself for each nested array and inline table, and takes
+# quadratic time for a dotted key with many steps.
 _MAX_NESTING_DEPTH: Final = 16
 _MAX_KEY_STEPS: Final = 16
 
@@ -40,7 +40,7 @@ _BARE_KEY_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class TomlDocument(msgspec.Struct, frozen=True):
-    """A TOML text that begins on the line `first_line_number` of a file, and its parsed tables."""
+    """A TOML text that begins on the line `first_line_number` of a file, and the tables parsed from it."""
 
     file: str
     text: str
@@ -60,20 +60,20 @@ class TomlDocument(msgspec.Struct, frozen=True):
         return TomlDocument(self.file, self.text, self.first_line_number, self.fault_class, tables)
 
     def fault_at(self, message: str, path: TomlPath = (), hint: str | None = None) -> SetupFault:
-        """Return an error at the line of `path`."""
+        """Return an error at the line of the setting with this path."""
         fault = self.fault_class(message, hint=hint, span=Span(self.line_of(path), 1, self.file))
         fault.setting_path = path
         return fault
 
     def line_of(self, path: TomlPath) -> int:
-        """Return the line of a value or, if it is not known, of the nearest enclosing table."""
+        """Return the line of the setting with this path; if it is not known, that of the nearest enclosing table."""
         lines = _line_number_by_path(self.text)
         while path and path not in lines:
             path = path[:-1]
         return self.first_line_number + lines.get(path, 0)
 
     def check_setting_names(self, table: Mapping[str, object], known_names: Iterable[str], path: TomlPath = ()) -> None:
-        """Raise an error for the first unknown name; its hint suggests the most similar known name."""
+        """Raise an error for the first unknown name in a table; its hint suggests the most similar known name."""
         names = list(known_names)
         for name in table:
             if name not in names:
@@ -81,14 +81,14 @@ class TomlDocument(msgspec.Struct, frozen=True):
                 raise self.fault_at(f"{name} is not a setting here.", (*path, name), hint)
 
     def read_value(self, table: Mapping[str, object], path: TomlPath, key: str, expected_type: type[T]) -> T | None:
-        """Return a value of a table, or None if it is missing; raise an error if it is of another type."""
+        """Return a table's value for `key`, or None if there is none; raise an error for a value of another type."""
         value = table.get(key)
         if value is not None and type(value) is not expected_type:
             raise self.fault_at(f"{key} must be {_VALUE_DESCRIPTION_BY_TYPE[expected_type]}.", (*path, key))
         return value if isinstance(value, expected_type) else None
 
     def value_as_text(self, path: TomlPath, value: object) -> str:
-        """Return a TOML value as the text with which a request would send it."""
+        """Return a TOML value in the form in which a request would send it as text."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, str | int | float):
@@ -98,14 +98,14 @@ class TomlDocument(msgspec.Struct, frozen=True):
         raise self.fault_at("A value must be a text, a number or a time.", path)
 
     def value_as_seconds(self, path: TomlPath, value: object) -> float:
-        """Convert a duration with a unit to seconds; raise an error for any other value."""
+        """Convert a duration with a unit, such as `5m`, to seconds; raise an error for any other value."""
         try:
             return read_duration(str(value))
         except ValueError as problem:
             raise self.fault_at(f"{path[-1]}: {problem}.", path) from problem
 
     def _check_nesting(self) -> None:
-        """Raise an error for a value that is nested too deeply, or a key that has too many steps."""
+        """Raise an error for a value that is nested too deeply, and for a key that has too many steps."""
         nesting = dots = 0
         for token in _TOKEN_PATTERN.finditer(self.text):
             character = token[0]
@@ -137,7 +137,10 @@ class TomlDocument(msgspec.Struct, frozen=True):
 
 
 def _line_number_by_path(text: str) -> dict[TomlPath, int]:
-    """Return the line of every table and assignment, counted from 0. A table in an array has its index in the path."""
+    """Map the path of every table and assignment to its line, counted from 0.
+
+    The path of a table in an array contains the table's index.
+    """
     lines: dict[TomlPath, int] = {}
     counts: dict[TomlPath, int] = {}
     table: TomlPath = ()
@@ -151,9 +154,9 @@ def _line_number_by_path(text: str) -> dict[TomlPath, int]:
 
 
 def _key_steps(text: str) -> TomlPath:
-    """Return the first `_MAX_KEY_STEPS` steps of a key.
+    """Split a dotted key into steps, and return at most the first `_MAX_KEY_STEPS` of them.
 
-    A limit is necessary, because a line inside a multi-line text may look like a very long key.
+    The limit is necessary because a line inside a multi-line text may look like a very long key.
     """
     return tuple(
         step[1] or step[2] or step[3] or "" for step in islice(_KEY_STEP_PATTERN.finditer(text), _MAX_KEY_STEPS)
@@ -161,7 +164,7 @@ def _key_steps(text: str) -> TomlPath:
 
 
 def _add_array_indexes(path: TomlPath, counts: dict[TomlPath, int], *, is_array: bool) -> TomlPath:
-    """Add the indexes of arrays to a path: the second `[[stream]]` becomes `("stream", 1)`."""
+    """Add array indexes to the path of a table header: the path of the second `[[stream]]` becomes `("stream", 1)`."""
     indexed: TomlPath = ()
     for step in path[:-1] if is_array else path:
         indexed = (*indexed, step)
@@ -175,16 +178,16 @@ def _add_array_indexes(path: TomlPath, counts: dict[TomlPath, int], *, is_array:
 
 
 def quote_toml_text(text: str) -> str:
-    """Format a text as a TOML string, with JSON's escapes, which TOML has as well.
+    """Format a text as a TOML string. The escapes of JSON are valid in TOML as well.
 
-    TOML also requires that DEL is escaped. The end of a block comment is escaped because an endpoint's settings are in
-    a block comment.
+    TOML also requires that DEL is escaped. The characters `*/` are escaped because an endpoint's settings are in a
+    block comment, which they would end.
     """
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007f").replace("*/", "*\\u002F")
 
 
 def format_toml_value(value: object) -> str:
-    """Format a value as TOML on one line; tables become inline tables, and values of unknown types become texts."""
+    """Format a value as TOML on one line. Tables become inline tables, and values of unknown types become strings."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -197,12 +200,12 @@ def format_toml_value(value: object) -> str:
 
 
 def format_toml_assignments(table: Mapping[str, object]) -> Iterable[str]:
-    """Yield `key = value` for every key of a table."""
+    """Yield a line `key = value` for every key of a table."""
     return (f"{_format_toml_key(name)} = {format_toml_value(value)}" for name, value in table.items())
 
 
 def format_toml_table_header(*path: str) -> str:
-    """Return the header line of a table."""
+    """Format the header line of the table with this path."""
     return "[" + ".".join(map(_format_toml_key, path)) + "]"
 
 
@@ -226,8 +229,8 @@ def read_or_derive_id(document: TomlDocument, path: TomlPath, value: object, nam
 
 
 def numeric_id(token: UUID) -> int:
-    """Return the numeric id for Logflare's clients: the first 31 bits of the UUID.
+    """Return the numeric id of an endpoint or a stream for Logflare's clients: the first 31 bits of its UUID.
 
-    Like the UUID, it is the same in every installation. Two objects may have the same numeric id.
+    The numeric id is not unique: two endpoints or two streams may have the same.
     """
     return token.int >> 97

@@ -1,1 +1,1 @@
-"""Engines: their interface, the packages of the two engines, and `hosted`, which runs an engine in its own process."""
+"""Engines: their interface, the packages of DuckDB and ClickHouse, and `hosted` to run one in its own process."""

@@ -1,6 +1,6 @@
 """Compile LogQL over an endpoint's sub-queries: parse it, translate it to BigQuery's syntax tree, and compile the tree.
 
-`compile_logql` is for LogQL what `lql.compile.compile_lql` is for LQL. Errors have positions in the LogQL query's text.
+`compile_logql` corresponds to `compile_lql` of LQL. The positions of errors refer to the text of the LogQL query.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,10 @@ ShapesByStream = Mapping[str, Shape]
 def compile_logql(
     program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile a request, given as the `text` of a LogqlRequest. It can read only the endpoint's sub-queries."""
+    """Compile a request, given as the `text` of a LogqlRequest.
+
+    The query can read only the endpoint's sub-queries.
+    """
     request = decode_request(text)
     records = RecordingShapeReader(redaction.visible_shapes(shapes) if redaction else shapes)
     with compilation_scope():
@@ -64,12 +67,13 @@ def compile_logql(
             program, lambda: ParsedQuery(tree, request.queries[0]), target, shapes, redaction, INTERNAL_FUNCTION_NAMES
         )
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
-    # Report no unseen paths: labels are known only from stored events, so a label that no event has is not a mistake.
+    # Clear `unseen_paths`, so that no notice reports them: labels are known only from stored events, so a label that no
+    # event has is not a mistake of the caller.
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups, unseen_paths=())
 
 
 def check_logql_patterns(text: str, is_regex: FindRegexError) -> None:
-    """Raise BadQueryValue at the first invalid regular expression of a request."""
+    """Raise BadQueryValue at the first invalid regular expression in the queries of an encoded request."""
     for query in decode_request(text).queries:
         patterns = (found for pipeline in pipelines_of(parse(query)) for found in _patterns_of_pipeline(pipeline))
         check_each_pattern(query, patterns, is_regex, "To search for the text itself, write |= or =.")
@@ -103,7 +107,10 @@ def _describe_readable_sub_queries(
     target: Target,
     records: RecordingShapeReader,
 ) -> list[SubQueryInfo]:
-    """Return the metadata of the sub-queries that the queries may read."""
+    """Return the metadata of the sub-queries with the columns of logs whose names the queries' selectors match.
+
+    If no name matches, return the metadata of all sub-queries with these columns.
+    """
     text = request.queries[0]
     pipelines = [pipeline for query in queries for pipeline in pipelines_of(query)]
     names = [name for name in program.sub_query_names if may_match_source(name, pipelines)]

@@ -1,11 +1,11 @@
-"""Labels of LogQL: their names, their values as SQL expressions, and the labels of an entry of an answer.
+"""Labels of LogQL: their names, their values as SQL expressions, and the labels of each log entry in an answer.
 
 An event's labels are the name of its sub-query or stream (`source_name`, `service_name`), its `level`, and the labels
 that Loki's senders push. All other fields of the event are what Loki calls structured metadata: queries can use them in
 filters and groups.
 
-`read_entry_labels` computes the labels of an entry of an answer from its metadata and its line, in Python. It returns
-the same names and values as the SQL expressions.
+Queries filter and group by the SQL expressions. For the entries of an answer, `read_entry_labels` computes the same
+names and values in Python, from the entry's metadata and line.
 """
 
 import re
@@ -37,17 +37,18 @@ from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import column, fill_query_template, text_literal
 from cordwood.sql.sub_query_schema import SubQuerySchema
 
-# The maximum number of underscores in a label's name that may stand for a step into an object; each of them doubles the
-# number of paths that are tried.
+# A label's name may come from a path whose keys are joined by underscores: `a_b` is `a_b` or `a.b`. At most this number
+# of underscores in a name are tried as such separators, because each of them doubles the number of paths.
 MAX_LABEL_NAME_SPLITS: Final = 3
 
 _PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# The text before a key in a logfmt line. It consists of whole pairs, so that a key inside a quoted value is not found.
+# The text before a key in a logfmt line: any number of whole `key=value` pairs, so that a key inside a quoted value is
+# not found.
 _PRECEDING_PAIRS_PATTERN: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))?\s+)*?'
 
 
 class PipelineState(msgspec.Struct):
-    """The stages translated so far that affect labels or the line: parsers, `drop` and `keep`, and `line_format`."""
+    """The parsers, the stages `drop` and `keep`, and the stages `line_format` that were translated so far."""
 
     parsers: tuple[ParserStage, ...] = ()
     label_selections: tuple[LabelSelection, ...] = ()
@@ -61,7 +62,7 @@ class PipelineState(msgspec.Struct):
         return any((name in removal.labels) != removal.keeps_listed for removal in self.label_selections)
 
     def parsed_values(self, name: str, line: exp.Expr) -> list[exp.Expr]:
-        """Return SQL expressions for the values that the parsers extract as labels of this name."""
+        """Return SQL expressions for the values that the parsers extract as the label `name`."""
         return [value for parser in self.parsers for value in _extracted_values(parser, name, line)]
 
 
@@ -87,14 +88,17 @@ def _extracted_values(parser: ParserStage, name: str, line: exp.Expr) -> Iterato
 
 
 def _scalar_and_json_texts(extraction: LabelExtraction, line: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield two expressions: the value's text, if it is a scalar; and its JSON text, if it is an array or an object."""
+    """Yield two expressions: one for a scalar's text, the other for the JSON text of an array or an object."""
     path = _json_path(extraction.path_steps)
     yield fill_query_template("JSON_VALUE(@line, @path)", 0, line=line, path=path)
     yield fill_query_template("JSON_QUERY(@line, @path)", 0, line=line, path=path)
 
 
 def _json_path(steps: tuple[str | int, ...]) -> str:
-    """Return the path in BigQuery's notation. Keys need no escaping, because the parser accepts no quotes in keys."""
+    """Return a path in BigQuery's notation.
+
+    Keys need no escaping, because the LogQL parser accepts no quotes in keys.
+    """
     return "$" + "".join(_json_step(step) for step in steps)
 
 
@@ -107,8 +111,9 @@ def _json_step(step: str | int) -> str:
 def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
     """Yield the paths whose keys, joined by underscores, give a label's name; first the path of a single key.
 
-    If a name has more than `MAX_LABEL_NAME_SPLITS` underscores, the paths are those in which any of the first
-    `MAX_LABEL_NAME_SPLITS` underscores separate steps, and the path in which all underscores do.
+    If a name has more than `MAX_LABEL_NAME_SPLITS` underscores, not all combinations are tried: only the first
+    `MAX_LABEL_NAME_SPLITS` underscores may separate keys or belong to a key. The path that is split at all underscores
+    is yielded as well.
     """
     parts = name.split("_")
     places = min(len(parts) - 1, MAX_LABEL_NAME_SPLITS)
@@ -124,9 +129,10 @@ def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
-    """Return the value of a key in a logfmt line, without quotes.
+    """Return an expression for the value of a key in a logfmt line, without quotes.
 
-    Unless `is_exact`, an underscore in the key may stand for any character that label names cannot have.
+    Unless `is_exact`, `key` is a label's name, in which an underscore may replace any character that label names cannot
+    have.
     """
     pattern = re.escape(key) if is_exact else key.replace("_", r'[^A-Za-z0-9\s="]')
     before = f"{_PRECEDING_PAIRS_PATTERN}{pattern}"
@@ -143,14 +149,15 @@ def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
 
 
 _MAX_PATH_STEPS: Final = 8
-# The maximum number of fields of an event that are read for one label, if several fields have the label's name.
+# The maximum number of fields of an event that are read for one label, if the paths of several fields give the label's
+# name.
 _MAX_FIELDS_PER_LABEL: Final = 4
 
 
 class LabelValue(msgspec.Struct, frozen=True):
-    """A label's value as a text; NULL for events without the label.
+    """An SQL expression for a label's value as text; it is NULL for events without the label.
 
-    `constant` is set if all events have the same value.
+    `constant` is the value itself if all events have the same value.
     """
 
     text: exp.Expr
@@ -158,7 +165,7 @@ class LabelValue(msgspec.Struct, frozen=True):
 
 
 class EventLabels:
-    """The labels of a sub-query's events, as SQL expressions."""
+    """The labels of the events of one sub-query, as SQL expressions."""
 
     def __init__(self, info: SubQueryInfo) -> None:
         self.info = info
@@ -168,7 +175,7 @@ class EventLabels:
         self._service_keys = [pushed[name] for name in SERVICE_NAME_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
-        """Return the names of the labels that identify a stream of Loki, sorted."""
+        """Return the sorted names of the labels that identify a stream in Loki's sense."""
         names = {SOURCE_NAME_LABEL, _SERVICE_NAME_LABEL, *map(_label_name, self._child_keys_at(_PUSHED_LABELS_PATH))}
         return sorted(names | {_LEVEL_LABEL} if self._level_paths() else names)
 
@@ -184,7 +191,7 @@ class EventLabels:
         )
 
     def stream_label(self, name: str) -> LabelValue | None:
-        """Return a label of the event's stream; None if no event has it."""
+        """Return the value of a label of the event's stream (in Loki's sense); None if no event has the label."""
         if name == SOURCE_NAME_LABEL:
             return self._source_label()
         if name == _SERVICE_NAME_LABEL:
@@ -205,7 +212,7 @@ class EventLabels:
         return _first_non_null([self._text_at(path) for path in self._paths_for_label_name(_PUSHED_LABELS_PATH, name)])
 
     def label(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
-        """Return the value that a filter or a group reads after the stages of `state`; None if no event has one."""
+        """Return the value of a label for a filter or a group after the stages in `state`; None if no event has it."""
         if state.is_removed(name):
             return None
         stream_label = self.stream_label(name)
@@ -233,7 +240,7 @@ class EventLabels:
         return None if found is None else LabelValue(fill_query_template("LOWER(@level)", 0, level=found.text))
 
     def _paths_for_label_name(self, root: KeyPath, name: str) -> list[KeyPath]:
-        """Return the paths below the root, seen in events, whose keys joined with underscores are the name."""
+        """Return the seen paths below `root` whose keys, joined with underscores, give the label's name."""
         return sorted(self._find_paths(root, name, _MAX_PATH_STEPS))[:_MAX_FIELDS_PER_LABEL]
 
     def _find_paths(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
@@ -245,7 +252,7 @@ class EventLabels:
                 yield from self._find_paths((*base, key), rest[len(name) + 1 :], steps - 1)
 
     def _fields_for_label_name(self, name: str) -> list[exp.Expr]:
-        """Return the values of all fields and top-level columns whose label has this name."""
+        """Return expressions for all fields and top-level columns whose label has this name."""
         values = [self._text_at(path) for root in _LABEL_FIELD_ROOTS for path in self._paths_for_label_name(root, name)]
         if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
             values = [self._text_at((METADATA_COLUMN, name))]
@@ -254,9 +261,9 @@ class EventLabels:
         return values
 
     def _may_be_unlisted(self, path: KeyPath) -> bool:
-        """Return whether events may have a field that their shape does not list.
+        """Return whether events may have a field at a path that the stream's shape does not list.
 
-        `may_have_array` returns True for such a field.
+        `may_have_array` returns True for an unlisted path.
         """
         return self.info.has_column(METADATA_COLUMN) and self.info.may_have_array(path)
 
@@ -276,7 +283,7 @@ class EventLabels:
 
 
 def _first_non_null(values: list[exp.Expr]) -> LabelValue | None:
-    """Return the first of the values that is not NULL; return None if the list is empty."""
+    """Return an expression for the first value that is not NULL; return None if `values` is empty."""
     if not values:
         return None
     found = values[0]
@@ -298,7 +305,7 @@ def label_reference(name: str, relation: str | None = None) -> exp.Expr:
 
 
 def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
-    """Return an expression that converts a text to a number; it is NULL if the text is not a number."""
+    """Return an expression that converts a text to a number; the number is NULL if the text is not a number."""
     if measure is Measure.DURATION:
         return internal_call("duration_seconds", text)
     if measure is Measure.BYTES:
@@ -309,7 +316,7 @@ def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
 SOURCE_NAME_LABEL: Final = "source_name"
 _SERVICE_NAME_LABEL: Final = "service_name"
 _LEVEL_LABEL: Final = "level"
-# Loki's own name for the level; every entry has this label.
+# Loki's own name for the level. Every entry has this label: `unknown` if the event has no level.
 _DETECTED_LEVEL_LABEL: Final = "detected_level"
 _UNKNOWN_LEVEL: Final = "unknown"
 
@@ -317,7 +324,7 @@ METADATA_COLUMN: Final = "metadata"
 MESSAGE_COLUMN: Final = "event_message"
 TIMESTAMP_COLUMN: Final = "timestamp"
 
-# The path at which the labels of Loki's senders are stored.
+# The path at which the labels that Loki's senders push are stored.
 _PUSHED_LABELS_PATH: Final = (METADATA_COLUMN, "labels")
 # Paths of the level, in order of precedence.
 _LEVEL_PATHS: Final = ((METADATA_COLUMN, "level"), (METADATA_COLUMN, "severity_text"), (METADATA_COLUMN, "severity"))
@@ -331,13 +338,14 @@ _LABEL_FIELD_ROOTS: Final = (
 # The columns whose values are not labels.
 _NON_LABEL_COLUMNS: Final = frozenset({"id", TIMESTAMP_COLUMN, MESSAGE_COLUMN, METADATA_COLUMN})
 
-# The prefix of the name of a sub-query that contains a whole stream: a sub-query cannot have the stream's own name.
+# The name of a sub-query that contains a whole stream is this prefix and the stream's name, because a sub-query cannot
+# have the stream's own name.
 WHOLE_STREAM_PREFIX: Final = "stream "
 
 # The maximum number of labels of one stream or series.
 MAX_LABELS_PER_SERIES: Final = 60
 
-# The prefix of the names of the columns that contain labels.
+# The prefix of the names of SQL columns that contain labels.
 _LABEL_COLUMN_PREFIX: Final = "label_"
 _CAPITAL_LETTER_PATTERN: Final = re.compile("[A-Z]")
 _ESCAPED_CAPITAL_PATTERN: Final = re.compile(r"\$(.)")
@@ -347,20 +355,24 @@ _SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"[^A-Za-z0-9_]")
 
 @memoize_short_texts(max_length=128, max_entries=4096)
 def _label_name(key: str) -> str:
-    """Return the label name for a field's key."""
+    """Convert a field's key to a label name: special characters become underscores."""
     name = _SPECIAL_CHARACTER_PATTERN.sub("_", key)
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def source_name_of(sub_query: str) -> str:
-    """Return the value of the label `source_name`: the name of a sub-query, or of the stream that it stands for."""
+    """Return the value of the label `source_name` for a sub-query.
+
+    It is the sub-query's name or, if the sub-query contains a whole stream, the stream's name.
+    """
     return sub_query.removeprefix(WHOLE_STREAM_PREFIX)
 
 
 def label_column(name: str) -> str:
-    """Return the name of the column for a label.
+    """Return the name of the SQL column for a label.
 
-    Capital letters are escaped, because two labels may differ only in case, but two columns may not.
+    Capital letters are escaped, because the names of two labels may differ only in case, but those of two columns may
+    not.
     """
     return _LABEL_COLUMN_PREFIX + _CAPITAL_LETTER_PATTERN.sub(lambda match: f"${match[0].lower()}", name)
 
@@ -371,9 +383,9 @@ def label_of_column(column: str) -> str:
 
 
 def choose_label_names(names: Iterable[str]) -> list[str]:
-    """Return the names in alphabetical order, without the last ones if there are more than MAX_LABELS.
+    """Return the first `MAX_LABELS_PER_SERIES` label names in alphabetical order.
 
-    `source_name`, `service_name` and `level` are never left out.
+    `source_name`, `service_name` and `level` are always kept, and other names are left out instead.
     """
     own = (SOURCE_NAME_LABEL, _SERVICE_NAME_LABEL, _LEVEL_LABEL)
     ordered = sorted(set(names), key=lambda name: (name not in own, name))
@@ -381,7 +393,7 @@ def choose_label_names(names: Iterable[str]) -> list[str]:
 
 
 def stream_label_names(sub_queries: Iterable[SubQuerySchema]) -> list[str]:
-    """Return the names of the labels of all sub-queries that LogQL can read."""
+    """Return the sorted names of the labels of all sub-queries that LogQL can read."""
     return sorted({name for sub_query in sub_queries if _is_readable(sub_query) for name in _label_names(sub_query)})
 
 
@@ -402,8 +414,8 @@ def _label_names(sub_query: SubQuerySchema) -> Iterator[str]:
                 yield _label_name(path[1])
 
 
-# The maximum number of steps to a field that is read as a label, and the maximum number of labels that are read from an
-# entry's metadata, and from its line.
+# The maximum number of steps of the path to a field that is read as a label. The second limit is the maximum number of
+# labels that are read from an entry's metadata, and of those that are read from its line.
 _MAX_METADATA_STEPS: Final = 8
 MAX_FIELDS_PER_ENTRY: Final = 500
 
@@ -413,7 +425,7 @@ LabelTexts = dict[str, str]
 
 
 class EntryLabels(msgspec.Struct, frozen=True):
-    """The labels of an entry: those of its stream, its other fields, and those that parsers extract."""
+    """The labels of an entry in three groups: labels of its stream, labels from its other fields, and parsed labels."""
 
     stream_labels: LabelTexts
     field_labels: LabelTexts
@@ -424,7 +436,7 @@ class EntryLabels(msgspec.Struct, frozen=True):
 
 
 def read_entry_labels(source: str, metadata: object, line: str, state: PipelineState) -> EntryLabels:
-    """Return the labels of an entry, without those that the query removes. `metadata` is the decoded JSON."""
+    """Return the labels of an entry, except those that the query removes. `metadata` is the decoded metadata."""
     values = list(_scalar_texts(_unwrap_record(metadata), ("metadata",), _unwrap_record))
     stream = _stream_labels(source, values)
     fields = _field_labels(values, stream)
@@ -439,7 +451,7 @@ def read_entry_labels(source: str, metadata: object, line: str, state: PipelineS
 
 
 def format_line(line: str, labels: LabelTexts, state: PipelineState) -> str:
-    """Return the line that the templates of a query produce."""
+    """Return the line after the stages `line_format` of a query; without such a stage, the line is unchanged."""
     for line_format in state.line_formats:
         line = "".join(_fill_template_part(part, line, labels) for part in line_format.parts)
     return line
@@ -452,12 +464,12 @@ def _fill_template_part(part: str | TemplatePlaceholder, line: str, labels: Labe
 
 
 def parse_fields(line: str, kind: ParserKind) -> list[tuple[str, str]]:
-    """Return every field that a parser of this kind extracts from the line, as pairs of name and value."""
+    """Return every field that a parser stage of this kind extracts from the line, as pairs of name and value."""
     return list(_parse_line(ParserStage(kind), line))
 
 
 def json_label_paths(line: str) -> list[tuple[str, KeyPath]]:
-    """Return the labels of a JSON line, each with the keys that lead to its value."""
+    """Return the name of each label that the JSON parser extracts from a line, with the keys that lead to the value."""
     document = _parse_json_object(line)
     leaves = _scalar_texts(_object_or_empty(document), (), _object_or_empty)
     return [("_".join(map(_label_name, path)), path) for path, _ in leaves]
@@ -499,14 +511,17 @@ def _object_or_empty(value: object) -> Mapping[str, Any]:
 
 
 def _unwrap_record(value: object) -> Mapping[str, Any]:
-    """Return a nested object of an event, which answers represent as an array of one record."""
+    """Return a nested object of an event. Answers represent such an object as an array with one record."""
     return _object_or_empty(value[0] if isinstance(value, list) and len(value) == 1 else value)
 
 
 def _scalar_texts(
     value: Mapping[str, Any], path: KeyPath, read: Callable[[object], Mapping[str, Any]]
 ) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the scalars in an object as texts, each with its path; skip arrays. `read` returns a nested object."""
+    """Yield the path and the text of each scalar in an object and in its nested objects; skip arrays.
+
+    `read` returns the object that a value represents, or an empty object if it represents none.
+    """
     for key, child in value.items():
         here = (*path, str(key))
         record = read(child)

@@ -68,7 +68,7 @@ _MAX_CODE_POINT: Final = 0x10FFFF
 
 
 def _tokenize(text: str) -> list[Token]:
-    """Return the text's tokens and an END token; raise BadQuerySyntax for a text that is too long or not valid."""
+    """Return the tokens of the text and a final END token; raise BadQuerySyntax if it is too long or invalid."""
     if len(text) > MAX_QUERY_CHARACTERS:
         raise BadQuerySyntax(
             f"The query is longer than {MAX_QUERY_CHARACTERS} characters.", span=span_at(text, MAX_QUERY_CHARACTERS)
@@ -90,7 +90,7 @@ def _tokenize(text: str) -> list[Token]:
 
 
 def _token_at(text: str, offset: int) -> tuple[Token, int]:
-    """Return the token at the position, and the position after it."""
+    """Return the token at the offset, and the offset after the token."""
     if text[offset] in "\"`'":
         return _quoted_token(text, offset)
     name = _NAME_PATTERN.match(text, offset)
@@ -144,7 +144,7 @@ def _quoted_token(text: str, offset: int) -> tuple[Token, int]:
 
 
 def _unescape(match: re.Match[str], text: str, offset: int) -> str:
-    """Return the character for which an escape sequence in Go's notation stands."""
+    """Return the character that an escape sequence in Go's notation represents."""
     kind, digits = match[1][:1], match[1][1:]
     if not digits:
         if kind not in _CHARACTER_BY_ESCAPE:
@@ -160,7 +160,7 @@ def _unescape(match: re.Match[str], text: str, offset: int) -> str:
 
 
 MAX_NESTING_DEPTH: Final = 20
-# The maximum number of parts of a query: its stages, matchers, filters, labels and operands.
+# The maximum number of stages, matchers, filters, labels and operands of a query, all counted together.
 MAX_QUERY_PARTS: Final = 100
 _MAX_SHOWN_TOKEN_CHARACTERS: Final = 60
 _AnyFault = TypeVar("_AnyFault", bound=QueryFault)
@@ -221,13 +221,13 @@ class TokenCursor:
             raise self.unexpected_token_error("the end of the query")
 
     def count_query_part(self) -> None:
-        """Count one part of the query; raise BadQuerySyntax if it has too many."""
+        """Count a stage, matcher, filter, label or operand; raise BadQuerySyntax if the query has too many of them."""
         self._parts += 1
         if self._parts > MAX_QUERY_PARTS:
             raise self.syntax_error(f"The query has more than {MAX_QUERY_PARTS} parts.", "Ask for less at once.")
 
     def enter_nesting(self) -> None:
-        """Enter parentheses or a call; raise BadQuerySyntax if too many are nested."""
+        """Increase the nesting depth at parentheses or a call; raise BadQuerySyntax if it becomes too large."""
         self._depth += 1
         if self._depth > MAX_NESTING_DEPTH:
             raise self.syntax_error("The query is nested too deeply.")
@@ -255,8 +255,7 @@ class TokenCursor:
         return f'"{text}"' if token.kind is TokenKind.TEXT else text
 
 
-# The seconds in each unit of a duration: the units of Go's notation, up to hours, and Prometheus's days, weeks and
-# years.
+# The number of seconds in each unit of a duration: Go's units up to hours, and Prometheus's days, weeks and years.
 SECONDS_PER_UNIT: Final[Mapping[str, float]] = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -276,14 +275,14 @@ _SIZE_PATTERN: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
 
 
 def read_duration_seconds(text: str) -> float | None:
-    """Return the seconds of a duration; None if the text is not a duration."""
+    """Convert a duration such as `1h30m` to seconds; return None if the text is not a duration."""
     if not _DURATION_PATTERN.fullmatch(text):
         return None
     return sum(float(part[1]) * SECONDS_PER_UNIT[part[2]] for part in _DURATION_PART_PATTERN.finditer(text))
 
 
 def read_size_bytes(text: str) -> float | None:
-    """Return the bytes of a size with a unit; None if the text is not a size."""
+    """Convert a size such as `20MB` to bytes; return None if the text is not a size with a known unit."""
     match = _SIZE_PATTERN.fullmatch(text)
     unit = BYTES_BY_SIZE_UNIT.get(match[2].lower()) if match else None
     return None if match is None or unit is None else float(match[1]) * unit

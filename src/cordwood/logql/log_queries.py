@@ -1,7 +1,8 @@
-"""Translation of log queries, and of other queries of Loki's API, to SELECTs.
+"""Translation of LogQL's log queries, and of other queries of Loki's API, to SELECTs.
 
-A log query returns the entries that its pipeline matches; a separate SELECT reads each sub-query that may have such
-entries. The other queries return the values of a label, streams, or counts.
+A log query returns the entries that its pipeline matches. Each sub-query that may have such entries is read by a
+separate SELECT. The other queries return the values of a label, the label sets of streams, or numbers of streams,
+entries and bytes.
 """
 
 import re
@@ -66,22 +67,21 @@ class TimeRange(msgspec.Struct, frozen=True):
     end_us: int
 
 
-# The maximum number of sub-queries that one selector may match. It is limited because each sub-query is compiled and
-# scanned separately.
+# The maximum number of sub-queries that one selector may match. Each of them is compiled and scanned separately.
 MAX_SUB_QUERIES_PER_SELECTOR: Final = 32
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class SourceBranch(msgspec.Struct, frozen=True):
-    """The part of a log query that reads one sub-query: its labels, its conditions, and the state after all stages."""
+    """The part of a log query that reads one sub-query: the labels, the conditions, and the state after all stages."""
 
     labels: EventLabels
     conditions: list[exp.Expr]
     pipeline_state: PipelineState
 
     def select(self, columns: Sequence[exp.Expr], window: TimeRange) -> exp.Select:
-        """Return a SELECT of these columns, for the sub-query's entries in the window that meet the conditions."""
+        """Return a SELECT of `columns` from the sub-query's entries that are in the window and meet the conditions."""
         info = self.labels.info
         tree = exp.Select(expressions=[*columns]).from_(table(info.sub_query), copy=False)
         time = self.labels.timestamp_value()
@@ -93,18 +93,19 @@ class SourceBranch(msgspec.Struct, frozen=True):
 
 
 class ReadableSubQueries(msgspec.Struct, frozen=True):
-    """The sub-queries that a query may read, with their metadata.
+    """The sub-queries that a query can read, with their metadata.
 
-    `labels_matched_by_parameters` are the labels whose equality the request's parameters already ensure.
+    The request's parameters already ensure that the labels `labels_matched_by_parameters` have the requested values, so
+    that matchers of these labels need no condition.
     """
 
     sub_query_infos: Sequence[SubQueryInfo]
     labels_matched_by_parameters: frozenset[str] = frozenset()
 
     def branches(self, pipeline: Pipeline) -> list[SourceBranch]:
-        """Return a branch for each sub-query that may have entries of the pipeline.
+        """Return a branch for each sub-query that may have entries which the pipeline matches.
 
-        If there is no such sub-query, return one branch that has no rows.
+        If there is no such sub-query, return one branch whose SELECT returns no rows.
         """
         found: list[SourceBranch] = []
         for info in self.sub_query_infos:
@@ -125,9 +126,9 @@ class ReadableSubQueries(msgspec.Struct, frozen=True):
 
 
 def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
-    """Return whether a log query may read a sub-query.
+    """Return whether the selector of any of the log queries can match a sub-query, judged only by the sub-query's name.
 
-    Only the sub-query's name is needed for this, so that sub-queries which are not read need not be described.
+    Sub-queries whose names cannot match are not read, and their metadata need not be collected.
     """
     return any(
         all(
@@ -142,12 +143,12 @@ def may_match_source(sub_query: str, pipelines: Iterable[Pipeline]) -> bool:
 def select_entries(
     branches: Iterable[SourceBranch], columns: Callable[[SourceBranch], Sequence[exp.Expr]], window: TimeRange
 ) -> exp.Select:
-    """Return a SELECT of the entries of all branches."""
+    """Return a SELECT of `columns` from the entries of all branches, within the window."""
     return union_all([branch.select(columns(branch), window) for branch in branches])
 
 
 def union_all(selects: Sequence[exp.Select]) -> exp.Select:
-    """Combine SELECTs that have the same columns with UNION ALL."""
+    """Combine SELECTs of the same columns by UNION ALL."""
     if len(selects) == 1:
         return selects[0]
     return select_from_relation([exp.Star()], _union_tree(selects), "entries")
@@ -163,16 +164,16 @@ def _union(left: exp.Expr, right: exp.Expr) -> exp.Expr:
 
 
 def select_from_relation(columns: Sequence[exp.Expr], relation: exp.Expr, name: str) -> exp.Select:
-    """Return a SELECT from a derived table.
+    """Return a SELECT of `columns` from the derived table `relation`.
 
-    The table's name gets a prefix, so that it cannot hide a sub-query of the same name.
+    The alias of the derived table gets a prefix, so that it cannot hide a sub-query of the same name.
     """
     derived = exp.Subquery(this=relation, alias=exp.TableAlias(this=exp.to_identifier(f"logql_{name}")))
     return exp.Select(expressions=[*columns]).from_(derived, copy=False)
 
 
 def _source_columns(branch: SourceBranch) -> list[exp.Expr]:
-    """Return the columns from which the entries of an answer are built."""
+    """Return the columns that are read for each entry of an answer: source name, time, message and metadata."""
     labels = branch.labels
     has_metadata = labels.info.has_column(METADATA_COLUMN)
     return [
@@ -184,7 +185,7 @@ def _source_columns(branch: SourceBranch) -> list[exp.Expr]:
 
 
 def _timestamp_text(us: int) -> str:
-    """Return a time in BigQuery's notation; a time outside of years 1 to 9999 becomes the nearest possible time."""
+    """Format a time as a BigQuery timestamp; move a time outside of the years 1 to 9999 to the nearest limit."""
     try:
         time = _EPOCH + timedelta(microseconds=us)
     except OverflowError:
@@ -211,7 +212,7 @@ def select_log_lines(pipeline: Pipeline, sources: ReadableSubQueries, request: L
 def select_label_values(
     pipelines: Sequence[Pipeline], sources: ReadableSubQueries, request: LogqlRequest
 ) -> exp.Select:
-    """Return a SELECT of the distinct values of a label."""
+    """Return a SELECT of the distinct values of the requested label."""
 
     def value(branch: SourceBranch) -> list[exp.Expr]:
         found = branch.labels.label(request.label, branch.pipeline_state, 0)
@@ -227,7 +228,7 @@ def select_label_values(
 
 
 def select_streams(pipelines: Sequence[Pipeline], sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
-    """Return a SELECT of the distinct label sets of streams."""
+    """Return a SELECT of the distinct combinations of labels that streams in Loki's sense have."""
     labels = _stream_labels(pipelines, sources)
     entries = _select_from_all_pipelines(
         pipelines, sources, lambda branch: _stream_label_columns(branch, labels), request
@@ -238,7 +239,7 @@ def select_streams(pipelines: Sequence[Pipeline], sources: ReadableSubQueries, r
 
 
 def select_counts(pipelines: Sequence[Pipeline], sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
-    """Return a SELECT of three numbers: of streams, of entries, and of the bytes of the entries' lines."""
+    """Return a SELECT of three totals: the number of streams, the number of entries, and the bytes of all lines."""
     labels = _stream_labels(pipelines, sources)
 
     def columns(branch: SourceBranch) -> list[exp.Expr]:
@@ -297,8 +298,8 @@ _NUMBER_COMPARISON_TEMPLATES: Final = {
     ComparisonOperator.LESS: "@value < @number",
     ComparisonOperator.LESS_OR_EQUAL: "@value <= @number",
 }
-# Patterns that Python can match in linear time, so that the engine is not needed. They have literal characters, `.` for
-# any character, and repetition (`.*`, `.+`) only at the beginning and the end.
+# Patterns that Python matches in linear time, so that the engine is not needed: literal characters, with `.*` or `.+`
+# only at the beginning and the end.
 _SIMPLE_REGEX_PATTERN: Final = re.compile(r"(?:\.[*+])?(?:[\w \-/:@.]|\\[.\-/])*(?:\.[*+])?")
 _MAX_SIMPLE_PATTERN_LENGTH: Final = 300
 _ANY_TEXT_PATTERN: Final = ".*"
@@ -308,9 +309,10 @@ FoldedCondition = exp.Expr | bool
 
 
 class PipelineTranslator(msgspec.Struct):
-    """A translator of a pipeline to conditions on one sub-query's events, stage by stage.
+    """A translator of a pipeline, stage by stage, to conditions on the events of one sub-query.
 
-    `labels_matched_by_parameters` are the labels whose equality the request's parameters already ensure.
+    The request's parameters already ensure that the labels `labels_matched_by_parameters` have the requested values, so
+    that matchers of these labels need no condition.
     """
 
     labels: EventLabels
@@ -318,7 +320,7 @@ class PipelineTranslator(msgspec.Struct):
     pipeline_state: PipelineState = msgspec.field(default_factory=PipelineState)
 
     def translate_pipeline(self, pipeline: Pipeline) -> list[exp.Expr] | None:
-        """Return the conditions of a pipeline, to be joined with AND; None if no event of the sub-query meets them."""
+        """Return the conditions that an event must all meet; None if no event of the sub-query can meet them."""
         conditions: list[FoldedCondition] = [self._matcher_condition(matcher) for matcher in pipeline.matchers]
         if False in conditions:
             return None
@@ -388,9 +390,9 @@ class PipelineTranslator(msgspec.Struct):
                 return self._compare_number(match)
 
     def _error_label_condition(self, match: TextMatch) -> FoldedCondition:
-        """Return True for a filter that keeps entries without error labels; refuse other filters.
+        """Return True for a filter such as `__error__=""`, which keeps entries without error labels; refuse others.
 
-        Entries never have error labels in cordwood, so such a filter keeps all of them.
+        Entries never have error labels in cordwood, so such a filter keeps all entries.
         """
         if match.text == "" and match.operator is ComparisonOperator.EQUAL:
             return True
@@ -426,9 +428,9 @@ class PipelineTranslator(msgspec.Struct):
 
 
 def _matcher_may_accept(matcher: TextMatch, text: str) -> bool:
-    """Return whether a matcher may accept a text.
+    """Return False if a matcher certainly does not accept a text.
 
-    The result is True also if the matcher has a pattern that only the engine can match.
+    A pattern that only the engine can match counts as possibly accepted.
     """
     if matcher.operator not in REGEX_COMPARISONS:
         return (matcher.text == text) != (matcher.operator in NEGATED_COMPARISONS)
@@ -437,7 +439,7 @@ def _matcher_may_accept(matcher: TextMatch, text: str) -> bool:
 
 
 def _equals_text(value: LabelValue | None, text: str, offset: int) -> FoldedCondition:
-    """Return the condition that a label's value equals a text; a missing label equals the empty text."""
+    """Return the condition that a label's value equals a text; a missing label counts as the empty text."""
     if value is None or value.constant is not None:
         return (value.constant if value else "") == text
     if text == "":

@@ -1,4 +1,4 @@
-"""Translation of metric queries to relations, with columns for the labels, the number of the step, and the value."""
+"""Translation of LogQL's metric queries to relations, with columns for the labels, the step's number and the value."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -33,9 +33,10 @@ from cordwood.sql.budget import copy_tree
 from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import alias, column, fill_query_template, number_literal, sort_key, text_literal
 
-# The maximum number of steps whose ranges contain the same entry; the engine counts such an entry once for each step.
+# The maximum number of steps whose ranges contain the same entry. The limit is necessary, because the engine counts an
+# entry once for each such step.
 MAX_OVERLAPPING_STEPS: Final = 1_500
-# The same maximum for functions whose partial aggregates cannot be combined: they need all values of a range at once.
+# The same limit for functions that need all values of a range at once, because partial aggregates cannot be combined.
 MAX_OVERLAPPING_VALUE_STEPS: Final = 60
 
 STEP_COLUMN: Final = "step_number"
@@ -66,10 +67,10 @@ _VECTOR_AGGREGATE_TEMPLATES: Final[Mapping[str, str]] = {
 
 
 class RangeFunction(msgspec.Struct, frozen=True):
-    """A function of a range: the SQL that aggregates its samples.
+    """A function such as `rate` over the samples of a range, as the SQL that aggregates them.
 
-    `combining_aggregate_sql` is the SQL that combines partial aggregates, or None if they cannot be combined. With
-    `is_rate`, the value is divided by the length of the range in seconds.
+    `combining_aggregate_sql` is the SQL that combines partial aggregates, or None if they cannot be combined. If
+    `is_rate` is set, the aggregate is divided by the length of the range in seconds.
     """
 
     aggregate_sql: str
@@ -98,10 +99,10 @@ _RANGE_FUNCTIONS: Final[Mapping[str, RangeFunction]] = {
 _UNWRAPPED_RATE_FUNCTION: Final = RangeFunction(
     _SUM_FUNCTION.aggregate_sql, _SUM_FUNCTION.combining_aggregate_sql, is_rate=True
 )
-# quantile_over_time has no template, because its quantile is a number from the query.
+# quantile_over_time has no SQL here, because its quantile is a number from the query.
 _QUANTILE_FUNCTION: Final = RangeFunction("")
-# The range functions over which a vector aggregate can be computed directly from the entries. For example, the sum of
-# the counts of series by a label equals the count of entries by that label.
+# For each vector aggregate, the range functions with which it can be computed directly from the entries. For example,
+# the sum of the counts of series by a label equals the count of entries by that label.
 _ENTRY_FUNCTIONS_BY_AGGREGATE: Final[Mapping[str, frozenset[str]]] = {
     "sum": frozenset({"count_over_time", "rate", "bytes_over_time", "bytes_rate", "sum_over_time"}),
     "min": frozenset({"min_over_time"}),
@@ -110,7 +111,7 @@ _ENTRY_FUNCTIONS_BY_AGGREGATE: Final[Mapping[str, frozenset[str]]] = {
 
 
 class SeriesRelation(msgspec.Struct, frozen=True):
-    """A relation of samples: columns of labels, `step_number` and `value`, with one row for each series and step."""
+    """A relation of samples, with one row for each series and step: label columns, `step_number` and `value`."""
 
     tree: exp.Select
     labels: tuple[str, ...]
@@ -119,8 +120,8 @@ class SeriesRelation(msgspec.Struct, frozen=True):
 class SeriesLabels(msgspec.Struct, frozen=True):
     """The labels of the series that a range aggregate returns.
 
-    With `has_only_listed_labels`, the series have exactly `labels`. Otherwise they have `labels`, and all labels of the streams that
-    are not in `excluded_labels`.
+    If `has_only_listed_labels` is set, the series have exactly `labels`. Otherwise, they also have all labels of the
+    streams, except `excluded_labels`.
     """
 
     labels: tuple[str, ...] = ()
@@ -132,7 +133,7 @@ _ALL_STREAM_LABELS: Final = SeriesLabels()
 
 
 class MetricTranslator(msgspec.Struct, frozen=True):
-    """A translator of metric queries to series, with samples from `sources` at the steps of a request."""
+    """A translator of metric queries to series. The samples come from `sources`, at the steps of a request."""
 
     sources: ReadableSubQueries
     sample_steps: SampleSteps
@@ -140,7 +141,10 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     info: SubQueryInfo
 
     def translate(self, node: MetricQuery, groups: SeriesLabels = _ALL_STREAM_LABELS) -> SeriesRelation:
-        """Return the series of a query that is not a constant; `groups` are the labels that the caller needs."""
+        """Return the series of a query that is not a constant.
+
+        `groups` are the labels that the surrounding query needs.
+        """
         match node:
             case RangeAggregate(function="absent_over_time"):
                 return self._translate_absent(node)
@@ -158,7 +162,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         if fold_constant(operand) is not None:
             raise self._unsupported_error(f"{node.function} of a number is not supported.", node.text_offset)
         if node.function in SORTING_FUNCTIONS:
-            # Sorting affects only the order of an instant vector, and `web/loki_api.py` sorts that when it answers.
+            # The order of series matters only in an instant vector, which `web/loki_api.py` sorts when it answers.
             return self.translate(operand)
         if self._is_computable_from_entries(node) and isinstance(operand, RangeAggregate):
             return self._translate_range(operand, SeriesLabels(grouping.labels, has_only_listed_labels=True))
@@ -206,7 +210,10 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         )
 
     def _fill_missing_steps(self, series: SeriesRelation, constant: float) -> SeriesRelation:
-        """Add a sample without labels, with the value `constant`, at each step that has no sample without labels."""
+        """Add a sample with the value `constant` and no labels at each step that has no such unlabelled sample.
+
+        This translates `or vector(…)`.
+        """
         unlabelled = select_from_relation([column((STEP_COLUMN,))], copy_tree(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
             unlabelled.where(fill_query_template("@label = ''", 0, label=label), copy=False)
@@ -218,7 +225,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     def _translate_absent(self, node: RangeAggregate) -> SeriesRelation:
         """Return the series of `absent_over_time`: the value 1 at each step whose range has no entries.
 
-        Its labels are those that the selector compares with `=`.
+        The labels of the series are those that the selector compares with `=`.
         """
         counted = self._translate_range(
             msgspec.structs.replace(node, function="count_over_time"), SeriesLabels(has_only_listed_labels=True)
@@ -229,7 +236,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         return SeriesRelation(self._missing_samples(present, labels, 1.0), tuple(labels))
 
     def _missing_samples(self, present: exp.Select, labels: Mapping[str, str], constant: float) -> exp.Select:
-        """Return a sample with these labels and the value `constant` for each step that is not in `present`."""
+        """Return a sample with the value `constant` and these labels for each step that does not occur in `present`."""
         names = ("logql_steps", "logql_present")
         steps = exp.Unnest(
             expressions=[fill_query_template("GENERATE_ARRAY(0, @last)", 0, last=self.sample_steps.count - 1)],
@@ -353,9 +360,9 @@ def _range_function_of(node: RangeAggregate) -> RangeFunction:
 
 
 def _series_labels_of(node: RangeAggregate, needed: SeriesLabels) -> SeriesLabels:
-    """Return the labels of the series of a range: those of its own grouping, or else `needed`.
+    """Return the labels that the series of a range aggregate have: those of its own grouping or, without one, `needed`.
 
-    `needed` are the labels that the expression around the range needs.
+    `needed` are the labels that the surrounding query needs.
     """
     if node.grouping is None:
         return needed
@@ -375,14 +382,14 @@ def _label_columns(labels: Sequence[str]) -> list[exp.Expr]:
 
 
 def _aggregate_series(inner: SeriesRelation, labels: tuple[str, ...], value: exp.Expr) -> SeriesRelation:
-    """Return the series of the aggregate `value`, computed for each step and each combination of the labels' values."""
+    """Return the series of the aggregate `value`, computed for each step and each combination of values of `labels`."""
     columns = [*_label_columns(labels), column((STEP_COLUMN,))]
     tree = select_from_relation([*columns, value], inner.tree, "series")
     return SeriesRelation(tree.group_by(*_label_columns(labels), column((STEP_COLUMN,)), copy=False), labels)
 
 
 def _top_or_bottom_series(node: VectorAggregate, inner: SeriesRelation, groups: Sequence[str]) -> SeriesRelation:
-    """Return the series with the largest or smallest values of each group and step, with all of their labels."""
+    """Return the samples with the largest or smallest values of each group and step, with all of their labels."""
     order = [sort_key(column((VALUE_COLUMN,)), node.function == "topk")]
     order += [sort_key(label, is_descending=False) for label in _label_columns(inner.labels)]
     place = exp.Window(
@@ -402,10 +409,10 @@ def _top_or_bottom_series(node: VectorAggregate, inner: SeriesRelation, groups: 
 def _add_step_and_value(
     node: BinaryOperation, tree: exp.Select, step: exp.Expr, kept: exp.Expr, operands: tuple[exp.Expr, exp.Expr]
 ) -> exp.Select:
-    """Add the step and the value of an operation to a SELECT of the labels.
+    """Add the columns of the step and of an operation's result to `tree`, a SELECT of the labels.
 
-    A comparison filters the rows, and the value of the remaining rows is `kept`. A comparison with the modifier `bool`
-    filters no rows, and its value is 0 or 1.
+    A comparison filters the rows; the remaining rows have the value `kept`. A comparison with the modifier `bool`
+    filters no rows; its result is 0 or 1.
     """
     left, right = operands
     tree.select(alias(step, STEP_COLUMN), copy=False)
@@ -421,7 +428,7 @@ def _add_step_and_value(
 
 
 def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: SampleSteps, range_us: int) -> exp.Select:
-    """Return each entry with the first and the last step whose range contains it.
+    """Return each entry with the numbers of the first and the last step whose ranges contain the entry.
 
     The range of a step at time T contains the entries later than T - range, up to and including T.
     """
@@ -448,10 +455,10 @@ def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: SampleSteps
 def _repeat_for_steps(
     sampled: exp.Select, labels: Sequence[str], function: RangeFunction, *, is_overlapping: bool
 ) -> exp.Select:
-    """Repeat each entry for each step whose range contains it.
+    """Repeat each entry for each step whose range contains the entry.
 
-    If partial aggregates can be combined, entries in the same ranges are aggregated first, and the partial aggregate is
-    repeated.
+    If the function's partial aggregates can be combined, the entries with the same first and last step are aggregated
+    first, and this partial aggregate is repeated instead of the entries.
     """
     if not is_overlapping:
         columns = [
@@ -479,7 +486,7 @@ def _repeat_for_steps(
 
 
 def pack_series(series: SeriesRelation, most: int) -> exp.Select:
-    """Return one row for each series: its labels, its steps, and its values at these steps, as texts.
+    """Return one row for each series: its labels' values, the array of its steps, and the array of its values as texts.
 
     If there are more than `most` series, `most` + 1 rows are returned, so that the caller notices.
     """
@@ -544,7 +551,7 @@ _COMPARISON_OPERATORS: Final = frozenset(_COMPARISON_FUNCTIONS)
 
 
 def fold_constant(node: MetricQuery) -> float | None:
-    """Return the value of a query that reads no entries; None if it reads entries."""
+    """Return the value of a constant query, which reads no entries; None for a query that reads entries."""
     if isinstance(node, NumberLiteral):
         return node.value
     if not isinstance(node, BinaryOperation):
@@ -558,7 +565,7 @@ def fold_constant(node: MetricQuery) -> float | None:
 
 
 def is_constant_vector(node: MetricQuery) -> bool:
-    """Return whether a constant is a vector because a number in it is written as `vector(…)`."""
+    """Return whether a constant query is a vector: a number in it is written as `vector(…)`."""
     if isinstance(node, BinaryOperation):
         return is_constant_vector(node.left) or is_constant_vector(node.right)
     return isinstance(node, NumberLiteral) and node.is_vector

@@ -34,8 +34,8 @@ from cordwood.logql.syntax import (
     VectorAggregate,
 )
 
-# Functions over a range of entries, and functions over a range of unwrapped values. `rate` and `absent_over_time`
-# accept both kinds of range.
+# Functions over the entries of a range, and functions over the unwrapped values of a range. `rate` and
+# `absent_over_time` accept both.
 ENTRY_RANGE_FUNCTIONS: Final = frozenset(
     {"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"}
 )
@@ -67,12 +67,12 @@ _OPERATORS_BY_PRECEDENCE: Final = (
 _SET_OPERATORS: Final = frozenset({"or", "and", "unless"})
 _VECTOR_MATCHING_WORDS: Final = ("on", "ignoring", "group_left", "group_right")
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
-# The maximum length of a range or an offset, in seconds: 100 years.
+# The maximum length of a range or of the modifier `offset`, in seconds: 100 years.
 _MAX_RANGE_SECONDS: Final = 100 * 365 * 86_400
 
 
 def parse(text: str) -> Query:
-    """Parse the whole text; raise BadQuerySyntax or QueryUnsupported with the position of the first mistake."""
+    """Parse a whole LogQL query; raise BadQuerySyntax or QueryUnsupported with the position of the first mistake."""
     cursor = TokenCursor(text)
     if cursor.next_token.kind is TokenKind.END:
         raise cursor.syntax_error("The query is empty.", 'Write it as in {service_name="my.app"} |= "error".')
@@ -82,7 +82,7 @@ def parse(text: str) -> Query:
 
 
 def parse_selectors(text: str) -> Pipeline:
-    """Parse a text that must be a log query, as in requests for streams and label values."""
+    """Parse a text that must be a log query: requests for entries, streams, label values or counts accept no other."""
     query = parse(text)
     if not isinstance(query, Pipeline):
         raise TokenCursor(text).syntax_error(
@@ -273,7 +273,10 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
 
 
 class _RangeParser:
-    """The parser of a range of entries. The duration of the range comes after the selector or after the stages."""
+    """The parser of a range function's operand: a selector, stages and a duration in brackets.
+
+    The duration may also come directly after the selector.
+    """
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
@@ -362,7 +365,7 @@ _MEASURE_BY_CONVERSION: Final[Mapping[str, Measure]] = {
     "duration_seconds": Measure.DURATION,
     "bytes": Measure.BYTES,
 }
-# Stages of Loki that are refused, each with the alternative that the error suggests.
+# Loki's stages that cordwood refuses, each with the alternative that the error suggests.
 _HINT_BY_REFUSED_STAGE: Final[Mapping[str, str]] = {
     "regexp": "Filter with |~, or send events with fields.",
     "pattern": "Filter with |~, or send events with fields.",
@@ -370,16 +373,18 @@ _HINT_BY_REFUSED_STAGE: Final[Mapping[str, str]] = {
     "label_format": "Leave it out, and filter by the label's own name.",
     "decolorize": "Leave it out: the line is answered as it was sent.",
 }
-# A step of a path: the key of an object (`a`, `.a` or `["a"]`), or the index of an array element (`[0]`).
+# A step of a path in a JSON line: the key of an object (`a`, `.a` or `["a"]`), or the index of an array element
+# (`[0]`).
 _PATH_STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
 _MAX_PATH_STEPS: Final = 20
-# An action of a template, which is written in double braces, and the label (or `__line__`) that an action contains.
+# The first pattern finds an action of a `line_format` template, which is written in double braces. The second finds the
+# label, or `__line__`, in the action.
 _TEMPLATE_ACTION_PATTERN: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _TEMPLATE_LABEL_PATTERN: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
 
 
 def _parse_selector(cursor: TokenCursor) -> tuple[TextMatch, ...]:
-    """Parse a stream selector: matchers in braces."""
+    """Parse a stream selector, which consists of matchers in braces."""
     cursor.expect_symbol("{")
     matchers: list[TextMatch] = []
     while not cursor.next_is_symbol("}"):
@@ -402,7 +407,7 @@ def _is_at_stage(cursor: TokenCursor) -> bool:
 
 
 def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
-    """Parse one stage, which begins with a bar or with the operator of a line filter."""
+    """Parse one stage, which begins with `|` or with the operator of a line filter."""
     cursor.count_query_part()
     if cursor.next_is_symbol(*_PATTERN_OPERATORS):
         raise cursor.unsupported_error("Pattern filters are not supported.", "Write a regular expression: |~ or !~.")
@@ -471,7 +476,7 @@ def _parse_parser_stage(cursor: TokenCursor, kind: ParserKind, offset: int) -> P
 
 
 def _parse_path_steps(cursor: TokenCursor, expression: Token) -> tuple[str | int, ...]:
-    """Return the steps of an expression such as `request.headers["User-Agent"]` or `servers[0]`."""
+    """Return the steps of a path such as `request.headers["User-Agent"]` or `servers[0]`."""
     steps: list[str | int] = []
     position = 0
     while match := _PATH_STEP_PATTERN.match(expression.text, position):

@@ -1,4 +1,4 @@
-"""LogQL requests, and the syntax tree of their queries: immutable nodes, most of which have a position (`text_offset`)."""
+"""LogQL requests, and the syntax tree of their queries: immutable nodes, most with their position (`text_offset`)."""
 
 from enum import StrEnum
 from typing import Final
@@ -26,7 +26,7 @@ REGEX_COMPARISONS = frozenset({ComparisonOperator.REGEX, ComparisonOperator.NOT_
 
 
 class Measure(StrEnum):
-    """The kind of quantity that a number represents, in a comparison with a label or in the samples of `unwrap`."""
+    """The kind of quantity that a number in a label filter or in the samples of `unwrap` represents."""
 
     NUMBER = "number"
     DURATION = "duration"
@@ -34,7 +34,7 @@ class Measure(StrEnum):
 
 
 class TextMatch(msgspec.Struct, frozen=True):
-    """A comparison of a label with a text: in a selector, or as a label filter."""
+    """A comparison of a label with a text, as a matcher of a selector or as a label filter."""
 
     label: str
     operator: ComparisonOperator
@@ -53,14 +53,14 @@ class NumberMatch(msgspec.Struct, frozen=True):
 
 
 class MatchConjunction(msgspec.Struct, frozen=True):
-    """The conjunction of two label filters."""
+    """Two label filters joined by `and`, a comma or a blank."""
 
     left: "LabelMatch"
     right: "LabelMatch"
 
 
 class MatchDisjunction(msgspec.Struct, frozen=True):
-    """The disjunction of two label filters."""
+    """Two label filters joined by `or`."""
 
     left: "LabelMatch"
     right: "LabelMatch"
@@ -70,7 +70,10 @@ LabelMatch = TextMatch | NumberMatch | MatchConjunction | MatchDisjunction
 
 
 class LineFilter(msgspec.Struct, frozen=True):
-    """A filter of lines: it keeps lines that contain any of the texts or patterns or, if negated, none of them."""
+    """A filter of lines: it keeps lines that contain any of `texts` or, if negated, none of them.
+
+    If `is_regex` is set, `texts` are regular expressions.
+    """
 
     texts: tuple[str, ...]
     is_regex: bool
@@ -79,7 +82,10 @@ class LineFilter(msgspec.Struct, frozen=True):
 
 
 class LabelExtraction(msgspec.Struct, frozen=True):
-    """A label to extract, and the steps to its value: keys and array indexes in JSON, a single key in logfmt."""
+    """A label to extract from a line, and the path of its value.
+
+    In JSON, the steps of the path are keys and array indexes; in logfmt, the path is a single key.
+    """
 
     label: str
     path_steps: tuple[str | int, ...]
@@ -104,7 +110,7 @@ class LabelFilter(msgspec.Struct, frozen=True):
 
 
 class LabelSelection(msgspec.Struct, frozen=True):
-    """A stage `drop`, with the labels to remove, or `keep`, with the labels to keep."""
+    """The stage `drop`, with the labels to remove, or the stage `keep`, with the labels to keep."""
 
     labels: tuple[str, ...]
     keeps_listed: bool = False
@@ -118,7 +124,7 @@ class TemplatePlaceholder(msgspec.Struct, frozen=True):
 
 
 class LineFormat(msgspec.Struct, frozen=True):
-    """A stage `line_format`: a template of texts and placeholders that replaces the line."""
+    """The stage `line_format`: a template of texts and placeholders. The filled template replaces the line."""
 
     parts: tuple[str | TemplatePlaceholder, ...]
     text_offset: int = 0
@@ -136,7 +142,7 @@ class Pipeline(msgspec.Struct, frozen=True):
 
 
 class UnwrapStage(msgspec.Struct, frozen=True):
-    """A stage `unwrap`: the values of its label are the samples of the range."""
+    """The stage `unwrap`, which makes the values of `label` the samples of the range."""
 
     label: str
     measure: Measure
@@ -144,7 +150,7 @@ class UnwrapStage(msgspec.Struct, frozen=True):
 
 
 class Grouping(msgspec.Struct, frozen=True):
-    """The labels of a clause `by` or `without`."""
+    """The clause `by`, with the labels to keep, or the clause `without`, with the labels to remove."""
 
     labels: tuple[str, ...] = ()
     is_without: bool = False
@@ -152,10 +158,10 @@ class Grouping(msgspec.Struct, frozen=True):
 
 
 class RangeAggregate(msgspec.Struct, frozen=True):
-    """A function over the entries of the time range before each step.
+    """A function over the entries in a time range that ends at each step.
 
-    `shift_us` is LogQL's modifier `text_offset`, which moves the range back in time. The field `text_offset` is a position in the
-    text.
+    `shift_us` is the value of LogQL's modifier `offset`, which moves the range back in time. The field `text_offset` is
+    the position of the function in the query's text.
     """
 
     function: str
@@ -169,7 +175,10 @@ class RangeAggregate(msgspec.Struct, frozen=True):
 
 
 class VectorAggregate(msgspec.Struct, frozen=True):
-    """An aggregate of a vector's series, in groups of labels; `topk` and `bottomk` return `parameter` series."""
+    """An aggregate of series in groups of equal labels.
+
+    For `topk` and `bottomk`, `parameter` is the number of series to keep.
+    """
 
     function: str
     operand: "MetricQuery"
@@ -179,7 +188,7 @@ class VectorAggregate(msgspec.Struct, frozen=True):
 
 
 class NumberLiteral(msgspec.Struct, frozen=True):
-    """A number in a query; `is_vector` is set if it is written as in `vector(1)`, which is a series without labels."""
+    """A number in a query. `is_vector` is set for a number written as `vector(1)`, which is a series without labels."""
 
     value: float
     is_vector: bool = False
@@ -187,7 +196,10 @@ class NumberLiteral(msgspec.Struct, frozen=True):
 
 
 class BinaryOperation(msgspec.Struct, frozen=True):
-    """An operation on two operands; with `has_bool_modifier`, a comparison yields 0 or 1 instead of filtering samples."""
+    """An operation on two operands.
+
+    If `has_bool_modifier` is set, a comparison yields 0 or 1 for every sample instead of filtering samples.
+    """
 
     operator: str
     left: "MetricQuery"
@@ -215,9 +227,9 @@ def pipelines_of(query: Query) -> list[Pipeline]:
             return []
 
 
-# The maximum number of steps of one series, as in Loki.
+# The maximum number of steps of one series; Loki has the same limit.
 MAX_SAMPLE_STEPS: Final = 11_000
-# The maximum number of samples of one answer, over all series.
+# The maximum number of samples in one answer, summed over all series.
 MAX_SAMPLES: Final = 300_000
 
 
@@ -232,7 +244,7 @@ class ResultKind(StrEnum):
 
 
 class SampleSteps(msgspec.Struct, frozen=True):
-    """The times at which samples are computed: `count` of them, `step_us` apart."""
+    """The times at which samples are computed: `count` times, which begin at `start_us` and are `step_us` apart."""
 
     start_us: int
     step_us: int
@@ -240,12 +252,12 @@ class SampleSteps(msgspec.Struct, frozen=True):
 
 
 class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A LogQL request: its queries, its range of time, and the kind of its results.
+    """A LogQL request: its queries, its time range, and the kind of its results.
 
     Entries are requested from `start_us` (inclusive) to `end_us` (exclusive). Samples are computed at `start_us` and
     every `step_us` after it, up to `end_us`. `label` is the label whose values are requested. `ensured_labels` are
-    labels that a matcher compares with `=` and that are also parameters of the endpoint. The parameters ensure the
-    equality, so that the matcher need not be translated.
+    labels that a matcher compares with `=` and that are also parameters of the endpoint. With these parameters, the
+    endpoint's query returns only events whose labels are equal, so that the matchers need not be translated.
     """
 
     result_kind: ResultKind
@@ -264,7 +276,7 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def text(self) -> str:
-        """The request encoded as JSON, with which caches identify the request."""
+        """The request as JSON. Caches use this text as the request's key."""
         return msgspec.json.encode(self).decode()
 
 
@@ -276,7 +288,7 @@ def decode_request(text: str) -> LogqlRequest:
 
 
 def max_series(steps: SampleSteps) -> int:
-    """Return the maximum number of series in an answer with these steps."""
+    """Return the maximum number of series in an answer whose series have these steps."""
     return max(1, MAX_SAMPLES // steps.count)
 
 

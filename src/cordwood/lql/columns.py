@@ -1,8 +1,8 @@
-"""The columns of the queried sub-query: their types, the arrays seen in them, and the columns that paths name.
+"""The columns of the sub-query that an LQL query reads: their types, the arrays seen in them, and paths inside them.
 
-Queries see an object inside an event as an array of structs. Therefore, the SELECT unnests the objects on a path with
-joins. If arrays of objects were seen on a path, each condition on this path instead unnests them in a separate
-sub-query.
+In queries, an object inside an event is an array of structs. Therefore, the SELECT unnests the objects on a path with
+joins. If arrays of objects were seen on a path, joins would repeat the event's row. Each condition on such a path
+unnests them in a subquery of its own instead.
 """
 
 import re
@@ -31,7 +31,7 @@ from cordwood.sql.type_inference import annotate_types
 
 KeyPath = tuple[str, ...]
 
-# Keywords of other query languages, and the LQL clauses that correspond to them.
+# Keywords of other query languages. If one is used as a column, the error suggests the corresponding LQL clause.
 _CLAUSE_BY_FOREIGN_KEYWORD: Final[Mapping[str, str]] = {
     **dict.fromkeys(("sort", "sort_by", "orderby", "order_by"), "order:timestamp@desc"),
     **dict.fromkeys(("since", "earliest"), "t:last@1h"),
@@ -44,11 +44,11 @@ _CLAUSE_BY_FOREIGN_KEYWORD: Final[Mapping[str, str]] = {
 class SubQueryInfo(msgspec.Struct, frozen=True):
     """The metadata of a sub-query: the types of its columns, and what is known about the values at paths.
 
-    `may_have_array` returns whether an array was seen at a path, or may be there because the shape does not list the
-    path. `is_single_value` returns whether values were seen at a path and none of them was an array or an object.
-    `may_be_single_value` returns whether a value at a path may be neither an array nor an object. `child_keys` returns
-    the keys of the objects seen at a path. `find_similar_path` returns the path in events whose last step is most
-    similar to a name. `text` is the text of the query, for positions of errors.
+    `may_have_array` returns whether an array was seen at a path, or cannot be excluded because the stream's shape does
+    not list the path. `is_single_value` returns whether values were seen at a path and none of them was an array or an
+    object. `may_be_single_value` returns whether a value that is neither an array nor an object is possible at a path.
+    `child_keys` returns the keys of the objects seen at a path. `find_similar_path` returns the path in events whose
+    last step is most similar to a name. `query_text` is the text of the query, in which errors have positions.
     """
 
     sub_query: str
@@ -64,7 +64,7 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
         return self._column_name(name) is not None
 
     def kind(self, path: Path) -> Kind:
-        """Return the type of the value at the path; raise UnknownQueryName if the sub-query has no such column."""
+        """Return the type of the value at a path; raise UnknownQueryName if the path's first step is not a column."""
         first = path.steps[0]
         name = self._column_name(first)
         if name is None:
@@ -97,7 +97,10 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
 def describe_sub_query(
     program: EndpointProgram, sub_query: str, text: str, target: Target, records: RecordingShapeReader
 ) -> SubQueryInfo:
-    """Return the metadata of a sub-query. Errors have positions in `text`; `records` keeps all shape lookups."""
+    """Return the metadata of a sub-query.
+
+    The positions of errors refer to `text`. `records` collects all lookups in the streams' shapes.
+    """
     resolved = resolve_sandbox_query(program, _select_all_columns(sub_query, text), target, records.shapes)
     annotate_types(resolved.tree)
     records.shape_lookups.update(resolved.shape_lookups)
@@ -105,7 +108,7 @@ def describe_sub_query(
 
 
 def _select_all_columns(sub_query: str, text: str) -> AdmittedTree:
-    """Return `SELECT *` of the sub-query; resolving it yields the sub-query's columns."""
+    """Return `SELECT *` from the sub-query. Its resolution yields the sub-query's columns and their types."""
     table = exp.Table(this=exp.to_identifier(sub_query, quoted=True))
     return admit_query(ParsedQuery(exp.Select(expressions=[exp.Star()]).from_(table, copy=False), text))
 
@@ -126,14 +129,14 @@ def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: Reco
 
 
 def _find_similar_path(records: RecordingShapeReader, lineages: Mapping[str, Lineage], name: str) -> str | None:
-    """Return the path in the sub-query's events whose last step is most similar to the name."""
+    """Return the path in the sub-query's events whose last step is most similar to `name`; None if none is similar."""
     origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
     paths = (records.most_similar_path(Origin(origin.stream, (*origin.path, name))) for origin in origins)
     return next((path for path in paths if path), None)
 
 
 def _column_kind(column: exp.Expr, lineage: Lineage) -> Kind:
-    """Return the type of a column; VARIANT if it is unknown, so that values are converted where they are used."""
+    """Return a column's type; VARIANT if the type is unknown, so that values are converted where they are used."""
     return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
 
@@ -170,7 +173,7 @@ _SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"\W")
 
 
 class RecordUnnests:
-    """The UNNEST joins of one SELECT for the paths that it reads."""
+    """The UNNEST joins that one SELECT needs for the paths that it reads."""
 
     def __init__(self, info: SubQueryInfo) -> None:
         self._info = info
@@ -178,18 +181,21 @@ class RecordUnnests:
         self._used_names = {name.lower() for name in (*info.kind_by_column, info.sub_query, "item")}
 
     def column_at(self, path: Path) -> exp.Expr:
-        """Return the column at the path; raise UnknownQueryName if the sub-query has no column named by its first step."""
+        """Return the column at a path, and note the joins that it needs.
+
+        Raise UnknownQueryName if the sub-query has no column with the name of the path's first step.
+        """
         self._info.kind(path)
         if len(path.steps) == 1:
             return column(path.steps, path.text_offset)
         return column((self._unnest_alias(path.steps[:-1]), path.last_step), path.text_offset)
 
     def may_have_several_values(self, path: Path) -> bool:
-        """Return whether an event may have several values at the path, because arrays were seen on it."""
+        """Return whether one event may have several values at the path, because arrays may occur on the path."""
         return any(self._info.may_have_array(path.steps[:length]) for length in range(1, len(path.steps)))
 
     def any_value_condition(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-        """Return the condition on the path's value, or on any of its values if there may be several."""
+        """Return a condition on the value at a path; if an event may have several values there, one must meet it."""
         self._info.kind(path)
         if not self.may_have_several_values(path):
             return condition(self.column_at(path))
@@ -206,7 +212,7 @@ class RecordUnnests:
         return exp.Exists(this=query)
 
     def add_joins(self, query: exp.Select) -> None:
-        """Add the unnests to a query as LEFT JOINs, so that an event without the record is kept, with NULL columns."""
+        """Add the UNNESTs to a query as LEFT JOINs, which keep events that lack the objects; their columns are NULL."""
         for keys, alias in self._aliases.items():
             value = column((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column(keys)
             query.join(_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)

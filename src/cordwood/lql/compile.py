@@ -1,7 +1,7 @@
 """Compile LQL over an endpoint's sub-queries: parse it, translate it to BigQuery's syntax tree, and compile the tree.
 
-`compile_lql` is for LQL what `sql.compile.compile_sandbox_query` is for SQL. Errors have positions in the LQL query's
-text. The engine validates regular expressions before a query is run.
+`compile_lql` corresponds to `compile_sandbox_query` of SQL. The positions of errors refer to the LQL query's text. The
+engine validates regular expressions before a query is run.
 """
 
 import re
@@ -48,7 +48,7 @@ _SQL_START_PATTERN: Final = re.compile(r"\s*(?:select|with)\s", re.IGNORECASE)
 def compile_lql(
     program: EndpointProgram, text: str, target: Target, shapes: ShapesByStream, redaction: Redaction | None = None
 ) -> Statement:
-    """Compile an LQL query. It can read only the endpoint's sub-queries."""
+    """Compile an LQL query, which can read only the endpoint's sub-queries."""
     records = RecordingShapeReader(redaction.visible_shapes(shapes) if redaction else shapes)
     with compilation_scope():
         translation = _translate(program, text, target, records, is_ordered=not program.page.is_of_followed_query)
@@ -73,9 +73,9 @@ FindRegexError = Callable[[str], str | None]
 
 
 def check_lql_patterns(text: str, is_regex: FindRegexError) -> None:
-    """Raise BadQueryValue with the position of the first invalid regular expression.
+    """Raise BadQueryValue with the position of the first invalid regular expression in an LQL query.
 
-    The engine's own error would not have this position.
+    This check is necessary because the engine's own error has no position in the LQL text.
     """
     check_each_pattern(
         text, _regex_patterns(parse(text).filter), is_regex, "To search for the text itself, leave the ~ out."
@@ -83,7 +83,7 @@ def check_lql_patterns(text: str, is_regex: FindRegexError) -> None:
 
 
 def check_each_pattern(text: str, patterns: Iterable[tuple[str, int]], is_regex: FindRegexError, hint: str) -> None:
-    """Raise BadQueryValue at the first invalid pattern; each pattern comes with its offset in the text."""
+    """Raise BadQueryValue for the first invalid regular expression among pairs of a pattern and its text offset."""
     for pattern, offset in patterns:
         problem = is_regex(pattern)
         if problem is not None:
@@ -107,7 +107,7 @@ def _regex_patterns(node: Filter) -> Iterator[tuple[str, int]]:
 def _translate(
     program: EndpointProgram, text: str, target: Target, records: RecordingShapeReader, *, is_ordered: bool = True
 ) -> Translation:
-    """Return the translated query; `is_ordered` is False for a followed query. `records` keeps all shape lookups."""
+    """Translate an LQL query; `is_ordered` is False for a followed query. `records` collects all lookups in shapes."""
     if not text.strip():
         raise BadQuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
     query = parse(text)
@@ -119,7 +119,10 @@ def _translate(
 
 
 def _check_can_be_followed(query: Query, text: str) -> None:
-    """Raise QueryRefused for a chart, an order or a limit, because a followed query is evaluated on single events."""
+    """Raise QueryRefused if the query has a chart, an order or a limit.
+
+    Such a query cannot be followed, because a followed query is evaluated on each new event separately.
+    """
     chart: list[Aggregate | Bucket | Dimension] = [*query.aggregates, *query.buckets, *query.dimensions]
     offsets = {
         "c: (a chart)": [node.text_offset for node in chart],
@@ -213,7 +216,7 @@ _PHRASE_HINTS: Final = (
 
 
 def _find_likely_mistakes(query: Query, text: str) -> tuple[str, ...]:
-    """Return notices for the answer about words that the author probably meant as clauses or operators."""
+    """Return notices about words and values that the author probably meant as clauses or operators."""
     notices: dict[str, None] = {}
     for part in _leaf_filters(query.filter):
         notice = _message_notice(part, text) if isinstance(part, MessageFilter) else _field_notice(part)
@@ -267,7 +270,7 @@ def _word_hint(word: str) -> str | None:
 
 
 def _field_notice(part: FieldFilter) -> str | None:
-    """Return the notice for a value that resembles an operator or a wildcard, but is compared literally."""
+    """Return a notice if a field is compared literally with a value that looks like an operator or a wildcard."""
     if not isinstance(part.value, UnquotedText):
         return None
     value, path = part.value.text, _format_path(part.path)

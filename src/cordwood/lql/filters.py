@@ -1,4 +1,4 @@
-"""Translation of LQL filters and times to SQL conditions."""
+"""Translation of LQL's filters and times to SQL conditions."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -56,7 +56,7 @@ _INT64_EXCLUSIVE_LIMIT: Final = 2**63
 
 
 class FilterTranslator(msgspec.Struct, frozen=True):
-    """A translator of filters on one sub-query's columns; `unnests` collects the UNNEST joins that the filters need."""
+    """A translator of filters on one sub-query's columns; it adds the UNNEST joins that they need to `unnests`."""
 
     info: SubQueryInfo
     zone: str
@@ -101,7 +101,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
     def _negate(self, inner: Filter) -> exp.Expr:
         """Return the negation of a filter.
 
-        The negation also holds for events for which the filter is NULL, for example events without the field.
+        Events for which the filter is NULL, such as events without the field, also meet the negation.
         """
         if isinstance(inner, FieldFilter) and isinstance(inner.value, NullValue):
             return self.unnests.any_value_condition(
@@ -115,7 +115,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         )
 
     def timestamp_column(self, path: Path) -> exp.Expr:
-        """Return the column as a TIMESTAMP, converted if it has another type."""
+        """Return the column at a path as a TIMESTAMP; convert it if it has another type."""
         column = self.unnests.column_at(path)
         return (
             column
@@ -155,7 +155,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             return self.unnests.any_value_condition(node.path, lambda column: self._includes_condition(node, column))
 
         def translate(column: exp.Expr) -> exp.Expr:
-            # JSON_VALUE is NULL for a list or an object, whose JSON text must not be compared.
+            # The JSON text of a list or an object must not be compared with the value. JSON_VALUE is NULL for both.
             is_single = fill_query_template(
                 "JSON_VALUE(@column) IS NOT NULL", node.text_offset, column=copy_tree(column)
             )
@@ -229,7 +229,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         )
 
     def _unquoted_literals(self, node: FieldFilter, kind: Kind) -> list[exp.Expr]:
-        """Return the literals for which an unquoted value may stand: `0123` is the text 0123 or the number 123."""
+        """Return the literals that an unquoted value can mean: `0123` can be the text "0123" or the number 123."""
         text, offset = _text_of_value(node), node.text_offset
         as_number = read_number(text, offset)
         self._check_kind(node, kind, is_number=as_number is not None)
@@ -258,7 +258,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
 
 
 def read_number(text: str, offset: int) -> exp.Expr | None:
-    """Return a number's text as an SQL literal; None if the text is not a number, or exceeds FLOAT64."""
+    """Convert a number's text to an SQL literal; return None if the text is not a number or too large for FLOAT64."""
     if not NUMBER_TEXT_PATTERN.fullmatch(text) or not math.isfinite(float(text)):
         return None
     value = Decimal(text)
@@ -294,14 +294,15 @@ SECONDS_PER_UNIT: Final = {
     TimeUnit.MONTH: 30 * 86_400,
     TimeUnit.YEAR: 365 * 86_400,
 }
-# A window whose start would be further back than this has no start, because the start could be before the year 1.
+# If a window would start further in the past than this, its start is left out, because the subtraction could give a
+# time before the year 1.
 _MAX_WINDOW_START_SECONDS_AGO: Final = 1500 * 365 * 86_400
 _CLOCK_UNITS: Final = frozenset({TimeUnit.SECOND, TimeUnit.MINUTE, TimeUnit.HOUR})
 _TRUNCATION_PART_BY_UNIT: Final = {TimeUnit.WEEK: "ISOWEEK"}
 
 
 class TimeBound(msgspec.Struct, frozen=True):
-    """The start or the end of a window. `fixed_time` is its time, if it does not depend on the current time."""
+    """The start or the end of a time window. `fixed_time` is its time unless the time depends on the current time."""
 
     time: exp.Expr
     is_inclusive: bool
@@ -309,7 +310,7 @@ class TimeBound(msgspec.Struct, frozen=True):
 
 
 class TimeWindow(msgspec.Struct, frozen=True):
-    """A window of time. `fixed_seconds` is its approximate length, if that does not depend on the current time."""
+    """A time window. `fixed_seconds` is its approximate length, unless the length depends on the current time."""
 
     low: TimeBound | None
     high: TimeBound | None
@@ -323,7 +324,7 @@ def time_window_of(time: TimeCondition, zone: str) -> TimeWindow:
 
 
 def _window_condition(column: exp.Expr, time_window: TimeWindow, offset: int) -> exp.Expr:
-    """Return the condition that the timestamp is in the window."""
+    """Return the condition that `column` is in the time window."""
     low, high = time_window.low, time_window.high
     if low and high and low.is_inclusive and high.is_inclusive:
         if low.time == high.time:
@@ -343,7 +344,10 @@ def _bound_condition(column: exp.Expr, end: TimeBound | None, side: str, offset:
 
 
 def truncation_part(unit: TimeUnit) -> str:
-    """Return BigQuery's date part for truncation to the unit; LQL's weeks begin on Monday."""
+    """Return BigQuery's date part for truncating a time to the unit.
+
+    For weeks it is ISOWEEK, because LQL's weeks begin on Monday.
+    """
     return _TRUNCATION_PART_BY_UNIT.get(unit, unit.upper())
 
 
@@ -364,9 +368,9 @@ def _absolute_window(operator: FilterOperator, period: Period, offset: int) -> T
 
 
 def _end_of_moment(moment: Moment, offset: int) -> TimeBound:
-    """Return the end of a moment: the start of the next day, hour or minute; for an instant, the instant itself.
+    """Return the end of a moment: the start of the next day, hour or minute, or the moment itself if it is an instant.
 
-    The end of the calendar's last day is the latest possible time.
+    The last day of the year 9999 ends at the latest possible time.
     """
     if moment.unit is None:
         return _fixed_bound(moment.time, offset, is_inclusive=True)
@@ -430,7 +434,7 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
 
 
 def _ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
-    """Return the window from `count` units ago to `end_seconds_ago` seconds ago."""
+    """Return the window that begins `count` units ago and ends `end_seconds_ago` seconds ago."""
     seconds = shorthand.count * SECONDS_PER_UNIT[shorthand.unit]
     low = fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", offset)
     end = (
@@ -447,7 +451,7 @@ def _ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
 
 
 def _time_today_at_minute(minute: int, zone: str, offset: int) -> exp.Expr:
-    """Return the time today at the given minute of the day."""
+    """Return the time of today at which `minute` minutes of the day have passed on the clock."""
     return _local_to_utc(
         fill_query_template(
             f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", offset, today=_start_of_today(zone, offset)
@@ -466,7 +470,7 @@ def _exclusive_bound(time: exp.Expr) -> TimeBound:
 
 
 def _units_ago(shorthand: RelativeTime, zone: str, offset: int) -> exp.Expr:
-    """Return the time `count` units ago; for days and longer units, the start of the day on which this time is."""
+    """Return the time `count` units ago; if the unit is a day or longer, return the start of that day."""
     unit, count = shorthand.unit.upper(), shorthand.count
     if shorthand.unit in _CLOCK_UNITS:
         return fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", offset)
@@ -486,7 +490,10 @@ def _start_of_unit(unit: TimeUnit, zone: str, offset: int) -> exp.Expr:
 
 
 def _start_of_day(days: int, zone: str, offset: int) -> exp.Expr:
-    """Return the start of the day that is `days` calendar days after today; some days have 23 or 25 hours."""
+    """Return the start of the day that is `days` calendar days after today.
+
+    It is computed in local time, because days have 23 or 25 hours when the clocks change.
+    """
     today = _start_of_today(zone, offset)
     if days:
         function = "DATETIME_ADD" if days > 0 else "DATETIME_SUB"

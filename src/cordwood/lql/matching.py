@@ -1,7 +1,7 @@
-"""Evaluate LQL filters on events that are not stored yet.
+"""Evaluate LQL filters on events that are not stored yet, for the transforms of a stream.
 
-It must be possible to decide a filter from a single event, in a time that is limited by the event's length. Regular
-expressions and conditions on the time are therefore refused.
+Such a filter is decided from a single event, in a time that is limited by the event's length. Regular expressions and
+conditions on the time are therefore refused.
 """
 
 import math
@@ -27,7 +27,8 @@ from cordwood.lql.query import (
 )
 from cordwood.lql.values import NUMBER_TEXT_PATTERN, SEVERITY_LEVELS
 
-# A function that returns the values at a path of one event. There may be several if the path passes through arrays.
+# A function that returns the values at a path of one event. If the path passes through arrays, there may be several
+# values.
 PathReader = Callable[[Sequence[str]], list[object]]
 EventPredicate = Callable[[PathReader], bool]
 
@@ -35,7 +36,10 @@ _MESSAGE_PATH: Final = ("event_message",)
 
 
 def compile_matcher(text: str) -> EventPredicate:
-    """Compile a filter; raise BadQuerySyntax or QueryUnsupported at the position of a clause that is not allowed."""
+    """Compile a filter to a predicate on events.
+
+    Raise BadQuerySyntax or QueryUnsupported, with a position, for a clause that is not allowed.
+    """
     query = parse(text)
     if query != Query(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")
@@ -76,7 +80,7 @@ def _compile_field(node: FieldFilter | RangeFilter | LevelRangeFilter) -> EventP
 
 
 def _value_predicate(node: FieldFilter | RangeFilter | LevelRangeFilter) -> Callable[[object], bool]:
-    """Return the predicate that at least one of the values at the field's path must fulfil."""
+    """Return the predicate that at least one value at the filter's path must meet."""
     match node:
         case LevelRangeFilter(_, low, high):
             levels = SEVERITY_LEVELS[SEVERITY_LEVELS.index(low) : SEVERITY_LEVELS.index(high) + 1]
@@ -122,7 +126,7 @@ _MAX_NUMBER_DIGITS: Final = 400
 
 
 def _number_of(value: object) -> int | float | None:
-    """Return a number as it is, or the number that a text spells; None for other values."""
+    """Return a number unchanged, or convert the text of a number; return None for other values."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

@@ -50,7 +50,7 @@ _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
 
 
 def parse(text: str) -> Query:
-    """Parse a whole query; raise BadQuerySyntax with the position of the first part that cannot be parsed."""
+    """Parse a whole LQL query; raise BadQuerySyntax with the position of the first syntax error."""
     parser = _Parser(text)
     condition = parser.parse_alternatives()
     if not parser.scanner.is_at_end:
@@ -59,7 +59,10 @@ def parse(text: str) -> Query:
 
 
 class _Parser:
-    """A recursive descent parser of clauses; it passes commands (source, output, order, limit) to a query builder."""
+    """A recursive descent parser of clauses.
+
+    It returns filters, and adds commands such as `f:` (sub-query) and `s:` (column) to a query builder.
+    """
 
     def __init__(self, text: str) -> None:
         self.scanner = Scanner(text)
@@ -71,7 +74,7 @@ class _Parser:
             )
 
     def parse_alternatives(self) -> And:
-        """Parse clauses joined by OR; clauses side by side (an implicit AND) bind more tightly."""
+        """Parse clauses joined by OR. Clauses without OR between them are joined by AND, which binds more tightly."""
         branches = [self._parse_conjunction()]
         while self._accept_or():
             start = self.scanner.offset - 2
@@ -132,7 +135,7 @@ class _Parser:
         return self._parse_message()
 
     def _is_at_key(self, path: str) -> bool:
-        """Return whether the path is the key of a clause: a colon follows it, but not `://` as in a URL."""
+        """Return whether the path at the position is a clause's key: a colon follows it, but not `://` as in a URL."""
         key_end = self.scanner.offset + len(path)
         return self.scanner.text.startswith(":", key_end) and not self.scanner.text.startswith("://", key_end)
 
@@ -213,7 +216,7 @@ class _Parser:
 
 
 def _disjunction(branches: list[And]) -> Or:
-    """Return the disjunction of the branches, with nested disjunctions flattened."""
+    """Join the branches by OR; the operands of an OR inside a branch become operands of the result."""
     filters: list[Filter] = []
     for branch in branches:
         flattened = branch.filters[0] if len(branch.filters) == 1 else branch
@@ -233,7 +236,7 @@ PERCENTILE_NAME_PATTERN: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
 _FUNCTION_CALL_PATTERN: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
 _BUCKET_PATTERN: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
-# Units of constant length; a bucket may be a multiple of such a unit.
+# Units of constant length. Only for these units can a time bucket be several units long.
 _FIXED_LENGTH_UNITS: Final = frozenset({TimeUnit.SECOND, TimeUnit.MINUTE, TimeUnit.HOUR, TimeUnit.DAY})
 _ALIAS_PATTERN: Final = re.compile(r"\w+")
 _ROW_COUNT_PATTERN: Final = re.compile(r"\d{1,9}", re.ASCII)
@@ -241,7 +244,7 @@ _FUNCTION_CALL_HINT: Final = f"Write it as in c:avg(m.latency) or c:group_by(t::
 
 
 class _QueryBuilder:
-    """A builder that collects the commands of a query during parsing, and builds the query from them."""
+    """A builder that collects a query's commands during parsing, and then builds the query from them."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.scanner = scanner
@@ -264,7 +267,7 @@ class _QueryBuilder:
         )
 
     def read_path_text(self, text: str, offset: int) -> Path:
-        """Parse the whole text as a path."""
+        """Convert a text to a path; raise BadQuerySyntax if it is not a path as a whole."""
         inner = Scanner(text)
         if not text:
             raise self.scanner.syntax_error("A path is missing here.", "Write it as in m.status.", offset)

@@ -7,7 +7,7 @@ import msgspec
 
 
 class FilterOperator(StrEnum):
-    """The operator between a filter's colon and its value; an omitted operator means equality."""
+    """The operator after a filter's colon; if the operator is omitted, the filter tests equality."""
 
     EQUAL = ""
     GREATER = ">"
@@ -32,7 +32,7 @@ class TimeUnit(StrEnum):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """The base class of nodes with a position (the field `text_offset`), which is ignored by comparisons and hashes."""
+    """The base class of nodes with a position (`text_offset`). Comparisons and hashes of nodes ignore the position."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Node) and self._identity() == other._identity()
@@ -45,7 +45,7 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class Path(_Node, frozen=True):
-    """A column, or a path inside an event: `m.status` has the parts ("metadata", "status")."""
+    """A path inside an event, or the name of a column: `m.status` has the steps ("metadata", "status")."""
 
     steps: tuple[str, ...]
     text_offset: int = 0
@@ -56,7 +56,7 @@ class Path(_Node, frozen=True):
 
 
 class UnquotedText(msgspec.Struct, frozen=True):
-    """An unquoted value: a number, a boolean or a text, depending on its use."""
+    """An unquoted value. The field with which it is compared determines whether it is a number, a boolean or a text."""
 
     text: str
 
@@ -75,7 +75,7 @@ FilterValue = UnquotedText | QuotedText | NullValue
 
 
 class FieldFilter(_Node, frozen=True):
-    """A condition on a field: `path:value` with an operator."""
+    """A filter `path:value`, with or without an operator, which compares the field at a path with a value."""
 
     path: Path
     operator: FilterOperator
@@ -84,7 +84,7 @@ class FieldFilter(_Node, frozen=True):
 
 
 class RangeFilter(_Node, frozen=True):
-    """A condition that a field is in a range: `path:low..high`, both ends inclusive.
+    """A filter `path:low..high`, which accepts a field in a range that includes both ends.
 
     The ends are two numbers, or two dates in the author's spelling.
     """
@@ -96,7 +96,7 @@ class RangeFilter(_Node, frozen=True):
 
 
 class LevelRangeFilter(_Node, frozen=True):
-    """A condition that a field is one of the levels in a range: `path:warning..critical`."""
+    """A filter `path:warning..critical`, which accepts the severity levels from one level to another."""
 
     path: Path
     low: str
@@ -105,14 +105,14 @@ class LevelRangeFilter(_Node, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A time in UTC. With a unit, it is the whole day, hour or minute that begins at `time`; without, an instant."""
+    """A time in UTC: the whole day, hour or minute that begins at `time` or, if `unit` is None, a single instant."""
 
     time: datetime
     unit: TimeUnit | None
 
 
 class Period(msgspec.Struct, frozen=True):
-    """The time from the start of the moment `low` to the end of the moment `high`; both may be the same moment."""
+    """The time from the start of the moment `low` to the end of the moment `high`, which may be the same moment."""
 
     low: Moment
     high: Moment
@@ -131,11 +131,11 @@ class RelativeTimeKind(StrEnum):
 
 
 class RelativeTime(msgspec.Struct, frozen=True):
-    """A relative time, such as `today` or `last@2hour`.
+    """A time that is relative to the time of the call, such as `today` or `last@2hour`.
 
-    In `this@unit` and `last@[count]unit`, `unit` and `count` are the parts of these names. In `now-2h..now-1h`, they
-    state the start (2 hours ago), and `end_seconds_ago` is the end in seconds before now. For `14:05`, `count` is the
-    minute of the day.
+    In `this@unit` and `last@[count]unit`, the parts give `unit` and `count`. In `now-2h..now-1h`, `count` and `unit`
+    give the start (2 hours ago), and `end_seconds_ago` gives the end (3600 seconds ago). For `14:05`, `count` is the
+    number of minutes since midnight.
     """
 
     kind: RelativeTimeKind
@@ -145,7 +145,7 @@ class RelativeTime(msgspec.Struct, frozen=True):
 
 
 class TimeCondition(_Node, frozen=True):
-    """A condition on the time of the event: `t:` with an operator."""
+    """A filter `t:`, which compares the time of the event with a period or a relative time."""
 
     operator: FilterOperator
     time: Period | RelativeTime
@@ -176,14 +176,14 @@ Filter = FieldFilter | RangeFilter | LevelRangeFilter | TimeCondition | MessageF
 
 
 class Source(_Node, frozen=True):
-    """The sub-query to read: `f:name`."""
+    """The command `f:name`, which names the sub-query to read."""
 
     name: str
     text_offset: int = 0
 
 
 class SelectedColumn(_Node, frozen=True):
-    """An output column: `s:path@alias`; without a path it is `s:*`, all columns."""
+    """The command `s:path@alias`, which selects an output column; without a path it is `s:*` (all columns)."""
 
     path: Path | None
     alias: str | None = None
@@ -191,7 +191,7 @@ class SelectedColumn(_Node, frozen=True):
 
 
 class Aggregate(_Node, frozen=True):
-    """An aggregate of a chart: `c:function(path)`; without a path it is `count(*)`."""
+    """The command `c:function(path)`, which adds an aggregate to a chart. Without a path it is `c:count(*)`."""
 
     function: str
     path: Path | None
@@ -199,7 +199,7 @@ class Aggregate(_Node, frozen=True):
 
 
 class Bucket(_Node, frozen=True):
-    """The time buckets of a chart, each `count` units long: `c:group_by(t::5m)`."""
+    """The command `c:group_by(t::5m)`, which groups a chart by time, in buckets of `count` units each."""
 
     unit: TimeUnit
     text_offset: int = 0
@@ -207,14 +207,14 @@ class Bucket(_Node, frozen=True):
 
 
 class Dimension(_Node, frozen=True):
-    """A dimension of a chart: `c:group_by(path)`."""
+    """The command `c:group_by(path)`, which groups a chart by the values at a path."""
 
     path: Path
     text_offset: int = 0
 
 
 class Order(_Node, frozen=True):
-    """A sort key: `order:path@desc`."""
+    """The command `order:path@desc`, which adds a sort key."""
 
     path: Path
     is_descending: bool = False
@@ -222,7 +222,7 @@ class Order(_Node, frozen=True):
 
 
 class Limit(_Node, frozen=True):
-    """The row limit: `limit:100`."""
+    """The command `limit:100`, which limits the number of rows."""
 
     rows: int
     text_offset: int = 0
@@ -232,7 +232,7 @@ Command = Source | SelectedColumn | Aggregate | Bucket | Dimension | Order | Lim
 
 
 class Query(msgspec.Struct, frozen=True):
-    """A whole query: the filter, the source, and the output."""
+    """A whole LQL query: the filter, the sub-query to read, the columns or aggregates, the order and the limit."""
 
     filter: And = msgspec.field(default_factory=lambda: And(()))
     source: Source | None = None

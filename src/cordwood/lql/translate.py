@@ -1,4 +1,4 @@
-"""Translation of an LQL query to the equivalent SELECT: of rows, or of the aggregates of a chart."""
+"""Translation of an LQL query to the equivalent SELECT, which returns events or the aggregates of a chart."""
 
 from typing import Final
 
@@ -26,16 +26,16 @@ DEFAULT_OUTPUT_COLUMNS: Final = ("id", TIMESTAMP_COLUMN, "event_message")
 
 
 class Translation(msgspec.Struct, frozen=True):
-    """A SELECT, and notices about its answer."""
+    """A translated query (a SELECT), with notices for the caller about the answer."""
 
     tree: exp.Select
     notices: tuple[str, ...] = ()
 
 
 def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
-    """Translate a query; raise UnknownQueryName, BadQueryValue or BadQuerySyntax if it does not fit the sub-query's columns.
+    """Translate a query; raise UnknownQueryName, BadQueryValue or BadQuerySyntax if it does not fit the columns.
 
-    If `is_ordered` is set and the query requests no order, rows are sorted by time, the newest first.
+    If `is_ordered` is set and the query requests no order, the newest rows come first.
     """
     conditions = FilterTranslator(info, zone, RecordUnnests(info))
     if query.is_chart:
@@ -66,7 +66,7 @@ def _select_rows(query: Query, info: SubQueryInfo, conditions: FilterTranslator,
 
 
 def _sort_keys(query: Query, info: SubQueryInfo) -> tuple[Order, ...]:
-    """Return the requested order, or by default the newest events first."""
+    """Return the requested sort keys; without any, sort by time, the newest events first."""
     if query.orders or not info.has_column(TIMESTAMP_COLUMN):
         return query.orders
     return (Order(Path((TIMESTAMP_COLUMN,)), is_descending=True),)
@@ -85,7 +85,7 @@ def _output_columns(query: Query, info: SubQueryInfo, unnests: RecordUnnests) ->
 
 
 def _star_of_sub_query(info: SubQueryInfo, offset: int) -> exp.Expr:
-    """Return `sub_query.*`, which does not include the columns of the UNNEST joins."""
+    """Return `sub_query.*`. A bare `*` would also return the columns of the UNNEST joins."""
     star = fill_query_template("*", offset)
     return exp.Column(this=star, table=identifier(info.sub_query, offset))
 
@@ -120,7 +120,8 @@ def _check_unused_name(name: str, names: dict[str, int], selected_column: Select
     names[name.lower()] = selected_column.text_offset
 
 
-# If a chart has more buckets than this, empty buckets are not added, because they would be most of the answer.
+# If the time window of a chart has more buckets than this, empty buckets are not added, because most rows of the answer
+# would be empty.
 MAX_FILLED_BUCKETS: Final = 10_000
 
 _DEFAULT_BUCKET_UNIT: Final = TimeUnit.MINUTE
@@ -145,7 +146,7 @@ UNFILLED_BUCKETS_NOTICE: Final = f"buckets without events are left out: there wo
 
 
 class ChartColumn(msgspec.Struct, frozen=True):
-    """A column of a chart. `function` is None for a grouping column."""
+    """A column of a chart: an aggregate or, if `function` is None, a time bucket or a dimension."""
 
     name: str
     value: exp.Expr
@@ -174,7 +175,10 @@ def _translate_chart(
 
 
 def _bucket_unit(query: Query) -> TimeUnit | None:
-    """Return the unit of the time buckets: a minute by default; None if the chart has only dimensions."""
+    """Return the unit of the time buckets; None if the chart is grouped by dimensions only.
+
+    Without any grouping, a chart has buckets of one minute.
+    """
     if query.buckets:
         return query.buckets[0].unit
     return None if query.dimensions else _DEFAULT_BUCKET_UNIT
@@ -201,7 +205,7 @@ def _chart_columns(
 
 
 def _bucket_template(bucket: Bucket) -> str:
-    """Return the SQL template for the start of the bucket that contains a time."""
+    """Return the SQL template that converts a time to the start of its bucket."""
     if bucket.count == 1:
         return f"TIMESTAMP_TRUNC(@time, {truncation_part(bucket.unit)})"
     return f"TIMESTAMP_BUCKET(@time, INTERVAL {bucket.count} {bucket.unit.upper()})"
@@ -238,7 +242,7 @@ def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: Filter
 
 
 def _percentile_template(function: str) -> str:
-    """Return the SQL of a percentile: `p99.9` is the 999th of 1000 quantiles."""
+    """Return the SQL template of a percentile: `p99.9` takes number 999 of 1000 quantiles."""
     match = PERCENTILE_NAME_PATTERN.fullmatch(function)
     assert match is not None  # noqa: S101 # the parser has let it through
     if match[2]:
@@ -247,7 +251,7 @@ def _percentile_template(function: str) -> str:
 
 
 def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
-    """Return whether the value must be converted to a number; raise BadQuerySyntax for a type that cannot be."""
+    """Return whether an aggregate must convert its values to numbers; raise BadQuerySyntax if their type forbids it."""
     kind = info.kind(path)
     if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC_KINDS:
         return False
@@ -280,7 +284,7 @@ def _aggregate_query(
 
 
 def _query_window(query: Query, conditions: FilterTranslator) -> TimeWindow | None:
-    """Return the time window to which the query restricts events; None unless the query sets both of its ends."""
+    """Return the time window to which the query restricts events; None if the query leaves one end open."""
     windows = [
         time_window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, TimeCondition)
     ]
@@ -300,7 +304,10 @@ def _shortest_window_seconds(windows: list[TimeWindow]) -> float | None:
 
 
 def _seconds_between_bounds(lows: list[TimeBound], highs: list[TimeBound]) -> float | None:
-    """Return the seconds from the latest start to the earliest end, among bounds that do not depend on the clock."""
+    """Return the seconds from the latest start to the earliest end; None if no start or no end is fixed.
+
+    Bounds that depend on the current time are ignored.
+    """
     starts = [bound.fixed_time for bound in lows if bound.fixed_time]
     ends = [bound.fixed_time for bound in highs if bound.fixed_time]
     return (min(ends) - max(starts)).total_seconds() if starts and ends else None
@@ -318,7 +325,10 @@ def _combine_bounds(function: str, bounds: list[TimeBound]) -> exp.Expr:
 def _fill_buckets(
     aggregated: exp.Select, columns: list[ChartColumn], time_window: TimeWindow, bucket: Bucket
 ) -> exp.Select:
-    """Return a query with a row for every bucket of the window; a bucket without events has 0 or NULL as aggregates."""
+    """Return a query with a row for every bucket of the window; for a bucket without events, counts and sums are 0.
+
+    Its other aggregates are NULL.
+    """
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP_COLUMN)]
     for chart_column in columns[1:]:
         value = column(("counted", chart_column.name))
@@ -361,7 +371,8 @@ def _bucket_starts(time_window: TimeWindow, bucket: Bucket) -> exp.Expr:
 def _add_sort_keys(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
     """Add the requested order to the query of a chart.
 
-    By default, rows are sorted by time or, if there is no time column, with the largest value first.
+    By default, a chart with time buckets is sorted by time, and any other chart by its first aggregate, the largest
+    value first.
     """
     if query.orders:
         return tree.order_by(*[_chart_sort_key(order, info, columns) for order in query.orders], copy=False)

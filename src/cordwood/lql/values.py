@@ -1,4 +1,4 @@
-"""The parsers of LQL's parts: words, quoted texts and paths, times after `t:`, and values after an operator."""
+"""The parsers of parts of LQL clauses: words, quoted texts, paths, times after `t:`, and values after an operator."""
 
 import re
 from collections.abc import Callable
@@ -26,10 +26,11 @@ from cordwood.lql.query import (
 from cordwood.model.timestamps import datetime_from_micros
 from cordwood.sql.diagnostics import span_at
 
-# A key of a path, unquoted or quoted.
+# A single key of a path, quoted or not.
 _PATH_KEY_PATTERN: Final = r'(?:@?[\w$-]+|"(?:[^"\\]|\\.)*")'
 _PATH_PATTERN: Final = re.compile(rf"{_PATH_KEY_PATTERN}(?:\.{_PATH_KEY_PATTERN})*")
-# The limit on steps of a path: each step that was never seen in events doubles the time for resolving the path.
+# The maximum number of steps of a path. It is limited because each step that was never seen in events doubles the time
+# for resolving the path.
 MAX_PATH_STEPS: Final = 32
 _ESCAPED_CHARACTER_PATTERN: Final = re.compile(r'\\(["\\])')
 
@@ -38,7 +39,10 @@ _STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 
 
 class Scanner:
-    """A position in an LQL text. `depth` counts open parentheses; if there are any, an unmatched `)` ends a word."""
+    """A scanner of an LQL text, with the current position.
+
+    `depth` is the number of open parentheses around this position. If it is not 0, an unmatched `)` ends a word.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -71,7 +75,7 @@ class Scanner:
         return matches
 
     def match_path(self) -> str | None:
-        """Return the path at the current position, without advancing."""
+        """Return the path that begins at the current position, without advancing; None if none begins there."""
         match = _PATH_PATTERN.match(self.text, self.offset)
         if match and match[0].count(".") >= MAX_PATH_STEPS:
             raise self.syntax_error(f"A path has more than {MAX_PATH_STEPS} steps.")
@@ -91,7 +95,8 @@ class Scanner:
     def scan_word(self, *, with_quotes: bool = False) -> str:
         """Scan up to the next blank, or up to the parenthesis that closes the enclosing group.
 
-        With `with_quotes`, the word may contain quoted parts (keys of paths). Otherwise its quotes must be escaped.
+        If `with_quotes` is set, the word may contain quoted keys of paths. Otherwise, quotes inside the word must be
+        escaped.
         """
         start, opened = self.offset, 0
         while not self.is_at_end and not self.next_character.isspace():
@@ -105,9 +110,9 @@ class Scanner:
         return self.text[start : self.offset]
 
     def scan_parenthesised(self) -> str | None:
-        """Scan a value in parentheses, which may contain blanks, and return it with its parentheses.
+        """Scan a value in parentheses, which may contain blanks, and return the value with its parentheses.
 
-        Return None without advancing if the parentheses are only a part of a word.
+        Return None without advancing if the word continues after the parentheses.
         """
         start = self.offset
         closing = self._find_closing_parenthesis()
@@ -123,7 +128,7 @@ class Scanner:
         )
 
     def _find_closing_parenthesis(self) -> int | None:
-        """Return the offset at which the parenthesis at the current position closes; None if it does not close."""
+        """Return the offset of the parenthesis that closes the one at the current position; None if none does."""
         opened, offset = 0, self.offset
         while offset < len(self.text):
             opened += (self.text[offset] == "(") - (self.text[offset] == ")")
@@ -158,7 +163,7 @@ def unescape(text: str) -> str:
 
 
 def read_path(text: str, offset: int) -> Path:
-    """Convert a text that matches the pattern of paths to a path; `m.` is short for `metadata.`."""
+    """Convert a text that has the syntax of a path to a path; `m.` at its beginning stands for `metadata.`."""
     steps = [unescape(quoted) if unquoted is None else unquoted for quoted, unquoted in _path_steps(text)]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"
@@ -215,7 +220,7 @@ def read_unit(word: str) -> TimeUnit | None:
 
 
 def read_time(text: str, fault: MakeError) -> Period | RelativeTime:
-    """Parse a period or a shorthand; for any other text, raise the exception that `fault` returns."""
+    """Parse a period or a relative time; for any other text, raise the exception that `fault` returns."""
     shorthand = _read_relative_time(text, fault)
     if shorthand is not None:
         return shorthand
@@ -227,7 +232,7 @@ def read_time(text: str, fault: MakeError) -> Period | RelativeTime:
 
 
 def read_moment(text: str) -> Moment | None:
-    """Parse a day, a time or a Unix time; return None for other texts and for days that do not exist."""
+    """Parse a day, a time or a Unix time; return None for other texts and for dates that do not exist."""
     if _UNIX_TIME_PATTERN.fullmatch(text):
         digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
         return Moment(datetime_from_micros(int(digits)), None)
@@ -257,7 +262,7 @@ def _iso_moment(match: re.Match[str]) -> Moment:
     return Moment(time.astimezone(UTC), unit)
 
 
-# A time relative to now in the notation of other query languages, such as `-5m`.
+# A time in the notation of other query languages, such as `-5m`, which means 5 minutes ago.
 _SINCE_TIME_PATTERN: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
 
 
@@ -278,7 +283,10 @@ def _read_moment_or_fail(text: str, fault: MakeError) -> Moment:
 
 
 def _split_into_period_ends(text: str) -> tuple[str, str]:
-    """Return both ends of a period such as `A..B`. The ends of `2024-01-{01..03}` are 2024-01-01 and 2024-01-03."""
+    """Return the texts of both ends of a period such as `A..B`.
+
+    In `2024-01-{01..03}`, the ends are 2024-01-01 and 2024-01-03. A text that is not a period is both ends.
+    """
     if _BRACED_RANGE_PATTERN.search(text):
         return _expand_braces(text, 1), _expand_braces(text, 2)
     low, dots, high = text.partition("..")
@@ -346,7 +354,7 @@ def read_operator(scanner: Scanner) -> FilterOperator:
 
 
 def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter | LevelRangeFilter | Or:
-    """Parse the operator and value after `path:`."""
+    """Parse the operator and the value that follow `path:`."""
     operator = read_operator(scanner)
     start = scanner.offset
     if scanner.next_character == '"':
@@ -365,7 +373,7 @@ def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter
 
 
 def _read_list_filter(scanner: Scanner, path: Path, text: str, start: int) -> Or:
-    """Return the condition of `path:[200,404]`: the field equals one of the values."""
+    """Return the filter for `path:[200,404]`: the field equals one of the values in the list."""
     values = text[1:-1].split(",")
     if not all(values) or len(values) > _MAX_LIST_VALUES:
         raise scanner.syntax_error(
@@ -377,12 +385,12 @@ def _read_list_filter(scanner: Scanner, path: Path, text: str, start: int) -> Or
 
 
 def read_value_text(scanner: Scanner) -> str:
-    """Parse a literal text, quoted or not."""
+    """Read a literal text, quoted or unquoted."""
     return scanner.scan_quoted() if scanner.next_character == '"' else unescape_quotes(scanner.scan_word())
 
 
 def unescape_quotes(word: str) -> str:
-    r"""Return an unquoted word with `\"` unescaped; other backslashes are literal."""
+    r"""Return an unquoted word in which `\"` is replaced by a quote; other backslashes stay as they are."""
     return word.replace('\\"', '"')
 
 
@@ -424,7 +432,7 @@ def _read_range_filter(scanner: Scanner, path: Path, text: str, start: int) -> R
 
 
 def _is_ascending(low: str, high: str, text: str) -> bool | None:
-    """Return whether a range is ascending; None if the text is not a range of two numbers or two dates."""
+    """Return whether a range ends no earlier than it begins; None unless its ends are two numbers or two dates."""
     if _NUMBER_RANGE_PATTERN.fullmatch(text):
         return float(low) <= float(high)
     return low <= high if _ISO_TIME_PATTERN.fullmatch(low) and _ISO_TIME_PATTERN.fullmatch(high) else None

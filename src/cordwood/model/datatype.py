@@ -1,4 +1,4 @@
-"""Typed rows: BigQuery's types, and the columns and rows of an answer."""
+"""The types, columns and rows of answers."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -8,7 +8,10 @@ import msgspec
 
 
 class Kind(StrEnum):
-    """A type of BigQuery, or VARIANT: a value of unknown type from an event, which is converted where it is used."""
+    """A type of BigQuery, or VARIANT: the type of a value from an event, whose real type is known only at run time.
+
+    A VARIANT is therefore converted where it is used.
+    """
 
     STRING = "STRING"
     BYTES = "BYTES"
@@ -31,7 +34,7 @@ class Kind(StrEnum):
 # The number types with exact decimal fractions.
 EXACT_NUMERIC_KINDS: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
 NUMBER_KINDS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS)
-# The time types in order of precedence: values of two different time types are compared as values of the type that
+# The types of dates and times. To compare values of two different types, the engine converts both to the type that
 # comes first in this tuple.
 TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
@@ -42,13 +45,13 @@ class Datatype(msgspec.Struct, frozen=True):
     fields: "tuple[tuple[str, Datatype | None], ...]" = ()
 
     def __deepcopy__(self, _memo: object) -> "Datatype":
-        """Return the object itself: it is immutable, and copies would take a third of compilation time."""
+        """Return the object itself, because it is immutable; real copies would take a third of compilation time."""
         return self
 
 
-# A value in the form in which answers have it. A TIMESTAMP is an int of microseconds since 1970; DATETIME, DATE and
-# TIME are ISO text; BYTES is base64 text; JSON, ARRAY and STRUCT are raw JSON text. In this JSON, every object that is
-# not an element of an array is wrapped in an array of one record.
+# A value of an answer's row. A TIMESTAMP is an int of microseconds since 1970; a DATETIME, DATE or TIME is ISO text;
+# BYTES are base64 text; a JSON, ARRAY or STRUCT is raw JSON text. In this JSON, every object that is not an element of
+# an array is wrapped in an array of one record.
 Cell = str | int | float | bool | msgspec.Raw | None
 Row = tuple[Cell, ...]
 
@@ -59,9 +62,9 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class LastRow(msgspec.Struct, frozen=True, array_like=True):
-    """The time and id of an answer's last row.
+    """The time and id of an answer's last row, after which the next page begins.
 
-    `rows` is the number of rows at the end of the answer that have this time and id. An id that is too long for a
+    `rows` is the number of rows at the end of the answer that have the same time and id. An id that is too long for a
     cursor is cut off.
     """
 
@@ -73,7 +76,8 @@ class LastRow(msgspec.Struct, frozen=True, array_like=True):
 class Rows(msgspec.Struct):
     """The columns of an answer, and its rows in batches as the engine yields them.
 
-    `truncated`, `engine_seconds` and `last_row` (for a statement paged by time) are valid once `batches` is exhausted.
+    `truncated`, `engine_seconds` and `last_row` are valid only after `batches` is exhausted. `last_row` is set only for
+    a statement whose pages are separated by time.
     """
 
     columns: tuple[Column, ...]

@@ -1,4 +1,4 @@
-"""The definitions of endpoints, alerts and streams, as they are stated in files or sent by management clients."""
+"""The definitions of endpoints, alerts and streams, which come from files or from clients that change them by HTTP."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ from cordwood.model.datatype import Kind
 
 
 class TextParameterKind(StrEnum):
-    """The interpretation of a text parameter: as plain text or as a regular expression."""
+    """The meaning of a text parameter: plain text or a regular expression."""
 
     PLAIN = "plain"
     REGEX = "regex"
@@ -29,28 +29,33 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Dialect(StrEnum):
-    """The SQL dialect of an endpoint's queries."""
+    """The SQL dialect in which an endpoint's own query and its callers' queries are written."""
 
     BIGQUERY = "bigquery"
     CLICKHOUSE = "clickhouse"
 
 
 class StreamProjectPath(msgspec.Struct, frozen=True):
-    """A stream, and the path inside metadata of its events' project; empty for the top-level field `project`."""
+    """The name of a stream, and the path inside metadata at which its events state their project.
+
+    The path is empty if the events have the top-level field `project`.
+    """
 
     name: str
     project_at: tuple[str, ...] = ()
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """A saved query. `revision` is a digest of the whole file, so that every change invalidates the cache.
+    """A saved query with its settings.
 
-    `text_before_query` is the text of the file before the query, and `query_first_line` the line on which `sql` begins. `time_zone` is the time
-    zone of LQL's relative dates, such as `t:today`. `dialect` is the SQL dialect of the endpoint's own query and of
-    callers' queries. `streams` are all streams of the catalog; they are set only if `dialect` is ClickHouse, because a
-    sub-query in that dialect may stand for all streams that no other sub-query reads. `included` are the endpoints that
-    the query reads by name; `parameters` has their parameters as well, and `revision` depends on their revisions.
-    `alert` is the alert that is defined in the file.
+    `revision` is a digest of the whole file and of the revisions of `included`, so that every change invalidates the
+    cache. `text_before_query` is the text of the file before the query; `query_first_line` is the line on which the
+    query `sql` begins. `time_zone` is the time zone of LQL's relative dates, such as `t:today`. `dialect` applies to
+    the endpoint's own query and to callers' queries. `included` are the endpoints that the query reads by name; their
+    parameters are also in `parameters`.
+
+    `streams` are all streams of the catalog. They are set only if `dialect` is ClickHouse, because a sub-query in that
+    dialect may stand for all streams that no other sub-query reads.
     """
 
     name: str
@@ -77,7 +82,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     alert: "Alert | None" = None
 
 
-# The maximum length of an alert's text, both as a template and as it is sent.
+# The maximum length of an alert's text, both before and after placeholders are replaced.
 MAX_ALERT_TEXT_CHARACTERS: Final = 500
 
 
@@ -89,12 +94,12 @@ class Severity(StrEnum):
 
 
 class Measure(StrEnum):
-    """The value that a condition compares: the number of rows, a column of each row, or the change of one of these."""
+    """The value that a condition compares: the number of rows, a column of each row, or the change of either."""
 
     ROWS = "rows"
     COLUMN = "column"
     CHANGE = "change"
-    # Compares no value: the condition is met if the group had rows in the period before, and has none now.
+    # Compares no value. The condition is met if the group had rows at an earlier evaluation and has none now.
     MISSING = "missing"
 
 
@@ -108,10 +113,10 @@ class Comparison(StrEnum):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """The condition of an alert over the rows of a group.
+    """The condition of an alert, which is evaluated for each group of rows.
 
-    `text` is the condition as its author wrote it. `column` is empty if the number of rows is compared. With
-    `is_percent`, a change is compared as a percentage of the value in the period before.
+    `text` is the condition as its author wrote it. `column` is empty if the number of rows is compared. If `is_percent`
+    is set, a change is compared as a percentage of the earlier value.
     """
 
     text: str
@@ -123,14 +128,16 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """A periodic evaluation of an endpoint: its condition, and the targets that are notified.
+    """A query over an endpoint that is evaluated periodically, with a condition and the targets to notify if it is met.
 
-    `text` is the text of notifications. In it, the name of a column in braces, such as `{path}`, is replaced by the
-    column's value in the row that meets the condition, or else in the group's first row. `parameters` are the query's
-    parameters; in times, `now` and `now-5m` are relative to the time of the evaluation. If the alert does not evaluate
-    the endpoint's query but a query of its own over the endpoint's sub-queries, `sandbox` is the language and the text
-    of this query. If the condition compares two periods, the query is also run for the period that is `before_seconds`
-    earlier. `repeat_seconds` is the interval at which the notification of a firing alert is repeated.
+    `text` is the text of notifications. In it, a column's name in braces, such as `{path}`, is replaced by the column's
+    value in the row that meets the condition, or else in the group's first row. `parameters` are the query's
+    parameters; in times, `now` and `now-5m` are relative to the time of the evaluation.
+
+    If the alert has a query of its own over the endpoint's sub-queries, `sandbox` is the language and the text of this
+    query; otherwise, the endpoint's query is evaluated. If the condition compares the values of two periods, the query
+    also runs for the period `before_seconds` earlier. The notification of a firing alert is repeated every
+    `repeat_seconds`.
     """
 
     name: str
@@ -153,12 +160,12 @@ class Alert(msgspec.Struct, frozen=True):
     redact: bool | None = None
 
 
-# The steps of the path to a field, such as ("metadata", "user", "id"), or a single top-level name.
+# The path of a field: keys such as ("metadata", "user", "id"), or a single top-level key.
 FieldPath = tuple[str, ...]
 
 
 class TransformAction(StrEnum):
-    """The kind of a transform."""
+    """The action of a transform, such as removing or copying fields."""
 
     DROP = "drop"
     SAMPLE = "sample"
@@ -173,8 +180,9 @@ class TransformAction(StrEnum):
 class Transform(msgspec.Struct, frozen=True):
     """A change to the events that match the LQL filter `where`, or to all events if `where` is empty.
 
-    `fields` are the fields to remove or hash; `moves` are pairs of source and target fields to copy, rename or enrich.
-    For `enrich`, `entries` maps each value of the source field to the JSON text to put into the target field.
+    `fields` are the fields that are removed or hashed. `moves` are pairs of a source field and a target field, which
+    are copied, renamed or enriched. For `enrich`, `entries` maps a value of the source field to the JSON text that is
+    put into the target field.
     """
 
     action: TransformAction
@@ -187,7 +195,7 @@ class Transform(msgspec.Struct, frozen=True):
 
 
 class ClockPolicy(StrEnum):
-    """The treatment of an event whose time is too far in the past (*late*) or in the future."""
+    """The action for an event whose time is too far in the past (a *late* event) or in the future."""
 
     ACCEPT = "accept"
     CLAMP = "clamp"
@@ -195,10 +203,11 @@ class ClockPolicy(StrEnum):
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """A stream: its name and the settings for its events.
+    """The name of a stream and the settings for its events.
 
-    `derive_templates` maps a dotted path to a template, which fills the path in events that lack it. `project_at` is the path
-    inside metadata at which queries find an event's project; it is empty if they use the top-level field `project`.
+    `derive_templates` maps a dotted path to a template; its text becomes the value at the path in events that have
+    none. `project_at` is the path inside metadata at which queries find an event's project; it is empty if they use the
+    top-level field `project`.
     """
 
     name: str
@@ -217,6 +226,6 @@ class Stream(msgspec.Struct, frozen=True):
 
     @property
     def late_after_seconds(self) -> float | None:
-        """The age in seconds at which an event is late: the configured age, or the retention if that is shorter."""
+        """The age at which an event is late: the shorter of `late_seconds` and `retention_seconds` that are set."""
         bounds = (self.late_seconds, self.retention_seconds)
         return min((bound for bound in bounds if bound is not None), default=None)

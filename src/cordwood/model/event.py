@@ -1,4 +1,4 @@
-"""Events before they are stored, and shapes: the paths seen in a stream's events, with the kinds of values at each."""
+"""Events before they are stored, and shapes, which list the paths seen in a stream's events and the kinds of values."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,10 +11,10 @@ EventPath = tuple[str, ...]
 
 
 class ValueKind(StrEnum):
-    """The kind of a value at a path. The last two members are not kinds, but marks on the path itself.
+    """The kind of a value at a path. The last two members are not kinds of values but marks on the path.
 
-    `UNLISTED` means that paths below this path were seen but are not listed. `UNSURE` means that the path may have
-    occurred in events before it was listed, with values of kinds that are not listed either.
+    `UNLISTED` means that longer paths below this path were seen but are not listed. `UNSURE` means that the path may
+    have occurred before it was listed, so that values of kinds that are not listed may be stored.
     """
 
     OBJECT = "object"
@@ -31,8 +31,8 @@ KindsByPath = Mapping[EventPath, frozenset[ValueKind]]
 # The step of a path that stands for any element of an array.
 ELEMENT_STEP = "[]"
 
-# Limits on a listed path, in steps and characters. Without them, the size of shapes and decoders would depend on the
-# nesting and the keys of a single event.
+# The maximum number of steps and of characters of a listed path. Without limits, a single event with deep nesting or
+# long keys could make shapes and decoders very large.
 MAX_PATH_STEPS = 32
 MAX_PATH_CHARACTERS = 1_000
 
@@ -41,14 +41,14 @@ _MARKER_KINDS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """The paths seen in a stream's events, with the kinds of their values.
+    """The paths seen in a stream's events, with the kinds of the values at each path.
 
-    A path is a tuple such as ("metadata", "request", "path"). The step `[]` stands for the elements of an array.
-    `version` changes with every change of the shape. `unlisted` and `unsure` have the paths with these marks; the empty
-    path is the event itself.
+    A path is a tuple such as ("metadata", "request", "path"). The step `[]` stands for the elements of an array. The
+    empty path stands for the whole event. `version` changes with every change of the shape. `unlisted` and `unsure`
+    contain the paths that have these marks.
 
-    In the shape of one project, `whole_shape` is the shape of the whole stream. A caller may see only the names in the
-    project's own paths, but the kinds of values at a path are taken from the whole stream.
+    In the shape of one project, `whole_shape` is the shape of the whole stream. A caller may see only names in the
+    project's own paths, but the kinds of values at a path are those in the whole stream.
     """
 
     kinds: KindsByPath = msgspec.field(default_factory=dict)
@@ -58,7 +58,7 @@ class Shape(msgspec.Struct, frozen=True):
     whole_shape: Optional["Shape"] = None
 
     def merged_with_kinds(self, learnt: KindsByPath) -> "Shape":
-        """Return this shape with the new paths and kinds in `learnt`; return it unchanged if nothing is new."""
+        """Return a shape that also has the paths and kinds in `learnt`; return this shape itself if nothing is new."""
         new = {
             path: kinds
             for path, kinds in learnt.items()
@@ -76,14 +76,14 @@ class Shape(msgspec.Struct, frozen=True):
         return Shape(merged, self.version + 1, unlisted, unsure)
 
     def kinds_with_markers(self, path: EventPath) -> frozenset[ValueKind]:
-        """Return the kinds at a path, with its marks."""
+        """Return the kinds of values at a path, and the marks on the path."""
         kinds = self.kinds.get(path, NO_VALUE_KINDS)
         if path in self.unlisted:
             kinds |= {ValueKind.UNLISTED}
         return kinds | {ValueKind.UNSURE} if path in self.unsure else kinds
 
     def stored_kinds(self, path: EventPath) -> frozenset[ValueKind] | None:
-        """Return the kinds that events of any project have at a path; None if events may have other kinds."""
+        """Return the kinds of values at a path in the whole stream; None if values of other kinds may be stored."""
         whole = self.whole_shape or self
         kinds = whole.kinds.get(path)
         if kinds is None:
@@ -91,23 +91,23 @@ class Shape(msgspec.Struct, frozen=True):
         return None if path in whole.unsure else kinds
 
     def may_be_unlisted(self, path: EventPath) -> bool:
-        """Return whether events may have a path although it is not listed."""
+        """Return whether a path may occur in events although the shape does not list it."""
         if not is_listable(path):
             return True
         return bool(self.unlisted) and any(path[:length] in self.unlisted for length in range(len(path)))
 
 
 def is_listable(path: EventPath) -> bool:
-    """Return whether a path is short enough to be listed."""
+    """Return whether a path is short enough to be listed in a shape."""
     return len(path) <= MAX_PATH_STEPS and sum(map(len, path)) <= MAX_PATH_CHARACTERS
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An event. Times are in microseconds since 1970 UTC.
+    """An event as it is stored. Times are in microseconds since 1970 UTC.
 
-    `metadata` and `extras` (other top-level keys) are JSON text. `object_paths` lists the paths of the event's objects
-    in the form of `format_paths`; it is None if they are unknown. `received_us` is the original time of receipt of an
-    imported event.
+    `metadata` and `extras` (all other top-level keys) are JSON text. `object_paths` lists the paths at which the event
+    has objects, in the form of `format_paths`; it is None if they are not known yet. `received_us` is set only for an
+    imported event: it is the time at which the event was first received.
     """
 
     id: str
@@ -121,8 +121,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     received_us: int | None = None
 
 
-# The separators of steps and paths. If a step contains a separator, it is escaped, so that different paths have
-# different texts.
+# The separators between the steps of a path, and around paths. If a step contains a separator, the separator is
+# escaped, so that different paths have different texts.
 STEP_SEPARATOR = "\x1f"
 PATH_SEPARATOR = "\n"
 _ESCAPE_CHARACTER = "\x1e"
@@ -138,19 +138,22 @@ def format_path(steps: Sequence[str]) -> str:
 
 
 def _escape_separators(step: str) -> str:
-    """Escape separators in a step, which may be any key of an event."""
+    """Escape the separators in a step, which can be any key that a sender chose."""
     if step.isprintable():
         return step
     return "".join(_ESCAPE_BY_SEPARATOR.get(character, character) for character in step)
 
 
 def format_paths(paths: Iterable[Sequence[str]]) -> str:
-    """Join paths with separators around each, so that a path can be searched in the text."""
+    """Join paths to one text in which the result of `format_path` for a single path can be searched."""
     return "".join(format_path(steps) for steps in paths)
 
 
 def encode_object_paths(event: Event) -> str:
-    """Return the paths of the event's objects in the form of `format_paths`; find them in its JSON if necessary."""
+    """Return the paths at which an event has objects, in the form of `format_paths`.
+
+    If the event does not state them, they are read from its JSON.
+    """
     if event.object_paths is not None:
         return event.object_paths
     paths: list[EventPath] = []
@@ -170,9 +173,9 @@ def _collect_object_paths(value: object, path: EventPath, paths: list[EventPath]
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events of one stream that were received together, with the paths and kinds that are new to the stream.
+    """Events of one stream that were received together.
 
-    `by_project` has the paths and kinds that are new to single projects.
+    `learnt` has the paths and kinds that are new in the stream; `by_project` has those that are new in each project.
     """
 
     stream: str
@@ -182,7 +185,7 @@ class Batch(msgspec.Struct, frozen=True):
     by_project: Mapping[str, Mapping[EventPath, frozenset[ValueKind]]] = msgspec.field(default_factory=dict)
 
 
-# The labels from which Loki takes the name of a service, in order of precedence.
+# The labels from which Loki takes the name of a service. The first one that an entry has is used.
 SERVICE_NAME_LABELS: Final = (
     "service_name service app application app_name name app_kubernetes_io_name container container_name"
     " k8s_container_name component workload job k8s_job_name"

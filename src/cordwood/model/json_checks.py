@@ -1,4 +1,4 @@
-"""Checks of JSON text: readable error messages, duplicate names, and JSON sent with the media type of an HTML form."""
+"""Checks of JSON text: error messages, duplicate names, and JSON that is sent with the media type of an HTML form."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from typing import Final
 
 
 def describe_json_error(error: Exception, text: bytes) -> str:
-    """Return why a decoder could not decode JSON text, with the byte position of the error if it is known."""
+    """Return the reason why JSON text could not be decoded, with the position of the error in bytes if it is known."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -24,7 +24,10 @@ def _first_invalid_byte(text: bytes) -> int:
 
 
 def find_duplicate_name(text: bytes) -> str | None:
-    """Return the first duplicate name in an object at any depth, with escapes decoded. The text must be valid JSON."""
+    """Return the first name that an object contains twice, at any depth; None if there is none.
+
+    The text must be valid JSON. Names are compared after their escapes are decoded.
+    """
     duplicates: list[str] = []
 
     def check_members(members: list[tuple[str, object]]) -> None:
@@ -34,14 +37,15 @@ def find_duplicate_name(text: bytes) -> str | None:
                 duplicates.append(name)
             seen_names.add(name)
 
-    # `len` replaces the conversion of numbers, which is slow for long numbers and raises ValueError for very long ones.
+    # Replace the conversion of numbers by `len`, because the conversion is slow for long numbers and raises ValueError
+    # for very long ones.
     json.loads(text.decode() or "{}", object_pairs_hook=check_members, parse_int=len, parse_float=len)
     return duplicates[0] if duplicates else None
 
 
 FORM_MEDIA_TYPE: Final = "application/x-www-form-urlencoded"
 
-# A text that begins with an opening bracket is not a form, because a form percent-encodes brackets.
+# A body that begins with a bracket or a brace is not a form, because a form percent-encodes these characters.
 _OPENING_BRACKET_PATTERN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
 
 

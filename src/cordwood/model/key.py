@@ -6,10 +6,10 @@ import msgspec
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The caller of a request.
+    """The caller of a request, with the permissions and limits of the caller's key.
 
-    `scopes` are private, public, ingest, ingest:source:NAME, ingest:collection:NAME, query and query:endpoint:NAME;
-    NAME may also be a UUID.
+    Each of the `scopes` is private, public, ingest, ingest:source:NAME, ingest:collection:NAME, query or
+    query:endpoint:NAME; NAME is the name or the UUID of a stream or an endpoint.
     """
 
     key_id: str
@@ -20,7 +20,11 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def pin_items(self) -> tuple[tuple[str, str], ...]:
-        """The pins as sorted pairs. Cache keys contain them, because pins restrict the names that a caller may see."""
+        """The pins as sorted pairs of name and value, for use in cache keys.
+
+        Callers with different pins must not share cached results, because pins restrict the names that a caller may
+        see.
+        """
         return tuple(sorted(self.pins.items()))
 
 
@@ -36,7 +40,10 @@ class KeyTerms(msgspec.Struct, frozen=True):
 
 
 def split_scopes(text: str) -> list[str]:
-    """Split scopes only at ASCII spaces, as in RFC 6749, section 3.3; other white space is part of a scope."""
+    """Split the text of scopes at ASCII spaces only, as RFC 6749, section 3.3, requires.
+
+    Other white space is part of a scope.
+    """
     return [word for word in text.split(" ") if word]
 
 

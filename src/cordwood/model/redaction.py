@@ -1,4 +1,4 @@
-"""The rules of redaction: the kinds of personal data to detect, and the replacement of the detected data."""
+"""The rules of redaction: which kinds of personal data are detected, and what replaces them."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Detector(StrEnum):
-    """The kinds of personal data that can be detected in texts."""
+    """The kinds of personal data that redaction can detect in texts."""
 
     IP = "ip"
     EMAIL = "email"
@@ -17,26 +17,26 @@ class Detector(StrEnum):
 
 
 class RedactMode(StrEnum):
-    """The replacement of redacted data: a fixed word, a keyed digest, or the network of an IP address."""
+    """The replacement for redacted data: a fixed word, a keyed digest or, for an IP address, its network."""
 
     REPLACE = "replace"
     HASH = "hash"
     TRUNCATE = "truncate"
 
 
-# Phone numbers are off by default, because they resemble many other numbers.
+# The phone detector is off by default, because many other numbers look like phone numbers.
 DEFAULT_DETECTORS = tuple(detector for detector in Detector if detector is not Detector.PHONE)
 
 
 class NamedPattern(msgspec.Struct, frozen=True):
-    """A pattern of texts to redact, in RE2 syntax, that is configured in the service's settings."""
+    """A regular expression (RE2) from the service's settings; texts that match it are redacted."""
 
     name: str
     pattern: str
 
 
 class RedactionRules(msgspec.Struct, frozen=True):
-    """The rules that determine the data to redact. They are the same for all endpoints of the process."""
+    """The detectors and patterns that determine which data are redacted, for all endpoints of the process."""
 
     detectors: tuple[Detector, ...] = DEFAULT_DETECTORS
     patterns: tuple[NamedPattern, ...] = ()
@@ -46,7 +46,7 @@ DEFAULT_REDACTION_RULES = RedactionRules()
 
 
 class RedactionConfig(msgspec.Struct, frozen=True):
-    """The redaction rules and the key of the digests in mode `hash`, as an engine receives them."""
+    """The redaction rules, and the key for the digests of the mode `hash`. An engine receives both at its start."""
 
     rules: RedactionRules = DEFAULT_REDACTION_RULES
     key: str = ""

@@ -12,7 +12,7 @@ def datetime_from_micros(micros: int) -> datetime:
 
 
 def format_timestamp(micros: int) -> str:
-    """Return the time in ISO 8601 with microseconds; raise OverflowError for years outside of 1 to 9999."""
+    """Format a time in ISO 8601 with microseconds; raise OverflowError for a year outside of 1 to 9999."""
     return datetime_from_micros(micros).isoformat(timespec="microseconds")[:26] + "Z"
 
 
