@@ -1,4 +1,4 @@
-"""The interface of an engine, which stores events and runs queries. Its methods block, so call them in threads."""
+"""The interface of an engine, which stores events and runs queries. Its methods block, so threads must call them."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
 from cordwood.sql.stages import BoundStatement, Target
 
-# The columns of a stored event, in the order of `Engine.stored_events_sql`.
+# The columns of a stored event, in the order in which the SQL of `Engine.stored_events_sql` returns them.
 STORED_COLUMNS = (
     Column("id", Datatype(Kind.STRING)),
     Column("timestamp", Datatype(Kind.TIMESTAMP)),
@@ -27,9 +27,9 @@ STORED_COLUMNS = (
 
 
 class AnswerLimits(msgspec.Struct, frozen=True):
-    """Limits of one answer.
+    """The limits of one answer.
 
-    At most `max_rows` rows are returned; the answer's receipt says whether there were more.
+    At most `max_rows` rows are returned. If the query has more, the receipt of the answer says so.
     """
 
     max_rows: int
@@ -39,8 +39,8 @@ class AnswerLimits(msgspec.Struct, frozen=True):
 class BatchAppendResult(msgspec.Struct, frozen=True):
     """The result of appending one batch.
 
-    `duplicates` is the number of events that were skipped because their ids were stored already. `repeated_positions`
-    has the positions of these events in the batch, in order.
+    `accepted` events were stored. `duplicates` events were skipped, because events with their ids were stored already;
+    `repeated_positions` has the positions of the skipped events in the batch, in order.
     """
 
     accepted: int
@@ -55,7 +55,7 @@ class StreamStats(msgspec.Struct, frozen=True):
 
 
 class BackupFile(msgspec.Struct, frozen=True):
-    """A file in a snapshot: its name relative to the engine's folder, its size, and a function that reads it."""
+    """A file of a backup: its name relative to the engine's folder, its size, and a function that yields its chunks."""
 
     name: str
     size: int
@@ -63,10 +63,11 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class RunRequest(msgspec.Struct, frozen=True):
-    """A question, and how to encode its answer: `encode` is a module-level function that yields chunks as rows arrive.
+    """A question to run, and the function `encode` that encodes its answer, in chunks, while rows arrive.
 
-    If `max_bytes` is set, the answer is sent only when it is complete, and a larger answer is an error. If it is None,
-    each chunk is sent as soon as it is encoded.
+    `encode` must be a function of a module, so that another process can import it. If `max_bytes` is set, the answer is
+    sent only when it is complete, and a larger answer is an error. If it is None, each chunk is sent as soon as it is
+    encoded.
     """
 
     question: BoundStatement
@@ -76,7 +77,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 
 class RunStats(msgspec.Struct, frozen=True):
-    """The statistics of a finished answer; `last_row` is set for a statement that is paged by time."""
+    """The statistics of a complete answer. `last_row` is set only if the statement's pages are separated by time."""
 
     rows: int
     truncated: bool
@@ -85,17 +86,17 @@ class RunStats(msgspec.Struct, frozen=True):
 
 
 class Run(Protocol):
-    """A running query whose answer is being encoded."""
+    """A query that the engine is running and whose answer is being encoded."""
 
     def chunks(self) -> Generator[bytes, None, None]:
-        """Yield the encoded answer; closing the iterator early stops the engine's work."""
+        """Yield the encoded answer in chunks. If the iterator is closed early, the engine stops the query."""
 
     def stats(self) -> RunStats:
-        """Return the statistics; call it after the last chunk."""
+        """Return the statistics of the answer. Call this method only after the last chunk."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of a running query: the part done (0 to 1), the rows read so far, and the rows that it will read.
+    """The progress of a running query: the fraction done (0 to 1), the rows read so far, and the rows to read in all.
 
     A value that the engine does not report is None.
     """
@@ -105,31 +106,31 @@ class Progress(msgspec.Struct, frozen=True):
     rows_total: int | None = None
 
 
-# A function that returns the progress of a query. It returns None while the engine reports no progress, and after the
-# query has ended.
+# A function that returns the progress of a query. It returns None while the engine has reported no progress, and after
+# the query has ended.
 ReadProgress = Callable[[], Progress | None]
 
 
 class Cancellation(Protocol):
-    """The interface for cancelling a running `Engine.answer`, and for reading its progress.
+    """The interface through which a caller cancels a running `Engine.answer` and reads its progress.
 
-    The engine registers a function that stops its work and a function that reads the progress. Both return at once, may
-    be called from any thread and at any time, and do not raise.
+    The engine registers two functions: one stops the engine's work, the other reads the progress. Both return at once,
+    may be called from any thread and at any time, and do not raise.
     """
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
     def on_progress(self, read: ReadProgress) -> None:
-        """Register a function that reads the progress.
+        """Register the engine's function that reads the progress.
 
-        It replaces the function that was registered for an earlier statement of the same answer.
+        If an answer runs several statements, the function for the latest statement replaces the earlier ones.
         """
 
 
 class CancelToken:
-    """A cancellation token that also reports progress; its methods may be called from any thread.
+    """The implementation of `Cancellation`, with the methods that the caller of the engine uses.
 
-    The engine registers a function that stops its work and a function that reads the progress.
+    All methods may be called from any thread.
     """
 
     def __init__(self) -> None:
@@ -149,7 +150,7 @@ class CancelToken:
         self._read_progress = read
 
     def progress(self) -> Progress | None:
-        """Return the progress of the query; None while it is unknown."""
+        """Return the progress of the query; None if it is unknown."""
         return self._read_progress()
 
     def cancel(self) -> None:
@@ -165,72 +166,82 @@ def _no_progress() -> None:
 
 
 class Engine(Protocol):
-    """The interface of an engine; its methods may be called from several threads, and raise only cordwood's faults."""
+    """The interface of an engine. Its methods may be called from several threads, and raise only cordwood's faults."""
 
     target: Target
 
     def prepare(self, streams: Sequence[Stream]) -> None:
-        """Create the tables of the streams.
+        """Create the tables in which events of these streams are stored.
 
-        The service calls this at start and at reload, before the first event or question of these streams.
+        The service calls this method at start and at reload, before it sends the first event or question for the
+        streams.
         """
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
-        """Raise BadStreamFile if `prepare` would refuse the streams. This method creates no tables."""
+        """Raise BadStreamFile if `prepare` would refuse these streams. This method creates no tables."""
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        """Store all batches or none, durably, before returning; skip and count events whose ids are stored already."""
+        """Store the events of all batches durably before returning, or store none.
+
+        Events whose ids are stored already are skipped and counted.
+        """
 
     def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
-        """Run the question and return its rows in batches; stop at cancellation or at the time limit.
+        """Run a question and return its rows in batches. The query ends early on cancellation or at the time limit.
 
-        Raises IsolationCheckFailed, without running the statement, if the engine's own parser finds that the statement
+        Raise IsolationCheckFailed, without running the statement, if the engine's own parser finds that the statement
         is not a single query that reads only `statement.streams`.
         """
 
     def run(self, request: RunRequest, cancel: Cancellation) -> Run:
-        """Run the question and return its encoded answer. The rows are encoded in the process that reads them.
+        """Run a question and return its encoded answer. The process that reads the rows also encodes them.
 
-        An engine in the serving process implements this method with `run_locally`.
+        An engine in the serving process implements this method by `run_locally`.
         """
 
     def stored_events_sql(self, stream: str) -> str:
-        """Return the SQL that reads a stream's stored events. Its columns are `STORED_COLUMNS`; objects are JSON text.
+        """Return the SQL that reads the stored events of a stream.
 
-        Its parameters are `since` (inclusive) and `until` (exclusive), in microseconds, and `project`, where NULL
-        stands for all projects.
+        It returns the columns `STORED_COLUMNS`, in which objects are JSON text. Its parameters are `since` (inclusive)
+        and `until` (exclusive), in microseconds, and `project`, where NULL stands for all projects.
         """
 
     def shapes(self) -> Mapping[str, Shape]:
-        """Return the shape of each stream by name, up to date with the last `append` that returned."""
+        """Return the shapes of all streams by name. They include all events of `append` calls that have returned."""
 
     def project_shapes(self) -> Mapping[str, ProjectShapes]:
-        """Return, for each stream, the shapes of its projects; the engine continues to update the returned objects."""
+        """Return the shapes of the projects of each stream, by the stream's name.
+
+        The engine continues to update the returned objects.
+        """
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
-        """Return event counts and time ranges, for metrics and status pages. This method must be fast."""
+        """Return the number of events and their range of time for each stream, for metrics and status pages.
+
+        This method must be fast.
+        """
 
     def newest_receipt_us(self) -> int | None:
-        """Return the receive time of the newest acknowledged event, or a later time.
+        """Return the latest time of receipt of all acknowledged events, or a later time.
 
-        Return None if a later event may have an earlier receive time. In this case, queries cannot be followed on this
-        engine.
+        Return None if events that are acknowledged later may have earlier times of receipt. Queries cannot be followed
+        on such an engine.
         """
 
     def stored_bytes_by_stream(self) -> Mapping[str, int]:
-        """Estimate the stored bytes of each stream. This method may be slow."""
+        """Return the approximate number of bytes that each stream's events take on disk. This method may take long."""
 
     def delete_expired_events(self, now_us: int) -> int:
-        """Delete events older than their stream's retention; return how many were deleted."""
+        """Delete events that are older than their stream's retention, and return the number of deleted events."""
 
     def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
-        """Return everything that is stored at this moment, as files that do not change during the `with` block.
+        """Return everything that is stored at this moment as files, which do not change during the `with` block.
 
-        Events can be appended meanwhile. Raises NothingToBackUp if another system stores the events.
+        Events can be appended meanwhile. Raise NothingToBackUp if another system stores the events.
         """
 
     def regex_error(self, pattern: str) -> str | None:
-        """Return why the engine refuses a pattern as a regular expression (RE2), or None if the pattern is valid."""
+        """Return why the engine refuses a pattern as a regular expression (RE2); None if the pattern is valid."""
 
     def close(self) -> None:
-        """Finish work in progress, make it durable, and release the files of the store."""
+        """Finish the work in progress, make all events durable, and release the engine's files."""

@@ -1,11 +1,11 @@
-"""Give freed memory from the C library's allocator back to the operating system, if the library has `malloc_trim`."""
+"""Return freed memory from the C library's allocator to the operating system, if the library has `malloc_trim`."""
 
 import ctypes
 from collections.abc import Callable
 
 
 def load_library_function(library: str | None, name: str, result: type = ctypes.c_int) -> Callable[..., object] | None:
-    """Return a function of a C library, or None if the library lacks it."""
+    """Return the function `name` of a C library; None if the library or the function does not exist."""
     try:
         symbol = getattr(ctypes.CDLL(library), name)
     except (AttributeError, OSError):

@@ -1,8 +1,8 @@
-"""The second isolation check: refuse a statement unless the engine's own parser finds only permitted reads in it.
+"""The second isolation check: run a statement only if the engine's own parser finds nothing but permitted reads in it.
 
 The check is independent of the compiler: its input is only the statement's final text and the names of the streams that
-the statement reads. Each engine decodes its parser's tree to structs, and this module walks through them. A statement
-whose tree has a field that no struct declares is refused.
+the statement may read. Each engine decodes the tree of its parser to structs, and this module walks through the
+structs. A statement is refused if its tree has a field that no struct declares.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,21 +18,25 @@ from msgspec.structs import fields
 from cordwood.errors import IsolationCheckFailed, QueryRefused, QueryUnsupported
 from cordwood.observe.observation import IsolationRefused, RecordObservation, ignore_observation
 
-# The maximum number of accepted statements whose digests are kept; each digest takes about 100 bytes of memory.
+# The maximum number of accepted statements whose digests are kept, so that they need no second check; each digest takes
+# about 100 bytes of memory.
 _MAX_ACCEPTED_DIGESTS: Final = 20_000
 _STATEMENT_DIGEST_BYTES: Final = 16
-# The maximum number of different refused statements whose texts are logged, and the maximum length of a logged text.
-# All refusals are counted, even if their texts are not logged.
+# The first limit is the maximum number of different refused statements whose texts are logged, the second is the
+# maximum length of a logged text. Refusals beyond the limit are counted but not logged.
 _MAX_LOGGED_STATEMENTS: Final = 1000
 _MAX_LOGGED_STATEMENT_CHARACTERS: Final = 100_000
 
 
 class IsolationBreachError(Exception):
-    """An error for a statement with a forbidden read or action, which the message describes for the operator's log."""
+    """An error for a statement with a forbidden read or action, which the message states for the operator's log."""
 
 
 class IsolationCheck:
-    """A check that caches statements which passed, and logs and refuses all others; safe from several threads."""
+    """A check that remembers statements which passed, and logs and refuses all others.
+
+    It is safe from several threads.
+    """
 
     def __init__(self, engine: str, note: RecordObservation = ignore_observation) -> None:
         self._engine = engine
@@ -42,9 +46,9 @@ class IsolationCheck:
         self._logged: set[bytes] = set()
 
     def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
-        """Run `inspect`, unless this text has passed for these streams before.
+        """Call `inspect` to check a statement, unless the same text has passed for the same streams before.
 
-        If `inspect` raises IsolationBreachError, raise IsolationCheckFailed.
+        If `inspect` raises IsolationBreachError, log the statement and raise IsolationCheckFailed.
         """
         digest = _digest_of_checked_statement(text, streams)
         if digest in self._accepted_digests:
@@ -95,7 +99,7 @@ _SCALAR_TYPES: Final = (bool, float, int, str, NoneType, msgspec.Raw)
 
 
 class UnlistedFunctionError(Exception):
-    """An error for a function that is not in the engine's list of permitted functions."""
+    """An error for a function that is missing from the list of permitted functions of the engine."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -103,9 +107,9 @@ class UnlistedFunctionError(Exception):
 
 
 def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]) -> None:
-    """Run `inspect`, and replace its error for an unlisted function.
+    """Call `inspect`, and translate its UnlistedFunctionError.
 
-    Raise IsolationBreachError if the engine has a function of this name, and QueryUnsupported otherwise.
+    Raise IsolationBreachError if the engine has a function of this name, and QueryUnsupported if it has none.
     """
     try:
         inspect()
@@ -116,7 +120,7 @@ def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]
 
 
 def decode_tree(decoder: msgspec.json.Decoder[ParseTree], serialized: bytes | str) -> ParseTree:
-    """Decode the parser's output as known structs; raise IsolationBreachError for an unknown node or field."""
+    """Decode the parser's output to structs; raise IsolationBreachError for a node or field that none declares."""
     try:
         return decoder.decode(serialized)
     except msgspec.ValidationError as unknown:
@@ -126,9 +130,10 @@ def decode_tree(decoder: msgspec.json.Decoder[ParseTree], serialized: bytes | st
 
 
 def walk_tree(root: msgspec.Struct, visit: NodeVisitor) -> None:
-    """Visit each node of a tree with its scope; `visit` returns a node's children, each with its scope.
+    """Call `visit` for each node of a tree, with the CTEs that are visible at the node.
 
-    The walk is iterative, because a deep tree would exceed Python's limit on recursion.
+    `visit` returns the children of a node, each with the CTEs that are visible there. The walk is iterative, because a
+    deep tree would exceed Python's limit on recursion.
     """
     pending: list[tuple[msgspec.Struct, VisibleCtes]] = [(root, frozenset())]
     while pending:
@@ -138,9 +143,9 @@ def walk_tree(root: msgspec.Struct, visit: NodeVisitor) -> None:
 def scoped_children(
     node: msgspec.Struct, scope: VisibleCtes, *excluded: str
 ) -> list[tuple[msgspec.Struct, VisibleCtes]]:
-    """Return the child structs of a node, each with the node's scope.
+    """Return the child structs of a node, each with `scope`, which are the CTEs that are visible at the node.
 
-    Children are structs in the node's fields, and in lists in these fields. The `excluded` fields are skipped.
+    Children are the structs in the node's fields and in lists in these fields. The `excluded` fields are skipped.
     """
     nested: list[tuple[msgspec.Struct, VisibleCtes]] = []
     for name in _child_fields(type(node)):
@@ -156,7 +161,7 @@ def scoped_children(
 
 @cache
 def _child_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the names of the fields that hold structs or lists of structs."""
+    """Return the names of a struct's fields that hold structs or lists of structs."""
     return tuple(field.name for field in fields(kind) if not _is_scalar_type(field.type))
 
 

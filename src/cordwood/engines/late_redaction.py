@@ -1,8 +1,12 @@
-"""Redaction at run time: run the optimistic variant first, and redact columns that are used only in the answer.
+"""Redaction while a query runs: run the statement without redaction first, and redact the texts in the answer's rows.
 
-`TextRedactor` caches only texts that redaction leaves unchanged. A cache hit makes an answer faster, so the time of the
-answer reveals whether a text was seen before. If the text is returned unchanged, this is not a leak, because the caller
-sees the text. If the text is redacted, this would reveal which events share a private value, or whether a guessed value
+A statement has two variants: the optimistic variant stops as soon as a text may need redaction, and the redacting
+variant redacts texts in SQL. Columns that are used only in the answer are redacted here, after the engine has returned
+the rows.
+
+`TextRedactor` caches only texts that redaction leaves unchanged. A cached text makes an answer faster, so the time of
+the answer reveals whether the text was seen before. For an unchanged text this is not a leak, because the caller sees
+the text. For a redacted text, the time would reveal which events share a private value, or whether a guessed value
 occurs.
 """
 
@@ -20,17 +24,18 @@ from cordwood.sql.plan import EventRange
 from cordwood.sql.redaction.masking import MAY_NEED_REDACTION_MESSAGE
 from cordwood.sql.stages import Statement
 
-# The rows of an optimistic run are buffered, because it is certain only after the last row that no row must be
-# redacted. A run with this many rows is stopped, and the redacting variant is run instead.
+# The rows of the optimistic variant are buffered, because only after the last row is it certain that no text needs
+# redaction. At this number of rows, the run is stopped, and the redacting variant runs instead.
 _MAX_OPTIMISTIC_ROWS: Final = 1000
 _MAX_STATEMENTS_REDACTED_FIRST: Final = 2000
 
-# A function that runs the optimistic variant if its argument is True, and the redacting variant if it is False.
+# A function that runs a statement: the optimistic variant if its argument is True, the redacting variant if it is
+# False.
 RunVariant = Callable[[bool], Rows]
 
 
 class OptimisticRedactionRunner:
-    """A runner that tries the optimistic variant of a statement first, unless this failed before.
+    """A runner of statements that tries the optimistic variant first, unless this failed for the statement before.
 
     It is safe from several threads.
     """
@@ -39,7 +44,7 @@ class OptimisticRedactionRunner:
         self._digests_to_redact_first: set[bytes] = set()
 
     def run_statement(self, statement: Statement, run: RunVariant) -> Rows:
-        """Return the rows of the optimistic variant, or of the redacting variant if a text may have to be redacted."""
+        """Return the rows of the optimistic variant, or of the redacting variant if a text may need redaction."""
         if (
             statement.plan.choose_variant(EventRange.ALL, optimistic=True) is not None
             and statement.digest not in self._digests_to_redact_first
@@ -54,7 +59,7 @@ class OptimisticRedactionRunner:
 
 
 def _try_optimistic_run(run: RunVariant) -> Rows | None:
-    """Return the optimistic rows; None if a text may have to be redacted, or if there are too many rows to buffer."""
+    """Return the rows of the optimistic variant; None if a text may need redaction or the rows are too many."""
     try:
         return _fetch_rows_within_limit(run(True))  # noqa: FBT003 - what the callback takes
     except BadQueryValue as fault:
@@ -65,7 +70,7 @@ def _try_optimistic_run(run: RunVariant) -> Rows | None:
 
 
 def _fetch_rows_within_limit(rows: Rows) -> Rows | None:
-    """Fetch all rows; stop the query and return None if there are too many."""
+    """Fetch all rows; if there are `_MAX_OPTIMISTIC_ROWS` or more, stop the query and return None."""
     fetched, row_count, batches = [], 0, rows.batches
     for batch in batches:
         fetched.append(batch)
@@ -78,26 +83,29 @@ def _fetch_rows_within_limit(rows: Rows) -> Rows | None:
     return rows
 
 
-# The capacity of the cache of texts without anything to redact, for all redaction modes together. It is enough for the
+# The maximum memory for cached texts that need no redaction, for all redaction modes together. It is enough for the
 # texts of some thousands of events.
 _MAX_CLEAN_TEXT_CACHE_BYTES: Final = 16 * 2**20
 
-# The first characters of JSON values that may contain a text: strings, objects and arrays.
+# The first characters of JSON values that are or may contain texts: strings, objects and arrays.
 _FIRST_CHARACTERS_OF_TEXT_JSON: Final = ('"', "{", "[")
 
 OptionalTexts = Sequence[str | None]
-# The engine's function that redacts JSON texts and returns them in the same order.
+# A function of the engine that redacts JSON texts, and returns them in the same order.
 RedactTexts = Callable[[Sequence[str]], Sequence[str]]
 
 
 class TextRedactor:
-    """A redactor of fetched texts, which caches texts that need no redaction; safe from several threads."""
+    """A redactor of the texts in fetched rows, which caches texts that need no redaction.
+
+    It is safe from several threads.
+    """
 
     def __init__(self, max_bytes: int = _MAX_CLEAN_TEXT_CACHE_BYTES) -> None:
         self._clean = _CleanTextCache(max_bytes)
 
     def redact_json(self, mode: RedactMode, texts: OptionalTexts, redact: RedactTexts) -> list[str | None]:
-        """Redact JSON texts; numbers and booleans are returned unchanged."""
+        """Return the JSON texts after redaction; numbers, booleans and None are unchanged."""
         redacted = list(texts)
         positioned_texts = [
             (position, text)
@@ -106,7 +114,7 @@ class TextRedactor:
         ]
         unknown_texts = self._clean.exclude_clean_texts(mode, positioned_texts)
         if unknown_texts:
-            # Duplicates are not removed: the time taken must not reveal whether two texts are equal.
+            # Duplicates are not removed, because the time taken must not reveal whether two texts are equal.
             originals = [text for _, text in unknown_texts]
             redacted_texts = redact(originals)
             for (position, _), redacted_text in zip(unknown_texts, redacted_texts, strict=True):
@@ -120,9 +128,10 @@ class TextRedactor:
     def redact_rows(
         self, mode: RedactMode, rows: Sequence[Sequence[Any]], positions: Mapping[int, bool], redact: RedactTexts
     ) -> list[tuple[Any, ...]]:
-        """Return the rows with some columns redacted.
+        """Return rows in which the columns at `positions` are redacted.
 
-        `positions` has the position of each of these columns, with True if the column is text, and False if it is JSON.
+        `positions` maps the position of each of these columns to True if its values are texts, and to False if they are
+        JSON.
 
         All columns are redacted in one call, because compiling the patterns costs as much as redacting a hundred texts.
         """
@@ -143,7 +152,7 @@ def _texts_from_json(column: OptionalTexts, *, is_text: bool) -> OptionalTexts:
 
 
 class _CleanTextCache:
-    """A bounded cache of texts that redaction leaves unchanged; it evicts the least recently used texts first."""
+    """A cache of texts that redaction leaves unchanged. At its limit, the least recently used texts are evicted."""
 
     def __init__(self, max_bytes: int) -> None:
         self._texts: BoundedCache[tuple[RedactMode, str], bool] = BoundedCache(max_bytes, _text_bytes)
@@ -151,7 +160,7 @@ class _CleanTextCache:
     def exclude_clean_texts(
         self, mode: RedactMode, positioned_texts: Iterable[tuple[int, str]]
     ) -> list[tuple[int, str]]:
-        """Return the texts that are not in the cache of clean texts."""
+        """Return the texts, with their positions, that are not known to be unchanged by redaction."""
         return [(position, text) for position, text in positioned_texts if not self._texts.get((mode, text))]
 
     def add(self, mode: RedactMode, texts: Iterable[str]) -> None:

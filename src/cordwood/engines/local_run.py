@@ -1,4 +1,8 @@
-"""Run a question on an engine in the same process, encode its rows within the limits, and record a page's last row."""
+"""Run a question on an engine in the same process, encode its answer, and limit the answer's size.
+
+For a statement whose pages are separated by time, the module also removes the columns that the compiler added, and
+notes the last row.
+"""
 
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
@@ -12,11 +16,14 @@ from cordwood.sql.stages import Statement
 
 
 class OutdatedStatementError(Exception):
-    """An error for a statement that must be recompiled: a path that it reads unredacted may contain a text by now."""
+    """An error for a statement that must be compiled again.
+
+    The statement reads a path without redaction, because no texts were seen there; by now, a text may be stored there.
+    """
 
 
 class LocalRun:
-    """A running query on an engine in the same process, whose rows are encoded as chunks."""
+    """A query that runs on an engine in the same process. Its rows are encoded to chunks."""
 
     def __init__(self, request: RunRequest, rows: Rows) -> None:
         self._request = request
@@ -27,7 +34,7 @@ class LocalRun:
         rows.batches = self._batches
 
     def chunks(self) -> Generator[bytes, None, None]:
-        """Yield the encoded chunks; closing the iterator frees the engine's cursor."""
+        """Yield the encoded answer in chunks. If the iterator is closed early, the engine's cursor is freed."""
         with closing(self._batches):
             for chunk in self._request.encode(self._rows):
                 self._byte_count += len(chunk)
@@ -59,9 +66,9 @@ def _too_large_answer_error(max_bytes: int) -> TooManyBytes:
 def run_locally(engine: Engine, request: RunRequest, cancel: Cancellation) -> LocalRun:
     """Run a question on an engine in the same process.
 
-    A path that had no text when the statement was compiled is read without redaction. If such a path may have a text by
-    now, raise OutdatedStatementError before any row is returned. The shapes are checked after the query has started, so
-    they include every text that the query can read.
+    If no text was seen at a path when the statement was compiled, the statement reads the path without redaction. If a
+    text may be stored there by now, raise OutdatedStatementError before any row is returned. The shapes are checked
+    after the query has started, so that they include every text which the query can read.
     """
     rows = engine.answer(request.question, request.limits, cancel)
     if not are_paths_still_textless(request.question.statement.textless_paths, engine.shapes()):
@@ -72,17 +79,17 @@ def run_locally(engine: Engine, request: RunRequest, cancel: Cancellation) -> Lo
 
 def _close_batches(rows: Rows) -> None:
     if isinstance(rows.batches, Generator):
-        # Start the generator before closing it: otherwise its `finally` blocks would not be executed.
+        # The generator must be started before it is closed: otherwise its `finally` blocks would not run.
         next(rows.batches, None)
         rows.batches.close()
 
 
-# The maximum length of an id in a cursor; a longer one would make the cursor too long for a URL.
+# The maximum length of an event's id in a cursor. A longer id would make the cursor too long for a URL.
 _MAX_CURSOR_ID_CHARACTERS = 100
 
 
 def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
-    """Remove the columns time and id, which the compiler appended for paging; keep their last values in `last_row`."""
+    """Remove the columns time and id, which the compiler added for paging; `last_row` keeps their last values."""
     paging = statement.paging
     if paging is None or not paging.is_by_time:
         return rows
@@ -93,8 +100,8 @@ def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
         if paging.has_array_elements
         else _strip_position_columns(rows, batches)
     )
-    # Wrap a generator in a generator, which holds the engine's cursor until it is exhausted or closed. Batches of other
-    # types are in memory already.
+    # A generator is wrapped in a generator, because it holds the engine's cursor until it is exhausted or closed.
+    # Batches of other types are in memory already.
     rows.batches = taken if isinstance(batches, Generator) else list(taken)
     return rows
 
@@ -108,9 +115,10 @@ def _strip_position_columns(rows: Rows, batches: Iterable[list[Row]]) -> Generat
 
 
 def _strip_positions_of_whole_events(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
-    """Remove the columns time and id; if the answer is cut off, also leave out the rows of its last event.
+    """Remove the columns time and id. If the answer is cut off, also leave out all rows of the last event.
 
-    The next page has all rows of this event. Only an event that has more rows than a page is split between pages.
+    An event may have several rows, and its last ones could be missing; the next page then has all of them. Only an
+    event with more rows than a page is split between pages.
     """
     held: list[Row] = []
     has_others = False
@@ -140,7 +148,7 @@ def _record_last_row(rows: Rows, batch: list[Row]) -> None:
 
 
 def _last_event_row_count(batch: list[Row]) -> int:
-    """Return how many rows at the end of the batch have the same time and id."""
+    """Return the number of rows at the end of the batch that have the same time and id as the last row."""
     places = (_time_and_id_of_row(row) for row in reversed(batch))
     last = _time_and_id_of_row(batch[-1]) if batch else None
     return next((index for index, place in enumerate(places) if place != last), len(batch))

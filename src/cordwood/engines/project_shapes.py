@@ -1,6 +1,6 @@
-"""The paths and kinds of values seen in each project of a stream: each project has a bit set over a shared list.
+"""The shapes of a stream's projects. All projects share a list of pairs of path and kind; each has a bit set over it.
 
-The limits in this module apply only to these sets: events that exceed a limit are stored and queried like all others.
+The limits in this module apply only to these bit sets. Events beyond a limit are stored and queried like all others.
 """
 
 import threading
@@ -12,15 +12,15 @@ import msgspec
 
 from cordwood.model.event import EventPath, KindsByPath, Shape, ValueKind
 
-# The maximum number of projects of one stream whose shapes are kept. A key that is pinned to another project sees only
+# The maximum number of projects per stream whose shapes are kept. A key that is pinned to any other project sees only
 # the declared columns.
 MAX_PROJECTS_PER_STREAM: Final = 10_000
-# The maximum number of pairs of path and kind in the set of one project.
+# The maximum number of pairs of path and kind in the bit set of one project.
 MAX_PATH_KINDS_PER_PROJECT: Final = 1_000
-# The maximum number of pairs in the list that the sets of a stream share.
+# The maximum number of pairs of path and kind in the list that all projects of a stream share.
 MAX_PATH_KINDS_PER_STREAM: Final = 30_000
-# The key of the set that all projects beyond `MAX_PROJECTS_PER_STREAM` share. The set is limited like the set of one project, and
-# callers never see it.
+# The key of the bit set that all projects beyond `MAX_PROJECTS_PER_STREAM` share. It has the same limit as the bit set
+# of one project, and callers never see it.
 OTHER_PROJECTS_KEY: Final = ""
 _MAX_CACHED_BIT_SETS: Final = 256
 
@@ -34,7 +34,7 @@ class _CachedKinds(msgspec.Struct, frozen=True):
 
 
 class ProjectShapes:
-    """The bit sets of one stream's projects. Methods are safe from any thread; reads take no lock."""
+    """The shapes of one stream's projects, as bit sets. The methods are safe from any thread; reads take no lock."""
 
     def __init__(self) -> None:
         self.pairs: list[PathAndKind] = []
@@ -51,7 +51,7 @@ class ProjectShapes:
         return len(self._sets)
 
     def bit_sets_by_project(self) -> Mapping[str, int]:
-        """Return the bit set of each project."""
+        """Return the bit set of each project, by the project's name."""
         return dict(self._sets)
 
     def bit_set_of_project(self, project: str) -> int:
@@ -61,12 +61,15 @@ class ProjectShapes:
         return project in self._sets or project == OTHER_PROJECTS_KEY or len(self._sets) < MAX_PROJECTS_PER_STREAM
 
     def find_bit(self, pair: PathAndKind) -> int:
-        """Return the bit of the pair; 0 if it is not in the list."""
+        """Return the bit of a pair of path and kind; 0 if the pair is not in the shared list."""
         position = self._positions.get(pair)
         return 0 if position is None else 1 << position
 
     def find_or_add_bit(self, pair: PathAndKind) -> int:
-        """Return the bit of the pair, and add the pair to the list if necessary; return 0 if the list is full."""
+        """Return the bit of a pair of path and kind; add the pair to the shared list if necessary.
+
+        Return 0 if the list is full.
+        """
         with self._lock:
             if pair not in self._positions and len(self.pairs) < MAX_PATH_KINDS_PER_STREAM:
                 self.pairs.append(pair)
@@ -74,7 +77,7 @@ class ProjectShapes:
         return self.find_bit(pair)
 
     def bit_set_of_kinds(self, kinds: KindsByPath) -> int:
-        """Return the bit set of these paths and kinds, without pairs for which the list has no room."""
+        """Return the bit set of paths and kinds. Pairs for which the shared list has no room are left out."""
         bit_set = 0
         for path, path_kinds in kinds.items():
             for kind in path_kinds:
@@ -82,14 +85,14 @@ class ProjectShapes:
         return bit_set
 
     def kinds_of_bit_set(self, bits: int) -> KindsByPath:
-        """Return the paths and kinds whose bits are set."""
+        """Return the paths and kinds of the pairs whose bits are set."""
         kinds_by_path: dict[EventPath, frozenset[ValueKind]] = {}
         for path, kind in self._pairs_of_bit_set(bits):
             kinds_by_path[path] = kinds_by_path.get(path, frozenset()) | {kind}
         return kinds_by_path
 
     def add_kinds(self, project: str, kinds: KindsByPath) -> None:
-        """Add these paths and kinds to the project's set."""
+        """Add paths and kinds to the shape of a project."""
         self.add_bit_set(project, self.bit_set_of_kinds(kinds))
 
     def add_bit_set(self, project: str, bits: int) -> None:
@@ -102,7 +105,7 @@ class ProjectShapes:
                 self._interned_sets = {bit_set: bit_set for bit_set in self._sets.values()}
 
     def version_of_project(self, project: str | None) -> int:
-        """Return a number that identifies the content of the project's set: equal sets have equal numbers."""
+        """Return a number that identifies the content of a project's shape: equal shapes have equal numbers."""
         bits = self._bits_of_project(project)
         number = self._version_numbers.get(bits)
         if number is None:
@@ -114,7 +117,7 @@ class ProjectShapes:
         return number
 
     def shape_of_project(self, project: str | None, stream_shape: Shape) -> Shape:
-        """Return the shape that a key pinned to this project sees; if `project` is None, a shape without paths."""
+        """Return the shape that a key pinned to a project sees; for None, return a shape without paths."""
         bits = self._bits_of_project(project)
         part = self._cached_kinds.get(bits)
         if part is None:
@@ -138,7 +141,7 @@ class ProjectShapes:
 
 
 def set_bit_positions(bits: int) -> Iterator[int]:
-    """Yield the positions of the bits that are set."""
+    """Yield the positions of the bits that are set, the lowest first."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

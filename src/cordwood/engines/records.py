@@ -1,4 +1,4 @@
-"""Render event values as BigQuery's records: each object that is not an array element is wrapped in an array."""
+"""Convert values of events to BigQuery's records: each object that is not an array element is wrapped in an array."""
 
 import re
 
@@ -12,7 +12,10 @@ _json_encoder = msgspec.json.Encoder()
 
 
 def wrap_as_records(text: str) -> msgspec.Raw:
-    """Return an engine's JSON text with its objects wrapped as records; it may contain `Infinity` and `NaN`."""
+    """Return the JSON text of a value with its objects wrapped as records.
+
+    The engine's text may contain `Infinity` and `NaN`.
+    """
     if "{" not in text and "I" not in text and "N" not in text:
         return msgspec.Raw(text.encode())
     wrapped = _wrap_by_replacement(text)
@@ -27,7 +30,7 @@ def wrap_as_records(text: str) -> msgspec.Raw:
 
 
 def render_structured(text: str, datatype: Datatype) -> msgspec.Raw:
-    """Render a STRUCT or an ARRAY as JSON: structs remain objects, but objects in VARIANT values are wrapped."""
+    """Convert the JSON text of a STRUCT or an ARRAY: structs remain objects, objects in VARIANT values are wrapped."""
     try:
         return msgspec.Raw(_json_encoder.encode(_wrap_structured(_json_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -72,10 +75,11 @@ _CHARACTERS_BEFORE_STRING = frozenset((":", ",", "{", "[", ""))
 
 
 def _wrap_by_replacement(text: str) -> str | None:
-    """Wrap objects by text replacement; return None unless every `{` opens the whole value or the value of a key.
+    """Wrap objects by replacing braces in the text; return None for a text in which this could go wrong.
 
-    The value of a key follows the key's closing quote and a colon. If each `{` follows them, no `{` is inside a string,
-    and none begins an element of an array. There are then as many `}` as `{`, unless a `}` is inside a string.
+    Replacement is safe if each `{` opens the whole value or follows a key's closing quote and a colon. Then, no `{` is
+    inside a string, and none begins an element of an array. There are then as many `}` as `{`, unless a `}` is inside a
+    string.
     """
     # Search for one character first, because this is many times as fast as a search for two characters.
     if "\\" in text and '\\"' in text:
@@ -93,7 +97,7 @@ _JSON_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
 
 
 def _wrap_by_tokens(text: str) -> str:
-    """Wrap objects token by token, without decoding, in a text that is nested deeply or contains Infinity or NaN."""
+    """Wrap objects token by token, without decoding the text, which may be deeply nested or contain Infinity or NaN."""
     closers: list[str] = []
 
     def render_token(token: re.Match[str]) -> str:
@@ -113,5 +117,5 @@ def _wrap_by_tokens(text: str) -> str:
 
 
 def quote_non_finite_numbers(text: str, mark: str) -> str:
-    """Return the engine's JSON text with its infinite numbers and NaN replaced by strings that begin with `mark`."""
+    """Return the engine's JSON text with infinite numbers and NaN replaced by strings that begin with `mark`."""
     return _JSON_TOKEN_PATTERN.sub(lambda token: f'"{mark}{token[0]}"' if token[0][0] in "-IN" else token[0], text)
