@@ -1,6 +1,6 @@
-"""JSON texts of events with unusual keys and values, including texts that `json.dumps` cannot produce.
+"""Events with unusual keys and values, as JSON texts. `json.dumps` could not produce all of these texts.
 
-`crafted_events` yields a fixed list of events. `random_events` combines such keys and values at random, by a seed.
+`crafted_events` yields a fixed list of events. `random_events` combines unusual keys and values at random, by a seed.
 `events_of_other_types` replaces values of ordinary events with values of other types.
 """
 
@@ -68,7 +68,7 @@ _KEY_FRAGMENTS: Final = (
 
 
 def crafted_events(project: str) -> Iterator[str]:
-    """Yield events that have each unusual value and key at the top level, in the metadata and nested."""
+    """Yield events that have each unusual key and value at the top level, in the metadata, or in a nested value."""
     values = (*SCALARS, *CONTAINERS)
     yield from (event(project, {'"v"': value}) for value in values)
     yield from (event(project, {key: "1"}) for key in KEYS)
@@ -99,8 +99,9 @@ _EVENT_FIELDS: Final = ('"id"', '"timestamp"', '"event_message"', '"metadata"')
 
 
 def event(project: str, metadata: Mapping[str, str], other_fields: Mapping[str, str] | None = None) -> str:
-    """Return an event with these keys and values, given as JSON texts, and with the project in each field that may set
-    it.
+    """Return an event in which the keys and values, also those of `other_fields`, are given as JSON texts.
+
+    Each field that may state an event's project has the given project.
     """
     top_level_fields = {'"project"': json.dumps(project), '"project_ref"': json.dumps(project)}
     fields = {
@@ -162,10 +163,10 @@ REPLACEMENT_VALUES: Final[tuple[Any, ...]] = (
 
 
 def events_of_other_types(events: Iterable[Mapping[str, Any]], project: str) -> Iterator[str]:
-    """Yield each event once for each value of REPLACEMENT_VALUES.
+    """Yield each ordinary event once for each value of REPLACEMENT_VALUES, with values in its metadata replaced by it.
 
-    One of these values replaces the values at all paths of the event. Each other value replaces the value at only one
-    path.
+    For one of these values, which changes from event to event, the values at all paths are replaced; for each other
+    one, the value at a single path.
     """
     for number, ordinary in enumerate(events):
         paths = list(_paths(ordinary.get("metadata"), ()))
@@ -196,7 +197,7 @@ def _paths(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _put(tree: Any, path: tuple[str, ...], value: Any) -> None:
-    """Set the value at the path, unless a parent is no longer an object because an earlier replacement changed it."""
+    """Set the value at a path, unless an earlier replacement has removed the object that contains the last key."""
     for key in path[:-1]:
         tree = tree.get(key) if isinstance(tree, dict) else None
     if isinstance(tree, dict):

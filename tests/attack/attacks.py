@@ -1,6 +1,7 @@
-"""Forbidden queries, grouped by what they try to read; data only.
+"""Forbidden queries, grouped by what they try to read. This module has only data.
 
-Most entries are a query with its error code. The test repeats the parts of the entries of DEEPLY_NESTED.
+Most entries are a query and the code of the error with which it must be refused. An entry of DEEPLY_NESTED has the
+parts of a query, and the test repeats the first and the last part.
 """
 
 REFUSED, UNKNOWN, SYNTAX, UNSUPPORTED = "query.refused", "query.unknown-name", "query.syntax", "query.unsupported"

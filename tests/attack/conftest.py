@@ -1,6 +1,6 @@
-"""Fixture that fails a test if the isolation check refuses a statement.
+"""A fixture for all tests of this folder: a test fails if the isolation check refuses a statement.
 
-The compiler must not emit any statement that the isolation check refuses, not even for an attack.
+The compiler must never produce a statement that this check refuses, not even for an attack.
 """
 
 from collections.abc import Iterator

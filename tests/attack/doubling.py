@@ -1,7 +1,7 @@
-"""Queries that grow exponentially: every construct of the grammar, nested so that each level repeats the previous one.
+"""Queries that may grow exponentially: constructs of the grammar, nested so that each level repeats the level below.
 
-Run as a program, the module compiles and runs each query on one engine. For each query, it prints a line of JSON with
-the time and memory taken. If a query exhausts memory or time, only this process is affected.
+Run as a program, the module compiles and runs each query on one engine, and prints a line of JSON with the time and
+memory taken. If a query exhausts memory or time, only this process is affected.
 """
 
 import importlib
@@ -168,7 +168,7 @@ def construct_queries_for(engine: str, levels: int) -> Iterator[tuple[str, str]]
 
 
 def construct_queries(levels: int) -> Iterator[tuple[str, str]]:
-    """Yield the name and the query of each construct of the grammar."""
+    """Yield a name and a query for each construct of the grammar."""
     for name, body in CTE_TEMPLATES.items():
         ctes = [f"c{n} as ({body.format(p=f'c{n - 1}')})" for n in range(1, levels + 1)]
         first = "c0 as (select id as x, event_message as m from edge_logs)"
@@ -253,7 +253,10 @@ def _other_queries(n: int) -> Iterator[tuple[str, str]]:
 
 
 def deep_shape(depth: int) -> Shape:
-    """Return the shape of one event with nested objects, arrays, and keys that differ only in case."""
+    """Return a shape with paths of up to `depth` steps, each of which may have objects, arrays and texts.
+
+    Some of its keys differ only in case.
+    """
     kinds = frozenset({ValueKind.OBJECT, ValueKind.ARRAY, ValueKind.TEXT})
     paths = [("metadata", *keys) for n in range(depth) for keys in (("a",) * n, ("a",) * n + ("A",), ("a", "[]") * n)]
     return Shape(dict.fromkeys(paths, kinds))
@@ -280,9 +283,7 @@ class NeverCancelled:
 
 
 class QueryMeter:
-    """A compiler and an engine that run queries over empty streams and measure the time and memory that each query
-    takes.
-    """
+    """A compiler and an engine over empty streams, which measure the time and memory that each query takes."""
 
     def __init__(self, engine: Engine) -> None:
         file = resources.files("cordwood") / "endpoints" / "logs.all.sql"

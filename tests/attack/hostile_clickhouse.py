@@ -1,6 +1,6 @@
-"""Hostile ClickHouse statements for the isolation check; data only.
+"""Hostile ClickHouse statements that the isolation check must refuse. This module has only data.
 
-The statements may read only the stream `own`. The test appends the settings that every statement has.
+The statements may read only the stream `own`. The test appends the settings that every statement must have.
 """
 
 OWN_TABLE = "`own`"

@@ -1,4 +1,4 @@
-"""Hostile DuckDB statements for the isolation check, where only the stream `own` may be read; data only."""
+"""Hostile DuckDB statements that the isolation check must refuse: they may read only the stream `own`. Only data."""
 
 OWN_TABLE = 'store.main."own"'
 

@@ -1,4 +1,4 @@
-"""Fragments for SQL injection, and queries with a name or a string in every place of the grammar."""
+"""Fragments of SQL for injection, and queries that contain a name or a string at every place of the grammar."""
 
 import os
 from typing import Final
@@ -224,7 +224,7 @@ _STRIDE: Final = 1 if os.environ.get("TORTURE") == "full" else 29
 
 
 def fragments_for_place(at: int) -> list[str]:
-    """Return the fragments that are tested in the query with this number."""
+    """Return the fragments with which the query number `at` is tested."""
     return list(FRAGMENTS[at % _STRIDE :: _STRIDE])
 
 

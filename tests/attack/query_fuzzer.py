@@ -1,9 +1,9 @@
-"""Fuzzer that sends random queries to a service and reports internal errors and messages in the engine's vocabulary.
+"""A fuzzer that sends random queries to a service, and reports internal errors and messages with words of the engine.
 
-It is a program, so that a crash of the engine does not end the tests.
-`python -m tests.attack.query_fuzzer duckdb 7 500` runs queries 0 to 499 of seed 7. It prints a line of JSON for each
-query with a wrong answer, and a last line with the number of answers by status.
-`python -m tests.attack.query_fuzzer duckdb 7:123` runs one query and prints its answer.
+It is a program, so that a crash of the engine does not end the tests. `python -m tests.attack.query_fuzzer duckdb 7
+500` runs queries 0 to 499 of seed 7. It prints a line of JSON for each query with a wrong answer, and a last line with
+the number of answers for each status. `python -m tests.attack.query_fuzzer duckdb 7:123` runs one query and prints its
+answer.
 """
 
 import json
@@ -49,7 +49,7 @@ COMPILER_ERROR: Final = "The compiler broke on this query."
 
 
 class FuzzedQuery(msgspec.Struct, frozen=True):
-    """A query and its answer."""
+    """A random query and its answer; `response_text` is kept only for statuses other than 200."""
 
     seed: str
     language: str
@@ -58,7 +58,7 @@ class FuzzedQuery(msgspec.Struct, frozen=True):
     response_text: str
 
     def defect(self) -> str | None:
-        """Return a description of what is wrong with the answer, or None."""
+        """Return a description of what is wrong with the answer; None if nothing is."""
         if self.status == 200:
             return None
         try:
@@ -75,7 +75,10 @@ class FuzzedQuery(msgspec.Struct, frozen=True):
 
 
 def _without_words_of(error_text: str, query_text: str) -> str:
-    """Remove the words of the query from the message, because a message may quote them."""
+    """Remove the query's own words from an error message.
+
+    A message may quote the query, and words of the query are not words of the engine.
+    """
     for word in sorted(set(re.findall(r"[\w.$:]+", query_text)), key=len, reverse=True):
         error_text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", error_text)
     return error_text
@@ -83,7 +86,7 @@ def _without_words_of(error_text: str, query_text: str) -> str:
 
 @contextmanager
 def open_fuzzed_service(engine: str) -> Iterator[InProcessApp]:
-    """Open a service on that engine with the events that the queries read."""
+    """Open a service on an engine, with the events that the random queries read."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
             engine=fresh_database() if engine == "clickhouse" else engine,
@@ -106,7 +109,7 @@ def run_query_of_seed(app: InProcessApp, seed: str) -> FuzzedQuery:
 
 
 def run_query(app: InProcessApp, seed: str, language: str, text: str) -> FuzzedQuery:
-    """Send a query; `seed` determines the format of the answer."""
+    """Send a query; the format of the answer depends on `seed`."""
     sent = {language: text, "project": PROJECT}
     accept = ACCEPTED_MEDIA_TYPES[sum(seed.encode()) % len(ACCEPTED_MEDIA_TYPES)]
     path, body = "/api/endpoints/query/logs.all", urlencode(sent).encode()

@@ -1,8 +1,8 @@
-"""Generator of random queries: every permitted function with unusual arguments, in every clause, in pipe syntax and
-LQL.
+"""A generator of random queries: every permitted function, with unusual arguments and in every clause.
 
-The same seed gives the same query. Functions come from `tests/unit/sql/function_calls.py`. Another test checks that
-this module has every permitted function, so that new functions are included.
+Some queries are in pipe syntax or in LQL. The same seed gives the same query. Functions come from
+`tests/unit/sql/function_calls.py`. Another test checks that this module has every permitted function, so that new
+functions are included.
 """
 
 import json
@@ -165,7 +165,7 @@ _MAX_DEPTH: Final = 2
 
 
 def random_query(seed: str) -> tuple[str, str]:
-    """Return the language, `sql` or `lql`, and the text of the query for this seed."""
+    """Return the language (`sql` or `lql`) and the text of the query that belongs to this seed."""
     rng = random.Random(seed)
     if rng.random() < 0.08:
         return "lql", _random_lql(rng)
@@ -207,8 +207,9 @@ def _random_call(rng: random.Random, depth: int) -> str:
 
 
 def _vary_arguments(call: str, rng: random.Random, depth: int) -> str:
-    """Replace arguments of the call at random. Some stay unchanged, so that the function also runs with valid
-    arguments.
+    """Replace some arguments of a call at random.
+
+    Other arguments stay unchanged, so that the function also runs with valid arguments.
     """
     written = _TYPED_LITERAL.sub(lambda literal_match: _vary_argument(literal_match, rng, depth), call)
     return f"safe.{written}" if rng.random() < 0.02 else written
@@ -230,7 +231,7 @@ def _vary_argument(match: re.Match[str], rng: random.Random, depth: int) -> str:
 
 
 def _corrupted(text: str, rng: random.Random) -> str:
-    """Delete, duplicate or swap a token of the text."""
+    """Delete, duplicate or move one word or sign of the query's text."""
     words = re.findall(r"\w+|\s+|.", text)
     at, to = rng.randrange(len(words)), rng.randrange(len(words))
     change = rng.randrange(3)
@@ -255,7 +256,7 @@ def _random_lql(rng: random.Random) -> str:
 
 
 def events(project: str, first_us: int) -> list[dict[str, object]]:
-    """Return events with values of every type at the paths that the queries read."""
+    """Return events with values of every type, at the paths that the random queries read."""
     texts = ("", "a", "1", "-1e9", "2024-01-01", "\u0130\u00df\u0000", '{"a": [1]}', "x" * 5000, "nan", None)
     numbers = (0, -1, 2**63 - 1, -(2**63), 1, 7, 10**18, 3, 2, None)
     floats = (0.5, -0.0, 1e308, 5e-324, -1.5, 2, 1e15, 3.25, 0.1, None)

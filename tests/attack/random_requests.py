@@ -1,4 +1,4 @@
-"""Generator of random requests to every route, with unusual headers, parameters and bodies; one request per seed."""
+"""A generator of random requests to every route, with unusual headers, parameters and bodies; one for each seed."""
 
 import gzip
 import json
@@ -120,7 +120,7 @@ BODIES: Final = _bodies()
 
 
 class RawRequest(msgspec.Struct, frozen=True):
-    """The parts of an HTTP request as ASGI passes them to the application."""
+    """The parts of an HTTP request in the form in which ASGI passes them to the application."""
 
     method: str
     path: bytes
@@ -130,7 +130,7 @@ class RawRequest(msgspec.Struct, frozen=True):
 
 
 def random_request(seed: str, keys: tuple[str, ...]) -> RawRequest:
-    """Return the request of the seed, in most cases with one of the keys."""
+    """Return the request that belongs to this seed. Most requests have one of the keys."""
     rng = random.Random(seed)
     headers = {rng.choice(HEADERS).encode(): rng.choice(HEADER_VALUES) for _ in range(rng.randrange(5))}
     if rng.random() < 0.9:
@@ -152,7 +152,7 @@ _ALTERNATIVES: Final = re.compile(rb"\(\?:([^()]*\|[^()]*)\)")
 
 
 def _path(rng: random.Random) -> tuple[bytes, tuple[str, ...]]:
-    """Return a random path that matches a route, with the methods of this route."""
+    """Return a random path of a route, and the methods of the route; a few paths are slightly changed."""
     if rng.random() < 0.4:
         path = rng.choice(tuple(ROUTES_BY_PATH))
         methods = ROUTES_BY_PATH[path].methods

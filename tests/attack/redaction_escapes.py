@@ -1,4 +1,4 @@
-"""Sandbox queries that try to recover a redacted value, or to infer it from conditions; data only."""
+"""Sandbox queries that try to read a redacted value, or to infer it from conditions. This module has only data."""
 
 _FROM_REQUEST = "from logs cross join unnest(metadata) m cross join unnest(m.request) r"
 

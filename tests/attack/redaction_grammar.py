@@ -1,4 +1,4 @@
-"""Templates of expressions over private values, at least one for every permitted BigQuery function; data only.
+"""Templates of expressions over private values, at least one for every permitted function. This module has only data.
 
 A placeholder names a type: `{S}` string, `{I}` integer, `{F}` float, `{B}` boolean, `{T}` timestamp, `{D}` date, `{E}`
 datetime, `{M}` time, `{Y}` bytes, `{A}` array of strings, `{N}` array of integers, `{J}` JSON. Lower-case letters are

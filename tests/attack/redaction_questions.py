@@ -1,6 +1,6 @@
-"""Generator of random queries over private values, with every clause, join, set operation, window, pivot and pipe.
+"""A generator of random queries over private values, with every clause, join, set operation, window, pivot and pipe.
 
-The same seed gives the same queries. The n-th query does not depend on the number of generated queries.
+The same seed gives the same sequence of queries. A query depends only on the seed and on its number in the sequence.
 """
 
 import re
@@ -87,7 +87,7 @@ _SELECTED_TYPES: Final = "SSSSSIIFBBTDEMYANJ"
 
 
 def random_questions(seed: int) -> Iterator[RandomQuestion]:
-    """Yield an endless sequence of random queries."""
+    """Yield an endless sequence of random queries, which depends only on the seed."""
     number = 0
     while True:
         yield _QuestionMaker(Random(f"{seed} {number}")).question()
@@ -114,7 +114,7 @@ class _QuestionMaker:
         return self._filled(self._one_of(SCALARS[kind]), depth - 1)
 
     def key(self) -> str:
-        """Return an expression to sort, group or join by. In most cases, it is a private value itself."""
+        """Return an expression by which a query sorts, groups or joins. In most cases, it is a private value itself."""
         return self.value("S", self._one_of((0, 0, 0, 1)))
 
     def _filled(self, template: str, depth: int) -> str:
@@ -154,7 +154,7 @@ class _QuestionMaker:
         )
 
     def _sub_query_condition(self) -> str:
-        """Return a condition with a sub-query."""
+        """Return a WHERE condition that contains a sub-query."""
         key = self.key()
         return self._one_of(
             (
@@ -172,7 +172,7 @@ class _QuestionMaker:
         return self._one_of(ORDINAL_SPELLINGS).replace("#", str(self._random.randint(1, maximum)))
 
     def order(self, maximum: int) -> str:
-        """Return an ORDER BY clause, in some cases with further keys that make the order total."""
+        """Return an ORDER BY clause. In some cases, it has further keys."""
         first = self._one_of((self.ordinal(maximum), self.ordinal(maximum), self._one_of(("1", "2")), self.key()))
         direction = self._one_of(("", " desc", " asc nulls last", " nulls first"))
         second_key = self._one_of(("", f", {self.ordinal(maximum)}", ", 1, 2"))
@@ -308,7 +308,7 @@ class _QuestionMaker:
         return f"select {kind} {items} from {self._relation.from_clause}{self.where()}{self.ending(1)}"
 
     def whole_value_query(self) -> str:
-        """Return a query for whole rows, objects or arrays, or for their JSON."""
+        """Return a query that reads a whole row, object or array, or its JSON text."""
         item = self._one_of(("to_json_string(l)", "to_json(l)", "l", "metadata", "to_json_string(metadata)", "metadata[0].request[0].ip",
                              "metadata[0].request[0].texts[safe_offset(length(who) - 9)]", "metadata[0].request[0].texts[offset(1)]",
                              "array_length(metadata[0].request[0].list)", "[who, event_message]", "struct(metadata, who)",

@@ -1,7 +1,7 @@
 """Measure the engine's work for a statement without a clock: the plan, the rows of each operator, and redaction calls.
 
-The work must be equal in two stores that differ only in private values. Otherwise the time of a query reveals these
-values.
+The work must be equal in two stores that differ only in private values. Otherwise, the time that a query takes would
+reveal these values.
 """
 
 import json
@@ -33,7 +33,7 @@ _REDACTION_CALL: Final = re.compile(rf"\b({'|'.join(_COUNTED_FUNCTIONS)})_{_REDA
 
 
 def work_of_statement(twin: Twin, question: BoundStatement) -> list[object]:
-    """Return the work for each variant of the statement that the engine may run."""
+    """Return the engine's work for each variant of a statement that the engine may choose."""
     statement = question.statement
     if twin.engine_name == "clickhouse":
         return [_clickhouse_plan(twin, statement.sql, question)]
@@ -51,7 +51,7 @@ def _clickhouse_plan(twin: Twin, sql: str, question: BoundStatement) -> object:
 
 
 def _duckdb_work(twin: Twin, question: BoundStatement) -> Iterator[object]:
-    """Yield the plan and the counted run of each variant of the statement, each with its number of redaction calls.
+    """Yield DuckDB's plan and its result for each variant of a statement, with the number of redaction calls.
 
     The variants are those for stores that are at rest or not, with or without optimistic redaction. Each variant runs
     in a separate transaction, because a failed statement aborts its transaction.
@@ -63,7 +63,10 @@ def _duckdb_work(twin: Twin, question: BoundStatement) -> Iterator[object]:
 
 
 def _define_counting_macros(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Define redaction macros that count their calls in a sequence. A rollback does not reset a sequence."""
+    """Define variants of the redaction macros that count their calls in a sequence.
+
+    A sequence is used because a rollback does not reset it.
+    """
     cursor.execute("CREATE SEQUENCE IF NOT EXISTS memory.main.calls")
     for name in _COUNTED_FUNCTIONS:
         counted = f"CASE WHEN nextval('memory.main.calls') > 0 THEN {name}_{_REDACT_MODE}(t) END"
@@ -96,14 +99,14 @@ def _plan(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, obje
 
 
 def _operator(step: dict[str, Any]) -> object:
-    """Return an operator of the plan with its row counts, its properties and its inputs."""
+    """Return an operator of a plan: its type, its row counts, its properties and the operators that are its inputs."""
     facts = {name: fact for name, fact in step["extra_info"].items() if name not in _ESTIMATED_FIELDS}
     rows = [step.get(count) for count in ("intermediate_rows", "rows_scanned", "row_groups_scanned")]
     return step["type"], rows, facts, [_operator(before) for before in step.get("children", ())]
 
 
 def _run_with_counting(cursor: duckdb.DuckDBPyConnection, sql: str, values: Mapping[str, object]) -> object:
-    """Run the statement with the counting macros. Return the number of rows, or the engine's error message."""
+    """Run a statement with counting macros; return the number of rows, or the engine's error message."""
     result = _run(cursor, _REDACTION_CALL.sub(r"counted_\1(", sql), values)
     return result if isinstance(result, str) else len(result)
 

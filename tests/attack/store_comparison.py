@@ -1,4 +1,4 @@
-"""A service whose responses can be compared with another service's: times and request ids are removed from them."""
+"""A service whose answers can be compared with those of another service: times and request ids are removed."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _VARYING_HEADERS: Final = frozenset(
 
 
 class Store:
-    """A service with three keys. The keys `pinned` and `pinned_private` are pinned to the project."""
+    """A service and three keys for it: `private`, and `pinned` and `pinned_private`, which are pinned to a project."""
 
     def __init__(self, app: InProcessApp, engine: str, project: str = "a") -> None:
         self.app = app

@@ -2,7 +2,7 @@
 
 The same queries run before another project sends such events, afterwards, and after a restart. The answers must be
 equal byte for byte, except for the order of rows where a query does not define it. `make torture` runs all queries and
-sends more random events, with the seed POISON_SEED.
+sends more random events, for which POISON_SEED is the seed.
 """
 
 import io
@@ -61,7 +61,7 @@ LQL_QUERIES: Final = ("f:{table} s:* limit:50", "f:{table} c:count(*) c:group_by
 
 
 def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield the clients' events if their folder exists, otherwise the events of the demo."""
+    """Yield the streams of the recorded clients with their events; without a recording, yield those of the demo."""
     if not CLIENTS_FOLDER.exists():
         streams = {stream: events[:60] for stream, events in history_events(datetime.fromtimestamp(NOW_SECONDS, UTC))}
         yield from streams.items()
@@ -73,7 +73,7 @@ def ordinary_events() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def client_records(kind: str) -> list[dict[str, Any]]:
-    """Return the clients' recorded events or queries, with times relative to NOW_SECONDS."""
+    """Return the recorded events or queries of clients, in which times are relative to NOW_SECONDS."""
     command = [sys.executable, str(CLIENTS_FOLDER / "oracle.py"), "--now", str(NOW_SECONDS), "--emit", kind]
     answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in answer.splitlines()]
@@ -90,7 +90,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 class RestartableService(msgspec.Struct, frozen=True):
-    """A data folder and its database, on which a service can be opened repeatedly."""
+    """A data folder and a database with which a service can be opened repeatedly."""
 
     folder: Path
     engine: str
@@ -109,9 +109,9 @@ class RestartableService(msgspec.Struct, frozen=True):
 
 
 def answers_by_query(store: Store, queries: list[dict[str, Any]]) -> dict[str, StoreAnswer]:
-    """Return the answers to the keys that are pinned to the project, and the answers to the private key.
+    """Return the answers to all queries, with keys that are pinned to the project.
 
-    The clients' queries are sent with the private key too, with the project as a parameter.
+    Clients' queries are also sent with the private key, with the project as a parameter.
     """
     answers: dict[str, StoreAnswer] = {}
     for client_query in queries[:: QUERY_STRIDE[store.engine]]:
@@ -136,7 +136,7 @@ def answers_by_query(store: Store, queries: list[dict[str, Any]]) -> dict[str, S
 
 
 def export_stream(store: Store, stream: str, key: str) -> list[str]:
-    """Return the sorted lines of a stream's export."""
+    """Return the lines of a stream's export, sorted."""
     path = f"/api/streams/{quote(stream)}/events"
     status, _, file = store.app.send("GET", path, b"", {"x-api-key": key})
     assert status == 200, file
@@ -150,7 +150,7 @@ def export_stream(store: Store, stream: str, key: str) -> list[str]:
 def different_answers(
     before: Mapping[str, StoreAnswer], after: Mapping[str, StoreAnswer]
 ) -> dict[str, tuple[StoreAnswer, StoreAnswer]]:
-    """Return the answers that differ, except where a query has several correct results."""
+    """Return the pairs of answers that differ, except for differences that a query permits."""
     assert before.keys() == after.keys()
     return {
         name: (answer, after[name])
@@ -161,20 +161,26 @@ def different_answers(
 
 
 def _rows(answer: StoreAnswer) -> list[str]:
-    """Return the rows of an answer, each as JSON."""
+    """Return the rows of an answer, each as a JSON text."""
     body = json.loads(answer[2] or "null")
     return [json.dumps(row) for row in body["result"]] if isinstance(body, dict) and "result" in body else []
 
 
 def _is_permitted_difference(query: str, before: list[str], after: list[str]) -> bool:
-    """Return whether a query may have both answers. Most clients' queries sort by a key that is not unique."""
+    """Return whether both answers are correct, because the query does not determine its rows or their order.
+
+    Most clients' queries sort by a key that is not unique.
+    """
     if query in NONDETERMINISTIC:
         return len(before) == len(after) > 0
     return not query.startswith(("select ", "f:")) and bool(before) and sorted(before) == sorted(after)
 
 
 def send(store: Store, stream: str, items: Sequence[str]) -> Counter[str]:
-    """Send the events. Each must be stored, quarantined or a duplicate, or the batch be refused with a message."""
+    """Send events in one batch; each must be stored, quarantined or recognised as a duplicate.
+
+    Alternatively, the whole batch may be refused with a message.
+    """
     status, answer = store.send_text(f"/api/logs?source_name={quote(stream)}", f"[{','.join(items)}]")
     if status != 200:
         assert 400 <= status < 500, (status, answer, items)
@@ -187,7 +193,10 @@ def send(store: Store, stream: str, items: Sequence[str]) -> Counter[str]:
 
 
 def send_crafted_events(store: Store, ordinary: Mapping[str, list[dict[str, Any]]]) -> Counter[str]:
-    """Send all crafted events to the first stream and some to the others. Repeat refused batches event by event."""
+    """Send all crafted events to the first stream, and some of them to each other stream.
+
+    If a batch is refused, its events are sent again one by one.
+    """
     outcome: Counter[str] = Counter()
     for place, (stream, events) in enumerate(ordinary.items()):
         items = [
@@ -209,7 +218,7 @@ def send_crafted_events(store: Store, ordinary: Mapping[str, list[dict[str, Any]
 
 
 def check_private_key(store: Store) -> None:
-    """Check that requests with the private key, which read the events of all projects, are answered with status 200."""
+    """Check that requests with the private key, which may read all projects' events, are answered with status 200."""
     for table, stream in SUB_QUERIES.items():
         for page in ("", "/schema", "/recent", "/schema?variant=dot"):
             assert store.answer(f"/api/sources/{stream}{page}", store.private)[0] == 200, (stream, page)
@@ -232,7 +241,7 @@ def import_events(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
 
 
 def restore_backup(store: Store, folder: Path) -> Path:
-    """Restore the store's backup into a new data folder."""
+    """Back up a store, restore the backup into a new data folder, and return this folder."""
     status, _, archive = store.app.send("GET", "/api/backup", b"", {"x-api-key": store.private})
     assert status == 200
     with tarfile.open(fileobj=io.BytesIO(archive)) as backup:

@@ -1,4 +1,4 @@
-"""Each function with too few, too many or unusual arguments is answered or refused, never with an internal error."""
+"""A function call with too few, too many or unusual arguments is answered or refused, without an internal error."""
 
 import pytest
 

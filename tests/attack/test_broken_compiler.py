@@ -1,4 +1,4 @@
-"""The isolation check refuses the statements of a deliberately broken compiler, which are logged and never run."""
+"""The isolation check refuses and logs wrong statements of a deliberately broken compiler, so that they never run."""
 
 import io
 import json
@@ -31,7 +31,7 @@ SQL = "select upper(id) as id from edge_logs"
 
 @pytest.fixture(autouse=True)
 def no_isolation_refusals() -> None:
-    """Disable the fixture of conftest.py, because these tests expect refusals."""
+    """Replace the fixture of conftest.py, which would fail these tests, because they expect refusals."""
 
 
 @pytest.fixture(params=["duckdb", "clickhouse"])
@@ -41,7 +41,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the statements that are passed to the engine."""
+    """Return a list to which every statement that is passed to the engine is added."""
     statements: list[str] = []
     parsed: Callable[..., Any] = query_runner._parse_select
     select: Callable[..., AbstractContextManager[SelectResult]] = Session.select
@@ -62,7 +62,7 @@ def statements_run(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
-    """Capture the text that the service writes to standard error."""
+    """Return a buffer that captures the text which the service writes to standard error."""
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written, write_through=True))
     return written
@@ -72,7 +72,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
 def app(
     engine: str, statements_run: list[str], log: io.BytesIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InProcessApp]:
-    """Open a service with a broken compiler, which translates UPPER into a query of another stream."""
+    """Open a service whose broken compiler translates UPPER to a query of another stream."""
     rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
     table: MutableMapping[type[exp.Expr], LoweringRule] = rules
     monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN_TRANSLATION[engine]))
@@ -116,7 +116,7 @@ def test_each_refusal_is_counted(app: InProcessApp, engine: str) -> None:
 def test_without_the_check_the_statement_is_run(
     app: InProcessApp, engine: str, statements_run: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check that without the isolation check, the statement runs.
+    """Check that a wrong statement runs if the isolation check is off, so that the other tests are meaningful.
 
     On ClickHouse, the other stream is an empty table while the query runs, so that its text is not returned.
     """

@@ -1,4 +1,4 @@
-"""Queries with ambiguous comments and strings do not share a cached answer with another query."""
+"""A query with ambiguous comments or strings never gets the cached answer to another query, and vice versa."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Queries in ClickHouse's dialect read only the pinned project, are redacted, and are safe from injection."""
+"""Queries in ClickHouse's dialect read only the pinned project, are redacted, and allow no SQL injection."""
 
 import json
 import re
@@ -205,7 +205,7 @@ def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def personal_event() -> dict[str, object]:
-    """Return an event of a third project, with personal data in every field."""
+    """Return an event with personal data in every field, of a project that is not one of the two usual ones."""
     metadata: dict[str, object] = {
         "project": "jane",
         "project_ref": "jane",
@@ -226,7 +226,10 @@ def key(app: InProcessApp) -> str:
 
 
 def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
-    """Return the rows, or None if the query is refused. Fail on an internal error or on data of the other project."""
+    """Return the rows of an answer, or None if the query is refused.
+
+    Fail on an internal error, and on data of the other project.
+    """
     status, answer = send(app, ENDPOINT, {"sql": sql}, x_api_key=key)
     assert status in (200, 400, 422), (sql, answer)
     assert FOREIGN_TEXT not in answer, sql
@@ -292,5 +295,5 @@ def test_no_condition_matches_a_private_value_under_redaction(app: InProcessApp,
 
 
 def _replace_placeholder(place: str, placeholder: str, text: str) -> str:
-    """Replace the placeholder, a capital letter that is a separate word."""
+    """Replace a placeholder, which is a capital letter, wherever it is a separate word."""
     return re.sub(rf"\b{placeholder}\b", lambda _: text, place)

@@ -1,4 +1,4 @@
-"""A key that is pinned to a project reads only this project, even without the isolation check."""
+"""A query with a key that is pinned to a project reads only this project, even if the isolation check is off."""
 
 import json
 from collections.abc import Iterator

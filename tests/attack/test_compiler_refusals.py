@@ -1,4 +1,4 @@
-"""The compiler refuses every forbidden query for both engines, with a code and a position, without running it."""
+"""The compiler refuses every forbidden query for both engines, without running it, with a code and a position."""
 
 import time
 from importlib import resources
@@ -41,7 +41,7 @@ TARGETS: tuple[Target, ...] = (DuckDBTarget(), ClickHouseTarget())
 
 
 def common_fault(program: EndpointProgram, sql: str) -> QueryFault:
-    """Return the fault of the query, after checking that both engines give the same code."""
+    """Return the fault that the query causes, after checking that its code is the same for both engines."""
     faults = [_fault_for(target, program, sql) for target in TARGETS]
     assert len({fault.code for fault in faults}) == 1
     return faults[0]

@@ -81,7 +81,7 @@ def test_the_same_key_in_two_places_is_accepted(service: Service, headers: Heade
 
 
 def test_a_cached_answer_is_not_returned_for_two_keys(service: Service) -> None:
-    """Refuse a request with two keys, even if the answer to the same request with one of them is cached."""
+    """Send a request with two keys: it is refused even if the answer to the same request with one of them is cached."""
     for _ in range(3):
         assert send(service, "GET", QUERY_PATH, [("X-API-KEY", PRIVATE)], "project=x").status_code == 200
     answer = [("X-API-KEY", PRIVATE), ("Authorization", BEARER_PUBLIC)]

@@ -1,4 +1,4 @@
-"""Random nested CTEs with the names of tables. A statement that passes the isolation check reads none of the tables."""
+"""Random nested CTEs with the names of tables: a statement that passes the isolation check reads none of the tables."""
 
 import importlib
 import random
@@ -20,13 +20,13 @@ STATEMENT_COUNT = 600
 
 @pytest.fixture(autouse=True)
 def no_isolation_refusals() -> None:
-    """Disable the fixture of conftest.py, because these tests expect refusals."""
+    """Replace the fixture of conftest.py, which would fail these tests, because they expect refusals."""
 
 
 class QueryGenerator:
-    """Generator of queries with one column, x. The names in their FROM clauses are tables or CTEs.
+    """A generator of queries that return one column, x, and read tables or CTEs.
 
-    `in_scope` are the CTEs in scope.
+    Tables and CTEs have the same names. `in_scope` are the names of the CTEs that are visible at a place.
     """
 
     def __init__(self, seed: int) -> None:
@@ -75,7 +75,10 @@ Answer = Callable[[str], str | None]
 
 @pytest.fixture
 def answer_on_duckdb() -> Iterator[Answer]:
-    """Return a function that runs a statement. Its result is the rows or the error, or None if the check refuses it."""
+    """Return a function that checks and runs a statement on DuckDB.
+
+    The function returns the rows or the error as a text, or None if the isolation check refuses the statement.
+    """
     checker = StatementChecker(IsolationCheck("duckdb"))
     with duckdb.connect() as connection:
         for name in NAMES:

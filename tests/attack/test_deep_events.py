@@ -1,4 +1,4 @@
-"""Deeply nested events and long keys are stored or quarantined, and other projects' answers do not change."""
+"""Events with deep nesting or long keys are stored or quarantined, and do not change answers for other projects."""
 
 import json
 import random
@@ -39,7 +39,7 @@ def nested(kind: str, levels: int, inner: str = "1") -> str:
 
 
 def post_events(app: InProcessApp, *metadata: str, project: str = "poison") -> tuple[int, dict[str, object]]:
-    """Send events whose metadata is given as JSON texts, because it may be too deep for `json.dumps`."""
+    """Send one event for each metadata, which is given as JSON text, because it may be too deep for `json.dumps`."""
     events = (f'{{"event_message":"x","project":"{project}","metadata":{value}}}' for value in metadata)
     body = f"[{','.join(events)}]".encode()
     status, _, answer = app.send("POST", INGEST_ADDRESS, body, {"content-type": "application/json"})
@@ -102,7 +102,7 @@ def test_deep_events_change_no_answers_of_others_before_or_after_a_restart(
 def test_a_data_folder_with_unlimited_paths_is_opened(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Open a data folder that was written when paths had no limits.
+    """Open a data folder that was written when paths in shapes had no limits.
 
     Regression: after a deep event in such a folder, every ingest request failed with status 500.
     """
@@ -123,7 +123,7 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
 
 @pytest.mark.parametrize("step", ["ab", "never_sent"])
 def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str) -> None:
-    """Compile a path in which each name matches several keys.
+    """Compile a path in which each name matches two keys that differ only in case.
 
     Regression: the compiler's work doubled with each step of the path.
     """
@@ -150,7 +150,7 @@ def test_a_long_path_of_ambiguous_names_is_compiled(app: InProcessApp, step: str
 
 
 def count_below(steps: int, condition: str) -> str:
-    """Return a query that counts the events that meet the condition at a path `steps` levels below the metadata."""
+    """Return a query that counts events for which `condition` holds at a path `steps` levels below the metadata."""
     path = ".".join("a" for _ in range(steps))
     return f"select count(*) as n from edge_logs cross join unnest(metadata) as m where m.{path} {condition}"
 
@@ -185,7 +185,7 @@ def test_an_event_that_is_too_deep_is_quarantined_and_the_others_are_stored(app:
 
 
 def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProcessApp, tmp_path: Path) -> None:
-    """Store long keys and deep nesting in little space.
+    """Store events with long keys and deep nesting, which must not take much more space than their JSON.
 
     Regression: a 110 KB event of empty objects under one long key took 190 MB on disk, and 750 KB of nested objects
     took 530 MB.

@@ -1,4 +1,4 @@
-"""The work for an event grows at most polynomially with its nesting, measured in calls of Python functions."""
+"""The work for an event, measured in calls of Python functions, grows at most polynomially with its nesting."""
 
 import sys
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def count_calls(outer: str, inner: str, levels: int) -> int:
 
 
 def learn_shape(text: str) -> None:
-    """Learn a shape from the event as an engine does before projects have their own decoders."""
+    """Learn a shape from an event, in the way in which an engine does until projects have decoders of their own."""
     shape, projects = Shape(), ProjectShapes()
     reader = ShapeInferrer(lambda: {"s": shape}, lambda: {"s": projects})
     extras = text if text.startswith("{") else None

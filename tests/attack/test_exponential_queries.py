@@ -1,4 +1,4 @@
-"""Queries that grow exponentially with nesting are answered or refused within bounded time and memory."""
+"""Queries that could grow exponentially with their nesting are answered or refused within bounded time and memory."""
 
 import json
 import subprocess

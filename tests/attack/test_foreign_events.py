@@ -1,4 +1,4 @@
-"""Answers to a pinned key are the same whether or not the store has events of other projects."""
+"""Answers to a pinned key are the same whether or not the store also has events of other projects."""
 
 import itertools
 import json
@@ -69,8 +69,9 @@ def event(name: str, project: str, metadata: object, second: int = 0) -> dict[st
 
 
 def foreign_events() -> Iterator[list[dict[str, object]]]:
-    """Yield events of another project: other types at the same paths, similar and unusual names, deep paths, many
-    paths.
+    """Yield events of other projects with paths that resemble the own project's paths.
+
+    They have other types at the same paths, similar and unusual names, deep paths, and many paths.
     """
     for number, kind in enumerate(FOREIGN_VALUES):
         at_paths: dict[str, object] = dict.fromkeys(VALUES_BY_FIELD, kind)
@@ -258,7 +259,7 @@ def test_answers_to_a_pinned_key_do_not_depend_on_other_projects(stores: tuple[S
 
 
 def test_values_without_pins_do_not_depend_on_other_projects(stores: tuple[Store, Store]) -> None:
-    """Compare answers to the private key in both stores.
+    """Compare the answers to the private key in a store with and a store without events of other projects.
 
     Notices and queries with `*` are omitted, because they may show field names of other projects.
     """

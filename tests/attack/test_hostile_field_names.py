@@ -1,4 +1,4 @@
-"""Field names that contain SQL, or that an engine cannot store, do not change other projects' answers."""
+"""Field names that contain SQL, or that an engine cannot store, do not change answers for other projects."""
 
 import json
 import os
@@ -80,7 +80,10 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def folder(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Store events of two projects, one with hostile keys, and save the answers from before and after these events."""
+    """Return a folder with events of two projects, one of which has hostile keys.
+
+    The folder also has the answers for the other project, from before and after the hostile events.
+    """
     folder = tmp_path_factory.mktemp("keys")
     with open_in_process_app(make_settings(folder / "data", engine=engine)) as app:
         assert send(app, INGEST_ADDRESS, [event("default", "ours") for _ in range(3)])[0] == 200
@@ -98,13 +101,13 @@ INGEST_ADDRESS = f"/api/logs?source_name={STREAM}"
 
 @pytest.fixture(scope="module")
 def app(engine: str, folder: Path) -> Iterator[InProcessApp]:
-    """Reopen the data folder, so that queries read all events from storage."""
+    """Reopen the service on the data folder, so that queries read all events from storage."""
     with open_in_process_app(make_settings(folder / "data", engine=engine)) as app:
         yield app
 
 
 def answers_by_query(app: InProcessApp) -> list[object]:
-    """Return the answers to a key that is pinned to one project, without nulls."""
+    """Return the answers to a key that is pinned to the project without hostile keys; fields with null are removed."""
     _, received = send(app, "/api/access-tokens", {"scopes": "query", "pins": {"project": "default"}})
     key = str(json.loads(received)["token"])
     return [send_query(app, key, sql) for sql in QUERIES]
@@ -137,7 +140,7 @@ def test_answers_of_another_project_are_unchanged(folder: Path, app: InProcessAp
 @pytest.mark.torture
 @pytest.mark.parametrize("key", KEYS[:: 1 if IS_FULL else 9])
 def test_values_are_read_by_a_hostile_key(app: InProcessApp, key: str) -> None:
-    """Read values by the key in backquotes. Without backquotes, a name also matches similar keys."""
+    """Read values by a hostile key in backquotes; without backquotes, a name would also match similar keys."""
     name, value = quote_name(key), f"value of {key}"[:60]
     if key != "":
         assert query_other_project(
@@ -154,7 +157,11 @@ def test_values_are_read_by_a_hostile_key(app: InProcessApp, key: str) -> None:
 
 
 def test_a_star_shows_every_key(app: InProcessApp) -> None:
-    """Send the events to another stream, because one project may add only a limited number of paths to a shape."""
+    """Check that `*` returns the value of every key that a shape can list.
+
+    The events are sent to another stream, because one project may add only a limited number of paths to a stream's
+    shape.
+    """
     flat = [
         {"event_message": FOREIGN_TEXT, "project": "other", "metadata": {key: f"value of {key}"[:60]}} for key in KEYS
     ]

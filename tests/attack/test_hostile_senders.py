@@ -1,5 +1,6 @@
-"""Hostile HTTP clients with endless headers, idle connections, stalled bodies or decompression bombs: others are
-served.
+"""Other clients are served while hostile HTTP clients attack the service.
+
+The hostile clients send endless headers, idle connections, stalled bodies or decompression bombs.
 """
 
 import gzip
@@ -40,7 +41,7 @@ def limited_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servic
 
 @pytest.fixture
 def other_client(limited_service: Service) -> Iterator["OtherClient"]:
-    """Run another client during the test. Fail if any of its requests failed or was slow."""
+    """Run an ordinary client during the test; fail the test if one of its requests failed or was slow."""
     new_key = limited_service.client.post("/api/access-tokens", json={"scopes": "ingest query"}).json()
     watched = OtherClient(limited_service.url, new_key["token"])
     watched.start()

@@ -85,7 +85,10 @@ def test_an_interpreted_string_reads_nothing_of_another_project(
 
 
 def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
-    """Return the rows, or None if the query is refused. Fail on an internal error or on data of the other project."""
+    """Return the rows of an answer, or None if the query is refused.
+
+    Fail on an internal error, and on data of the other project.
+    """
     status, body = ask(app, key, sql=sql)
     assert status in (200, 400, 422), (sql, body)
     assert FOREIGN_TEXT not in body, sql
@@ -94,7 +97,7 @@ def rows(app: InProcessApp, key: str, sql: str) -> list[Row] | None:
 
 
 def replace_name(json_value: object, name: str) -> object:
-    """Replace PLAIN_NAME by another name in the rows of an answer."""
+    """Replace PLAIN_NAME by another name everywhere in the rows of an answer."""
     if isinstance(json_value, list):
         return [replace_name(item, name) for item in json_value]
     if isinstance(json_value, dict):

@@ -1,4 +1,4 @@
-"""SQL injection through endpoint files, names of streams, parameters, LQL, and the client library of the engine."""
+"""SQL injection through endpoint files, names of streams, parameters, LQL, or the client library of the engine."""
 
 import json
 from collections.abc import Iterator
@@ -147,8 +147,9 @@ def test_lql_finds_fields_with_hostile_names(app: InProcessApp, key: str) -> Non
     ["%(cordwood_redaction_key)s", "x%(cordwood_redaction_key)s'", "{cordwood_redaction_key:String}", "%s", "100%"],
 )
 def test_the_engine_s_client_substitutes_nothing_in_a_string(app: InProcessApp, text: str) -> None:
-    """Check texts with `%`, because ClickHouse's client formats a query that has no server parameters with Python's
-    `%`.
+    """Check that strings with placeholders are returned unchanged.
+
+    ClickHouse's client formats a query without server parameters with Python's operator `%`.
     """
     sql = f"select {quote_text(text)} as v"
     assert query_endpoint(app, app.key, "hashed", sql=sql) == [{"v": text}]

@@ -1,4 +1,4 @@
-"""The isolation check, which uses the engine's parser, refuses hostile statements from any source."""
+"""The isolation check, which uses the engine's own parser, refuses hostile statements whatever their source is."""
 
 import importlib
 import re
@@ -25,7 +25,7 @@ Check = Callable[[str], None]
 
 @pytest.fixture(autouse=True)
 def no_isolation_refusals() -> None:
-    """Disable the fixture of conftest.py, because these tests expect refusals."""
+    """Replace the fixture of conftest.py, which would fail these tests, because they expect refusals."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def check_duckdb() -> Iterator[Check]:
 
 @pytest.fixture(scope="module")
 def check_clickhouse() -> Iterator[Check]:
-    """Yield the isolation check of ClickHouse; it appends the settings that every statement must have."""
+    """Yield ClickHouse's isolation check, as a function that appends the settings which every statement must have."""
     session = importlib.import_module("cordwood.engines.clickhouse.session").Session(fresh_database())
     checks = importlib.import_module("cordwood.engines.clickhouse.statement_check")
     checker = checks.StatementChecker(session, IsolationCheck("clickhouse"))
@@ -66,7 +66,7 @@ def substitute_in_places(mark: str, replacement: str, places: Sequence[str]) -> 
 
 
 def passed_statements(check: Check, texts: Sequence[str]) -> list[str]:
-    """Return the statements that the check accepts."""
+    """Return those statements that the isolation check accepts."""
     return [text for text in texts if check_outcome(check, text) == "passed"]
 
 

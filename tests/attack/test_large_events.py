@@ -1,4 +1,4 @@
-"""After hundreds of one-megabyte events of one project, other projects' queries still work, also after a restart."""
+"""After hundreds of events of one megabyte in one project, other projects' queries still work, even after a restart."""
 
 import json
 import random
@@ -38,7 +38,7 @@ def answers_by_query(service: Service) -> list[object]:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Iterator[Service]]:
-    """Yield services on the same folder, one after the other. Each is killed before the next starts."""
+    """Yield an iterator of services on the same folder. Each service is killed before the next one starts."""
     started: list[Service] = []
 
     def start_each_engine() -> Iterator[Service]:

@@ -1,4 +1,4 @@
-"""Loki's read API with a pinned key: no request reads another project."""
+"""A request to Loki's read API with a pinned key never reads the events of another project."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Answers, hints, notices and descriptions do not show field names of other projects to a pinned key."""
+"""A pinned key never sees field names of other projects in answers, hints, notices or descriptions."""
 
 import json
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def key(app: InProcessApp, scopes: str, **pins: str) -> str:
 
 
 def fetch(app: InProcessApp, path: str, key: str, **query: str) -> str:
-    """Return the headers and the body of an answer."""
+    """Return the headers and the body of an answer as one text, in which field names can be searched."""
     _, headers, body = app.send("GET", f"{path}?{urlencode(query)}", b"", {"x-api-key": key})
     return json.dumps(headers) + body.decode()
 

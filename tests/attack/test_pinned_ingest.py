@@ -1,4 +1,4 @@
-"""Another project never reads events that were sent with a pinned key, even if their fields name this project."""
+"""Events sent with a pinned key are never stored in another project, even if their fields name that project."""
 
 import json
 from collections.abc import Iterator

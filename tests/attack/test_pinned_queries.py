@@ -1,4 +1,7 @@
-"""All forbidden queries with a key that is pinned to one project: no answer contains data of another project."""
+"""A query with a key that is pinned to one project never returns data of another project.
+
+All forbidden queries are tried, and some permitted ones.
+"""
 
 import json
 from collections.abc import Iterator
@@ -53,7 +56,7 @@ def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def open_with_two_projects(engine: str, folder: Path, *others: object, per_project: int = 1) -> Iterator[InProcessApp]:
-    """Open a service with equal events of two projects in every stream, and with `others`."""
+    """Open a service in which every stream has the same events for two projects, and the events `others`."""
     address = fresh_database() if engine == "clickhouse" else engine
     projects = ("default", "ours"), ("other", FOREIGN_TEXT)
     with open_in_process_app(make_settings(folder / "data", engine=address)) as app:

@@ -1,4 +1,4 @@
-"""Random queries over every permitted function cause no internal error and no message in the engine's vocabulary.
+"""Random queries over every permitted function cause no internal error and no message with words of the engine.
 
 Each engine runs in a separate process, so that a crash does not end the tests. `make torture` runs for an hour.
 QUERY_SEED selects other queries.

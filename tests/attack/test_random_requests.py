@@ -1,4 +1,4 @@
-"""Random requests to every route: none causes an internal error or hangs, and the service works afterwards.
+"""Random requests to every route cause no internal error and do not hang, and the service still works afterwards.
 
 `make torture` sends many more requests. REQUEST_SEED selects other requests.
 """
@@ -64,7 +64,7 @@ def send(app: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
 
 
 async def _exchange(app: InProcessApp, requested: RawRequest) -> tuple[int, bytes]:
-    """Send the request to the application; return the status and the body of the complete response."""
+    """Pass a request to the application; return the status and the whole body of the response."""
     scope: Scope = {
         "type": "http",
         "http_version": "1.1",

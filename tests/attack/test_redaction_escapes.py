@@ -1,6 +1,6 @@
-"""Queries that try to recover a redacted value, or to infer it from the answer.
+"""Queries that try to read a redacted value, or to infer it from the answer, learn nothing.
 
-Two streams hold events that differ only in private values. A redacted query must have the same answer, or the same
+Two streams have events that differ only in private values. A redacted query must have the same answer, or the same
 error, on both streams.
 """
 
@@ -101,7 +101,10 @@ def open_duckdb(folder: Path, redacting: RedactionConfig) -> Engine:
 
 
 def open_clickhouse(_: Path, redacting: RedactionConfig) -> Engine:
-    """Open an engine without TTL, because by the server's clock the events of these tests are past their retention."""
+    """Open a ClickHouse engine without TTL.
+
+    By the server's clock, the events of these tests are so old that a TTL would delete them.
+    """
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
     engine: Engine = module.ClickHouseEngine(address, module.ClickHouseOptions(has_ttl=False, redaction=redacting))
@@ -124,7 +127,7 @@ def ask(engine: Engine) -> RunQuery:
     redactions = {mode: Redaction(mode) for mode in RedactMode}
 
     def ask_stream(stream: str, text: str, *, mode: RedactMode = RedactMode.REPLACE, is_lql: bool = False) -> object:
-        """Return the rows as JSON, or the code and message of the fault."""
+        """Return the rows of an answer as JSON texts, or the code, message and hint of the fault."""
         endpoint = Endpoint("logs", UUID(int=3), ENDPOINT_SQL.format(stream=stream), stream, sandbox=True)
         compiled = compile_lql if is_lql else compile_sandbox_query
         try:

@@ -1,6 +1,6 @@
-"""Check that services that differ only in private values give the same answers to redacted queries.
+"""Two services that differ only in private values give the same answers to redacted queries, and do the same work.
 
-Answers must be equal byte for byte, with status, headers and cache state. The engine's work must be equal too: the
+Answers must be equal byte for byte, with status, headers and cache state. The engine's work is compared by the
 statement, the plan, the rows of each operator, and the number of redactions.
 """
 
@@ -100,7 +100,10 @@ def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def compare(twins: Twins, question: RandomQuestion, *, with_work: bool = True) -> tuple[int, str]:
-    """Run the query twice, the second time from the cache. Return the status and the first difference, or ""."""
+    """Run a query twice on both services, the second time from the cache.
+
+    Return the status, and a description of the first difference between the services, or "" if there is none.
+    """
     for _ in range(2):
         answer, other_answer = (twin.ask(question.text, language=question.language) for twin in twins)
         if answer != other_answer:
@@ -119,7 +122,7 @@ def compare(twins: Twins, question: RandomQuestion, *, with_work: bool = True) -
 
 
 def take_record(twin: Twin) -> EngineRecord:
-    """Return the record of the engine's questions, and clear it."""
+    """Return the questions and redactions that were recorded since the last call, and clear the record."""
     record = EngineRecord(list(twin.record.questions), list(twin.record.redacted_counts))
     twin.record.questions.clear()
     twin.record.redacted_counts.clear()

@@ -30,7 +30,7 @@ ODD_SPACES = (
 
 
 def sign_claims(claims: bytes, header: bytes = b'{"alg":"HS256","typ":"JWT"}') -> str:
-    """Return a token with a valid signature whose claims are exactly these bytes."""
+    """Return a validly signed token whose claims are exactly these bytes."""
     signed_text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
     signature = hmac.new(SIGNING_SECRET.encode(), signed_text, hashlib.sha256).digest()
     return f"{signed_text.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
@@ -41,7 +41,7 @@ def token_of_claims(**claims: object) -> str:
 
 
 def token_of_text(claims: str) -> str:
-    """Return a token whose claims are `exp` and this JSON text."""
+    """Return a token whose claims are `exp` and the claims in a JSON text."""
     return sign_claims(f'{{"exp":{int(time.time()) + 60},{claims}}}'.encode("utf-8", "surrogatepass"))
 
 
@@ -175,9 +175,9 @@ def test_an_nbf_that_is_not_a_number_is_refused(nbf: str) -> None:
     "name", ["", " ", "project ", "\uff50roject", "pr\u043eject", "a.b", "1", "project\u0000", "*"]
 )
 def test_a_pin_with_an_invalid_parameter_name_is_refused(app: InProcessApp, name: str) -> None:
-    """Refuse a pin with an invalid parameter name.
+    """Refuse a pin whose name cannot be the name of a parameter.
 
-    Ingest would write the pin's value to a field that no query reads.
+    If it were accepted, ingest would write the pin's value to a field that no query reads.
     """
     with pytest.raises(BadKey, match="pins"):
         caller_of_token(token_of_claims(scope="ingest", pins={name: "acme"}))

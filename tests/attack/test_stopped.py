@@ -1,4 +1,4 @@
-"""The engine stops expensive queries that the compiler permits, serves other queries, and frees the memory."""
+"""The engine stops permitted but expensive queries, serves other queries meanwhile, and frees the memory afterwards."""
 
 import importlib
 import resource

@@ -1,7 +1,7 @@
-"""A marker word in names and strings never reaches a template or tokenized SQL, where it could be read as SQL.
+"""A marker word in names and strings never occurs in templates or tokenized SQL, where it could be read as SQL.
 
-Templates consist only of text of the rules, and tokenized SQL only of templates and tokens. The pages of the spec cover
-new rules.
+Templates consist only of text of the compiler's rules, and tokenized SQL only of templates and placeholder tokens. The
+queries of the spec's pages ensure that new rules are tested.
 """
 
 import os
@@ -91,7 +91,7 @@ LQL_QUERIES = (
 
 @pytest.fixture
 def recorded_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Record the templates that are split and the tokenized SQL that is rendered. Fail if one contains the canary."""
+    """Record the templates and the tokenized SQL that the compiler uses; afterwards, fail if one has the marker."""
     recorded_templates: list[str] = []
     split_template, render = fragments.split_template, TokenizedSql.replace_placeholder_tokens
 
@@ -110,7 +110,7 @@ def recorded_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def is_compiled_with_canary(make: Callable[[], Statement]) -> bool:
-    """Return whether the query compiles and its statement contains the canary."""
+    """Return whether a query can be compiled and its statement contains the marker word."""
     try:
         statement = make()
     except Fault:
@@ -149,7 +149,7 @@ def test_no_template_contains_a_canary_from_any_place_of_the_grammar(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 @pytest.mark.usefixtures("recorded_templates")
 def test_no_template_contains_a_canary_from_the_queries_of_the_spec(page: Path) -> None:
-    """Put the canary into each literal in turn, and into all aliases of the query at once."""
+    """Put the marker word into each literal of a query in turn, and then into all aliases at once."""
     queries = [case.text("sql") or "" for case in read_cases(page) if not case.fences_of("stream")]
     for sql in queries[:: STRIDE if len(queries) > STRIDE else 1]:
         for changed in queries_with_canaries(sql):

@@ -1,4 +1,4 @@
-"""Queries that ignore interrupts are killed with the engine's process; other queries are served and memory is freed."""
+"""Queries that ignore interrupts are ended by killing the engine's process; others are served, and memory is freed."""
 
 import threading
 import time
@@ -46,8 +46,9 @@ MAX_ATTACKS = 10
 
 
 class SavedQueryReader(threading.Thread):
-    """Thread that repeats a saved query with a new project, so that it is never cached, and records statuses and
-    durations.
+    """A thread that runs a saved query repeatedly, and records the statuses and durations.
+
+    Each run is for a new project, so that no answer comes from the cache.
     """
 
     def __init__(self, service: Service, key: str) -> None:
@@ -79,7 +80,7 @@ def send_attack(service: Service, key: str, sql: str) -> str:
 
 
 def attack_repeatedly(service: Service, key: str, sql: str) -> list[str]:
-    """Repeat the query as long as the engine's process ends during it. Return the codes of all answers."""
+    """Repeat a query as long as the engine's process ends while the query runs; return the codes of all answers."""
     codes = [send_attack(service, key, sql)]
     while codes[-1] in ENDED_CODES and len(codes) < MAX_ATTACKS:
         codes.append(send_attack(service, key, sql))
@@ -120,7 +121,10 @@ def test_others_are_served_while_uninterruptible_queries_are_killed(start: Start
 
 
 def test_a_killed_query_is_refused_although_its_caller_hung_up(start: Start) -> None:
-    """Quarantine the query even if its caller hung up; otherwise one key could end the engine's process repeatedly."""
+    """Quarantine a killed query even if its caller hung up.
+
+    Otherwise, one key could end the engine's process repeatedly.
+    """
     service = start("--memory", "512MiB", env={"CORDWOOD_LIMITS_QUERY_TIME": "2s"})
     for first in range(0, len(EVENTS), 5_000):
         assert service.send(STREAM, EVENTS[first : first + 5_000]).status_code == 200

@@ -1,4 +1,4 @@
-"""Bounded memory for the results of a function for one vector of rows, which DuckDB's memory limit does not include."""
+"""The results of a function for one vector of rows take bounded memory, although DuckDB's limit does not count them."""
 
 import subprocess
 import sys
@@ -78,7 +78,7 @@ os._exit(0)
 
 
 def growth_and_outcome(expression: str) -> tuple[int, str]:
-    """Compute the expression for 4,096 rows in a new process. Return the growth of its memory and the outcome."""
+    """Compute an expression for 4,096 rows in a new process; return the growth of its memory, and the outcome."""
     sql = f"select sum({expression}) as n from unnest(generate_array(1, 4096)) as x"
     command = [sys.executable, "-c", PROGRAM, sql]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=True, cwd=ROOT)

@@ -1,7 +1,7 @@
-"""Two services whose events differ only in private values, so that any observable difference is a leak.
+"""Two services whose events differ only in private values, so that any difference in their answers or work is a leak.
 
-The second service's private values may be longer, shorter or of the same length. They have other numbers of distinct
-values, and sort in reverse. Events, types, keys and clock are the same.
+A private value of the second service may be longer, shorter or of the same length. There are other numbers of distinct
+values, and they sort in reverse. Events, types, keys and clock are the same.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ _VARYING_HEADERS: Final = ("x-request-id", "server-timing", "date")
 
 
 class ComparableAnswer(msgspec.Struct, frozen=True):
-    """An answer without the parts that differ between equal requests."""
+    """An answer without the parts that differ even between equal requests."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -84,14 +84,14 @@ class ComparableAnswer(msgspec.Struct, frozen=True):
 
 
 class EngineRecord(msgspec.Struct):
-    """The questions that the engine was asked, and the number of strings in each redaction of fetched rows."""
+    """The questions that an engine was asked, and the number of texts in each redaction of fetched rows."""
 
     questions: list[BoundStatement] = []
     redacted_counts: list[int] = []
 
 
 class Twin(msgspec.Struct, frozen=True):
-    """One of the two services, with its components."""
+    """One of the two services, with its components and its private values."""
 
     components: Components
     app: InProcessApp
@@ -204,8 +204,9 @@ def _record_questions(engine: Engine) -> EngineRecord:
 
 
 def _use_one_thread(engine: Engine) -> None:
-    """Let ClickHouse use one thread, so that the order of rows is deterministic. DuckDB's threads are a setting of the
-    service.
+    """Make ClickHouse use one thread, so that the order of rows is deterministic.
+
+    For DuckDB, the number of threads is a setting of the service.
     """
     build_query: Callable[..., Any] = engine._build_query  # type: ignore[attr-defined]
 
