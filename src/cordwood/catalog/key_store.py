@@ -177,7 +177,8 @@ def _resolve_scope(scope: str, catalog: Catalog) -> str:
 def _find_by_numeric_id(kind: str, target: str, catalog: Catalog) -> Endpoint | Stream:
     """Return the endpoint or the stream with a numeric id, which clients of Logflare send.
 
-    The scope is stored with the UUID instead, because two objects may have the same numeric id.
+    In the key's scope, the UUID replaces the numeric id, because an object that is created later may have the same
+    numeric id.
     """
     candidates: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
     matches = [candidate for candidate in candidates if str(numeric_id(candidate.id)) == target]

@@ -1,4 +1,4 @@
-"""The interface of an engine, which stores events and runs queries. Its methods block, so threads must call them."""
+"""The interface of an engine, which stores events and runs queries. Its methods block: call them in a thread."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -196,7 +196,7 @@ class Engine(Protocol):
     def run(self, request: RunRequest, cancel: Cancellation) -> Run:
         """Run a question and return its encoded answer. The process that reads the rows also encodes them.
 
-        An engine in the serving process implements this method by `run_locally`.
+        An engine in the serving process implements this method with `run_locally`.
         """
 
     def stored_events_sql(self, stream: str) -> str:

@@ -23,13 +23,13 @@ from cordwood.observe.observation import IsolationRefused, RecordObservation, ig
 _MAX_ACCEPTED_DIGESTS: Final = 20_000
 _STATEMENT_DIGEST_BYTES: Final = 16
 # The first limit is the maximum number of different refused statements whose texts are logged, the second is the
-# maximum length of a logged text. Refusals beyond the limit are counted but not logged.
+# maximum length of a logged text. Refusals beyond the first limit are counted, but their texts are not logged.
 _MAX_LOGGED_STATEMENTS: Final = 1000
 _MAX_LOGGED_STATEMENT_CHARACTERS: Final = 100_000
 
 
 class IsolationBreachError(Exception):
-    """An error for a statement with a forbidden read or action, which the message states for the operator's log."""
+    """An error for a statement with a forbidden read or action. The message describes it for the operator's log."""
 
 
 class IsolationCheck:
@@ -120,7 +120,7 @@ def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]
 
 
 def decode_tree(decoder: msgspec.json.Decoder[ParseTree], serialized: bytes | str) -> ParseTree:
-    """Decode the parser's output to structs; raise IsolationBreachError for a node or field that none declares."""
+    """Decode the parser's output to structs; raise IsolationBreachError for an unknown node or field."""
     try:
         return decoder.decode(serialized)
     except msgspec.ValidationError as unknown:

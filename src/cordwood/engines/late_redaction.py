@@ -1,8 +1,8 @@
-"""Redaction while a query runs: run the statement without redaction first, and redact the texts in the answer's rows.
+"""Redaction at run time: choose between a statement's two variants, and redact columns of the fetched rows.
 
-A statement has two variants: the optimistic variant stops as soon as a text may need redaction, and the redacting
-variant redacts texts in SQL. Columns that are used only in the answer are redacted here, after the engine has returned
-the rows.
+The optimistic variant does not redact: it stops as soon as a text may need redaction. Then the redacting variant runs,
+which redacts texts in SQL. Columns that are used only in the answer are redacted in the fetched rows instead, by
+`TextRedactor`.
 
 `TextRedactor` caches only texts that redaction leaves unchanged. A cached text makes an answer faster, so the time of
 the answer reveals whether the text was seen before. For an unchanged text this is not a leak, because the caller sees

@@ -1,6 +1,7 @@
-"""The shapes of a stream's projects. All projects share a list of pairs of path and kind; each has a bit set over it.
+"""The shapes of a stream's projects, as bit sets over a list of pairs of path and kind that all projects share.
 
-The limits in this module apply only to these bit sets. Events beyond a limit are stored and queried like all others.
+The limits in this module apply only to this list and these bit sets. Events beyond a limit are stored and queried like
+all others.
 """
 
 import threading

@@ -48,7 +48,7 @@ _PRECEDING_PAIRS_PATTERN: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s
 
 
 class PipelineState(msgspec.Struct):
-    """The parsers, the stages `drop` and `keep`, and the stages `line_format` that were translated so far."""
+    """The translated stages of a pipeline that affect labels or lines: parsers, `drop`, `keep` and `line_format`."""
 
     parsers: tuple[ParserStage, ...] = ()
     label_selections: tuple[LabelSelection, ...] = ()
@@ -67,7 +67,7 @@ class PipelineState(msgspec.Struct):
 
 
 def final_pipeline_state(pipeline: Pipeline) -> PipelineState:
-    """Return the state after the last stage of a pipeline."""
+    """Return the PipelineState after the last stage of a pipeline."""
     parsers = tuple(stage for stage in pipeline.stages if isinstance(stage, ParserStage))
     removals = tuple(stage for stage in pipeline.stages if isinstance(stage, LabelSelection))
     formats = tuple(stage for stage in pipeline.stages if isinstance(stage, LineFormat))
@@ -129,7 +129,7 @@ def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
 
 
 def _logfmt_value(key: str, line: exp.Expr, *, is_exact: bool) -> exp.Expr:
-    """Return an expression for the value of a key in a logfmt line, without quotes.
+    """Return an expression for the value of a key in a logfmt line; quotes around the value are removed.
 
     Unless `is_exact`, `key` is a label's name, in which an underscore may replace any character that label names cannot
     have.
@@ -165,7 +165,10 @@ class LabelValue(msgspec.Struct, frozen=True):
 
 
 class EventLabels:
-    """The labels of the events of one sub-query, as SQL expressions."""
+    """The labels of the events of one sub-query, as SQL expressions.
+
+    In this class, a *stream* is what Loki calls so: the entries that have the same values of certain labels.
+    """
 
     def __init__(self, info: SubQueryInfo) -> None:
         self.info = info
@@ -175,7 +178,7 @@ class EventLabels:
         self._service_keys = [pushed[name] for name in SERVICE_NAME_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
-        """Return the sorted names of the labels that identify a stream in Loki's sense."""
+        """Return the sorted names of the labels whose values identify a stream."""
         names = {SOURCE_NAME_LABEL, _SERVICE_NAME_LABEL, *map(_label_name, self._child_keys_at(_PUSHED_LABELS_PATH))}
         return sorted(names | {_LEVEL_LABEL} if self._level_paths() else names)
 
@@ -191,7 +194,7 @@ class EventLabels:
         )
 
     def stream_label(self, name: str) -> LabelValue | None:
-        """Return the value of a label of the event's stream (in Loki's sense); None if no event has the label."""
+        """Return the value of one of the labels that identify an event's stream; None if no event has the label."""
         if name == SOURCE_NAME_LABEL:
             return self._source_label()
         if name == _SERVICE_NAME_LABEL:
@@ -263,7 +266,7 @@ class EventLabels:
     def _may_be_unlisted(self, path: KeyPath) -> bool:
         """Return whether events may have a field at a path that the stream's shape does not list.
 
-        `may_have_array` returns True for an unlisted path.
+        This is known from `may_have_array`, which returns True for a path that is not listed.
         """
         return self.info.has_column(METADATA_COLUMN) and self.info.may_have_array(path)
 
@@ -393,7 +396,7 @@ def choose_label_names(names: Iterable[str]) -> list[str]:
 
 
 def stream_label_names(sub_queries: Iterable[SubQuerySchema]) -> list[str]:
-    """Return the sorted names of the labels of all sub-queries that LogQL can read."""
+    """Return the sorted names of the labels that identify Loki's streams, over all sub-queries that LogQL can read."""
     return sorted({name for sub_query in sub_queries if _is_readable(sub_query) for name in _label_names(sub_query)})
 
 

@@ -428,9 +428,9 @@ class PipelineTranslator(msgspec.Struct):
 
 
 def _matcher_may_accept(matcher: TextMatch, text: str) -> bool:
-    """Return False if a matcher certainly does not accept a text.
+    """Return whether a matcher possibly accepts a text.
 
-    A pattern that only the engine can match counts as possibly accepted.
+    A pattern that only the engine can match counts as possibly accepting the text.
     """
     if matcher.operator not in REGEX_COMPARISONS:
         return (matcher.text == text) != (matcher.operator in NEGATED_COMPARISONS)

@@ -82,7 +82,10 @@ def parse(text: str) -> Query:
 
 
 def parse_selectors(text: str) -> Pipeline:
-    """Parse a text that must be a log query: requests for entries, streams, label values or counts accept no other."""
+    """Parse a text that must be a log query.
+
+    Requests for entries, streams, label values or counts accept no other query.
+    """
     query = parse(text)
     if not isinstance(query, Pipeline):
         raise TokenCursor(text).syntax_error(

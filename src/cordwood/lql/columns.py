@@ -1,8 +1,8 @@
 """The columns of the sub-query that an LQL query reads: their types, the arrays seen in them, and paths inside them.
 
 In queries, an object inside an event is an array of structs. Therefore, the SELECT unnests the objects on a path with
-joins. If arrays of objects were seen on a path, joins would repeat the event's row. Each condition on such a path
-unnests them in a subquery of its own instead.
+joins. If arrays of objects were seen on a path, joins would repeat the event's row; each condition on such a path
+instead unnests the objects in an EXISTS expression of its own.
 """
 
 import re

@@ -56,7 +56,7 @@ _INT64_EXCLUSIVE_LIMIT: Final = 2**63
 
 
 class FilterTranslator(msgspec.Struct, frozen=True):
-    """A translator of filters on one sub-query's columns; it adds the UNNEST joins that they need to `unnests`."""
+    """A translator of filters on one sub-query's columns; it collects the UNNEST joins for them in `unnests`."""
 
     info: SubQueryInfo
     zone: str
@@ -451,7 +451,7 @@ def _ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
 
 
 def _time_today_at_minute(minute: int, zone: str, offset: int) -> exp.Expr:
-    """Return the time of today at which `minute` minutes of the day have passed on the clock."""
+    """Return the time today that is `minute` minutes after midnight by the local clock."""
     return _local_to_utc(
         fill_query_template(
             f"DATETIME_ADD(@today, INTERVAL {minute} MINUTE)", offset, today=_start_of_today(zone, offset)

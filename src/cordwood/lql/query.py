@@ -84,7 +84,7 @@ class FieldFilter(_Node, frozen=True):
 
 
 class RangeFilter(_Node, frozen=True):
-    """A filter `path:low..high`, which accepts a field in a range that includes both ends.
+    """A filter `path:low..high`, which accepts a field whose value is in a range, both ends included.
 
     The ends are two numbers, or two dates in the author's spelling.
     """

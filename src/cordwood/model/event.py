@@ -103,7 +103,7 @@ def is_listable(path: EventPath) -> bool:
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """An event as it is stored. Times are in microseconds since 1970 UTC.
+    """An event, as an engine receives it. Times are in microseconds since 1970 UTC.
 
     `metadata` and `extras` (all other top-level keys) are JSON text. `object_paths` lists the paths at which the event
     has objects, in the form of `format_paths`; it is None if they are not known yet. `received_us` is set only for an
