@@ -116,7 +116,7 @@ _NESTED_JSON_TEMPLATE_BY_TYPE = _CELL_TEMPLATE_BY_TYPE | {
 
 
 def _render_nested_json_sql(value: str, duckdb_type: DuckDBPyType, depth: int = 0) -> str:
-    """Return SQL that renders a value inside an array or struct; the caller converts the outermost value to JSON."""
+    """Return SQL that prepares a value for `to_json`, including the values inside arrays and structs."""
     name = _type_name(duckdb_type)
     if name in {"list", "array"}:
         variable = f"x{depth}"
@@ -140,7 +140,7 @@ def _child_types(duckdb_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
 
 
 def _read_floats(values: Sequence[object]) -> list[Cell]:
-    """Render infinity and NaN as BigQuery's texts, because JSON has no such numbers."""
+    """Convert a column of floats; infinity and NaN, which JSON lacks, become the texts that BigQuery prints."""
     return [_float_or_text(value) if isinstance(value, float) else None for value in values]
 
 
@@ -163,7 +163,8 @@ def _read_json(values: Sequence[object]) -> list[Cell]:
 def _structured_cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
     """Return the function that converts a fetched column of arrays or structs to cells.
 
-    Objects inside a value that comes from an event become records; structs stay objects.
+    Objects inside an event's value become records, which are arrays with one struct; structs that the query made stay
+    structs.
     """
     datatype = datatype_of(duckdb_type)
     return lambda values: [None if value is None else render_structured(str(value), datatype) for value in values]

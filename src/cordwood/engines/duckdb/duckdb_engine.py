@@ -42,15 +42,16 @@ from cordwood.sql.stages import BoundStatement, Target
 
 _MIN_MEMORY_FOR_TWO_WORKERS = 192 * 10**6
 _MIN_MEMORY_TO_KEEP_HEAP = 600 * 10**6
-# The limit on pending bytes of an engine with less memory than `_MIN_MEMORY_FOR_TWO_WORKERS`. Such an engine flushes a
-# fifth of a row group at a time, so that it does not have to buffer a whole row group.
+# The maximum bytes of pending events, which are not flushed yet, in an engine with less memory than
+# `_MIN_MEMORY_FOR_TWO_WORKERS`. Such an engine flushes a fifth of a row group at a time, so that it never has to buffer
+# a whole row group.
 _SMALL_ENGINE_MAX_UNFLUSHED_BYTES = 16 * 10**6
-# The capacity of each stream's cache of its newest events. It is enough for about ten thousand events of an HTTP
+# The maximum bytes of the cache of each stream's newest events. The cache holds about ten thousand events of an HTTP
 # gateway.
 _MAX_RECENT_TABLE_BYTES = 16 * 10**6
 
-# The maximum memory for partial answers. For scale: the partial answers of the endpoint `usage.api-counts` for a week
-# with 2,000,000 events take 100 KB.
+# The maximum bytes of memory for the cache of partial answers. As an example of their size, the partial answers of the
+# endpoint `usage.api-counts` for a week with 2,000,000 events take 100 KB.
 _MAX_PARTIAL_ANSWER_BYTES = 8 * 2**20
 
 
@@ -58,19 +59,19 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     """The resources, callbacks and redaction settings of a DuckDB engine."""
 
     memory_bytes: int = 256 * 1024 * 1024
-    # The maximum bytes of events that are not yet flushed; `append` blocks while there are more.
+    # The maximum bytes of pending events, which are not flushed yet. While there are more, `append` blocks.
     max_unflushed_bytes: int = 96 * 1024 * 1024
     threads: int = 2
     report: ReportOperatorMessage = ignore_message
     note: RecordObservation = ignore_observation
     redaction: RedactionConfig = UNKEYED_REDACTION
     max_store_bytes: int | None = None
-    # The capacity of the cache of parsed statements.
+    # The maximum bytes of the cache of parsed statements.
     parsed_statement_cache_bytes: int = PARSED_STATEMENT_CACHE_BYTES
-    # Whether events that are flushed in the first minutes are stored whole, instead of shredded into columns. Storing
-    # them whole needs less memory.
+    # Whether the events that are flushed in the first minutes after the engine's start are stored as whole values. This
+    # needs less memory than to shred them into columns, as is done later.
     starts_without_shredding: bool = False
-    # The memory and disk space for partial answers of repeated questions.
+    # The maximum bytes of memory and disk space for partial answers, which are stored when a question is repeated.
     partial_answer_limits: PartialAnswerLimits = PartialAnswerLimits(
         memory_bytes=_MAX_PARTIAL_ANSWER_BYTES, disk_bytes=64 * 2**20
     )
@@ -80,9 +81,9 @@ _DEFAULT_OPTIONS = DuckDBOptions()
 
 
 def partial_answer_limits(disk_bytes: int, memory_bytes: int) -> PartialAnswerLimits:
-    """Return the limits of partial answers for an engine with `memory_bytes`; `disk_bytes=0` disables partial answers.
+    """Return the limits of the cache of partial answers for an engine that may use `memory_bytes` of memory.
 
-    The memory limit is at most a 32nd of the engine's memory.
+    The cache gets at most a 32nd of the engine's memory. `disk_bytes=0` disables partial answers.
     """
     return PartialAnswerLimits(min(disk_bytes, _MAX_PARTIAL_ANSWER_BYTES, memory_bytes // 32), disk_bytes)
 
@@ -90,8 +91,8 @@ def partial_answer_limits(disk_bytes: int, memory_bytes: int) -> PartialAnswerLi
 def _flush_limits(options: DuckDBOptions) -> FlushLimits:
     """Choose the flush limits by the engine's memory.
 
-    Each flush worker needs 50 to 100 MB to write a row group. The freed memory that is kept for the next flush is about
-    200 MB.
+    Each flush worker needs 50 to 100 MB to write a row group. Memory that a flush has freed, about 200 MB, is kept
+    longer for the next flush if the engine has enough memory.
     """
     if options.memory_bytes < _MIN_MEMORY_FOR_TWO_WORKERS:
         return FlushLimits(1, min(_SMALL_ENGINE_MAX_UNFLUSHED_BYTES, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
@@ -110,9 +111,10 @@ def _storage_limits(options: DuckDBOptions) -> StorageLimits:
 
 
 class DuckDBEngine:
-    """The embedded engine on the store in `folder`.
+    """The embedded engine, which keeps all of its data in `folder`.
 
-    The constructor opens or creates the store; it raises DataFolderInUse or DataFolderUnusable if that fails.
+    The constructor opens the data in the folder, or creates an empty store; it raises DataFolderInUse or
+    DataFolderUnusable if that fails.
     """
 
     def __init__(
@@ -157,16 +159,17 @@ class DuckDBEngine:
             return self._storage.append(batches)
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
-        """Append batches that an earlier, unacknowledged append may have stored already.
+        """Append batches again that an earlier, unacknowledged append may have stored already.
 
-        `acknowledged` maps each stream to the sequence number at which its acknowledged events end. An event that is
-        already stored at or after this number counts as accepted, not as repeated.
+        `acknowledged` maps each stream to the sequence number after its last acknowledged event. If an event of the
+        batches is already stored with this or a higher number, the earlier append stored it. So the event counts as
+        accepted, not as repeated.
         """
         with translate_append_errors(self._report):
             return self._storage.append(batches, acknowledged)
 
     def must_restart(self) -> bool:
-        """Return whether the database file cannot be read until the engine is opened again."""
+        """Return whether the database file has become unreadable, so that the engine must be opened again."""
         return not self._session.is_usable()
 
     def next_event_numbers(self) -> Mapping[str, int]:

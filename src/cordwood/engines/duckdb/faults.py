@@ -35,8 +35,9 @@ from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _UNWRITABLE_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 
-# The fault for each of DuckDB's error classes, with the sentence to show if DuckDB's message has no rewording. The
-# first class that matches is used. Errors of other classes are not caused by the query: see `_file_fault`.
+# For each class of DuckDB's errors, the fault to raise, and the sentence to show if DuckDB's message has no rewording.
+# The first class in the list that matches the error is used. If none matches, the query did not cause the error, and
+# `_file_fault` translates it.
 _FAULT_BY_ERROR_CLASS: Final[tuple[tuple[type[duckdb.Error], type[Fault], str], ...]] = (
     (duckdb.NotImplementedException, QueryUnsupported, "The query combines types or clauses in a way that is not supported"),
     (duckdb.InvalidInputException, BadQueryValue, "A function is given a value that it cannot take"),
@@ -64,10 +65,11 @@ def translate_duckdb_errors() -> Iterator[None]:
 
 @contextmanager
 def translate_append_errors(report: ReportOperatorMessage) -> Iterator[None]:
-    """Translate failures to store events; a query error or a lack of memory becomes BacklogFull, so that senders retry.
+    """Translate DuckDB's errors when events are stored into faults.
 
-    Neither is caused by the events that are sent. Before the engine stores events, it looks up their ids among the
-    stored events. The look-up needs memory, which queries may be using at that moment.
+    Query errors and a lack of memory become BacklogFull, because the sent events do not cause them. Before the engine
+    stores events, it looks up their ids among the stored events. The look-up needs memory, which queries may be using
+    at that moment.
     """
     try:
         with translate_duckdb_errors():
@@ -83,7 +85,7 @@ def translate_append_errors(report: ReportOperatorMessage) -> Iterator[None]:
 
 @contextmanager
 def translate_open_errors(file: Path) -> Iterator[None]:
-    """Translate failures to open a store into OutOfDisk if the disk is full, and else into DataFolderUnusable."""
+    """Translate DuckDB's errors when a store is opened: OutOfDisk if the disk is full, otherwise DataFolderUnusable."""
     try:
         yield
     except duckdb.Error as problem:
@@ -101,8 +103,8 @@ def translate_open_errors(file: Path) -> Iterator[None]:
 
 def fault_of_error(problem: duckdb.Error) -> Fault:
     message = _first_line(problem)
-    # If the file must be reopened, the message quotes the cause of the failed checkpoint, which may be a lack of
-    # memory. So `_file_fault` must translate that message.
+    # After a failed checkpoint, DuckDB's message that the file must be reopened quotes the cause of the failure, for
+    # example a lack of memory. `_file_fault` must translate this message, although it mentions memory.
     if is_out_of_memory(problem) and _MUST_REOPEN_MESSAGE not in message:
         return _out_of_memory_fault()
     if _NESTED_TOO_DEEPLY_MESSAGE in message:
@@ -118,17 +120,19 @@ def fault_of_error(problem: duckdb.Error) -> Fault:
 
 
 def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
-    # Look for `RAISED_ERROR_PREFIX` at the beginning only: elsewhere it may be part of SQL that the engine quotes.
+    # Accept `RAISED_ERROR_PREFIX` only at the beginning of the message. Elsewhere, it may be part of SQL that DuckDB
+    # quotes.
     raised = _RAISED_ERROR_PATTERN.match(message)
     if raised:
         return BadQueryValue(message[raised.end() :])
     reworded_message = reword_message(message)
-    # If a NotImplementedException has a rewording, its cause is a value, such as a time zone that does not exist.
+    # If the message of a NotImplementedException has a rewording, a value caused the error, such as the name of a time
+    # zone that does not exist. So the fault is BadQueryValue.
     return (BadQueryValue if reworded_message and fault is QueryUnsupported else fault)(reworded_message or sentence)
 
 
 def _file_fault(message: str) -> Fault:
-    """Translate errors of reading, writing and committing; DuckDB's message is shown only if the file is damaged."""
+    """Translate an error of reading, writing or committing; DuckDB's message is shown only if the file is damaged."""
     if _MUST_REOPEN_MESSAGE in message:
         return QueryCancelled("The query was stopped: the engine reopens its file.", hint="Ask again.", retry_after=1)
     if _SPILL_FAILURE_PATTERN.search(message):
@@ -186,24 +190,26 @@ def _out_of_memory_fault() -> Fault:
     )
 
 
-# Part of DuckDB's message after a failed checkpoint; see `Session.checkpoint`.
+# Part of DuckDB's message when it refuses to read the file after a failed checkpoint; see `Session.checkpoint`.
 _MUST_REOPEN_MESSAGE = "has been invalidated because checkpointing failed"
 _DISK_FULL_PATTERN = re.compile("|".join(re.escape(os.strerror(number)) for number in sorted(_DISK_FULL_ERRNOS)))
 _OUT_OF_MEMORY_PATTERN = re.compile(r"failed to (?:allocate|pin)|could not allocate|out of memory", re.IGNORECASE)
-# Parts of DuckDB's messages when it cannot spill a query's data to disk; see `Session`.
+# Parts of the messages by which DuckDB reports that it could not spill (temporarily write) a query's data to disk.
 _SPILL_FAILURE_PATTERN = re.compile(r"[/\\]spill\b|duckdb_temp_|max_temp_directory_size")
 # DuckDB's message when a block's checksum does not match.
 _DAMAGED_FILE_MESSAGE = "Corrupt database file"
 RESTORE_HINT = "Look after the disk, and restore a backup: cordwood restore."
 
-# An error that generated SQL raises. Redaction raises it by a cast that fails, which adds text before the prefix; all
-# other rules use DuckDB's function `error`.
+# The beginning of an error message that generated SQL raises. Redaction raises it by a cast that fails, so that DuckDB
+# puts `Could not convert string '` before the prefix. All other rules use DuckDB's function `error`, which adds
+# nothing.
 _RAISED_ERROR_PATTERN = re.compile(f"(?:Could not convert string ')?{RAISED_ERROR_PREFIX}")
-# DuckDB's message when functions and operators are nested a thousand levels deep. `a || b || c` has two levels.
+# Part of DuckDB's message when functions and operators are nested more than a thousand levels deep. A chain of
+# operators is nested, too: `a || b || c` has two levels.
 _NESTED_TOO_DEEPLY_MESSAGE = "Max expression depth limit"
 _NESTED_TOO_DEEPLY_HINT = "Nest fewer functions in each other, and put together fewer texts at once."
-# DuckDB's message for a sub-query inside an expression that its planner has to copy. Such an expression is in grouping
-# sets, or in a list whose elements are compared.
+# DuckDB's message when its planner has to copy an expression that contains a sub-query. The planner copies expressions
+# in grouping sets, and in a list whose elements are compared.
 _SUBQUERY_COPIED_MESSAGE = "Cannot copy BoundSubqueryExpression"
 _SUBQUERY_COPIED_HINT = "Compute it in a sub-query of WITH, and use its column."
 _ERROR_CLASS_PREFIX_PATTERN = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
@@ -234,13 +240,13 @@ _BIGQUERY_TYPE_BY_ENGINE_TYPE: Final = {
     "VARIANT": "a value of an event",
 }
 _TYPES_WITH_SAME_NAME: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
-# The type that BIGNUMERIC is compiled to; NUMERIC is compiled to other DECIMAL types.
+# The DuckDB type to which BIGNUMERIC is compiled. Any other DECIMAL type in a message comes from NUMERIC.
 _DUCKDB_TYPE_OF_BIGNUMERIC: Final = "DECIMAL(38,18)"
 _LIST_TYPE_PATTERN: Final = re.compile(r"(.*)\[\d*\]")
 _STRUCT_TYPE_PATTERN: Final = re.compile(r"STRUCT\((.*)\)")
 _STRUCT_FIELD_PATTERN: Final = re.compile(r'("(?:[^"]|"")*"|\w+) (.*)', re.DOTALL)
-# The suffix of the name of a generated column with a path of an event. It says how the path is read, and at which
-# positions its letters are capitals.
+# The end of the name of a generated column, which follows the path that the column holds. It says whether the path is
+# read as text, value or record, and which letters of the path are capitals.
 _PATH_COLUMN_SUFFIX_PATTERN: Final = re.compile(r" (?:text|value|record)(?: [\d,]+)?$")
 _MAX_SHOWN_TEXT_CHARACTERS: Final = 60
 
@@ -270,7 +276,7 @@ def bigquery_type_name(text: str) -> str:
 
 
 def _field_name_and_type(text: str) -> str:
-    """Return the name and type of a struct's field, or only its type if the compiler generated the name."""
+    """Return the BigQuery type of a struct's field, after the field's name unless the compiler generated that name."""
     match = _STRUCT_FIELD_PATTERN.fullmatch(text)
     if match is None:
         return bigquery_type_name(text)
@@ -298,7 +304,7 @@ def _reword_ungrouped_column(match: re.Match[str]) -> str:
 
 
 def _reword_argument_types(match: re.Match[str]) -> str:
-    """Reword an error about argument types; omit the function's name if queries cannot call a function of that name."""
+    """Reword an error about argument types; the function is named only if queries may call a function of that name."""
     name, _, types = match[1].partition("(")
     argument_types = ", ".join(map(bigquery_type_name, _split_types(types.removesuffix(")"))))
     if not re.fullmatch(r"\w+", name):
@@ -413,5 +419,5 @@ def _shorten_text(text: str) -> str:
 
 
 def _path_of_generated_column(column: str) -> str:
-    """Return the path that a generated column holds: `metadata.""n"" text` holds the path metadata.n."""
+    """Return the path that a generated column holds; for example, `metadata.""n"" text` holds the path metadata.n."""
     return _PATH_COLUMN_SUFFIX_PATTERN.sub("", column).replace('"', "")

@@ -30,10 +30,10 @@ _JsonFields = dict[str, msgspec.Raw]
 
 
 def read_parquet_events(file: Path) -> Iterator[bytes]:
-    """Yield every row as an event in JSON.
+    """Yield every row of the file as an event in JSON.
 
-    The rows of an export of stored events become the events as they were sent. In other files, JSON text in the column
-    `metadata` is decoded.
+    If the file is an export of stored events, each event has the form in which it was originally sent. In other files,
+    JSON text in the column `metadata` is decoded.
     """
     decode, encode = msgspec.json.Decoder(_JsonFields).decode, msgspec.json.Encoder().encode
     with _open_query(file, "SELECT to_json(event) FROM read_parquet($file) AS event") as reader:
@@ -47,7 +47,7 @@ def read_parquet_events(file: Path) -> Iterator[bytes]:
 
 
 def read_stored_events(file: Path) -> Iterator[bytes]:
-    """Yield every row of an export as a JSON object of the stored columns, with times in microseconds."""
+    """Yield every row of an export as a JSON object with the columns of stored events; times are in microseconds."""
     with _open_query(file, f"SELECT to_json({{{_STORED_FIELDS_SQL}}}) FROM read_parquet($file)") as reader:  # noqa: S608 - our own names
         for (row,) in _read_rows(reader):
             yield row.encode()
@@ -84,7 +84,7 @@ def _read_rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
 
 
 def _restore_posted_event(stored: _JsonFields) -> _JsonFields:
-    """Return the fields of an exported event as they were sent, without its receive time."""
+    """Return the fields that an exported event had when it was sent, without the receive time that was added later."""
     posted = {name: stored[name] for name in _POSTED_FIELDS}
     metadata, extras = _decode_text(stored["metadata"]), _decode_text(stored["extras"])
     if metadata is not None:

@@ -39,7 +39,7 @@ from cordwood.sql.redaction.masking import (
 
 
 class ParseNode(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A node of DuckDB's parse tree, with its position in the text if the parser reports a position."""
+    """A node of DuckDB's parse tree, with its position in the text, which is 0 if the parser does not report it."""
 
     query_location: int = 0
     query_location_length: int = 0
@@ -410,13 +410,14 @@ _PARSE_RESULT_DECODER: Final = msgspec.json.Decoder(ParseResult)
 # The `error_type` that DuckDB reports if a text could not be parsed for lack of memory.
 _OUT_OF_MEMORY_ERROR_TYPE: Final = "out of memory"
 
-# The lower-case letter of each ASCII capital letter. DuckDB ignores the case of names only in ASCII letters.
+# A table for `translate`, by which ASCII letters become lower case. DuckDB ignores the case of names only in ASCII
+# letters.
 _ASCII_LOWER_CASE_TABLE: Final = {letter: letter + 32 for letter in range(ord("A"), ord("Z") + 1)}
 
 _QUERY_NODE_TYPES: Final = frozenset({SelectNode, SetOperation, RecursiveCte})
 
-# The names of values of the session. If an unqualified name is in this set and is not the name of a column, DuckDB
-# returns the value of the session.
+# Names such as `current_user`. If an unqualified name is in this set and no column has the name, DuckDB returns a value
+# of the session.
 _SESSION_VALUE_NAMES: Final = frozenset(
     """
     current_catalog current_database current_date current_role current_schema current_time current_timestamp current_user
@@ -433,7 +434,7 @@ class StatementChecker:
         self._serialize_statement: duckdb.Statement | None = None
 
     def check(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
-        """Raise IsolationCheckFailed unless `text` is one SELECT that reads only the streams `streams`."""
+        """Raise IsolationCheckFailed unless `text` is a single SELECT that reads only streams in `streams`."""
         self._isolation.check(text, streams, lambda: self._inspect(cursor, text, streams))
 
     def _inspect(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:

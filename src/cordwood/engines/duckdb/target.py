@@ -84,7 +84,7 @@ class DuckDBTarget:
 
 
 def _lower_live_query(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequence[ScanSource]) -> LoweredQuery:
-    """Return a followed query over all events, with an alternative that reads only the events that just arrived."""
+    """Return two trees of a followed query: one reads all events, the other only the events that just arrived."""
     arrived = copy_tree(lowered)
     arrived_sources = _find_sources_in_copy(arrived, sources, frozenset(resolved.streams))
     alternative = VariantTree(plan_arrived_scan(arrived, arrived_sources), EventRange.NEWLY_ARRIVED)

@@ -40,10 +40,10 @@ _JSON_TEXT_FUNCTION: Final = internal_function_name("json_text")
 
 
 def defer_columns(tree: exp.Expr) -> tuple[ComputedColumn, ...]:
-    """Replace maps of attributes and texts of times by the columns from which they are computed; mutates `tree`.
+    """In the SELECT list, replace maps of attributes and texts of times by the columns from which Python computes them.
 
-    A text of a time is replaced by the time. A map is replaced by NULL, and the columns from which it is computed are
-    appended to the SELECT list.
+    `tree` is mutated. Instead of a text of a time, the time itself is selected. A map is replaced by NULL, and the
+    columns from which it is computed are appended to the SELECT list.
     """
     if not isinstance(tree, exp.Select):
         return ()
@@ -67,14 +67,14 @@ def defer_columns(tree: exp.Expr) -> tuple[ComputedColumn, ...]:
 
 
 class _AppendedEventColumns:
-    """The columns with parts of events that are appended to a SELECT list; each part is appended only once."""
+    """Appends columns with parts of events, such as the metadata, to a SELECT list; appends each part only once."""
 
     def __init__(self, select: exp.Select) -> None:
         self._select = select
         self._positions: dict[exp.Expr, int] = {}
 
     def position_of(self, part: exp.Expr) -> int:
-        """Return the position of the column with `part` of the event; append the column if it is missing."""
+        """Return the position in the SELECT list of the column with `part`; append the column if it is missing."""
         document = _source_column(part)
         if document not in self._positions:
             self._positions[document] = len(self._select.expressions)
@@ -84,10 +84,10 @@ class _AppendedEventColumns:
 
 
 def _source_column(part: exp.Expr) -> exp.Expr:
-    """Return the column to select for a part of an event.
+    """Return the column to select for `part`, which is a part of an event.
 
-    For a whole stored column, the conversion to text in SQL is omitted, because the value is converted to text when it
-    is fetched.
+    If `part` is the JSON text of a whole stored column, the column itself is selected, because
+    its values to text when they are fetched.
     """
     is_json = isinstance(part, exp.Anonymous) and part.this == _JSON_TEXT_FUNCTION
     column = part.expressions[0] if is_json else part
@@ -95,22 +95,23 @@ def _source_column(part: exp.Expr) -> exp.Expr:
     return copy_tree(column if is_whole else part)
 
 
-# The Gregorian calendar repeats after this number of years and days.
+# In the Gregorian calendar, the dates repeat after 400 years, which have 146,097 days.
 _GREGORIAN_CYCLE_YEARS: Final = 400
 _GREGORIAN_CYCLE_DAYS: Final = 146_097
 
 _METADATA_KEY: Final = "metadata"
 _PROJECT_KEY: Final = "project"
 
-# The maximum number of bytes by which the maps of a batch may exceed its events. Maps can be larger than events,
-# because flattened keys repeat the keys above them, and because several columns may contain the same map.
+# The maximum number of bytes by which the maps of a batch of rows may be larger than the events from which they are
+# computed. They can be larger, because flattened keys repeat the keys above them, and because several columns may
+# contain the same map.
 _MAX_MAP_GROWTH_BYTES: Final = 64 * 2**20
-# The maximum number of characters of flattened keys that are cached while the events of a batch are processed.
+# The maximum number of characters of flattened keys that are cached while one batch of events is processed.
 _MAX_CACHED_KEY_CHARACTERS: Final = 256 * 1024
-# The size of a _FlattenedKeyCache object itself, in characters.
+# The memory of a `_FlattenedKeyCache` object itself, as a number of characters that counts towards the limit above.
 _CACHE_OBJECT_COST_CHARACTERS: Final = 400
-# The private-use characters of Unicode. From this range, a character that does not occur in an event is chosen to mark
-# the texts that replace numbers in the event.
+# The private-use characters of Unicode. JSON has no numbers such as NaN, so they are replaced by texts before decoding.
+# Each such text begins with one of these characters that does not occur in the event.
 _MARK_CHARACTER_CODES: Final = range(0xE000, 0xF900)
 
 _BOOLEAN_TEXTS: Final = {True: "true", False: "false"}
@@ -144,7 +145,7 @@ def complete_columns(
 
 
 class _MapGrowthBudget:
-    """Limits the bytes by which the maps of a batch exceed their events; repeated maps count in full."""
+    """Limits the bytes by which the maps of a batch exceed its events; a map counts once for each column."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -159,7 +160,7 @@ class _MapGrowthBudget:
 
 
 def format_iso_times(values: Sequence[int | None]) -> list[Cell]:
-    """Convert times in microseconds to ISO 8601 texts; years after 9999 are written with more than four digits."""
+    """Convert times, given in microseconds since 1970, to ISO 8601; years after 9999 have more than four digits."""
     minutes: dict[int, str] = {}
     texts: list[Cell] = []
     for micros in values:
@@ -180,15 +181,14 @@ def _format_iso_minute(minute: int) -> str:
     return f"{date}T{minute_of_day // 60:02}:{minute_of_day % 60:02}"
 
 
-# The data of an event from which its map is computed: the JSON of its metadata, the JSON of its other keys, and its
-# project.
+# The data from which an event's map is computed: the JSON of its metadata, the JSON of its other keys, and its project.
 AttributeSources = tuple[str | None, str | None, str | None]
 
 
 def encode_attribute_maps(
     events: Iterable[AttributeSources], levels: int, growth: _MapGrowthBudget | None = None
 ) -> list[Cell]:
-    """Return the maps of attributes of events as JSON, with objects flattened `levels` levels deep."""
+    """Return each event's map of attributes as JSON; objects in the event are flattened up to `levels` levels deep."""
     keys = _FlattenedKeyCache("", [_MAX_CACHED_KEY_CHARACTERS])
     growth = growth or _MapGrowthBudget()
     maps: list[Cell] = []
@@ -212,9 +212,9 @@ _attribute_map_cache: Final[BoundedCache[tuple[int, AttributeSources], bytes]] =
 
 
 class _FlattenedKeyCache:
-    """A cache of the flattened keys below a prefix.
+    """A cache of flattened keys, such as `request.path`, that begin with the same prefix.
 
-    All caches of a batch share `room`, a list with one item: the number of characters that may still be cached.
+    All caches of a batch share `room`, a list whose only item is the number of characters that may still be cached.
     """
 
     __slots__ = ("_below", "_room", "flattened", "prefix")
@@ -226,14 +226,14 @@ class _FlattenedKeyCache:
         self._below: dict[str, _FlattenedKeyCache] = {}
 
     def add_key(self, key: str) -> str:
-        """Return the flattened key for a key that is not in `flattened` yet."""
+        """Return the prefix followed by `key`, which is not in `flattened` yet; cache the result if there is room."""
         flattened = self.prefix + key
         if self._reserve_characters(len(flattened)):
             self.flattened[key] = flattened
         return flattened
 
     def child_cache(self, key: str) -> "_FlattenedKeyCache | None":
-        """Return the cache for the object at `key`, or None if its flattened key is too long to expand the object."""
+        """Return the cache for the keys of the object at `key`, or None if its prefix is too long to flatten them."""
         found = self._below.get(key)
         if found is None:
             found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._room)
@@ -252,7 +252,7 @@ _AddAttributes = Callable[[Mapping[str, Any], dict[str, str]], None]
 
 
 class _RawJsonNeededError(Exception):
-    """Raised for an object that is not expanded; the map contains the object's JSON, so the event is decoded again."""
+    """Raised if the map must contain an object's original JSON; the event is then decoded again, keeping the JSON."""
 
 
 def _build_attribute_map(
@@ -269,9 +269,9 @@ def _build_attribute_map(
 def _map_with_non_finite_numbers(
     metadata: str, extras: str, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
-    """Return the attributes of an event with numbers that JSON cannot represent, such as NaN.
+    """Return the attributes of an event that contains numbers that JSON cannot represent, such as NaN.
 
-    Such numbers are replaced by marked texts before decoding.
+    Before decoding, each such number is replaced by a text that begins with a mark.
     """
     both = metadata + extras
     mark = next((chr(code) for code in _MARK_CHARACTER_CODES if chr(code) not in both), chr(_MARK_CHARACTER_CODES[0]))
@@ -283,7 +283,7 @@ def _map_with_non_finite_numbers(
 
 
 def _is_too_large_to_expand(metadata: str, extras: str) -> bool:
-    """Return whether the event is so large that only its top level is expanded."""
+    """Return whether the event is so large that objects below its top level are not flattened."""
     size = len(metadata) + len(extras)
     if size <= MAX_FLATTENED_CHARACTERS and not (metadata.isascii() and extras.isascii()):
         size = len(metadata.encode()) + len(extras.encode())
@@ -297,7 +297,8 @@ def _read_attributes(
     metadata: str, extras: str | None, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
     is_object = metadata.startswith("{")
-    # The map contains the JSON of a list, so an event that may contain a list is decoded to raw JSON values.
+    # The map contains each list as its original JSON, which the fast decoder does not keep. So an event that may
+    # contain a list is decoded by `_decode_raw_object` instead.
     if is_object and "[" not in metadata and not (extras and "[" in extras):
         try:
             top = _remove_null_members(_decode_object_with_text_floats(extras)) if extras else {}

@@ -14,18 +14,19 @@ from cordwood.sql.lowering import block_filter_node, fragment, fragment_parts, t
 from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, and_conditions, has_operation
 from cordwood.sql.plan import BlockFilter
 
-# A condition, the name of the relation, and the name of its column that contains the message.
+# A condition on messages, the alias of the relation that it reads, and the name of the relation's message column.
 _MessageCondition = tuple[exp.Expr, str, str]
 
 _MESSAGE_COLUMN: Final = "event_message"
 
-# A regular expression's escape that is neither a known class such as \\d nor an escaped punctuation mark.
+# An escape other than a known class such as \\d or an escaped punctuation mark. If a regular expression contains one,
+# no required text is derived from it.
 _UNKNOWN_ESCAPE_PATTERN: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
 _ESCAPED_CHARACTER_PATTERN: Final = re.compile(r"(?s)\\.")
-# Alternatives and flags; if a regular expression contains them, no required text can be derived from it.
+# The signs of alternatives and flags in a regular expression. If it contains one, no required text is derived from it.
 _ALTERNATIVE_OR_FLAG_PATTERN: Final = re.compile(r"\||\(\?")
-# Groups, character classes and optional letters of a regular expression. Required texts are derived only from the rest
-# of the expression.
+# Parts of a regular expression that are skipped when required texts are derived: groups, character classes and optional
+# letters.
 _INNERMOST_GROUP_PATTERN: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
 _CHARACTER_CLASS_PATTERN: Final = re.compile(r"\[\^?\]?[^\]]*\]")
 _OPTIONAL_LETTER_PATTERN: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
@@ -36,7 +37,7 @@ _ROW_COMBINING_CLAUSES: Final = ("limit", "offset", "group", "having", "qualify"
 
 
 def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSource]:
-    """Add to each scan source the regular expressions that its messages must match, and a filter for its blocks."""
+    """Add regular expressions that messages must match to each scan, and a filter that skips blocks by n-grams."""
     return [_prune_source(source, list(_find_message_conditions(tree, source.table))) for source in sources]
 
 
@@ -62,7 +63,7 @@ def _build_block_filter(stream: str, message_conditions: Sequence[_MessageCondit
 def find_blocks_to_read(
     prunable: BlockFilter, values: Mapping[str, object], cursor: duckdb.DuckDBPyConnection, index: NgramIndex
 ) -> Sequence[int] | None:
-    """Return the numbers of the blocks that pass the filter, or None if all blocks must be read.
+    """Return the numbers of the blocks that may contain a matching message, or None if all blocks must be read.
 
     The numbers are valid only in the transaction in which `cursor` reads the index.
     """
@@ -71,7 +72,11 @@ def find_blocks_to_read(
 
 
 def _find_message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_MessageCondition]:
-    """Yield the conditions that every relevant event fulfils, each with the relation and column of its message."""
+    """Yield the conditions that an event of `table` must fulfil to be used by the query.
+
+    Each condition comes with the alias of the relation in which it is tested, and the name of that relation's message
+    column.
+    """
     relation: exp.Expr | None = table
     uses = RelationUses(tree)
     name: str | None = _MESSAGE_COLUMN
@@ -88,9 +93,9 @@ def _find_message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_Mess
 
 
 def _required_texts_of_values(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
-    """Return the texts that a message must contain because of the values of parameters.
+    """Return the texts that a message must contain so that it can match the values of the query's parameters.
 
-    NULL values are ignored. No text is needed for them, because a comparison with NULL matches no event.
+    Parameters that are NULL are ignored, because a comparison with NULL matches no event.
     """
     texts = [str(values[name]) for name in prunable.text_parameter_names if values.get(name) is not None]
     patterns = (str(values[name]) for name in prunable.pattern_parameter_names if values.get(name) is not None)
@@ -103,9 +108,10 @@ def _is_regex_condition(message_condition: _MessageCondition) -> bool:
 
 
 def _move_condition_to_table(message_condition: _MessageCondition) -> exp.Expr:
-    """Return the condition on the message column of the stream's table, and replace it by TRUE in the tree.
+    """Replace the condition by TRUE in the tree, and return it as a condition on the table's message column.
 
-    The caller adds the condition to the scan. DuckDB itself pushes down only conditions that cannot fail.
+    The caller adds the returned condition to the scan, because DuckDB itself pushes down only conditions that cannot
+    fail.
     """
     condition, alias, name = message_condition
     pattern = _literal_operand(condition, RegexMatch, alias, name)
@@ -116,7 +122,7 @@ def _move_condition_to_table(message_condition: _MessageCondition) -> exp.Expr:
 def _parameters_compared_with_message(
     message_conditions: Sequence[_MessageCondition], kind: type[Operation]
 ) -> tuple[str, ...]:
-    """Return the names of the parameters that an operation of class `kind` compares with the message."""
+    """Return the names of the parameters with which an operation of the class `kind` compares the message."""
     operands = (
         _operand_beside_message(_occurrence_position(condition) or condition, kind, alias, name)
         for condition, alias, name in message_conditions
@@ -142,7 +148,7 @@ def _required_texts(condition: exp.Expr, alias: str, name: str) -> list[str]:
 
 
 def _literal_operand(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> str:
-    """Return the literal text with which an operation compares the message; an empty text for other operations."""
+    """Return the literal text with which the operation compares the message, or an empty text if there is none."""
     text = _operand_beside_message(node, kind, alias, name)
     return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
 

@@ -24,18 +24,20 @@ from cordwood.sql.nodes import NOW_SLOT_NAME, and_conditions, constant_int, non_
 from cordwood.sql.plan import EventRange, MergeAggregate, TimeComparison
 from cordwood.sql.stages import PartialTrees, VariantTree
 
-# Keys in the `meta` of nodes. The first two are set on a SELECT that can be split: how each column is merged, and the
-# number of time bounds. The third key is set on each conjunct of WHERE that is a time bound.
+# Keys in the `meta` of nodes. A SELECT that can be split has the first two: how each of its columns is merged, and how
+# many conjuncts of WHERE are time bounds. Each conjunct that is a time bound has the third key.
 _MERGES_META_KEY: Final = "merges"
 _TIME_BOUND_COUNT_META_KEY: Final = "time_bounds"
 _TIME_BOUND_META_KEY: Final = "time_bound"
 _TIME_COLUMN: Final = "timestamp"
 # The alias of the union from which the merging SELECT reads.
 _PARTIAL_ROWS_ALIAS: Final = "partial"
-# An hour in microseconds. Each block is aggregated by hour. If a block is partly within the time bounds, the partial
-# answers of the hours wholly within the bounds are used. The query reads only the block's other events.
+# An hour in microseconds. Each block is aggregated by hour, so that a block that is only partly within the time bounds
+# can be used, too. For the hours that are wholly within the bounds, partial answers are used. The query reads the
+# block's other events.
 HOUR_US: Final = 3_600_000_000
-# Larger statements are not split, because the copies of their trees count towards the limits of compilation.
+# Statements with more nodes than this are not split, because the copies of their trees count towards the limits of
+# compilation.
 _MAX_NODES_TO_SPLIT: Final = 3_000
 
 _SPLITTABLE_SELECT_CLAUSES: Final = frozenset(
@@ -44,7 +46,8 @@ _SPLITTABLE_SELECT_CLAUSES: Final = frozenset(
 _GROUP_KEY_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 _MIN_MAX_KINDS: Final = frozenset({Kind.STRING, Kind.INT64, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 _ALL_KINDS: Final = frozenset(Kind)
-# The aggregates that can be merged, by class, each with its merge and the kinds that its argument may have.
+# The classes of aggregates that can be merged, each with the way to merge its results, and with the kinds of argument
+# for which merging is exact.
 _MERGEABLE_AGGREGATES: Final[Mapping[type[exp.Expr], tuple[MergeAggregate, frozenset[Kind]]]] = {
     exp.Count: (MergeAggregate.SUM, _ALL_KINDS),
     exp.CountIf: (MergeAggregate.SUM, _ALL_KINDS),
@@ -87,7 +90,7 @@ def mark_splittable_aggregations(tree: exp.Expr) -> None:
 
 
 def _merges_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
-    """Return how each column is merged, or None if the SELECT cannot be split."""
+    """Return for each column how its partial results are merged, or None if the SELECT cannot be split."""
     clauses = {key for key, value in select.args.items() if value}
     aliases = _relation_aliases(select)
     if not clauses <= _SPLITTABLE_SELECT_CLAUSES or aliases is None or not _is_ordered_by_position(select):
@@ -108,7 +111,7 @@ def _merges_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
 
 
 def _relation_aliases(select: exp.Select) -> frozenset[str] | None:
-    """Return the aliases of the stream and of the arrays in its events, or None if the SELECT reads other relations."""
+    """Return the aliases in FROM, or None if FROM has relations other than one stream and unnested arrays."""
     from_ = select.args.get("from_")
     table = from_.this if from_ is not None else None
     if not isinstance(table, exp.Table) or not table.meta_get("stream") or table.args.get("joins"):
@@ -125,7 +128,7 @@ def _is_ordered_by_position(select: exp.Select) -> bool:
 
 
 def _group_key_positions(select: exp.Select) -> frozenset[int] | None:
-    """Return the positions of the columns by which a SELECT groups, or None if it groups by anything else."""
+    """Return the positions of the columns by which a SELECT groups, or None if GROUP BY has anything but positions."""
     group = select.args.get("group")
     if group is None:
         return frozenset()
@@ -141,7 +144,7 @@ def _merge_of_group_key(value: exp.Expr) -> MergeAggregate | None:
 
 
 def _merge_of_aggregate(value: exp.Expr) -> MergeAggregate | None:
-    """Return how an aggregate is merged, or None if it cannot be merged exactly or is part of an expression."""
+    """Return how the results of the aggregate `value` are merged, or None if they cannot be merged exactly."""
     merge, kinds = _MERGEABLE_AGGREGATES.get(type(value), (None, _ALL_KINDS))
     argument = value.this
     if merge is None or value.expressions or isinstance(argument, _ARGUMENT_MODIFIERS):
@@ -152,7 +155,10 @@ def _merge_of_aggregate(value: exp.Expr) -> MergeAggregate | None:
 
 
 def _find_expressions_to_check(select: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the selected expressions, the joins and the conjuncts of WHERE, except the time bounds."""
+    """Yield the parts of a SELECT that must be independent of the time of the call: columns, joins and conditions.
+
+    The conditions that are time bounds are left out.
+    """
     yield from select.expressions
     yield from select.args.get("joins") or ()
     bounds = set(map(id, _time_conditions_of(select)))
@@ -160,7 +166,7 @@ def _find_expressions_to_check(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _depends_only_on_event(part: exp.Expr, aliases: frozenset[str]) -> bool:
-    """Return whether the value of a part depends only on one event, and on parameters other than the call's time."""
+    """Return whether the value of `part` depends only on one event and on parameters, not on the call's time."""
     return (
         part.find(exp.Query, exp.Window) is None
         and all(parameter.name != NOW_SLOT_NAME for parameter in part.find_all(exp.Parameter))
@@ -169,7 +175,7 @@ def _depends_only_on_event(part: exp.Expr, aliases: frozenset[str]) -> bool:
 
 
 def _time_conditions_of(select: exp.Select) -> list[exp.Expr]:
-    """Return the conditions that compare the event's time with values that do not depend on the event."""
+    """Return the conditions that are time bounds: they compare the event's time with a value not from events."""
     aliases = frozenset(relation.alias_or_name for relation in relations_of(select))
     found = []
     for condition in and_conditions(select.args.get("where")):
@@ -182,7 +188,10 @@ def _time_conditions_of(select: exp.Select) -> list[exp.Expr]:
 
 
 def _time_bounds_in(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeComparison, exp.Expr]]:
-    """Return the comparisons of the event's time in a condition, each with the other value; empty if there are none."""
+    """Return the comparisons with the event's time that a condition consists of, each with the compared value.
+
+    For any other condition, return an empty list.
+    """
 
     def is_time(node: exp.Expr) -> bool:
         return isinstance(node, exp.Column) and node.name == _TIME_COLUMN and node.table == stream_alias
@@ -207,7 +216,7 @@ def _is_independent_of_events(value: exp.Expr, aliases: frozenset[str]) -> bool:
 
 
 def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None:
-    """Return the trees of a `PartialPlan`, or None if the aggregation cannot be split.
+    """Return the trees of a `PartialPlan` for the marked aggregation, or None if it cannot be split.
 
     `source` is the only scan of the lowered tree.
     """
@@ -230,7 +239,7 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None
 
 
 def _find_lowered_time_bounds(select: exp.Select, source: ScanSource) -> list[tuple[TimeComparison, exp.Expr]] | None:
-    """Return the time bounds of a lowered SELECT, or None if lowering has changed a bound into another condition."""
+    """Return the comparisons in the time bounds of a SELECT, or None if lowering has changed one of them."""
     marked = _find_marked_time_conditions(select)
     by_condition = [_time_bounds_in(condition, source.table.alias_or_name) for condition in marked]
     is_complete = len(marked) == select.meta[_TIME_BOUND_COUNT_META_KEY] and all(by_condition)
@@ -248,7 +257,7 @@ def _find_marked_time_conditions(select: exp.Select) -> list[exp.Expr]:
 
 
 def _time_bounds_query(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr | None:
-    """Return a query that computes the time bounds in microseconds, or None if it would read events.
+    """Return a query that computes the values of the time bounds in microseconds, or None if it would read events.
 
     The query may read CTEs, but only if these do not read events either.
     """
@@ -283,9 +292,9 @@ def _add_flushed_filters(source: ScanSource, *filters: exp.Expr) -> ScanSource:
 
 
 def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr:
-    """Return the query that aggregates each hour of each block without time bounds.
+    """Return the query that aggregates the events of each hour of each block, without the time bounds.
 
-    Its last columns are the hour and the block.
+    The last two columns of the query are the hour and the block's number.
     """
     query = copy_tree(select)
     for clause in ("order", "limit", "offset", "with_"):
@@ -313,7 +322,7 @@ def _truncate_to_hour(time: exp.Expr) -> exp.Expr:
 
 
 def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
-    """Return the tree that aggregates the events that no partial answer counts, and merges them with partial rows."""
+    """Return the tree that aggregates all events not counted in partial rows, and merges the result with these rows."""
     copy = copy_tree(tree)
     select = _find_marked_select(copy)
     if select is None:

@@ -56,28 +56,29 @@ _ENTRY_FILE_SUFFIX: Final = ".partial"
 # longer be used.
 _FILE_FORMAT_HEADER: Final = b"cordwood partial answers 1\n"
 _FILE_DIGEST_BYTES: Final = 32
-# A quarter of the memory is for the entries of questions that were not asked again after the entry was computed. A
-# single entry may take a quarter of that part, and a single file may take a quarter of the limit on disk space.
+# A quarter of the memory is for new entries, which no later call has used yet. A single entry may take a quarter of
+# that part, and a single file may take a quarter of the limit on disk space.
 _FRESH_ENTRIES_DIVISOR: Final = 4
-# The maximum number of questions whose calls are counted, in each of two generations of counts.
+# The maximum number of questions whose calls are counted. When so many are counted, the counts become the older
+# generation, which is still read, and counting starts again in a new generation.
 _MAX_COUNTED_QUESTIONS: Final = 5_000
-# For how long no partial answers are used: for calls with certain time bounds after no block was within these bounds;
-# for a question after its run on partial answers failed; and for a question after its partial answers could not be
-# stored, because they are too large or have columns of unsupported types.
+# How long partial answers are paused: for a call if no block was within its time bounds, for a question if its run on
+# partial answers failed, and for a question whose partial answers are too large to be stored or have columns of
+# unsupported types.
 _UNCOVERED_CALL_PAUSE_SECONDS, _FAILED_QUESTION_PAUSE_SECONDS, _UNSUITABLE_QUESTION_PAUSE_SECONDS = 10.0, 60.0, 3600.0
 # A file that was neither read nor written for this long is deleted when the engine starts.
 _MAX_ENTRY_FILE_AGE_SECONDS: Final = 7 * 86_400.0
 _MAX_ENTRY_FILES: Final = 2_000
-# If merging the rows of an entry results in more rows than this, the result is not cached.
+# The merged rows of an entry are cached only if there are at most this many.
 _MAX_CACHED_MERGED_ROWS: Final = 2_000
-# The estimated memory of a cell without its text, of a row without its cells, and of a block without its rows.
+# Estimates of memory: of a cell without its text, of a row without its cells, and of a block without its rows.
 _CELL_BYTES, _ROW_BYTES, _BLOCK_BYTES = 40, 60, 250
 
 
 class PartialAnswerLimits(msgspec.Struct, frozen=True):
-    """The limits of partial answers; `memory_bytes=0` disables partial answers.
+    """The limits of the cache of partial answers; `memory_bytes=0` disables partial answers.
 
-    Partial answers are computed for a question from its `min_calls`-th call on.
+    `min_calls` is the number of the first call of a question for which partial answers are computed.
     """
 
     memory_bytes: int = 0
@@ -86,7 +87,7 @@ class PartialAnswerLimits(msgspec.Struct, frozen=True):
 
 
 class PartialAnswerEntry:
-    """The partial answers of one question: DuckDB's types of its columns, and the rows of each block as MessagePack.
+    """The partial answers of one question: the DuckDB types of the columns, and the rows of each block as MessagePack.
 
     The first cell of each row is its hour. The hour is not a column of the question, so `types` does not contain its
     type.
@@ -108,7 +109,7 @@ class PartialAnswerEntry:
 
 
 class _StoredEntry(msgspec.Struct):
-    """The content of an entry's file."""
+    """The content of an entry's file: the fields `types` and `blocks` of the entry."""
 
     types: list[str]
     blocks: dict[str, bytes]
@@ -151,8 +152,8 @@ class PartialAnswerCache:
     def count_call_and_check_use(self, key: str, call: str) -> bool:
         """Count a call of the question; return whether the call should use partial answers.
 
-        It should if the question has partial answers already, or was asked often enough that they are computed now.
-        `key` identifies the question, and `call` the question together with the values that bound the time.
+        The call should use them if the question already has partial answers, or was asked often enough that they should
+        be computed now. `key` identifies the question. `call` identifies the question together with its time bounds.
         """
         with self._lock:
             if self._is_paused(key) or self._is_paused(call):
@@ -167,7 +168,7 @@ class PartialAnswerCache:
             return count >= self.limits.min_calls
 
     def pause_failed_question(self, key: str) -> None:
-        """Record that the run of a question on partial answers failed, so that they are not used for it for a while."""
+        """Use no partial answers for a question for a while, because its run on partial answers failed."""
         self._note(PartialAnswersUsed(outcome="failed"))
         with self._lock:
             self._pause_for(key, _FAILED_QUESTION_PAUSE_SECONDS)
@@ -178,7 +179,7 @@ class PartialAnswerCache:
             self._pause_for(call, _UNCOVERED_CALL_PAUSE_SECONDS)
 
     def pause_unsuitable_question(self, key: str) -> None:
-        """Store no partial answers for a question that has too many rows or columns of unsupported types."""
+        """Store no partial answers for a question for a while, because they are too large or have unsupported types."""
         with self._lock:
             self._pause_for(key, _UNSUITABLE_QUESTION_PAUSE_SECONDS)
             self._drop_entry(key)
@@ -196,7 +197,10 @@ class PartialAnswerCache:
         self._paused_until[key] = self._clock() + seconds
 
     def find_entry(self, key: str, contents: AbstractSet[str]) -> PartialAnswerEntry | None:
-        """Return the question's entry, after removing blocks whose content ids are not in `contents` any more."""
+        """Return the question's entry, or None if there is none; first remove the blocks whose content has changed.
+
+        `contents` has the ids of the content of all blocks that exist now.
+        """
         with self._lock:
             entry = self._proven.get(key) or self._fresh.get(key) or self._load_entry(key)
             if entry is None:
@@ -210,7 +214,7 @@ class PartialAnswerCache:
     def add_blocks(
         self, key: str, types: Sequence[str], blocks: Mapping[str, Sequence[PartialRow]]
     ) -> PartialAnswerEntry:
-        """Add the rows of more blocks to the question's entry; replace the entry if its columns have other types."""
+        """Add the rows of more blocks to the question's entry; start a new entry if the column types differ."""
         self._note(PartialAnswersUsed(outcome="computed"))
         with self._lock:
             entry = self._proven.peek(key) or self._fresh.peek(key)
@@ -224,7 +228,7 @@ class PartialAnswerCache:
             return entry
 
     def cache_merged_rows(self, key: str, entry: PartialAnswerEntry, parts: object, rows: list[PartialRow]) -> None:
-        """Cache in a question's entry the rows that result from merging its partial answers, unless there are too many.
+        """Cache the merged rows of a question in its entry, unless there are too many.
 
         `parts` identifies what was merged: the ids of the blocks' content, and the time bounds of the merged hours.
         """
@@ -234,7 +238,7 @@ class PartialAnswerCache:
                 self._recount_bytes(key)
 
     def record_use(self, key: str, entry: PartialAnswerEntry) -> None:
-        """Record that a call used the entry without computing partial answers.
+        """Record that a call was answered from the entry, so that no partial answers had to be computed.
 
         The first such use moves the entry to the larger part of the memory, and writes the entry to a file.
         """
@@ -329,7 +333,8 @@ class _EntryFiles:
             temporary.write_bytes(content)
             temporary.replace(self._path(key))
         except OSError:
-            # The disk is probably full. Delete the entry's files, because events need the space.
+            # The disk is probably full. Delete the entry's files, because events need the space more than partial
+            # answers.
             with suppress(OSError):
                 temporary.unlink()
             self.delete(key)
@@ -343,7 +348,7 @@ class _EntryFiles:
         return self._folder / f"{key}{_ENTRY_FILE_SUFFIX}"
 
     def _load_and_clean_up(self) -> None:
-        """Find the files of an earlier run; delete files that are old, unfinished, or beyond the disk-space limit."""
+        """Find the files that an earlier process wrote; delete old, unfinished and excess files."""
         found = []
         for path in self._folder.iterdir():
             status = path.stat()
@@ -357,7 +362,7 @@ class _EntryFiles:
 
 
 def merge_partial_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggregate]) -> list[PartialRow]:
-    """Merge rows with equal keys; a merged column is NULL only if it is NULL in all rows with the same key."""
+    """Merge the rows with equal keys into one row; a cell is NULL only if it is NULL in all of these rows."""
     keys = [position for position, merge in enumerate(merges) if merge is MergeAggregate.KEY]
     merged: dict[PartialRow, list[PartialCell]] = {}
     for row in rows:
@@ -402,14 +407,14 @@ def _entry_bytes(_: str, entry: PartialAnswerEntry) -> int:
     return entry.estimated_bytes
 
 
-# The maximum number of rows that are computed for a question at once. To merge more rows would take as long as to read
-# the events.
+# The maximum number of partial rows that are computed for a question at once. With more rows, merging them would take
+# as long as reading the events.
 MAX_COMPUTED_PARTIAL_ROWS: Final = 20_000
 # If fewer blocks than this lack partial answers, the query reads the events of these blocks instead of computing
 # partial answers for them.
 _MIN_BLOCKS_TO_COMPUTE: Final = 4
-# For each supported type of DuckDB: the SQL that converts a value to a cell of Python (`_TO_CELL_SQL_BY_TYPE`), and the SQL
-# that converts a list of such cells back to rows (`_FROM_CELL_SQL_BY_TYPE`).
+# For each DuckDB type that partial answers support: the SQL that converts a value to a cell for Python
+# (`_TO_CELL_SQL_BY_TYPE`), and the SQL that converts a list of cells back to rows (`_FROM_CELL_SQL_BY_TYPE`).
 _TO_CELL_SQL_BY_TYPE: Final = {
     "BIGINT": "{0}",
     "INTEGER": "{0}",
@@ -439,7 +444,10 @@ _SOFTWARE_VERSIONS: Final = (cordwood.__version__, duckdb.__version__)
 
 
 class StatementParser(Protocol):
-    """The interface to parse SQL into a statement of DuckDB, with or without the isolation check."""
+    """The interface to parse SQL into a DuckDB statement, with or without the isolation check.
+
+    The isolation check ensures that a statement reads only certain streams.
+    """
 
     def parse_checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
         """Parse SQL and apply the isolation check; raise IsolationCheckFailed if it fails."""
@@ -449,7 +457,7 @@ class StatementParser(Protocol):
 
 
 class PartialVariant(msgspec.Struct, frozen=True):
-    """The variant of a plan that uses partial answers, with the values of partial rows to bind to its slots."""
+    """The variant of a plan that reads partial rows, with the values of these rows, which are bound to its slots."""
 
     variant: PlanVariant
     values: Mapping[str, object]
@@ -470,7 +478,7 @@ class PartialAnswerPlanner:
         self._key: str | None = None
 
     def prepare_variant(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> PartialVariant | None:
-        """Compute missing partial answers; return the variant that uses them, or None if they cannot be used.
+        """Compute missing partial answers; return the plan's variant that uses them, or None if they cannot be used.
 
         This method begins a transaction, in which the caller must read the answer. If the query also reads a memtable,
         that transaction is open already.
@@ -500,14 +508,14 @@ class PartialAnswerPlanner:
             self._answers.pause_failed_question(self._key)
 
     def _compute_question_key(self, cursor: duckdb.DuckDBPyConnection) -> str:
-        """Return the question's key: a digest of software versions, the SQL that aggregates a block, and its values."""
+        """Return the question's key: a digest of the SQL that aggregates a block, its values, and software versions."""
         text = print_segments(self._plan.blocks_query, self._values)
         parsed = self._statements.parse_checked(cursor, text, self._streams)
         values = [(name, repr(self._values[name])) for name in sorted(parsed.named_parameters)]
         return _digest_of((_SOFTWARE_VERSIONS, text, values))
 
     def _read_time_bounds(self, cursor: duckdb.DuckDBPyConnection) -> list[int] | None:
-        """Return the values of the time bounds, or None if a value is NULL, so that no event is within the bounds."""
+        """Return the values of the time bounds, or None if one is NULL, so that no event is within the bounds."""
         if not self._plan.bounds_query:
             return []
         parsed = self._statements.parse_checked(
@@ -517,9 +525,10 @@ class PartialAnswerPlanner:
         return None if None in bounds else bounds
 
     def _split_blocks(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_BlockSplit":
-        """Divide the blocks into covered blocks, which have whole hours within the bounds, and uncovered blocks.
+        """Divide the blocks into covered blocks, which have whole hours within the time bounds, and uncovered blocks.
 
-        The query reads all events of uncovered blocks. Blocks outside of the bounds are in neither group.
+        The query reads all events of uncovered blocks. Blocks outside of the bounds are in neither group, because the
+        query does not need them.
         """
         if bounds is None:
             return _BlockSplit()
@@ -538,7 +547,7 @@ class PartialAnswerPlanner:
         return split
 
     def _bounds_of_whole_hours(self, bounds: Sequence[int]) -> tuple[int | None, int | None]:
-        """Return the start and the end of the hours that are wholly within the bounds; None means no bound."""
+        """Return the start and the end of the whole hours within the time bounds; None if a side has no bound."""
         lows, highs = [], []
         for comparison, bound in zip(self._plan.comparisons, bounds, strict=True):
             if comparison is TimeComparison.AT_OR_AFTER:
@@ -561,10 +570,10 @@ class PartialAnswerPlanner:
     def _complete_entry(
         self, cursor: duckdb.DuckDBPyConnection, key: str, split: "_BlockSplit", contents: AbstractSet[str]
     ) -> tuple[PartialAnswerEntry, Mapping[str, bytes]] | None:
-        """Compute missing rows; return the entry and the rows of all covered blocks, or None if that is impossible.
+        """Compute the missing rows of covered blocks; return the entry and the rows of all covered blocks.
 
-        If only a few blocks lack rows, they become uncovered blocks, because reading their events in the query costs
-        less than another statement.
+        Return None if rows cannot be stored. If only a few blocks lack rows, they become uncovered blocks, because it
+        costs less to read their events in the query than to run another statement.
         """
         entry = self._answers.find_entry(key, contents)
         # Read the attribute once, because concurrent calls replace the mapping.
@@ -585,7 +594,7 @@ class PartialAnswerPlanner:
     def _compute_blocks(
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
     ) -> tuple[Sequence[str], dict[str, list[PartialRow]]] | None:
-        """Compute the rows of each block; return the column types and the rows, or None if they cannot be stored.
+        """Aggregate each block; return the column types and each block's rows, or None if they cannot be stored.
 
         Rows cannot be stored if there are too many, or if a column has an unsupported type.
         """
@@ -619,7 +628,7 @@ class PartialAnswerPlanner:
     def _merge_covered_rows(
         self, key: str, entry: PartialAnswerEntry, rows_by_content: Mapping[str, bytes], split: "_BlockSplit"
     ) -> list[PartialRow]:
-        """Merge the rows of all hours that are wholly within the bounds, or return the cached result of this merge."""
+        """Merge the rows of all hours within the time bounds, or return the cached result of the same merge."""
         contents = tuple(block.content_id for block in split.covered_blocks)
         parts = (contents, split.covered_from_us, split.covered_before_us)
         merged_parts, merged = entry.merged
@@ -650,7 +659,8 @@ class PartialAnswerPlanner:
 class _BlockSplit(msgspec.Struct):
     """The division of a stream's blocks into covered and uncovered blocks.
 
-    Partial answers count the events of covered blocks from `covered_from_us` on and before `covered_before_us`; None means no bound.
+    Partial answers count the events of covered blocks from `covered_from_us` on and before `covered_before_us`. None
+    means that a side has no bound.
     """
 
     covered_from_us: int | None = None
@@ -660,7 +670,7 @@ class _BlockSplit(msgspec.Struct):
     uncovered_block_numbers: list[int] = msgspec.field(default_factory=list)
 
     def may_cover_block(self, block: RegisteredBlock) -> bool:
-        """Return whether the block may have events in the hours that partial answers count."""
+        """Return whether the times of the block's events may be in the hours that partial answers count."""
         return not self._is_before_covered_hours(block.newest_us) and not self._is_after_covered_hours(block.oldest_us)
 
     def move_to_uncovered(self, blocks: Sequence[RegisteredBlock]) -> None:
@@ -674,7 +684,7 @@ class _BlockSplit(msgspec.Struct):
         return not self._is_before_covered_hours(hour * HOUR_US) and not self._is_after_covered_hours(hour * HOUR_US)
 
     def uncovered_edges_sql(self) -> str:
-        """Return the SQL condition for the events of covered blocks that partial answers do not count."""
+        """Return the SQL condition for the events of covered blocks that no partial answer counts."""
         edges = [
             block.number
             for block in self.covered_blocks

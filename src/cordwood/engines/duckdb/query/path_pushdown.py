@@ -28,20 +28,22 @@ from cordwood.sql.nodes import (
 )
 
 _COMPOSITE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
-# The key in the `meta` of a column that marks it as generated for the read of a path.
+# The key in the `meta` of a column that was generated to provide the value at a path.
 _GENERATED_META_KEY = "provided"
 
 Relation = exp.Expr
 _Steps = tuple[str, ...]
-# The alias of a relation, the name of its column, and the path below the column.
+# A path and where it is read: the alias of a relation, the name of the relation's column, and the path below the
+# column.
 _PathReference = tuple[str, str, _Steps]
 
 
 class _PushdownState(msgspec.Struct):
     """The state of the push-down in one tree.
 
-    `tables` has the reads by the id of the table's node and by column name. `grouped_paths` has pairs of the id of a
-    SELECT and a path by which it groups. `projections` caches the columns of each SELECT by its id.
+    `tables` has the paths that are read from each stream's table, by the id of the table's node and by column name.
+    `grouped_paths` has pairs of the id of a SELECT and a path by which it groups. `projections` caches the columns of
+    each SELECT by the SELECT's id.
     """
 
     streams: frozenset[str]
@@ -50,14 +52,14 @@ class _PushdownState(msgspec.Struct):
     projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
 
     def is_grouped(self, node: exp.Expr) -> bool:
-        """Return whether the SELECT around the node groups by the node's path.
+        """Return whether `node` reads a path by which the SELECT around it groups.
 
-        If so, every read of the path in this SELECT must be the same column.
+        If so, every read of this path in the SELECT must be replaced by the same column.
         """
         return (id(node.find_ancestor(exp.Select)), _path_reference(node)) in self.grouped_paths
 
     def add_read(self, relation: Relation, read: ScannedPath, depth: int = 0) -> str | None:
-        """Add a column for the read to the relation; return the column's name, or None if it cannot be added."""
+        """Add a column for the path `read` to the relation; return the column's name, or None if it cannot be added."""
         if depth > 50:
             return None
         if isinstance(relation, exp.Subquery):
@@ -81,7 +83,7 @@ class _PushdownState(msgspec.Struct):
         projections = self._projections(query)
         existing = projections.get(read.name.lower())
         if existing is not None:
-            # The author of the query may have used this name for another column, which must not be taken for the path.
+            # The query's author may have used this name for a column of the query, which does not hold the path.
             return read.name if existing.meta_get(_GENERATED_META_KEY) else None
         column_and_path = _column_and_path_of(projections.get(read.column.lower()))
         if column_and_path is None:
@@ -94,7 +96,7 @@ class _PushdownState(msgspec.Struct):
         return name and read.name
 
     def _projections(self, query: exp.Select) -> dict[str, exp.Expr]:
-        """Return the first column of each name, by the name in lower case.
+        """Return the columns of a SELECT by name in lower case; if a name occurs more than once, use its first column.
 
         The result is cached, because a query may read thousands of paths.
         """
@@ -115,7 +117,7 @@ def _append_generated_column(query: exp.Select, column: exp.Expr, name: str) -> 
 
 
 def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[ScanSource]:
-    """Push down all path reads of the tree; return its scan sources with the paths that each scan must read."""
+    """Replace the path reads in the tree by columns of its scans; return the scans with the paths they must read."""
     _group_by_values(tree)
     pushdown = _PushdownState(streams, grouped_paths=_grouped_paths(tree))
     record_tests, path_reads = ([node for node, _ in find_operations(tree, kind)] for kind in (IsObjectTest, PathRead))
@@ -130,14 +132,14 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[ScanSource]
 
 
 def _grouped_paths(tree: exp.Expr) -> frozenset[tuple[int, _PathReference | None]]:
-    """Return the paths by which each SELECT groups, given as expressions or as ordinals."""
+    """Return pairs of a SELECT's id and a path by which it groups; GROUP BY may name the path's column by position."""
     groups = [(group.parent, group) for group in tree.find_all(exp.Group)]
     keys = [(select, key) for select, group in groups if isinstance(select, exp.Select) for key in grouping_keys(group)]
     return frozenset((id(select), _path_reference(resolve_group_ordinal(select, key))) for select, key in keys)
 
 
 def _group_by_values(tree: exp.Expr) -> None:
-    """Group by the value at a path instead of its text, if the same SELECT also reads the value itself."""
+    """If a SELECT groups by the text of a value and also reads the value itself, make it group by the value."""
     for group in tree.find_all(exp.Group):
         select = group.parent
         if isinstance(select, exp.Select):
@@ -169,7 +171,7 @@ def _push_down_path(node: exp.Expr, pushdown: _PushdownState) -> None:
 
 
 def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown: _PushdownState) -> None:
-    """Replace `node` by a new column of the relation from which `value` is read, if that relation can have one."""
+    """Replace `node` by a new column of the relation that `value` comes from, unless that relation cannot get one."""
     check_cpu_time()
     column_and_path = _column_and_path_of(value)
     select = node.find_ancestor(exp.Select)
@@ -216,5 +218,5 @@ def _find_relation_by_alias(select: exp.Select, alias: str) -> Relation | None:
 
 
 def _may_add_column(query: exp.Select) -> bool:
-    """Return whether the query still returns the same rows if one more column is selected."""
+    """Return whether another selected column would leave the rows of the query as they are."""
     return not (query.args.get("distinct") or query.args.get("group") or query.args.get("kind"))

@@ -35,27 +35,27 @@ from cordwood.sql.plan import EventRange, PlanVariant, Segments, print_segments
 from cordwood.sql.stages import BoundStatement, ComputedColumn, IsoTimeColumn, Statement
 
 _FETCH_BATCH_ROWS = 1000
-# A query that runs out of memory within this time is retried once, after a pause of the same length.
+# A statement that runs out of memory within this time is run once more, after a pause of the same length.
 _OUT_OF_MEMORY_RETRY_SECONDS = 0.05
-# The maximum size of each of the runner's collections `_recent_misses` and `_quick_digests`.
+# The maximum number of items in each of the runner's collections `_recent_misses` and `_quick_digests`.
 _MAX_REMEMBERED_DIGESTS = 2000
 # The interval at which a query that must stop is interrupted again, until it ends.
 _INTERRUPT_INTERVAL_SECONDS = 0.05
-# The capacity of the cache of column types by statement digest.
+# The maximum bytes of the cache of column types, which are cached by the digest of their statement.
 _COLUMN_TYPE_CACHE_BYTES = 4 * 2**20
 _BYTES_PER_CACHED_TYPE = 250
-# The capacity of the cache of parsed statements.
+# The maximum bytes of the cache of parsed statements.
 PARSED_STATEMENT_CACHE_BYTES = 16 * 2**20
-# According to measurements, DuckDB's parse tree takes at most 800 bytes for each word of the statement's text. DuckDB
-# also keeps two copies of the text.
+# These numbers serve to estimate the memory of a parsed statement. As measured, DuckDB's parse tree takes at most 800
+# bytes for each word of the statement's text. DuckDB also keeps two copies of the text.
 _PARSE_TREE_BYTES_PER_WORD = 800
 _WORD_PATTERN = re.compile(r"\w+", re.ASCII)
-# After the recent table had too few rows for a question, the question is not tried on it again for this time. A failed
-# attempt costs a third of the time that a successful one saves. The time is short, because a user who pages back to
-# older events soon returns to the newest ones.
+# If the recent table has too few rows for a question, the question is not run on this table again for this time. A
+# failed attempt costs a third of the time that a successful one saves. The time is short, because a user who pages back
+# to older events soon returns to the newest ones.
 _SKIP_RECENT_TABLE_SECONDS = 10.0
-# DuckDB tracks a query's progress only if the connection has a progress bar; its printing is turned off. These settings
-# take 150 µs, so they are omitted for a statement whose last run was quick.
+# DuckDB tracks the progress of a query only if the connection has a progress bar, which is not printed here. To set
+# this takes 150 µs, so it is omitted for a statement whose last run was quick.
 _TRACK_PROGRESS_SQL = "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
 _MAX_QUICK_RUN_SECONDS = 0.05
 
@@ -79,7 +79,7 @@ class RunLimits(msgspec.Struct, frozen=True):
 
 
 class QueryRunner:
-    """Runs questions; caches column types and parse trees, so that a repeated statement needs one call of DuckDB."""
+    """Runs questions on DuckDB; caches the column types and parse trees of repeated statements."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class QueryRunner:
         self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
             parsed_bytes, _parsed_statement_bytes
         )
-        # The hashes of questions for which the recent table had too few events. Each hash has the time until which the
-        # question is not tried on that table again.
+        # The questions, by hash, for which the recent table had too few events. Each has the time until which the
+        # question is not run on that table again.
         self._recent_misses: dict[int, float] = {}
         # The digests of statements whose last run was quick.
         self._quick_digests: set[bytes] = set()
@@ -129,10 +129,10 @@ class QueryRunner:
     def _answer_from_recent_table(
         self, question: BoundStatement, limits: RunLimits, cancel: Cancellation
     ) -> Rows | None:
-        """Answer from the table of recent events; return None if it has too few rows.
+        """Answer the question from the recent table; return None if the table has too few rows.
 
-        If the table has as many rows as the question requests, they are the answer, because all events that are not in
-        the table are older.
+        The table has the newest events. So if it provides as many rows as the question requests, these rows are the
+        answer.
         """
         started_at = time.perf_counter()
         statement = question.statement
@@ -162,9 +162,9 @@ class QueryRunner:
     def _answer_from_arrived_tables(
         self, question: BoundStatement, variant: PlanVariant, limits: RunLimits, cancel: Cancellation
     ) -> Rows | None:
-        """Run a followed query on the events that have just arrived.
+        """Answer a followed query from the tables of arrived events, which hold the events that have just arrived.
 
-        Return None if some events of the query's time range are missing in the tables of arrived events.
+        Return None if the tables lack some events of the query's time range.
         """
         started_at = time.perf_counter()
         first = question.values[FIRST_RECEIPT_PARAMETER]
@@ -184,7 +184,7 @@ class QueryRunner:
     def _answer_from_all_events(
         self, question: BoundStatement, limits: RunLimits, cancel: Cancellation, *, optimistic: bool = False
     ) -> Rows:
-        """Run the statement; retry once if it immediately failed for lack of memory."""
+        """Answer from all events; if the statement fails quickly for lack of memory or disk space, run it once more."""
         started_at = time.perf_counter()
         try:
             rows = self._run_statement(question, limits, cancel, optimistic=optimistic)
@@ -260,9 +260,9 @@ class QueryRunner:
     def _begin_run(
         self, statement: Statement, limits: RunLimits, cancel: Cancellation, stack: ExitStack
     ) -> "_RunningQuery":
-        """Return a new running query that is stopped at its deadline or when it is cancelled.
+        """Return a new running query, which is stopped at its deadline or when it is cancelled.
 
-        The deadline applies until `stack` is closed.
+        The deadline does not apply any more after `stack` is closed.
         """
         run = _RunningQuery(limits, statement, self._redaction)
         alarm = stack.enter_context(self._deadlines.call_at(limits.expires_at, run.expire))
@@ -279,7 +279,7 @@ class QueryRunner:
     ) -> Rows:
         """Start the query and return its rows.
 
-        If the first fetch may not have returned all rows, the `Rows` object takes over the resources on `stack`.
+        If more rows may follow after the first fetch, the `Rows` object takes over the resources on `stack`.
         """
         statement, cursor = question.statement, view.cursor
         with run.stopping_at_deadline():
@@ -330,7 +330,7 @@ class QueryRunner:
         return types
 
     def parse_checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
-        """Parse and check the statement, or take it from the cache of statements that passed the isolation check."""
+        """Check and parse the statement, or take it from the cache of statements that passed the isolation check."""
         key = (sql, streams)
         parsed = self._parsed_cache.get(key)
         if parsed is None:
@@ -342,27 +342,28 @@ class QueryRunner:
     def parse_unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
         """Parse a statement without the isolation check.
 
-        The caller ensures that it differs from a checked statement only by block numbers and casts.
+        The caller must ensure that a statement passed the check that is the same except for block numbers and casts.
         """
         return _parse_select(cursor, sql)
 
 
 class _RunningQuery:
-    """A running query, with its limits and whether it was cancelled or has expired."""
+    """A running query, with its limits, and whether it was cancelled or its deadline has passed."""
 
     def __init__(self, limits: RunLimits, statement: Statement, redaction: AnswerRedactor) -> None:
         self.limits = limits
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._redacted_columns = redaction.columns_to_redact(statement)
-        # Keep only these parts of the statement, not the whole statement with its long texts. A run may stay in memory
-        # for a while until the garbage collector frees it.
+        # Keep only these attributes of the statement, because a run may stay in memory for a while until the garbage
+        # collector frees it. The whole statement contains long texts.
         self._completions = statement.completions
         self._column_count = len(statement.column_names)
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
         self._is_expired = False
-        # Whether the run still waits for its view, so that it fails with Busy at the deadline. A retry that begins
-        # after the deadline does not wait: it fails with QueryOutOfTime.
+        # Whether the run still waits for a view of the events. If the deadline passes meanwhile, the run fails with
+        # ServiceBusy. A retry that begins after the deadline counts as not waiting, so that it fails with
+        # QueryOutOfTime.
         self._is_waiting = time.monotonic() < limits.expires_at
         # Held while the progress is read, so that the cursor is not closed meanwhile.
         self._progress_lock = threading.Lock()
@@ -415,7 +416,7 @@ class _RunningQuery:
             raise
 
     def fetch_batches(self, cursor: duckdb.DuckDBPyConnection, types: ColumnTypes, rows: Rows) -> Iterator[list[Row]]:
-        """Yield at most `max_rows` rows; set `rows.truncated` if there were more."""
+        """Yield the rows in batches, at most `max_rows` rows in all; set `rows.truncated` if there were more."""
         remaining = self.limits.max_rows
         while remaining > 0:
             with self.stopping_at_deadline():
@@ -471,7 +472,7 @@ def _parsed_statement_bytes(key: _StatementKey, _: duckdb.Statement) -> int:
 
 
 def _hash_question_without_times(question: BoundStatement) -> int:
-    """Return a hash of the question without its times, because they differ whenever the question is asked again."""
+    """Return a hash of the question without its times, which differ whenever the question is asked again."""
     values = [str(value) for value in question.values.values() if not isinstance(value, datetime)]
     return hash((question.statement.digest, *values))
 
@@ -502,9 +503,9 @@ def _parse_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Stateme
 def _render_cells_sql(
     segments: Segments, types: ColumnTypes, limit: str, completions: Sequence[ComputedColumn] = ()
 ) -> Segments:
-    """Wrap the segments in a SELECT that renders cells.
+    """Return SQL that wraps the statement's `segments` in a SELECT that renders each value as a cell.
 
-    If no cell needs rendering and `limit` is empty, the segments are returned unchanged, so that DuckDB plans one
+    If no value needs rendering and `limit` is empty, the segments are returned unchanged, so that DuckDB plans one
     SELECT less.
     """
     names = [f"c{index}" for index in range(len(types))]
@@ -519,7 +520,7 @@ def _render_cells_sql(
 
 
 def _limit_clause(statement: Statement, rows: int) -> str:
-    """Return a LIMIT clause, or an empty text if the statement's own limit is low enough.
+    """Return a LIMIT clause for `rows` rows, or an empty text if the statement's own limit is not higher.
 
     An unnecessary LIMIT is avoided, because each LIMIT makes DuckDB copy whole events.
     """
@@ -531,8 +532,8 @@ def _rows_to_cells(
 ) -> list[Row]:
     """Convert fetched values to cells.
 
-    `types` are the types of the answer's columns. Fetched columns after these serve only to compute columns of the
-    answer.
+    `types` are the types of the answer's columns. The columns that were fetched after these are not in the answer, but
+    columns of the answer are computed from them.
     """
     readers = [cell_reader(duckdb_type) for duckdb_type in types]
     if not any(readers) and not completions:
@@ -545,7 +546,7 @@ def _rows_to_cells(
 
 
 class _Alarm:
-    """A callback that the timer calls repeatedly from its due time on, until `callback` is set to None."""
+    """A callback that the timer calls at its due time, and then repeatedly until `callback` is set to None."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
@@ -579,7 +580,7 @@ class DeadlineTimer:
                 alarm.callback = None
 
     def fire_now(self, alarm: _Alarm) -> None:
-        """Schedule the alarm for now."""
+        """Make the timer call the alarm's callback immediately, and then repeatedly."""
         with self._changed:
             self._schedule(alarm, time.monotonic())
 

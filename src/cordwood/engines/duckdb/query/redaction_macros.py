@@ -45,7 +45,7 @@ _DIGEST_KEY_PLACEHOLDER: Final = "$key"
 def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -> list[str]:
     """Return the statements that create the macros of a redaction mode, with one macro for each kind of value.
 
-    The statements contain `key`, the secret key of digests.
+    The statements contain `key`, the secret key with which digests are computed.
     """
     detection, masking = DetectionRules(rules), MaskingBuilder(_RedactionSQL(), mode)
     bodies = (
@@ -61,7 +61,7 @@ def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -
 
 
 def _redact_texts_sql(mode: RedactMode) -> str:
-    """Return the statement that redacts the list of JSON texts in its parameter `$texts`."""
+    """Return the statement that redacts each JSON text in the list that is passed as the parameter `$texts`."""
     return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON_FUNCTION_PREFIX}_{mode}(t))"
 
 
@@ -70,9 +70,9 @@ def _text_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
 
 
 def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
-    """Return SQL for the redacted text.
+    """Return SQL for the redacted text, which is computed in stages.
 
-    The SQL skips the stages before those for addresses if the hints of the skipped stages do not match.
+    The SQL skips the stages before those for IP addresses, unless the hints of the skipped stages match the text.
     """
     if detection.operator_stages or not detection.stages_before_addresses:
         return masking.apply_builtin_stages(
@@ -88,7 +88,7 @@ def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
 
 
 def _optimistic_redaction_macro_body(detection: DetectionRules) -> str:
-    """Return SQL that fails if the text may need redaction, and else returns the text.
+    """Return the body of a macro that fails if the text may need redaction, and otherwise returns the text.
 
     The error is raised by a cast that fails. DuckDB's function `error` cannot be used, because it is volatile, and
     DuckDB does not accept volatile functions in windows.
@@ -100,9 +100,9 @@ def _optimistic_redaction_macro_body(detection: DetectionRules) -> str:
 
 
 def _matches_hint_sql(text: str, hint: str) -> str:
-    """Return SQL that tests whether a non-empty hint matches.
+    """Return SQL that tests whether the pattern `hint` has a match in `text` that is not empty.
 
-    The SQL avoids `regexp_matches`, with which the pattern would be compiled three times.
+    The SQL avoids `regexp_matches`, for which DuckDB would compile the pattern three times.
     """
     return f"regexp_extract({text}, {text_literal(hint)}) <> ''"
 
@@ -113,7 +113,8 @@ def _json_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
         f" THEN regexp_replace(t, {text_literal(TEXT_BEFORE_DIGIT_PATTERN)}, {text_literal(MARKED_DIGIT_REPLACEMENT)}, 'g') ELSE t END"
     )
     if detection.operator_stages:
-        # A custom pattern is applied to each text, so that it cannot match the quotes between texts.
+        # A custom pattern is applied to each JSON string separately, so that it cannot match the quotes between
+        # strings.
         redacted_text = masking.apply_stages("(s::JSON->>'$')", detection.operator_stages)
         tokens = f"regexp_extract_all({separated}, {text_literal(JSON_STRING_OR_GAP_PATTERN)})"
         separated = _join_array_sql(
@@ -123,7 +124,7 @@ def _json_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
 
 
 def _event_macro_body(mode: RedactMode) -> str:
-    """Return SQL for a redacted value of an event, which may be of any kind.
+    """Return the body of a macro that redacts a value of an event, whatever its kind.
 
     Texts, objects and arrays are all converted to JSON first, so that one expression redacts them. An expression for
     each kind would take twice the time and memory.
@@ -149,7 +150,7 @@ class _RedactionSQL:
         return f"string_split(p, {text_literal(MATCH_PART_SEPARATOR)})[{at}]"
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Return SQL that applies `each` to the segments of a text that contain a match.
+        """Return SQL that applies the expression `each` to those segments of a text that contain a match.
 
         The SQL has only one lambda, because DuckDB binds the list of a nested lambda twice.
         """
@@ -160,9 +161,10 @@ class _RedactionSQL:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
 
     def passes_luhn(self, digits: str) -> str:
-        """Return SQL for the Luhn check of card numbers, which adds the digits of each doubled digit.
+        """Return SQL for the Luhn check of card numbers, which doubles every second digit and sums all digits.
 
-        For a doubled digit of at least ten, the sum of its digits equals the doubled digit plus one, modulo ten.
+        If a doubled digit is at least ten, the SQL adds one to it instead of summing its two digits. Both have the same
+        remainder modulo ten, on which the check depends.
         """
         padded = f"lpad({digits}, 20, '0')"
         weighted_sum = f"list_dot_product(string_split({padded}, '')::DOUBLE[], {[2.0, 1.0] * 10})"
@@ -194,7 +196,7 @@ CursorCallback = Callable[[duckdb.DuckDBPyConnection], None]
 
 
 class AnswerRedactor:
-    """Redacts columns of answers on separate connections, which `cursor` returns; safe to use from several threads."""
+    """Redacts columns of answers, on connections of its own that `cursor` returns; safe to use from several threads."""
 
     def __init__(
         self,
@@ -223,7 +225,7 @@ class AnswerRedactor:
             self._created_modes.add(mode)
 
     def redact_json(self, mode: RedactMode, texts: OptionalTexts, on_cursor: CursorCallback) -> list[str | None]:
-        """Redact JSON texts; `on_cursor` is called with each connection used, so that the caller can interrupt it."""
+        """Redact JSON texts; each connection used is passed to `on_cursor`, so that the caller can interrupt it."""
         return self._texts.redact_json(mode, texts, self._make_redact_function(mode, on_cursor))
 
     def redact_rows(

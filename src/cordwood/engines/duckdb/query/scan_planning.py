@@ -28,7 +28,7 @@ from cordwood.sql.nodes import non_recursive_cte
 
 
 class ReadMode(StrEnum):
-    """What a scan reads at a path: the value, its text, or whether the value is an object."""
+    """What a scan reads at a path: the value itself, the value as text, or only whether it is an object."""
 
     VALUE = "value"
     TEXT = "text"
@@ -36,7 +36,7 @@ class ReadMode(StrEnum):
 
 
 class EventTable(StrEnum):
-    """The kind of a stream's table; each value is a template of the table's name, with the stream's name as `{0}`."""
+    """The tables of a stream; each member is a template of the table's name, with the stream's name as `{0}`."""
 
     FLUSHED = "store.main.{0}"
     MEMTABLE = "memory.memtable.{0}"
@@ -45,7 +45,7 @@ class EventTable(StrEnum):
 
 
 class ScannedPath(msgspec.Struct, frozen=True):
-    """A path below a stored column, which a scan reads as a separate column.
+    """A path below a stored column; a scan provides the value at the path as a separate column.
 
     `is_wide` is true if the value may be an object or array. Such a value is expensive to read, because DuckDB has to
     assemble it.
@@ -111,9 +111,9 @@ class ScanSource(msgspec.Struct, frozen=True):
     def select_events(self, table: EventTable, *extra_columns: exp.Expr, reads_all: bool = False) -> exp.Expr:
         """Return a SELECT over one of the stream's tables.
 
-        `reads_all` means that the query scans all events. Then a test for an object first reads a text inside the
-        object: see `ScannedPath.to_sql`. In a query for a few events, such a test reads only the column `object_paths`.
-        If the test also read a text, DuckDB would begin the query with an arbitrary row group.
+        `reads_all` is true if the query reads all events, not only a few. Then a test whether a value is an object
+        first reads a text inside the object: see `ScannedPath.to_sql`. In a query for a few events, such a test reads
+        only the column `object_paths`, because DuckDB would otherwise begin the query with an arbitrary row group.
         """
         used = self._used_columns()
         reads = [read for read in self.scanned_paths if read.name in used]
@@ -126,9 +126,10 @@ class ScanSource(msgspec.Struct, frozen=True):
     def select_few_events(
         self, table: EventTable, row_filter: exp.Expr, as_json: frozenset[str] = frozenset()
     ) -> exp.Expr:
-        """Return a SELECT over the few events that pass `row_filter`; the columns in `as_json` are converted to JSON.
+        """Return a SELECT over the few events that pass `row_filter`.
 
-        Expensive columns are read only from the events that pass the filter, not from all events that the scan visits.
+        The columns in `as_json` are converted to JSON. Expensive columns are read only for the events that pass the
+        filter, not for all events that the scan visits.
         """
         used = self._used_columns()
         reads = [read for read in self.scanned_paths if read.name in used]
@@ -157,7 +158,10 @@ class ScanSource(msgspec.Struct, frozen=True):
         return merge_fragments(select, selected, table, join_fragments(" AND ", conditions))
 
     def _used_columns(self) -> frozenset[str]:
-        """Return the columns of the stream that the SELECT around the scan uses; unused columns take planning time."""
+        """Return the names of the stream's columns that the SELECT around the scan uses.
+
+        The scan provides only these columns, because each further column takes planning time.
+        """
         select, name = self.table.find_ancestor(exp.Select), self.table.alias_or_name
         columns = list(select.find_all(exp.Column)) if select else []
         return frozenset(column.name for column in columns if column.table in (name, ""))
@@ -165,7 +169,7 @@ class ScanSource(msgspec.Struct, frozen=True):
     def replace_table(self, *selects: exp.Expr) -> None:
         """Replace the reference to the stream's table by the union of `selects`."""
         alias = exp.TableAlias(this=name_part(self.table.alias_or_name))
-        # If the table is in parentheses, its joins are attached to the table's node.
+        # If the table is in parentheses, its joins are attached to the table's node, so they are moved to the new node.
         joins = self.table.args.get("joins")
         self.table.replace(exp.Subquery(this=join_fragments(" UNION ALL ", selects), alias=alias, joins=joins))
 
@@ -189,7 +193,7 @@ def find_stream_tables(tree: exp.Expr, streams: frozenset[str]) -> list[exp.Tabl
 
 
 class ChainedSelect(msgspec.Struct, frozen=True):
-    """A SELECT between the scan and the answer, with its alias for the relation that it reads."""
+    """A SELECT on the way from the scan to the answer, with its alias for the relation that it reads."""
 
     select: exp.Select
     alias: str
@@ -220,7 +224,7 @@ def is_single_chain(tree: exp.Expr, steps: Sequence[ChainedSelect]) -> bool:
 
 
 def aggregates_before_limit(steps: Sequence[ChainedSelect]) -> bool:
-    """Return whether events are grouped before any LIMIT, so that all events that pass the filters are read."""
+    """Return whether events are grouped before any LIMIT, so that the query reads all events that pass its filters."""
     for step in steps:
         if step.select.args.get("group"):
             return True
@@ -280,7 +284,7 @@ _FIRST_ROWS_UNION_ALIAS = "first of each"
 
 
 def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool = False) -> exp.Expr:
-    """Replace each stream by a scan of its stored table, plus its memtable unless `at_rest`; mutates `tree`."""
+    """In `tree`, replace each stream by scans of its stored table and, unless `at_rest`, of its memtable."""
     if len(sources) == 1 and isinstance(tree, exp.Select) and _selects_first_rows(tree, sources[0]):
         return (
             _apply_late_materialization(tree, sources[0], EventTable.FLUSHED, is_alone=True)
@@ -302,7 +306,7 @@ def plan_arrived_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr
 
 
 def plan_recent_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr | None:
-    """Return a copy of the tree that reads only the recent table, or None if other events may be needed too."""
+    """Return a copy of the tree that reads only the recent table, or None if the query may need other events."""
     if len(sources) != 1 or not isinstance(tree, exp.Select) or not _selects_newest_events(tree, sources[0]):
         return None
     recent_tree = copy_tree(tree)
@@ -330,7 +334,10 @@ def _merge_first_rows(tree: exp.Select, source: ScanSource) -> exp.Select:
 
 
 def _order_by_positions(tree: exp.Select) -> exp.Order:
-    """Return the ORDER BY over the columns of the union; sort keys that are not selected become additional columns."""
+    """Return the ORDER BY that sorts the union of the first rows of each table.
+
+    It refers to columns of the union. So sort keys that the query does not select become additional columns.
+    """
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copy_tree(key))
@@ -371,8 +378,8 @@ _MAX_JOINS_PER_TABLE_PLAN = 16
 # The maximum number of rows that a query may request from the recent table: about one page of the explorer.
 _MAX_RECENT_TABLE_QUERY_ROWS = 500
 
-# The names of the column and the CTE that late materialization generates. A query that uses one of these names itself
-# is not rewritten.
+# The names that late materialization gives to its column of row ids and to its CTE. A query that uses one of these
+# names itself is not rewritten.
 _ROW_ID_COLUMN = "place of the event"
 _ROW_IDS_CTE = "newest events"
 
@@ -380,7 +387,7 @@ _WIDE_COLUMNS = frozenset(name for name, kind in EVENT_COLUMNS.items() if kind =
 # Messages are more expensive to read than short columns, but cheap compared with wide ones.
 _MESSAGE_COLUMN = "event_message"
 
-# Nodes that make a row of the answer depend on several events, or differ between two runs of the query.
+# Nodes by which a row of the answer may depend on several events, or may differ between two runs of the query.
 _CROSS_ROW_NODES = (
     exp.Window,
     exp.Group,
@@ -399,7 +406,7 @@ _CROSS_ROW_NODES = (
 
 
 def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
-    """Return whether the query selects the first few rows of an order, and each row is made from only one event."""
+    """Return whether the query selects the first few rows of an order, where each row comes from a single event."""
     if (
         tree.args.get("order") is None
         or not 0 < _requested_rows(tree) <= _MAX_LATE_MATERIALIZED_ROWS
@@ -433,9 +440,10 @@ def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
 def _apply_late_materialization(
     tree: exp.Select, source: ScanSource, table: EventTable, *, is_alone: bool = False
 ) -> exp.Select:
-    """Rewrite the query to read one table, with late materialization if that saves time.
+    """Rewrite the query to read only `table`, with late materialization if that saves time.
 
-    `is_alone` is true if the rows are the whole answer, and false if they are merged with rows of another table.
+    `is_alone` is true if the query's rows are the whole answer, and false if they are merged with rows of another
+    table.
     """
     if not _late_materialization_saves_time(tree, source, table):
         source.replace_table(source.select_events(table))
@@ -451,9 +459,9 @@ def _apply_late_materialization(
 
 
 def _passed_through_columns(tree: exp.Select, source: ScanSource) -> frozenset[str]:
-    """Return the wide columns that the query only selects unchanged.
+    """Return the wide columns that the query selects unchanged and uses for nothing else.
 
-    The caller reads these columns as JSON texts, which a sort copies once less.
+    The caller reads these columns as JSON texts, because a sort copies texts one time less than other values.
     """
     steps = select_chain_to_answer(tree, source.table)
     if len(steps) > 1 or not is_single_chain(tree, steps):
@@ -467,9 +475,9 @@ def _is_selected_directly(column: exp.Column, tree: exp.Select) -> bool:
 
 
 def _remove_applied_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
-    """Remove the query's filters if each event makes at most one row.
+    """If each event makes at most one row, remove the filters of the query and of the returned source.
 
-    The filters are not needed any more, because only events that passed them have their row ids selected.
+    The filters are not needed any more, because row ids are selected only from events that passed them.
     """
     steps = select_chain_to_answer(tree, source.table)
     if not is_single_chain(tree, steps):
@@ -491,7 +499,7 @@ def _late_materialization_saves_time(tree: exp.Select, source: ScanSource, table
 
 
 def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> bool:
-    """Return whether a selected value is computed from a whole wide column.
+    """Return whether the query selects a value that it computes from a whole wide column.
 
     With late materialization, such a value is computed only for the few rows of the answer.
     """
@@ -502,7 +510,7 @@ def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> 
 
 
 def _has_narrow_filter(tree: exp.Select, source: ScanSource) -> bool:
-    """Return whether a filter is on messages or on a single project; the events of a project are stored together."""
+    """Return whether the query filters by message, or by a single project, whose events are stored together."""
     filters = list(tree.find_all(exp.Where))
     filters_messages = any(column.name == _MESSAGE_COLUMN for where in filters for column in where.find_all(exp.Column))
     compared = {
@@ -576,7 +584,7 @@ def _depends_on_other_rows(tree: exp.Select) -> bool:
 
 
 def _passes_through_any_column(steps: list[ChainedSelect], names: frozenset[str]) -> bool:
-    """Return whether every SELECT passes on a column in `names` unchanged, so that no SELECT aggregates it."""
+    """Return whether at least one of the columns `names` is passed on unchanged by every SELECT in `steps`."""
     if not steps:
         return False
     for step in steps:

@@ -68,7 +68,7 @@ def _merge_selects(below: exp.Select, above: ChainedSelect) -> None:
 
 
 def _remove_unread_cte(query: exp.Select) -> None:
-    """Remove the CTE of a query that was merged into the only SELECT that read it."""
+    """Remove the CTE of `query`, because the query was merged into the only SELECT that read the CTE."""
     cte = query.parent
     if isinstance(cte, exp.CTE):
         with_ = cte.parent

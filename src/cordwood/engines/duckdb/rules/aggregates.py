@@ -81,12 +81,12 @@ def _translate_string_agg(node: exp.Expr) -> exp.Expr:
 
 
 def _order_clause(count: int) -> str:
-    """Return an ORDER BY with `count` placeholders; the placeholders 0 and 1 are the value and the separator."""
+    """Return an ORDER BY with `count` placeholders from `{2}` on; `{0}` and `{1}` are the value and the separator."""
     return " ORDER BY " + ", ".join(f"{{{index + 2}}}" for index in range(count)) if count else ""
 
 
 def _order_by_distinct_text(argument: AggregateArgument, value: exp.Expr) -> None:
-    """In a DISTINCT aggregate, order by the text of the value instead of the value.
+    """If a DISTINCT aggregate over the text of `value` sorts by the value itself, make it sort by the text.
 
     DuckDB requires that the aggregated expression and the sort key are the same.
     """
@@ -119,7 +119,7 @@ def _aggregate_rule(name: str, template: str = "{0}") -> LoweringRule:
 
 
 def _aggregate_call_template(name: str, argument: AggregateArgument) -> str:
-    """Return the template of a call of an aggregate with one value, with DISTINCT if the argument has it."""
+    """Return the template of a call of the aggregate `name` for one value, with DISTINCT if the query has it."""
     return f"{name}({'DISTINCT ' if argument.is_distinct else ''}{{0}})"
 
 
@@ -152,7 +152,7 @@ def _translate_avg(node: exp.Expr) -> exp.Expr:
 
 
 def _exact_average_template(decimal: str) -> str:
-    """Return the template of an exact average, which divides integers and rounds halves away from zero.
+    """Return the template of an exact average, which is computed with integers; it rounds halves away from zero.
 
     DuckDB's own average is computed as a double, so it is not exact. The template uses no lambda, because DuckDB does
     not accept lambdas in HAVING.
@@ -163,7 +163,7 @@ def _exact_average_template(decimal: str) -> str:
 
 
 def cast_outside_window(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> exp.Expr:
-    """Cast an aggregate; if it has OVER or FILTER, leave the cast to `_translate_window`.
+    """Cast an aggregate to the type `cast`; if it has OVER or FILTER, `_translate_window` adds the cast later.
 
     OVER and FILTER must follow the aggregate directly, so the cast must be outside of them.
     """
@@ -220,7 +220,7 @@ def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
 
 
 def event_number_template(number: str) -> str:
-    """Return the template that converts a number from events to VARIANT, and to an integer if it is integral."""
+    """Return the template that converts the SQL value `number` to a VARIANT, as an integer if it is integral."""
     return f"CASE WHEN {number} = trunc({number}) AND abs({number}) < 1e15 THEN {number}::BIGINT::VARIANT ELSE {number}::VARIANT END"
 
 
@@ -233,7 +233,10 @@ def _translate_any_value(node: exp.Expr) -> exp.Expr:
 
 
 def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
-    """Return a value from the rows with the lowest or highest key; it is NULL only if all of these rows have NULL."""
+    """Return SQL for the value in the row with the lowest or highest key.
+
+    If several rows have this key, the result is NULL only if the value is NULL in all of them.
+    """
     if kind_of(key) is Kind.VARIANT:
         return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
     extreme = fragment(f"{name}({{0}})", key)
@@ -336,7 +339,7 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
 
 
 def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
-    """Return quantiles in which NULL counts as the lowest value; DuckDB's own quantiles skip NULL."""
+    """Return quantiles of which NULL counts as the lowest value, because DuckDB's own quantiles skip NULL."""
     rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
     elements = ", ".join(f"@a[greatest(1, ceil(len(@a) * {rank / count!r})::INT)]" for rank in range(count + 1))
     return fill_template(f"CASE WHEN @a IS NULL THEN NULL ELSE [{elements}] END", rows)
@@ -390,9 +393,9 @@ def _percentile_rule(name: str) -> LoweringRule:
 
 
 def _fraction_as_decimal(node: exp.Expr) -> exp.Expr:
-    """Return the fraction of a percentile as a decimal.
+    """Return the fraction of a percentile as a decimal instead of a double.
 
-    DuckDB multiplies it by the number of rows; with a double, rounding could lead to the wrong row.
+    DuckDB multiplies the fraction by the number of rows. With a double, rounding could lead to the wrong row.
     """
     constant_value = constant_python_value(node)
     return fragment(format(Decimal(repr(constant_value)), "f")) if isinstance(constant_value, float) else node

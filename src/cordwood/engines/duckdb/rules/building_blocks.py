@@ -100,15 +100,15 @@ def text_literal_node(value: str) -> exp.Expr:
 
 
 def failure_sql(node: exp.Expr, message: str) -> str:
-    """Return the template text that raises an error with the constant `message`.
+    """Return SQL that raises an error with the constant `message`, for insertion into a template.
 
-    Where no error may be raised, such as inside SAFE, the template text is NULL.
+    Where no error may be raised, such as inside SAFE, the SQL is NULL.
     """
     return _failure_sql_for_message(node, quoted_constant(RAISED_ERROR_PREFIX + message))
 
 
 def _failure_sql_for_message(node: exp.Expr, message: str) -> str:
-    """Return the same as `failure_sql`, but for a message that is SQL or a placeholder.
+    """Return the same as `failure_sql`, but for a message that is given as SQL or as a placeholder.
 
     The text of the message must begin with `RAISED_ERROR_PREFIX`.
     """
@@ -139,7 +139,7 @@ def is_cheap_to_repeat(node: exp.Expr) -> bool:
 
 
 def type_name_part(datatype: Datatype | None) -> exp.Expr | None:
-    """Return DuckDB's name of a type as a part of a fragment, or None if the type is not completely known."""
+    """Return DuckDB's name of a type as a syntax node, or None if the type is not completely known."""
     if datatype is None:
         return None
     if datatype.kind is Kind.ARRAY:
@@ -166,7 +166,7 @@ def _struct_type_name_part(datatype: Datatype) -> exp.Expr | None:
 
 
 def field_name_part(datatype: Datatype, index: int) -> exp.Expr:
-    """Return DuckDB's name of a struct's field as a part of a fragment."""
+    """Return the name in DuckDB of the struct field at `index`, as a syntax node."""
     name, earlier_names = datatype.fields[index][0], [label for label, _ in datatype.fields[:index]]
     if name and name not in earlier_names and name.lower() in map(str.lower, earlier_names):
         return name_part(disambiguate_case(name, index), is_verbatim=True)
@@ -181,7 +181,10 @@ _CALENDAR_BOUNDS: Final = {
 
 
 def check_calendar_range(node: exp.Expr, moment: str, kind: Kind) -> str:
-    """Return a template of a time that fails before the year 1 and after 9999; DuckDB itself allows more years."""
+    """Add to `moment`, the template of a time, a check that fails before the year 1 and after 9999.
+
+    The check is needed, because DuckDB itself allows more years.
+    """
     if kind not in _CALENDAR_BOUNDS:
         return moment
     first, last = _CALENDAR_BOUNDS[kind]
@@ -195,16 +198,16 @@ MAX_REPLACEMENT_RESULT_BYTES: Final = 64 * 1024 * 1024
 
 
 def size_checked_replacement_sql(node: exp.Expr) -> str:
-    """Return the template text for the text `@c`, with which matches in `@a` are replaced.
+    """Return the template of a replacement text, which fails if the result of the replacement could be too large.
 
-    It fails if the result could be too large, because DuckDB itself has no limit.
+    `@c` is the replacement text, by which matches in `@a` are replaced. DuckDB itself does not limit the result.
     """
     too_large_failure = failure_sql(node, "Output of replacing is too large")
     return f"CASE WHEN strlen(@a)::HUGEINT * strlen(@c) > {MAX_REPLACEMENT_RESULT_BYTES} THEN {too_large_failure} ELSE @c END"
 
 
 def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-    """Fill a template that refers to its parts as `@a`, `@b`…, so that expensive parts are evaluated only once.
+    """Fill a template that refers to `parts` as `@a`, `@b`…, so that expensive parts are evaluated only once.
 
     `texts` are constants, to which the template refers as `{0}`, `{1}`…
     """
@@ -227,10 +230,10 @@ def _part_reference(index: int, evaluated_first: Sequence[int]) -> str:
 
 
 def _parts_to_evaluate_first(template: str, parts: Sequence[exp.Expr]) -> list[int]:
-    """Return the indexes of the parts that must be evaluated before the template.
+    """Return the indexes of the parts that must be evaluated before the template instead of inside it.
 
     If there is such a part and the template has a TRY, all expensive parts are evaluated before the template. Otherwise
-    TRY would hide an error of a part.
+    TRY would hide errors of the parts.
     """
     evaluated_first = [index for index, part in enumerate(parts) if not _can_inline(template, index, part)]
     if evaluated_first and "try(" in template:
@@ -256,17 +259,17 @@ def variant_as_text(value: exp.Expr) -> exp.Expr:
 
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Convert a TIMESTAMP to its wall clock in UTC, with which DuckDB calculates ten times as fast."""
+    """Convert a TIMESTAMP to what a clock in UTC shows, with which DuckDB calculates ten times as fast."""
     return fragment("make_timestamp(epoch_us({0}))", node, operation=CheapCast())
 
 
 def wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
-    """Convert a wall clock in UTC to a TIMESTAMP."""
+    """Convert what a clock in UTC shows to a TIMESTAMP."""
     return fragment("make_timestamptz(epoch_us({0}))", node, operation=CheapCast())
 
 
-# SQL for a time zone that is known only at run time. DuckDB knows zones only by name, so an offset such as `+02:00` is
-# replaced by the zone UTC and a shift of the time.
+# SQL for a time zone `@b` that is known only when the query runs. DuckDB accepts only names of zones. So an offset such
+# as `+02:00` is replaced by the zone UTC, and the time is shifted by the offset.
 _IS_OFFSET_SQL: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
 _ZONE_NAME_SQL: Final = f"CASE WHEN {_IS_OFFSET_SQL} THEN 'UTC' ELSE @b END"
 _PADDED_OFFSET_SQL: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
@@ -277,7 +280,7 @@ _OFFSET_SHIFT_SQL: Final = (
 
 
 def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return what a wall clock in the zone shows at the time `moment`."""
+    """Return the date and time that a clock in the zone shows at the time `moment`."""
     if zone is None or is_utc(zone):
         return timestamp_to_utc_wall_clock(moment)
     offset = zone_offset_minutes(zone)
@@ -314,7 +317,7 @@ def first_timestamp_of_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.
 def from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     """Return the time at which clocks in the zone show `wall`.
 
-    The caller uses this for values of `wall` that hardly ever occur twice, such as the start of a day.
+    The caller uses this for values of `wall` that clocks hardly ever show twice, such as the start of a day.
     """
     if zone is None or is_utc(zone):
         return wall_clock_to_timestamp(wall)
@@ -337,7 +340,7 @@ def convert_implicitly(node: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Convert a time of any type to its wall clock in UTC, which DuckDB's date functions accept."""
+    """Convert a time of any type to what a clock in UTC shows, which DuckDB's date functions accept."""
     kind = kind_of(node)
     if isinstance(node, exp.Null):
         return convert_implicitly(node, Kind.DATETIME)

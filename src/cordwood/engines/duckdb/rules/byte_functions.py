@@ -34,7 +34,7 @@ CompileTimeFunction = Callable[[bytes], bytes | str | int]
 
 
 def _compile_time_rule(function: CompileTimeFunction) -> LoweringRule:
-    """Return the rule that computes a function of a literal at compile time; it serves functions that DuckDB lacks."""
+    """Return the rule that computes a function of a literal at compile time, because DuckDB lacks the function."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = node.this or node.expressions[0]
@@ -73,7 +73,7 @@ _BASE32_DECODED_BITS_SQL: Final = (
 )
 
 _HASH_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
-    # `exp.MD5` is TO_HEX(MD5(…)), which the parser represents as one node.
+    # `exp.MD5` is the node by which the parser represents TO_HEX(MD5(…)), so its result is hexadecimal text.
     exp.MD5: "md5({0})",
     exp.MD5Digest: "unhex(md5({0}))",
     exp.SHA1Digest: "unhex(sha1({0}))",
@@ -162,7 +162,7 @@ _HEX_TO_IPV6_SQL: Final = (
     "array_to_string(list_transform(regexp_extract_all(lower(@a), '....'),"
     " lambda _p: coalesce(nullif(ltrim(_p, '0'), ''), '0')), ':')"
 )
-# Branches of a CASE that replace the longest run of zero groups by `::`.
+# Branches of a CASE, from the longest run to the shortest, that replace a run of zero groups by `::`.
 _SHORTENED_IPV6_BRANCHES_SQL: Final = "".join(
     rf" WHEN regexp_matches({_HEX_TO_IPV6_SQL}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)')"
     rf" THEN regexp_replace({_HEX_TO_IPV6_SQL}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)', '::')"

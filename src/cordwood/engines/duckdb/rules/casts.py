@@ -29,8 +29,8 @@ from cordwood.sql.rules.conversions import CastRules, LiteralRules, parent_past_
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN
 
 _INT32_LIMIT: Final = 2**31
-# If the parent of an integer literal is one of these nodes, the literal needs no cast. It takes the type of another
-# operand, or it is a count or a position.
+# Below these nodes, an integer literal needs no cast, because it takes the type of another operand, or is a count or a
+# position.
 _PARENTS_WITHOUT_TYPED_LITERALS: Final = (
     *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between),
     *(exp.Limit, exp.Offset, exp.Ordered, exp.Group, exp.WindowSpec, exp.Cube, exp.Rollup, exp.GroupingSets),
@@ -64,7 +64,7 @@ LITERAL_RULES = LiteralRules(
 
 
 def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:
-    """Cast to NUMERIC or BIGNUMERIC with a precision; other types with parameters, such as STRING(10), are refused."""
+    """Cast to NUMERIC or BIGNUMERIC with a precision; refuse other types with a parameter, such as STRING(10)."""
     if to.kind not in TYPE_NAME_BY_KIND:
         return None
     if to.kind not in EXACT_NUMERIC_KINDS:

@@ -79,7 +79,10 @@ def _translate_field_access(node: exp.Expr) -> exp.Expr:
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
-    """Return an array of one field of each element, as in `UNNEST(orders.items)`; arrays in the field are joined."""
+    """Return the array of the values that a field has in the elements of an array, as in `UNNEST(orders.items)`.
+
+    If the values are arrays themselves, they are joined to one array.
+    """
     base = datatype_of(node.this)
     field = field_type(base.element if base else None, node.expression.name)
     if field is None:
@@ -90,7 +93,7 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_select_as_struct(node: exp.Expr) -> exp.Expr:
-    """Translate SELECT AS STRUCT, which makes columns into fields, by giving the fields unique names."""
+    """Translate SELECT AS STRUCT, which makes columns into a struct's fields, by giving the columns unique names."""
     if str(node.args.get("kind") or "").upper() == "STRUCT":
         fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
         for index, item in enumerate(node.expressions):
@@ -135,7 +138,7 @@ def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *,
 
 
 def _single_quantile(node: exp.Expr, offset: int) -> exp.Expr | None:
-    """Return SQL that computes only quantile k for `approx_quantiles(x, n)[offset(k)]`, instead of all quantiles.
+    """Translate `approx_quantiles(x, n)[offset(k)]` to SQL that computes only the quantile `k`, not all quantiles.
 
     Return None for any other subscript.
     """
@@ -178,7 +181,7 @@ def _translate_array_concat(node: exp.Expr) -> exp.Expr:
 
 
 def _cast_to_common_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """Convert an array of structs to the type `to` of the concatenated array.
+    """Convert an array of structs to the type `to` of the array to which it is concatenated with other arrays.
 
     Fields are matched by position, whereas DuckDB would match them by name.
     """
@@ -227,8 +230,9 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {failure}"
     element_limit = max_elements(start, end, step)
     too_large_failure = failure_sql(node, f"GENERATE_ARRAY of more than {element_limit} elements")
-    # The number of elements is checked inside the arguments of the call. DuckDB evaluates calls with constant arguments
-    # when it plans the query, even in branches that are not taken.
+    # The check of the number of elements is inside the arguments of the series function, not in a CASE around the
+    # function. DuckDB evaluates calls with constant arguments when it plans the query, even in branches that are not
+    # taken.
     last = f"(CASE WHEN abs(@b::HUGEINT - @a) // nullif(abs(@c), 0) >= {element_limit} THEN {too_large_failure} ELSE @b END)"
     if kind == INT64:
         if _has_few_elements(start, end, step):

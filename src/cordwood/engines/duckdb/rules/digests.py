@@ -141,7 +141,8 @@ def _hash_block(data: bytes, offset: int, state: _HashState, factors: _WordPair)
     return z, y, x, v, w
 
 
-# Longer inputs are refused. Each step copies all digits, so time and memory grow with the square of the length.
+# Inputs with more bytes than this are refused. Each step copies all digits of the input, so time and memory grow with
+# the square of the input's length.
 MAX_FINGERPRINT_BYTES: Final = 256
 
 _MASK_64_SQL: Final = f"{_MASK_64}::UHUGEINT"
@@ -165,14 +166,14 @@ def _shift_mix_sql(value: str) -> str:
 
 
 def _word_at_sql(offset: str, size: int = 8) -> str:
-    """Return SQL for the bytes at an offset as a little-endian number; `_s.r` has the reversed input in hex digits."""
+    """Return SQL for `size` input bytes as a little-endian number; `_s.r` is the reversed input in hex digits."""
     return f"('0x' || substring(_s.r, 2 * (_s.n - ({offset}) - {size}) + 1, {2 * size}))::UBIGINT::UHUGEINT"
 
 
 def _chain_steps_sql(first: str, *steps: str) -> str:
-    """Return SQL that computes one value after another, and returns the last value.
+    """Return SQL that computes `first`, then each step from the value before it, and returns the last value.
 
-    The first value is `first`. Each step is an expression over the previous value, which it calls `_s`.
+    Each step is an expression that refers to the value before it as `_s`.
     """
     result = f"[{first}]"
     for step in steps:
@@ -181,14 +182,14 @@ def _chain_steps_sql(first: str, *steps: str) -> str:
 
 
 def _struct_sql(kept: str, **fields: str) -> str:
-    """Return SQL for a struct with the fields of `_s` that are named in `kept`, and with the new fields `fields`."""
+    """Return SQL for a struct that has the fields of `_s` named in `kept`, and the new fields `fields`."""
     members = [f"{name} := _s.{name}" for name in kept.split()] + [
         f"{name} := {value}" for name, value in fields.items()
     ]
     return f"struct_pack({', '.join(members)})"
 
 
-# The last steps for inputs of at least 4 bytes, which hash the pair `u`, `v` with the factor `f`.
+# The last steps of the hash of inputs with at least 4 bytes. They hash the fields `u` and `v` with the factor `f`.
 _HASH_PAIR_STEPS: Final = (
     _struct_sql("v f", p=_multiply_sql("xor(_s.u, _s.v)", "_s.f")),
     _struct_sql("v f", p=_multiply_sql(f"xor(_s.v, {_shift_mix_sql('_s.p')})", "_s.f")),
@@ -269,9 +270,9 @@ _HASH_UP_TO_64_SQL: Final = _chain_steps_sql(
 
 
 def _weak_hash_steps(kept: str, offset: str, first: str, second: str, names: tuple[str, str]) -> tuple[str, ...]:
-    """Return the steps that hash the 32 bytes at `offset` with the seeds `first` and `second`.
+    """Return the steps that hash 32 bytes from `offset` on, with the seeds `first` and `second`.
 
-    The results are in the fields `names`. `kept` names the fields that are passed on unchanged.
+    The results are stored in the fields `names`. `kept` names the fields that are passed on unchanged.
     """
     data_words = {name: _word_at_sql(f"{offset} + {step}") for name, step in (("i", 0), ("j", 8), ("k", 16), ("l", 24))}
     return (
@@ -285,7 +286,7 @@ def _weak_hash_steps(kept: str, offset: str, first: str, second: str, names: tup
 
 
 def _block_steps(factor: str, multiplier: str) -> tuple[str, ...]:
-    """Return the steps that hash the 64 bytes at the offset `o` into the fields `x y z a b c d` of the state."""
+    """Return the steps that hash 64 bytes from the offset `o` on into the fields `x y z a b c d`."""
     kept = "r n o f"
     return (
         _struct_sql(
@@ -375,7 +376,8 @@ FARM_FINGERPRINT_SQL: Final = (
 )
 
 
-# Longer inputs are refused, because they take too long: each block needs 80 rounds, and each round is a list operation.
+# Inputs with more bytes than this are refused, because SHA512 of them takes too long: each block needs 80 rounds, and
+# each round is a list operation.
 MAX_SHA512_BYTES: Final = 256
 
 _HASH_WORD_NAMES: Final = "abcdefgh"
@@ -386,7 +388,7 @@ def _primes() -> Iterator[int]:
 
 
 def _root_fraction_bits(number: int, degree: int) -> int:
-    """Return the first 64 bits of the fractional part of the root of a number; `degree` is 2 or 3."""
+    """Return the first 64 bits after the point of a number's square root (`degree` 2) or cube root (`degree` 3)."""
     scaled, root = number << (64 * degree), 0
     for bit in reversed(range(80)):
         candidate = root | 1 << bit

@@ -48,7 +48,7 @@ from cordwood.sql.redaction.masking import (
 
 
 def _translate_path_read(node: exp.Expr) -> exp.Expr:
-    """Translate a read of a path; a STRING is read directly as text, which is fast with DuckDB's shredded columns."""
+    """Translate a read of a path; a STRING is read directly as text from shredded columns, which is fast."""
     steps = path_steps(node)
     path = path_value_part(path_root(node), steps, PathRead(steps))
     path.meta[PATH_KINDS_METADATA_KEY] = node.meta_get(PATH_KINDS_METADATA_KEY)
@@ -56,7 +56,10 @@ def _translate_path_read(node: exp.Expr) -> exp.Expr:
 
 
 def path_value_part(value: exp.Expr, steps: Sequence[str], does: Operation | None = None) -> exp.Expr:
-    """Return SQL for the value at a path below a VARIANT; keys that DuckDB does not accept as names are in brackets."""
+    """Return SQL for the value at the path `steps` below the VARIANT `value`.
+
+    Keys that DuckDB does not accept as names are written in brackets.
+    """
     template = "{0}" + "".join(
         f".{{{index}}}" if is_plain_name(step) else f"[{{{index}}}]" for index, step in enumerate(steps, 1)
     )
@@ -102,7 +105,7 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_is_record(node: exp.Expr) -> exp.Expr:
-    """Translate a test whether a value is an object; the SQL tests for NULL first, which does not read the value."""
+    """Translate a test whether a value is an object; it tests for NULL first, because that does not read the value."""
     return fragment(
         f"({{0}} IS NOT NULL AND {_VALUE_TYPE_PREFIX_SQL} = 'OBJEC')", node.expressions[0], operation=IsObjectTest()
     )
@@ -130,7 +133,7 @@ _AS_JSON_TEXT_SQL: Final = "(@a::JSON)::VARCHAR"
 
 
 def _translate_attribute(node: exp.Expr) -> exp.Expr:
-    """Translate an attribute to text; an array becomes JSON, an empty object `{}`, and any other object NULL."""
+    """Translate an attribute to text: an array becomes JSON, an empty object becomes `{}`, any other object NULL."""
     value = node.expressions[0]
     kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
     if kinds is not None and not kinds & _COMPOSITE_VALUE_KINDS:
@@ -161,14 +164,14 @@ def _json_entries_sql(value: str) -> str:
 def _count_members_sql(value: str) -> str:
     """Return SQL that counts the members of a JSON object at all depths.
 
-    The SQL counts separators, so a text that contains a member's separator counts as a member, too.
+    The SQL counts separators, so the count is too high if a text contains a member's separator.
     """
     text = f"{value}::VARCHAR"
     return f"(strlen({text}) - strlen(replace({text}, '{JSON_KEY_VALUE_SEPARATOR}', ''))) // {len(JSON_KEY_VALUE_SEPARATOR)}"
 
 
 def _flatten_level_sql(entries: str) -> str:
-    """Return SQL that flattens a list of entries by one level: each object is replaced by its own entries."""
+    """Return SQL that flattens a list of keys and values by one level: each object is replaced by its own members."""
     children = f"list_transform({_OBJECT_ENTRIES_SQL % 'e.v'}, lambda c: struct_pack(k := concat(e.k, '.', c.key), v := c.value))"
     is_expanded = f"json_type(e.v) = 'OBJECT' AND e.v <> '{{}}' AND strlen(e.k) <= {MAX_FLATTENED_KEY_BYTES}"
     inner = f"CASE WHEN {is_expanded} THEN {children} ELSE [e] END"
@@ -247,7 +250,7 @@ RULES = RuleSet(
 
 
 def _redact_secret(node: exp.Expr) -> exp.Expr:
-    """Redact a value that is secret because of its field's name: hide a text, and each text in an array, as a whole.
+    """Redact a value that is secret because of its field's name: hide texts as a whole, also those in an array.
 
     Records are redacted like other values. If no record was seen at the path, the SQL does not look into records; if a
     record occurs nevertheless, the SQL hides the whole record.

@@ -21,10 +21,10 @@ from cordwood.sql.nodes import constant_python_value, constant_text, internal_fu
 
 
 def _translate_whole_number(node: exp.Expr) -> exp.Expr:
-    """Parse a text as an integer within bounds; other texts give NULL.
+    """Parse a text as an integer within bounds; any other text gives NULL.
 
-    DuckDB's cast accepts other texts than integers. So the text must also match a pattern. The slower match is skipped
-    if the text equals the parsed integer when that is printed.
+    DuckDB's cast also accepts texts that are not integers, so the text must match a pattern, too. Matching is slow. It
+    is skipped if the integer that the cast returns is printed exactly as the text.
     """
     text, minimum, maximum = node.expressions
     number = "try_cast(@a AS BIGINT)"
@@ -52,7 +52,7 @@ def _translate_finite_or_null(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
-    """Parse a text as a duration, and return its seconds, summed over its units; other texts give NULL."""
+    """Parse a text as a duration, and return the sum of its units in seconds; any other text gives NULL."""
     parts = [
         f"coalesce(try_cast(regexp_extract(@a, '{pattern}', 1) AS DOUBLE), 0) * {seconds}"
         for pattern, seconds in NUMBER_PATTERNS_OF_DURATION_UNITS
@@ -92,7 +92,7 @@ _SMALL_FLOAT_PATTERN: Final = "^(-?)([0-9])[.]?([0-9]*)"
 
 
 def _translate_round_even(node: exp.Expr) -> exp.Expr:
-    """Round halves to even after scaling, as ClickHouse does.
+    """Scale a number by a power of ten, round halves to even, and scale it back, as ClickHouse does.
 
     For example, 2.675 is stored as slightly less, but scaling by 100 gives exactly 267.5, which is rounded to 268.
     """
@@ -161,7 +161,7 @@ def _json_path_rule_or_empty(template: str) -> LoweringRule:
 
 
 def _translate_json_member(node: exp.Expr) -> exp.Expr:
-    """Return the text under a key of a JSON object whose values are texts; the key does not have to be constant."""
+    """Return the text under a key of a JSON object whose values are texts; the key may differ from row to row."""
     pointer = "concat('/', replace(replace({1}, '~', '~0'), '/', '~1'))"
     return fragment(f"json_extract_string({{0}}, {pointer})", *node.expressions)
 

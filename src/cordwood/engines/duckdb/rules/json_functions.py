@@ -112,7 +112,7 @@ _COMPLETED_JSON_SQL: Final = (
 
 
 def _completed_json_document(node: exp.Expr, path: exp.Expr) -> exp.Expr:
-    """Return the JSON document to which a path is applied; if it is a text, missing closing braces are added."""
+    """Return the document of `node` as JSON; add missing closing braces to a text, unless the path is `$`."""
     if kind_of(node.this) in (Kind.JSON, Kind.VARIANT) or constant_text(path) == "$":
         return as_json_document(node.this)
     return fill_template(f"({_COMPLETED_JSON_SQL})::JSON", node.this)
@@ -127,7 +127,7 @@ def _json_path_or_none(node: exp.Expr) -> exp.Expr | None:
 def _translate_json_query(node: exp.Expr) -> exp.Expr:
     """Translate JSON_QUERY and JSON_EXTRACT, which return the JSON at a path.
 
-    If the document is a text, the result is also a text, and a JSON null becomes NULL.
+    If the document is given as a text, the result is also a text, or NULL for a JSON null.
     """
     path = _json_path_or_none(node)
     if path is None:
@@ -291,10 +291,10 @@ def _translate_json_set(node: exp.Expr) -> exp.Expr:
 
 
 def _set_value(document: exp.Expr, steps: JsonPathSteps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
-    """Return SQL that sets one value in a document, and creates missing parents if `creates`.
+    """Return SQL that sets the value at a path of a document; with `creates`, the SQL also creates missing parents.
 
-    The SQL fails where DuckDB's `json_set` would not create parents as BigQuery does. DuckDB does not replace a JSON
-    null above the value, and does not add missing array elements before the value.
+    The SQL fails in two cases in which BigQuery would create parents, but DuckDB's `json_set` would not: if a value
+    above is a JSON null, and if array elements before the value are missing.
     """
     # The last placeholder is filled with the whole path, and the earlier placeholders with the prefixes of the path.
     paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
@@ -310,7 +310,7 @@ def _set_value(document: exp.Expr, steps: JsonPathSteps, value: exp.Expr, node: 
 
 
 def _unsupported_set_conditions(steps: JsonPathSteps) -> list[str]:
-    """Return the conditions under which DuckDB would leave the document unchanged, whereas BigQuery would change it."""
+    """Return the conditions under which DuckDB's `json_set` would change nothing, whereas BigQuery would."""
     parents = [f"{{{depth}}}" for depth in range(len(steps))]
     nulls = [f"json_type(@a, {path}) = 'NULL'" for path in parents]
     beyond = [

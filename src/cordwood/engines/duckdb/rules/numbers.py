@@ -108,7 +108,7 @@ def _translate_safe_negation(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_shift_left(node: exp.Expr) -> exp.Expr:
-    """Translate `<<` into arithmetic on HUGEINT, which drops bits beyond the 64th; a shift of BIGINT would overflow."""
+    """Translate `<<` into arithmetic on HUGEINT, which drops bits beyond the 64th; BIGINT would overflow instead."""
     shifted = "((@a::HUGEINT << @b::INT) & 18446744073709551615::HUGEINT)"
     signed = f"CASE WHEN {shifted} > 9223372036854775807 THEN {shifted} - 18446744073709551616 ELSE {shifted} END"
     template = f"CASE WHEN @b < 0 THEN {failure_sql(node, 'Bitwise shift by negative offset.')}"
@@ -185,8 +185,8 @@ RULES = RuleSet(
         exp.SafeMultiply: _safe_arithmetic_rule("*"),
         exp.SafeNegate: _translate_safe_negation,
         exp.BitwiseXor: lambda node: fragment("xor({0}, {1})", node.this, node.expression),
-        # `~` is in parentheses, because it binds less tightly than `+` in DuckDB, and would form another operator after
-        # a minus sign.
+        # `~` is put in parentheses. DuckDB's `~` binds less tightly than `+`, and after a minus sign, it would be read
+        # as part of another operator.
         exp.BitwiseNot: lambda node: fragment("(~{0})", node.this),
         exp.BitwiseLeftShift: _translate_shift_left,
         exp.BitwiseRightShift: _translate_shift_right,

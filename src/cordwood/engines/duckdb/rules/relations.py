@@ -29,9 +29,9 @@ def _array_element_type(array: exp.Expr) -> Datatype | None:
 def _select_elements(array: exp.Expr, offset: object, name: str, *, spread: bool) -> exp.Expr:
     """Return a sub-query with one row for each element of an array.
 
-    The column is called `name`. With `spread`, the fields of a struct element are the columns instead. If `offset` is
-    an identifier, the column of that name has the position of the element, counted from 0. Inside the sub-query, the
-    element is called `_e`.
+    Inside the sub-query, the element is called `_e`. The sub-query's column with the element is called `name`. With
+    `spread`, a struct element becomes one column for each of its fields instead. If `offset` is an identifier, a
+    further column of that name has the position of the element, counted from 0.
     """
     element = _array_element_type(array)
     is_spread = spread and element is not None and element.kind is Kind.STRUCT
@@ -50,9 +50,9 @@ def _add_alias(source: exp.Expr, relation: str) -> exp.Expr:
 
 
 def _translate_set_operation(node: exp.Expr) -> exp.Expr:
-    """Translate a set operation by casting structs and arrays in all branches to the types of the result.
+    """Translate a set operation: cast structs and arrays in all branches to the types of the result.
 
-    The types of the result have the field names of the first branch.
+    These types have the field names of the first branch.
     """
     for index, datatype in enumerate(node.meta_get("columns") or ()):
         if datatype is not None and datatype.kind in (Kind.STRUCT, Kind.ARRAY):
@@ -94,9 +94,9 @@ def _translate_join(node: exp.Expr) -> exp.Expr:
 
 
 def _bind_outer_aggregates(select: exp.Expr) -> exp.Expr:
-    """Make DuckDB compute aggregates over columns of an outer query in the inner query, as BigQuery does.
+    """Make DuckDB compute an aggregate over an outer query's columns in the inner query, as BigQuery does.
 
-    Without this change, DuckDB would compute them in the outer query.
+    Without this change, DuckDB would compute the aggregate in the outer query.
     """
     relations = _relation_names(select) if select.find_ancestor(exp.Select) is not None else []
     for aggregate in select.find_all(exp.AggFunc) if relations else []:

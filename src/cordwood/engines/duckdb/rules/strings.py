@@ -61,8 +61,8 @@ _WHITE_SPACE_SQL: Final = (
 
 
 _MAX_LENGTH: Final = 1 << 30
-# SQL for bytes as hexadecimal text with an `x` before each byte. Because of the `x`, no match can begin between the two
-# digits of a byte.
+# SQL for bytes as hexadecimal digits, with an `x` before each byte. Because of the `x`, a search in these digits cannot
+# find a match that begins in the middle of a byte.
 _SEPARATED_BYTES_SQL: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
 
 
@@ -95,9 +95,9 @@ def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, leng
 
 
 def _checked_length_sql(node: exp.Expr, length: exp.Expr, name: str) -> str:
-    """Return SQL for the length argument of SUBSTR, which fails if the length is negative.
+    """Return SQL for the length that SUBSTR gets; the SQL fails if the length is negative, and limits it.
 
-    The length is limited to `_MAX_LENGTH`, which DuckDB accepts, and which is longer than any text.
+    The limit `_MAX_LENGTH` is longer than any text, and is a length that DuckDB accepts.
     """
     constant_value = constant_int(length)
     if constant_value is not None and 0 <= constant_value <= _MAX_LENGTH:
@@ -126,9 +126,9 @@ def _translate_trim(node: exp.Expr) -> exp.Expr:
 
 
 def _bytes_to_characters_sql(name: str) -> str:
-    """Return SQL that maps each byte of a hexadecimal text to one character.
+    """Return SQL that maps each byte, given as two hexadecimal digits, to one character.
 
-    On the result, functions that take a set of characters, such as TRIM, work like functions that take a set of bytes.
+    With these characters, functions that take a set of characters, such as TRIM, can also be used for sets of bytes.
     """
     characters = f"list_transform(regexp_extract_all({name}, '..'), lambda _h: chr(256 + CAST('0x' || _h AS INT)))"
     return f"coalesce(array_to_string({characters}, ''), '')"
@@ -248,7 +248,7 @@ def _translate_position(node: exp.Expr) -> exp.Expr:
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Translate INSTR by listing all positions of the part and choosing one of them.
+    """Translate INSTR by listing all positions of the searched part, and choosing one of them.
 
     If the start position is negative, the positions are counted from the end.
     """
@@ -354,7 +354,7 @@ def _translate_upper_or_lower(node: exp.Expr) -> exp.Expr:
 
 
 def _map_bytes_sql(body: str) -> str:
-    """Return SQL that replaces each byte of `@a` by `body`, in which the byte is `_p` with two hexadecimal digits."""
+    """Return SQL that replaces each byte of `@a` by the SQL `body`, where `_p` is the byte's two hexadecimal digits."""
     return f"unhex(array_to_string(list_transform(regexp_extract_all(hex(@a), '..'), lambda _p: {body}), ''))"
 
 
@@ -364,7 +364,7 @@ def _shift_letters_sql(low: str, high: str, step: int) -> str:
 
 
 def _join_codes_sql(character: str) -> str:
-    """Return SQL that joins the codes in the array `@a` to one text; `character` is SQL for the text of a code `_c`."""
+    """Return SQL that joins the characters of the codes in the array `@a`; `character` is SQL for the code `_c`."""
     return f"array_to_string(list_transform(@a, lambda _c: {character}), '')"
 
 
@@ -381,7 +381,7 @@ _UTF8_SEGMENT_PATTERN: Final = (
     f"(?:[0-7].)+|(?:C[2-9A-F]|D.){_CONTINUATION_BYTE_PATTERN}|(?:E0[AB].|E[1-9A-CEF]{_CONTINUATION_BYTE_PATTERN}|ED[89].){_CONTINUATION_BYTE_PATTERN}"
     f"|(?:F0[9AB].|F[1-3]{_CONTINUATION_BYTE_PATTERN}|F48.){_CONTINUATION_BYTE_PATTERN}{_CONTINUATION_BYTE_PATTERN}|.."
 )
-# SQL that decodes a segment. An invalid byte becomes U+FFFD, whereas DuckDB's `decode` would fail.
+# SQL that decodes the segment `_h`. An invalid byte becomes U+FFFD, whereas DuckDB's `decode` would fail.
 _VALID_CHARACTER_SQL: Final = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
 _VALID_TEXT_SQL: Final = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8_SEGMENT_PATTERN}'), lambda _h: {_VALID_CHARACTER_SQL}), '')"
 
@@ -525,7 +525,7 @@ def _quote_text_sql(text: str) -> str:
     )
 
 
-# The number of digits after the point, for each kind of exact numbers.
+# The number of digits after the decimal point of each exact numeric type.
 _DECIMALS_BY_KIND: Final[Mapping[Kind, int]] = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 18}
 _QUOTES: Final[Sequence[str]] = ('"', "'", "`")
 _LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
@@ -571,10 +571,10 @@ class _FormatSql:
         return spec.has_digit_groups or (spec.has_alternate_form and spec.conversion_letter not in "fF")
 
     def fraction_digits(self, spec: FormatSpecifier) -> str:
-        """Return SQL for the digits of a number, with the decimal point that the flag `#` of FORMAT requires.
+        """Return SQL for the digits that FORMAT prints, with the decimal point that its flag `#` requires.
 
         With this flag, DuckDB's `printf` omits the point before an exponent, and prints `.0` instead of a point at the
-        end.
+        end. The SQL corrects both.
         """
         digits = "printf({0}, abs(@a))"
         if not spec.has_alternate_form or spec.conversion_letter in "fF":

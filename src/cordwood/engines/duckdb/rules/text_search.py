@@ -30,8 +30,8 @@ from cordwood.sql.rules.strings import (
     strip_lower_calls,
 )
 
-# SQL that removes escapes, character classes and the openings of groups that do not capture from a pattern. Each
-# bracket `(` that is left opens a capturing group. `_HAS_SEVERAL_GROUPS_SQL` tests for more than one such bracket.
+# SQL that removes from a pattern each `(` that does not open a capturing group, by removing escapes, character classes
+# and the openings of groups that do not capture. `_HAS_SEVERAL_GROUPS_SQL` tests whether more than one `(` is left.
 _CAPTURING_BRACKETS_SQL: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
 _HAS_SEVERAL_GROUPS_SQL: Final = rf"regexp_matches({_CAPTURING_BRACKETS_SQL}, '(?s)\(.*\(')"
 _TOO_MANY_GROUPS_MESSAGE: Final = (
@@ -53,9 +53,9 @@ def _all_matches_sql(node: exp.Expr, text_sql: str) -> str:
 
 
 def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
-    """Return whether the call is inside SAFE and its literal pattern is invalid, so that the result is NULL.
+    """Return whether the result is NULL, because the call is inside SAFE and its literal pattern is invalid.
 
-    DuckDB compiles a literal pattern before it evaluates rows, so DuckDB's TRY cannot catch the error of the pattern.
+    DuckDB compiles a literal pattern before it evaluates rows, so DuckDB's TRY cannot catch the pattern's error.
     """
     literal_text = constant_text(node.expression)
     return literal_text is not None and returns_null_on_error(node) and is_invalid_pattern(literal_text)
@@ -183,8 +183,8 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
 def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
     """Return SQL for the number of characters before the `count`-th match.
 
-    DuckDB returns matches without their positions. So `list_reduce` goes through the first `count` matches, and finds
-    the position of each match in the text after the previous match.
+    DuckDB returns matches without their positions. So `list_reduce` goes through the first `count` matches, and
+    searches for each of them in the text after the previous match.
     """
     step = "struct_pack(at := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1 + length(_m.text), "
     step += "began := _s.at + instr(substring({rest}, _s.at + 1), _m.text) - 1, text := _m.text)"
@@ -195,7 +195,7 @@ def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
 
 
 def _translate_like(node: exp.Expr) -> exp.Expr:
-    """Translate LIKE; NOT LIKE ANY is true if a pattern does not match, and NOT LIKE ALL if no pattern matches."""
+    """Translate LIKE; NOT LIKE ANY is true if some pattern does not match, NOT LIKE ALL if no pattern matches."""
     test = _like_without_negation(node)
     return fragment("(NOT {0})", test) if node.args.get("negate") else test
 
@@ -215,7 +215,10 @@ def _like_without_negation(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    """Return the tests of LIKE with each pattern, combined by OR, or by AND if `is_all`, in three-valued logic."""
+    """Return a test whether the value matches any pattern in `inner`, or all patterns if `is_all`.
+
+    The patterns' tests are combined by OR or AND in three-valued logic.
+    """
     if isinstance(inner, exp.Tuple):
         items = inner.expressions
     elif isinstance(inner, exp.Paren):
@@ -256,7 +259,7 @@ def _translate_contains_substr(node: exp.Expr) -> exp.Expr:
 
 
 def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
-    """Return the test whether any part of the value contains `text`; the test ignores case.
+    """Return a test whether any part of the value, such as a field or element, contains `text`, ignoring case.
 
     `text` must be in lower case. The test is NULL if no part contains the text and a part is NULL.
     """

@@ -30,8 +30,8 @@ from cordwood.sql.rules.time_text import (
     time_parsing_rules,
 )
 
-# Templates for the offset of a time zone, in minutes. `@a` is the wall clock in the zone of the output, and `@b` is the
-# wall clock in UTC.
+# Templates for parts of a time zone's offset from UTC. `@a` is what a clock in the zone shows, and `@b` is what a clock
+# in UTC shows at the same time.
 _ZONE_OFFSET_MINUTES_SQL: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
 _ZONE_OFFSET_SIGN_SQL: Final = f"CASE WHEN {_ZONE_OFFSET_MINUTES_SQL} < 0 THEN '-' ELSE '+' END"
 _ZONE_OFFSET_HOURS_SQL: Final = f"printf('%02d', abs({_ZONE_OFFSET_MINUTES_SQL}) // 60)"
@@ -64,8 +64,8 @@ _BOUNDS_BY_FORMAT_ELEMENT: Final = {**VALID_RANGE_BY_ELEMENT, "S": (0, 60)}
 def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text as a time.
 
-    If the text does not match the pattern, all groups are empty, and the SQL raises an error, or returns NULL inside
-    SAFE.
+    If the text does not match the pattern, all groups of the pattern are empty. Then the SQL raises an error, or
+    returns NULL inside SAFE.
     """
     names = ", ".join(
         quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.group_count)))
@@ -89,15 +89,15 @@ def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind)
 
 
 def _out_of_range_conditions(groups: dict[str, str]) -> list[str]:
-    """Return SQL conditions, each of which is true if the number in a group is out of range."""
+    """Return SQL conditions, each of which is true if the number in one of the groups is out of its range."""
     bounds = ((groups[key], *_BOUNDS_BY_FORMAT_ELEMENT[key]) for key in groups if key in _BOUNDS_BY_FORMAT_ELEMENT)
     return [f"TRY_CAST(split_part({text}, '.', 1) AS INT) NOT BETWEEN {low} AND {high}" for text, low, high in bounds]
 
 
 def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
-    """Return the template that computes a time of the type `kind` from the groups in `_p`.
+    """Return the template that computes a time of the type `kind` from the pattern's groups, the fields of `_p`.
 
-    A TIMESTAMP is computed as a wall clock, unless the format has a zone or the seconds since 1970.
+    A TIMESTAMP is computed as what a clock shows, unless the format has a zone or the seconds since 1970.
     """
     if "s" in groups.templates:
         micro = f"CAST({groups.templates['s']} AS BIGINT) * 1000000"

@@ -60,14 +60,14 @@ _INTERVAL_FUNCTIONS: Final = {
 
 
 def interval_of(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
-    """Return an INTERVAL of `count` units."""
+    """Return an INTERVAL that is `count` times `unit`."""
     if unit not in _INTERVAL_FUNCTIONS:
         raise_unsupported(node, f"The unit {unit}")
     return set_datatype(fragment(_INTERVAL_FUNCTIONS[unit], _interval_count(count), operation=Interval(unit)), INTERVAL)
 
 
 def _interval_count(count: exp.Expr) -> exp.Expr:
-    """Return the count of an INTERVAL as a number, because the parser returns a literal count as text."""
+    """Return the number of units of an INTERVAL as a number, because the parser returns a literal number as text."""
     if isinstance(count, exp.Literal) and count.is_string:
         return exp.Literal.number(interval_count_sql(count.this, count))
     return convert_implicitly(count, Kind.INT64)
@@ -96,7 +96,7 @@ def _add_units(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
         sum_ = _check_sum_range(node, f"@a {sign} CAST({days} AS INT)", kind)
         return fill_fallible_template(node, sum_, value, _interval_count(node.expression))
     start = time_to_utc_wall_clock(value) if kind is Kind.TIMESTAMP else value
-    # The range is checked as for a DATETIME, because in DuckDB, a date plus months is a TIMESTAMP.
+    # The range of a DATE's sum is checked as for a DATETIME, because DuckDB's sum of a date and months is a TIMESTAMP.
     sum_ = _check_sum_range(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
     return _wall_clock_to_kind(
         fill_fallible_template(node, sum_, start, interval_of(node.expression, unit, node)), kind
@@ -104,7 +104,7 @@ def _add_units(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
 
 
 def _check_sum_range(node: exp.Expr, sum_: str, kind: Kind) -> str:
-    """Add the check that a sum is in the calendar's range, unless the sum is near the current time.
+    """Add to the template of a sum a check of the calendar's range, unless the sum is near the current time.
 
     The check is omitted where possible, because DuckDB cannot skip row groups in a scan by an expression that may fail.
     """
@@ -118,12 +118,13 @@ def _is_current_time(value: exp.Expr) -> bool:
     return bool(slots) and value.find(exp.Column) is None
 
 
-# If a count has fewer digits than this, the current time plus the count is before the year 10000, whatever the unit is.
+# If the number of units has fewer digits than this, the current time plus these units is before the year 10000,
+# whatever the unit is.
 _MIN_FAR_COUNT_DIGITS: Final = 4
 
 
 def _truncation_template(unit: str, node: exp.Expr) -> str:
-    """Return the template that truncates the wall clock `@a` to the unit."""
+    """Return the template that truncates `@a`, which is what a clock shows, to the start of the unit."""
     week_offset = week_start_days_after_monday(unit)
     if week_offset is not None:
         return (
@@ -194,8 +195,9 @@ def _translate_generate_timestamp_array(node: exp.Expr) -> exp.Expr:
     return _generated_times(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
 
-# SQL for the length of the step `@c` in microseconds, measured forward and backward across February. February is the
-# shortest month, so the computed number of steps may be too high. `_generated_times` removes elements beyond the end.
+# SQL for the length of the step `@c` in microseconds: of a positive step from 1 February, and of a negative step back
+# from 1 March. February is the shortest month, so the number of steps that is computed from this length may be too
+# high. `_generated_times` removes elements beyond the end.
 _STEP_US, _STEP_BACK_US = (
     f"(epoch_us('2023-{month}-01'::TIMESTAMP + @c) - epoch_us('2023-{month}-01'::TIMESTAMP))" for month in ("02", "03")
 )
@@ -447,9 +449,10 @@ _LAST_DAY_NUMBER: Final = 2_932_896
 
 
 def _check_count_sql(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
-    """Return the template `moment` with a check that `@a`, a number of time units since 1970, is within `bounds`.
+    """Return `moment`, the template of a time, with a check that `@a` is within `bounds`.
 
-    Without the check, DuckDB would fail with an error of its own for a time out of range.
+    `@a` is a number of time units since 1970. Without the check, DuckDB would fail with a message of its own if the
+    time is out of range.
     """
     failure = failure_sql(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
     return f"CASE WHEN @a NOT BETWEEN {bounds[0]} AND {bounds[1]} THEN {failure} ELSE {moment} END"

@@ -95,7 +95,8 @@ def _no_error(_: Any) -> None:
     return None
 
 
-# These callbacks are attributes of the module, because DuckDB may call them after the statement has ended.
+# These callbacks are attributes of the module, so that they are never freed: DuckDB may call them after the statement
+# has ended.
 _release_schema = _ReleaseSchema(_on_schema_release)
 _release_array = _ReleaseArray(_on_array_release)
 _release_stream = _ReleaseStream(_on_stream_release)

@@ -15,7 +15,7 @@ _FAILURE_REPORT_INTERVAL_SECONDS = 60.0
 
 
 class BackgroundJob:
-    """A step that is repeated in one or several threads.
+    """A job whose `step` is repeated in one or several threads.
 
     `step` returns the seconds of the pause until it is repeated. `wake` ends the pause early in one of the threads.
     """
@@ -46,9 +46,10 @@ class BackgroundJob:
 
 
 class BackgroundScheduler:
-    """The threads of all background jobs of a storage.
+    """Runs the background jobs of a storage in threads.
 
-    `stopping` is set when the jobs must end. A long step must wait on `stopping` instead of sleeping.
+    `stopping` is set when the jobs must end. A long step must wait on `stopping` instead of sleeping, so that it ends
+    soon.
     """
 
     def __init__(self, report: ReportOperatorMessage) -> None:
@@ -69,9 +70,9 @@ class BackgroundScheduler:
             thread.start()
 
     def close(self, *, before_join: Callable[[], None]) -> None:
-        """Stop all jobs, and wait until their current steps have ended.
+        """Stop all jobs, and wait until the running steps have ended.
 
-        `before_join` is called before waiting; it may interrupt the current steps.
+        `before_join` is called before waiting, and may interrupt the running steps.
         """
         self.stopping.set()
         for job in self._jobs:

@@ -35,7 +35,7 @@ class OpenFile(msgspec.Struct, frozen=True):
 
 @contextmanager
 def as_backup_files(open_files: Sequence[OpenFile]) -> Iterator[list[BackupFile]]:
-    """Yield the files, which may be read during the `with` block; then close all descriptors that are not borrowed."""
+    """Yield the files for reading during the `with` block; then close all descriptors but those owned elsewhere."""
     try:
         yield [BackupFile(file.name, file.size, file.chunks) for file in open_files]
     finally:

@@ -30,8 +30,8 @@ CREATE_BLOCK_REGISTRY_SQL: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.block (stream VARCHAR, block BIGINT, content UUID, oldest BIGINT, newest BIGINT)",
 )
 
-# A flushed block with fewer rows than this is not registered, because a slow stream has thousands of such blocks.
-# Compaction moves its rows to a larger block, which is registered.
+# Flushed blocks with fewer rows than this are not registered, because a slow stream has thousands of them. Compaction
+# later merges them into larger blocks, which are registered.
 _MIN_REGISTERED_BLOCK_ROWS: Final = 2_048
 _READ_BLOCKS_SQL: Final = (
     "SELECT block, content::VARCHAR, oldest, newest FROM store.cordwood.block WHERE stream = $stream;"
@@ -41,7 +41,7 @@ _CONTENT_ID_AND_TIMES_SQL: Final = "uuid(), epoch_us(min(timestamp)), epoch_us(m
 
 
 class RegisteredBlock(msgspec.Struct, frozen=True):
-    """A registered block, with the id of its content, and a range that contains the times of all of its events."""
+    """A registered block: its number, the id of its content, and a range that contains the times of all its events."""
 
     number: int
     content_id: str
@@ -50,7 +50,7 @@ class RegisteredBlock(msgspec.Struct, frozen=True):
 
 
 def register_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
-    """Register a block; the caller does this in the transaction that writes the block's rows."""
+    """Register a block; the caller does this in the same transaction in which it writes the block's rows."""
     cursor.execute(
         f"INSERT INTO store.cordwood.block SELECT $stream, $block, {_CONTENT_ID_AND_TIMES_SQL}"  # noqa: S608 - our own names
         f" FROM {tables.table} WHERE block = $block HAVING count(*) > 0",
@@ -73,7 +73,7 @@ def register_flushed_block(
 
 
 def register_missing_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, most: int) -> bool:
-    """Register up to `most` blocks that were written by earlier releases; return whether any were found.
+    """Register up to `most` of the blocks that earlier releases left unregistered; return whether any were found.
 
     Rows with the block number 0 do not belong to a block, and are not registered.
     """
@@ -130,9 +130,9 @@ class BlockReader:
         self._statements: tuple[duckdb.Statement, ...] = ()
 
     def read_blocks(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
-        """Return the stream's blocks in the cursor's transaction; the result is empty if no block is registered.
+        """Return the stream's blocks that the cursor's transaction sees; return none if no block is registered.
 
-        Rows with the block number 0 do not belong to any of these blocks.
+        Rows with the block number 0 do not belong to any block.
         """
         if not self._statements:
             self._statements = tuple(cursor.extract_statements(_READ_BLOCKS_SQL))
@@ -152,7 +152,8 @@ _SEARCH_INDEX_SQL: Final = (
     " SELECT list_transform($ngrams, lambda ngram: hash(ngram));"
     " SELECT block, bits::BLOB FROM store.cordwood.pieces WHERE stream = $stream AND block IN (SELECT unnest($blocks))"
 )
-# The approximate memory that the filter of a full block takes in the cache of filters.
+# The approximate memory of a full block's filter in the cache. It serves to estimate whether all filters of a search
+# fit in the cache.
 _TYPICAL_FILTER_BYTES: Final = 34_000
 
 _NGRAM_LENGTH: Final = 6
@@ -168,7 +169,7 @@ CREATE_NGRAM_INDEX_SQL: Final = (
 
 
 def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return n-grams that every message with all of the texts contains; none if no text has a long enough word."""
+    """Return n-grams that occur in every message with all of `texts`; none if no text has a long enough word."""
     words = [word for text in texts for word in _WORD_PATTERN.findall(text)]
     ngrams = {
         word[start : start + _NGRAM_LENGTH]: None for word in words for start in range(len(word) - _NGRAM_LENGTH + 1)
@@ -233,7 +234,7 @@ def delete_filters_of_empty_blocks(cursor: duckdb.DuckDBPyConnection, tables: St
 def _check_filters_in_file(
     cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
 ) -> list[tuple[int, bool]]:
-    """Return each block of the stream with whether it may have all n-grams, by reading the filters in the file."""
+    """Return each block of the stream, and whether it may have all `ngrams`; the filters are read from the file."""
     values = {f"p{index}": ngram for index, ngram in enumerate(ngrams)}
     has_all = " AND ".join(f"get_bit(bits, (hash(${name}) % bit_length(bits))::INTEGER) = 1" for name in values)
     sql = f"SELECT block, engine <> version() OR ({has_all}) FROM store.cordwood.pieces WHERE stream = $stream"  # noqa: S608 - our own names
@@ -243,8 +244,8 @@ def _check_filters_in_file(
 class NgramIndex:
     """The n-gram index, with a cache of filters, because reading them from the file takes most of the time of a search.
 
-    Cached filters stay correct. Only filters that another version of DuckDB made are replaced, and such filters are not
-    used.
+    Cached filters stay correct, because a filter is replaced only if another version of DuckDB made it, and such
+    filters are neither used nor cached.
     """
 
     def __init__(self, max_cached_bytes: int = 8 * 2**20) -> None:
@@ -254,9 +255,10 @@ class NgramIndex:
     def find_candidate_blocks(
         self, cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
     ) -> list[int] | None:
-        """Return the blocks that may have all n-grams, and `UNKNOWN_BLOCK_NUMBER`.
+        """Return the numbers of the blocks that may have all n-grams, and `UNKNOWN_BLOCK_NUMBER`.
 
-        Return None if more than half of all blocks may have them, because the query then reads all blocks.
+        If more than half of the stream's blocks may have them, return None, which means that the query reads all
+        blocks.
         """
         if not self._statements:
             self._statements = tuple(cursor.extract_statements(_SEARCH_INDEX_SQL))

@@ -12,25 +12,27 @@ from cordwood.engines.duckdb.storage.tables import EVENT_MEMORY_OVERHEAD_BYTES, 
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.model.event import Event, Shape, encode_object_paths
 
-# From this number of events on, passing the events as Arrow columns is faster than as parameters of the statement.
+# A chunk with at least this many events is passed to DuckDB as Arrow columns, which is then faster than passing the
+# events as parameters of the statement.
 _MIN_ARROW_EVENTS = 512
-# The approximate maximum numbers of events and of their bytes that one INSERT converts. They are small, because queries
-# wait for the end of an INSERT.
+# The approximate maximum number of events, and of their bytes, in one INSERT. They are small, because queries have to
+# wait until an INSERT has ended.
 _CHUNK_EVENTS, _CHUNK_BYTES = 4_096, 8 * 2**20
-# The maximum number of keys and elements in the JSON of a chunk with more than one event. The number is limited,
-# because DuckDB converts 2,048 rows at a time, and cannot be interrupted meanwhile. Converting a distinct key takes
-# 2 µs, or 4 µs if there are 300,000 distinct keys.
+# The maximum number of keys and elements in the JSON of a chunk with more than one event. It limits the time for which
+# queries have to wait, because DuckDB converts 2,048 rows at a time, and cannot be interrupted meanwhile. Converting a
+# distinct key takes 2 µs, or 4 µs if there are 300,000 distinct keys.
 _MAX_CHUNK_JSON_PARTS = 150_000
 # An event with more bytes than this counts as large. Typical events of HTTP gateways have 2,000 to 3,000 bytes.
 _MIN_LARGE_EVENT_BYTES = 8_192
 _MAX_CHUNK_LARGE_EVENT_BYTES = 4 * 2**20
-# The maximum bytes of large events in one flush.
+# The maximum total bytes of the large events in one flush.
 MAX_FLUSHED_LARGE_EVENT_BYTES = 8 * 2**20
 
-# The columns of an event that are inserted as texts, by their letters in `StreamTableStatements.insert_events`.
+# The columns of an event that are inserted as texts, by the single letters that `StreamTableStatements.insert_events`
+# uses as their names.
 _TEXT_COLUMNS_BY_LETTER = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
 
-# The names of an object's fields, each with the fields of the objects that occur as its values.
+# A tree of field names: each field of an object, with the fields of the objects that occur as its values.
 _FieldTree = dict[str, "_FieldTree"]
 
 _encode_json = msgspec.json.Encoder().encode
@@ -58,7 +60,7 @@ class Chunk(msgspec.Struct):
         self.received_us += [event.received_us or received_us for received_us, event in times]
 
     def count_fitting_events(self, events: Sequence[Event], max_large_bytes: int) -> int:
-        """Return how many of the events can be added without exceeding the limit for large events.
+        """Return how many of `events` can be added without exceeding `max_large_bytes` bytes of large events.
 
         An empty chunk can always take one event. The limit is needed, because DuckDB converts some thousand rows at
         once, and holds several copies of them in memory.
@@ -115,8 +117,8 @@ class Chunk(msgspec.Struct):
     def has_more_fields_than(self, limit: int, shape: Shape) -> bool:
         """Return whether the events have more than `limit` different fields, including fields of objects in arrays.
 
-        `shape` lists the known fields of the stream. The JSON of the events is decoded only if the shape or the number
-        of colons in an event is large enough for so many fields.
+        The JSON of the events is decoded only if there may be so many fields: if `shape`, which lists the stream's
+        known fields, is large enough, or if the number of colons in an event is.
         """
         may_have_more = (
             bool(shape.unlisted)
@@ -128,8 +130,8 @@ class Chunk(msgspec.Struct):
     def insert(self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object) -> None:
         """Insert all events by one statement.
 
-        `insert_sql` returns the statement for the relation that has the events. `values` are further parameters of the
-        statement.
+        `insert_sql` takes a relation that provides the events, and returns the statement. `values` are the other
+        parameters of the statement.
         """
         if len(self.events) < _MIN_ARROW_EVENTS:
             cursor.execute(insert_sql(LISTED_EVENTS_SQL), self._parameter_lists() | values)
@@ -147,7 +149,7 @@ class Chunk(msgspec.Struct):
     def insert_with_json_repair(
         self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object
     ) -> None:
-        """Insert all events outside of a transaction; JSON that DuckDB cannot parse is stored as a JSON string."""
+        """Insert all events outside of a transaction; store JSON that DuckDB cannot parse as a JSON string."""
         try:
             self.insert(cursor, insert_sql, **values)
         except duckdb.Error as problem:
@@ -247,7 +249,7 @@ def _count_in_json(event: Event, character: str) -> int:
 
 
 def _count_fields_so_far(events: Iterable[Event]) -> Iterator[int]:
-    """Yield, after each event, the number of different fields in the events so far."""
+    """After each event, yield the number of different fields in all events up to this event."""
     known: _FieldTree = {}
     count = 0
     for event in events:

@@ -33,16 +33,16 @@ from cordwood.observe.observation import ReportOperatorMessage
 
 # The number of row groups that one run rewrites.
 ROW_GROUPS_PER_COMPACTED_RUN = 10
-# The number of newest row groups that are not compacted, so that they stay in order of arrival. After compaction, a
-# query for the newest events of all projects would have to read a whole run instead of the last row groups.
+# The number of newest row groups that are left in order of arrival. If they were compacted, too, a query for the newest
+# events of all projects would have to read a whole run instead of the last row groups.
 MIN_UNCOMPACTED_ROW_GROUPS = 4
 _DUE_WORK_POLL_SECONDS = 5.0
 _FAILURE_PAUSE_SECONDS = 60.0
 _LOCK_RELEASE_PAUSE_SECONDS = 0.05
 # Compaction waits until no row group has been flushed for this time.
 _NO_FLUSH_SECONDS = 5.0
-# If events arrive without pauses, compaction runs only if flushes took less than this share of the time that the last
-# `_FLUSH_SAMPLE_COUNT` samples cover.
+# If events arrive without pauses, compaction runs only if flushes recently took less than this share of the time. The
+# last `_FLUSH_SAMPLE_COUNT` samples show how long flushes took.
 _MAX_FLUSHING_TIME_SHARE = 1 / 3
 _FLUSH_SAMPLE_COUNT = 6
 
@@ -103,8 +103,8 @@ class Compactor:
             return
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
-        # Compact before indexing, because compaction replaces blocks, so that the n-grams of the old blocks would not
-        # be used.
+        # Compact before indexing. Compaction replaces blocks, so the n-grams of the replaced blocks would be indexed in
+        # vain.
         for work in (self.compact_oldest_run, self.index_newest_block, self.register_blocks):
             for store in self._stores():
                 while (may_begin := self._may_begin_compaction()) and work(store):
@@ -143,10 +143,10 @@ class Compactor:
     def _run_within_memory(
         self, change: Callable[[StreamTableStatements], bool], tables: StreamTableStatements
     ) -> bool:
-        """Run the change in one transaction; return whether it changed anything.
+        """Run `change` in one transaction; return whether it changed anything.
 
-        If the change exceeds the memory limit, run it again without shredding, so that VARIANT values are written whole
-        instead of in a column for each field.
+        If it exceeds the memory limit, run it again without shredding, so that VARIANT values are written whole instead
+        of in a column for each field.
         """
         try:
             return self._run_in_transaction(change, tables)
@@ -158,7 +158,7 @@ class Compactor:
     def _run_in_transaction(
         self, change: Callable[[StreamTableStatements], bool], tables: StreamTableStatements
     ) -> bool:
-        """Run the change in one transaction; roll back and return False if the change did nothing."""
+        """Run `change` in one transaction; if it changed nothing, roll back and return False."""
         cursor = self._cursor
         with self.deletion_lock:
             cursor.execute("BEGIN")
@@ -183,9 +183,9 @@ class Compactor:
             return False
         self._cursor.execute(tables.create_run_order(), {"last": last_rowid, "rows": ROW_GROUP_ROWS})
         for part in range(ROW_GROUPS_PER_COMPACTED_RUN):
-            # Give up the run if other work is more important, or if DuckDB's log has become long; the transaction is
-            # then rolled back. While this transaction is open, DuckDB keeps the log entries of other transactions in
-            # memory.
+            # Give up the run, which rolls back the transaction, if other work is more important or if DuckDB's log has
+            # become long. The log matters, because while this transaction is open, DuckDB keeps the log entries of
+            # other transactions in memory.
             if self._stopping.is_set() or self._is_busy() or self._session.is_database_log_long:
                 return False
             started_at = time.monotonic()

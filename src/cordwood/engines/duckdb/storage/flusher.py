@@ -17,8 +17,9 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
 from cordwood.observe.observation import ReportOperatorMessage
 
-# A partial row group with at least `_MIN_PARTIAL_FLUSH_ROWS` rows is flushed when no events have arrived for `_PARTIAL_FLUSH_QUIET_SECONDS`.
-# Other partial row groups wait for `_MAX_PARTIAL_GROUP_PENDING_SECONDS`, because each flush rewrites the last row group.
+# A partial row group with at least `_MIN_PARTIAL_FLUSH_ROWS` rows is flushed when no events have arrived for
+# `_PARTIAL_FLUSH_QUIET_SECONDS`. Otherwise it waits until its oldest event has been pending for
+# `_MAX_PARTIAL_GROUP_PENDING_SECONDS`. It waits so long, because each flush rewrites the last row group.
 _PARTIAL_FLUSH_QUIET_SECONDS = 2.0
 _MIN_PARTIAL_FLUSH_ROWS = 1024
 _MAX_PARTIAL_GROUP_PENDING_SECONDS = 300.0
@@ -29,7 +30,7 @@ _FAILURE_REPORT_INTERVAL_SECONDS = 60.0
 
 
 class FlushLimits(msgspec.Struct, frozen=True):
-    """The limits of flushing: the number of threads, the bytes of pending events, and the rows to flush at once.
+    """The limits of flushes: the number of threads, the bytes of pending events, and the rows of one flush.
 
     Memory that a flush has freed is kept for the next flush, until `keep_freed_memory_seconds` have passed or no events
     arrive. Returning and reallocating the memory with each flush would cost a fifth of the throughput.
@@ -99,10 +100,10 @@ class Flusher:
         return False
 
     def _is_memory_short(self, stores: Collection[StreamStore]) -> bool:
-        """Return whether many bytes are pending, and no flush is running that will free memory.
+        """Return whether many bytes are pending while no flush is running, which would free memory.
 
-        Partial row groups are flushed early only if this is true, because DuckDB writes them twice, and also into its
-        own log.
+        Partial row groups are flushed early only in this case, because DuckDB writes them twice, and also into its own
+        log.
         """
         # Check for running flushes before counting bytes, so that events whose flush ends meanwhile are not counted.
         if any(store.is_flushing for store in stores):

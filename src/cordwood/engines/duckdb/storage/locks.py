@@ -62,9 +62,9 @@ class Lock(Protocol):
 
 @contextmanager
 def hold_lock(lock: Lock, stop_early: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock during the block.
+    """Hold the lock during the `with` block.
 
-    While the lock is not free, `stop_early` is called regularly; it raises an error if the query must stop.
+    While the thread waits for the lock, `stop_early` is called regularly; it raises an error if the query must stop.
     """
     while not lock.acquire(timeout=STOP_CHECK_INTERVAL_SECONDS):
         stop_early()
@@ -187,10 +187,10 @@ class FileAccess(Enum):
 
 
 class ExclusiveWaitLimits(msgspec.Struct, frozen=True):
-    """The times for which exclusive access waits, in three phases.
+    """How long a thread waits for exclusive access, in three phases.
 
-    It first waits for a moment without shared access, then with new flushes blocked, and finally with new queries
-    blocked as well.
+    First, it waits for a moment without shared access, and blocks nothing. Then it blocks new flushes while it waits,
+    and finally also new queries.
     """
 
     idle_wait_seconds: float
@@ -264,10 +264,10 @@ class FileGate:
     def exclusive(
         self, max_wait: ExclusiveWaitLimits = RELAXED_EXCLUSIVE_WAIT, *, until_block_ends: bool = False
     ) -> Iterator[bool]:
-        """Make new shared access wait; yield whether no shared access is held any more, so that access is exclusive.
+        """Block new shared access; yield whether all shared access has ended, so that access is exclusive.
 
-        New shared access waits only until a moment after the beginning of the `with` block. With `until_block_ends`, it
-        waits until the end of the block.
+        New shared access is allowed again a moment after the `with` block has begun, or with `until_block_ends` after
+        its end.
         """
         with self._changed:
             is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._wait_until_free(

@@ -33,8 +33,8 @@ _CREATE_MANIFEST_TABLES_SQL = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
-# The bit set of a project is stored as a little-endian number, in which the bit n stands for the pair with the `place`
-# n. If a project has several rows, they are merged when they are read.
+# The bit set of a project is stored as a little-endian number, whose bit n stands for the pair with the `place` n. A
+# project may have several rows, whose bit sets are merged when they are read.
 _CREATE_PROJECT_SHAPES_SQL: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.project (stream VARCHAR, project VARCHAR, pairs BLOB)",
@@ -75,13 +75,13 @@ def _check_format_version(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the file has tables of streams, which are created only after the version was stored."""
+    """Return whether the file has a table of a stream; such tables are created only after the version was stored."""
     tables = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main' LIMIT 1"
     return fetch_first_row(cursor, tables) is not None
 
 
 def read_flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, SequenceRanges]:
-    """Return the ranges of flushed sequence numbers by stream; merge adjacent ranges, also in the file."""
+    """Return the flushed ranges of sequence numbers by stream; adjacent ranges are merged, also in the file."""
     by_stream: dict[str, SequenceRanges] = defaultdict(list)
     rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
     for stream, first, last in rows:
@@ -128,7 +128,7 @@ def _rewrite_flushed_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mappin
 
 
 class UnsavedProjectShapes(msgspec.Struct, frozen=True):
-    """The changes of projects' shapes that must be written: new pairs, and the bit sets of changed projects.
+    """The changes of project shapes that must be saved: new pairs of path and kind, and changed bit sets of projects.
 
     The new pairs have the positions from `first_pair_position` on.
     """
@@ -151,7 +151,7 @@ class ProjectShapeSaver:
         self._saved_pairs = 0
 
     def load(self, pairs: Mapping[int, PathAndKind], sets: Mapping[str, int]) -> None:
-        """Take over the pairs and the projects' bit sets that were read from the file."""
+        """Take over the pairs of path and kind, and the bit sets of projects, that were read from the file."""
         for position, pair in sorted(pairs.items()):
             if self._shapes.find_or_add_bit(pair) != 1 << position:
                 raise DataFolderUnusable(
@@ -196,7 +196,7 @@ _PairsAndBitSets = tuple[dict[int, PathAndKind], dict[str, int]]
 
 
 def load_project_shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _PairsAndBitSets]:
-    """Return the pairs and the projects' bit sets by stream; merge several rows of a project, also in the file."""
+    """Return the pairs and the projects' bit sets by stream; the rows of a project are merged, also in the file."""
     by_stream: dict[str, _PairsAndBitSets] = defaultdict(lambda: ({}, {}))
     for stream, position, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
         by_stream[stream][0][position] = (tuple(path), ValueKind(kind))

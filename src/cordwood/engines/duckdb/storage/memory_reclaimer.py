@@ -18,14 +18,14 @@ from cordwood.engines.duckdb.storage.locks import URGENT_EXCLUSIVE_WAIT, FileAcc
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.free_memory import load_library_function, trim_heap
 
-# The time without shared access after which the engine counts as quiet. It is longer than the interval between checks,
-# so that no query between two checks is missed.
+# The engine counts as quiet after this time without shared access to the file. The time is longer than the interval
+# between checks, so that no query between two checks is missed.
 _QUIET_ENGINE_SECONDS = 6.0
-# DuckDB's metadata of row groups may grow by the memory limit divided by this number. If it grows more, the file is
-# reopened.
+# If DuckDB's metadata of row groups grows by more than the memory limit divided by this number, the file is reopened,
+# which frees the metadata.
 _METADATA_GROWTH_DIVISOR = 12
-# The number of heap samples, of which the minimum is used. The minimum does not contain memory that queries hold only
-# briefly. The number also limits how often the file is reopened, because new samples are collected first.
+# The number of heap samples of which the minimum is used, so that memory which queries hold only briefly does not
+# count. The number also limits how often the file is reopened, because new samples are collected first.
 _HEAP_SAMPLE_COUNT = 6
 
 # The name of the jemalloc control that returns freed memory; in it, the number 4096 stands for all arenas.
@@ -93,13 +93,13 @@ class MemoryReclaimer:
                 self._reopen(cursor)
 
     def _has_heap_grown(self, in_use: int) -> bool:
-        """Return whether heap use has grown by more than `_growth_bytes` since the file was last reopened."""
+        """Return whether `in_use` exceeds the heap use after the last reopening by more than `_growth_bytes`."""
         if self._baseline_heap_bytes is None:
             self._baseline_heap_bytes = in_use
         return in_use > self._baseline_heap_bytes + self._growth_bytes
 
     def _used_heap_bytes_without_pending(self) -> int:
-        """Return the bytes in use of the heap without pending events, or 0 if the C library does not report them."""
+        """Return the used bytes of the heap without pending events, or 0 if the C library does not report its heap."""
         used_bytes = used_heap_bytes()
         return 0 if used_bytes is None else used_bytes - self._pending_bytes()
 

@@ -19,7 +19,7 @@ from cordwood.engines.duckdb.storage.chunk import Chunk, estimate_event_bytes
 from cordwood.engines.duckdb.storage.session import fetch_first_row
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 
-# If a part of the memtable has at least this many rows, further events are added to a new part.
+# If the newest part of the memtable has at least this many rows, further events are added to a new part.
 _MAX_MEMTABLE_PART_ROWS = 8_192
 
 
@@ -118,17 +118,17 @@ class _ArrivedBatch(NamedTuple):
 class ArrivedTable:
     """The table of the events that have just arrived on one stream.
 
-    The first followed query creates the table. All methods require the lock with the rank ARRIVED_FILL.
+    It is created for the first followed query. All methods require the lock with the rank ARRIVED_FILL.
     """
 
     def __init__(self, tables: StreamTableStatements) -> None:
         # The sequence number after the last event in the table. The events in the table are consecutive.
         self.end = 0
         self.is_filled = False
-        # The number of times that rows were removed. A view stays valid as long as this number does not change.
+        # How often rows were removed. An `ArrivedView` stays valid as long as this number does not change.
         self.trim_count = 0
         self._tables = tables
-        # The table has all events that were received after this time and before the last call of `add`.
+        # The table has every event that was received after this time, up to the last call of `add`.
         self._after_us = 0
         self._newest_us = 0
         self._batches: deque[_ArrivedBatch] = deque()
@@ -144,7 +144,7 @@ class ArrivedTable:
         return self.is_filled and time.monotonic() - self._read_at > _ARRIVED_TABLE_IDLE_SECONDS
 
     def exceeds_add_limit(self, chunks: Sequence[Chunk]) -> bool:
-        """Return whether so many events have arrived at once that they are not added, and queries read other tables."""
+        """Return whether too many events have arrived at once to add them, so that queries read other tables."""
         rows = sum(len(chunk.events) for chunk in chunks)
         return (
             rows > _MAX_ARRIVED_ROWS_PER_ADD
@@ -207,21 +207,21 @@ class ArrivedView(NamedTuple):
         return [table.trim_count for table in self.tables] == list(self.trim_counts)
 
 
-# The recent table is trimmed to its maximum number of events when it has more than this multiple of the maximum.
+# If the recent table has more than this multiple of its maximum number of events, it is trimmed to the maximum.
 _RECENT_TABLE_TRIM_FACTOR = 1.5
 
 
 class RecentTable:
-    """The table of a stream's newest events: all events after some time, whether flushed or not.
+    """The table of a stream's newest events: all events that are newer than a certain time, whether flushed or not.
 
     The table is empty while it is not maintained. Its oldest events may be trimmed at any time; a query that then finds
     too few events reads the file instead. All methods except `on_flush` require the stream's lock `fill_lock`.
     """
 
     def __init__(self, tables: StreamTableStatements) -> None:
-        # Every event that has a sequence number below this and is newer than `_since_us` is in the table.
+        # The table has every event that is newer than `_since_us` and has a sequence number below this number.
         self.end = 0
-        # The number of times that the table was refilled. A view stays valid as long as this number does not change.
+        # How often the table was refilled. A `RecentView` stays valid as long as this number does not change.
         self.fill_count = 0
         self._tables = tables
         self._since_us: int | None = None
@@ -244,13 +244,13 @@ class RecentTable:
     def on_flush(self, flushed_to: int) -> None:
         """Record that all events with sequence numbers below `flushed_to` are flushed.
 
-        If some of these events were not added to the table, it becomes stale. This method requires the stream's lock
-        `state_lock`.
+        If some of these events were not added to the table before, the table is incomplete, and so becomes stale. This
+        method requires the stream's lock `state_lock`.
         """
         self._is_stale = self._is_stale or self.end < flushed_to
 
     def exceeds_add_limit(self, chunks: list[Chunk]) -> bool:
-        """Return whether so many events have arrived at once that they are not added, as during a bulk import."""
+        """Return whether too many events have arrived at once to add them, as during a bulk import."""
         return sum(len(chunk.events) for chunk in chunks) > self._max_events // 2
 
     def add(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:

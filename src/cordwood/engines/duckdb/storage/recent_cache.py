@@ -18,14 +18,14 @@ from cordwood.engines.duckdb.storage.stream_store import StreamStore
 from cordwood.errors import Fault
 from cordwood.observe.observation import ReportOperatorMessage
 
-# The maximum number of streams that are cached; these are the streams that were requested most recently.
+# The maximum number of streams whose newest events are cached: the streams that were requested most recently.
 MAX_RECENT_CACHE_STREAMS = 2
 _UNREQUESTED_EXPIRY_SECONDS = 600.0
 _EXPIRY_POLL_SECONDS = 60.0
 # A time that is earlier than any TIMESTAMP of BigQuery.
 _BEFORE_ALL_TIMESTAMPS_US = -62_135_596_800_000_001
-# After a fill, the next fill waits for this multiple of the fill's duration. So fills take at most a twentieth of a
-# processor.
+# After a fill of a stream's table, the stream's next fill waits for this multiple of the time that the fill took. So
+# fills take at most a twentieth of a processor.
 _FILL_PAUSE_FACTOR = 20
 
 

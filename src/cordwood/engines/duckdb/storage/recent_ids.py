@@ -12,19 +12,19 @@ _IDS_PER_FILTER = 3_000_000
 _WORD_BITS, _MASK_INDEX_BITS = 20, 12
 _WORD_MASK, _MASK_INDEX_MASK = (1 << _WORD_BITS) - 1, (1 << _MASK_INDEX_BITS) - 1
 
-# A function that returns those of the given ids that occur in flushed events of the stream. It looks only at events
-# that are within the window and were received before the given time.
+# A function that takes ids and a time, and returns those ids that occur in flushed events of the stream. It looks only
+# at events that are within the deduplication window and were received before the time.
 IdLookup = Callable[[Sequence[str], int], set[str]]
 
 _END_OF_TIME_US = 2**62
 
 
 class RecentIds:
-    """The recent ids of a stream: the hashes of the last ids in sets, and older ids within the window in Bloom filters.
+    """The recent ids of a stream: the newest as hashes in sets, older ids in the window in Bloom filters.
 
-    If a filter matches an id, the id is looked up among the stored events, because the filter may be wrong.
-    `has_earlier_events` means that events were stored before `opened_us`. Until the window has moved past these events,
-    all ids are also looked up among them.
+    The window is the time for which duplicates are recognised. If a filter matches an id, the id is looked up among the
+    stored events, because the filter may be wrong. `has_earlier_events` means that events were stored before
+    `opened_us`. Until the window has moved past these events, all ids are also looked up among them.
     """
 
     def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:
@@ -91,9 +91,9 @@ class _BloomFilters:
 class _BloomFilter:
     """A Bloom filter that sets four bits in each of three words for each hash.
 
-    Of a million ids that were not added, 4 match if the filter has two million entries, and 75 if it is full. Each
-    false match costs a look-up in the file, for which appends have to wait. More bits would reduce false matches, but
-    would take longer to set.
+    Of a million ids that were not added, 4 match wrongly if the filter has two million entries, and 75 if it is full.
+    Each wrong match costs a look-up in the file, for which appends have to wait. More bits would reduce wrong matches,
+    but would take longer to set.
     """
 
     def __init__(self) -> None:

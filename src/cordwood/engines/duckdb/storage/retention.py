@@ -12,8 +12,8 @@ from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 # If events exceed the size limit, they are deleted down to this share of the limit, so that the next sweeps have
 # nothing to do.
 _SIZE_LIMIT_TARGET_SHARE = 0.95
-# Blocks are freed only if at least this share of all events is deleted, because other transactions have to wait
-# meanwhile.
+# The space of deleted events is freed only if they are at least this share of all events, because other transactions
+# have to wait meanwhile.
 _MIN_DELETED_SHARE_TO_FREE = 0.02
 _URGENT_DELETED_SHARE = 0.2
 # The maximum number of rows of a stream that one sweep moves. It equals ten row groups; moving them takes some seconds.
@@ -26,7 +26,7 @@ class Retention:
     def __init__(self, session: Session, max_bytes: int | None) -> None:
         self._session = session
         self._max_bytes = max_bytes
-        # The number of deleted rows of each stream after its live rows were last moved.
+        # For each stream, the number of deleted rows that took space after its live rows were last moved.
         self._deleted_after_move: dict[str, int] = {}
 
     def delete_expired_events(
@@ -38,18 +38,19 @@ class Retention:
             deleted += self._enforce_size_limit(self._max_bytes, stores, cursor)
         self._free_blocks(stores, cursor)
         if self._is_store_too_large(cursor):
-            # Deleted rows are in the same row groups as live rows. Moving the live rows frees these row groups.
+            # Row groups with deleted rows also have live rows. Moving the live rows to other row groups frees these row
+            # groups.
             for store in stores:
                 self._move_live_rows(store, cursor)
             self._free_blocks(stores, cursor)
         return deleted
 
     def _free_blocks(self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> None:
-        """Run a checkpoint to free the blocks of deleted events, if enough events are deleted.
+        """Run a checkpoint to free the space of deleted events, if enough events are deleted.
 
-        A checkpoint frees blocks only while no other transaction is running. It skips tables that have not changed
-        since the last checkpoint, so a row of each table with deleted rows is rewritten first. If blocks could not be
-        freed, the next sweep tries again.
+        A checkpoint frees the blocks of the file only while no other transaction is running. It skips tables that have
+        not changed since the last checkpoint, so a row of each table with deleted rows is rewritten first. If the space
+        could not be freed, the next sweep tries again.
         """
         live, deleted_by_stream = self._count_rows(stores, cursor)
         deleted = sum(deleted_by_stream.values())
@@ -66,7 +67,7 @@ class Retention:
                 self._session.checkpoint(cursor)
 
     def _move_live_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Move live rows out of row groups with deleted rows, unless the space of the last move is not freed yet."""
+        """Move live rows out of row groups with deleted rows, unless the last move's space is not freed yet."""
         deleted = self._count_deleted_rows(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
             _rewrite_oldest_rows(store.tables, _MAX_ROWS_MOVED_AT_ONCE, cursor)
@@ -94,7 +95,7 @@ class Retention:
         return sum(store.delete_before(before_us, cursor) for store in stores)
 
     def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWaitLimits:
-        """Return how long a checkpoint may wait for exclusive access: URGENT_EXCLUSIVE_WAIT if many deleted rows take space."""
+        """Return how a checkpoint waits for exclusive access: it is urgent if deleted rows take much space."""
         return (
             URGENT_EXCLUSIVE_WAIT
             if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE)
@@ -114,7 +115,7 @@ class Retention:
 
 
 def _find_time_quantile(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
-    """Return a time such that about the share `share` of all events is older, or None if there are no events."""
+    """Return a time before which about the share `share` of all events is, or None if there are no events."""
     times = " UNION ALL ".join(store.tables.select_times() for store in stores)
     share = min(1.0, max(0.0, share))
     row = fetch_first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names
@@ -122,7 +123,7 @@ def _find_time_quantile(share: float, stores: Collection[StreamStore], cursor: d
 
 
 def _rewrite_oldest_rows(tables: StreamTableStatements, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
-    """Move the oldest `rows` rows to the end of the table, so that their row groups with deleted rows become free."""
+    """Move the oldest `rows` rows to the end of the table, so that the row groups in which they were become free."""
     with transaction(cursor):
         first, last = fetch_first_row(cursor, tables.select_oldest_rowids(), {"rows": rows}) or (None, None)
         if first is not None:

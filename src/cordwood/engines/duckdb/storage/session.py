@@ -17,19 +17,20 @@ from cordwood.engines.duckdb.storage.tables import text_literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
 DATABASE_FILE = "events.duckdb"
-# The number of rows of a row group. It is large enough to compress well, and small enough to skip row groups by time.
+# The number of rows of a row group. It is large enough to compress well, and small enough that a query for a time range
+# can skip most row groups.
 ROW_GROUP_ROWS = 20_480
-# The size of a block of the file. It is a quarter of DuckDB's default. As there are many short columns, smaller blocks
-# make the file smaller by an eighth.
+# The size of a block, the unit in which DuckDB allocates space in the file. It is a quarter of DuckDB's default. As
+# there are many short columns, smaller blocks make the file smaller by an eighth.
 _DATABASE_BLOCK_BYTES = 65_536
-# If DuckDB's log is longer than this, cordwood starts a checkpoint. DuckDB's automatic checkpoints are off, so that
-# checkpoints can be deferred while a backup reads the files. Until the checkpoint, the content of the log is also in
-# memory. So its length is also limited to the memory limit divided by `_LOG_MEMORY_DIVISOR`.
+# If DuckDB's log is longer than this, or than the memory limit divided by `_LOG_MEMORY_DIVISOR`, cordwood starts a
+# checkpoint. The memory limit counts, because the content of the log is also in memory until the checkpoint. DuckDB's
+# automatic checkpoints are off, so that checkpoints can be deferred while a backup reads the files.
 _MAX_DATABASE_LOG_BYTES = 64 * 10**6
 _LOG_MEMORY_DIVISOR = 4
 _AUTOCHECKPOINT_OFF_SIZE = "1TB"
 _MAX_SPILL_SIZE = "4GB"
-# The maximum number of bytes of cached blocks that are kept while no query runs.
+# The maximum bytes of blocks of the file that DuckDB keeps in its cache while no query runs.
 _MAX_IDLE_BLOCK_CACHE_BYTES = 16 * 10**6
 # Selects DuckDB's own count of its memory: the total, and the part that cached blocks of the file take.
 _MEMORY_USE_SQL = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
@@ -40,7 +41,7 @@ _ATTACH_ATTEMPTS, _ATTACH_RETRY_SECONDS = 40, 0.05
 # so the other process can only be the engine's process of a service that was just killed.
 _FILE_LOCK_TIMEOUT_SECONDS = 5.0
 # The pause before a failed checkpoint is tried again. It is long, because after each failure, all access to the file
-# waits until it is reopened.
+# has to wait until the file is reopened.
 _CHECKPOINT_RETRY_SECONDS = 30.0
 # Row groups with at least `_SHREDDED_ROWS` rows are shredded: each field of their VARIANT values becomes a column.
 _SHREDDED_ROWS, _NO_SHREDDING = 1024, -1
@@ -80,7 +81,7 @@ class Session:
         return self._root.cursor()
 
     def is_usable(self) -> bool:
-        """Return whether statements can read the file, which a failed reopening or a fatal error of DuckDB prevents."""
+        """Return whether statements can read the file; a failed reopening or a fatal error of DuckDB prevents this."""
         try:
             with self.shared_cursor() as cursor:
                 cursor.execute("SELECT 1 FROM store.cordwood.sealed LIMIT 0")
@@ -100,7 +101,7 @@ class Session:
             yield cursor
 
     def stop_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Write VARIANT values whole for a while, which needs much less memory; return False if they are whole already.
+        """Write VARIANT values whole for a while, which needs much less memory; return False if this is done already.
 
         Shredding stores each field of a row group's events as a column. With thousands of different fields, it needs
         too much memory, so that the events would never be flushed, and the log would grow without limit.
@@ -112,7 +113,7 @@ class Session:
         return was_shredding
 
     def max_shredded_fields(self, rows: int) -> int:
-        """Return the number of fields with which shredding `rows` rows takes about as much memory as the limit allows.
+        """Return the number of fields up to which shredding `rows` rows stays within the memory limit.
 
         The number is estimated, because DuckDB does not count this memory. Each row takes some bytes for every field
         that any row of the row group has.
@@ -160,7 +161,7 @@ class Session:
 
     @property
     def is_checkpoint_stuck(self) -> bool:
-        """Whether the log is too long and its last checkpoint failed; flushes then wait, so that it does not grow."""
+        """Whether DuckDB's log is too long after a failed checkpoint; flushes then wait, so that it does not grow."""
         return self.is_database_log_long and self._checkpoint_failed_at > 0
 
     @property
@@ -191,14 +192,14 @@ class Session:
             self._memory_limit = memory_limit
 
     def _set_memory_limit(self, cursor: duckdb.DuckDBPyConnection, memory_limit: int) -> bool:
-        """Set the memory limit; if running statements need more memory, keep the old limit and return False."""
+        """Set DuckDB's memory limit; if running statements need more memory, return False and leave the old limit."""
         with suppress(duckdb.OutOfMemoryException):
             cursor.execute("SET GLOBAL memory_limit = $value", {"value": f"{memory_limit}B"})
             return True
         return False
 
     def reopen(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        """Detach and attach the file, so that DuckDB frees its metadata of row groups, whose size has no limit.
+        """Detach and attach the file, so that DuckDB frees its metadata of row groups, which grows without limit.
 
         The caller must have exclusive access. The file is unavailable for some milliseconds, plus the time of a
         checkpoint. Return False if a backup reads the files, or if the file was replaced by another file.
@@ -216,7 +217,7 @@ class Session:
         return True
 
     def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        """Return the bytes of used blocks and of DuckDB's log.
+        """Return the bytes that the store uses: the used blocks of the file, and DuckDB's log.
 
         Free blocks do not count, because the file does not shrink when blocks become free.
         """
@@ -226,7 +227,7 @@ class Session:
         return (int(row[0]) if row else 0) + self._database_log_bytes()
 
     def occupied_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
-        """Return the number of events of each stream that take space in the file.
+        """Return for each stream the number of events that take space in the file.
 
         The number includes deleted events whose space is not freed yet.
         """
@@ -252,7 +253,7 @@ class Session:
                 self._open_backups -= 1
 
     def open_files(self) -> list[OpenFile]:
-        """Return the file and its log with their lengths.
+        """Return the database file and DuckDB's log, opened for a backup, with their lengths.
 
         The caller must call this method, and read the files, while checkpoints are deferred by `defer_checkpoints`.
         """
@@ -270,9 +271,10 @@ class Session:
         shutil.rmtree(self._spill, ignore_errors=True)
 
     def _file_descriptor(self) -> int:
-        """Return a descriptor of the file, which stays open until `close`.
+        """Return a descriptor of the file; it stays open until `close`.
 
-        Closing any descriptor of a file would release the lock that the process has on the file.
+        It is not closed earlier, because closing any descriptor of the file would release the lock that the process has
+        on the file.
         """
         if self._descriptor < 0:
             self._descriptor = os.open(self._file, os.O_RDONLY)
@@ -285,7 +287,7 @@ class Session:
             return 0
 
     def _open_database(self) -> None:
-        """Attach the file; wait for a while if a process that was just killed still holds the lock of the file."""
+        """Attach the file; if a process that was just killed still holds the file's lock, wait for a while."""
         deadline = time.monotonic() + _FILE_LOCK_TIMEOUT_SECONDS
         while True:
             try:

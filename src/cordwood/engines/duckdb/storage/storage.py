@@ -43,11 +43,11 @@ from cordwood.model.event import Batch, Event, Shape
 from cordwood.observe.observation import ReportOperatorMessage
 
 _MAX_CAPACITY_WAIT_SECONDS = 20.0
-# If the receive time of a stored event is further in the future than this, the event was imported or the clock was
-# wrong. Then the receive times of new events do not have to be later.
+# If the receive time of a stored event is further in the future than this, the event was imported, or the clock was
+# wrong. Such a time is ignored when new events get later receive times than all stored events.
 _MAX_CLOCK_ERROR_US = 3600 * 1_000_000
-# The maximum number of tables of arrived events, and the engine's memory that is required for each of these tables. A
-# table takes up to about 10 MB.
+# The maximum number of tables of arrived events, and the memory that the engine must have for each table. A table takes
+# up to about 10 MB.
 _MAX_ARRIVED_TABLES, _ARRIVED_TABLE_SHARE_BYTES = 8, 32 * 10**6
 
 
@@ -92,8 +92,8 @@ _UNSTOPPABLE = _UnstoppableQuery()
 class Storage:
     """The stores of all streams, with the write-ahead log and the background jobs.
 
-    Until a stream is prepared, its events that were replayed from the log are not added to a store. Appends block while
-    more bytes are pending than `limits` allows.
+    Events that are replayed from the log are added to the store of their stream only when the stream is prepared.
+    Appends block while more bytes are pending than `limits` allows.
     """
 
     def __init__(
@@ -131,8 +131,8 @@ class Storage:
             self._all_stores,
             self._are_flushes_behind,
             report,
-            # If row groups are flushed in parts, each full row group is written by a checkpoint, and checkpoints have
-            # to wait while a run is compacted.
+            # If row groups are flushed in parts, compaction must not run between flushes. Then each full row group is
+            # written by a checkpoint, and checkpoints have to wait while a run is compacted.
             runs_between_flushes=not limits.flush_limits.flushes_partial_groups,
             stopping=self._background.stopping,
         )
@@ -180,8 +180,8 @@ class Storage:
         """Append the batches; return for each batch how many events were accepted and which were repeated.
 
         `acknowledged` is given if an earlier, unacknowledged append may have stored the batches already. It maps each
-        stream to the sequence number at which its acknowledged events end. Events that are stored from this number on
-        count as accepted.
+        stream to the sequence number after its last acknowledged event. A repeated event that is stored with this or a
+        higher number counts as accepted.
         """
         self._wait_for_append_capacity()
         with self._append_lock:
@@ -212,7 +212,7 @@ class Storage:
     def query_view(self, streams: Iterable[str], query: StoppableQuery = _UNSTOPPABLE) -> Iterator[QueryView]:
         """Yield a cursor whose queries see every event that was appended so far exactly once.
 
-        While the view is created, `query` may stop, in which case it raises an error.
+        If `query` must stop while the view is created, an error is raised.
         """
         with self._session.shared_cursor(query.stop_early) as cursor:
             query.set_cursor(cursor)
@@ -238,7 +238,7 @@ class Storage:
     def arrived_view(
         self, streams: Sequence[str], first_us: int, query: StoppableQuery
     ) -> Iterator[ArrivedView | None]:
-        """Yield a view with all events of the streams that were received at `first_us` or later; None if impossible."""
+        """Yield a view with all events of the streams received at `first_us` or later; None if events are missing."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_create_arrived_tables(stores):
             yield None
@@ -254,14 +254,14 @@ class Storage:
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
     def _may_create_arrived_tables(self, stores: Sequence[StreamStore]) -> bool:
-        """Return whether the limit on tables of arrived events allows such tables for `stores`."""
+        """Return whether the limit on tables of arrived events allows that all of `stores` have such a table."""
         wanted = {store.name for store in self._all_stores() if store.arrived.is_filled}
         wanted.update(store.name for store in stores)
         return len(wanted) <= min(_MAX_ARRIVED_TABLES, self._session.memory_bytes // _ARRIVED_TABLE_SHARE_BYTES)
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
-        """Yield consistent files for a backup: their lengths are taken while no append writes and no flush commits."""
+        """Yield the files for a backup; their lengths are consistent, because no append or flush writes meanwhile."""
         with self._session.defer_checkpoints(), as_backup_files(self._open_files()) as files:
             yield files
 
@@ -345,7 +345,7 @@ class Storage:
         return store
 
     def _record_receive_time(self, received_us: int) -> None:
-        """Record a receive time of stored events in `newest_receipt_us`, unless the time is far in the future."""
+        """Raise `newest_receipt_us` to the receive time of a stored event, unless the time is far in the future."""
         if received_us <= self._clock_us() + _MAX_CLOCK_ERROR_US:
             self.newest_receipt_us = max(self.newest_receipt_us, received_us)
 
@@ -379,7 +379,7 @@ class Storage:
         return unflushed_bytes(self._stores.values()) < self._flusher.limits.max_unflushed_bytes
 
     def _make_deduplicated_records(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
-        """Return for each batch the record to store, and the positions of duplicates in the batch."""
+        """Return for each batch the record to write to the log, and the positions of the batch's duplicates."""
         ends = {name: store.next_event_number for name, store in self._stores.items()}
         new_ids: dict[str, set[str]] = {}
         deduplicated = []
@@ -480,7 +480,7 @@ class Storage:
 
 
 def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> BatchAppendResult:
-    """Return the result for one batch; a repeated event whose id is in `stored` counts as accepted.
+    """Return the result for one batch; a repeated event counts as accepted if its id is in `stored`.
 
     The id is then removed from `stored`, so that the event counts as accepted only in the first batch with this id.
     """
@@ -508,7 +508,7 @@ def _sequence_gap_message(stream: str, events: int) -> str:
 
 
 def _subtract_flushed_ranges(record: WalRecord, ranges: manifest.SequenceRanges) -> list[WalRecord]:
-    """Return the parts of the record whose sequence numbers are outside of all ranges."""
+    """Return the parts of the record whose sequence numbers are in none of the ranges."""
     parts = []
     first = record.first
     for start, end in ranges:

@@ -66,7 +66,8 @@ class StreamStore:
         self._arrived_lock = ordered_lock(LockRank.ARRIVED_FILL)
         # The number of times that flushed events were deleted.
         self.deletion_count = 0
-        # Whether the registry is known to have all blocks that it should have. Earlier releases did not register any.
+        # Whether all blocks that belong in the registry are known to be in it. Earlier releases did not register
+        # blocks.
         self.has_all_blocks_registered = False
         self._stats = StreamStats(0, None, None)
         self._unsaved_kinds: dict[EventPath, frozenset[ValueKind]] = {}
@@ -173,7 +174,7 @@ class StreamStore:
     def fill_memtable(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None]) -> None:
         """Put every unflushed event into the memtable; flushes and appends continue meanwhile.
 
-        `stop_early` raises an error if the query must stop. Chunks that were inserted before stay in the memtable.
+        `stop_early` raises an error if the query must stop. Chunks that are in the memtable by then stay there.
         """
         until = self.next_event_number
         with hold_lock(self.fill_lock, stop_early):
@@ -209,7 +210,7 @@ class StreamStore:
         cursor: duckdb.DuckDBPyConnection,
         stop_early: Callable[[], None],
     ) -> int | None:
-        """Update the table of arrived events; return its trim count.
+        """Update the table of arrived events; return its trim count, which shows later whether rows were removed.
 
         Return None if the table lacks some events that were received at `first_us` or later.
         """
@@ -226,7 +227,8 @@ class StreamStore:
         with self.state_lock:
             until, flushed_to = self.next_event_number, self.flushed_to
             chunks = self._unflushed_chunks(self.arrived.end, until) if self.arrived.is_filled else []
-        # Read the newest receive time after the events were taken, so that none of these events was received later.
+        # Read the newest receive time only after the events were taken. So none of these events was received after this
+        # time.
         newest_us = newest_receipt()
         if not self.arrived.is_filled or self.arrived.end < flushed_to or self.arrived.exceeds_add_limit(chunks):
             self.arrived.clear_and_restart(until, newest_us, cursor)
@@ -240,7 +242,7 @@ class StreamStore:
                 self.arrived.discard(cursor)
 
     def refresh_views(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Update the views; the caller must hold `state_lock` until its query has begun."""
+        """Update the views of the memtable; the caller must hold `state_lock` until its query has begun."""
         self._memtable.refresh_views(cursor)
 
     def _unflushed_chunks(self, first: int, until: int) -> list[Chunk]:
@@ -397,8 +399,8 @@ class StreamStore:
             row = fetch_first_row(cursor, self.tables.delete_before(), {"before": before_us})
             update_registry_after_deletion(cursor, self.tables, before_us)
         with self.fill_lock:
-            # A concurrent fill of the recent table may not have seen the deletion. It notices that this number has
-            # changed, and discards its result.
+            # A concurrent fill of the recent table may not have seen the deletion. When the fill notices that this
+            # number has changed, it discards its result.
             self.deletion_count += 1
             self.recent.delete_before(before_us, cursor)
         deleted = int(row[0]) if row else 0
@@ -419,8 +421,8 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         max_events = self.stream.max_events
         if max_events is not None and self.stats.events > max_events:
-            # Events that are not flushed also count, and are the newest events. The lock prevents a flush between
-            # counting them and reading the file.
+            # Events that are not flushed count, too. They are the newest, so the rank among the flushed events is lower
+            # by their number. The lock prevents a flush between counting them and reading the file.
             with self.state_lock:
                 rank = max(1, max_events - (self.next_event_number - self.flushed_to))
                 row = fetch_first_row(cursor, self.tables.select_time_of_rank(), {"rank": rank})

@@ -25,7 +25,7 @@ _COMPRESSION_CLAUSE_BY_COLUMN = {"event_message": " USING COMPRESSION zstd"}
 
 
 class StreamTableStatements:
-    """The SQL statements of one stream, over its table of flushed events, its tables in memory, and its view."""
+    """The SQL statements for one stream: for its table of flushed events, its tables in memory, and its view."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream
@@ -92,7 +92,7 @@ class StreamTableStatements:
     def insert_recent(self, source: str) -> str:
         """Return SQL that inserts events newer than `$since` into the recent table.
 
-        Objects become JSON text with the same spelling as if they were read from the file.
+        Objects become JSON text, spelled exactly as when objects are read from the file.
         """
         values = "i, t, e, p, m::JSON::VARIANT::JSON, x::JSON::VARIANT::JSON, r, f, o"
         return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
@@ -114,7 +114,7 @@ class StreamTableStatements:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
 
     def select_newest_and_oldest(self) -> str:
-        """Return SQL that selects the newest and the oldest time.
+        """Return SQL that selects the newest and the oldest time of the flushed events.
 
         The SQL uses ORDER BY with LIMIT, because DuckDB then reads only row groups that can contain these times.
         """
@@ -157,7 +157,7 @@ class StreamTableStatements:
     def select_stored_ids_by_receipt(self) -> str:
         """Return SQL that selects those of `$ids` that occur in flushed events.
 
-        It looks only at events that were received from `$since` to `$until`, inclusive.
+        Only events that were received from `$since` to `$until`, inclusive, are searched.
         """
         return (
             f"SELECT id FROM {self.table} WHERE ingested_at >= make_timestamptz($since)"  # noqa: S608
@@ -178,9 +178,9 @@ class StreamTableStatements:
         return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({uncompacted})"  # noqa: S608 - our own names
 
     def create_run_order(self) -> str:
-        """Return SQL that creates the table `slice`, which assigns uncompacted rows to new row groups of `$rows` rows.
+        """Return SQL that creates the table `slice`, which assigns each uncompacted row to a new row group.
 
-        The uncompacted rows are those with a rowid up to `$last`.
+        A new row group has `$rows` rows. The table has the uncompacted rows with a rowid up to `$last`.
         """
         rank = "row_number() OVER (ORDER BY project NULLS FIRST, timestamp)"
         events = f"SELECT rowid AS place, ({rank} - 1) // $rows AS part FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608
@@ -196,9 +196,9 @@ class StreamTableStatements:
         return f"DELETE FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608 - our own names
 
     def pin_snapshot(self) -> str:
-        """Return SQL that selects no rows, but fixes what its transaction sees.
+        """Return SQL that selects no rows, but makes its transaction see the data as they are at this moment.
 
-        From then on, the transaction sees the file and the tables in memory as they are at this moment.
+        From then on, changes of the file and of the tables in memory are invisible to the transaction.
         """
         return f"FROM {self.view} LIMIT 0"
 

@@ -17,7 +17,7 @@ from cordwood.folder import sync_folder
 from cordwood.model.event import Event, ValueKind
 from cordwood.observe.observation import ReportOperatorMessage
 
-# The header of each record in a file: the length and the CRC-32 of the record's payload.
+# The header of each record in a segment file: the length and the CRC-32 of the record's payload.
 _RECORD_HEADER_FORMAT = struct.Struct("<II")
 _MAX_SEGMENT_BYTES = 64 * 1024 * 1024
 
@@ -108,7 +108,7 @@ class WriteAheadLog:
     def delete_flushed_segments(self, flushed_to: Mapping[str, int]) -> None:
         """Remove the segments in which every event is flushed.
 
-        An event is flushed if its sequence number is below its stream's number in `flushed_to`.
+        An event is flushed if its sequence number is below the number that `flushed_to` has for the event's stream.
         """
         with self._lock:
             for number, ends in list(self._segment_ends.items()):
@@ -169,7 +169,7 @@ class _SegmentReader:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.lost_bytes = 0
-        # Whether a record that can be read follows a part that cannot be read.
+        # Whether a part that cannot be read is followed by a record that can be read.
         self.has_more = False
         self._size = file.stat().st_size
 
@@ -194,7 +194,7 @@ def _read_payload(source: BinaryIO) -> bytes | None:
 
 
 def _lost_events_message(reader: _SegmentReader, *, is_last: bool) -> str:
-    """Return a message about the parts that cannot be read; copy the segment unless only its last write was cut off."""
+    """Return a message about the lost parts of a segment; copy the segment unless only its last write was cut off."""
     file = reader.file
     if is_last and not reader.has_more and reader.lost_bytes < file.stat().st_size:
         return f"The last {reader.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
