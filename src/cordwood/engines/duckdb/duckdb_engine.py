@@ -50,7 +50,7 @@ _SMALL_ENGINE_MAX_UNFLUSHED_BYTES = 16 * 10**6
 # gateway.
 _MAX_RECENT_TABLE_BYTES = 16 * 10**6
 
-# The maximum bytes of memory for the cache of partial answers. As an example of their size, the partial answers of the
+# The maximum bytes of memory for the cache of partial answers. As an example of their size: the partial answers of the
 # endpoint `usage.api-counts` for a week with 2,000,000 events take 100 KB.
 _MAX_PARTIAL_ANSWER_BYTES = 8 * 2**20
 

@@ -65,7 +65,7 @@ def translate_duckdb_errors() -> Iterator[None]:
 
 @contextmanager
 def translate_append_errors(report: ReportOperatorMessage) -> Iterator[None]:
-    """Translate DuckDB's errors when events are stored into faults.
+    """Translate DuckDB's errors into faults while events are being stored.
 
     Query errors and a lack of memory become BacklogFull, because the sent events do not cause them. Before the engine
     stores events, it looks up their ids among the stored events. The look-up needs memory, which queries may be using
@@ -85,7 +85,7 @@ def translate_append_errors(report: ReportOperatorMessage) -> Iterator[None]:
 
 @contextmanager
 def translate_open_errors(file: Path) -> Iterator[None]:
-    """Translate DuckDB's errors when a store is opened: OutOfDisk if the disk is full, otherwise DataFolderUnusable."""
+    """Translate DuckDB's errors while a store is opened: OutOfDisk if the disk is full, else DataFolderUnusable."""
     try:
         yield
     except duckdb.Error as problem:

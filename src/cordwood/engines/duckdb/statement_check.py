@@ -1,11 +1,11 @@
 """Check with DuckDB's own parser that a statement reads only its streams' tables and calls only permitted functions.
 
-The connection that will run the statement first serialises the statement's parse tree. Of the compiler's results, the
-check uses only the names of the streams.
+Before a connection runs a statement, the check inspects the parse tree that this connection makes of it. Apart from
+the SQL, the check trusts nothing that the compiler returns but the names of the streams.
 
-A statement that calls a function outside of the lists at the end is refused. No listed function reads a file, a
-setting, the catalog, or a table given by name, and no listed function runs a query given as text. If a rule emits a
-function that is not listed yet, it must be added to the list, in alphabetical order.
+A statement that calls a function which is not in the lists at the end of this module is refused. No listed function
+reads a file, a setting, the catalog, or a table given by name, and no listed function runs a query given as text. If a
+rule emits a function that is not listed yet, it must be added to the list, in alphabetical order.
 
 The structs at the top are the nodes of the parse tree that `json_serialize_sql` returns, with the fields that a
 compiled statement may have. A statement with any other node or field cannot be decoded and is refused.

@@ -87,7 +87,7 @@ def _source_column(part: exp.Expr) -> exp.Expr:
     """Return the column to select for `part`, which is a part of an event.
 
     If `part` is the JSON text of a whole stored column, the column itself is selected, because
-    its values to text when they are fetched.
+    its values are converted to text when they are fetched.
     """
     is_json = isinstance(part, exp.Anonymous) and part.this == _JSON_TEXT_FUNCTION
     column = part.expressions[0] if is_json else part

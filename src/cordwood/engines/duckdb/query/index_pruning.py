@@ -37,7 +37,7 @@ _ROW_COMBINING_CLAUSES: Final = ("limit", "offset", "group", "having", "qualify"
 
 
 def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSource]:
-    """Add regular expressions that messages must match to each scan, and a filter that skips blocks by n-grams."""
+    """Add filters to each scan: regular expressions that its messages must match, and a filter that skips blocks."""
     return [_prune_source(source, list(_find_message_conditions(tree, source.table))) for source in sources]
 
 

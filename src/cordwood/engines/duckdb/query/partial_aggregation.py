@@ -175,7 +175,10 @@ def _depends_only_on_event(part: exp.Expr, aliases: frozenset[str]) -> bool:
 
 
 def _time_conditions_of(select: exp.Select) -> list[exp.Expr]:
-    """Return the conditions that are time bounds: they compare the event's time with a value not from events."""
+    """Return the conditions that are time bounds.
+
+    They compare the event's time with values that do not depend on the event.
+    """
     aliases = frozenset(relation.alias_or_name for relation in relations_of(select))
     found = []
     for condition in and_conditions(select.args.get("where")):

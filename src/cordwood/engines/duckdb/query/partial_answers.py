@@ -78,7 +78,7 @@ _CELL_BYTES, _ROW_BYTES, _BLOCK_BYTES = 40, 60, 250
 class PartialAnswerLimits(msgspec.Struct, frozen=True):
     """The limits of the cache of partial answers; `memory_bytes=0` disables partial answers.
 
-    `min_calls` is the number of the first call of a question for which partial answers are computed.
+    From the `min_calls`-th call of a question on, partial answers are computed for the question.
     """
 
     memory_bytes: int = 0

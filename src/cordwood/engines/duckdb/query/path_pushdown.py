@@ -218,5 +218,5 @@ def _find_relation_by_alias(select: exp.Select, alias: str) -> Relation | None:
 
 
 def _may_add_column(query: exp.Select) -> bool:
-    """Return whether another selected column would leave the rows of the query as they are."""
+    """Return whether the query returns the same rows if one more column is selected."""
     return not (query.args.get("distinct") or query.args.get("group") or query.args.get("kind"))

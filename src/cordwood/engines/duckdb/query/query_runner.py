@@ -342,7 +342,7 @@ class QueryRunner:
     def parse_unchecked(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
         """Parse a statement without the isolation check.
 
-        The caller must ensure that a statement passed the check that is the same except for block numbers and casts.
+        The caller must ensure that the same statement with other block numbers or casts has passed the check.
         """
         return _parse_select(cursor, sql)
 
@@ -533,7 +533,7 @@ def _rows_to_cells(
     """Convert fetched values to cells.
 
     `types` are the types of the answer's columns. The columns that were fetched after these are not in the answer, but
-    columns of the answer are computed from them.
+    serve to compute columns of the answer.
     """
     readers = [cell_reader(duckdb_type) for duckdb_type in types]
     if not any(readers) and not completions:

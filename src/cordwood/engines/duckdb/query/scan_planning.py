@@ -5,9 +5,9 @@ and materializes only the events of these rows. DuckDB does not do this for a un
 few rows runs on the stored table and on the memtable separately. The answer is the first few rows of both results.
 
 With late materialization, a copy of the query that selects only row ids runs first, and the query itself then reads
-only the events with these ids. The query orders and limits again, and filters again if an event can make several rows,
-so the rows are the same. This is done for wide columns that the query passes on unchanged, because the copy does not
-read them.
+only the events with these ids. The query applies its ORDER BY and LIMIT again, and also its filters if an event can
+make several rows. So its rows are the same as without late materialization. This is done if the query passes on wide
+columns unchanged, because the copy does not read these columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class ScannedPath(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the path's column, with the positions of capitals, because DuckDB ignores case in names."""
+        """The name of the path's column; it has the positions of capitals, because DuckDB ignores case in names."""
         path = "".join(f".{quote_identifier(step)}" for step in self.steps)
         capitals = ",".join(str(index) for index, letter in enumerate(path) if letter.isupper())
         return f"{self.column}{path} {self.mode.value}{capitals and ' ' + capitals}"
@@ -200,7 +200,7 @@ class ChainedSelect(msgspec.Struct, frozen=True):
 
 
 def select_chain_to_answer(tree: exp.Expr, table: exp.Table) -> list[ChainedSelect]:
-    """Return the chain of SELECTs from the scan to the answer, in which each is read only by the next one.
+    """Return the chain of SELECTs from the scan to the answer, each of which is read only by the next SELECT.
 
     If there is no such chain, return an empty list.
     """

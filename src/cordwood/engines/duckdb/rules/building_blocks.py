@@ -259,12 +259,12 @@ def variant_as_text(value: exp.Expr) -> exp.Expr:
 
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Convert a TIMESTAMP to what a clock in UTC shows, with which DuckDB calculates ten times as fast."""
+    """Convert a TIMESTAMP to its wall-clock time in UTC, because DuckDB calculates with that ten times as fast."""
     return fragment("make_timestamp(epoch_us({0}))", node, operation=CheapCast())
 
 
 def wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
-    """Convert what a clock in UTC shows to a TIMESTAMP."""
+    """Convert a wall-clock time in UTC to a TIMESTAMP."""
     return fragment("make_timestamptz(epoch_us({0}))", node, operation=CheapCast())
 
 
@@ -280,7 +280,7 @@ _OFFSET_SHIFT_SQL: Final = (
 
 
 def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Return the date and time that a clock in the zone shows at the time `moment`."""
+    """Return the wall-clock time in the time zone `zone` at the time `moment`."""
     if zone is None or is_utc(zone):
         return timestamp_to_utc_wall_clock(moment)
     offset = zone_offset_minutes(zone)
@@ -340,7 +340,7 @@ def convert_implicitly(node: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Convert a time of any type to what a clock in UTC shows, which DuckDB's date functions accept."""
+    """Convert a time of any type to its wall-clock time in UTC, which DuckDB's date functions accept."""
     kind = kind_of(node)
     if isinstance(node, exp.Null):
         return convert_implicitly(node, Kind.DATETIME)

@@ -181,7 +181,7 @@ def _translate_array_concat(node: exp.Expr) -> exp.Expr:
 
 
 def _cast_to_common_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """Convert an array of structs to the type `to` of the array to which it is concatenated with other arrays.
+    """Convert an array of structs to `to`, the type of the array that concatenation with other arrays gives.
 
     Fields are matched by position, whereas DuckDB would match them by name.
     """

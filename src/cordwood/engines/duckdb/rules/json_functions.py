@@ -310,7 +310,7 @@ def _set_value(document: exp.Expr, steps: JsonPathSteps, value: exp.Expr, node: 
 
 
 def _unsupported_set_conditions(steps: JsonPathSteps) -> list[str]:
-    """Return the conditions under which DuckDB's `json_set` would change nothing, whereas BigQuery would."""
+    """Return the conditions under which DuckDB's `json_set` leaves the document unchanged, but BigQuery does not."""
     parents = [f"{{{depth}}}" for depth in range(len(steps))]
     nulls = [f"json_type(@a, {path}) = 'NULL'" for path in parents]
     beyond = [

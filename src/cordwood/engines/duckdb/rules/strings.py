@@ -95,9 +95,9 @@ def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, leng
 
 
 def _checked_length_sql(node: exp.Expr, length: exp.Expr, name: str) -> str:
-    """Return SQL for the length that SUBSTR gets; the SQL fails if the length is negative, and limits it.
+    """Return SQL for the length that SUBSTR gets; the SQL fails for a negative length, and cuts a large length.
 
-    The limit `_MAX_LENGTH` is longer than any text, and is a length that DuckDB accepts.
+    A large length is reduced to `_MAX_LENGTH`, which DuckDB accepts, and which is longer than any text.
     """
     constant_value = constant_int(length)
     if constant_value is not None and 0 <= constant_value <= _MAX_LENGTH:

@@ -195,7 +195,7 @@ def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
 
 
 def _translate_like(node: exp.Expr) -> exp.Expr:
-    """Translate LIKE; NOT LIKE ANY is true if some pattern does not match, NOT LIKE ALL if no pattern matches."""
+    """Translate LIKE; NOT LIKE ANY is true if at least one pattern does not match, NOT LIKE ALL if none matches."""
     test = _like_without_negation(node)
     return fragment("(NOT {0})", test) if node.args.get("negate") else test
 

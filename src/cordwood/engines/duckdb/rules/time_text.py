@@ -30,8 +30,8 @@ from cordwood.sql.rules.time_text import (
     time_parsing_rules,
 )
 
-# Templates for parts of a time zone's offset from UTC. `@a` is what a clock in the zone shows, and `@b` is what a clock
-# in UTC shows at the same time.
+# Templates for parts of a time zone's offset from UTC. `@a` is the wall-clock time in the zone, and `@b` is the
+# wall-clock time in UTC at the same moment.
 _ZONE_OFFSET_MINUTES_SQL: Final = "(epoch_us(@a) - epoch_us(@b)) // 60000000"
 _ZONE_OFFSET_SIGN_SQL: Final = f"CASE WHEN {_ZONE_OFFSET_MINUTES_SQL} < 0 THEN '-' ELSE '+' END"
 _ZONE_OFFSET_HOURS_SQL: Final = f"printf('%02d', abs({_ZONE_OFFSET_MINUTES_SQL}) // 60)"
@@ -97,7 +97,7 @@ def _out_of_range_conditions(groups: dict[str, str]) -> list[str]:
 def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
     """Return the template that computes a time of the type `kind` from the pattern's groups, the fields of `_p`.
 
-    A TIMESTAMP is computed as what a clock shows, unless the format has a zone or the seconds since 1970.
+    A TIMESTAMP is computed as a wall-clock time, unless the format has a zone or the seconds since 1970.
     """
     if "s" in groups.templates:
         micro = f"CAST({groups.templates['s']} AS BIGINT) * 1000000"

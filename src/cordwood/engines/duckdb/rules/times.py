@@ -124,7 +124,7 @@ _MIN_FAR_COUNT_DIGITS: Final = 4
 
 
 def _truncation_template(unit: str, node: exp.Expr) -> str:
-    """Return the template that truncates `@a`, which is what a clock shows, to the start of the unit."""
+    """Return the template that truncates the wall-clock time `@a` to the start of the unit."""
     week_offset = week_start_days_after_monday(unit)
     if week_offset is not None:
         return (

@@ -1,6 +1,6 @@
 """The blocks of flushed events: their registry, and the index of the n-grams in their messages.
 
-A block is the set of events that one flush or one step of compaction wrote. It has at most the rows of a row group.
+A block is the set of events that one flush or one step of compaction wrote: at most as many as a row group has rows.
 
 The registry lists blocks, each with the range of its events' times and with an id of its content. Partial answers of a
 block are stored under this id (`query/partial_answers.py`). A transaction that changes the rows of a registered block

@@ -1,8 +1,9 @@
 """Compact flushed row groups in the background: rewrite ten row groups at a time, sorted by project.
 
 A flush writes row groups in order of arrival. So each row group has events of every project, and some are short. A
-compacted run has full row groups with few projects each, so that a query for one project reads a tenth of them. Each
-run is compacted in one transaction. So queries see the run either unchanged or compacted, even after a crash.
+compacted run has full row groups with few projects each, so that a query for one project reads a tenth as many row
+groups. Each run is compacted in one transaction. So queries see the run either unchanged or compacted, even after a
+crash.
 Afterwards the compaction thread indexes the n-grams of blocks, so that flushes do not have to index them.
 """
 
@@ -130,7 +131,7 @@ class Compactor:
         return self._run_within_memory(self._index_newest_block_in_transaction, store.tables)
 
     def register_blocks(self, store: StreamStore) -> bool:
-        """Register some of the blocks that were written by earlier releases; return False if there are none left."""
+        """Register some of the blocks that earlier releases left unregistered; return False if there are none."""
         if store.has_all_blocks_registered:
             return False
         is_changed = self._run_in_transaction(self._register_missing_blocks, store.tables)
@@ -145,8 +146,8 @@ class Compactor:
     ) -> bool:
         """Run `change` in one transaction; return whether it changed anything.
 
-        If it exceeds the memory limit, run it again without shredding, so that VARIANT values are written whole instead
-        of in a column for each field.
+        If the change exceeds the memory limit, run it again without shredding, so that VARIANT values are written whole
+        instead of in a column for each field.
         """
         try:
             return self._run_in_transaction(change, tables)

@@ -266,8 +266,8 @@ class FileGate:
     ) -> Iterator[bool]:
         """Block new shared access; yield whether all shared access has ended, so that access is exclusive.
 
-        New shared access is allowed again a moment after the `with` block has begun, or with `until_block_ends` after
-        its end.
+        New shared access is allowed again a moment after the `with` block has begun or, with `until_block_ends`, only
+        after the block has ended.
         """
         with self._changed:
             is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._wait_until_free(

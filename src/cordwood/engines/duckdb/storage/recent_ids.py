@@ -22,7 +22,7 @@ _END_OF_TIME_US = 2**62
 class RecentIds:
     """The recent ids of a stream: the newest as hashes in sets, older ids in the window in Bloom filters.
 
-    The window is the time for which duplicates are recognised. If a filter matches an id, the id is looked up among the
+    Within the window, duplicates are recognised. If a filter matches an id, the id is looked up among the
     stored events, because the filter may be wrong. `has_earlier_events` means that events were stored before
     `opened_us`. Until the window has moved past these events, all ids are also looked up among them.
     """

@@ -67,7 +67,10 @@ class Retention:
                 self._session.checkpoint(cursor)
 
     def _move_live_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Move live rows out of row groups with deleted rows, unless the last move's space is not freed yet."""
+        """Move live rows out of row groups with deleted rows, so that these row groups become free.
+
+        Do nothing as long as the space of the rows that the last move deleted is not freed.
+        """
         deleted = self._count_deleted_rows(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
             _rewrite_oldest_rows(store.tables, _MAX_ROWS_MOVED_AT_ONCE, cursor)
@@ -79,7 +82,7 @@ class Retention:
     def _enforce_size_limit(
         self, max_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
     ) -> int:
-        """Delete the oldest events of all streams so that the others are within the size limit; pending events stay."""
+        """Delete the oldest events of all streams until the store is within the size limit; pending events stay."""
         if self._session.used_bytes(cursor) > max_bytes * _SIZE_LIMIT_TARGET_SHARE:
             # First run a checkpoint, which moves the events in DuckDB's log into the database file. Only then is the
             # space known that they take there.
@@ -95,7 +98,7 @@ class Retention:
         return sum(store.delete_before(before_us, cursor) for store in stores)
 
     def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWaitLimits:
-        """Return how a checkpoint waits for exclusive access: it is urgent if deleted rows take much space."""
+        """Return the limits of waiting for a checkpoint: URGENT_EXCLUSIVE_WAIT if many deleted rows take space."""
         return (
             URGENT_EXCLUSIVE_WAIT
             if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE)

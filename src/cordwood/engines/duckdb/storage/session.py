@@ -32,7 +32,7 @@ _AUTOCHECKPOINT_OFF_SIZE = "1TB"
 _MAX_SPILL_SIZE = "4GB"
 # The maximum bytes of blocks of the file that DuckDB keeps in its cache while no query runs.
 _MAX_IDLE_BLOCK_CACHE_BYTES = 16 * 10**6
-# Selects DuckDB's own count of its memory: the total, and the part that cached blocks of the file take.
+# SQL for the memory in use as DuckDB counts it: the total, and the part that cached blocks of the file take.
 _MEMORY_USE_SQL = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"
 # The memory limit is lowered in steps of this size, to make room for DuckDB's metadata of row groups.
 _MEMORY_LIMIT_STEP_BYTES = 4 * 10**6
@@ -52,7 +52,7 @@ _SHREDDING_PAUSE_SECONDS = 300.0
 
 
 class Session:
-    """The DuckDB instance, which all threads share; each thread uses cursors of its own to connect to it."""
+    """The DuckDB instance, which all threads share; each thread uses its own cursors (connections) to it."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
         self._file = folder / DATABASE_FILE
@@ -202,7 +202,7 @@ class Session:
         """Detach and attach the file, so that DuckDB frees its metadata of row groups, which grows without limit.
 
         The caller must have exclusive access. The file is unavailable for some milliseconds, plus the time of a
-        checkpoint. Return False if a backup reads the files, or if the file was replaced by another file.
+        checkpoint. If a backup reads the files, or the file was replaced by another file, do nothing and return False.
         """
         with self._file_lock:
             if self._open_backups or self._current_file_id() != self._opened_file_id:

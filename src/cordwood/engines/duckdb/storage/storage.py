@@ -131,8 +131,8 @@ class Storage:
             self._all_stores,
             self._are_flushes_behind,
             report,
-            # If row groups are flushed in parts, compaction must not run between flushes. Then each full row group is
-            # written by a checkpoint, and checkpoints have to wait while a run is compacted.
+            # If row groups are flushed in parts, compaction must not run between flushes, because each full row group
+            # is then written by a checkpoint, and checkpoints have to wait while a run is compacted.
             runs_between_flushes=not limits.flush_limits.flushes_partial_groups,
             stopping=self._background.stopping,
         )
@@ -254,14 +254,14 @@ class Storage:
             yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
 
     def _may_create_arrived_tables(self, stores: Sequence[StreamStore]) -> bool:
-        """Return whether the limit on tables of arrived events allows that all of `stores` have such a table."""
+        """Return whether the limit on tables of arrived events allows a table for each of `stores`."""
         wanted = {store.name for store in self._all_stores() if store.arrived.is_filled}
         wanted.update(store.name for store in stores)
         return len(wanted) <= min(_MAX_ARRIVED_TABLES, self._session.memory_bytes // _ARRIVED_TABLE_SHARE_BYTES)
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
-        """Yield the files for a backup; their lengths are consistent, because no append or flush writes meanwhile."""
+        """Yield the files for a backup; their lengths are all taken at a time when no append or flush writes."""
         with self._session.defer_checkpoints(), as_backup_files(self._open_files()) as files:
             yield files
 

@@ -34,7 +34,7 @@ from cordwood.model.event import Event, EventPath, KindsByPath, Shape, ValueKind
 
 
 class OutOfOrderError(Exception):
-    """Raised by a flush if earlier events of the stream could not be flushed, because its flushes commit in order."""
+    """Raised by a flush if earlier events of the stream could not be flushed; a stream's flushes commit in order."""
 
 
 class StreamStore:
