@@ -150,7 +150,7 @@ MistakeFinder = Callable[[exp.Expr], str | None]
 
 
 def _find_clause_mistake(node: exp.Expr) -> str | None:
-    """Return the first mistake in the node's clauses as a sentence; None if there is none."""
+    """Return a sentence about the first mistake in the node's clauses; None if they have no mistake."""
     return _find_unpermitted_clause(node) or _find_mistake_by_class(node) or _find_analytic_mistake(node)
 
 
@@ -200,7 +200,7 @@ def _find_enclosing_clause_mistake(node: exp.Expr, clauses: Mapping[type[exp.Exp
 
 
 def _ancestors_in_same_query(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the node's ancestors within its own query or PIVOT."""
+    """Yield the ancestors of the node, from its parent up to, but not including, the nearest query or PIVOT."""
     ancestor = node.parent
     while ancestor is not None and not isinstance(ancestor, (exp.Query, exp.Pivot)):
         yield ancestor
@@ -245,7 +245,7 @@ _CLAUSES_THAT_NEED_FROM: Final = {"where": "WHERE", "group": "GROUP BY", "having
 
 
 def _find_set_operation_mistake(node: exp.Expr) -> str | None:
-    """Return the error message for different set operations without parentheses between them."""
+    """Return the error message if operations such as UNION and EXCEPT are combined without parentheses; else None."""
     for side in (node.this, node.expression):
         if isinstance(side, exp.SetOperation) and (type(side), _is_distinct(side)) != (type(node), _is_distinct(node)):
             return "Different set operations stand side by side: put one of them into brackets"
@@ -257,7 +257,10 @@ def _is_distinct(node: exp.Expr) -> bool:
 
 
 def _find_join_mistake(node: exp.Expr) -> str | None:
-    """Return the error message for a join without ON or USING; CROSS JOIN, arrays and paths need neither."""
+    """Return the error message for a join that needs ON or USING but has neither; None if there is no mistake.
+
+    CROSS JOIN and joins with an array or a path need neither.
+    """
     if node.args.get("on") is not None or node.args.get("using") or isinstance(node.this, (exp.Unnest, exp.Lateral)):
         return None
     side, kind = node.args.get("side"), node.args.get("kind")
@@ -290,7 +293,7 @@ def _find_table_alias_mistake(node: exp.Expr) -> str | None:
 
 
 def _find_alias_mistake(node: exp.Expr) -> str | None:
-    """Return the error message for an alias in parentheses or before a comma, which BigQuery does not accept."""
+    """Return the error message for an alias where BigQuery does not accept one, as in `(a AS b)`; else None."""
     return None if isinstance(node.parent, _ALIAS_PARENTS) else "An alias cannot stand here"
 
 
@@ -299,7 +302,10 @@ _ALIAS_PARENTS: Final = (exp.Select, exp.Star, exp.Pivot, exp.In)
 
 
 def _find_interval_mistake(node: exp.Expr) -> str | None:
-    """Return the error message for an interval with an invalid literal count; sqlglot accepts any literal as count."""
+    """Return the error message for an interval whose constant number of units is invalid; None if it is valid.
+
+    sqlglot accepts any literal.
+    """
     count, unit = node.this if isinstance(node, exp.Interval) else node.expression, node.args.get("unit")
     if not isinstance(count, exp.Literal) or not isinstance(unit, exp.Var):
         return None
@@ -315,9 +321,10 @@ def _find_interval_count_mistake(count: str, unit: str) -> str | None:
     return f"INTERVAL of more than {max_count} {unit}" if max_count and parse_digits(count) > max_count else None
 
 
-# A literal number of seconds may have a fraction.
+# The constant number of an interval in seconds may have a fraction.
 _FRACTIONAL_SECONDS_PATTERN: Final = re.compile(r"\d*\.\d{1,9}")
-# The largest permitted count of each unit, which is about ten thousand years. Counts of other units are not limited.
+# The largest permitted number of each unit in an interval, which is about ten thousand years. Numbers of other units
+# are not limited.
 _MAX_INTERVAL_COUNT_BY_UNIT: Final = {
     "YEAR": 10_000,
     "QUARTER": 40_000,
@@ -326,7 +333,7 @@ _MAX_INTERVAL_COUNT_BY_UNIT: Final = {
     "HOUR": 87_840_000,
 }
 
-# Functions whose nodes hold the count and unit of an interval as arguments, without an Interval node.
+# The functions whose nodes have the number and the unit of an interval as arguments, instead of an Interval node.
 _INTERVAL_FUNCTIONS: Final = (
     *(exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub),
     *(exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub),
@@ -354,7 +361,7 @@ _ANALYTIC_FUNCTIONS: Final = (*_FUNCTIONS_WITHOUT_FRAME, exp.FirstValue, exp.Las
 
 
 def _find_analytic_mistake(node: exp.Expr) -> str | None:
-    """Return the first mistake in a window, frame or analytic function as a sentence; None if there is none."""
+    """Return a sentence about the first mistake in a window, frame or analytic function; None if there is none."""
     if isinstance(node, exp.Window):
         return _find_window_mistake(node)
     if isinstance(node, exp.WindowSpec):
@@ -392,7 +399,7 @@ def _analytic_function_name(function: exp.Expr) -> str:
 def _find_frame_mistake(node: exp.Expr) -> str | None:
     is_row_frame = str(node.args.get("kind")).upper() == "ROWS"
     for bound in (node.args.get("start"), node.args.get("end")):
-        # The frame bounds UNBOUNDED and CURRENT ROW are strings, not expressions.
+        # The bounds UNBOUNDED and CURRENT ROW need no check. In sqlglot's tree, they are strings and not expressions.
         if isinstance(bound, exp.Expr) and not _is_frame_bound(bound, is_whole=is_row_frame):
             return f"A frame bound must be a constant {'whole ' if is_row_frame else ''}number that is not negative"
     return None
@@ -414,7 +421,7 @@ def _find_analytic_function_mistake(node: exp.Expr) -> str | None:
 
 
 def _find_constant_argument_mistake(node: exp.Expr) -> str | None:
-    """Return the mistake in the function's constant argument as a sentence; None if there is none."""
+    """Return a sentence about the mistake in the function's constant argument; None if there is no mistake."""
     rule = next((rule for kinds, rule in _CONSTANT_ARGUMENT_RANGE_BY_FUNCTION.items() if isinstance(node, kinds)), None)
     if rule is None:
         return None

@@ -22,8 +22,8 @@ _NUMBER_PATTERN: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE
 _NON_FINITE_TEXTS: Final = frozenset(
     {f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")}
 )
-# BigQuery's limits on the digits before the point. Both types have at most 38 decimal places, so values below 1e-39 are
-# rounded to zero.
+# BigQuery's limits on the digits of a NUMERIC and a BIGNUMERIC before the decimal point. After the point, both types
+# have at most 38 digits, so values below 1e-39 are rounded to zero.
 _MAX_NUMERIC_INTEGER_DIGITS: Final = 29
 _MAX_BIGNUMERIC_INTEGER_DIGITS: Final = 39
 _MIN_EXPONENT: Final = -40
@@ -34,10 +34,10 @@ RegexErrorFinder = Callable[[str], str | None]
 def bind_parameters(
     statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: RegexErrorFinder
 ) -> BoundStatement:
-    """Return the statement with typed values for its slots.
+    """Return the statement with typed values for its slots; raise BadParameter if a value is invalid.
 
-    Raise BadParameter, with the parameter's name, its value and the allowed values, if a value is invalid. `is_regex`
-    checks a regular expression, and returns its error message, or None if it is valid.
+    The error names the parameter, its value and the allowed values. `is_regex` checks a regular expression: it returns
+    an error message, or None if the expression is valid.
     """
     values = {slot.name: _bind_slot(slot, raw, now_us, is_regex) for slot in statement.slots}
     return BoundStatement(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
@@ -111,9 +111,9 @@ def _read_float(text: str) -> float:
 
 
 def _read_decimal(text: str, max_digits: int) -> Decimal:
-    """Parse a decimal number; raise OverflowError if it has more digits before the point than the type allows.
+    """Parse a decimal number; raise OverflowError if it has more digits before the decimal point than the type allows.
 
-    Without this limit, an engine would write out every zero of a number with a large exponent.
+    Without this limit, an engine would write out every zero of a number with a large exponent, such as 1e1000000.
     """
     if not _NUMBER_PATTERN.fullmatch(text):
         raise ValueError(text)

@@ -13,19 +13,20 @@ from sqlglot.errors import SqlglotError
 
 from cordwood.errors import CompilerFailed, CompileTooLong, PlanTooLarge, QueryRefused
 
-# The number of nodes that all passes together may visit or create, which takes 0.7 s. The largest known client query
-# needs 8,700 nodes.
+# The number of nodes that all compiler passes together may visit or create. Visiting 100,000 nodes takes 0.7 s. The
+# largest known client query needs 8,700 nodes.
 MAX_TREE_NODES: Final = 100_000
 # The number of characters that the printer may write. Nested expressions are counted once for each level. The largest
 # known client query needs 206,000 characters.
 MAX_PRINTED_CHARACTERS: Final = 4_000_000
-# Seconds of CPU time. By wall-clock time, a busy machine would refuse a query that an idle machine compiles.
+# The limit on CPU seconds. If wall-clock time were limited, a busy machine would refuse a query that an idle machine
+# compiles.
 MAX_COMPILATION_CPU_SECONDS: Final = 2.0
-# Seconds of CPU time for saved queries, which operators write. MAX_TREE_NODES also applies to saved queries, and is reached
-# earlier unless the machine is very slow.
+# The limit on CPU seconds for saved queries, which operators write. MAX_TREE_NODES also applies to saved queries; only
+# on a very slow machine is it reached later than this limit.
 MAX_SAVED_QUERY_CPU_SECONDS: Final = 10.0
 
-# Number of nodes between two checks of the clock.
+# The number of nodes after which the CPU time is checked again.
 _NODES_PER_TIME_CHECK: Final = 256
 
 Clock = Callable[[], float]
@@ -58,7 +59,7 @@ def cpu_seconds() -> float:
 
 
 class CompilationPreempted(Exception):
-    """Signal that a compilation was stopped because other queries wait for its thread; the query is valid."""
+    """Signal that the compilation of a valid query was stopped because other queries wait for its thread."""
 
 
 class CompilationBudget:
@@ -101,7 +102,7 @@ class CompilationBudget:
             )
 
     def check_cpu_time(self) -> None:
-        """Raise CompileTooLong once the CPU time limit is exceeded, or CompilationPreempted if `must_stop` is true."""
+        """Raise CompileTooLong beyond the CPU time limit, or CompilationPreempted if the compilation must stop."""
         must_stop = _must_preempt_compilation.get()
         if must_stop is not None and must_stop():
             raise CompilationPreempted
@@ -119,7 +120,7 @@ _must_preempt_compilation: ContextVar[Callable[[], bool] | None] = ContextVar("m
 
 @contextmanager
 def allow_saved_query_cpu_time() -> Iterator[None]:
-    """Allow compilations in the block MAX_SAVED_QUERY_CPU_SECONDS of CPU time, the limit for saved queries."""
+    """Set the limit for compilations in the `with` block to that of saved queries, MAX_SAVED_QUERY_CPU_SECONDS."""
     token = _max_cpu_seconds.set(MAX_SAVED_QUERY_CPU_SECONDS)
     try:
         yield
@@ -129,7 +130,7 @@ def allow_saved_query_cpu_time() -> Iterator[None]:
 
 @contextmanager
 def allow_compilation_preemption(must_stop: Callable[[], bool]) -> Iterator[None]:
-    """Let compilations in the block raise CompilationPreempted as soon as `must_stop` returns True."""
+    """Raise CompilationPreempted in compilations in the `with` block as soon as `must_stop()` returns True."""
     token = _must_preempt_compilation.set(must_stop)
     try:
         yield
@@ -139,7 +140,7 @@ def allow_compilation_preemption(must_stop: Callable[[], bool]) -> Iterator[None
 
 @contextmanager
 def budget_scope(budget: CompilationBudget | None = None) -> Iterator[CompilationBudget]:
-    """Set the budget for compilations in the block: `budget` if given, else the outer block's, else a new budget."""
+    """Set the budget of the `with` block: `budget` if given, else that of the enclosing block, else a new budget."""
     active = budget or _current_budget.get() or CompilationBudget()
     token = _current_budget.set(active)
     try:
@@ -150,14 +151,17 @@ def budget_scope(budget: CompilationBudget | None = None) -> Iterator[Compilatio
 
 @contextmanager
 def compilation_scope() -> Iterator[None]:
-    """Run the block within a budget; raise CompilerFailed for unexpected exceptions, QueryRefused for RecursionError."""
+    """Run the `with` block with a budget, and turn the compiler's own exceptions into faults.
+
+    A RecursionError becomes QueryRefused; other unexpected exceptions become CompilerFailed.
+    """
     try:
         with budget_scope():
             yield
     except RecursionError as error:
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        # The compiler's caller logs the cause for the operator, and sends the client an incident id.
+        # The code that called the compiler logs the cause for the operator, and sends the client an incident id.
         raise CompilerFailed(
             "The compiler broke on this query.", hint="Write it in another way, and report it."
         ) from error

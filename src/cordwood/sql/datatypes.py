@@ -53,7 +53,7 @@ _DATATYPE_BY_SQLGLOT_TYPE: Final = {
     exp.DType.VARIANT: VARIANT,
 }
 
-# sqlglot's types for columns and parameters in trees, by kind.
+# The types that sqlglot's trees have for columns and parameters, by BigQuery's type.
 SQLGLOT_TYPE_BY_KIND: Final[Mapping[Kind, exp.DType]] = {
     Kind.STRING: exp.DType.VARCHAR,
     Kind.BYTES: exp.DType.BINARY,
@@ -101,7 +101,7 @@ def _field_of_type_node(field: exp.Expr) -> tuple[str, Datatype | None]:
 def field_type(datatype: Datatype | None, name: str) -> Datatype | None:
     """Return the type of a struct's field; for an array of structs, an array of the field's type.
 
-    JSON and event values (VARIANT) have no declared fields, so for these types the same type is returned.
+    JSON and event values (VARIANT) have no declared fields, so a field of either has the same type as the value itself.
     """
     if datatype is None or datatype.kind in (Kind.JSON, Kind.VARIANT):
         return datatype
@@ -111,7 +111,10 @@ def field_type(datatype: Datatype | None, name: str) -> Datatype | None:
 
 
 def _array_field_type(array: Datatype, name: str) -> Datatype | None:
-    """Return the type of an array of one field's values in all structs of an array; array values are concatenated."""
+    """Return the type of a field of an array of structs: an array of the field's values from all structs.
+
+    If the field itself is an array, its values are concatenated, so the type is that of the field.
+    """
     field = field_type(array.element, name)
     return field if field is None or field.kind is Kind.ARRAY else Datatype(Kind.ARRAY, element=field)
 
@@ -142,7 +145,8 @@ def _wider_type(first: Datatype, second: Datatype) -> Datatype:
         return max(first, second, key=lambda datatype: _RANK_OF_NUMBER_TYPE[datatype.kind])
     if first.kind is second.kind:
         return _common_nested_type(first, second)
-    # A text literal beside a time is converted to the time's type; an event's value takes the other operand's type.
+    # If a text literal meets a time, the common type is the time's type. If an event's value meets another type, the
+    # common type is that other type.
     if first.kind in (Kind.STRING, Kind.VARIANT):
         return second
     return first
@@ -170,7 +174,7 @@ def set_datatype(node: Node, datatype: Datatype | None) -> Node:
 
 
 def inherit_metadata(node: Node, origin: exp.Expr) -> Node:
-    """Copy metadata that `node` lacks, such as type and position, from `origin`, the node that it replaces."""
+    """Copy metadata such as type and position from `origin` to `node`, its replacement, unless `node` has its own."""
     if origin is not node:
         for key, value in origin.meta.items():
             node.meta.setdefault(key, value)
@@ -307,7 +311,7 @@ TIME_KINDS: Final = CALENDAR_KINDS | {Kind.TIME}
 
 
 class CheckedArgument(msgspec.Struct, frozen=True):
-    """An argument of a function: the types that it may have, and the hint for a value of another type."""
+    """The types that an argument of a function may have, and the hint in the error for an argument of another type."""
 
     argument_key: str
     accepted_kinds: frozenset[Kind]

@@ -18,7 +18,7 @@ def span_at(text: str, offset: int) -> Span:
 
 
 def span_of(node: exp.Expr, text: str) -> Span | None:
-    """Return the first position in the node and its descendants, or else in the nearest ancestor that has one."""
+    """Return the first position in the node and its descendants; else one from the nearest ancestor that has any."""
     offset = _parameter_text_offset(node, text) if isinstance(node, exp.Parameter) else start_offset(node)
     while offset is None and node.parent is not None:
         node = node.parent
@@ -27,12 +27,12 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
 
 
 def _parameter_text_offset(node: exp.Expr, text: str) -> int | None:
-    """Return the offset of the first `@name` with the parameter's name; sqlglot stores no positions of parameters."""
+    """Return the offset of the first `@name` in the text that names this parameter; sqlglot stores no offset of it."""
     return next((match.start() for match in _PARAMETER_PATTERN.finditer(text) if match[1] == node.name), None)
 
 
 def start_offset(node: exp.Expr) -> int | None:
-    """Return the smallest offset of the node and its descendants in the query's text; None if they have none."""
+    """Return the offset in the query's text at which the node and its descendants begin; None if it is unknown."""
     starts = [part.meta_get("start") for part in node.walk()]
     return min((start for start in starts if start is not None), default=None)
 

@@ -51,7 +51,7 @@ HIDDEN_COLUMN_COUNT: Final = 3
 _HIDDEN_COLUMN_NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
 _HIDDEN_COLUMN_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
 
-# Clauses that need several events, by their key in sqlglot's SELECT.
+# Clauses that are refused because they combine several events, by their key in sqlglot's SELECT.
 _REFUSED_CLAUSE_BY_KEY: Final = {
     "group": "GROUP BY",
     "having": "HAVING",
@@ -93,7 +93,7 @@ def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
 
 
 class _FollowedQueryRewriter:
-    """Rewriter that checks one tree and adds the hidden columns to it. It rewrites each CTE that reads events once."""
+    """Rewriter that checks one tree and adds the hidden columns to it. It rewrites each CTE only once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -185,7 +185,7 @@ class _FollowedQueryRewriter:
 
 
 def refused_clause_error(part: str, span: Span | None) -> QueryRefused:
-    """Return the error for a followed query with a clause that needs more than one event."""
+    """Return the error for a followed query that has a clause which combines several events."""
     return QueryRefused(
         f"A query that is followed cannot have {part}: each of its rows is made from one event as it arrives.",
         hint="Leave it out, or run the query instead of following it.",

@@ -29,7 +29,7 @@ def resolve_group_ordinal(select: exp.Expr, key: exp.Expr) -> exp.Expr:
 
 
 def find_ungrouped_column(select: exp.Expr) -> tuple[exp.Expr, str] | None:
-    """Return the first ungrouped column and its name; None if there is none, or if the grouped columns are unknown."""
+    """Return the first ungrouped column and its name; None if there is none or if grouping cannot be checked."""
     group, having = select.args.get("group"), select.args.get("having")
     expressions = [*select.expressions, *([having.this] if having is not None else []), *_order_keys(select)]
     is_grouped = group is not None or having is not None or any(map(has_aggregate, expressions))
@@ -48,7 +48,7 @@ def _first_ungrouped(
 
 
 def _is_grouping_undecidable(select: exp.Expr, group: exp.Expr | None) -> bool:
-    """Return whether grouping depends on columns that the query does not name: those of a star or of GROUP BY ALL."""
+    """Return whether grouping cannot be checked, because a star or GROUP BY ALL does not name its columns."""
     return any(item.is_star for item in select.expressions) or bool(group is not None and group.args.get("all"))
 
 

@@ -57,7 +57,7 @@ def _possibly_read_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
 
 
 class _EndpointLinker:
-    """Linker of endpoints to the endpoints that they read. It links each endpoint once, after those that it reads."""
+    """Linker of endpoints to the endpoints that they read. Each endpoint is linked once, after those it reads."""
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
@@ -102,7 +102,7 @@ class _EndpointLinker:
             raise QueryRefused(message, hint="Read the streams instead.")
 
     def _find_included_names(self, endpoint: Endpoint) -> dict[str, Span | None]:
-        """Return the names of endpoints in the query, each with the position of its first use."""
+        """Return the names of the endpoints that the query reads, each with the position of its first use."""
         if endpoint.dialect is not Dialect.BIGQUERY:
             return {}
         if not may_contain_name(endpoint, *self._endpoints):
@@ -117,9 +117,9 @@ _TABLE_NAMES_CACHE: Final[BoundedCache[str, Mapping[str, Span | None]]] = Bounde
 
 
 def _table_names(sql: str) -> Mapping[str, Span | None]:
-    """Return the names of the tables in a query, each with its first position; CTEs are not included.
+    """Return the names of the tables in a query, except CTEs, each with the position of its first use.
 
-    A query with an error has no tables: the check of the endpoint reports the error.
+    If the query has an error, return no tables: the check of the endpoint reports the error.
     """
     tables = _TABLE_NAMES_CACHE.get(sql)
     if tables is None:

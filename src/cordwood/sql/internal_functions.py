@@ -33,10 +33,12 @@ RESULT_TYPE_BY_INTERNAL_FUNCTION: Final[dict[str, Datatype]] = {
     "attribute_values": _STRING_ARRAY,
     # A time as ISO 8601 text with microseconds, without a time zone.
     "iso_time": _STRING,
-    # A text parsed as an integer within a range (`whole_number`) or as a float; NULL if it is not a number.
+    # A text parsed as an integer (`whole_number`, with the limits of the range as arguments) or as a float; NULL if it
+    # is not such a number.
     "whole_number": _INT64,
     "float_number": _FLOAT64,
-    # A text parsed as a duration in Go's notation (1h30m), in seconds, or as a size (1.5KiB), in bytes; otherwise NULL.
+    # The seconds of a text that is a duration in Go's notation (1h30m), or the bytes of a text that is a size (1.5KiB);
+    # NULL for any other text.
     "duration_seconds": _FLOAT64,
     "size_bytes": _FLOAT64,
     # A float; NULL if it is infinite or NaN.
@@ -61,7 +63,7 @@ RESULT_TYPE_BY_INTERNAL_FUNCTION: Final[dict[str, Datatype]] = {
     "sorted_texts": _STRING_ARRAY,
     "sorted_numbers": Datatype(Kind.ARRAY, element=_INT64),
     "sorted_floats": Datatype(Kind.ARRAY, element=_FLOAT64),
-    # Functions of a JSON text and the keys of the path to a value in it.
+    # Functions of a JSON text and the keys of a path in it: each returns the value at the path as a certain type.
     "json_string": _STRING,
     "json_raw": _STRING,
     "json_int": _INT64,
@@ -99,7 +101,7 @@ ZERO_DURATIONS_SQL: Final = "('0', '+0', '-0')"
 BYTE_SIZE_PATTERN: Final = "[0-9]+(?:[.][0-9]+)? ?[A-Za-z]*"
 BYTE_SIZE_NUMBER_PATTERN: Final = "^([0-9.]+)"
 BYTE_SIZE_UNIT_PATTERN: Final = "([A-Za-z]*)$"
-# Bytes in each unit of a size, in lower case; a number without a unit counts bytes.
+# The number of bytes in each unit of a size, by the unit's name in lower case. A number without a unit counts bytes.
 BYTES_BY_SIZE_UNIT: Final[Mapping[str, int]] = {
     "": 1,
     "b": 1,
@@ -115,16 +117,16 @@ BYTES_BY_SIZE_UNIT: Final[Mapping[str, int]] = {
 MAX_FLATTENED_CHARACTERS: Final = 16_384
 MAX_FLATTENED_MEMBERS: Final = 512
 MAX_FLATTENED_KEY_BYTES: Final = 128
-# The characters between the key and the value of a member in compact JSON. Engines count these characters to count
+# Compact JSON has these characters between the key and the value of each member, so engines count them to count the
 # members.
 JSON_KEY_VALUE_SEPARATOR: Final = '":'
-# The maximum number of levels that are expanded by nested calls, which hold every level in memory. More levels are
-# expanded by a loop.
+# The maximum number of levels that are expanded by nested calls of functions. Nested calls hold every level in memory,
+# so more levels are expanded by a loop.
 _MAX_NESTED_LEVELS: Final = 8
 
 
 def expand_levels(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
-    """Return SQL for entries whose objects are expanded `levels` levels deep.
+    """Return SQL that replaces objects among the entries by their members, repeated for `levels` levels of nesting.
 
     `level` returns SQL that expands one level of the entries in its argument. `repeated` is a template of the engine's
     SQL for a loop: its accumulator `acc` begins with `{entries}`, and is replaced `{levels}` times by `{level}`, which

@@ -31,15 +31,15 @@ RuleKey = TypeVar("RuleKey", str, type[exp.Expr], type[Operation])
 # The prefix of errors that a lowered query raises itself, to distinguish them from the engine's own errors.
 RAISED_ERROR_PREFIX: Final = "cordwood: "
 
-# The metadata key of nodes whose errors become NULL, as in SAFE.F(…).
+# The metadata key of nodes inside SAFE, as in `SAFE.F(…)`: an error of such a node becomes NULL.
 _NULL_ON_ERROR_KEY: Final = "safe"
 
 
 class RuleSet(msgspec.Struct, frozen=True):
-    """A set of lowering rules: by node class (`nodes`), or by name for functions without a class (`by_name`).
+    """A set of lowering rules: by node class (`nodes`), or by name for functions without a node class (`by_name`).
 
-    `operations` has rules for nodes with an operation; rules in `before_children` are applied before a node's children
-    are lowered.
+    `operations` has the rules of nodes with an operation, by the operation's class. A rule in `before_children` is
+    applied to a node before the node's children are lowered.
     """
 
     nodes: Mapping[type[exp.Expr], LoweringRule] = msgspec.field(default_factory=dict)
@@ -77,7 +77,7 @@ class LoweringRules(msgspec.Struct, frozen=True):
 
 
 def _attach_to_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
-    """Set the parent of a replacement before its children are lowered, because their rules look at their ancestors."""
+    """Set the parent of a replacement before its children are lowered, because rules look at a node's ancestors."""
     if replacement is not node:
         replacement.parent, replacement.arg_key, replacement.index = node.parent, node.arg_key, node.index
     return replacement
@@ -88,7 +88,7 @@ def _apply_rule(node: exp.Expr, rule: LoweringRule) -> exp.Expr:
 
 
 def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> LoweringRules:
-    """Merge all rule sets into one table; two rules for the same node are a programming error."""
+    """Merge all rule sets into one table; raise an error if two of them have a rule for the same node."""
     sets = list(rule_sets)
     return LoweringRules(
         nodes=_merge_tables(rule_set.nodes for rule_set in sets),
@@ -113,7 +113,7 @@ def raise_unsupported(node: exp.Expr, subject: str) -> NoReturn:
 
 
 def span_in_text(node: exp.Expr) -> Span | None:
-    """Return the position of the node, or of the first part with a position, in the query's text."""
+    """Return the position in the query's text of the node, or else of its first descendant that has a position."""
     for candidate in (node, *node.find_all(exp.Expr)):
         line, column = candidate.meta_get("line"), candidate.meta_get("col")
         if line is not None and column is not None:
@@ -124,7 +124,8 @@ def span_in_text(node: exp.Expr) -> Span | None:
 def bigquery_function_name(node: exp.Expr) -> str:
     """Return the BigQuery name of the function that the node calls."""
     written_name = node.meta_get("bigquery_name")
-    # For functions with a class of their own, sqlglot's `name` is the name of the first argument.
+    # If sqlglot has a class for a function, `name` is the name of its first argument, so use the function's name in
+    # sqlglot.
     default_name = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
     return str(written_name or default_name).upper()
 
@@ -139,9 +140,10 @@ def returns_null_on_error(node: exp.Expr) -> bool:
 
 
 def is_evaluated_in_unchosen_branch(node: exp.Expr) -> bool:
-    """Return whether engines evaluate the node even if its branch of IF, CASE or COALESCE is not chosen.
+    """Return whether engines evaluate the node even if IF, CASE or COALESCE chooses a branch without the node.
 
-    Engines do so for a node in a sub-query or aggregate within the branch. Such a node must not raise errors.
+    Engines do so if the node is in a sub-query or an aggregate within its branch. Therefore, such a node must not raise
+    errors.
     """
     in_query = False
     while node.parent is not None and not isinstance(node.parent, exp.CTE):
@@ -159,22 +161,23 @@ FRAGMENT_NODE_NAME: Final = "$fragment"
 OPTIONAL_PREDICATE_NODE_NAME: Final = "$optional"
 BLOCK_SEGMENT_NODE_NAME: Final = "$blocks"
 VERBATIM_SQL_NODE_NAME: Final = "$verbatim"
-# Keys of the arguments of nodes with the names BLOCK_SEGMENT_NODE_NAME and VERBATIM_SQL_NODE_NAME.
+# The keys of the only argument of a node named BLOCK_SEGMENT_NODE_NAME, and of one named VERBATIM_SQL_NODE_NAME.
 _BLOCK_SEGMENT_KEY: Final = "filter"
 _VERBATIM_SQL_KEY: Final = "written"
 
 VERBATIM_NAME_KEY: Final = "verbatim_name"
 
-# A placeholder of a template: the number of a part in braces.
+# A placeholder in a template: a number in braces, which is the index of the fragment's part that replaces it.
 PLACEHOLDER_PATTERN: Final = re.compile(r"\{(\d+)\}")
-# Constants that may be literals in a template: text without placeholders and without characters to escape.
+# Constants that rules may quote and write into a template: texts without braces and without characters to escape.
 _UNESCAPED_CONSTANT_PATTERN: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
 
 
 def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None) -> exp.Expr:
-    """Return a fragment: engine SQL in which `{0}` is the first part. The printer adds parentheses where needed.
+    """Return a fragment: a template of engine SQL, and the trees that replace the placeholders `{0}`, `{1}`, … in it.
 
-    A part may be used several times. `operation` is the fragment's operation, for passes that recognise it.
+    The printer adds parentheses around the trees where they are needed. A placeholder may occur several times.
+    `operation` is the operation that the fragment implements; later passes recognise the fragment by it.
     """
     if any(isinstance(segment, int) and segment >= len(parts) for segment in split_template(template)):
         raise ValueError(f"a placeholder without a part: {template}")
@@ -183,7 +186,7 @@ def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None
 
 
 def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
-    """Return one fragment: templates of parts that are fragments are inserted into `template` without parentheses."""
+    """Return one fragment: templates of parts that are fragments are merged into `template`, without parentheses."""
     texts: list[str] = []
     merged_parts: list[exp.Expr] = []
     for part in parts:
@@ -196,7 +199,7 @@ def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
 
 
 def join_fragments(separator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return one fragment of all parts, with the separator between them."""
+    """Return one fragment that prints all parts, with the separator between them."""
     return merge_fragments(separator.join(f"{{{index}}}" for index in range(len(parts))), *parts)
 
 
@@ -204,10 +207,10 @@ def _renumber_placeholders(template: str, first: int) -> str:
     return PLACEHOLDER_PATTERN.sub(lambda placeholder: f"{{{int(placeholder[1]) + first}}}", template)
 
 
-# Long templates are not cached: they contain lists, whose length depends on the query.
+# Long templates are not cached. They contain lists whose length depends on the query, so they are seldom used again.
 @memoize_short_texts(max_length=512, max_entries=4096)
 def split_template(template: str) -> tuple[str | int, ...]:
-    """Split a template into texts and part numbers, alternating, beginning with a text."""
+    """Split a template into texts and the indexes of placeholders, which alternate; the first element is a text."""
     return tuple(
         int(segment) if index % 2 else segment for index, segment in enumerate(PLACEHOLDER_PATTERN.split(template))
     )
@@ -219,9 +222,10 @@ def placeholders_text(count: int, first: int = 0) -> str:
 
 
 def name_part(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
-    """Return a name as a part of a fragment, which is always printed in quotes.
+    """Return a name as a part of a fragment. The printer always writes such a name in quotes.
 
-    The printer converts the name to the engine's spelling. If `is_verbatim` is set, it prints the name unchanged.
+    The printer converts the name to the engine's spelling. If `is_verbatim` is set, the printer writes the name
+    unchanged.
     """
     identifier = exp.Identifier(this=name, quoted=True)
     return mark_verbatim_name(identifier) if is_verbatim else identifier
@@ -234,12 +238,12 @@ def mark_verbatim_name(name: exp.Identifier) -> exp.Identifier:
 
 
 def text_part(text: str) -> exp.Expr:
-    """Return a text as a part of a fragment, which is always printed as a literal."""
+    """Return a text as a part of a fragment. The printer always writes such a text as a literal."""
     return exp.Literal.string(text)
 
 
 def bytes_part(data: bytes) -> exp.Expr:
-    """Return bytes as a part of a fragment, which is printed as a bytes literal."""
+    """Return bytes as a part of a fragment. The printer writes them as a bytes literal."""
     return exp.ByteString(this=data.decode("latin-1"))
 
 
@@ -256,30 +260,36 @@ def optional_predicate_node(parameter: exp.Parameter, test: exp.Expr, predicate:
 
 
 def block_filter_node(filter_: BlockFilter) -> exp.Expr:
-    """Return a placeholder, filled for each call, for the condition that restricts a scan to the filter's blocks."""
+    """Return a placeholder node for the condition that restricts a scan to blocks that may match the filter.
+
+    The blocks are determined, and the condition is written, for each call of the statement.
+    """
     return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: filter_})
 
 
 def uncovered_blocks_node(stream: str, *, at_edges: bool = False) -> exp.Expr:
-    """Return a placeholder, filled for each call, for the condition that no partial answer includes an event."""
+    """Return a placeholder node for the condition that an event is not included in any partial answer.
+
+    The condition is written for each call of the statement.
+    """
     return exp.Anonymous(
         this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: UncoveredBlocksCondition(stream, at_edges)}
     )
 
 
 def partial_rows_node(columns: int) -> exp.Expr:
-    """Return a placeholder, filled for each call, for the SELECT of the rows of the partial answers."""
+    """Return a placeholder node for the SELECT of the rows of partial answers, which is written for each call."""
     return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: PartialRowsSelect(columns)})
 
 
 def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocksCondition | PartialRowsSelect:
-    """Return the segment of the plan for which a placeholder stands."""
+    """Return the segment of the plan that will be printed for this placeholder node."""
     segment: BlockFilter | UncoveredBlocksCondition | PartialRowsSelect = node.args[_BLOCK_SEGMENT_KEY]
     return segment
 
 
 def replace_fragment_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
-    """Return a new fragment with the template of `node` and other parts."""
+    """Return a new fragment with the template of `node`, but with `parts` instead of its parts."""
     return fragment(fragment_template(node), *parts)
 
 
@@ -306,18 +316,23 @@ def fragment_parts(node: exp.Expr) -> list[exp.Expr]:
     return node.expressions[1:]
 
 
-# Operators that engines expand to several comparisons, each of which repeats the captured operand.
+# Operators whose first operand is repeated by engines, because they expand the operator to several comparisons. A group
+# captures the index of this operand's placeholder.
 _OPERAND_REPEATED_BY_ENGINE_PATTERN: Final = re.compile(
     r"\{(\d+)\} (?:NOT )?BETWEEN|\bnullif\(\{(\d+)\}", re.IGNORECASE
 )
 _LAMBDA_KEYWORD: Final = "lambda "
 _PLANNING_COST_KEYWORD_PATTERN: Final = re.compile(r"\b(SELECT|FROM|OVER|DISTINCT|UNION)\b")
-# Calls that DuckDB does not allow inside TRY.
+# Calls that always fail or have a different result each time. DuckDB does not allow them inside TRY.
 _VOLATILE_CALLS: Final = ("error(", "random()", "uuid()")
 
 
 class TemplateSize(msgspec.Struct, frozen=True):
-    """A template's length, its expensive keywords, and how often engines plan the part that fills each placeholder."""
+    """The size of a template: its length, its keywords that are costly to plan, and the uses of its placeholders.
+
+    `planned_count_by_placeholder` is how often engines plan the part that replaces a placeholder, by the placeholder's
+    index.
+    """
 
     character_count: int
     keyword_counts: Mapping[str, int]
@@ -342,16 +357,16 @@ def measure_fragment(node: exp.Expr) -> TemplateSize:
 
 
 def has_calls(node: exp.Expr) -> bool:
-    """Return whether the template has parentheses; without parentheses, it is an operator, a cast or a path."""
+    """Return whether the fragment's template has parentheses. Otherwise, it is only an operator, a cast or a path."""
     return "(" in fragment_template(node)
 
 
 def is_volatile(node: exp.Expr) -> bool:
-    """Return whether the template calls a function that always fails, or whose result varies."""
+    """Return whether the fragment's template calls a function that always fails, or whose result varies."""
     template = fragment_template(node)
     return any(call in template for call in _VOLATILE_CALLS)
 
 
 def catches_failures(node: exp.Expr) -> bool:
-    """Return whether the template turns errors of its parts into NULL."""
+    """Return whether the fragment's template turns errors of its parts into NULL."""
     return "try(" in fragment_template(node)

@@ -67,11 +67,14 @@ OPERATION_NODE_NAME: Final = "$operation"
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """An operation for which the parser has no node class; `operation_node` makes a node of it."""
+    """An operation for which sqlglot's parser has no node class. `operation_node` makes a node from it."""
 
 
 class PathRead(Operation, frozen=True):
-    """The value at a path of at least one step below the first operand, an event's value; NULL if it is missing."""
+    """The value at a path below an event's value, which is the first operand; NULL if there is no value at the path.
+
+    The path has at least one step.
+    """
 
     steps: tuple[str, ...]
 
@@ -87,7 +90,10 @@ class RecordElements(Operation, frozen=True):
 
 
 class EventAsText(Operation, frozen=True):
-    """An event's value as text. The expression uses the value only as text, so a scan may provide the text alone."""
+    """An event's value as text.
+
+    The expression uses the value only as text, so the scan of a table can provide the text instead of the value.
+    """
 
 
 class TextAsEventValue(Operation, frozen=True):
@@ -95,16 +101,16 @@ class TextAsEventValue(Operation, frozen=True):
 
 
 class IsObjectTest(Operation, frozen=True):
-    """A test of whether an event's value is an object; never NULL.
+    """The condition that an event's value is an object. It is never NULL.
 
-    `only_objects_seen` is set if only objects have been seen at the value's path, so that a test for NULL is enough.
+    `only_objects_seen` is set if only objects have been seen at the value's path, so that testing for NULL is enough.
     """
 
     only_objects_seen: bool = False
 
 
 class RedactedValue(Operation, frozen=True):
-    """The operand with personal data redacted; base class of the operations below."""
+    """Base class of operations that return their operand with personal data redacted."""
 
     mode: RedactMode
 
@@ -149,7 +155,7 @@ class CheapCast(Operation, frozen=True):
 
 
 class RedactionCall(Operation, frozen=True):
-    """A call of one of the engine's redaction functions."""
+    """A call of one of the redaction functions that cordwood defines in the engine."""
 
     function_name: str
 
@@ -157,8 +163,8 @@ class RedactionCall(Operation, frozen=True):
 class TextRedactionCall(RedactionCall, frozen=True):
     """The redacted text of the only operand.
 
-    `optimistic_function_name` is the name of the engine's function that raises an error at a match instead of redacting
-    the match.
+    `optimistic_function_name` is the engine's function that is called instead in a run without redaction: it raises an
+    error where this function would redact a match.
     """
 
     optimistic_function_name: str
@@ -216,7 +222,7 @@ COMPARISON_OPERATORS: Final[Mapping[type[exp.Expr], str]] = {
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 
-# The metadata key of the kinds of value that have been seen at the path of a node.
+# The metadata key for the kinds of value (number, text, object …) that have been seen at a node's path.
 PATH_KINDS_METADATA_KEY: Final = "kinds"
 
 _RELATION_CLASSES: Final = (exp.Table, exp.Subquery, exp.Unnest)
@@ -243,7 +249,10 @@ def set_type(node: exp.Expr, type_: exp.DType) -> exp.Expr:
 
 
 def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
-    """Return a read of the path `steps` below an event's value; if `value` is a path itself, the paths are joined."""
+    """Return a read of the path `steps` below an event's value.
+
+    If `value` is itself a read of a path, the two paths are joined into one.
+    """
     root, outer_steps = root_and_steps(value)
     return set_type(operation_node(PathRead(outer_steps + steps), root), exp.DType.VARIANT)
 
@@ -275,7 +284,7 @@ def path_steps(node: exp.Expr) -> tuple[str, ...]:
 
 
 def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
-    """Return a path's root value and steps; for any other value, the value itself and no steps."""
+    """Return the event's value at the root of a path, and the path's steps; for a value without a path, no steps."""
     return (path_root(value), path_steps(value)) if is_event_path(value) else (value, ())
 
 
@@ -316,7 +325,7 @@ def non_recursive_cte(table: exp.Expr) -> exp.CTE | None:
 
 
 def referenced_cte(table: exp.Expr) -> exp.CTE | None:
-    """Return the CTE that the table refers to, which may be recursive; None for a stream, even one named like a CTE."""
+    """Return the CTE, recursive or not, that the table refers to; None for a stream, even one named like a CTE."""
     node: exp.Expr | None = table.parent if table.meta_get("stream") is None else None
     while node is not None:
         with_ = node.args.get("with_")
@@ -328,7 +337,7 @@ def referenced_cte(table: exp.Expr) -> exp.CTE | None:
 
 
 def typed_column(name: str, relation: str, type_: exp.DType) -> exp.Column:
-    """Return a column of the relation with this alias, in the form that `resolve` gives columns."""
+    """Return a reference to a column of the relation with this alias, in the form that `resolve` gives columns."""
     column = exp.column(name, relation, quoted=True)
     set_type(column, type_)
     return column
@@ -340,7 +349,7 @@ def parameter_node(name: str, type_: exp.DType) -> exp.Expr:
 
 
 def digest_call(text: exp.Expr) -> exp.Expr:
-    """Return an MD5 call on a text: equal texts have equal digests, and the digests' order does not reveal texts."""
+    """Return an MD5 call on a text: its digests can be compared and sorted without revealing the texts."""
     return set_type(exp.MD5(this=text), exp.DType.TEXT)
 
 
@@ -362,14 +371,15 @@ def and_conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
             yield node
 
 
-# The metadata key that marks a name which refers to the object of all top-level keys that are not columns.
+# The metadata key of a name that refers to a whole object: the object of an event's top-level keys that are not
+# columns.
 WHOLE_EXTRAS_METADATA_KEY: Final = "whole_extras"
 
 _INTERNAL_PREFIX: Final = "$"
 
 
 def internal_function_name(name: str) -> str:
-    """Return the internal name of a function that BigQuery does not have. Admitted queries cannot contain this name."""
+    """Return the name of an internal function in trees. A query cannot call it, because `admit` refuses such names."""
     return _INTERNAL_PREFIX + name
 
 
@@ -382,7 +392,7 @@ _LIST_PARENT_CLASSES: Final = (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp
 
 
 def is_parenthesised_list(node: exp.Expr) -> bool:
-    """Return whether a parenthesised list is not a struct, but the list of ANY, ALL, a pivot or a grouping."""
+    """Return whether values in parentheses are the list of ANY, ALL, a pivot or a grouping, rather than a struct."""
     return isinstance(node.parent, _LIST_PARENT_CLASSES)
 
 
@@ -426,7 +436,7 @@ def constant_python_value(node: exp.Expr | None) -> str | int | float | bool | N
 
 
 def is_small_integer(node: exp.Expr | None) -> bool:
-    """Return whether the node is a constant integer far from the bounds of INT64."""
+    """Return whether the node is a constant integer so small that adding a few of them cannot overflow INT64."""
     value = constant_python_value(node)
     return isinstance(value, int) and abs(value) < 2**31
 
@@ -446,15 +456,15 @@ def _integer_value(digits: str) -> int:
     return int(digits, 16) if digits.lower().startswith("0x") else parse_digits(digits)
 
 
-# The maximum number of digits that are parsed. It exceeds the digits of any engine's integers, but not the limit of
-# Python's int().
+# The maximum number of digits that `parse_digits` converts. Integers of all engines have fewer digits, and Python's
+# int() accepts more.
 _MAX_PARSED_DIGITS: Final = 100
 
 
 def parse_digits(digits: str) -> int:
     """Return the value of decimal digits.
 
-    For more than a hundred digits, return 10^100, which is also out of range for every integer type.
+    For more than a hundred digits, return 10^100. Like the value itself, this is out of range for every integer type.
     """
     digits = digits.lstrip("0") or "0"
     return int(digits) if len(digits) <= _MAX_PARSED_DIGITS else 10**_MAX_PARSED_DIGITS

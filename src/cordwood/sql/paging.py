@@ -32,9 +32,11 @@ _ID_COLUMN: Final = "id"
 _RECEIPT_COLUMN: Final = "ingested_at"
 _ROW_POSITION_COLUMN_NAMES: Final = ("time of the row", "id of the row")
 _PAGE_BOUNDARY_PARAMETER_NAMES: Final = ("time_of_last_row", "id_of_last_row")
-# Statements are compiled only for page sizes that are powers of this number, and for the endpoint's maximum.
+# Page sizes are rounded up to a power of this number, or to the endpoint's maximum, so that few different statements
+# are compiled.
 PAGE_SIZE_BASE: Final = 10
-# Maximum nesting of queries in which columns of events are searched; deeper queries are paged by row offset.
+# The maximum nesting of queries in which the time and id of events are searched. An answer of deeper queries is paged
+# by counting rows.
 _MAX_QUERY_DEPTH: Final = 30
 # Clauses that make a row of a SELECT depend on several rows of its FROM.
 _CLAUSES_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
@@ -60,12 +62,12 @@ class Page(msgspec.Struct, frozen=True):
     is_of_followed_query: bool = False
 
     def min_page_size(self, max_rows: int) -> int:
-        """Return a lower bound of the page sizes for which the same statement is used."""
+        """Return a lower bound of the page sizes that use the same statement as this page."""
         return max_rows if self.page_size is None else self.page_size // PAGE_SIZE_BASE
 
     @property
     def is_read_once(self) -> bool:
-        """Whether the statement is unlikely to be used again, because it contains the number of rows sent before."""
+        """Whether the statement is unlikely to be used again, because it contains a number of rows of this page."""
         return self.remaining_rows is not None or (self.rows_sent_before > 0 and not self.begins_after_last_row)
 
 
@@ -73,13 +75,13 @@ FIRST_PAGE: Final = Page()
 
 
 class Paging(msgspec.Struct, frozen=True):
-    """The data of a statement that are needed to continue its answer with the next page.
+    """What is needed to continue the answer of a statement with the next page.
 
     If `is_by_time` is set, the last columns of the statement are the time and id of each row, and `boundary_parameters`
     are the names of the parameters for the time and id of the last row of a page. If `has_array_elements` is set, rows
     with the same time and id have no order, so a page must not end between them. `limit` is the number in the query's
     own LIMIT, or the name of the parameter in it. `offset` is the name of the parameter in the query's OFFSET. OFFSET
-    applies only to the first page; later pages include it in `Page.rows_sent_before`.
+    applies only to the first page; on later pages, `Page.rows_sent_before` includes the rows that OFFSET skips.
     """
 
     is_by_time: bool
@@ -90,7 +92,7 @@ class Paging(msgspec.Struct, frozen=True):
 
 
 class _TimeOrder(msgspec.Struct, frozen=True):
-    """An order by the time of events and then by their ids, with the columns of time and id in the outermost SELECT.
+    """An order of an answer by the time and then the id of events, with the columns of the SELECT that have them.
 
     `other_id_columns` are the ids of joined events. If `has_array_elements` is set, an event yields a row for each
     element of its arrays.
@@ -104,7 +106,7 @@ class _TimeOrder(msgspec.Struct, frozen=True):
 
 
 def parameters_with_page_boundaries(parameters: Mapping[str, Parameter], page: Page) -> Mapping[str, Parameter]:
-    """Return the parameters of a statement for this page."""
+    """Return the parameters, plus those for the last time and id of the previous page if the page begins after them."""
     if not page.begins_after_last_row:
         return parameters
     time, id_ = _unused_boundary_parameter_names(parameters)
@@ -151,7 +153,10 @@ class PageQueryRewriter:
         return bool(self._row_count_parameters) or (self._time_order is None and not self._row_ids)
 
     def _may_have_more_pages(self, parameters: Mapping[str, Parameter], rows: int) -> bool:
-        """Return whether the query may have more rows than a page, or the page is not the first one."""
+        """Return whether the answer may have rows beyond one page; always true of a page that is not the first.
+
+        Return False if the query has no form that can be paged.
+        """
         if not isinstance(self._tree, exp.Select | exp.SetOperation):
             return False
         if any(parameters[name].type is not Kind.INT64 for name in self._row_count_parameters):
@@ -173,9 +178,10 @@ class PageQueryRewriter:
         )
 
     def restrict_events(self) -> None:
-        """Restrict the read events to those that may be on the page.
+        """Restrict the reads of events to the events that may be on the page.
 
-        Sort keys that contain texts of events are added here, before redaction, so that redaction applies to them.
+        If the order needs all columns as sort keys, they are added here, before redaction, so that texts in them are
+        redacted.
         """
         if not self._is_paged:
             return
@@ -209,7 +215,7 @@ class PageQueryRewriter:
             self._tree.set("offset", _row_count_clause(exp.Offset, skip) if skip else None)
 
     def _order_by_time(self, order: _TimeOrder, *, hashes_ids: bool) -> None:
-        """Order by time and id first, because the next page begins after the last row's time and id."""
+        """Order by the query's keys or else by time, and then by ids; begin after the last row of the previous page."""
         hidden = copy_tree(order.time_column), _id_sort_key(order.id_column, hashes_ids=hashes_ids)
         own = self._tree.args["order"].expressions if self._tree.args.get("order") else []
         ids = [hidden[1], *(_id_sort_key(column, hashes_ids=hashes_ids) for column in order.other_id_columns)]
@@ -234,7 +240,7 @@ class PageQueryRewriter:
         self._tree.set("order", exp.Order(expressions=[*(order.expressions if order else ()), *keys]))
 
     def _column_sort_keys(self) -> list[exp.Expr]:
-        """Return the columns of the answer as sort keys, except those that the query already orders by.
+        """Return the answer's columns as sort keys, except the columns by which the query already sorts.
 
         Columns with sub-queries are left out, because ClickHouse cannot order by correlated sub-queries.
         """
@@ -245,7 +251,7 @@ class PageQueryRewriter:
 
 
 def _find_order_and_row_ids(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
-    """Return the order by time (None if the query has another order), and the ids that together identify a row."""
+    """Return the order by time, or None if the query has another order; and the columns of ids that identify a row."""
     if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
         return None, []
     columns = _EventColumnFinder()
@@ -263,7 +269,7 @@ def literal_row_count(clause: exp.Expr | None) -> int | None:
 
 
 def limit_rows(tree: exp.Expr, max_rows: int) -> None:
-    """Limit the rows to one more than `max_rows`, so that truncation is detected; a smaller LIMIT is kept."""
+    """Limit the rows to one more than `max_rows`, so that a cut-off answer is noticed; keep a smaller LIMIT."""
     limit = max_rows + 1
     existing_limit = literal_row_count(tree.args.get("limit"))
     if tree.args.get("limit") is None or (existing_limit is not None and existing_limit > limit):
@@ -296,9 +302,9 @@ def _is_row_wise(tree: exp.Expr) -> bool:
 
 
 class _EventColumnFinder:
-    """Finder of columns of events that queries pass on unchanged. It caches the results.
+    """Finder of columns that come unchanged from events, through any number of nested queries. It caches the results.
 
-    Without the cache, a query that reads a CTE twice, through forty CTEs, would reach the first CTE by 2^40 paths.
+    Without the cache, a chain of forty CTEs that each read the previous CTE twice would be searched along 2^40 paths.
     """
 
     def __init__(self) -> None:
@@ -326,7 +332,7 @@ class _EventColumnFinder:
         return self._order_by_event_time(value, tree, is_descending=bool(key.args.get("desc")))
 
     def _order_by_event_time(self, time: exp.Column, tree: exp.Select, *, is_descending: bool) -> _TimeOrder | None:
-        """Return the order by this time column; None if ids of events do not identify the rows."""
+        """Return the order by this time column; None if the ids of events do not identify the rows."""
         relations = self.relations(tree).values()
         events = [relation for relation in relations if not isinstance(relation, exp.Unnest)]
         if not all(self._has_ids(relation, tree) for relation in events):
@@ -337,7 +343,7 @@ class _EventColumnFinder:
         return _TimeOrder(time, own, is_descending, others, has_array_elements=len(events) < len(relations))
 
     def find_row_id_columns(self, tree: exp.Select) -> list[exp.Column]:
-        """Return the ids of the events from which a row of a SELECT is made; no ids if they do not identify the row.
+        """Return the id columns of the events from which a row is made; no columns if ids do not identify rows.
 
         Rows that are made from the elements of one array have the same id, so ids do not identify these rows.
         """
@@ -356,7 +362,7 @@ class _EventColumnFinder:
         return query is None or all(self._preserves_rows(branch) for branch in _union_branches(query))
 
     def _preserves_rows(self, query: exp.Select) -> bool:
-        """Return whether each row of the query and of all nested queries is made from one row of a single relation."""
+        """Return whether each row of the query, and of all nested queries, is made from one row of one relation."""
         if id(query) not in self._row_wise:
             from_ = query.args.get("from_")
             inner = None if from_ is None or query.args.get("joins") else from_.this
@@ -368,7 +374,7 @@ class _EventColumnFinder:
         return self._row_wise[id(query)]
 
     def is_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
-        """Return whether a column is a stream's column `name`, which the queries in between pass on unchanged.
+        """Return whether a column is the column `name` of a stream, passed on unchanged by all queries in between.
 
         For the time column, return False if an outer join may make it NULL: comparisons with NULL would remove rows.
         """
@@ -402,7 +408,7 @@ class _EventColumnFinder:
         )
 
     def relations(self, select: exp.Select) -> Mapping[str, exp.Expr]:
-        """Return the relations of FROM by name; an empty mapping if a join is neither an inner nor an outer join."""
+        """Return the relations of FROM by name; an empty mapping if a join is of a kind other than inner and outer."""
         relations = self._relations.get(id(select))
         if relations is None:
             joins = select.args.get("joins") or []
@@ -428,7 +434,8 @@ def _may_outer_join_fill_nulls(relation: exp.Expr, select: exp.Select) -> bool:
         return True
     clause = relation.parent
     if clause is None or clause.parent is not select:
-        # The relation is part of a parenthesised join, whose joins are not examined.
+        # The relation is part of a parenthesised join. The joins in the parentheses are not examined, so assume the
+        # worst.
         return True
     return isinstance(clause, exp.Join) and bool(clause.side)
 

@@ -40,16 +40,16 @@ MAX_BRACKET_NESTING: Final = 100
 MAX_TREE_DEPTH: Final = 300
 # sqlglot copies all tokens before a pipe at each step: 400 steps take it three seconds.
 MAX_PIPES: Final = 100
-# sqlglot parses parentheses after a type's name (DATE, STRUCT) or a dotted name (NET.HOST) twice, so its work doubles
-# with each nesting; this limits the work summed over all tokens.
+# A limit on parsing work, added up over all tokens. sqlglot parses parentheses after a type's name (DATE, STRUCT) or a
+# dotted name (NET.HOST) twice, so its work doubles with each such level of nesting.
 MAX_PARSER_WORK: Final = 120_000
 
 _BIGQUERY_DIALECT: Final = Dialect.get_or_raise("bigquery")
-# Lone surrogates, which UTF-8 cannot encode.
+# Characters that UTF-8 cannot encode.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPENING_BRACKETS: Final = frozenset({"(", "[", "{"})
 _CLOSING_BRACKETS: Final = frozenset({")", "]", "}"})
-# Words after which sqlglot parses parentheses twice: see MAX_PARSER_WORK.
+# Words after which sqlglot parses parentheses twice, which MAX_PARSER_WORK limits.
 _WORDS_PARSED_TWICE: Final = frozenset(
     [
         "array",
@@ -146,7 +146,7 @@ _FIRST_WORDS_OF_OTHER_STATEMENTS: Final = frozenset(
         "while",
     ]
 )
-# A character that is not whitespace; between two tokens, it can only be part of a comment.
+# A character that is not whitespace. If it occurs between two tokens, it is part of a comment.
 _NON_SPACE: Final = re.compile(r"\S")
 _TOKEN_IN_ERROR_PATTERN: Final = re.compile(r" but got <Token.*>$")
 _ERROR_POSITION_PATTERN: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
@@ -227,7 +227,7 @@ def tokenizer_fault(error: TokenError, text: str) -> BadQuerySyntax:
 
 
 def check_statement_start(first: Token, text: str) -> None:
-    """Raise QueryRefused for a statement that is not a query, and BadQuerySyntax for a text that is not a statement."""
+    """Refuse a text that does not begin like a query: QueryRefused for other statements, else BadQuerySyntax."""
     word = first.text.lower()
     if word in _FIRST_TOKENS_OF_QUERY:
         return
@@ -263,7 +263,7 @@ def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[st
 
 
 def _parenthesis_parse_count(recent_words: tuple[str, str, str], parsed_twice: frozenset[str]) -> int:
-    """Return how often the parser reads parentheses that follow these words."""
+    """Return how often the parser reads the parentheses that follow the last three words: once or twice."""
     return 2 if recent_words[2] in parsed_twice or recent_words[1] == "." else 1
 
 
@@ -304,9 +304,10 @@ def _parse_tokens(tokens: list[Token], text: str) -> list[exp.Expr]:
 
 
 def _replace_dotted_names(tokens: list[Token]) -> dict[str, str]:
-    """Replace backquoted names that contain dots, which the parser would split; return the name of each replacement.
+    """Replace backquoted names that contain dots, because the parser would split them.
 
-    The replacements have a prefix with which no other token of the text begins, so no other name equals a replacement.
+    Return the original name of each replacement. All replacements begin with a prefix with which no other token begins,
+    so that they differ from all other names.
     """
     dotted = [token for token in tokens if token.token_type == TokenType.IDENTIFIER and "." in token.text]
     if not dotted:
@@ -335,7 +336,8 @@ def _second_statement_error(tokens: list[Token], text: str) -> QueryFault:
     return QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, offset))
 
 
-# BigQuery syntax that sqlglot cannot parse: sqlglot's error message, the word at the error, and the construct's name.
+# BigQuery syntax that sqlglot cannot parse. Each row has the text of sqlglot's error, a pattern of the word at the
+# error, and the construct as the message names it.
 _UNSUPPORTED_SYNTAX_BY_PARSER_ERROR: Final = (
     ("Expecting )", re.compile(r"(WHERE|HAVING|GROUP|WITH)\b", re.IGNORECASE), "A clause within a function call"),
     ("Expected TYPE after CAST", re.compile(r"\w"), "This type"),

@@ -19,7 +19,8 @@ PERMITTED_NODES: Final = _split_words("""
     UnicodeString Union Unnest Var WeekStart Where Window WindowSpec With Xor
 """)
 
-# The permitted arguments of some nodes, because sqlglot also parses clauses of other dialects into these nodes.
+# The permitted arguments (clauses) of some nodes. Other arguments are refused, because sqlglot also parses clauses of
+# other dialects into these nodes.
 PERMITTED_ARGUMENTS: Final = {
     "Between": _split_words("this low high"),
     "CTE": _split_words("this alias"),
@@ -42,8 +43,8 @@ PERMITTED_ARGUMENTS: Final = {
     "With": _split_words("expressions recursive"),
 }
 
-# Node classes of functions for which sqlglot does not keep the written name; all names that it parses into these
-# classes are permitted.
+# Node classes of functions for which sqlglot does not keep the name that the author wrote. All names that it parses
+# into these classes are therefore permitted.
 FUNCTIONS_WITHOUT_WRITTEN_NAME: Final = _split_words("""
     And ArgMax ArgMin Array Case Cast Ceil Coalesce Concat CurrentDate CurrentDatetime CurrentTime CurrentTimestamp
     Exists Extract Floor GroupConcat If JSONArray JSONObject Mod NetFunc Or ParseJSON Pivot SafeFunc StrPosition
@@ -82,7 +83,7 @@ PERMITTED_FUNCTIONS: Final = _split_words("""
     WEEK
 """)
 
-# BigQuery functions that are known but not supported, to distinguish them from unknown ones in errors.
+# BigQuery functions that are not supported. The error for such a function differs from that for an unknown name.
 UNSUPPORTED_FUNCTIONS: Final = _split_words("""
     AEAD.DECRYPT_BYTES AEAD.DECRYPT_STRING AEAD.ENCRYPT APPENDS APPROX_TOP_K ARRAY_FILTER ARRAY_INCLUDES
     ARRAY_INCLUDES_ALL ARRAY_INCLUDES_ANY ARRAY_IS_DISTINCT ARRAY_MAX ARRAY_MIN ARRAY_SUM ARRAY_TRANSFORM BAG

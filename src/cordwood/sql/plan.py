@@ -1,7 +1,8 @@
-"""The physical plan of a statement: variants that an engine may run, as printed segments and typed placeholders.
+"""The physical plan of a statement: its variants, each of which is SQL in segments: texts and typed placeholders.
 
-The variants are fixed when the statement is compiled. For each call, `Plan.choose_variant` selects a variant by the
-state of the store, and `print_segments` writes its SQL. The SQL of statements is assembled nowhere else.
+A variant is one way to run the statement. The variants are fixed when the statement is compiled. For each call,
+`Plan.choose_variant` selects a variant by the state of the store, and `print_segments` writes its SQL. The SQL of
+statements is assembled nowhere else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,10 +25,10 @@ class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
 
 
 class BlockFilter(msgspec.Struct, frozen=True, tag=True):
-    """A condition that restricts a scan to blocks of a stream's flushed events whose messages may contain all n-grams.
+    """A condition that restricts a scan to the blocks of flushed events in which a message may match the filter.
 
-    `text_parameter_names` and `pattern_parameter_names` are names of parameters: the message must also contain the values of `text_parameter_names`, and match the
-    regular expressions that are the values of `pattern_parameter_names`.
+    A message matches the filter if it contains all `ngrams` and the values of the parameters `text_parameter_names`,
+    and matches the regular expressions in the parameters `pattern_parameter_names`.
     """
 
     stream: str
@@ -37,10 +38,11 @@ class BlockFilter(msgspec.Struct, frozen=True, tag=True):
 
 
 class UncoveredBlocksCondition(msgspec.Struct, frozen=True, tag=True):
-    """A condition for the flushed events of a stream that a scan must read because no partial answer includes them.
+    """A condition for those flushed events of a stream that no partial answer includes, so that a scan must read them.
 
-    If `is_for_edge_blocks` is set, these are events of blocks that partial answers include only for some hours: the events
-    outside of these hours. Otherwise, these are the events of the blocks that no partial answer includes at all.
+    A partial answer covers one hour of a block. If `is_for_edge_blocks` is set, the condition selects, in blocks of
+    which only some hours are covered, the events of the other hours. Otherwise, it selects the events of the blocks
+    that are not covered at all.
     """
 
     stream: str
@@ -48,7 +50,7 @@ class UncoveredBlocksCondition(msgspec.Struct, frozen=True, tag=True):
 
 
 class PartialRowsSelect(msgspec.Struct, frozen=True, tag=True):
-    """A SELECT of the rows of partial answers; `column_count` is the number of their columns."""
+    """A SELECT of the rows of all partial answers, each with `column_count` columns."""
 
     column_count: int
 
@@ -62,9 +64,10 @@ _NO_BLOCK_NUMBERS: Final[BlockNumbersByFilter] = {}
 
 
 class EventRange(StrEnum):
-    """The part of a stream's events that a variant reads.
+    """The part of a stream's events that a variant of a plan reads.
 
-    `RECENTLY_CACHED` are the events in DuckDB's cache of recent events. `NEWLY_ARRIVED` are new events, for followed queries.
+    `RECENTLY_CACHED` are the events in DuckDB's cache of recent events. `NEWLY_ARRIVED` are events that have just
+    arrived, which only followed queries read.
     """
 
     ALL = "all"
@@ -74,7 +77,10 @@ class EventRange(StrEnum):
 
 
 class PlanVariant(msgspec.Struct, frozen=True):
-    """One way to run a statement; an optimistic variant does not redact, and fails if a text may need redaction."""
+    """One way to run a statement.
+
+    A variant with `has_optimistic_redaction` does not redact, and fails if a text may need redaction.
+    """
 
     segments: Segments
     event_range: EventRange = EventRange.ALL
@@ -95,7 +101,7 @@ class TimeComparison(StrEnum):
 
 
 class MergeAggregate(StrEnum):
-    """The aggregate that merges partial results of a column; `KEY` marks a column by which the rows are grouped."""
+    """The aggregate that merges a column of partial answers. `KEY` marks a column by which rows are grouped."""
 
     KEY = "key"
     SUM = "sum"
@@ -128,7 +134,7 @@ class PartialPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The variants of a statement. The first one reads all events and redacts, so it is always valid."""
+    """The variants of a statement. The first variant reads all events and redacts them, so it can always be used."""
 
     variants: tuple[PlanVariant, ...]
     partial_plan: PartialPlan | None = None
@@ -139,7 +145,7 @@ class Plan(msgspec.Struct, frozen=True):
         return print_segments(self.variants[0].segments)
 
     def find_variant(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
-        """Return the variant with exactly these properties; None if the plan has none."""
+        """Return the variant that reads these events with or without optimistic redaction; None if there is none."""
         matches = (
             variant
             for variant in self.variants
@@ -148,10 +154,9 @@ class Plan(msgspec.Struct, frozen=True):
         return next(matches, None)
 
     def choose_variant(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
-        """Return the variant that reads these events.
+        """Return the variant that reads these events; None if the plan has none, for example no optimistic variant.
 
-        If the plan has no variant for flushed events, return the variant for all events. Return None if the plan has no
-        matching variant, for example no optimistic variant, or none for recent events.
+        If the plan has no variant for flushed events, return the variant for all events.
         """
         variant = self.find_variant(reads, optimistic=optimistic)
         if variant is None and reads is EventRange.FLUSHED:
@@ -160,22 +165,23 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def fixed_plan(sql: str) -> Plan:
-    """Return a plan whose only variant is this SQL, without placeholders."""
+    """Return a plan with a single variant that has this SQL and no placeholders."""
     return Plan((PlanVariant((sql,)),))
 
 
 def print_segments(
     segments: Segments, values: Mapping[str, object] | None = None, blocks: BlockNumbersByFilter = _NO_BLOCK_NUMBERS
 ) -> str:
-    """Write the SQL of segments. Without `values`, optional predicates are written as `(null_test OR predicate)`."""
+    """Return the SQL of segments. Without `values`, optional predicates are written as `(null_test OR predicate)`."""
     return "".join(_print_each_segment(segments, values, blocks))
 
 
 class PartialAnswerSql(msgspec.Struct, frozen=True):
-    """The SQL by which `fill_partial_answer_segments` replaces placeholders of a plan with partial answers.
+    """The SQL that `fill_partial_answer_segments` writes in place of a plan's placeholders for partial answers.
 
-    `uncovered_blocks_condition` replaces an `UncoveredBlocksCondition` without `is_for_edge_blocks`, and `edge_blocks_condition` replaces
-    one with `is_for_edge_blocks`. `partial_rows_select` is the SELECT of the rows of partial answers.
+    `edge_blocks_condition` replaces each `UncoveredBlocksCondition` with `is_for_edge_blocks`, and
+    `uncovered_blocks_condition` replaces the others. `partial_rows_select` is the SELECT of the rows of partial
+    answers.
     """
 
     uncovered_blocks_condition: str

@@ -21,12 +21,12 @@ from cordwood.sql.lowering import fragment_parts, is_fragment, measure_fragment
 # The maximum number of points of a plan: ten times the points of the largest known client query, or one to two seconds
 # of planning in the slower engine.
 MAX_PLANNING_POINTS: Final = 3_200_000
-# Maximum length of the printed SQL. Planners use about 300 bytes of memory for each character.
+# The maximum length of the printed SQL. For each character, planners use about 300 bytes of memory.
 MAX_PRINTED_SQL_CHARACTERS: Final = 350_000
 
 _POINTS_PER_RELATION: Final = 1_500
 _POINTS_PER_WINDOW: Final = 4_000
-# Planning a join of n relations takes time in n^3; sub-queries in expressions count as relations.
+# Joins are expensive: planning a join of n relations takes time in n^3. Sub-queries in expressions count as relations.
 _POINTS_PER_CUBED_RELATION_COUNT: Final = 8
 _POINTS_PER_GROUPING_SET: Final = 20
 _POINTS_PER_CHARACTER: Final = 2
@@ -39,24 +39,25 @@ _SUM_SATURATION_VALUE: Final = 10**15
 _HALF_RELATIONS_PER_RELATION: Final = 2
 _HALF_RELATIONS_PER_DISTINCT: Final = 1
 _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY: Final = 1
-# How often a CTE is planned for a reference in a query with correlated sub-queries or LATERAL joins.
+# How often engines plan a CTE for each reference, if the referring query has correlated sub-queries or LATERAL joins.
 _CTE_REPEATS_IN_CORRELATED_QUERY: Final = 3
 
-# IN with at most this many values is planned as separate comparisons, and BETWEEN as two comparisons.
+# IN with at most this many values is planned as one comparison for each value. (BETWEEN is planned as two comparisons.)
 _MAX_EXPANDED_IN_VALUES: Final = 5
 _NO_EXPANDED_CHARACTERS: Final[Mapping[str, int]] = {}
-# Clauses that prevent planners from joining a query's relations together with those of the query that reads it.
+# Clauses of a query that prevent planners from choosing one join order for its relations and those of the enclosing
+# query.
 _JOIN_ORDER_BARRIER_CLAUSES: Final = ("group", "distinct", "limit", "offset")
 
 
 class PlanSize(msgspec.Struct):
-    """The estimated size of a part of a tree.
+    """The estimated size of a part of a statement's tree.
 
     `half_relations` is twice the number of relations in the part that planners join with those of the enclosing query.
-    `expanded_characters` is the number of characters if every column is replaced by its expression, as planners do when
+    `expanded_characters` is the length of the SQL if every column is replaced by its expression, as planners do when
     they push filters down and merge SELECTs: `x || x AS x` doubles with every sub-query.
-    `expanded_characters_by_column` has this number for each column of a query, by name. `outer_relation_names` are the
-    relations to which columns in the part refer, but which are in a FROM outside of the part.
+    `expanded_characters_by_column` has the expanded length of each column of a query, by name. `outer_relation_names`
+    are the relations outside of the part to which columns in the part refer.
     """
 
     points: int = 0
@@ -68,7 +69,7 @@ class PlanSize(msgspec.Struct):
     expanded_characters_by_column: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "PlanSize", count: int = 1) -> None:
-        """Add the size of a part `count` times; its joined relations are added only once."""
+        """Add the size of another part, which is planned `count` times; count its joined relations only once."""
         self.points = min(self.points + other.points * count, _SUM_SATURATION_VALUE)
         self.characters = min(self.characters + other.characters * count, _SUM_SATURATION_VALUE)
         self.expanded_characters = min(
@@ -80,21 +81,21 @@ class PlanSize(msgspec.Struct):
             self.outer_relation_names |= other.outer_relation_names
 
     def add_with_columns(self, other: "PlanSize") -> None:
-        """Add the size of a part that is planned once, and copy the sizes of its columns if it has any."""
+        """Add the size of another part, which is planned once; if it has columns, copy the sizes of its columns."""
         self.add(other)
         self.expanded_characters_by_column = other.expanded_characters_by_column or self.expanded_characters_by_column
 
     @property
     def total_points(self) -> int:
-        """The estimated size: the points, plus a fraction of the expanded characters.
+        """The estimated size in points: the part's own points, plus points for the expanded characters.
 
-        Only a fraction of the expanded characters counts, because planners plan common parts once.
+        Few points are given for expanded characters, because planners plan common parts once.
         """
         return self.points + self.expanded_characters // _EXPANDED_CHARACTERS_PER_POINT
 
 
 class MeasuredPlan(msgspec.Struct):
-    """The size of a whole statement, and the first query in it that exceeds the limit by itself."""
+    """The size of a whole statement, and the first query in it that alone exceeds the limit, if any."""
 
     size: PlanSize
     too_large_query: exp.Expr | None
@@ -178,7 +179,10 @@ class _PlanMeter(msgspec.Struct):
                     size.add(self.measure(part), count)
 
     def _measure_scalar_sub_query(self, size: PlanSize) -> PlanSize:
-        """Return the size of a sub-query that is used as a value; a correlated sub-query is planned twice."""
+        """Return the size of a sub-query that is used as a value; double the points of a correlated sub-query.
+
+        Engines plan a correlated sub-query twice.
+        """
         if size.outer_relation_names:
             size.points = min(2 * size.points, _SUM_SATURATION_VALUE)
             size.half_relations += _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
@@ -242,7 +246,7 @@ class _PlanMeter(msgspec.Struct):
     def _add_select(self, select: exp.Select, size: PlanSize) -> None:
         """Add the size of a SELECT to `size`.
 
-        FROM and joins are visited first, because their columns must be in scope for the rest.
+        FROM and joins are measured first, because other clauses refer to the sizes of their columns.
         """
         count_nodes(len(self.expanded_characters_by_relation))
         self.expanded_characters_by_relation = dict(self.expanded_characters_by_relation)
@@ -280,7 +284,7 @@ class _PlanMeter(msgspec.Struct):
             )
 
     def _measure_cte(self, cte: exp.Expr) -> PlanSize:
-        """Return the size that a CTE adds at its definition; store in `cte_sizes` the size that each reference adds."""
+        """Return the size that the definition of a CTE adds; store the size that each reference adds in `cte_sizes`."""
         name = cte.alias
         self.cte_sizes[name] = PlanSize(
             _POINTS_PER_RELATION, half_relations=_HALF_RELATIONS_PER_RELATION, relation_count=1
@@ -312,7 +316,8 @@ class _PlanMeter(msgspec.Struct):
         )
         size.relation_count += keywords["FROM"]
         if keywords["SELECT"] and not keywords["FROM"]:
-            # A SELECT without FROM in a fragment is an array as the right operand of IN, which acts as a sub-query.
+            # In a fragment, a SELECT without FROM makes the array that is the right operand of IN. It counts as a
+            # sub-query.
             size.half_relations += _HALF_RELATIONS_PER_RELATION + 2 * _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
             self.correlated_sub_query_count += 1
         for index, part in enumerate(fragment_parts(node)):
@@ -323,7 +328,7 @@ class _PlanMeter(msgspec.Struct):
 
 
 class _NodeCostRole(Enum):
-    """How the estimate treats a node."""
+    """The group of nodes to which a node belongs in the estimate: nodes of one group are measured in the same way."""
 
     TABLE = auto()
     QUERY = auto()
@@ -357,9 +362,9 @@ _COST_ROLE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _NodeCostRole]] = {
 
 
 def _add_column_sizes_by_position(left: Mapping[str, int], right: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the columns of a set operation, by the names of the left side.
+    """Return the sizes of a set operation's columns, by the column names of its left side.
 
-    The size of each column is the sum of both sides, because planners push filters into both sides.
+    The size of each column is the sum of its sizes on both sides, because planners push filters into both sides.
     """
     if not left or not right:
         return left or right
@@ -367,7 +372,7 @@ def _add_column_sizes_by_position(left: Mapping[str, int], right: Mapping[str, i
 
 
 def _times_planned_by_engine(node: exp.Expr, part: exp.Expr) -> int:
-    """Return how often the engine plans a part that occurs once in the tree."""
+    """Return how often engines plan `part`, a child of `node`, although it occurs once in the tree."""
     if part.arg_key == "this":
         if isinstance(node, exp.Nullif):
             return 2

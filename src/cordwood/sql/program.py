@@ -14,12 +14,12 @@ from cordwood.sql.nodes import NOW_SLOT_NAME, WHOLE_EXTRAS_METADATA_KEY
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.parse import parse
 
-# The keys of the parser's metadata that are kept when positions are removed.
+# The keys of node metadata that are kept when positions are removed from the trees.
 _KEPT_METADATA_KEYS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS_METADATA_KEY)
 
 
 class SubQueryStreamSource(msgspec.Struct, frozen=True):
-    """The stream that a sub-query reads; `has_own_project` is set if `project` is a top-level field of its events."""
+    """The stream that a sub-query reads; `has_own_project` is set if its events have `project` as a top-level field."""
 
     sub_query: str
     stream: str
@@ -79,7 +79,10 @@ def program_with_positions(program: EndpointProgram) -> EndpointProgram:
 
 
 def _remove_positions(tree: exp.Expr) -> None:
-    """Remove positions: they double the time of a copy, and errors in sandbox queries must not point into saved SQL."""
+    """Return a copy of the tree without positions.
+
+    Positions double the time of copying a tree. Besides, an error in a sandbox query must not point into saved SQL.
+    """
     for node in tree.walk():
         metadata = {key: node.meta_get(key) for key in _KEPT_METADATA_KEYS if node.meta_get(key) is not None}
         node._meta = metadata or None  # noqa: SLF001 - to ask for `meta` would make one
@@ -103,7 +106,7 @@ def _build_program(endpoint: Endpoint, tree: exp.Expr, *, has_positions: bool = 
 
 
 def as_file_error(fault: Fault, endpoint: Endpoint) -> BadEndpointFile:
-    """Return the same error with its position in the endpoint's file."""
+    """Return the error as a BadEndpointFile, with its position in the endpoint's file instead of the query."""
     span = fault.span or Span(1, 1)
     file_span = Span(span.line + endpoint.query_first_line - 1, span.column, endpoint.file or None)
     return BadEndpointFile(fault.message, hint=fault.hint, span=file_span)

@@ -1,4 +1,4 @@
-"""Templates of BigQuery SQL, filled with trees, so that no value is ever printed into SQL."""
+"""Templates of BigQuery SQL in which placeholders are replaced by trees, so that no value is ever printed into SQL."""
 
 from functools import cache
 
@@ -11,9 +11,9 @@ TemplatePart = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 
 def fill_query_template(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
-    """Return the template's tree with each `@name` replaced by a part; text and number parts become literals.
+    """Return the template's tree with `parts` in place of their `@name`; texts and numbers become literals.
 
-    The template's nodes get the position `offset` in the text of the query.
+    All nodes of the template get the position `offset` in the query's text.
     """
     tree = copy_tree(parse_template(template))
     for node in list(tree.walk()):
@@ -49,7 +49,7 @@ def table(name: str) -> exp.Expr:
 
 
 def column(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
-    """Return the tree that the parser would make of a dotted name."""
+    """Return the tree of a dotted name, as the parser would make it from the list of its parts."""
     first, *fields = [identifier(name, offset) for name in names]
     tree: exp.Expr = _set_position(exp.Column(this=first), offset)
     if fields:
@@ -101,7 +101,7 @@ def parse_template(template: str) -> exp.Expr:
 
 
 def _keep_written_name(function: exp.Func, template: str) -> None:
-    """Store the function's name from the template, because `admit` would look for the name in the query's text."""
+    """Store the function's name in the template. Otherwise, `admit` would look for it in the text of the query."""
     if "start" in function.meta:
         word = template[function.meta["start"] : function.meta["end"] + 1]
         function.meta.setdefault("bigquery_name", word.upper())

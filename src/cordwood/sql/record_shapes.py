@@ -1,4 +1,4 @@
-"""Access to the kinds and keys of values at a path of a stream's events, as the streams' shapes record them."""
+"""Lookups in the shapes of streams: which kinds of values, and which keys, events have at a path."""
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -15,8 +15,7 @@ from cordwood.sql.stages import ShapeLookups
 
 _CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 150
-# The number of nodes that are counted in the budget for an origin. It is more than one, because an origin has a whole
-# path.
+# For each origin of a value, the budget counts this number of nodes, because an origin has a whole path.
 _BUDGET_NODES_PER_ORIGIN: Final = 10
 # A key that needs no quotes in a query and is not longer than usual names.
 _UNQUOTED_KEY_PATTERN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
@@ -26,18 +25,18 @@ _SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"[^0-9a-z]")
 
 _LookupResult = TypeVar("_LookupResult")
 KeysByPath = Mapping[EventPath, tuple[str, ...]]
-# The keys below every path, cached for the latest shapes, because computing them costs as much as a compilation.
+# The keys below each path, cached for the latest shapes, because computing them takes as long as a compilation.
 _child_keys_cache: BoundedCache[int, tuple[KindsByPath, KeysByPath]] = BoundedCache(
     _CHILD_KEYS_CACHE_BYTES, lambda _, kept: _BYTES_PER_CACHED_PATH * len(kept[0])
 )
 
 
 class RecordingShapeReader(msgspec.Struct):
-    """Lookup of keys and kinds of values in shapes, with a record of every lookup.
+    """Reader of keys and kinds of values in shapes, which records every lookup.
 
-    Keys are looked up only in the events that the caller may see, but kinds in the events of all projects.
-    `shape_lookups` has every lookup with its result. `unseen_paths` has the paths that the query reads, but that were
-    never seen; each has the most similar known path as its value, or None.
+    Keys are looked up in the events that the caller may see, but kinds in the events of all projects. `shape_lookups`
+    has every lookup with its result. `unseen_paths` has the paths that the query reads, but that no event has; each has
+    the most similar known path as its value, or None.
     """
 
     shapes: Mapping[str, Shape]
@@ -45,20 +44,20 @@ class RecordingShapeReader(msgspec.Struct):
     shape_lookups: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
     def kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
-        """Return the kinds of value seen at the path; None if a stream has no shape, or its shape omits the path."""
+        """Return the kinds of value seen at the path; None if a stream has no shape, or a shape without the path."""
         return self._record_lookup("kinds", self._find_kinds(lineage), lineage)
 
     def keys(self, lineage: Lineage) -> tuple[str, ...]:
-        """Return every key seen in objects at the path, sorted, so that the events' order of arrival has no effect."""
+        """Return all keys seen in objects at the path, sorted, so that the order of the events has no effect."""
         return self._record_lookup("keys", self._find_keys(lineage), lineage)
 
     def keys_starting_dotted_name(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
-        """Return the keys at the path that equal a dotted name, or are a prefix of it that ends before a dot."""
+        """Return the keys at the path that equal a dotted name or, as `a.b` of `a.b.c`, its beginning up to a dot."""
         keys = tuple(key for key in self._find_keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
         return self._record_lookup("keys_starting_dotted_name", keys, lineage, dotted)
 
     def depth(self, lineage: Lineage) -> int | None:
-        """Return the length of the longest path below this path; None if it is unknown."""
+        """Return the number of steps of the longest known path below this path; None if it is unknown."""
         return self._record_lookup("depth", self._find_depth(lineage), lineage)
 
     def keys_matching_name(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
@@ -79,7 +78,7 @@ class RecordingShapeReader(msgspec.Struct):
         return self._record_lookup("has_key", found, lineage, name, exact)
 
     def has_no_seen_keys(self, lineage: Lineage) -> bool:
-        """Return whether no object has been seen at the path, so that any name may be one of its keys."""
+        """Return whether no keys are known at the path, so that any name may be one of its keys."""
         return self._record_lookup("has_no_seen_keys", not self._find_keys(lineage), lineage)
 
     def is_unseen(self, lineage: Lineage) -> bool:
@@ -96,16 +95,20 @@ class RecordingShapeReader(msgspec.Struct):
         return self._record_lookup("most_similar_path", self._find_nearest_path(origin), origin)
 
     def elements(self, lineage: Lineage) -> Lineage:
-        """Return the lineage of the elements of a repeated record: an object itself, or the elements of an array.
+        """Return the lineage of a repeated record's elements: an object's own lineage, or that of an array's elements.
 
-        Only paths where a value may exist are followed. Otherwise, the number of origins would double with every level.
+        Only paths at which a value may exist are followed. Otherwise, the number of paths would double with every
+        level.
         """
         count_nodes(_BUDGET_NODES_PER_ORIGIN * len(lineage.origins))
         origins = frozenset(element for origin in lineage.origins for element in self._element_origins(origin))
         return self._record_lookup("elements", Lineage(origins=origins or lineage.origins), lineage)
 
     def child(self, lineage: Lineage, key: str) -> Lineage:
-        """Return the lineage of the value at a key. Of several origins, only those where a value may exist are kept."""
+        """Return the lineage of the value at a key.
+
+        If the value may come from several paths, only the paths at which a value may exist are kept.
+        """
         count_nodes(_BUDGET_NODES_PER_ORIGIN * len(lineage.origins))
         candidates = lineage_below(lineage, (key,))
         if len(candidates.origins) == 1:
@@ -190,9 +193,9 @@ class RecordingShapeReader(msgspec.Struct):
 
 
 def _similar_paths(shape: Shape, root: str, last_step: str) -> Iterator[tuple[str, EventPath]]:
-    """Yield the paths below a column whose last step may be similar to a name.
+    """Yield the paths below the column `root` whose last step may be similar to `last_step`, each with its last step.
 
-    Senders choose the keys, so there may be many paths: most are excluded cheaply by the first letter and length of
+    Senders choose the keys, so there may be many paths. Most are excluded quickly, by the first letter and length of
     their last step.
     """
     for path in shape.kinds:
@@ -207,18 +210,18 @@ def _length_sort_key(path: EventPath) -> tuple[int, EventPath]:
 
 
 def lineage_below(lineage: Lineage, steps: Iterable[str]) -> Lineage:
-    """Return the lineage of the value at the path `steps` below another value."""
+    """Return the lineage of the value at the path `steps` below a value with this lineage."""
     steps_below = tuple(steps)
     return Lineage(origins=frozenset(Origin(origin.stream, origin.path + steps_below) for origin in lineage.origins))
 
 
 def join_lineages(lineages: Iterable[Lineage]) -> Lineage:
-    """Return the lineage of a value that is one of several alternatives."""
+    """Return the lineage of a value, such as that of COALESCE, that comes from one of several values."""
     return Lineage(origins=frozenset(origin for lineage in lineages for origin in lineage.origins))
 
 
 def are_lookups_valid(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape]) -> bool:
-    """Return whether the recorded lookups give the same results in these shapes, so that a statement is still valid."""
+    """Return whether all recorded lookups give the same results in `shapes`, so that the statement is still valid."""
     records = RecordingShapeReader(shapes)
     return all(getattr(records, method)(*arguments) == result for (method, arguments), result in shape_lookups.items())
 

@@ -1,4 +1,4 @@
-"""Scopes of names: relations, their columns, and the records of unnested elements."""
+"""Scopes of names: the relations of a FROM, their columns, and the records of unnested elements."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -12,14 +12,14 @@ from cordwood.sql.nodes import event_path, is_event_path, path_root, path_steps
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The stream and the path from which an event's value is read."""
+    """A stream, and a path in its events at which an event's value is read."""
 
     stream: str
     path: EventPath
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """The known origin of a value: events (`origins`), a STRUCT (`fields`) or an array (`element`)."""
+    """The known origin of a value: paths in events (`origins`), the fields of a STRUCT, or the element of an array."""
 
     origins: frozenset[Origin] = frozenset()
     fields: "tuple[tuple[str, Lineage], ...]" = ()
@@ -38,7 +38,7 @@ NO_LINEAGE = Lineage()
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A name and the expression to which it refers; `value` is copied at every use.
+    """A name and the expression to which it refers. `value` is copied wherever the name is used.
 
     If `has_duplicate_name` is set, another column has the same name, so only a star can refer to the field.
     """
@@ -71,12 +71,12 @@ def copy_value(value: exp.Expr) -> exp.Expr:
 
 
 class Relation(msgspec.Struct):
-    """A relation of FROM.
+    """A relation in FROM, with the names that refer to its columns and keys.
 
-    `unnested_element` is set for an unnested array: it is the element, to which the relation's alias refers. `extra_keys` is set
-    for a stream: it is the object of the keys that are not columns, and any other name refers to one of these keys.
-    `qualified_name` is set for a stream without an alias: it is the stream's whole name, which may qualify a column if
-    it is in backquotes.
+    `unnested_element` is set for an unnested array: the relation's alias refers to this element. `extra_keys` is set
+    for a stream: it is the object with the events' top-level keys that are not columns, and any name that is not a
+    column refers to one of these keys. `qualified_name` is set for a stream without an alias: it is the stream's whole
+    name, which can qualify a column if it is in backquotes.
     """
 
     name: str
@@ -92,9 +92,9 @@ class Relation(msgspec.Struct):
 
 
 class MergedColumn(msgspec.Struct, frozen=True):
-    """A column that USING merged: it replaces the columns of the same name in the relations `merged_relation_names`.
+    """The column that USING makes of the columns of one name in the relations `merged_relation_names`.
 
-    In the expansion of a star, it comes before the columns of the relation at index `following_relation_index`.
+    In the expansion of a star, it comes before the columns of the relation with the index `following_relation_index`.
     """
 
     column: Field
@@ -103,7 +103,7 @@ class MergedColumn(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct):
-    """The relations of one FROM that have been read so far; `merged_columns` are the columns of USING."""
+    """The names in one FROM: the relations that have been read so far, and the columns that USING has merged."""
 
     parent: "Scope | None" = None
     relations: list[Relation] = msgspec.field(default_factory=list)
@@ -168,7 +168,7 @@ def _lineage_of_array(node: exp.Expr) -> Lineage:
 
 
 def _lineage_of_query(node: exp.Expr) -> Lineage:
-    """Return the lineage of a scalar sub-query, or of a query AS STRUCT."""
+    """Return the lineage of a sub-query that is used as a value: a single column or, with AS STRUCT, a struct."""
     query = node
     while not isinstance(query, exp.Select):
         query = query.this

@@ -19,13 +19,13 @@ from cordwood.sql.paging import Paging
 from cordwood.sql.plan import EventRange, MergeAggregate, Plan, TimeComparison
 from cordwood.sql.tree_printer import PrintedTree
 
-# Maps each lookup in the shapes of streams to its result. A statement stays valid while every lookup gives the same
-# result.
+# The lookups that a compilation has made in the shapes of streams, with their results. The statement stays valid while
+# every lookup gives the same result.
 ShapeLookups = Mapping[tuple[str, tuple[Hashable, ...]], object]
 
 
 class ParsedQuery(msgspec.Struct, frozen=True):
-    """The parsed tree of a query's text, with positions in the text. The tree is not checked yet."""
+    """The tree that the parser made of a query's text, with positions in the text. It has not been checked yet."""
 
     tree: exp.Expr
     text: str
@@ -40,13 +40,13 @@ class AdmittedTree(msgspec.Struct, frozen=True):
 
 
 class ResolvedQuery(msgspec.Struct, frozen=True):
-    """A query whose names are columns, paths of events, or typed slots, and whose expressions have types.
+    """A query in which all names are resolved to columns, paths of events, or typed slots, and expressions have types.
 
     If `redaction` is set, raw texts of events occur only in the answer's columns `raw_column_indexes`, and the engine
-    must redact these columns on output. The tree assumes that the streams' paths `textless_paths` hold no texts. The
+    must redact these columns on output. The tree assumes that the paths `textless_paths` in events hold no texts. The
     caller that runs the statement must check that this is still true at the time of the answer. A query with
-    `is_followed_query` can run on newly arrived events alone. Only a query with `is_saved_query` may be answered from partial
-    answers; a caller's own query may not.
+    `is_followed_query` can run on newly arrived events alone. Only a query with `is_saved_query` may be answered from
+    partial answers; a query that a caller wrote may not.
     """
 
     tree: exp.Expr
@@ -63,7 +63,7 @@ class ResolvedQuery(msgspec.Struct, frozen=True):
 
 
 class AttributeMapColumn(msgspec.Struct, frozen=True, tag=True):
-    """A column with the map of an event's attributes, which the engine computes from other columns of the row.
+    """A column with a map of an event's attributes, which the engine computes from other columns of the same row.
 
     `metadata_position`, `extras_position` and `project_position` are the positions of these other columns. They are
     selected once, even if several maps need them. Objects are flattened `levels` levels deep.
@@ -77,17 +77,18 @@ class AttributeMapColumn(msgspec.Struct, frozen=True, tag=True):
 
 
 class IsoTimeColumn(msgspec.Struct, frozen=True, tag=True):
-    """A column in which the engine replaces a time by ISO 8601 text with microseconds, without a time zone."""
+    """A column in which the engine replaces each time by ISO 8601 text, with microseconds and without a zone."""
 
     column_position: int
 
 
-# A column of the answer that the engine computes from fetched values, which is faster than an SQL expression.
+# A column of the answer that the engine computes after it has fetched the rows, because this is faster than computing
+# it in SQL.
 ComputedColumn = AttributeMapColumn | IsoTimeColumn
 
 
 class VariantTree(msgspec.Struct, frozen=True):
-    """A lowered tree that becomes an additional variant of the plan."""
+    """A lowered tree from which a further variant of the plan is printed."""
 
     tree: exp.Expr
     event_range: EventRange = EventRange.ALL
@@ -106,7 +107,7 @@ class PartialTrees(msgspec.Struct, frozen=True):
 
 
 class LoweredQuery(msgspec.Struct, frozen=True):
-    """A query lowered to the target's SQL, ready to be printed.
+    """The trees of a query in the target's SQL, ready to be printed.
 
     `tree` reads all events and redacts private text. `variant_trees` are equivalent trees for states of the store in
     which fewer reads, or no redaction, are enough.
@@ -120,9 +121,9 @@ class LoweredQuery(msgspec.Struct, frozen=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A placeholder for a bound value: a parameter, or the time of the call.
+    """A placeholder for a value that is bound at each call: the value of a parameter, or the time of the call.
 
-    Declared parameters that the statement does not read are validated like the others, but not bound.
+    Declared parameters that the statement does not read (`is_read` is False) are validated, but not bound.
     """
 
     name: str
@@ -133,12 +134,13 @@ class Slot(msgspec.Struct, frozen=True):
 class Statement(msgspec.Struct, frozen=True, dict=True):
     """A compiled query: an engine's plan, its slots, and properties of its answer.
 
-    `column_types` are BigQuery's types; an engine with less specific types (text for BYTES and JSON) uses them to
-    encode values. `notices` are reported in the receipt. `row_limit` is the literal row limit of the SQL, if any: a
-    variant that reads only recent events is enough if it finds that many rows. `paging` says how the next page of the
-    answer is found. `pages_on_request` is set if the answer has no pages, but would have pages if the caller requested
-    them. `completions` are the columns that the engine computes after it has fetched the rows. `shape_lookups` are all
-    lookups in the shapes of streams: shapes with the same results compile to the same statement.
+    `column_types` are BigQuery's types of the columns. An engine that has no such type (it has text for BYTES and JSON)
+    uses them to encode values. `notices` are reported in the receipt. `row_limit` is the literal row limit of the SQL,
+    if any: a variant that reads only recent events is enough if it finds that many rows. `paging` says how the next
+    page of the answer is found. `pages_on_request` is set if the answer has no pages, but would have pages if the
+    caller requested them. `completions` are the columns that the engine computes after it has fetched the rows.
+    `shape_lookups` are all lookups in the shapes of streams: shapes with the same results compile to the same
+    statement.
     """
 
     plan: Plan
@@ -160,34 +162,40 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def sql(self) -> str:
-        """The SQL of the variant that is always valid, with its optional predicates in full."""
+        """The SQL of the variant that can always be used, with its optional predicates in full."""
         return self.plan.sql
 
     @property
     def answer_column_count(self) -> int:
-        """The number of the answer's columns, without the two columns that locate the next page when paging by time."""
+        """The number of columns of the answer that the caller receives.
+
+        When paging by time, two more columns of the statement locate the next page.
+        """
         return len(self.column_names) - (2 if self.paging is not None and self.paging.is_by_time else 0)
 
     @cached_property
     def digest(self) -> bytes:
-        """A digest of every field except the shape lookups, whose effects are in the other fields.
+        """A digest of the statement. Only equal statements have equal digests.
 
-        The method encodes all fields, so it need not be changed when a field is added. Only equal statements have
-        equal digests.
+        All fields are encoded, also those that will be added later, except for the shape lookups, whose effects are in
+        the other fields.
         """
         digested = msgspec.structs.replace(self, shape_lookups={})
         return sha256(msgspec.msgpack.encode(digested, order="deterministic")).digest()
 
 
 class BoundStatement(msgspec.Struct, frozen=True):
-    """A statement with values for its slots, which is the only input of an engine. `bind_parameters` creates it."""
+    """A statement with the values of its slots. Engines have no other input. `bind_parameters` creates it."""
 
     statement: Statement
     values: Mapping[str, object] = msgspec.field(default_factory=dict)
 
 
 class StreamTable(msgspec.Struct, frozen=True):
-    """The table of a stream's events: its `columns` by SQL name, and its column `extras` for other top-level keys."""
+    """The table in which an engine has a stream's events.
+
+    `columns` are its columns by SQL name; the column named `extras` has the top-level keys that are not columns.
+    """
 
     table: str
     columns: Mapping[str, Kind]

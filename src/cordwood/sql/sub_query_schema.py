@@ -1,4 +1,4 @@
-"""The description of an endpoint's sub-queries for authors of sandbox queries: columns, and the paths seen in them."""
+"""Description of an endpoint's sub-queries for authors of sandbox queries: columns, and the paths seen in columns."""
 
 from collections.abc import Mapping
 
@@ -20,9 +20,9 @@ PathKinds = Mapping[EventPath, frozenset[ValueKind]]
 
 
 class SubQueryColumn(msgspec.Struct, frozen=True):
-    """A column of a sub-query.
+    """A column of a sub-query, as it is described to authors of sandbox queries.
 
-    `kind` is None for a value of an event, because its type varies. `fields` are the paths seen below the column.
+    `kind` is None for a value of an event, because its type varies. `fields` are the paths that were seen in the value.
     """
 
     name: str
@@ -41,7 +41,7 @@ ShapesByStream = Mapping[str, Shape]
 def describe_sub_queries(
     program: EndpointProgram, target: Target, shapes: ShapesByStream
 ) -> tuple[SubQuerySchema, ...]:
-    """Return the descriptions of all sub-queries, in the order of the endpoint's text."""
+    """Return the descriptions of all sub-queries, in the order in which the endpoint's text defines them."""
     return tuple(
         SubQuerySchema(name, _describe_columns(program, name, target, shapes)) for name in program.sub_query_names
     )
@@ -64,7 +64,10 @@ def _describe_column(column: exp.Expr, shapes: ShapesByStream) -> SubQueryColumn
 
 
 def _kinds_by_path_below(lineage: Lineage, shapes: ShapesByStream) -> PathKinds:
-    """Return the paths below a value, with their kinds, as queries write paths: elements have their array's path."""
+    """Return the paths below a value as queries write them, with the kinds of value at each path.
+
+    In queries, the elements of an array have the same path as the array.
+    """
     fields: dict[EventPath, frozenset[ValueKind]] = {}
     for origin in lineage.origins:
         for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():

@@ -18,8 +18,8 @@ _OPENING_BRACKETS: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET})
 _CLOSING_BRACKETS: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET})
 
 
-# For LIMIT and DISTINCT: the pipe operators after them that sqlglot may merge into the same SELECT. Any other operator
-# must read the result of the LIMIT or DISTINCT from a sub-query.
+# For a step with LIMIT or DISTINCT: the operators of later pipe steps that sqlglot may put into the same SELECT. A step
+# with any other operator must read the result from a sub-query.
 _MERGEABLE_STEPS_BY_EARLIER_STEP: Final = {
     "LIMIT": frozenset({"SELECT", "EXTEND", "LIMIT"}),
     "DISTINCT": frozenset({"ORDER", "LIMIT"}),
@@ -72,7 +72,7 @@ def _copy_if_shared(child: object, parent: exp.Expr) -> object:
     return copy_tree(child) if isinstance(child, exp.Expr) and child.parent is not parent else child
 
 
-# Steps after which sqlglot itself begins a new sub-query.
+# Pipe steps after which sqlglot begins a new sub-query anyway.
 _STEPS_BEFORE_SUB_QUERY: Final = frozenset(
     {"AGGREGATE", "SELECT", "EXTEND", "PIVOT", "UNPIVOT", "UNION", "INTERSECT", "EXCEPT"}
 )
@@ -93,9 +93,10 @@ def _select_star_tokens(pipe: Token) -> tuple[Token, ...]:
     return tuple(_make_token_at(pipe, kind, text) for kind, text in step)
 
 
-# The name of the result in the STRUCT into which WITH(name AS value, …, result) is rewritten.
+# The result of WITH(name AS value, …, result) has this name in the STRUCT into which the expression is rewritten.
 _WITH_RESULT_NAME: Final = "$with"
-# The limit on inlined nodes: a value may refer to earlier values, so that the size can double with each value.
+# The limit on the nodes that replace names in WITH(…) expressions. A value may use earlier values, so the size can
+# double with each value.
 _MAX_INLINED_NODES: Final = 10_000
 
 
@@ -121,7 +122,7 @@ def _is_with_expression_start(tokens: list[Token], index: int) -> bool:
 
 
 def _split_arguments(inside: list[Token]) -> list[list[Token]] | None:
-    """Return the comma-separated parts; None if they are not named values followed by a result."""
+    """Return the parts of WITH(…) between commas; None if they are not named values followed by a result."""
     parts = _split_at_commas(inside)
     all_named = all(len(part) > 2 and part[1].token_type == TokenType.ALIAS for part in parts[:-1])
     return parts if all_named and len(parts) > 1 and parts[-1] else None
@@ -152,7 +153,7 @@ def _struct_tokens(first: Token, parts: list[list[Token]], last: Token) -> list[
 
 
 def inline_with_expressions(tree: exp.Expr) -> exp.Expr:
-    """Replace the STRUCTs that were made from WITH(…) by their results.
+    """Replace each STRUCT that was made from WITH(…) by its result, in which names are replaced by their values.
 
     Inner STRUCTs are replaced first, because inner names shadow outer ones.
     """
@@ -219,7 +220,7 @@ def insert_missing_tokens(tokens: list[Token]) -> list[Token]:
 
 
 def _turn_into_raw_strings(tokens: list[Token]) -> None:
-    """Turn JSON paths and empty time formats into raw strings: the parser would change the paths and drop formats."""
+    """Turn JSON paths and empty time formats into raw strings, because the parser would change or drop them."""
     openers: list[str] = []
     for previous, token in pairwise(tokens):
         if token.token_type == TokenType.L_PAREN:
@@ -254,7 +255,7 @@ _TIME_FORMAT_FUNCTIONS: Final = frozenset(
 
 
 def _find_token_insertions(tokens: list[Token]) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Yield the tokens to insert, each with the index of the token before which it is inserted."""
+    """Yield all tokens that must be inserted, each with the index of the token before which it belongs."""
     for index, (token, following) in enumerate(pairwise(tokens)):
         yield from _find_token_insertions_at(tokens, index, token, following)
 
@@ -322,9 +323,9 @@ def _complete_json_object(tokens: list[Token], open_index: int) -> Iterator[tupl
 
 
 def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Parenthesise the keys of JSON_OBJECT(keys, values).
+    """Put the keys of JSON_OBJECT(keys, values) in parentheses.
 
-    Otherwise, the parser would combine keys and values into pairs, and drop the excess elements of the longer array.
+    Otherwise, the parser would pair the keys and values itself, and drop the excess elements of the longer array.
     """
     depth = 0
     for index in range(open_index, _find_closing(tokens, open_index)):
@@ -337,7 +338,7 @@ def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[i
 
 
 def _parenthesise_names(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    """Parenthesise columns named `key` and `value`, which the parser would treat as keywords and drop."""
+    """Parenthesise arguments that are columns named `key` or `value`: the parser would treat them as keywords."""
     depth = 0
     for index in range(open_index, _find_closing(tokens, open_index)):
         token = tokens[index]
@@ -359,7 +360,7 @@ def _parenthesise_names(tokens: list[Token], open_index: int) -> Iterator[tuple[
 _NAMES_DROPPED_BY_PARSER: Final = frozenset(["key", "value"])
 _ARRAY_CONSTRUCTORS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
 _ARGUMENT_DELIMITERS: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
-# Functions whose arguments need additional tokens, with the functions of this module that yield these tokens.
+# Functions whose calls need additional tokens, each with the function of this module that yields the tokens.
 _INSERTION_FINDER_BY_FUNCTION: Final = {"json_query": _add_default_path, "json_object": _complete_json_object}
 
 
@@ -378,7 +379,7 @@ def set_offset_kinds(tree: exp.Expr) -> None:
                 index.replace(index.expressions[0])
 
 
-# By subscript function: the index of the first element, and whether an index out of range yields NULL.
+# The subscript functions. For each: the index of the first element, and whether an index out of range yields NULL.
 _OFFSET_KIND_BY_FUNCTION: Final = {
     "OFFSET": (0, False),
     "ORDINAL": (1, False),
@@ -388,9 +389,10 @@ _OFFSET_KIND_BY_FUNCTION: Final = {
 
 
 def name_unnested_paths(tree: exp.Expr) -> None:
-    """Name an implicitly unnested array (`FROM t, t.items`) after the last part of its path."""
+    """Give an array that is unnested without UNNEST (`FROM t, t.items`) the last part of its path as its alias."""
     for unnest in tree.find_all(exp.Unnest):
-        # The parser stores the argument `offset` only for an UNNEST(…) of the text, not for an UNNEST that it inserts.
+        # The parser stores the argument `offset` only in an UNNEST(…) that the author wrote, and not in an UNNEST that
+        # the parser inserts.
         if isinstance(unnest.parent, exp.Join) and "offset" not in unnest.args and unnest.args.get("alias") is None:
             path = unnest.expressions[0]
             last = path.expression if isinstance(path, exp.Dot) else path.this
@@ -421,7 +423,7 @@ def _precedence_level(operator: exp.Expr) -> int:
 
 
 def _operator_chain(node: exp.Expr) -> list[exp.Expr]:
-    """Return the operators of a chain from left to right, if `node` is its last operator; otherwise an empty list."""
+    """Return the operators of a chain, such as `a | b & c`, in order; an empty list if `node` is not the last one."""
     if type(node.parent) in _BITWISE_PRECEDENCE and node.arg_key == "this":
         return []
     chain = [node]
@@ -455,7 +457,7 @@ def _parenthesise_operand(value: exp.Expr) -> exp.Expr:
 
 
 def _find_closing(tokens: list[Token], open_index: int) -> int:
-    """Return the index of the token that closes the bracket at `open_index`, or the number of tokens if none does."""
+    """Return the index of the token that closes the bracket at `open_index`; the number of tokens if none does."""
     depth = 0
     for index in range(open_index, len(tokens)):
         depth += (tokens[index].token_type in _OPENING_BRACKETS) - (tokens[index].token_type in _CLOSING_BRACKETS)
@@ -465,5 +467,5 @@ def _find_closing(tokens: list[Token], open_index: int) -> int:
 
 
 def _make_token_at(token: Token, kind: TokenType, text: str) -> Token:
-    """Return a token at the position of another one."""
+    """Return a new token with the position of an existing token."""
     return Token(kind, text, token.line, token.col, token.start, token.end)

@@ -1,4 +1,4 @@
-"""Normalize and check tokens before parsing: invalid literals, and syntax of other dialects.
+"""Normalization of tokens before parsing, and checks for invalid literals and for syntax of other dialects.
 
 Doubled quotes, raw bytes and names that sqlglot treats as keywords are read as BigQuery reads them. Invalid escapes and
 numbers out of range are refused, and so is syntax of other dialects that sqlglot's parser would accept.
@@ -17,7 +17,7 @@ from cordwood.sql.diagnostics import most_similar_name, span_at
 from cordwood.sql.nodes import parse_digits
 from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS, UNSUPPORTED_FUNCTIONS
 
-# Comments, quoted names and prefixed literals are skipped; the group captures a literal that may contain doubled
+# Matches all quoted parts and comments; a group captures only literals without a prefix, which may contain doubled
 # quotes. An unterminated quote or comment extends to the end of the text, so that scanning takes linear time.
 _QUOTED_OR_COMMENT_PATTERN: Final = re.compile(
     r"""(?:--|\#)[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\b(?:r|b|rb|br)(?:'[^'\n]*'|"[^"\n]*")"""
@@ -60,7 +60,7 @@ def join_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
 
 
 def _merge_literals(run: Sequence[Token], text: str) -> Token:
-    """Merge a run of adjacent tokens into the first of them."""
+    """Merge adjacent literals into the first of their tokens, with a quote between every two of them."""
     first, last = run[0], run[-1]
     if first is not last:
         first.text = text[first.start].join(token.text for token in run)
@@ -102,7 +102,7 @@ def normalize_tokens(tokens: list[Token], text: str) -> list[Token]:
 
 
 def _split_sums(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Split numbers such as 1e5+1, which the tokenizer reads as one token."""
+    """Split a sum such as 1e5+1, which the tokenizer reads as a single number, into three tokens."""
     for token in tokens:
         sum_match = _SUM_READ_AS_NUMBER_PATTERN.fullmatch(token.text) if token.token_type == TokenType.NUMBER else None
         if sum_match is None:
@@ -184,7 +184,7 @@ def _check_number_range(token: Token, text: str, *, is_negative: bool) -> None:
 
 
 _NUMBER_TOKENS: Final = frozenset({TokenType.NUMBER, TokenType.HEX_STRING})
-# The number of hexadecimal digits of a 64-bit integer.
+# The maximum number of hexadecimal digits of an INT64 literal.
 _MAX_INT64_HEX_DIGITS: Final = 16
 _MAX_NUMBER_DIGITS: Final = 1_000
 
@@ -195,7 +195,8 @@ def _check_escapes(valid_escapes: re.Pattern[str], token: Token, text: str) -> N
             raise BadQuerySyntax(f"Illegal escape sequence: {escape[0]}", span=span_at(text, escape.start()))
 
 
-# BigQuery does not have `::`, but it is accepted because self-hosted Supabase Studio sends `event_message::text`.
+# BigQuery does not have the cast operator `::`, but it is accepted because self-hosted Supabase Studio sends
+# `event_message::text`.
 _ALLOWED_OPERATORS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())
 _OPERATOR_HINTS: Final = {
     "->": "Write JSON_QUERY(value, path).",
@@ -235,13 +236,14 @@ _BIGQUERY_TYPE_BY_FOREIGN_TYPE: Final = {
 # The absolute value of the smallest INT64.
 _MAX_ABSOLUTE_INTEGER: Final = 2**63
 _TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
-# Keywords in whose parentheses a text literal may follow AS, because there it is not an alias.
+# Keywords whose parentheses may contain AS with a text literal. Elsewhere, AS with a text literal is refused, because
+# an alias cannot be a text.
 _KEYWORDS_PERMITTING_TEXT_AS: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTER_PATTERN: Final = re.compile(r"[a-zA-Z]")
 
 
-# The minimum number of arguments of functions whose lowering rules would fail with fewer arguments. The parser checks
-# the other functions.
+# The minimum number of arguments of some functions, whose lowering rules would fail with fewer arguments. For the other
+# functions, the parser checks the number.
 _MIN_ARGUMENT_COUNTS: Final[Mapping[str, int]] = {
     **dict.fromkeys(
         "ARRAY CEIL CEILING DATE DATETIME ERROR FLOOR NET.HOST NET.IPV4_FROM_INT64 NET.IPV4_TO_INT64 NET.IP_FROM_STRING"
@@ -262,7 +264,7 @@ _WEEKDAY_NAMES: Final = frozenset("SUNDAY MONDAY TUESDAY WEDNESDAY THURSDAY FRID
 
 def check_argument_counts(tokens: list[Token], text: str) -> None:
     """Raise BadQuerySyntax for the first call with fewer arguments than its function needs."""
-    # For each open bracket: the index of its token, and the number of commas directly inside it.
+    # A stack of the open brackets: for each, the index of its token, and the number of commas directly inside it.
     opened: list[list[int]] = []
     for index, token in enumerate(tokens):
         kind = token.token_type
@@ -273,7 +275,7 @@ def check_argument_counts(tokens: list[Token], text: str) -> None:
             opened[-1][1] += 1
         elif kind in _CLOSING_TYPE_BY_OPENING.values() and opened:
             start, commas = opened.pop()
-            # Directly after an opening parenthesis or a trailing comma, there is no argument to count.
+            # There is no argument between two delimiters, after an opening parenthesis or a trailing comma.
             is_empty = tokens[index - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA)
             _check_argument_count(tokens, start, commas + (not is_empty), text)
 
@@ -313,7 +315,7 @@ def _check_function_position(tokens: list[Token], start: int, text: str) -> None
 
 
 def check_dialect(tokens: list[Token], text: str) -> None:
-    """Raise BadQuerySyntax or QueryRefused for the first word or operator that BigQuery does not have."""
+    """Refuse the first word or operator that BigQuery does not have, with BadQuerySyntax or QueryRefused."""
     openers: list[str] = []
     for index, token in enumerate(tokens):
         _check_token(token, text)

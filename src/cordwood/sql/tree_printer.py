@@ -49,13 +49,13 @@ _NUMBER_PATTERN: Final = re.compile(
     r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|nan)", re.ASCII
 )
 _WORD_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-# The prefix of placeholder tokens, random so that no template contains it. User texts are never part of the tokenized
-# SQL.
+# The prefix of placeholder tokens. It is random, so no template contains it. User texts are not part of the SQL in
+# which tokens are searched for.
 _PLACEHOLDER_TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
 _PLACEHOLDER_TOKEN_PATTERN: Final = re.compile(rf"{_PLACEHOLDER_TOKEN_PREFIX}(\d+_\d+)_")
 _print_serial_numbers: Final = count()
 
-# Limit on printed characters: templates that repeat a part can double the length with every nesting.
+# The limit on the length of a filled template. A template that repeats a part can double the length with every nesting.
 MAX_FILLED_TEMPLATE_CHARACTERS: Final = 1_000_000
 _MAX_PRINTED_TREE_CHARACTERS: Final = 4 * MAX_FILLED_TEMPLATE_CHARACTERS
 
@@ -65,27 +65,27 @@ Printer = Callable[[exp.Expr], str]
 class SqlQuoting(Protocol):
     """The engine's spelling of names, texts, bytes and slots."""
 
-    # Matches a quoted text, a quoted name, or a comment, as the engine's lexer delimits it.
+    # Matches a quoted text, a quoted name or a comment, from beginning to end, as the engine's lexer does.
     quoted_pattern: re.Pattern[str]
 
     def engine_identifier(self, name: str) -> str:
-        """Return the engine's identifier for a name. Distinct names have distinct identifiers."""
+        """Return the identifier that the engine uses for a name; different names have different identifiers."""
 
     def quote_name(self, name: str) -> str:
-        """Return the quoted form of an identifier that `engine_identifier` returned."""
+        """Return an identifier in quotes; `name` is a result of `engine_identifier`."""
 
     def quote_text(self, text: str) -> str:
-        """Return a text as an SQL expression."""
+        """Return an SQL expression whose value is the text, usually a literal."""
 
     def quote_bytes(self, data: bytes) -> str:
-        """Return bytes as an SQL expression."""
+        """Return an SQL expression whose value is the bytes."""
 
     def slot_placeholder(self, slot: exp.Parameter) -> str:
-        """Return the placeholder of a slot for a bound value. The slot's name is a plain word."""
+        """Return the engine's placeholder for the value of a slot. The name of a slot is a plain word."""
 
 
 class PrintedTree(msgspec.Struct, frozen=True):
-    """A printed tree: the segments of the plan, and the slots in them."""
+    """The SQL of a tree, as segments of a plan, and the names of the slots that occur in it."""
 
     segments: Segments
     slots: frozenset[str] = frozenset()
@@ -114,7 +114,7 @@ class _VerbatimPart(msgspec.Struct, frozen=True):
 
 
 class _OptionalPredicatePart(msgspec.Struct, frozen=True):
-    """A predicate that a statement may leave out: the SQL of its NULL test and of itself, with placeholder tokens."""
+    """An optional predicate: the SQL of its NULL test and of the predicate itself, both with placeholder tokens."""
 
     parameter: str
     null_test: str
@@ -135,13 +135,16 @@ _TokenPart = (
 
 
 def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> PrintedTree:
-    """Print a tree with the dialect's printer, and its fragments by their templates. Mutates the tree."""
+    """Print a tree: fragments are printed by their templates, all other nodes by `printer`. Mutates the tree."""
     tokenized = TokenizedSql(tree, printer, quoting)
     return tokenized.replace_placeholder_tokens(tokenized.text)
 
 
 class TokenizedSql:
-    """A printed tree with placeholder tokens for names, texts, bytes, slots and segments. Mutates the tree."""
+    """The SQL of a tree in which placeholder tokens stand for names, texts, bytes, slots and segments of the plan.
+
+    Making it mutates the tree.
+    """
 
     def __init__(self, tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> None:
         self._printer = printer
@@ -150,12 +153,13 @@ class TokenizedSql:
         self._parts: dict[_TokenPart, int] = {}
         self._slots: set[str] = set()
         self._length = 0
-        # The nodes that hold printed text, by id. The references keep the nodes alive, so that ids are not reused.
+        # The nodes that hold text that is already printed, by object id. They are referenced here because Python could
+        # otherwise reuse their ids.
         self._printed: dict[int, exp.Var] = {}
         self.text = self._print_tokenized(tree)
 
     def replace_placeholder_tokens(self, text: str) -> PrintedTree:
-        """Return `text` with each token replaced by the SQL of its name, text, bytes or slot, or by its segment.
+        """Return `text` as segments, with SQL or a segment of the plan in place of each placeholder token.
 
         `text` is the tokenized SQL, to which the caller may have added SQL of its own.
         """
@@ -194,7 +198,7 @@ class TokenizedSql:
         return number
 
     def _check_quoting(self, text: str) -> None:
-        """Raise ValueError for a token inside quotes or a comment of a template, where its quoting would be wrong."""
+        """Raise ValueError for a token in quotes or in a comment, where the SQL that replaces it would be wrong."""
         if any(_PLACEHOLDER_TOKEN_PREFIX in match[0] for match in self._quoting.quoted_pattern.finditer(text)):
             raise ValueError("a part is quoted")
 
@@ -208,7 +212,7 @@ class TokenizedSql:
         return self._quoting.quote_bytes(part)
 
     def _print_tokenized(self, tree: exp.Expr) -> str:
-        """Print a tree with placeholder tokens. A node that is a part of two fragments is printed for each of them."""
+        """Return the SQL of a tree with placeholder tokens. A node that is a part of two fragments is printed twice."""
         text = self._print_without_sqlglot(tree)
         if text is not None:
             return text
@@ -226,7 +230,7 @@ class TokenizedSql:
         return sql
 
     def _print_without_sqlglot(self, node: exp.Expr) -> str | None:
-        """Return the printed text of a node that sqlglot must not print; None for other nodes."""
+        """Return the SQL of a node that this module prints without sqlglot; None for other nodes."""
         if isinstance(node, exp.Anonymous):
             return self._fill_template(node) if node.this == FRAGMENT_NODE_NAME else self._print_plan_node(node)
         if isinstance(node, exp.Literal) and not node.is_string:
@@ -237,7 +241,7 @@ class TokenizedSql:
         return None if part is None else self._token_for(part)
 
     def _tokenized_part(self, node: exp.Expr) -> _TokenPart | None:
-        """Return the part that a token replaces in the printed SQL; None for nodes that are not replaced."""
+        """Return the name, text, slot or bytes that a placeholder token replaces; None for any other node."""
         if isinstance(node, exp.Identifier):
             return _NamePart(
                 node.name if node.meta_get(VERBATIM_NAME_KEY) else self._quoting.engine_identifier(node.name)
@@ -249,7 +253,7 @@ class TokenizedSql:
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
-        """Return the token for a segment of the plan or for verbatim SQL; None for other nodes."""
+        """Return the placeholder token for a segment of the plan or for verbatim SQL; None for any other node."""
         if node.this == BLOCK_SEGMENT_NODE_NAME:
             return self._token_for(block_segment_of(node))
         if node.this == VERBATIM_SQL_NODE_NAME:
@@ -296,7 +300,7 @@ class TokenizedSql:
 
 
 def _prints_own_children(node: exp.Expr) -> bool:
-    """Return whether this module prints the node's children, rather than sqlglot."""
+    """Return whether this module prints the node with its children, so that sqlglot must not visit the children."""
     return isinstance(node, (exp.Parameter, exp.Literal, exp.Identifier)) or (
         isinstance(node, exp.Anonymous)
         and node.this
@@ -305,7 +309,7 @@ def _prints_own_children(node: exp.Expr) -> bool:
 
 
 def _join_texts(segments: Sequence[Segment]) -> Segments:
-    """Return the segments with adjacent texts joined, and without empty texts."""
+    """Return the segments without empty texts, and with adjacent texts joined."""
     merged: list[Segment] = []
     for is_text, run in groupby(segments, lambda item: isinstance(item, str)):
         parts = list(run)
@@ -327,7 +331,7 @@ def _require_word(name: str) -> str:
 
 
 def _checked_unicode(text: str) -> str:
-    """Return the text; raise QueryUnsupported if it contains a lone surrogate, which no engine accepts."""
+    """Return the text; raise QueryUnsupported if it has a lone surrogate, which is not valid Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -340,9 +344,9 @@ def _too_long_error() -> QueryUnsupported:
 
 
 def _is_delimited(segments: Sequence[str | int], index: int) -> bool:
-    """Return whether the placeholder is delimited by commas or parentheses on both sides.
+    """Return whether commas or brackets surround a placeholder of a template, so that it needs no parentheses.
 
-    There is always a piece of text between two placeholders.
+    `segments` has a text, which may be empty, before and after each placeholder.
     """
     before, after = str(segments[index - 1]).rstrip(), str(segments[index + 1]).lstrip()
     opens = before.endswith(("(", ",", "[")) if before else index == 1
@@ -351,9 +355,10 @@ def _is_delimited(segments: Sequence[str | int], index: int) -> bool:
 
 
 def is_single_operand(text: str, quoted: re.Pattern[str]) -> bool:
-    """Return whether the text is a single operand that needs no parentheses.
+    """Return whether the SQL is a single operand, which needs no parentheses.
 
-    Such a text is an atom, possibly with calls and subscripts after it, or it is parenthesised as a whole.
+    A single operand is an atom (a name or a literal), possibly with calls and subscripts after it, or it is
+    parenthesised as a whole.
     """
     atom = _ATOM_PATTERN.match(text)
     end = atom.end() if atom else 0
@@ -366,7 +371,7 @@ def is_single_operand(text: str, quoted: re.Pattern[str]) -> bool:
 
 
 def _find_closing_bracket(text: str, opened: int, quoted: re.Pattern[str]) -> int:
-    """Return the index of the bracket that closes the one at `opened`, skipping quoted text; -1 if there is none."""
+    """Return the index of the bracket that closes the one at `opened`; -1 if none does. Quoted text is skipped."""
     stack: list[str] = []
     for delimiter in _delimiter_pattern(quoted).finditer(text, opened):
         char = delimiter[1]
@@ -385,5 +390,5 @@ def _find_closing_bracket(text: str, opened: int, quoted: re.Pattern[str]) -> in
 
 @cache
 def _delimiter_pattern(quoted: re.Pattern[str]) -> re.Pattern[str]:
-    """Return a pattern that matches quoted text as a whole; its group 1 is a bracket, or an unterminated quote."""
+    """Return a pattern that matches a quoted text as a whole, or in its group 1 a bracket or an unterminated quote."""
     return re.compile(rf"(?:{quoted.pattern})|([\[\]()'\"`])", quoted.flags)

@@ -1,7 +1,7 @@
-"""BigQuery's compile-time type checks: operands, arguments, ungrouped columns, and literals.
+"""BigQuery's compile-time type checks: of operands, arguments, ungrouped columns, and literals.
 
-Event values, JSON and expressions of unknown type may have any type, so the checks accept them. A text literal or a
-parameter may be converted to a time.
+An event value, JSON or an expression of unknown type is accepted anywhere. A text literal or a parameter is also
+accepted where a time is expected, if it can be converted.
 """
 
 import re
@@ -34,7 +34,7 @@ _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
 
 
 class _TypeMistakeError(Exception):
-    """Error for a node with operands of types that it does not accept; `hint` says what to write instead."""
+    """Error for a node that does not accept the types of its operands; `hint` says what to write instead."""
 
     def __init__(
         self, node: exp.Expr, message: str, hint: str | None = None, fault: type[QueryFault] = BadQuerySyntax
@@ -65,7 +65,7 @@ def check_types(tree: exp.Expr, text: str) -> None:
 
 
 def _span_of_mistake(node: exp.Expr, text: str) -> Span | None:
-    """Return the position in the text; None for a node of a saved sub-query, which is not part of the text."""
+    """Return the node's position in `text`; None for a node of a saved sub-query, which is not in this text."""
     cte = node.find_ancestor(exp.CTE)
     is_saved = start_offset(node) is None and cte is not None and start_offset(cte) is None
     return None if is_saved else span_of(node, text) or Span(1, 1)
@@ -97,7 +97,10 @@ def _check_regex_call(node: exp.Expr) -> None:
 
 
 def _check_set_columns(node: exp.Expr) -> None:
-    """Check the column types of a set operation. Accept a text beside a time, because it may be a literal of a time."""
+    """Check that both sides of a set operation have compatible column types. A text and a time are compatible.
+
+    The text may be a literal, which BigQuery converts to a time.
+    """
     left, right = node.meta_get(SIDE_TYPES_METADATA_KEY) or ((), ())
     for position, (left_type, right_type) in enumerate(zip(left, right, strict=False), 1):
         kinds = _comparable_kind(left_type), _comparable_kind(right_type)
@@ -113,7 +116,10 @@ def _checked_kind(datatype: Datatype | None) -> Kind | None:
 
 
 def _comparable_kind(datatype: Datatype | None) -> Kind | None:
-    """Return the type's family: numbers are one, and TIMESTAMP, DATETIME and DATE are another; None if unknown."""
+    """Return a type that represents all types with which this one can be compared; None if the type is unknown.
+
+    Numbers can be compared with each other, and so can TIMESTAMP, DATETIME and DATE.
+    """
     kind = _checked_kind(datatype)
     if kind in NUMBER_KINDS:
         return Kind.FLOAT64
@@ -121,13 +127,16 @@ def _comparable_kind(datatype: Datatype | None) -> Kind | None:
 
 
 def _checked_kind_of_node(node: exp.Expr | None) -> Kind | None:
-    """Return the type of a node; None for ERROR(…), which has any type, and for the list of ANY or ALL."""
+    """Return the type of a node; None if it is not checked: for ERROR(…), and for the list of ANY or ALL."""
     is_error = isinstance(node, exp.Anonymous) and str(node.this).upper() == "ERROR"
     return None if is_error or isinstance(node, (exp.Any, exp.All)) else _checked_kind(datatype_of(node))
 
 
 def _reads_no_rows(node: exp.Expr) -> bool:
-    """Return whether the expression reads no row. BigQuery converts constant texts and parameters to times."""
+    """Return whether the expression is computed from constants and parameters only.
+
+    BigQuery converts the texts of such expressions to times.
+    """
     return node.find(exp.Column, exp.Anonymous, exp.Query) is None
 
 
@@ -192,7 +201,7 @@ def _check_in(node: exp.Expr) -> None:
 
 
 def _check_in_relation(node: exp.Expr) -> None:
-    """Check IN with a sub-query or UNNEST."""
+    """Check the types of IN with a sub-query or UNNEST."""
     unnest = node.args.get("unnest")
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else None
     if array is not None and _checked_kind_of_node(array) not in (None, Kind.ARRAY):
@@ -209,7 +218,10 @@ def _check_in_relation(node: exp.Expr) -> None:
 def _is_text_converted_by_bigquery(
     value: exp.Expr, array: exp.Expr | None, kinds: tuple[Kind | None, Kind | None]
 ) -> bool:
-    """Return whether one side of IN is a constant text that BigQuery converts to the other side's time or bytes."""
+    """Return whether one side of IN is a constant text, and the other side is a time or bytes.
+
+    BigQuery converts such a text to the type of the other side.
+    """
     text = value if kinds[0] is Kind.STRING else array
     other_kind = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
     is_text = Kind.STRING in kinds and (other_kind in TIME_KINDS or other_kind is Kind.BYTES)
@@ -223,7 +235,7 @@ def _check_between(node: exp.Expr) -> None:
 
 
 def _check_arithmetic(node: exp.Expr) -> None:
-    """Check arithmetic on numbers and on times."""
+    """Check the types of the operands of arithmetic."""
     sides = node.this, node.expression
     kinds = [_checked_kind_of_node(side) for side in sides]
     if None in kinds or all(kind in NUMBER_KINDS for kind in kinds):
@@ -296,9 +308,9 @@ def _check_nullif(node: exp.Expr) -> None:
 
 
 def _check_arguments(node: exp.Expr) -> None:
-    """Check the arguments of a function against the table of argument types."""
+    """Check the types of a function's arguments against `CHECKED_ARGUMENTS_BY_NODE_CLASS`."""
     if isinstance(node.parent, exp.Contains):
-        # Skip CONTAINS_SUBSTR, which accepts any type; the parser wraps its arguments in LOWER.
+        # Skip LOWER inside CONTAINS_SUBSTR, which accepts any type: the parser has added LOWER.
         return
     for argument in CHECKED_ARGUMENTS_BY_NODE_CLASS[type(node)]:
         value = node.args.get(argument.argument_key)
@@ -314,14 +326,17 @@ def _check_arguments(node: exp.Expr) -> None:
 
 
 def _is_convertible_to(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
-    """Return whether a constant text is converted: a literal to a time or bytes, a parameter to any of the types."""
+    """Return whether BigQuery converts the constant text to one of the types.
+
+    Any constant text is converted to a time or to bytes; a parameter is converted to any type.
+    """
     if value is None or not _reads_no_rows(value):
         return False
     return not kinds.isdisjoint({*TIME_KINDS, Kind.BYTES}) or value.find(exp.Parameter) is not None
 
 
 def _signature_name(node: exp.Expr) -> str:
-    """Return the function or operator in BigQuery's spelling."""
+    """Return the name of the function or operator as BigQuery's error messages write it."""
     operator = _OPERATOR_NAMES.get(type(node))
     if operator is not None:
         return f"operator {operator}"

@@ -50,7 +50,10 @@ TypedColumns = list[tuple[str, Datatype | None]]
 
 
 class TypedRelation(msgspec.Struct):
-    """The types of a relation's columns in order. If the rows are single values, `row_value_type` is their type."""
+    """The names and types of a relation's columns, in order.
+
+    If the rows of the relation are single values, `row_value_type` is the type of these values.
+    """
 
     columns: TypedColumns
     row_value_type: Datatype | None = None
@@ -90,7 +93,7 @@ class TypeScope(msgspec.Struct):
         return relation_row.row_type() if relation_row else None
 
 
-# The metadata key of the column types of a set operation's two sides.
+# The metadata key for the column types of the two sides of a set operation.
 SIDE_TYPES_METADATA_KEY: Final = "sides"
 
 
@@ -126,7 +129,7 @@ def _annotate_ctes(node: exp.Expr, outer: TypeScope) -> dict[str, TypedRelation]
 
 
 def _recursive_cte_columns(cte: exp.Expr, scope: TypeScope) -> TypedRelation:
-    """Return the columns of a recursive CTE, which are those of its first branch."""
+    """Return the column types of a recursive CTE, which are those of its first branch."""
     body = cte.this
     while isinstance(body, (exp.SetOperation, exp.Subquery, exp.Paren)):
         body = body.this
@@ -165,12 +168,12 @@ def _annotate_select(node: exp.Expr, scope: TypeScope) -> TypedRelation:
     return _relation_of_value_rows(node.args["kind"], columns) if node.args.get("kind") else TypedRelation(columns)
 
 
-# The clauses that are annotated before select aliases are visible.
+# Clauses that are annotated first, because select aliases are not visible in them.
 _CLAUSES_BEFORE_ALIASES: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
 
 
 def _relation_of_value_rows(kind: str, columns: TypedColumns) -> TypedRelation:
-    """Return the relation of SELECT AS STRUCT or SELECT AS VALUE, whose rows are single values."""
+    """Return the columns of a SELECT AS STRUCT or SELECT AS VALUE, and the type of the values that are its rows."""
     value = columns[0][1] if kind == "VALUE" and columns else struct_of(columns)
     return TypedRelation(list(value.fields) if value and value.kind is Kind.STRUCT else columns, value)
 
@@ -283,7 +286,10 @@ def _column_type(node: exp.Expr, scope: TypeScope) -> Datatype | None:
 
 
 def _annotate_scalar_query(node: exp.Expr, scope: TypeScope) -> Datatype | None:
-    """Store the types in a query that is used as a value; return the type of its only column, or of its row."""
+    """Store the types in a query that is used as a value; return the type of the value.
+
+    The value is the query's only column or, with AS STRUCT or AS VALUE, its row.
+    """
     relation = _annotate_query(node, TypeScope(scope.ctes, scope))
     datatype = relation.row_value_type or (relation.columns[0][1] if relation.columns else None)
     return _store_type(node, datatype)
@@ -298,7 +304,7 @@ TypeRule = Callable[[exp.Expr], Datatype | None]
 
 
 def _result_type(node: exp.Expr) -> Datatype | None:
-    """Return the type of a node whose children are annotated."""
+    """Return the type of a node's result; the types of its operands must already be stored."""
     fixed = RESULT_TYPE_BY_NODE_CLASS.get(type(node))
     if fixed is not None:
         return fixed
@@ -336,7 +342,7 @@ _TIME_TYPES: Final = (DATE, DATETIME, TIMESTAMP, TIME)
 
 
 def _time_plus_interval_type(left: Datatype | None, right: Datatype | None) -> Datatype | None:
-    """Return the type of a time plus an interval: the time's own type, but DATETIME for a date."""
+    """Return the type of a time plus or minus an interval: the type of the time, but DATETIME for a DATE."""
     time_type = right if left and left.kind is Kind.INTERVAL else left
     if time_type is not None and time_type.kind is Kind.DATE:
         return DATETIME
@@ -355,13 +361,13 @@ def _division_type(node: exp.Expr) -> Datatype | None:
 
 
 def _float_unless_numeric_type(node: exp.Expr) -> Datatype | None:
-    """Return the type of ROUND, AVG etc.: the argument's type if NUMERIC, BIGNUMERIC or INTERVAL, else FLOAT64."""
+    """Return the type of ROUND, AVG etc.: the argument's type if it is (BIG)NUMERIC or INTERVAL, else FLOAT64."""
     datatype = _aggregate_argument_type(node)
     return datatype if datatype in (NUMERIC, BIGNUMERIC, INTERVAL) else FLOAT64
 
 
 def _aggregate_argument_type(node: exp.Expr) -> Datatype | None:
-    """Return the type of an aggregate's argument, ignoring its modifiers."""
+    """Return the type of an aggregate's argument, without modifiers such as DISTINCT and ORDER BY."""
     inner = node.this
     while isinstance(inner, (exp.Order, exp.Limit, exp.HavingMax, exp.IgnoreNulls, exp.RespectNulls)):
         inner = inner.this

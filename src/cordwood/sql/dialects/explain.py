@@ -121,7 +121,7 @@ def _find_foreign_calls(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
 
 
 def _find_calls_with_wrong_arguments(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
-    """Yield calls of BigQuery functions with too few or too many arguments, or in another dialect's order or form."""
+    """Yield findings for BigQuery functions with the wrong number of arguments, or with another dialect's arguments."""
     for index, word in find_calls(source):
         arguments = source.call_arguments(index + 1)
         if word.text in TEMPLATES_BY_UNIT_LAST_FUNCTION and _has_unit_as_first_argument(arguments):
@@ -203,7 +203,7 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
 
 
 def _aliased_expression(source: QueryTokens, word_index: int) -> str | None:
-    """Return the text of the expression whose alias is this word, as in `expression AS word`; None without one."""
+    """Return the text of the expression whose alias is this word, as in `expression AS word`; None if there is none."""
     name, words = source.words[word_index].text, source.words
     for index in range(1, len(words) - 1):
         if words[index].text == "AS" and words[index + 1].text == name and index + 1 != word_index:
@@ -284,9 +284,9 @@ _MAX_OTHER_POSITIONS: Final = 3
 
 @contextmanager
 def add_fault_position(text: str | None) -> Iterator[None]:
-    """Add missing positions to query errors that the block raises.
+    """Add a position to each query error raised in the `with` block that has none: where the error may have occurred.
 
-    The added position is that of the expression that may have failed.
+    Engines do not report positions, so the position is guessed from the error message.
     """
     try:
         yield
@@ -300,7 +300,10 @@ def add_fault_position(text: str | None) -> Iterator[None]:
 
 
 def _copy_with_positions(fault: QueryFault, positions: list[Span]) -> QueryFault:
-    """Return a copy of the error with positions. The original may be shared by callers whose queries differ in text."""
+    """Return a copy of the error with positions.
+
+    The original is not changed, because it may be shared by callers whose queries have different texts.
+    """
     located = copy(fault)
     located.span = positions[0]
     others = ", ".join(map(str, positions[1 : 1 + _MAX_OTHER_POSITIONS]))

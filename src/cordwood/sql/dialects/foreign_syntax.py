@@ -62,7 +62,7 @@ def _case_insensitive_regexp_hint(match: ForeignSyntaxMatch) -> str:
 
 
 def _json_operator_hint(match: ForeignSyntaxMatch) -> str:
-    """Rewrite a chain of JSON operators as one path, for a field of an event and for a call of JSON_VALUE."""
+    """Return a hint that replaces a chain of JSON operators by one path, into an event or in a call of JSON_VALUE."""
     source, steps, index = match.source, [], match.first_word_index
     while index + 1 < len(source.words) and source.words[index].text in ("->", "->>", "#>", "#>>"):
         steps.append(source.text_between(index + 1, index + 1).strip("'\"{}").replace(",", "."))

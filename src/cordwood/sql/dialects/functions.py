@@ -3,7 +3,8 @@
 In a template for a replacement, `{name}` is the function's name, and `{0}` is the first argument as the author wrote
 it. `{0:unit}` is the argument as BigQuery's unit (`'hours'` is HOUR), `{0:interval}` as an interval (`'5 minutes'` is
 INTERVAL 5 MINUTE), and `{0:percent}` as a percentage (0.5 is 50). `{0:to_char}` and `{0:date_format}` are time formats
-of PostgreSQL and MySQL, converted to BigQuery's. The first template whose arguments were all given is used.
+of PostgreSQL and MySQL, converted to BigQuery's. If a function has several templates, the first one for which the call
+has all arguments is used.
 """
 
 import re

@@ -99,7 +99,10 @@ class QueryTokens:
         return [self.text_between(a + 1, b - 1) for a, b in pairwise(commas) if b > a + 1]
 
     def text_inside_brackets(self, index: int) -> str | None:
-        """Return the text between a token and the closing bracket that encloses it; None without such a bracket."""
+        """Return the text after the token at `index`, up to the end of the brackets around that token.
+
+        Return None if there is no closing bracket or no text before it.
+        """
         depth = 0
         for position in range(index + 1, len(self.words)):
             depth += (self.words[position].text in "([") - (self.words[position].text in ")]")

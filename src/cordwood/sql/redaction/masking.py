@@ -1,9 +1,10 @@
 """SQL that masks private parts of texts, and rules that lower redacted reads to calls of the engine's functions.
 
-The optimistic variant of a statement only searches each text for the hint, a pattern that matches wherever something
-may have to be redacted, and fails if the hint matches. This takes a small part of the time that redaction takes.
-For queries over texts without anything to redact, such as paths, methods and countries, this variant is enough. If it
-fails, the full variant is run, and the engine remembers to run the full variant first from then on.
+A statement has an optimistic variant, which does not redact. It only searches each text for the hint, a pattern that
+matches wherever something may have to be redacted, and fails if the hint matches. This takes a small part of the time
+that redaction takes. For queries over texts without anything to redact, such as paths, methods and countries, this
+variant is enough. If it fails, the full variant is run, and the engine remembers to run the full variant first from
+then on.
 """
 
 from collections.abc import Sequence
@@ -33,13 +34,13 @@ from cordwood.sql.nodes import (
 from cordwood.sql.redaction.patterns import DetectionStage, MatchKind
 from cordwood.sql.rules.vocabulary import Conversion
 
-# Prefixes of the names of the engine's redaction functions; the redaction mode follows.
+# Prefixes of the names of the engine's redaction functions. A name is a prefix followed by the redaction mode.
 REDACT_TEXT_FUNCTION_PREFIX: Final = "redacted_text"
 REDACT_JSON_FUNCTION_PREFIX: Final = "redacted_json"
 REDACT_EVENT_FUNCTION_PREFIX: Final = "redacted_event"
 
-# The prefix of the name of the function that returns a text unchanged, but fails with the message below if the text may
-# need redaction.
+# The prefix of the function that optimistic variants call: it returns a text unchanged, or fails with the message below
+# if the text may need redaction.
 OPTIMISTIC_TEXT_FUNCTION_PREFIX: Final = "trusted_text"
 MAY_NEED_REDACTION_MESSAGE: Final = "A text may hold something to redact."
 
@@ -74,11 +75,11 @@ class MaskingSql(Protocol):
     def conditional(self, condition: str, then: str, otherwise: str) -> str: ...
 
     def match_part(self, index: int) -> str:
-        """Return one of the parts, counted from 1, of a segment that is split at `MATCH_PART_SEPARATOR`."""
+        """Return one part, counted from 1, of the current segment, which is split at `MATCH_PART_SEPARATOR`."""
         ...
 
     def map_segments(self, marked: str, each: str) -> str:
-        """Split the text at `MATCH_START`, and replace each segment that has a `MATCH_PART_SEPARATOR` by `each`."""
+        """Split the text at `MATCH_START`; replace each segment that contains `MATCH_PART_SEPARATOR` by `each`."""
         ...
 
     def card_digits(self, text: str) -> str:
@@ -86,7 +87,7 @@ class MaskingSql(Protocol):
         ...
 
     def passes_luhn(self, digits: str) -> str:
-        """Return the condition that a card number's digits pass the Luhn check."""
+        """Return the condition that a card number's digits have a valid checksum by the Luhn algorithm."""
         ...
 
     def keyed_digest(self, value: str) -> str:
@@ -94,7 +95,10 @@ class MaskingSql(Protocol):
         ...
 
     def address_network(self, value: str) -> str:
-        """Return the /24 or /48 network of an address. A later pass handles an IPv4 address within an IPv6 address."""
+        """Return the network of an IP address: /24 for IPv4, /48 for IPv6.
+
+        An IPv4 address within an IPv6 address is left to a later pass.
+        """
         ...
 
 
@@ -112,7 +116,7 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
     def apply_builtin_stages(
         self, text: str, stages: Sequence[DetectionStage], *, digits_are_marked: bool = False
     ) -> str:
-        """Apply the built-in stages.
+        """Redact a text by the built-in detection stages.
 
         If `digits_are_marked` is set, the text has a marker before each digit of a JSON number, and these markers are
         kept.
@@ -147,7 +151,7 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
         )
 
     def _has_fixed_replacement(self, stage: DetectionStage) -> bool:
-        """Return whether all matches are replaced by the same word."""
+        """Return whether the stage replaces all its matches by the same word."""
         if self.mode is RedactMode.TRUNCATE:
             return stage.match_kind is not MatchKind.ADDRESS
         return self.mode is RedactMode.REPLACE or stage.match_kind is MatchKind.OTHER
@@ -168,7 +172,8 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
             f"{MATCH_START}([^{MATCH_PART_SEPARATOR}]+){MATCH_PART_SEPARATOR}{REDACTION_WORD}",
             _group_references((1,)),
         )
-        # Remove the markers of the other matches as well, because a later pass may insert and search for markers, too.
+        # The other matches still have both markers, next to each other. Remove them, because a later pass may insert
+        # and search for markers, too.
         return self.sql.remove_mark(restored, MATCH_START + MATCH_PART_SEPARATOR)
 
     def _replace_by_computed_value(self, text: str, stage: DetectionStage) -> str:
@@ -237,9 +242,9 @@ def redaction_mode_of(node: exp.Expr) -> RedactMode:
 
 
 def optimistic_redaction_variant(tree: exp.Expr) -> exp.Expr | None:
-    """Return the optimistic variant of the tree.
+    """Return a copy of the tree with optimistic redaction, which fails at a text that may need redaction.
 
-    Return None if the tree redacts nothing, or if the variant's failure might be caught in the SQL and become NULL.
+    Return None if the tree redacts nothing, or if the failure might be caught in the SQL and become NULL.
     """
     fragments = filter(is_fragment, tree.find_all(exp.Anonymous))
     if next(find_operations(tree, TextRedactionCall), None) is None or any(map(catches_failures, fragments)):
@@ -258,9 +263,9 @@ def optimistic_redaction_variant(tree: exp.Expr) -> exp.Expr | None:
 
 
 def remove_text_round_trips(tree: exp.Expr) -> None:
-    """Remove the conversions of a redacted text to an event's value and back.
+    """Remove conversions of a redacted text to an event's value and directly back to a text.
 
-    Filters are never applied to a text before it is redacted, because their timing would reveal whether the text
+    Filters must not be moved to the text before its redaction, because their timing would reveal whether the text
     contains the searched text.
     """
     for reader, _ in list(find_operations(tree, EventAsText)):

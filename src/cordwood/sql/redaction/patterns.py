@@ -21,7 +21,7 @@ from cordwood.model.redaction import Detector, RedactionRules, RedactMode
 
 
 class MatchKind(StrEnum):
-    """The kind of values that a pass matches."""
+    """The kind of private values that a detection pass finds, which determines how they are replaced."""
 
     OTHER = "plain"
     MAIL = "mail"
@@ -30,12 +30,12 @@ class MatchKind(StrEnum):
 
 
 class DetectionPass(msgspec.Struct, frozen=True):
-    """A pass over a text: a pattern of values to redact.
+    """A search of a text for one kind of value that must be redacted.
 
-    A text that one of the `kept_groups` matches is not redacted. A text that one of the `prefix_groups` matches is kept
-    before the value; the rest of the match is the value. The passes of one `stage` become alternatives of one pattern,
-    and the first alternative that matches is used. `hint` is a faster pattern that matches every text in which the pass
-    matches.
+    A text that one of the `kept_groups` of `pattern` matches is not redacted. A text that one of the `prefix_groups`
+    matches is kept before the value; the rest of the match is the value. The passes of one `stage` become alternatives
+    of one pattern, and the first alternative that matches is used. `hint` is a faster pattern that matches every text
+    in which `pattern` has a match.
     """
 
     stage: int
@@ -50,8 +50,8 @@ class DetectionPass(msgspec.Struct, frozen=True):
 
 # Whitespace, also in its escaped forms in JSON and in URLs.
 _WHITESPACE: Final = r"(?:\s|\\+[nrt]|%20|\+)"
-# Escapes of JSON and of URLs, which end in letters and digits that are not part of the next word: `\n10.0.0.1`,
-# `%3D10.0.0.1`.
+# Escapes of JSON and of URLs. An escape ends in letters or digits, which do not belong to the word after it:
+# `\n10.0.0.1`, `%3D10.0.0.1`.
 _ESCAPE_SEQUENCE: Final = r"(?:\\+(?:[nrtbf]|u[0-9a-f]{4}|x[0-9a-f][0-9a-f])|%(?:25)*[0-9a-f][0-9a-f])"
 _WORD_START: Final = rf"{_ESCAPE_SEQUENCE}|_|\b"
 _WORD_END: Final = r"(?:\b|_|[a-z])"
@@ -71,7 +71,8 @@ _ENCODED_IPV4_ADDRESS: Final = (
     rf"[0-9.]*(?:%(?:25)*3[0-9]{_ENCODED_DIGIT}*|%(?:25)*2e{_ENCODED_DIGIT}+)(?:{_ENCODED_DOT}{_ENCODED_DIGIT}+)+"
 )
 
-# Words before an address, or before a slash and an address, that are not the name of a product.
+# Words that do not make the number after them a product's version: a number such as 1.2.3.4 after such a word, or after
+# the word and a slash, is an address.
 _WORDS_BEFORE_ADDRESS: Final = (
     "(?:ip|ipv4|addr|address|hosts?|from|to|src|dst|source|dest|clients?|peer|tcp|udp|inet|inside|outside|remote"
     "|local|servers?|proxy|gateway|network|subnet|node|upstream|backend|origin|users?|route|block|lookup|via|by|at|on)"
@@ -113,7 +114,8 @@ _CREDENTIAL_WORD: Final = (
     r"(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|(?:access|refresh|auth|id|session)[_-]?token"
     r"|(?:private|secret|access)[_-]?key|authorization|credentials?|amz-signature)"
 )
-# The endings of the words above. They are sufficient for a hint, and compile to a smaller pattern.
+# The endings of the credential words above. A hint may match too much, so it needs only these endings, which compile to
+# a smaller pattern.
 _CREDENTIAL_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
 _ASSIGNMENT_SIGN: Final = rf"{_WHITESPACE}*(?:=>?|:|%(?:25)*3[ad]){_WHITESPACE}*"
 _AUTHENTICATION_SCHEME: Final = (
@@ -125,8 +127,8 @@ _SCHEME_WORD_IN_PROSE: Final = (
     rf"\b(?:bearer|basic){_WHITESPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
     r"|required|invalid|format|must|from|with|type|plan|tier)\b"
 )
-# Keys of known issuers, recognised by their prefix. A minimum length is given if the prefix also begins other words,
-# such as `Asia/Kolkata`, `hf_transfer` and `sg.example.com`.
+# Keys of known issuers, recognised by their prefix. If other words can begin with the prefix, such as `Asia/Kolkata`,
+# `hf_transfer` and `sg.example.com`, the key must have a minimum length.
 _PROVIDER_KEY: Final = (
     r"(?:(?:sb_secret_|sb_publishable_|sbp_|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-"
     r"|xox[abeoprs]-|ya29\.|dop_v1_|shpat_)[a-z0-9_./+=-]{7,}[a-z0-9_/+=-]"
@@ -134,14 +136,13 @@ _PROVIDER_KEY: Final = (
     r"|sg\.[a-z0-9_-]{16,}\.[a-z0-9_-]{16,})"
 )
 
-# The same prefixes of keys, without the minimum lengths of the keys.
+# The prefixes of these keys, without the minimum lengths, for the hint.
 _PROVIDER_KEY_HINTS: Final = (
     r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
     r"|(?-i:AKIA|ASIA)|aiza|ya29\.|npm_|pypi-|hf_|\bsg\.|dop_v1_|shpat_"
 )
 
-# RE2 and Python agree only on the classes of ASCII characters. All characters outside of ASCII count as letters of a
-# name.
+# RE2 and Python agree on the classes of ASCII characters only. All other characters count as letters of a name.
 _MAIL_NAME_CHARACTERS: Final = "a-z0-9\u0080-\U0010ffff"
 _MAIL_LOCAL_PART: Final = rf"(?:[{_MAIL_NAME_CHARACTERS}._+~-]|%(?:25)*(?:2[bde]|5f))+"
 # The last label of a domain begins with a letter. If it is numeric, the text after @ is an IP address, and the text
@@ -161,7 +162,7 @@ _CARD_NUMBER: Final = (
     rf"|[2-6][0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{1,4}}"
     rf"|3[0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{6}}{_CARD_SEPARATOR}[0-9]{{4,5}}"
 )
-# Decimal fractions, numbers after a JSON key, and UUIDs. Their digits are not searched for card numbers.
+# Decimal fractions, numbers after a JSON key, and UUIDs. No card numbers are searched for in their digits.
 _NUMBERS_NOT_SEARCHED_FOR_CARDS: Final = (
     r"[0-9]+\.[0-9]{13,}|\"\s*:\s*-?[0-9]{13,}|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
@@ -285,7 +286,10 @@ _SECRET_NAME_REGEX: Final = re.compile(_SECRET_NAME_PATTERN, re.ASCII)
 
 
 class DetectionStage(msgspec.Struct, frozen=True):
-    """One stage of detection: a pattern, its kept and prefix groups, and `hint`, a cheaper and more general pattern."""
+    """One stage of detection: a pattern, its kept and prefix groups, and `hint`, a faster pattern.
+
+    `hint` matches every text in which the pattern has a match, and possibly other texts.
+    """
 
     pattern: str
     kept_groups: tuple[int, ...]
@@ -320,7 +324,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def stages_before_addresses(self) -> tuple[DetectionStage, ...]:
-        """The stages before the last stage for addresses. In most texts, only this last stage has a match."""
+        """The built-in stages before the last address stage. In most texts, only that last stage has a match."""
         last = max(
             (index for index, stage in enumerate(self.builtin_stages) if stage.match_kind is MatchKind.ADDRESS),
             default=0,
@@ -329,7 +333,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def combined_hint(self) -> str:
-        """The pattern of a quick check before the stages: it matches every text in which any stage has a match."""
+        """The pattern of a quick check of a text: it matches if any stage may have a match."""
         return "|".join(stage.hint for stage in (*self.builtin_stages, *self.operator_stages))
 
     def is_secret_name(self, name: str) -> bool:
@@ -355,7 +359,7 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
     return DetectionStage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
 
 
-# Limits of the caches of `Redaction`. One cache holds whether a name is hidden, and the other holds shapes without
+# The memory limits of the two caches in `Redaction`: one holds whether a name is hidden, the other holds shapes without
 # hidden names. Each path of such a shape is estimated at 100 bytes.
 _HIDDEN_NAMES_CACHE_BYTES: Final = 4 * 2**20
 _VISIBLE_KINDS_CACHE_BYTES: Final = 4 * 2**20
@@ -363,7 +367,10 @@ _BYTES_PER_PATH: Final = 100
 
 
 class Redaction(msgspec.Struct, frozen=True, dict=True):
-    """The redaction rules in one mode. There is one instance for each mode, which caches decisions on names."""
+    """The redaction rules in one redaction mode.
+
+    There is one instance for each mode, because it caches its decisions on names.
+    """
 
     mode: RedactMode
     rules: RedactionRules = msgspec.field(default_factory=RedactionRules)

@@ -6,9 +6,10 @@ unchanged, and a path inside a raw value is a raw value, too. Any other use of a
 Columns that are used only in the answer are redacted by the engine on output (`ResolvedQuery.raw_column_indexes`).
 Thus, a query that sorts rows and returns the first n redacts only these n rows, rather than all rows that it sorts.
 
-A read of an outer raw column in a correlated sub-query is moved into the relation of the column, where it is redacted.
-Engines evaluate a correlated sub-query once for each distinct outer value, and join the results by this value. With raw
-values, the number of evaluations and the order of rows would therefore reveal which values are equal.
+If a correlated sub-query reads a raw column of an outer query, the read is moved into the relation that has the column,
+and the value is redacted there. The reason is that engines evaluate a correlated sub-query once for each distinct outer
+value, and join the results by this value. With raw values, the number of evaluations and the order of rows would reveal
+which values are equal.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,17 +47,17 @@ _NEVER_REDACTED_COLUMNS: Final = frozenset({"project", "timestamp", "ingested_at
 _EVENT_COLUMNS: Final = frozenset({"metadata", "extras"})
 _ALL_KINDS: Final = frozenset(ValueKind)
 
-# The name of a stream, and a path inside its events.
+# The name of a stream, and a path inside the stream's events.
 StreamPath = tuple[str, EventPath]
 
 
-# The maximum number of paths of one raw value. Each array doubles the number of possible paths, and a name that refers
-# to n keys multiplies it by n.
+# The maximum number of paths from which one raw value may be read. Each access to an array's element doubles the number
+# of possible paths, and a name that refers to n keys multiplies it by n.
 _MAX_RAW_VALUE_PATHS: Final = 64
 
 
 class RawValue(msgspec.Struct, frozen=True):
-    """A raw value: a VARIANT of an event, or a text column. It is read from the first of `paths` that exists."""
+    """A value of an event or a text column before redaction. It is read from the first of `paths` that exists."""
 
     paths: tuple[StreamPath, ...]
     is_event_value: bool
@@ -66,16 +67,16 @@ class RawValue(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, paths=paths)
 
     def elements(self) -> "RawValue | None":
-        """Return an element of the value as a raw value; None if there are too many paths.
+        """Return the raw value of an element of this value; None if it would be read from too many paths.
 
-        An object is treated as an array whose only element is the object itself.
+        If the value is an object, its only element is the object itself.
         """
         paths = (*self.paths, *self.path_below(ELEMENT_STEP).paths)
         return None if len(paths) > _MAX_RAW_VALUE_PATHS else msgspec.structs.replace(self, paths=paths)
 
     @property
     def key_names(self) -> Iterator[str]:
-        """The keys on the paths to the value."""
+        """All keys on the paths from which the value is read."""
         return (step for _, path in self.paths for step in path[1:])
 
     @property
@@ -98,12 +99,12 @@ CteColumns = Mapping[str, RawColumns]
 
 
 class ScopedRelation(msgspec.Struct, eq=False):
-    """A relation in scope.
+    """A relation of a FROM that is in scope, with what the redaction needs to know about it.
 
     `columns` are its raw columns or, for a stream, the stream's name: all columns of a stream are raw, except those in
-    `_NEVER_REDACTED_COLUMNS`. `reading_select` is the SELECT with the relation in its FROM. `used_columns` are the columns
-    that are read from the relation. `lifted_values` are the values of raw columns that correlated sub-queries read, by
-    the names of the columns that are added to the relation for them.
+    `_NEVER_REDACTED_COLUMNS`. `reading_select` is the SELECT with the relation in its FROM. `used_columns` are the
+    columns that are read from the relation. `lifted_values` are the values of raw columns that correlated sub-queries
+    read; the relation gets a column for each of them, and the mapping has them by the names of these columns.
     """
 
     columns: RawColumns | str
@@ -145,12 +146,12 @@ def _only_source_of(node: exp.Expr, sources: RelationsByName) -> ScopedRelation 
 
 
 def _is_outer_source(source: ScopedRelation | None, node: exp.Expr) -> bool:
-    """Return whether the node, in a correlated sub-query, reads a relation of an outer query."""
+    """Return whether `source`, the relation that the node reads, belongs to an outer query."""
     return source is not None and node.find_ancestor(exp.Select) is not source.reading_select
 
 
 def _lift_value(source: ScopedRelation, value: exp.Expr, number: int) -> exp.Column:
-    """Add a column with the value to the relation, and return a reference to it for the correlated sub-query."""
+    """Add a column with the value to the relation; return a reference to it for the correlated sub-query."""
     name = next((name for name, lifted in source.lifted_values.items() if lifted == value), f"lifted {number}")
     source.lifted_values.setdefault(name, value)
     column = exp.column(name, source.relation.alias_or_name, quoted=True)
@@ -159,7 +160,7 @@ def _lift_value(source: ScopedRelation, value: exp.Expr, number: int) -> exp.Col
 
 
 def _wrap_relation(source: ScopedRelation) -> exp.Select:
-    """Replace the relation by a SELECT that outputs its used columns and the lifted values."""
+    """Replace the relation by a SELECT from it that outputs the columns that are used, and the lifted values."""
     relation = source.relation
     select = exp.Select(
         expressions=[
@@ -210,7 +211,7 @@ def redact_reads(resolved: ResolvedQuery, redaction: Redaction, shapes: Mapping[
 
 
 def are_paths_still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, Shape]) -> bool:
-    """Return whether these paths, which a statement reads without redaction, still hold no texts."""
+    """Return whether still no text has been seen at the paths that a statement reads without redaction."""
     records = RecordingShapeReader(shapes)
     return all(_kinds_of_path(path, records) <= _TEXTLESS_KINDS for path in paths)
 
@@ -300,7 +301,7 @@ class _ReadRedactor:
         return raw_outputs
 
     def _raw_output(self, item: exp.Expr, sources: RelationsByName) -> RawValue | None:
-        """Return the raw value that a column passes on unchanged; None for any other column."""
+        """Return the raw value that an output column passes on unchanged; None if the column passes on no raw value."""
         raw = self._raw_value(item.this, sources) if isinstance(item, exp.Alias) else None
         if raw is None or self._has_secret_key(raw) or _is_outer_source(_only_source_of(item.this, sources), item):
             return None
@@ -308,7 +309,7 @@ class _ReadRedactor:
         return raw
 
     def _redact_clause(self, part: exp.Expr, ctes: CteColumns, sources: RelationsByName) -> None:
-        """Redact a clause. Redact only the condition of a join, because its relation has been visited already."""
+        """Redact a clause. Of a join, redact only the condition, because its relation has been visited already."""
         if isinstance(part, exp.Join):
             condition = part.args.get("on")
             if condition is not None:
@@ -361,9 +362,10 @@ class _ReadRedactor:
         return {column.name: raw for column in alias.columns} if alias is not None else {}
 
     def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: RelationsByName) -> bool:
-        """Return whether unnested elements may stay raw.
+        """Return whether the elements of an array or record may stay raw when UNNEST yields them.
 
-        They must be redacted if a key on their path is hidden, or if a correlated sub-query reads them or their array.
+        They must be redacted by UNNEST if a key on their path is hidden, or if a correlated sub-query reads them or
+        their array.
         """
         if self._has_hidden_key(raw) or _is_outer_source(_only_source_of(node.expressions[0], sources), node):
             return False
@@ -399,7 +401,7 @@ class _ReadRedactor:
             replace_node(node, value)
 
     def _raw_value(self, node: exp.Expr | None, sources: RelationsByName) -> RawValue | None:
-        """Return the raw event value that the expression denotes; None for any other expression."""
+        """Return the raw value that the expression denotes; None if it does not denote one."""
         if isinstance(node, exp.Column):
             return _raw_column(node, sources)
         if isinstance(node, exp.Paren):
@@ -414,9 +416,10 @@ class _ReadRedactor:
         return None
 
     def _raw_coalesce(self, node: exp.Coalesce, sources: RelationsByName) -> RawValue | None:
-        """Return COALESCE of event values as one raw value with several paths.
+        """Return COALESCE of event values as one raw value, which is read from the first of several paths that exists.
 
-        Return None for any other COALESCE, if the key of a value names a secret, or if there are too many paths.
+        Return None if an argument is not a raw value of an event, if the key of a value names a secret, or if there are
+        too many paths.
         """
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in values if raw is not None and raw.is_event_value and not self._has_secret_key(raw)]
@@ -432,9 +435,9 @@ class _ReadRedactor:
         return None
 
     def _raw_element(self, node: exp.Bracket, sources: RelationsByName) -> RawValue | None:
-        """Return an array's element as a raw value; None if its index reads columns.
+        """Return an array's element as a raw value; None if the index is computed from columns.
 
-        If the index reads columns, the array and the index are redacted separately.
+        In this case, the array and the columns in the index are redacted separately.
         """
         reads_columns = any(index.find(exp.Column, exp.Query) for index in node.expressions)
         return None if reads_columns else self._raw_elements(node.this, sources)
@@ -446,8 +449,8 @@ class _ReadRedactor:
         if self._has_hidden_key(raw):
             return set_type(exp.Null(), exp.DType.VARIANT)
         if raw.kinds(self.records) == _ONLY_TEXT and not self._has_secret_key(raw):
-            # Redact the text directly: no test of the value's kind is needed, and the engine stores such values as
-            # columns.
+            # The value is always a text, so redact it as a text: no test of the value's kind is needed, and the engine
+            # stores such values in columns.
             return set_type(operation_node(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._has_secret_key(raw):
             may_be_record = bool(raw.kinds(self.records) & _OBJECT_AND_ARRAY_KINDS)
@@ -455,17 +458,20 @@ class _ReadRedactor:
         return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
     def _has_secret_key(self, raw: RawValue) -> bool:
-        """Return whether the value is redacted because of its key, which queries that read the raw value don't know."""
+        """Return whether the value must be redacted because of its key.
+
+        Such a value must not be passed on raw, because a query that reads only the raw value does not know the key.
+        """
         return self._has_hidden_key(raw) or (
             raw.is_event_value and any(map(self._redaction.is_secret_name, raw.last_key_names))
         )
 
     def _reads_only_presence(self, node: exp.Expr, raw: RawValue) -> bool:
-        """Return whether the query reads only the value's presence or kind, which reveals no text."""
+        """Return whether the query only tests whether the value is NULL or of some kind, which reveals no text."""
         return _is_tested_for_presence(node.parent) and not self._has_hidden_key(raw)
 
     def _is_textless(self, raw: RawValue) -> bool:
-        """Return whether only numbers and booleans were ever seen at the value's paths; if so, record the paths."""
+        """Return whether only numbers and booleans were ever seen at the value's paths; if so, record these paths."""
         kinds = raw.kinds(self.records)
         is_textless = bool(kinds) and kinds <= _TEXTLESS_KINDS and not self._has_hidden_key(raw)
         if is_textless:
@@ -473,7 +479,7 @@ class _ReadRedactor:
         return is_textless
 
     def _has_hidden_key(self, raw: RawValue) -> bool:
-        """Return whether a key on the path must be hidden, so that even the presence of the value must be hidden."""
+        """Return whether a key on the value's path is hidden, so that not even the value's presence may be revealed."""
         return raw.is_event_value and any(map(self._redaction.is_hidden_name, raw.key_names))
 
 
@@ -485,10 +491,10 @@ def _relations_of_from(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _is_unambiguous_column(node: exp.Expr) -> bool:
-    """Return whether the node is a column that is qualified with its relation or may be unqualified.
+    """Return whether the node is a column that cannot be confused with another one by the engine.
 
-    Only columns of set operations and PIVOT may be unqualified. Other unqualified names might be raw columns in the
-    engine.
+    A column is unambiguous if it has the name of its relation. Only in set operations and PIVOT may columns lack this
+    name; elsewhere, the engine might find a raw column by such a name.
     """
     if not isinstance(node, exp.Column):
         return False
@@ -511,25 +517,27 @@ def _has_column_aliases(node: exp.Expr) -> bool:
 
 
 def _clauses_without_columns_and_relations(select: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the clauses of a SELECT except its columns and relations."""
+    """Yield the parts of a SELECT other than its selected expressions, FROM and WITH."""
     for key, value in list(select.args.items()):
         if key not in ("expressions", "from_", "with_"):
             yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, exp.Expr))
 
 
-# Clauses that read only their own expressions, in which every text is redacted. The items of ORDER BY are checked one
-# by one. Any clause that is not listed here may read the selected values, as GROUP BY, DISTINCT and AS STRUCT do.
+# Clauses that cannot use the selected values. They read only their own expressions, in which every text is redacted.
+# The items of ORDER BY are checked one by one. Any clause that is not listed here may use the selected values, as GROUP
+# BY, DISTINCT and AS STRUCT do.
 _CLAUSES_IGNORING_SELECTED_VALUES: Final = frozenset(
     {"expressions", "from_", "with_", "joins", "where", "qualify", "windows", "limit", "offset", "order"}
 )
-# An expression that contains one of these nodes cannot be an ordinal or a column's name for any engine.
+# An expression that contains one of these nodes is not taken for an ordinal or the name of a column by any engine.
 _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def positions_unused_by_clauses(select: exp.Select) -> frozenset[int]:
-    """Return the positions, from 1, of selected values by which no clause of the SELECT sorts, groups or compares.
+    """Return the positions of selected values by which no clause of the SELECT sorts, groups or compares.
 
-    A SELECT with a clause that is not in `_CLAUSES_IGNORING_SELECTED_VALUES` has no such position.
+    Positions are counted from 1. If the SELECT has a clause that is not in `_CLAUSES_IGNORING_SELECTED_VALUES`, return
+    none.
     """
     if any(value and key not in _CLAUSES_IGNORING_SELECTED_VALUES for key, value in select.args.items()):
         return frozenset()
@@ -543,13 +551,13 @@ def positions_unused_by_clauses(select: exp.Select) -> frozenset[int]:
 
 
 def _positions_without_sort_key(positions: frozenset[int], keys: Sequence[exp.Expr]) -> frozenset[int]:
-    """Return the positions to which no sort key refers; an empty set if a key may refer to any position."""
+    """Return the positions to which no sort key refers; an empty set if a key could refer to any position."""
     sorted_by = [_ordinal_of(key) for key in keys if not _depends_on_rows(key)]
     return positions.difference(sorted_by) if positions.issuperset(sorted_by) else frozenset()
 
 
 def _ordinal_of(key: exp.Expr) -> int:
-    """Return the ordinal in a sort key, which `resolve` leaves as a plain decimal number; 0 for any other key."""
+    """Return the ordinal that is a sort key, in the form that `resolve` gives ordinals; 0 for any other key."""
     if not isinstance(key, exp.Literal) or key.is_string or not str(key.this).isdecimal():
         return 0
     number = int(key.this)

@@ -1,1 +1,1 @@
-"""Name resolution: names become columns, records become paths, and parameters become slots."""
+"""Name resolution of a query: names become columns, records become paths, and parameters become slots."""

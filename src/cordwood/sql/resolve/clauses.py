@@ -35,7 +35,7 @@ _GROUPING_SET_CLASSES = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 def resolve_projections(select: exp.Expr, context: NameContext) -> list[OutputColumn]:
-    """Name every column as BigQuery does, and expand stars; return the columns."""
+    """Expand stars in the select list, and name every column as BigQuery does; return the columns."""
     kind = select.args.get("kind")
     items: list[exp.Expr] = []
     unnamed_count = 0
@@ -100,7 +100,7 @@ def _expand_star(item: exp.Expr, context: NameContext, columns_before: int) -> l
 
 
 def _check_column_count(count: int) -> None:
-    """Refuse more columns than a table of BigQuery can have, before the columns are created."""
+    """Refuse a number of columns that a table of BigQuery cannot have, before these columns are created."""
     if count > _MAX_RESULT_COLUMNS:
         raise PlanTooLarge(
             f"The query selects more than {_MAX_RESULT_COLUMNS:,} columns after its stars are expanded.",
@@ -140,7 +140,7 @@ def _star_fields(item: exp.Expr, context: NameContext) -> list[Field]:
 
 
 def _resolve_star_value(item: exp.Expr, parts: list[exp.Identifier], context: NameContext) -> exp.Expr:
-    """Return the resolved value before `.*`."""
+    """Return the resolved value whose fields `value.*` selects."""
     if parts:
         return of_names.resolve_name(context.resolution, parts, context.scope)
     paren = exp.Paren(this=copy_tree(item.this))
@@ -166,7 +166,7 @@ def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[Fi
 
 
 def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
-    """Yield the fields of an unnested element; if it has no known fields, yield the element itself."""
+    """Yield the fields of an unnested record's element; if no fields are known, yield the element itself."""
     lineage = record.lineage
     if lineage.fields or (lineage.is_event and context.resolution.record_shapes.keys(lineage)):
         yield from _fields_of_value(record.copy_expression(), context)
@@ -204,7 +204,7 @@ class SelectAliases:
         return {name: self.expressions[positions[0] - 1].this for name, positions in self.by_name.items()}
 
     def alias_ordinal(self, item: exp.Expr, context: NameContext) -> exp.Expr | None:
-        """Return the ordinal of a name that is a select alias; None for any other expression."""
+        """Return the position of the select alias that `item` names, as an ordinal; None if it names none."""
         if not isinstance(item, exp.Column) or len(item.parts) != 1:
             return None
         positions = self.by_name.get(item.name.lower())
@@ -219,7 +219,7 @@ class SelectAliases:
         return exp.Literal.number(positions[0])
 
     def expression_ordinal(self, item: exp.Expr) -> exp.Expr | None:
-        """Return the ordinal of a resolved expression that is also in the select list; None for other expressions."""
+        """Return the ordinal of the selected expression that equals the resolved expression; None if there is none."""
         if isinstance(item, (exp.Literal, exp.Null, exp.Boolean)):
             return None
         for index, expression in enumerate(self.expressions, start=1):
@@ -277,7 +277,10 @@ def _child_at(parent: exp.Expr, key: str, index: int | None) -> exp.Expr:
 
 
 def resolve_filters(select: exp.Expr, context: NameContext, aliases: SelectAliases) -> None:
-    """Resolve HAVING and QUALIFY, where select aliases take precedence, and named windows, which see only columns."""
+    """Resolve HAVING, QUALIFY and named windows.
+
+    In HAVING and QUALIFY, select aliases take precedence over columns. Named windows see only columns.
+    """
     alias_context = NameContext(context.resolution, context.ctes, context.scope, aliases.expressions_by_name())
     for key in ("having", "qualify"):
         clause = select.args.get(key)
@@ -292,7 +295,7 @@ def resolve_filters(select: exp.Expr, context: NameContext, aliases: SelectAlias
 
 
 def _expand_named_windows(windows: Sequence[exp.Expr]) -> None:
-    """Replace references to named windows by their clauses, because engines do not inherit frames."""
+    """Replace references to named windows by the clauses of these windows, because engines do not inherit frames."""
     by_name: dict[str, exp.Expr] = {}
     for window in windows:
         base = by_name.get(window.alias.lower())
@@ -323,7 +326,7 @@ def resolve_order_by(owner: exp.Expr, context: NameContext, aliases: SelectAlias
 def _resolve_order_key(
     ordered: exp.Expr, context: NameContext, alias_context: NameContext, aliases: SelectAliases
 ) -> bool:
-    """Resolve a key of ORDER BY; return False for a constant key, which does not sort."""
+    """Resolve a key of ORDER BY, if possible to an ordinal; return False for a constant key, which does not sort."""
     ordinal = _ordinal_in_text(ordered.this) or aliases.alias_ordinal(ordered.this, context)
     if ordinal is None:
         resolve_expression(ordered.this, alias_context)
@@ -337,7 +340,7 @@ def _resolve_order_key(
 def _resolve_order_value(
     ordered: exp.Expr, context: NameContext, alias_context: NameContext, aliases: SelectAliases
 ) -> bool:
-    """Resolve a key of ORDER BY to the value itself instead of its ordinal; return False for a constant key."""
+    """Resolve a key of ORDER BY to an expression, never to an ordinal; return False for a constant key."""
     sorts = _resolve_order_key(ordered, context, alias_context, aliases)
     if sorts and _is_ordinal(ordered.this):
         ordered.set("this", _replace_ordinal(ordered.this, aliases))
@@ -363,7 +366,7 @@ def resolve_set_operation_order(owner: exp.Expr, outputs: Sequence[OutputColumn]
 
 
 def _resolve_output_ordinal(ordered: exp.Expr, positions: Mapping[str, int], context: NameContext) -> bool:
-    """Resolve a key of ORDER BY to an output column; return False for a constant key, which does not sort."""
+    """Resolve a key of a set operation's ORDER BY, usually to an ordinal; return False for a constant key."""
     item = ordered.this
     position = positions.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
     ordinal = _ordinal_in_text(item) if position is None else exp.Literal.number(position)
@@ -374,12 +377,12 @@ def _resolve_output_ordinal(ordered: exp.Expr, positions: Mapping[str, int], con
     return True
 
 
-# An expression without any of these nodes is constant.
+# An expression is constant if it contains none of these nodes.
 _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
 def _ordinal_in_text(item: exp.Expr) -> exp.Expr | None:
-    """Return the ordinal that the author wrote, or None. Parentheses, leading zeros and hexadecimal are accepted."""
+    """Return the ordinal if the author wrote a number, possibly in parentheses or hexadecimal; None otherwise."""
     item = item.unnest()
     if isinstance(item, exp.Literal) and item.is_int:
         return exp.Literal.number(int(item.this))
@@ -411,7 +414,7 @@ def _set_order_keys(owner: exp.Expr, keys: list[exp.Expr]) -> None:
 
 
 def remove_inner_orders(tree: exp.Expr) -> None:
-    """Drop ORDER BY from sub-queries. A query that only passes on a sub-query's rows inherits that ORDER BY."""
+    """Drop ORDER BY from sub-queries. If a query only passes on a sub-query's rows, move the ORDER BY to that query."""
     table_queries = [
         query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_unlimited_derived_table(query, tree)
     ]
@@ -426,7 +429,7 @@ def remove_inner_orders(tree: exp.Expr) -> None:
 
 
 def _is_unlimited_derived_table(query: exp.Expr, tree: exp.Expr) -> bool:
-    """Return whether the query is used as a table, without a limit on its rows."""
+    """Return whether the query is a sub-query that is read as a table and has no LIMIT or OFFSET."""
     if query is tree or query.args.get("limit") is not None or query.args.get("offset") is not None:
         return False
     parent = query.parent
@@ -465,7 +468,7 @@ def _query_of_source(source: exp.Expr | None, select: exp.Expr) -> exp.Expr | No
 
 
 def _outer_sort_key(ordered: exp.Expr, query: exp.Expr, alias: str) -> exp.Expr | None:
-    """Return the sort key in terms of the sub-query's output columns; None if no output column is the key."""
+    """Return the sub-query's sort key as an expression over its output columns; None if no output column is the key."""
     ordinal = ordered.this
     if not (isinstance(query, exp.Select) and isinstance(ordinal, exp.Literal) and ordinal.is_int):
         return None

@@ -23,7 +23,7 @@ from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
 
 
 class NameContext(msgspec.Struct, frozen=True):
-    """The names that an expression can see. `aliases` are the aliases of the select list, if they are visible."""
+    """The names that an expression can use. `aliases` are the select aliases, if the expression can see them."""
 
     resolution: NameResolution
     ctes: CteScope
@@ -32,7 +32,7 @@ class NameContext(msgspec.Struct, frozen=True):
 
 
 def resolve_expression(node: exp.Expr, context: NameContext) -> None:
-    """Resolve an expression in place; it must have a parent, because it may be replaced."""
+    """Resolve an expression in place. It must have a parent node, in which it can be replaced."""
     _ExpressionResolver(context).visit(node)
 
 
@@ -94,7 +94,7 @@ class _ExpressionResolver(msgspec.Struct):
         return of_names.access_fields(self.context.resolution, _as_operand(aliased), parts[1:])
 
     def resolve_dot(self, node: exp.Expr) -> None:
-        """Resolve a chain of names as one dotted name, and any other operand of a dot as a value with fields."""
+        """Resolve an expression with dots: a dotted name as a whole, and any other value by accessing its fields."""
         root, parts = _dot_operands(node)
         if isinstance(root, exp.Column) and not isinstance(root.this, exp.Star):
             name = [*name_parts(root), *parts]
@@ -125,9 +125,9 @@ class _ExpressionResolver(msgspec.Struct):
         node.meta["lineage"] = self.context.resolution.record_shapes.elements(lineage)
 
     def _first_element_of_object(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
-        """Return the value itself for element 0 of an object, because a query reads a record as an array of one struct.
+        """Return the object itself for its element 0, because queries read a record as an array with one struct.
 
-        Return None for any other element.
+        Return None for any other element, and for a value that is not always an object.
         """
         index = node.expressions[0] if len(node.expressions) == 1 else None
         is_first = (
@@ -172,7 +172,7 @@ class _ExpressionResolver(msgspec.Struct):
 
 
 def strip_empty_default(value: exp.Expr) -> exp.Expr:
-    """Replace `COALESCE(path, [])` used as an array by the path, because a missing array has no elements anyway."""
+    """Replace `COALESCE(path, [])`, used as an array, by the path: if it is missing, there are no elements anyway."""
     if (
         isinstance(value, exp.Coalesce)
         and lineage_of(value.this).is_event
@@ -206,7 +206,7 @@ def name_parts(column: exp.Expr) -> list[exp.Identifier]:
 
 
 def alias_or_last_name_part(item: exp.Expr) -> str:
-    """Return the alias of an item, or else the last part of its name; "" if it has neither."""
+    """Return the alias of an expression, or else the last part of its name; "" if it has neither."""
     if isinstance(item, exp.Alias):
         return str(item.alias)
     while isinstance(item, exp.Paren):
@@ -227,7 +227,7 @@ def _dot_operands(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
 
 
 def _as_operand(aliased: exp.Expr) -> exp.Expr:
-    """Return a copy of an alias's expression, parenthesised if it is not a single operand."""
+    """Return a copy of the expression that an alias names, in parentheses if it is not a single operand."""
     copy: exp.Expr = copy_tree(aliased)
     is_operand = isinstance(copy, (exp.Column, exp.Literal, exp.Func, exp.Paren)) and not isinstance(
         copy, (exp.And, exp.Or)
@@ -238,7 +238,7 @@ def _as_operand(aliased: exp.Expr) -> exp.Expr:
 
 
 def _parameter_slot(resolution: NameResolution, node: exp.Expr) -> exp.Expr:
-    """Return a typed slot for an @name that the endpoint declares."""
+    """Return the typed slot for `@name`; raise an error if the endpoint does not declare the parameter."""
     name = node.name
     by_name = {declared_name.lower(): parameter for declared_name, parameter in resolution.parameters.items()}
     parameter = by_name.get(name.lower())
@@ -249,7 +249,7 @@ def _parameter_slot(resolution: NameResolution, node: exp.Expr) -> exp.Expr:
 
 
 def _time_from_now_slot(node: exp.Expr) -> exp.Expr:
-    """Return an expression for CURRENT_TIMESTAMP or a related function that uses the slot with the time of the call."""
+    """Return the expression that replaces CURRENT_TIMESTAMP or a related function: it reads the slot `now`."""
     value = parameter_node(NOW_SLOT_NAME, exp.DType.TIMESTAMPTZ)
     zone = node.this
     if isinstance(node, exp.CurrentDate):
@@ -289,12 +289,12 @@ _RESOLVER_BY_NODE_CLASS: dict[type[exp.Expr], Callable[[_ExpressionResolver, exp
 }
 
 
-# The key in a node's metadata that marks a constant value which replaces a column reference.
+# The metadata key of a constant value that has replaced a reference to a column.
 FOLDED_CONSTANT_METADATA_KEY: Final = "folded"
 _CLAUSES_OF_NON_CONSTANT_QUERY: Final = (
     "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
 )  # fmt: skip
-# Expressions that use a sub-query's rows rather than its value.
+# The parents of a sub-query that use its rows; any other parent uses its value.
 _ROW_USING_PARENT_CLASSES: Final = (
     exp.In,
     exp.Exists,
@@ -306,15 +306,15 @@ _ROW_USING_PARENT_CLASSES: Final = (
     exp.From,
     exp.Join,
 )
-# The maximum number of nodes of a constant row. Larger rows are not copied into the queries that read them.
+# The maximum number of nodes of a constant row. A larger row is not copied into the queries that read it.
 _MAX_CONSTANT_ROW_NODES: Final = 1_000
 _ROW_USING_CLASSES: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
 
 def constant_query_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
-    """Return the columns of a resolved query that is one row of values, by name; None for any other query.
+    """Return the columns, by name, of a resolved query that is one row of constant values; None for any other query.
 
-    None is also returned if the values are large, because they are copied wherever the query is read.
+    Return None also if the values have many nodes, because they are copied wherever the query is read.
     """
     if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _CLAUSES_OF_NON_CONSTANT_QUERY):
         return None
@@ -328,7 +328,10 @@ def constant_query_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
 
 
 def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
-    """Return a relation for a constant row. References to its columns become the values, so FROM need not read it."""
+    """Return the relation of a constant row.
+
+    References to its columns are replaced by the values, so the resolved FROM does not read the relation.
+    """
     return Relation(
         alias, {name.lower(): Field(name, _mark_folded(value), lineage_of(value)) for name, value in columns.items()}
     )
@@ -341,7 +344,10 @@ def _mark_folded(value: exp.Expr) -> exp.Expr:
 
 
 def are_group_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
-    """Return whether GROUP BY may name one of these columns: a constant there would be an ordinal, or invalid."""
+    """Return whether GROUP BY may name one of the columns, which therefore must not be replaced by constants.
+
+    A constant in GROUP BY would be an ordinal, or invalid.
+    """
     if select is None or select.args.get("group") is None:
         return False
     group = select.args["group"]
@@ -359,14 +365,14 @@ def _group_key_names(column: exp.Column, selected: set[str]) -> set[str]:
 
 
 def _constant_scalar(sub_query: exp.Expr) -> exp.Expr | None:
-    """Return the value of a resolved scalar sub-query that reads no table; None for any other sub-query."""
+    """Return the value of a sub-query that is used as a value and reads no table; None for any other sub-query."""
     if isinstance(sub_query.parent, _ROW_USING_PARENT_CLASSES) or sub_query.args.get("limit") is not None:
         return None
     return _constant_row_value(sub_query.this)
 
 
 def _constant_row_value(query: exp.Expr) -> exp.Expr | None:
-    """Return the parenthesised value of a resolved query that has one row and no FROM; None for any other query."""
+    """Return the value, in parentheses, of a resolved query that has one row and no FROM; None for any other query."""
     if str(query.args.get("kind") or "").upper() == "STRUCT":
         return _constant_struct_value(query)
     columns = constant_query_columns(query)

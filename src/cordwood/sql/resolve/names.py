@@ -30,10 +30,10 @@ from cordwood.sql.stages import Target
 
 
 class OutputColumn(msgspec.Struct, frozen=True):
-    """An output column of a query.
+    """A column that a query outputs.
 
-    The name may be empty, because a key of an event may be empty. `name_in_tree` is the column's name within the tree; it
-    is set if another column has the same `name`.
+    The name may be empty, because a key of an event may be empty. `name_in_tree` is set if another column has the same
+    `name`: it is the name that the column has in the resolved tree instead.
     """
 
     name: str
@@ -58,7 +58,7 @@ QueryResolver = Callable[["NameResolution", exp.Expr, "CteScope", Scope | None],
 
 
 class CteScope(msgspec.Struct, frozen=True):
-    """The named sub-queries in scope. An inner query that redefines a name has a CteScope of its own."""
+    """The named sub-queries in scope, by name. An inner query that redefines a name gets a CteScope of its own."""
 
     cte_by_name: Mapping[str, Cte] = msgspec.field(default_factory=dict)
 
@@ -69,9 +69,9 @@ class CteScope(msgspec.Struct, frozen=True):
 class NameResolution(msgspec.Struct):
     """The state of one run of name resolution.
 
-    If `may_read_streams` is set, tables may be the streams in `known_streams`, or any streams if `known_streams` is
-    None. Otherwise, tables may only be sub-queries. `find_sub_query` resolves a sub-query of the endpoint, and
-    `find_endpoint` resolves an endpoint that the query reads by name.
+    If `may_read_streams` is set, names of tables may refer to the streams in `known_streams`, or to any stream if
+    `known_streams` is None. Otherwise, they may only refer to sub-queries. `find_sub_query` resolves a sub-query of the
+    endpoint, and `find_endpoint` resolves an endpoint that the query reads by name.
     """
 
     text: str
@@ -91,7 +91,7 @@ class NameResolution(msgspec.Struct):
     used_names: set[str] = msgspec.field(default_factory=set)
 
     def unique_name(self, name: str) -> str:
-        """Return the name, with a number if necessary, so that no other name in the tree is equal to it."""
+        """Return a name that no other name in the tree equals: `name` itself, or `name` with a number."""
         candidate, count = name, 1
         while candidate.lower() in self.used_names:
             count += 1
@@ -151,7 +151,7 @@ def _resolve_column_or_seen_key(resolution: NameResolution, parts: NameParts, sc
 
 
 def _resolve_in_relation(resolution: NameResolution, parts: NameParts, relation: Relation) -> exp.Expr | None:
-    """Resolve `alias.column…`, `alias.key…` or the alias of an unnested record; return None for other names."""
+    """Resolve `alias.column…`, `alias.key…` or the alias of an unnested record; return None for any other name."""
     if len(parts) == 1:
         return relation.unnested_element.copy_expression() if relation.unnested_element is not None else None
     if parts[1].meta_get(WHOLE_EXTRAS_METADATA_KEY) and relation.extra_keys is not None:
@@ -204,7 +204,7 @@ def _row_struct(resolution: NameResolution, relation: Relation) -> exp.Expr:
 
 
 def extra_fields(resolution: NameResolution, relation: Relation) -> Iterator[Field]:
-    """Yield the keys of a stream's events that are not columns of its table."""
+    """Yield as fields the known keys of a stream's events that are not columns of the stream's table."""
     if relation.extra_keys is None:
         return
     for name in resolution.record_shapes.keys(relation.extra_keys.lineage):
@@ -216,7 +216,7 @@ def extra_fields(resolution: NameResolution, relation: Relation) -> Iterator[Fie
 
 
 def _resolve_record_field(resolution: NameResolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
-    """Resolve an unqualified name as a field of the only unnested record in scope that has it."""
+    """Resolve an unqualified name as a field of an unnested record; raise AmbiguousName if several records have it."""
     owners = [relation for relation in scope.relations if _has_field(resolution, relation, parts[0])]
     if not owners:
         return None
@@ -241,7 +241,7 @@ def _has_field(resolution: NameResolution, relation: Relation, name: exp.Identif
 
 
 def _resolve_as_unseen_key(resolution: NameResolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
-    """Resolve a name that no event has had yet, as a key of an unnested record or of a stream's events."""
+    """Resolve a name that no event has as a key yet, in an unnested record or else in a stream's events."""
     for relation in reversed(scope.relations):
         keys = _record_with_any_key(resolution, relation)
         if keys is not None:
@@ -257,7 +257,7 @@ def _record_with_any_key(resolution: NameResolution, relation: Relation) -> Fiel
 
 
 def access_fields(resolution: NameResolution, value: exp.Expr, parts: NameParts) -> exp.Expr:
-    """Return the access to nested fields of a value, with one step for each part."""
+    """Return the expression that reads a nested field of a value; `parts` are the names on the way to the field."""
     for index, part in enumerate(parts):
         lineage = lineage_of(value)
         if lineage.is_event:
@@ -298,9 +298,9 @@ _SCALAR_TYPES = frozenset(
 
 
 def _make_path_read(resolution: NameResolution, value: exp.Expr, lineage: Lineage, parts: NameParts) -> exp.Expr:
-    """Return the read of a path into an event. In name resolution, only this function creates paths.
+    """Return the read of a path into an event. In name resolution, only this function creates such reads.
 
-    A name that refers to several keys becomes COALESCE of their paths.
+    If a name refers to several keys, return COALESCE of the reads of their paths.
     """
     base, steps = root_and_steps(value)
     paths = [(steps, lineage)]
@@ -348,7 +348,7 @@ def unknown_name_error(resolution: NameResolution, parts: NameParts, scope: Scop
 
 
 def _find_similar_path(resolution: NameResolution, name: str, scope: Scope | None) -> str | None:
-    """Return the path of a visible event value whose last step is similar to the name."""
+    """Return the path of an event value in scope whose last step is similar to the name."""
     origins: set[Origin] = set()
     while scope is not None:
         for relation in scope.relations:
@@ -374,7 +374,7 @@ _GENERATED_ALIASES: Final = (UNNEST_ALIAS, "__tmp")
 
 
 def visible_names(resolution: NameResolution, scope: Scope | None) -> list[str]:
-    """Return all names that a query can use in the scope."""
+    """Return all names that an expression can use in this scope, to suggest them in errors."""
     names: dict[str, None] = {}
     while scope is not None:
         for relation in scope.relations:

@@ -35,7 +35,7 @@ from cordwood.sql.tree_printer import PrintedTree
 
 
 class _SubQueryResolver(msgspec.Struct):
-    """The endpoint's sub-queries, each resolved at its first reference; unreferenced sub-queries are not resolved."""
+    """Resolver of an endpoint's sub-queries. It resolves a sub-query when the first reference to it is found."""
 
     program: EndpointProgram
     resolution: NameResolution
@@ -45,7 +45,7 @@ class _SubQueryResolver(msgspec.Struct):
     cte_by_endpoint: dict[str, Cte] = msgspec.field(default_factory=dict)
 
     def resolve_sub_query(self, name: str) -> Cte | None:
-        """Resolve a sub-query; return None for an unknown name, and for a sub-query defined after its reader."""
+        """Return the resolved sub-query; None for an unknown name, or for a sub-query defined after its reader."""
         lower = name.lower()
         if self._is_defined_later(lower):
             return None
@@ -57,7 +57,7 @@ class _SubQueryResolver(msgspec.Struct):
             return None
         self.names_being_resolved.append(lower)
         copy = copy_tree(sub_query)
-        # Place the copy in a WITH, because the hint of an error reads this WITH to explain why a name is unknown.
+        # Place the copy in a WITH, because the hint for an unknown name is derived from the definitions in this WITH.
         exp.With(expressions=[copy], recursive=self.program.is_recursive)
         cte = _resolve_cte(self.resolution, copy, CteScope(), None, recursive=self.program.is_recursive)
         self.names_being_resolved.pop()
@@ -66,14 +66,17 @@ class _SubQueryResolver(msgspec.Struct):
         return cte
 
     def _is_defined_later(self, lower: str) -> bool:
-        """Return whether WITH does not define the sub-query before its reader; False if RECURSIVE permits any order."""
+        """Return whether the sub-query is defined too late in WITH to be read by the sub-query that is being resolved.
+
+        WITH RECURSIVE permits any order.
+        """
         if self.program.is_recursive or not self.names_being_resolved or lower not in self.program.sub_queries:
             return False
         names = list(self.program.sub_queries)
         return names.index(lower) >= names.index(self.names_being_resolved[-1])
 
     def resolve_endpoint(self, name: str) -> Cte | None:
-        """Resolve an endpoint that the query reads, in a scope of its own; return the CTE that it becomes."""
+        """Resolve an endpoint that the query reads, in a scope of its own; return the CTE into which it is turned."""
         if name in self.cte_by_endpoint:
             return self.cte_by_endpoint[name]
         included = self.program.included_programs.get(name)
@@ -91,12 +94,12 @@ class _SubQueryResolver(msgspec.Struct):
         return self.cte_by_endpoint[name]
 
     def sub_query_names(self) -> tuple[str, ...]:
-        """Return the names of the referenced sub-queries, in the order of the endpoint's text."""
+        """Return the names of the referenced sub-queries, in the order in which the endpoint's text defines them."""
         return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.cte_by_name)
 
 
 def _mark_inline(cte: exp.Expr) -> None:
-    """Mark a sub-query with several readers to be inlined, unless it groups, deduplicates or limits rows.
+    """Mark a sub-query that is read more than once to be inlined, unless it groups, deduplicates or limits rows.
 
     Running such a sub-query once for each reader, with that reader's predicates, is cheaper than materializing it.
     """
@@ -134,7 +137,7 @@ def resolve_standalone_query(admitted: AdmittedTree, target: Target) -> Resolved
 
 
 def check_endpoint(program: EndpointProgram, streams: Collection[str] | None) -> None:
-    """Resolve the whole endpoint with empty shapes; an error found here would be raised for every request."""
+    """Resolve a whole endpoint without known events, to find the errors that would be raised for every request."""
     resolution, sub_queries = _create_resolution(program, _CheckOnlyTarget(), {})
     resolution.known_streams = frozenset(streams) if streams is not None else None
     for name in program.sub_queries:
@@ -160,10 +163,10 @@ def _create_resolution(
 def _resolution_of_included_endpoint(
     resolution: NameResolution, program: EndpointProgram
 ) -> tuple[NameResolution, _SubQueryResolver]:
-    """Return the state that resolves an included endpoint.
+    """Return the name resolution of an endpoint that the query reads.
 
-    Text, parameters and sub-queries are those of the included endpoint. The rest of the state is shared with the query
-    that reads the endpoint.
+    It has the text, parameters and sub-queries of that endpoint. The rest of its state is shared with the name
+    resolution of the query.
     """
     inner = msgspec.structs.replace(
         resolution, text=program.endpoint.sql, parameters=program.parameters, sub_query_names=program.sub_query_names
@@ -172,7 +175,7 @@ def _resolution_of_included_endpoint(
 
 
 def _attach_sub_queries(resolution: NameResolution, program: EndpointProgram) -> _SubQueryResolver:
-    """Connect the resolution with the program's sub-queries, and with the endpoints that the program reads."""
+    """Let the name resolution find the program's sub-queries, and the endpoints that the program reads."""
     sub_queries = _SubQueryResolver(program, resolution)
     resolution.find_sub_query = sub_queries.resolve_sub_query
     resolution.find_endpoint = sub_queries.resolve_endpoint
@@ -180,7 +183,7 @@ def _attach_sub_queries(resolution: NameResolution, program: EndpointProgram) ->
 
 
 def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueryResolver) -> None:
-    """Add the endpoint's resolved sub-queries to the query's WITH, before the query's own sub-queries."""
+    """Add the endpoint's resolved sub-queries to WITH, before the sub-queries that the query itself defines."""
     if not sub_queries.resolved_ctes:
         return
     own_with = tree.args.get("with_")
@@ -226,7 +229,7 @@ def _resolve_query(
 ) -> list[OutputColumn]:
     """Resolve a query in place; return its columns.
 
-    An error for an exceeded budget gets the position of the innermost query in which it was raised.
+    If the budget is exceeded, the error gets the position of the innermost query that was being resolved.
     """
     count_nodes(1 + len(ctes.cte_by_name))
     try:
@@ -275,7 +278,7 @@ def _resolve_select(
 
 
 def _restore_where(select: exp.Expr, where: exp.Expr, context: NameContext) -> None:
-    """Put the author's WHERE before the filters that replace unnested records."""
+    """Put the author's WHERE before the filters that were added because reads of unnested records became paths."""
     filters = select.args.get("where")
     select.set("where", where)
     resolve_expression(where.this, context)
@@ -310,7 +313,7 @@ _RESOLVED_CLAUSES = frozenset(
 
 
 def _refuse_unsupported_clauses(select: exp.Expr, context: NameContext) -> None:
-    """Refuse any clause that has no resolution rule."""
+    """Refuse clauses for which there is no rule of name resolution."""
     for key, value in select.args.items():
         if value and key not in _RESOLVED_CLAUSES and key != "operation_modifiers":
             first = value[0] if isinstance(value, list) and value else value
@@ -336,7 +339,7 @@ def _resolve_set_operation(
 
 
 def _align_field_names(query: exp.Expr, outputs: list[OutputColumn]) -> None:
-    """Give the structs of both sides the same field names: BigQuery pairs fields by position, engines by name."""
+    """Rename struct fields to those of the other side: BigQuery pairs fields by position, engines by name."""
     if query.args.get("kind") == "STRUCT" and len(query.expressions) == len(outputs):
         for item, output in zip(query.expressions, outputs, strict=True):
             if isinstance(item, exp.Alias):
@@ -354,7 +357,7 @@ def _resolve_order_and_limit(
 def _combine_outputs(
     resolution: NameResolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
 ) -> list[OutputColumn]:
-    """Return the columns of the operation; sides that are paired by name are wrapped to reorder their columns."""
+    """Return the columns of a set operation. With BY NAME, wrap its sides to put their columns in the same order."""
     if operation.args.get("by_name"):
         return _combine_by_name(resolution, operation, left, right)
     if len(left) != len(right):
@@ -391,7 +394,7 @@ def _combine_by_name(
 def _output_names(
     resolution: NameResolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
 ) -> list[str]:
-    """Return the names of the output columns in order."""
+    """Return the column names of a set operation BY NAME in the order of its result."""
     left_names, right_names = _name_by_lower_case(left), _name_by_lower_case(right)
     side = str(operation.args.get("side") or operation.args.get("kind") or "").upper()
     if operation.args.get("on"):
@@ -408,7 +411,7 @@ def _output_names(
 
 
 def _listed_names(resolution: NameResolution, operation: exp.Expr, available: list[str]) -> list[str]:
-    """Return the columns that ON lists, each of which must exist."""
+    """Return the column names in ON of a set operation; raise an error if a name is not available."""
     names = [column.name for column in operation.args["on"]]
     available_lower = {name.lower() for name in available}
     missing = [name for name in names if name.lower() not in available_lower]
@@ -503,7 +506,7 @@ def _check_unique_cte_names(resolution: NameResolution, ctes: list[exp.Expr]) ->
 
 
 def _sort_ctes_by_dependency(ctes: list[exp.Expr]) -> list[exp.Expr]:
-    """Order sub-queries by dependency, because in WITH RECURSIVE a sub-query may reference later sub-queries."""
+    """Put sub-queries after those that they read, because a sub-query in WITH RECURSIVE may read later sub-queries."""
     by_name = {cte.alias.lower(): cte for cte in ctes}
     ordered: dict[str, exp.Expr] = {}
 
@@ -532,8 +535,8 @@ def _resolve_cte(
         ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_outputs(resolution, cte.this, ctes, parent)))
     outputs = make_names_unique(cte.this, resolution.resolve_query(resolution, cte.this, ctes, parent))
     if not recursive and name.lower() in map(str.lower, resolution.streams):
-        # The query also reads a stream of this name. Rename the sub-query, because an engine could otherwise read the
-        # sub-query where the stream is meant.
+        # The query also reads a stream with this name. Rename the sub-query, because an engine could otherwise read the
+        # sub-query in place of the stream.
         name = resolution.unique_name(cte.alias)
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
     values = None if is_value else _constant_cte_columns(cte.this, outputs)

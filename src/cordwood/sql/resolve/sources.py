@@ -114,7 +114,7 @@ def _resolve_join(reader: _FromResolver, join: exp.Expr) -> None:
 
 
 def _replace_constant_join(reader: _FromResolver, join: exp.Expr, source: exp.Expr) -> bool:
-    """Remove a cross join whose right side is a constant row; return whether the join was removed.
+    """Remove a cross join whose right side is a constant row; return whether this has been done.
 
     References to the row's columns then become the row's values.
     """
@@ -278,25 +278,25 @@ def _resolve_parenthesised_join(reader: _FromResolver, source: exp.Expr, inner: 
     )
     table = source.this
     if not table.args.get("joins"):
-        # The parentheses never contained a join, or all of its joins have been removed. DuckDB does not allow
-        # parentheses around one table.
+        # The parentheses never contained a join, or all of their joins have been removed. DuckDB does not allow
+        # parentheses around a single table.
         table.set("joins", source.args.get("joins"))
         source.replace(table)
         _parenthesise(table)
 
 
 def _is_query(node: exp.Expr) -> bool:
-    """Return whether a node is a query in any number of parentheses; False if these contain an alias or a join."""
+    """Return whether a node is a query, possibly in parentheses that contain no alias and no join."""
     while isinstance(node, exp.Subquery) and not node.alias and not node.args.get("joins"):
         node = node.this
     return isinstance(node, exp.Query) and not isinstance(node, exp.Table | exp.Subquery)
 
 
 def _source_and_equivalent_unnest(reader: _FromResolver, source: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
-    """Return the source, and the UNNEST to which it is equivalent; None instead of the UNNEST for other sources.
+    """Return the source in FROM, and the UNNEST to which it is equivalent; None as the UNNEST if there is none.
 
-    An UNNEST is returned unchanged. A path into a relation to its left, as in `FROM t, t.metadata`, is equivalent to an
-    UNNEST of the path.
+    An UNNEST is equivalent to itself. A path into a relation to its left, as in `FROM t, t.metadata`, is equivalent to
+    an UNNEST of the path.
     """
     if isinstance(source, exp.Unnest):
         return source, source
@@ -313,7 +313,7 @@ def _source_and_equivalent_unnest(reader: _FromResolver, source: exp.Expr) -> tu
 
 
 def _resolve_unnest_join(reader: _FromResolver, unnest: exp.Expr, join: exp.Expr) -> None:
-    """Resolve a join with an UNNEST; if the UNNEST yields only objects, a path replaces the join."""
+    """Resolve a join with an UNNEST; if it yields only objects, replace the join by reads of the objects' path."""
     if unnest is not join.this:
         join.set("this", unnest)
     resolve_expression(unnest.expressions[0], reader.context)
@@ -327,7 +327,7 @@ def _resolve_unnest_join(reader: _FromResolver, unnest: exp.Expr, join: exp.Expr
 
 
 def _unnests_only_objects(reader: _FromResolver, value: exp.Expr, join: exp.Expr) -> bool:
-    """Return whether the UNNEST yields only objects and the join permits that a path replaces it."""
+    """Return whether the UNNEST yields only objects, and the join can be replaced by reading their path."""
     lineage = lineage_of(value)
     if not lineage.is_event or _adds_null_left_rows(join):
         return False
@@ -366,7 +366,10 @@ def _object_filter(resolution: NameResolution, value: exp.Expr, lineage: Lineage
 
 
 def _is_implied_filter(filter_: exp.Expr, value: exp.Expr) -> bool:
-    """Return whether the filter tests that a value containing `value` is an object: the test of `value` implies it."""
+    """Return whether a test that `value` is an object implies the filter.
+
+    The filter is implied if it tests whether a value that contains `value` is an object.
+    """
     return is_object_test_node(filter_) and is_same_or_nested_value(value, filter_.expressions[0])
 
 
@@ -376,7 +379,7 @@ def _resolve_first_unnest(reader: _FromResolver, unnest: exp.Expr) -> Relation:
 
 
 def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
-    """Return a relation whose record is the array's element, with the offset as a column if the offset has a name."""
+    """Return the relation of an UNNEST: the array's element is its record, and a named offset is a column."""
     if len(unnest.expressions) != 1:
         raise reader.resolution.unsupported_error(unnest, "UNNEST of several arrays")
     replace_by_elements(reader.resolution, unnest.expressions[0])
@@ -393,7 +396,7 @@ def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
 
 
 def _unnest_alias(resolution: NameResolution, unnest: exp.Expr) -> str:
-    """Return the alias of an UNNEST; if it has none, a unique generated alias."""
+    """Return the alias of an UNNEST. If the author gave it none, return a unique generated alias."""
     alias = unnest.args.get("alias")
     if alias is not None and alias.columns:
         return str(alias.columns[0].name)

@@ -54,7 +54,7 @@ def resolve_table(resolution: NameResolution, ctes: CteScope, scope: Scope, tabl
 
 
 def written_table_name(table: exp.Expr) -> str:
-    """Return the table's name as the author wrote it; sqlglot splits dotted names that are not backquoted."""
+    """Return the table's name as the author wrote it. sqlglot has split the name at dots, unless it was backquoted."""
     return ".".join(part.name for part in _table_name_identifiers(table))
 
 
@@ -84,7 +84,7 @@ def _find_cte(resolution: NameResolution, ctes: CteScope, table: exp.Expr, table
 
 
 def _find_endpoint(resolution: NameResolution, table: exp.Expr, table_name: str) -> Cte | None:
-    """Resolve an endpoint that is read by name; errors in the endpoint's query get the position of this name."""
+    """Resolve an endpoint that the query reads by name; an error in the endpoint gets the position of the name."""
     try:
         return resolution.find_endpoint(table_name)
     except QueryFault as fault:
@@ -93,7 +93,7 @@ def _find_endpoint(resolution: NameResolution, table: exp.Expr, table_name: str)
 
 
 def _resolve_endpoint_reference(scope: Scope, table: exp.Expr, endpoint: Cte, table_name: str) -> None:
-    """Add an endpoint's columns to the scope, where the last part of the endpoint's name can qualify the columns."""
+    """Add an endpoint's columns to the scope. The last part of the endpoint's name, or the alias, can qualify them."""
     alias = table.alias or table_name.rpartition(".")[2]
     qualified_name = "" if table.alias else table_name
     table.set("this", exp.to_identifier(endpoint.name, quoted=True))
@@ -124,7 +124,7 @@ def _resolve_cte_reference(scope: Scope, table: exp.Expr, cte: Cte) -> None:
 
 
 def resolve_derived_table(resolution: NameResolution, ctes: CteScope, scope: Scope, source: exp.Expr) -> None:
-    """Resolve a derived table. It may be correlated with outer queries but not with its siblings, as in BigQuery."""
+    """Resolve a derived table. It can use columns of outer queries, but not of its siblings in the same FROM."""
     pivots = source.args.get("pivots") or []
     is_value = make_plain_select(source.this)
     outputs = make_names_unique(source.this, resolution.resolve_query(resolution, source.this, ctes, scope.parent))
@@ -139,7 +139,7 @@ def resolve_derived_table(resolution: NameResolution, ctes: CteScope, scope: Sco
 def _apply_pivot(
     resolution: NameResolution, ctes: CteScope, source: exp.Expr, pivot: exp.Expr, outputs: list[OutputColumn]
 ) -> list[OutputColumn]:
-    """Wrap the derived table in the query that is equivalent to the pivot."""
+    """Replace the query of a pivoted derived table by the query that is equivalent to its pivot; return the columns."""
     alias = resolution.unique_name("_pivoted")
     inner = exp.Subquery(this=copy_tree(source.this))
     set_source_alias(inner, alias)
@@ -149,7 +149,7 @@ def _apply_pivot(
 
 
 def pivot_as_query(resolution: NameResolution, ctes: CteScope, table: exp.Expr) -> exp.Expr | None:
-    """Rewrite `t PIVOT(…)` of a sub-query in place as `(SELECT * FROM t) PIVOT(…)`; return None for any other table."""
+    """Rewrite `t PIVOT(…)` in place as `(SELECT * FROM t) PIVOT(…)` if `t` is a sub-query; otherwise, return None."""
     pivots, joins = table.args.get("pivots"), table.args.get("joins")
     if not pivots or not isinstance(table.this, exp.Identifier):
         return None
@@ -178,7 +178,7 @@ def set_source_alias(source: exp.Expr, alias: str) -> None:
 
 
 def make_plain_select(query: exp.Expr) -> bool:
-    """Turn SELECT AS STRUCT and SELECT AS VALUE into plain SELECTs; return whether the rows are values."""
+    """Turn SELECT AS STRUCT and SELECT AS VALUE into plain SELECTs; return whether a SELECT AS VALUE was among them."""
     pending = [query]
     is_value = False
     while pending:
@@ -211,7 +211,7 @@ def _derived_relation(alias: str, outputs: list[OutputColumn], *, is_value: bool
 
 
 def make_names_unique(query: exp.Expr, outputs: list[OutputColumn]) -> list[OutputColumn]:
-    """Rename columns with duplicate names within the tree, so that a star can refer to each of them."""
+    """Give columns with duplicate names unique names in the tree, so that a star can refer to each of them."""
     items = _leftmost_select(query).expressions
     used_names = {output.name.lower() for output in outputs}
     if len(used_names) == len(outputs) or len(items) != len(outputs):
@@ -232,14 +232,14 @@ def make_names_unique(query: exp.Expr, outputs: list[OutputColumn]) -> list[Outp
 
 
 def _leftmost_select(query: exp.Expr) -> exp.Expr:
-    """Return the SELECT that determines the names of a query's columns."""
+    """Return the leftmost SELECT of the query, which determines the names of the query's columns."""
     while not isinstance(query, exp.Select) and isinstance(query.this, exp.Expr):
         query = query.this
     return query
 
 
 def _unused_name(name: str, used_names: set[str], next_suffixes: dict[str, int]) -> str:
-    """Return the name with a suffix that makes it unique; `next_suffixes` are the next suffixes to try, by name."""
+    """Return an unused name: `name` with a numeric suffix. `next_suffixes` has the suffix to try first, by name."""
     suffix = next_suffixes.get(name.lower(), 2)
     while f"{name}_{suffix}".lower() in used_names:
         suffix += 1
@@ -253,7 +253,7 @@ def _is_stream(resolution: NameResolution, table_name: str) -> bool:
 
 
 def _resolve_stream_reference(resolution: NameResolution, scope: Scope, table: exp.Expr, stream: str) -> None:
-    """Add a stream to the scope: the columns of its table, and any other name as a key of its events."""
+    """Add a stream to the scope. Names refer to columns of its table, or otherwise to top-level keys of its events."""
     stream_table = resolution.target.stream_table(stream)
     alias = table.alias or stream.rpartition(".")[2]
     fields = {name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.columns.items()}
@@ -302,7 +302,7 @@ def unknown_table_error(resolution: NameResolution, ctes: CteScope, table: exp.E
 
 
 def _definition_order_hint(resolution: NameResolution, table: exp.Expr, table_name: str) -> str | None:
-    """Return a hint if the table names a sub-query that contains this reference or is defined later; None otherwise."""
+    """Return a hint if the table is a sub-query that is defined later or contains this reference; None otherwise."""
     lower = table_name.lower()
     cte = table.find_ancestor(exp.CTE)
     while cte is not None:
@@ -321,7 +321,7 @@ def _definition_order_hint(resolution: NameResolution, table: exp.Expr, table_na
 
 
 class PivotInput(msgspec.Struct):
-    """A pivoted relation: the resolved query that PIVOT or UNPIVOT reads, under an alias."""
+    """The relation to which PIVOT or UNPIVOT is applied: a resolved query with an alias."""
 
     resolution: NameResolution
     ctes: CteScope
@@ -333,7 +333,7 @@ class PivotInput(msgspec.Struct):
         return NameContext(self.resolution, self.ctes, Scope(relations=[self.relation]))
 
     def resolve_copy(self, node: exp.Expr) -> exp.Expr:
-        """Return a resolved copy of an expression over the relation's columns."""
+        """Return a copy of an expression in which the names of the relation's columns are resolved."""
         holder = exp.Paren(this=copy_tree(node))
         resolve_expression(holder.this, self.context)
         value: exp.Expr = holder.this
@@ -356,7 +356,10 @@ def _expand_pivot(pivoted: PivotInput, pivot: exp.Expr) -> tuple[exp.Select, lis
 
 
 def _rewrite_pivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
-    """Rewrite PIVOT as conditional aggregates, one for each value, grouped by the columns that PIVOT does not use."""
+    """Rewrite PIVOT as a grouped query with a conditional aggregate for each value.
+
+    The query is grouped by the columns that PIVOT does not use.
+    """
     key = pivoted.resolve_copy(pivot.args["fields"][0].this)
     calls = [
         (item.alias, pivoted.resolve_copy(_checked_aggregate(pivoted.resolution, item))) for item in pivot.expressions
@@ -397,7 +400,7 @@ def _pivot_values(resolution: NameResolution, pivot: exp.Expr) -> Iterator[tuple
 
 
 def pivot_value_label(value: exp.Expr) -> str | None:
-    """Return the name that BigQuery gives to the column of a pivoted value; None if the value is not constant."""
+    """Return BigQuery's name for the column of a pivoted value; None if the value is not constant."""
     if isinstance(value, exp.Boolean):
         return "TRUE" if value.this else "FALSE"
     if isinstance(value, exp.Null):
@@ -417,7 +420,7 @@ def _null_safe_equal(key: exp.Expr, value: exp.Expr) -> exp.Expr:
     return exp.EQ(this=key, expression=value)
 
 
-# Aggregates that ignore NULL.
+# Aggregates that ignore NULL. In a PIVOT, their argument can be NULL for all rows that do not have the pivoted value.
 _NULL_IGNORING_AGGREGATES: Final = (
     *(exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Count, exp.CountIf, exp.AnyValue, exp.GroupConcat, exp.LogicalAnd),
     *(exp.LogicalOr, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.ApproxDistinct),
@@ -427,9 +430,9 @@ _AGGREGATE_MODIFIERS: Final = (exp.Distinct, exp.Order, exp.Limit, exp.IgnoreNul
 
 
 def _conditional_aggregate(resolution: NameResolution, call: exp.Expr, condition: exp.Expr) -> exp.Expr:
-    """Return the aggregate over the rows that fulfil the condition.
+    """Return the aggregate over the rows that fulfil the condition; its argument becomes NULL for all other rows.
 
-    An aggregate that ignores NULL gets NULL as its argument for all other rows.
+    Refuse aggregates that do not ignore NULL.
     """
     if not isinstance(call, _NULL_IGNORING_AGGREGATES) or call.find(exp.RespectNulls):
         raise resolution.unsupported_error(
@@ -449,7 +452,10 @@ def _conditional_aggregate(resolution: NameResolution, call: exp.Expr, condition
 
 
 def _rewrite_unpivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
-    """Rewrite UNPIVOT as a join that repeats each row for every group of columns, with the group's values and label."""
+    """Rewrite UNPIVOT as a cross join with an array that has an element for each group of columns.
+
+    Thus, the query yields each row once for every group, with the group's values and its label.
+    """
     values = [value.name for value in _tuple_parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
     groups = [_columns_and_label_of_group(pivoted, item) for item in pivot.args["fields"][0].expressions]
@@ -471,7 +477,7 @@ def _rewrite_unpivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
 
 
 def _ungrouped_fields(pivoted: PivotInput, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
-    """Return the fields of the relation that are not in any group of columns of the UNPIVOT."""
+    """Return the columns of the relation that UNPIVOT does not take into any of its groups of columns."""
     used = {field.name.lower() for columns, _ in groups for field in columns}
     return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
 
@@ -479,7 +485,10 @@ def _ungrouped_fields(pivoted: PivotInput, groups: Sequence[tuple[list[Field], e
 def _unnest_groups(
     groups: Sequence[tuple[list[Field], exp.Expr]], values: Sequence[str], name: str, alias: exp.Identifier
 ) -> exp.Unnest:
-    """Return UNNEST of a struct for each group, with the group's columns (named as in `values`) and its label."""
+    """Return UNNEST of an array of structs, one for each group of columns, with the group's values and its label.
+
+    The fields with the group's values have the names in `values`.
+    """
     rows = [
         _struct_literal([*zip(values, (field.copy_expression() for field in columns), strict=True), (name, label)])
         for columns, label in groups
@@ -489,7 +498,7 @@ def _unnest_groups(
 
 
 def _columns_and_label_of_group(pivoted: PivotInput, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
-    """Return the columns of a group, and its label."""
+    """Return the columns of a group of UNPIVOT, and the group's label."""
     columns = _tuple_parts(item.this if isinstance(item, exp.PivotAlias) else item)
     fields = [_find_relation_field(pivoted, column) for column in columns]
     label = item.args["alias"] if isinstance(item, exp.PivotAlias) else None

@@ -1,4 +1,4 @@
-"""The modifiers of aggregate arguments, and the types that aggregates require of event values."""
+"""The modifiers of aggregates' arguments, and the types to which aggregates convert event values."""
 
 from typing import Final
 
@@ -66,7 +66,7 @@ _ACCEPTED_KINDS_BY_AGGREGATE: Final[dict[type[exp.Expr], tuple[frozenset[Kind], 
 
 
 def _check_argument_kind(node: exp.Expr, value: exp.Expr) -> None:
-    """Refuse an argument whose type is known to be wrong. The types of event values vary by row and are not checked."""
+    """Refuse an argument of a wrong type. The types of event values vary by row, so event values are not checked."""
     kind = kind_of(value)
     if kind in (None, Kind.VARIANT) or type(node) not in _ACCEPTED_KINDS_BY_AGGREGATE:
         return
@@ -98,7 +98,7 @@ def read_quantiles(node: exp.Expr) -> tuple[AggregateArgument, int]:
 
 
 def _quantile_count(node: exp.Expr) -> exp.Expr | None:
-    """Return the second argument; `APPROX_QUANTILES(DISTINCT x, n)` is parsed as two distinct values."""
+    """Return the second argument of APPROX_QUANTILES; the parser puts it into DISTINCT in `(DISTINCT x, n)`."""
     parts: exp.Expr | None = node.args.get("expression")
     if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 2:
         parts = node.this.expressions[1]
@@ -127,7 +127,7 @@ def event_value_kind(node: exp.Expr) -> Kind | None:
 
 
 def has_window(node: exp.Expr) -> bool:
-    """Return whether the aggregate has OVER or FILTER, which must directly follow it."""
+    """Return whether the aggregate has OVER or FILTER. In this case, nothing may be put between the two."""
     parent = node.parent
     while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
         parent = parent.parent
@@ -138,16 +138,16 @@ _COMBINED_AGGREGATES_METADATA_KEY: Final = "by_several"
 
 
 def combine_aggregates(template: str, *aggregates: exp.Expr) -> exp.Expr:
-    """Combine several aggregates in one expression, and mark it, so that OVER is applied to each of them."""
+    """Return an expression of several aggregates, which is marked so that OVER is applied to each of them."""
     combined = fragment(template, *aggregates)
     combined.meta[_COMBINED_AGGREGATES_METADATA_KEY] = True
     return combined
 
 
 def distribute_window(window: exp.Expr) -> exp.Expr:
-    """Return a window over an aggregate unchanged.
+    """Return a window over one aggregate unchanged; move a window over an expression of several aggregates inwards.
 
-    For a window over an expression of several aggregates, return the expression with a window over each of them.
+    The result of the latter is the expression, with the window over each of its aggregates.
     """
     aggregate = window.this
     if not aggregate.meta_get(_COMBINED_AGGREGATES_METADATA_KEY):
@@ -162,13 +162,13 @@ def _apply_window(window: exp.Expr, aggregate: exp.Expr) -> exp.Expr:
 
 
 def drop_nulls_modifier(node: exp.Expr) -> exp.Expr:
-    """Remove IGNORE NULLS or RESPECT NULLS, which the rule of the aggregate inside has already applied."""
+    """Remove IGNORE NULLS or RESPECT NULLS around an aggregate, because the aggregate's rule has already applied it."""
     inner: exp.Expr = node.this
     return inherit_metadata(inner, node)
 
 
 def nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
-    """Return the aggregate, but NaN for a single value that is not finite, for which engines return zero.
+    """Return the aggregate, changed so that it is NaN for a single infinite or NaN value, where engines return zero.
 
     `single_value` selects any one of the aggregated values. The SQL adds zero times this value, which is NaN if the
     value is not finite, and otherwise zero.

@@ -16,10 +16,10 @@ from cordwood.sql.rules.vocabulary import CommonSql, Conversion
 
 
 class LiteralRules(msgspec.Struct, frozen=True):
-    """The rules of literals.
+    """The lowering rules of literals for one engine.
 
-    `integer_literal` lowers an integer literal, which it gets with the literal's value, and `float_literal` lowers any
-    other number. `bytes_literal` lowers bytes, which it gets as a part of a template and as the text of the literal.
+    `integer_literal` lowers an integer literal and gets the literal's value as well. `float_literal` lowers any other
+    number. `bytes_literal` lowers bytes; it gets them as a part of a fragment and as the literal's text.
     """
 
     integer_literal: Callable[[exp.Expr, int], exp.Expr]
@@ -58,7 +58,7 @@ class LiteralRules(msgspec.Struct, frozen=True):
 
 
 def parent_past_sign(node: exp.Expr) -> exp.Expr | None:
-    """Return the nearest ancestor of a literal that is neither its sign nor parentheses."""
+    """Return the nearest ancestor of a literal other than its sign and the parentheses around it."""
     parent = node.parent
     while isinstance(parent, (exp.Paren, exp.Neg)):
         parent = parent.parent
@@ -68,23 +68,23 @@ def parent_past_sign(node: exp.Expr) -> exp.Expr | None:
 # A function that casts its second argument. Its first argument is the node of the cast, which determines whether a
 # failure yields NULL or an error.
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
-# By source and target type: a caster or a template. A template that refers to the value as `@a` may use the value
-# several times, and may fail; a template with `{0}` uses it once.
+# For pairs of source and target type: a caster or a template. A template that refers to the value as `@a` may use it
+# several times and may fail; a template with `{0}` uses it once.
 CastersByKinds = Mapping[tuple[Kind, Kind], Caster | str]
 
-# The types to which an event's value is cast via its text, so that an invalid value fails in the same way as an invalid
-# text.
+# The types to which an event's value is cast in two steps, first to text, so that an invalid value causes the same
+# error as an invalid text.
 _KINDS_CAST_VIA_TEXT: Final = (
     *(Kind.INT64, Kind.FLOAT64, Kind.BOOL, Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.NUMERIC),
 )
 
 
 class CastRules(msgspec.Struct, frozen=True):
-    """The rules of explicit casts for one engine.
+    """The rules of explicit casts (CAST and SAFE_CAST) for one engine.
 
-    `casters` has the casts between two types that need more than `cast_directly`, the engine's own cast.
-    `cast_to_composite` casts to an ARRAY or STRUCT, and `cast_to_sized_type` casts to a type with parameters.
-    `bytes_to_text_templates` and `text_to_bytes_templates` have a template for each format of bytes.
+    `casters` has the casts for which `cast_directly`, the engine's own cast, is not enough. `cast_to_composite` casts
+    to an ARRAY or STRUCT, and `cast_to_sized_type` casts to a type with parameters, such as STRING(10).
+    `bytes_to_text_templates` and `text_to_bytes_templates` have a template for each format of bytes, such as HEX.
     """
 
     common_sql: CommonSql
@@ -111,7 +111,7 @@ class CastRules(msgspec.Struct, frozen=True):
         return self._translate_cast(mark_null_on_error(node))
 
     def cast_to(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-        """Cast `value` to a type; `node`, the node of the cast, determines whether a failure yields NULL."""
+        """Cast `value` to the type `to`; `node`, the node of the cast, determines whether a failure yields NULL."""
         source = kind_of(value)
         if isinstance(value, exp.Null):
             return self.common_sql.typed_null(to)
@@ -160,7 +160,7 @@ def _cast_by_bytes_format(node: exp.Expr, templates: Mapping[str, str], format_t
 
 
 class ConditionRules(msgspec.Struct, frozen=True):
-    """The rules of conditions that all engines share; an engine's own SQL is in `vocabulary`."""
+    """The rules of conditions that all engines share; `common_sql` has the engine's own SQL."""
 
     common_sql: CommonSql
 
@@ -179,7 +179,7 @@ class ConditionRules(msgspec.Struct, frozen=True):
         return node
 
     def translate_in_event_query(self, node: exp.Expr, kind: Kind) -> exp.Expr:
-        """Translate `x IN (query)` for a query whose column has values of events; both sides are read as `kind`."""
+        """Translate `x IN (query)` for a query that returns values of events; both sides are converted to `kind`."""
         column = set_datatype(fragment("_c"), VARIANT)
         value, item = (
             self.common_sql.convert_implicitly(node.this, kind),
@@ -189,11 +189,11 @@ class ConditionRules(msgspec.Struct, frozen=True):
 
 
 def comparison_kind_with_event_value(kind: Kind) -> Kind:
-    """Return the type to which an event's value is converted for a comparison with a value of this type."""
+    """Return the type to which an event's value is converted before it is compared with a value of the type `kind`."""
     return Kind.FLOAT64 if kind in NUMBER_KINDS else kind
 
 
 def mark_argument_null_on_error(node: exp.Expr) -> exp.Expr:
-    """Mark the function inside SAFE, before it is lowered, as a function whose failure yields NULL."""
+    """Mark the function inside SAFE, before the function is lowered, so that its failure yields NULL."""
     mark_null_on_error(node.this)
     return node

@@ -1,4 +1,4 @@
-"""FORMAT(): the parser of format strings, and the text of an argument for each specifier.
+"""FORMAT(): the parser of format strings, and the SQL for the text of an argument, for each format specifier.
 
 %t prints a value as CAST does, and %T as a literal of BigQuery.
 """
@@ -22,7 +22,7 @@ from cordwood.sql.rules.vocabulary import CommonSql, ExplicitCast
 _SPECIFIER_PATTERN: Final = re.compile(r"%([-+ #0']*)(\d+|\*)?(?:\.(\d+|\*)?)?([a-zA-Z%])|%|([^%]+)", re.ASCII)
 _PRECISION_PATTERN: Final = re.compile(r"%[-+ #0']*(?:\d+|\*)?\.", re.ASCII)
 
-# The greatest width and the greatest precision of a field, in characters.
+# The maximum of the width and of the precision of a format specifier, in characters.
 MAX_FIELD_WIDTH: Final = 10_000
 
 _INTEGER_CONVERSION_LETTERS: Final = "diuxXo"
@@ -40,7 +40,7 @@ _ACCEPTED_KINDS_BY_LETTER: Final = {
 
 
 class FormatSpecifier(msgspec.Struct, frozen=True):
-    """A format specifier such as `%-8.3f`. A width or precision of `*` is taken from an argument."""
+    """A format specifier such as `%-8.3f`. If a width or precision is `*`, an argument of FORMAT has its value."""
 
     flags: str
     width: str | None
@@ -54,22 +54,22 @@ class FormatSpecifier(msgspec.Struct, frozen=True):
         )
 
     def printf_specifier(self, letter: str) -> str:
-        """Return the specifier as printf spells it, with this conversion letter."""
+        """Return the specifier for the engine's printf, with `letter` as its conversion letter."""
         return f"%{self.flags.replace(chr(39), '')}{self.width or ''}{self._precision_part}{letter}"
 
     @property
     def without_zero_padding(self) -> "FormatSpecifier":
-        """The specifier without zero padding."""
+        """A copy of this specifier without the flag for padding with zeros."""
         return msgspec.structs.replace(self, flags=self.flags.replace("0", ""))
 
     @property
     def number_specifier(self) -> str:
-        """The printf specifier of the number alone, without sign or padding."""
+        """The printf specifier for a number without sign and padding."""
         return f"%{'#' if self.has_alternate_form else ''}{self._precision_part}{self.conversion_letter}"
 
     @property
     def padding_specifier(self) -> str | None:
-        """The printf specifier that pads and cuts an already formatted text; None if neither is necessary."""
+        """The printf specifier that pads and cuts an already formatted text; None if the text stays unchanged."""
         precision_part = self._precision_part if self.conversion_letter in TEXT_CONVERSION_LETTERS else ""
         if self.width is None and not precision_part:
             return None
@@ -103,9 +103,10 @@ class FormatSpecifier(msgspec.Struct, frozen=True):
 
 
 class FormatField(msgspec.Struct, frozen=True):
-    """A specifier with its argument, and the arguments for a width or precision of `*`.
+    """A specifier in a format, the argument that it formats, and the arguments for a width or precision of `*`.
 
-    A constant argument for `*` has been inserted into the specifier, so `width` or `precision` is None.
+    If such an argument is constant, it has been inserted into the specifier, and `star_width` or `star_precision` is
+    None.
     """
 
     spec: FormatSpecifier
@@ -119,13 +120,13 @@ class FormatField(msgspec.Struct, frozen=True):
 
     @property
     def exact_numeric_kind(self) -> Kind | None:
-        """The value's type if it is NUMERIC or BIGNUMERIC and %f or %F prints its exact digits; otherwise None."""
+        """The value's type if the value is a NUMERIC or BIGNUMERIC to be printed by %f or %F; None otherwise."""
         kind = kind_of(self.value)
         return kind if kind in EXACT_NUMERIC_KINDS and self.spec.conversion_letter in "fF" else None
 
 
 def _unwrap_cast_null(node: exp.Expr) -> exp.Expr:
-    """Replace a cast NULL as the format of FORMAT by a plain NULL."""
+    """If the format string of FORMAT is a cast of NULL, replace it by a plain NULL."""
     if isinstance(node.this, (exp.Cast, exp.TryCast)) and is_null(node.this.this):
         node.set("this", exp.Null())
     return node
@@ -162,7 +163,7 @@ def _make_field(node: exp.Expr, spec: FormatSpecifier, arguments: Iterator[exp.E
 
 
 def _next_argument(node: exp.Expr, letter: str, arguments: Iterator[exp.Expr]) -> exp.Expr:
-    """Return the next argument; raise BadQueryValue if it is missing or of a type that the specifier does not take."""
+    """Return the next argument of FORMAT; raise BadQueryValue if there is none, or if its type does not fit."""
     argument = next(arguments, None)
     if argument is None:
         _refuse(node, f"FORMAT has too few arguments: there is none for %{letter}.")
@@ -178,7 +179,7 @@ def _join_kind_names(kinds: tuple[Kind, ...]) -> str:
 
 
 def _normalize(spec: FormatSpecifier) -> FormatSpecifier:
-    """Return the specifier without flags that have no effect; the precision of %g is at least 1."""
+    """Return the specifier without flags that have no effect, and with a precision of at least 1 for %g."""
     ineffective = _ineffective_flags(spec)
     flags = "".join(flag for flag in dict.fromkeys(spec.flags) if flag not in ineffective)
     precision = "1" if spec.conversion_letter in "gG" and spec.precision == "0" else spec.precision
@@ -204,7 +205,7 @@ def _split_format(format_string: str) -> Iterator[str | FormatSpecifier | None]:
             yield FormatSpecifier(match[1], match[2], precision, match[4])
 
 
-# By conversion letter: the size of groups of digits, and the mark between them.
+# The number of digits in a group, and the separator of groups, by conversion letter.
 _DIGIT_GROUPING_BY_LETTER: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
 ZERO_PADDING_REFUSAL: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
 
@@ -212,9 +213,9 @@ ZERO_PADDING_REFUSAL: Final = "A field in FORMAT that zeros fill, whose width is
 class FormatSql(Protocol):
     """An engine's SQL for the steps of FORMAT."""
 
-    # The number of digits that the engine keeps after the point of exact numbers.
+    # The number of digits after the decimal point that the engine keeps in NUMERIC and BIGNUMERIC values.
     decimal_places: Mapping[Kind, int]
-    # The templates over `@a` of types whose literals are quoted, and the characters that %t escapes in BYTES.
+    # Templates for %T over `@a`, for types whose literals are quoted; and the quotes that %t escapes in BYTES.
     literal_templates: Mapping[Kind, str]
     escaped_quotes: Sequence[str]
 
@@ -222,33 +223,36 @@ class FormatSql(Protocol):
     def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr: ...
 
     def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
-        """Pad a text to the field's width; for a specifier of texts, also cut the text at the precision."""
+        """Pad a text to the specifier's width; for specifiers of texts, also cut the text to the precision."""
         ...
 
     def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
-        """Return the precision of an integer's specifier, computed from the argument `count`."""
+        """Return the precision that an argument `count` for `*` sets in a specifier of integers."""
         ...
 
     def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:
-        """Return SQL for the digits of the integer @a, at least as many as the precision: a constant, or else @b."""
+        """Return SQL for the digits of the integer @a, filled with zeros up to the precision.
+
+        If the precision is not constant, it is @b.
+        """
         ...
 
     def padding_zeros(self, width: int, sign: str, digits: str) -> str:
-        """Return SQL for the zeros between `sign` and `digits` that fill the width."""
+        """Return SQL for zeros to be put between `sign` and `digits`, so that the number has at least this width."""
         ...
 
     def lacks_flag_support(self, spec: FormatSpecifier) -> bool:
-        """Return whether `printf` does not support one of this specifier's flags for fractions."""
+        """Return whether the engine's printf cannot apply one of the specifier's flags to numbers with a fraction."""
         ...
 
     def fraction_digits(self, spec: FormatSpecifier) -> str:
-        """Return SQL for the digits of the float @a without its sign; {0} is the specifier."""
+        """Return SQL for the digits of the absolute value of the float @a; the placeholder {0} is the specifier."""
         ...
 
     def exact_digits(self, decimals: int, *, with_point: bool) -> str:
-        """Return SQL for the digits of the exact number @a without its sign.
+        """Return SQL for the digits of the absolute value of the NUMERIC or BIGNUMERIC @a.
 
-        If `with_point` is set, the digits end with a point if there are no decimals.
+        If `with_point` is set, the digits end with a decimal point if there are no decimals.
         """
         ...
 
@@ -324,14 +328,14 @@ class FormatRules(msgspec.Struct, frozen=True):
         return self._compose_number(node, field, digits, value, *counts)
 
     def _separate_digits(self, digits: str, size: int, mark: str) -> str:
-        """Insert a mark between groups of digits, counted from the last digit."""
+        """Insert a separator between groups of `size` digits, counted from the last digit."""
         marked = self.common_sql.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
         return self.sql.strip_leading(f"reverse({marked})", mark)
 
     def _compose_number(
         self, node: exp.Expr, field: FormatField, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
     ) -> exp.Expr:
-        """Return the text of the number @a: sign or prefix, zeros and digits, padded with blanks to the width."""
+        """Return the text of the number @a: its sign or prefix, zeros and digits, padded with blanks to the width."""
         words, spec = self.common_sql, field.spec
         sign = words.conditional("@a < 0", "'-'", f"'{spec.positive_sign}'")
         if spec.conversion_letter in _HEX_AND_OCTAL_LETTERS:
@@ -365,7 +369,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         return fragment(template, copy_tree(value), padded, without_zeros)
 
     def _print_exact_number(self, node: exp.Expr, field: FormatField, kind: Kind) -> exp.Expr:
-        """Format a NUMERIC or BIGNUMERIC by its exact digits. Halves are rounded away from zero."""
+        """Print a NUMERIC or BIGNUMERIC without converting it to a float. Halves are rounded away from zero."""
         spec = field.spec
         if field.star_precision is not None:
             raise_unsupported(node, f"A precision of {kind} in FORMAT that is not a literal")
@@ -378,7 +382,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         return self._compose_number(node, field, digits, self.common_sql.cast(field.value, kind))
 
     def _group_digits(self, digits: str) -> str:
-        """Insert commas into the digits before the point or the exponent."""
+        """Insert commas between groups of three digits before the decimal point or exponent."""
         words, leading = self.common_sql, "^[0-9]+"
         return words.concat(
             self._separate_digits(words.extract_first_match(digits, leading), 3, ","),
@@ -397,7 +401,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         return fragment(words.coalesce("{0}", "'NULL'"), render(value, datatype_of(value), depth=0))
 
     def _print_readable(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
-        """Return a value as CAST prints it, with arrays and structs in brackets."""
+        """Return the text of a value for %t: as CAST prints it, with arrays and structs in brackets."""
         if datatype is not None and datatype.kind in (Kind.ARRAY, Kind.STRUCT):
             return self._print_nested(value, datatype, depth, typed=False)
         if datatype is not None and datatype.kind is Kind.BYTES:
@@ -405,7 +409,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         return self._append_fraction(self.cast_to(value, value, STRING), datatype) if datatype != STRING else value
 
     def _print_literal(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
-        """Return a value as a literal of the same type."""
+        """Return the text of a value for %T: a literal of the value's type."""
         words = self.common_sql
         if datatype is None or isinstance(value, exp.Null):
             return fragment(words.as_text("{0}"), value)
@@ -425,7 +429,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         return text
 
     def _append_fraction(self, text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
-        """Append `.0` to an integral FLOAT64, to distinguish it from an INT64."""
+        """Append `.0` to a FLOAT64 that is a whole number, to distinguish it from an INT64."""
         if datatype is None or datatype.kind is not Kind.FLOAT64:
             return text
         words = self.common_sql

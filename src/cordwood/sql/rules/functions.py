@@ -17,20 +17,20 @@ from cordwood.sql.lowering import LoweringRule, RuleSet, bigquery_function_name,
 from cordwood.sql.nodes import constant_int
 from cordwood.sql.rules.vocabulary import CommonSql
 
-# Engines evaluate thousands of rows at a time (DuckDB 2,048 per thread, ClickHouse up to 65,536) and do not limit the
-# memory of the results themselves. Therefore, these constants limit the size of the value that one call may create.
-# The limit on the results of REPEAT, LPAD and RPAD.
+# The limit on the results of REPEAT, LPAD and RPAD. Engines evaluate thousands of rows at a time (DuckDB 2,048 per
+# thread, ClickHouse up to 65,536) and do not limit the memory of the results themselves. Therefore, this constant and
+# the next ones limit the size of the value that one call may create.
 MAX_PADDED_TEXT_BYTES: Final = 16_384
-# The limit on texts that are split into characters, which take about 50 bytes each.
+# The limit on the length of texts that are split into characters. Each character takes about 50 bytes.
 MAX_SPLIT_CHARACTERS: Final = 2_048
-# The limits of GENERATE_ARRAY and related functions. For an array that is made once per query, it is BigQuery's own
-# limit. For an array that is made for each row, the limit permits the days of eleven years.
+# The limits on the elements of arrays that GENERATE_ARRAY and related functions make. An array that is made once per
+# query has BigQuery's own limit. An array that is made for each row may have an element for each day of eleven years.
 MAX_GENERATED_ELEMENTS: Final = 1_048_575
 MAX_GENERATED_ELEMENTS_PER_ROW: Final = 4_096
 
 
 def max_elements(*bounds: exp.Expr) -> int:
-    """Return the limit on the elements of an array between these bounds; it is lower if the bounds vary by row."""
+    """Return the limit on the elements of an array between `bounds`; it is lower if the bounds vary by row."""
     return (
         MAX_GENERATED_ELEMENTS_PER_ROW
         if any(part.find(exp.Column) is not None for part in bounds)
@@ -39,7 +39,7 @@ def max_elements(*bounds: exp.Expr) -> int:
 
 
 ArgumentReader = Callable[[CommonSql, exp.Expr], exp.Expr]
-# The class of a function's node, or the name of a function without a class.
+# The key of a function in these tables: the class of its node in sqlglot, or its name if it has no class.
 FunctionKey = type[exp.Expr] | str
 
 
@@ -47,9 +47,9 @@ class FunctionSignature(msgspec.Struct, frozen=True):
     """The arguments of a function, and how it fails.
 
     The function fails with `failure_message` if `failure_condition` is true; an engine's `CheckedTemplate` may replace
-    the condition. If `can_engine_fail` is set, an error of the engine itself becomes NULL inside SAFE.
-    `count_argument_index` is the index of an argument that is invalid only if it is negative, so that a constant that
-    is not negative needs no check.
+    the condition. If `can_engine_fail` is set, the engine's own function may raise an error, which becomes NULL inside
+    SAFE. `count_argument_index` is the index of an argument that is invalid only if it is negative: if it is a constant
+    that is not negative, the condition is not checked.
     """
 
     argument_readers: tuple[ArgumentReader, ...]
@@ -60,11 +60,11 @@ class FunctionSignature(msgspec.Struct, frozen=True):
 
 
 class CheckedTemplate(msgspec.Struct, frozen=True):
-    """A template, and the condition under which the function fails instead.
+    """A template of a function, and the condition under which the function fails instead.
 
     Engines evaluate constant expressions when they plan a query, even in branches that are not taken. If the amount of
-    work depends on an argument, the check is therefore applied to this argument, `guarded_argument`. In the template,
-    `@checked` stands for the checked argument.
+    work depends on an argument, such as the number of repetitions, the check is therefore applied to this argument,
+    `guarded_argument`. In the template, `@checked` stands for the checked argument.
     """
 
     failure_condition: str
@@ -73,7 +73,7 @@ class CheckedTemplate(msgspec.Struct, frozen=True):
 
 
 class TransformedArgumentTemplate(msgspec.Struct, frozen=True):
-    """A template whose first argument is transformed: `argument_template` is applied to it, and evaluated once."""
+    """A template whose first argument is transformed by `argument_template`. The result is evaluated only once."""
 
     argument_template: str
     template: str | CheckedTemplate
@@ -109,7 +109,7 @@ def _argument_reader(key: str, kind: Kind | None = None, default: exp.Expr | Non
 
 
 def _event_value_reader(inner: ArgumentReader, kind: Kind) -> ArgumentReader:
-    """Return a reader that converts only events' values to a type."""
+    """Return a reader of an argument that converts an event's value to `kind`, and leaves other values unchanged."""
 
     def read(words: CommonSql, node: exp.Expr) -> exp.Expr:
         value = inner(words, node)
@@ -128,7 +128,7 @@ def rules_from_templates(
     functions: Mapping[FunctionKey, FunctionSignature],
     templates: Mapping[FunctionKey, FunctionTemplate],
 ) -> RuleSet:
-    """Return the lowering rules of functions, which are made from an engine's templates."""
+    """Return the lowering rules of the functions for which the engine has templates."""
     rules = {key: _function_rule(words, functions[key], template) for key, template in templates.items()}
     return RuleSet(
         nodes={key: rule for key, rule in rules.items() if not isinstance(key, str)},
@@ -161,7 +161,7 @@ def _function_rule(words: CommonSql, function: FunctionSignature, template: Func
 def _choose_template_by_argument_type(template: FunctionTemplate, arguments: list[exp.Expr]) -> str | CheckedTemplate:
     """Return the template for the type of the first argument.
 
-    For a `TransformedArgumentTemplate`, also replace the first argument in the list by the transformed one.
+    If it is a `TransformedArgumentTemplate`, replace the first argument in `arguments` by the transformed argument.
     """
     if isinstance(template, TextAndBytesTemplates):
         template = template.bytes_template if kind_of(arguments[0]) is Kind.BYTES else template.text_template
@@ -286,7 +286,10 @@ TIME_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
 
 
 def _read_json_document(words: CommonSql, node: exp.Expr) -> exp.Expr:
-    """Return the first argument as a JSON document. For a function without a node class, arguments are in a list."""
+    """Return the first argument of a JSON function as a JSON document.
+
+    sqlglot stores the argument in a list if it has no node class for the function.
+    """
     return words.as_json_document(node.this if isinstance(node.this, exp.Expr) else node.expressions[0])
 
 
@@ -314,7 +317,8 @@ ARRAY_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
             (_READ_THIS_ARGUMENT,), "ARRAY_FIRST or ARRAY_LAST cannot take the element of an empty array"
         ),
     ),
-    # The offsets count from zero, and both ends are included. Negative offsets count from the end of the array.
+    # The offsets of ARRAY_SLICE count from zero, and both ends belong to the slice. Negative offsets count from the end
+    # of the array.
     exp.ArraySlice: FunctionSignature(tuple(map(_argument_reader, ("this", "start", "end")))),
     "ARRAY_IS_DISTINCT": FunctionSignature((_positional_reader(0),)),
 }

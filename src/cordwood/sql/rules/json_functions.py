@@ -1,4 +1,4 @@
-"""JSON functions: constant paths, options and documents, and each type's text in TO_JSON and TO_JSON_STRING.
+"""JSON functions: their constant paths, options and documents, and the JSON text of values of each type.
 
 JSON documents that are literals are parsed at compile time, by a parser that is stricter than those of the engines. If
 an object has duplicate keys, the first value is kept.
@@ -21,10 +21,11 @@ from cordwood.sql.nodes import constant_python_value, constant_text, parse_digit
 from cordwood.sql.rules.time_text import TimePrinter
 from cordwood.sql.rules.vocabulary import CommonSql
 
-# Each step is a key, or an array index that counts from zero.
+# A step of a JSON path is a key, or an array index that counts from zero.
 JsonPathSteps = list[str | int]
 
-# `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`. Wildcards, slices and indexes from the end do not match.
+# A step of a JSON path: `[0]`, `['key']`, `["key"]`, `[key]`, `."key"` or `.key`. Wildcards, slices and indexes from
+# the end do not match, because they are not supported.
 _JSON_PATH_STEP_PATTERN: Final = re.compile(
     r"""\[(\d+)\]|\['(.*?)'\]|\["(.*?)"\]|\[([^\]'"*-][^\]'"*]*)\]|\."([^"]*)"|\.([^."\[*]+)"""
 )
@@ -72,13 +73,13 @@ _UINT64_MAX: Final = 2**64 - 1
 
 
 class _NumberText(str):
-    """The text of a number in a JSON document, which is written to the canonical document unchanged."""
+    """The text of a number in a JSON document. The canonical document has exactly this text."""
 
     __slots__ = ()
 
 
 def rounds_wide_numbers(node: exp.Expr, default_mode: str) -> bool:
-    """Return whether the option `wide_number_mode` is 'round'; without the option, `default_mode` applies."""
+    """Return whether the call has `wide_number_mode => 'round'`; if it does not have the option, use `default_mode`."""
     option = node.args.get("expression")
     mode = default_mode if option is None else option_value(option) if isinstance(option, exp.Kwarg) else None
     if mode not in ("exact", "round") or (option is not None and option.this.name.lower() != "wide_number_mode"):
@@ -89,7 +90,7 @@ def rounds_wide_numbers(node: exp.Expr, default_mode: str) -> bool:
 
 
 def stringifies_wide_numbers(node: exp.Expr) -> bool:
-    """Return TO_JSON's option `stringify_wide_numbers`: whether wide integers are written as strings."""
+    """Return whether TO_JSON writes wide integers as strings, by its option `stringify_wide_numbers`."""
     option = node.args.get("options")
     if option is None:
         return False
@@ -100,14 +101,14 @@ def stringifies_wide_numbers(node: exp.Expr) -> bool:
 
 
 def option_value(option: exp.Expr) -> object:
-    """Return the value of an option, named or positional; None if it is not a literal."""
+    """Return the value of an option, given by name or by position; None if the value is not a literal."""
     return constant_python_value(option.expression if isinstance(option, exp.Kwarg) else option)
 
 
 def canonical_json_text(text: str, *, rounds: bool) -> str | None:
-    """Return the JSON document in canonical spelling; None if it is invalid or a number would have to be rounded.
+    """Return the JSON document in canonical spelling; None if it is invalid, or if a number must be rounded.
 
-    If `rounds` is set, numbers are rounded to FLOAT64 instead, and only numbers beyond FLOAT64's range yield None.
+    If `rounds` is set, numbers may be rounded to FLOAT64; only a number beyond the range of FLOAT64 then yields None.
     """
     try:
         parsed = json.loads(
@@ -182,18 +183,17 @@ def have_constant_keys(pairs: KeyValuePairs) -> bool:
     return all(constant_text(key) is not None for key, _ in pairs)
 
 
-# A template over `@a` for each scalar type.
+# Templates over `@a` that print a value as JSON, by the value's type.
 ScalarTemplates = Mapping[Kind, str]
 
 
 class JsonPrinter(msgspec.Struct, frozen=True):
     """The printer of values as JSON for one engine, without white space.
 
-    `scalar_templates` has TO_JSON's template over `@a` for each scalar type. `quoted_number_templates` replaces the
-    templates of types whose numbers may be too large for JavaScript, because TO_JSON_STRING prints such numbers as
-    texts. `untyped_template` is for values whose type is not known, and `default_template` is for types without a
-    template of their own. `parse_json` converts JSON text to a JSON value. `apply_pretty_print` formats JSON text by
-    the option `pretty_print` of TO_JSON_STRING.
+    `scalar_templates` are TO_JSON's templates. TO_JSON_STRING prints numbers that may be too large for JavaScript as
+    texts; for their types, `quoted_number_templates` has other templates. `untyped_template` is for values whose type
+    is not known, and `default_template` is for types without a template of their own. `parse_json` converts JSON text
+    to a JSON value. `apply_pretty_print` formats JSON text by the option `pretty_print` of TO_JSON_STRING.
     """
 
     common_sql: CommonSql
@@ -208,7 +208,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
     def print_value(
         self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates | None = None
     ) -> exp.Expr:
-        """Return the JSON text of a value. The text is never NULL: for NULL, it is `null`."""
+        """Return the JSON text of a value, which is never NULL: for NULL, the text is `null`."""
         if isinstance(node, exp.Null):
             return fragment("'null'")
         return self._print_nullable(
@@ -241,7 +241,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
         return self.common_sql.fill_template(scalars.get(datatype.kind, self.default_template), node)
 
     def _print_object(self, node: exp.Expr, datatype: Datatype, scalars: ScalarTemplates, depth: int) -> exp.Expr:
-        """Print a struct field by field under the author's names, which may be empty or duplicate."""
+        """Print a struct as a JSON object. Its keys are the author's field names, which may be empty or duplicate."""
         words, name = self.common_sql, f"_s{depth}"
         parts: list[exp.Expr] = []
         for position, (label, field) in enumerate(datatype.fields, 1):
@@ -268,7 +268,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
 
 
 def with_rounding_check(rule: LoweringRule) -> LoweringRule:
-    """Return the rule of FLOAT64(json) with a check of `wide_number_mode`, because only 'round' is supported."""
+    """Return `rule`, the rule of FLOAT64(json), with a check that `wide_number_mode` is not the unsupported 'exact'."""
 
     def checked(node: exp.Expr) -> exp.Expr:
         if not rounds_wide_numbers(node, default_mode="round"):

@@ -29,7 +29,7 @@ _ROUNDING_MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
 
 
 def rounds_to_even(node: exp.Expr) -> bool:
-    """Return whether ROUND rounds halves to even; refuse a rounding mode unless the value is NUMERIC or BIGNUMERIC."""
+    """Return whether ROUND rounds halves to even; refuse a rounding mode for types other than (BIG)NUMERIC."""
     mode_argument = node.args.get("truncate")
     if mode_argument is None:
         return False
@@ -49,7 +49,7 @@ PARSE_NUMERIC_PATTERN: Final = rf"\s*([+-]?\s*{_NUMBER_WITH_COMMAS_PATTERN}|{_NU
 
 
 def are_ascending(array: exp.Expr) -> bool:
-    """Return whether the boundaries are in ascending order; False if any of them is not a constant number."""
+    """Return whether the boundaries are constant numbers in ascending order."""
     values = [constant_python_value(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
     numbers = [value for value in values if isinstance(value, (int, float))]
     return len(numbers) == len(values) and all(low <= high for low, high in pairwise(numbers))
@@ -57,12 +57,12 @@ def are_ascending(array: exp.Expr) -> bool:
 
 _ARITHMETIC_CLASSES: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
 _TRAVERSED_CLASSES: Final = (*_ARITHMETIC_CLASSES, exp.Neg, exp.Paren)
-# An input that contains one of these nodes must not be evaluated twice, because this would be expensive, or could give
-# different results.
+# An input of arithmetic that contains one of these nodes must not be evaluated twice, because this would be expensive,
+# or could give different results.
 _NON_REPEATABLE_CLASSES: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
 _MAX_INPUTS: Final = 8
 
-# Upper bounds of a value's magnitude, as powers of ten.
+# Upper bounds of the magnitude of values, by type, as powers of ten.
 _INT64_MAGNITUDE: Final = 19.0
 _EXACT_NUMERIC_MAGNITUDE: Final = 40.0
 _FLOAT64_MAGNITUDE: Final = 308.3
@@ -71,12 +71,15 @@ _FLOAT64_MAGNITUDE: Final = 308.3
 class OverflowCheck(Operation, frozen=True):
     """Arithmetic that fails if its result is infinite although all its inputs are finite.
 
-    The first operand is the arithmetic expression; the others are its inputs.
+    The first operand is the arithmetic; the other operands are copies of its inputs.
     """
 
 
 def _check_overflow(node: exp.Expr) -> exp.Expr:
-    """Wrap an outermost FLOAT64 expression that could overflow in an `OverflowCheck`; return other nodes unchanged."""
+    """Wrap FLOAT64 arithmetic that could overflow in an `OverflowCheck`, unless it is part of larger arithmetic.
+
+    Return any other node unchanged.
+    """
     if not _is_outermost_arithmetic(node) or not may_overflow(node):
         return node
     inputs = list(_find_inputs(node))
@@ -97,9 +100,10 @@ def may_overflow(node: exp.Expr) -> bool:
 
 
 def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
-    """Return whether the overflow check may repeat the inputs of the arithmetic.
+    """Return whether the overflow check may repeat the inputs of the arithmetic in the SQL.
 
-    It may not in GROUP BY. In a grouped query, outside of aggregates, it may only if each input contains an aggregate.
+    Inputs must not be repeated in GROUP BY. In a grouped query, outside of aggregates, inputs may be repeated only if
+    each of them contains an aggregate.
     """
     ancestor = node.parent
     while ancestor is not None and not isinstance(ancestor, (exp.AggFunc, exp.Select)):
@@ -111,7 +115,7 @@ def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
 
 
 def _is_outermost_arithmetic(node: exp.Expr) -> bool:
-    """Return whether the arithmetic is not part of a larger expression, which is checked as a whole."""
+    """Return whether the arithmetic is not part of larger arithmetic, for which one check is enough."""
     if has_operation(node.parent, OverflowCheck):
         return False
     parent = node.parent
@@ -121,7 +125,10 @@ def _is_outermost_arithmetic(node: exp.Expr) -> bool:
 
 
 def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the inputs of the arithmetic that are not constant: an infinite input may make the result infinite."""
+    """Yield the inputs of the arithmetic that are not constant.
+
+    If one of these inputs is infinite, the result may be infinite without an overflow.
+    """
     for part in node.iter_expressions():
         if isinstance(part, _TRAVERSED_CLASSES):
             yield from _find_inputs(part)
@@ -132,7 +139,7 @@ def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
 def _max_magnitude(node: exp.Expr) -> float:
     """Return an upper bound of the value's magnitude, as a power of ten.
 
-    The bound exceeds FLOAT64's range if the computation of the value may overflow.
+    If computing the value may overflow, this bound exceeds the range of FLOAT64.
     """
     value = constant_python_value(node)
     if isinstance(value, (int, float)):
@@ -149,7 +156,10 @@ def _max_magnitude(node: exp.Expr) -> float:
 
 
 def _max_input_magnitude(node: exp.Expr) -> float:
-    """Return the upper bound for a value that is not arithmetic; for an average or a cast, that of its argument."""
+    """Return an upper bound of the magnitude of a value that is not arithmetic, as a power of ten.
+
+    An average or a cast has the bound of its argument.
+    """
     if isinstance(node, exp.Avg):
         return _max_input_magnitude(node.this)
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
@@ -165,16 +175,19 @@ def _max_input_magnitude(node: exp.Expr) -> float:
 
 
 def _min_magnitude(node: exp.Expr) -> float:
-    """Return a lower bound of a divisor's magnitude, as a power of ten; division by zero is refused elsewhere."""
+    """Return a lower bound of a divisor's magnitude, as a power of ten.
+
+    The divisor is assumed not to be zero, because division by zero is refused elsewhere.
+    """
     value = constant_python_value(node)
     if isinstance(value, (int, float)) and value:
         return math.log10(abs(value))
     return 0.0 if kind_of(node) is Kind.INT64 else -_FLOAT64_MAGNITUDE
 
 
-# Functions of a float, in SQL that all engines understand. A function in the first table fails if its result is not
-# finite for a finite argument. A function in the second table fails if the condition is true. A function in the third
-# table never fails.
+# Functions of a FLOAT64, in SQL that all engines understand. In the first table, a function fails if its result is
+# infinite or NaN although its argument is finite. In the second table, a function fails if the condition beside it is
+# true. In the third table, a function never fails.
 _FUNCTIONS_THAT_MAY_OVERFLOW: Final = {
     exp.Exp: "exp(@a)",
     exp.Cosh: "cosh(@a)",
@@ -200,7 +213,7 @@ _UNCHECKED_FUNCTIONS: Final = {
 
 
 class NumberRules(msgspec.Struct, frozen=True):
-    """The rules of numeric functions that all engines share; an engine's own SQL is in `vocabulary`."""
+    """The rules of numeric functions that all engines share; `common_sql` has the engine's own SQL."""
 
     common_sql: CommonSql
 
@@ -219,7 +232,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         return node if kind_of(other) is Kind.INTERVAL else self.to_number(node)
 
     def cast_to_exact_type(self, node: exp.Expr, result: exp.Expr) -> exp.Expr:
-        """Cast the result to the node's type if that is an exact type such as NUMERIC; else return it unchanged."""
+        """Cast the result to the node's type if this is NUMERIC or BIGNUMERIC; return other results unchanged."""
         kind = kind_of(node)
         return self.common_sql.cast(result, kind) if kind in EXACT_NUMERIC_KINDS and kind else result
 
@@ -254,7 +267,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         )
 
     def _translate_logarithm(self, node: exp.Expr) -> exp.Expr:
-        """Translate LOG. The parser puts the base before the value if there is a base."""
+        """Translate LOG(value, base). If there is a base, the parser puts it before the value."""
         words, other = self.common_sql, node.args.get("expression")
         base, value = (node.this, other) if other is not None else (None, node.this)
         are_finite = f"{words.is_finite('@a')} AND {words.is_finite('@b')}"
@@ -294,7 +307,7 @@ class NumberRules(msgspec.Struct, frozen=True):
     def _greatest_or_least_rule(self, name: str) -> LoweringRule:
         """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, else NaN if any argument is NaN.
 
-        Engines themselves would skip arguments that are NULL.
+        The rule tests for NULL because engines would ignore arguments that are NULL.
         """
         words = self.common_sql
 
@@ -312,7 +325,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         return rule
 
     def _translate_overflow_check(self, node: exp.Expr) -> exp.Expr:
-        """Fail if the result is infinite although all operands are finite."""
+        """Lower arithmetic to SQL that fails if the result is infinite although all operands are finite."""
         words, (result, *inputs) = self.common_sql, node.expressions
         numbers = [self.to_float(part) for part in inputs if kind_of(part) in (Kind.FLOAT64, Kind.VARIANT)]
         finite = [words.is_finite(f"{{{index}}}") for index in range(1, len(numbers) + 1)]

@@ -13,10 +13,10 @@ from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.lowering import LoweringRule, raise_unsupported, returns_null_on_error, span_in_text
 from cordwood.sql.nodes import constant_text, is_null
 
-# The maximum length of a folded constant. The engine computes longer results.
+# The maximum length of a constant text that is computed at compile time. Longer texts are computed by the engine.
 _MAX_FOLDED_TEXT_CHARACTERS: Final = 10_000
-# The key in a node's metadata that marks a call as not constant, so that the folding rules traverse long chains of
-# calls only once.
+# The metadata key of a call that is known not to be constant. It prevents that a long chain of calls is traversed again
+# for each of its calls.
 _NOT_CONSTANT_KEY: Final = "is_open"
 
 
@@ -26,7 +26,7 @@ def _fold_constant(node: exp.Expr) -> exp.Expr:
 
 
 def _constant_text_of_concatenation(node: exp.Expr) -> str | None:
-    """Return the constant text of the expression; None if it is not constant."""
+    """Return the constant text of an expression, also of a concatenation; None if it is not constant or too long."""
     if isinstance(node, exp.Paren):
         return _constant_text_of_concatenation(node.this)
     if not isinstance(node, (exp.Concat, exp.DPipe, exp.Trim)):
@@ -51,7 +51,7 @@ def _concatenated_operands(node: exp.Expr) -> list[exp.Expr]:
     return [node.this, node.expression] if isinstance(node, exp.DPipe) else [node.this]
 
 
-# These rules are applied before the arguments are lowered.
+# Rules that are applied before the arguments of a call are lowered.
 CONSTANT_FOLDING_RULES: Final[Mapping[type[exp.Expr], LoweringRule]] = dict.fromkeys(
     (exp.Concat, exp.DPipe, exp.Trim), _fold_constant
 )
@@ -80,7 +80,10 @@ def translate_arguments(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
 
 
 def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
-    """Return whether a constant source of TRANSLATE repeats a character; if it does, raise unless the call is SAFE."""
+    """Return whether the source characters of TRANSLATE are constant and repeat a character.
+
+    If they do, raise BadQueryValue, unless the call is inside SAFE.
+    """
     characters = constant_text(source) or ""
     has_duplicate = len(set(characters)) < len(characters)
     if has_duplicate and not returns_null_on_error(node):
@@ -109,12 +112,12 @@ def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
     return raise_unsupported(node, f"{node.this}, which needs the list of public suffixes,")
 
 
-# RE2 syntax that Python's `re` lacks. It is removed before a pattern is compiled with `re`.
+# Syntax that RE2 has but Python's `re` lacks. It is removed from a pattern before Python compiles the pattern.
 _NON_PYTHON_REGEX_PATTERN: Final = re.compile(
     r"\\[pPzQECA](\{\w+\}|\w)?|\[\[:\^?\w+:\]\]|\(\?[a-zA-Z-]+\)|(?<=\(\?)[UimsR-]+:"
 )
-# Patterns whose empty matches all engines find at the same positions: they consist of anchors, or begin with `^` and so
-# match only once, at the start.
+# Patterns whose empty matches are at the same positions on all engines. Such a pattern consists of anchors, or begins
+# with `^` and so matches only once, at the start.
 _FIXED_EMPTY_MATCH_PATTERN: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
 _MULTI_LINE_FLAG: Final = "(?m"
 _BACKSLASH_ESCAPE_PATTERN: Final = re.compile(r"\\(.?)", re.DOTALL)
@@ -185,7 +188,7 @@ def _find_delimiters(pattern: str) -> Iterator[int]:
 
 
 def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
-    """Return the message and hint of an error in the pattern; None if it has no error that RE2 is known to report."""
+    """Return the message and hint of an error that RE2 would report in the pattern; None if no such error is found."""
     unsupported = _NON_RE2_REGEX_PATTERN.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
     if unsupported is not None:
         subject, hint = _UNSUPPORTED_SYNTAX_ERRORS[
@@ -217,7 +220,7 @@ _UNSUPPORTED_SYNTAX_ERRORS: Final = {
     "again": ("RE2 has no references back to a group", "Extract the group with REGEXP_EXTRACT, and compare it."),
     "atomic": ("RE2 has no atomic groups", "Write (?:…)."),
 }
-# Errors of Python's `re` that RE2 reports as well.
+# The messages of Python's `re` for errors that RE2 reports as well, with RE2's messages.
 _RE2_ERROR_BY_PYTHON_ERROR: Final = {
     "missing ), unterminated": "a bracket ( is never closed",
     "unbalanced parenthesis": "a bracket ) was never opened",
@@ -239,14 +242,15 @@ def may_match_empty_text(pattern: str) -> bool:
 
 
 def has_fixed_empty_matches(pattern: str) -> bool:
-    """Return whether the pattern's empty matches are only at the text's start, its end or word boundaries."""
+    """Return whether the pattern matches the empty text only at the start or end of the text or at word boundaries."""
     return bool(_FIXED_EMPTY_MATCH_PATTERN.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
 
 
 def has_invalid_regexp_rewrite(node: exp.Expr) -> bool:
-    """Return whether REGEXP_REPLACE's rewrite has an invalid backslash; if so, raise unless the call is SAFE.
+    """Return whether the replacement in REGEXP_REPLACE has an invalid backslash.
 
-    A backslash must be followed by the number of a group or by another backslash.
+    A backslash must be followed by the number of a group or by another backslash. If it is not, raise BadQueryValue,
+    unless the call is inside SAFE.
     """
     rewrite, pattern = constant_text(node.args["replacement"]), constant_text(node.expression)
     if rewrite is None or pattern is None:

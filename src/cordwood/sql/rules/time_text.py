@@ -1,4 +1,4 @@
-"""Times as text: the formats of FORMAT_TIMESTAMP, PARSE_TIMESTAMP and CAST, and the text of each element.
+"""Times as text: the formats of FORMAT_TIMESTAMP, PARSE_TIMESTAMP and CAST, and the SQL for each element of a format.
 
 To write a time, its format is split into elements, and adjacent elements that an engine can format itself are merged.
 To read a time, its format is converted to a regular expression, and SQL of the engine computes a date and a time of day
@@ -28,11 +28,11 @@ from cordwood.sql.lowering import (
 from cordwood.sql.nodes import constant_text, internal_function_name
 from cordwood.sql.rules.vocabulary import CommonSql
 
-# A pair: a format element and its spelling (empty where the spelling is not needed), or None and the text between
-# elements.
+# Either a format element with its spelling in the format (empty where the spelling is not needed), or None with the
+# text between two elements.
 FormatElement = tuple[str | None, str]
 
-# The type of the formatted value, by the class of the node in which sqlglot wraps the value.
+# The type of the time that is formatted, by the class of the node that sqlglot puts around the time.
 KIND_BY_CAST: Final[dict[type[exp.Expr], Kind]] = {
     exp.TsOrDsToDate: Kind.DATE,
     exp.TsOrDsToDatetime: Kind.DATETIME,
@@ -45,7 +45,8 @@ _ISO_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%E6S"
 
 _FORMAT_ELEMENT_PATTERN: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
 
-# Elements of clocks, zones and dates. An element that a type does not have is written out literally.
+# The elements for the clock, the time zone and the date. An element that does not fit a type, such as an hour for a
+# DATE, is written out literally.
 _CLOCK_ELEMENTS: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
 _ZONE_ELEMENTS: Final = frozenset(("Z", "z", "Ez"))
 _DATE_ELEMENTS: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
@@ -67,12 +68,12 @@ def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement
 
 
 def _unescape_elements(format_string: str) -> str:
-    """Return the format in BigQuery's elements, because sqlglot converts some of them to Python's elements."""
+    """Return the format as the author wrote it: sqlglot has replaced some of BigQuery's elements by Python's."""
     return _remove_modifiers(format_string.replace("%S.%f", "%E6S").replace("%-d", "%e"))
 
 
 def _remove_modifiers(format_string: str) -> str:
-    """Remove the modifiers E and O where they have no effect."""
+    """Remove the modifiers E and O of elements, such as `%Ey` and `%Od`, where they have no effect."""
     return re.sub(r"%E([CcxXyY])", r"%\1", re.sub(r"%O([deHImMSuUVwWy])", r"%\1", format_string))
 
 
@@ -95,7 +96,7 @@ _ELEMENT_BY_CAST_ELEMENT: Final = dict(
         " FF1=E1S FF2=E2S FF3=E3S FF4=E4S FF5=E5S FF6=E6S"
     ).split()
 )
-# CAST(… AS STRING FORMAT …) writes times in UTC.
+# The text of zone elements. CAST(… AS STRING FORMAT …) writes times in UTC.
 _UTC_TEXT_BY_CAST_ELEMENT: Final = {"TZH": "+00", "TZM": "00"}
 _ELEMENT_BY_CAST_ZONE_ELEMENT: Final = dict.fromkeys(_UTC_TEXT_BY_CAST_ELEMENT, "z")
 _CAST_ELEMENT_PATTERN: Final = re.compile(
@@ -107,9 +108,9 @@ _LETTER_CASE_ELEMENTS: Final = frozenset("bBaAp")
 
 
 def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterator[FormatElement]:
-    """Yield a CAST's format as elements of FORMAT_TIMESTAMP, each with its spelling in the CAST.
+    """Yield the parts of a CAST's format as elements of FORMAT_TIMESTAMP, each with its spelling in the CAST.
 
-    Unlike in FORMAT_TIMESTAMP, the element `EnS` is only the fraction of the seconds.
+    As an element of these, `EnS` is only the fraction of the seconds, unlike in FORMAT_TIMESTAMP.
     """
     for match in _CAST_ELEMENT_PATTERN.finditer(format_string):
         source_text = match[0]
@@ -129,7 +130,10 @@ def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterat
 
 
 def _letter_case(element: str, source_text: str) -> str | None:
-    """Return the letter case of a name, such as that of a month: "upper", "lower", or None for mixed case."""
+    """Return the letter case in which a name, such as that of a month, is printed, by the element's spelling.
+
+    Return "upper", "lower", or None for a name in mixed case.
+    """
     if element not in _LETTER_CASE_ELEMENTS:
         return None
     if source_text[0].islower():
@@ -138,13 +142,13 @@ def _letter_case(element: str, source_text: str) -> str | None:
 
 
 class EngineFormat(msgspec.Struct, frozen=True):
-    """A time format for the engine's own function: it has only literal text and elements that the function supports."""
+    """A part of a time format that the engine's own function can print: text or elements that it supports."""
 
     format_string: str
 
 
 def _merge_formats(parts: Iterable[EngineFormat | str], call: Callable[[int], str]) -> tuple[list[str], list[exp.Expr]]:
-    """Merge adjacent pieces that one call of the engine's function can format; return templates and formats.
+    """Merge adjacent parts that one call of the engine's function can print; return the templates and these formats.
 
     `call` returns the template of a call of the engine's function, given the index of the call's format.
     """
@@ -160,7 +164,7 @@ def _merge_formats(parts: Iterable[EngineFormat | str], call: Callable[[int], st
 
 
 def _literal_format(text: str) -> EngineFormat:
-    """Return a piece of plain text, for `_merge_formats`."""
+    """Return plain text as a format for the engine's function, in which each percent sign is doubled."""
     return EngineFormat(text.replace("%", "%%"))
 
 
@@ -174,10 +178,10 @@ def _name_pattern(words: list[str]) -> str:
 
 _TWO_DIGIT_PATTERN: Final = r"(\d{1,2})"
 _ZONE_OFFSET_GROUP_PATTERN: Final = r"([+-]\d{1,2}:?\d{0,2}|z)"
-# RE2's `\s` does not include the vertical tab.
+# `\v` is listed because RE2's `\s` does not include the vertical tab.
 _SPACES_PATTERN: Final = r"[\s\v]*"
 
-# The regular expression of each element. In a `TimeFormatRegex`, the index of the element's group is stored by element.
+# The regular expression of each element, in which a group captures the element's value.
 _PATTERN_BY_ELEMENT: Final = {
     "Y": r"([+-]?\d{1,4})",
     "E4Y": r"(\d{4})",
@@ -233,10 +237,10 @@ _UNSUPPORTED_ELEMENTS_BY_KIND: Final = {
 
 
 class TimeFormatRegex(msgspec.Struct):
-    """The regular expression of a time format.
+    """The regular expression of a time format, and the groups that capture the elements.
 
-    `group_count` is the number of groups. `group_index_by_element` has the index, counted from 1, of each element's
-    last group. `unknown_element` is the first element that is not known, if any.
+    `group_count` is the number of groups. `group_index_by_element` has the index, counted from 1, of the last group
+    that captures an element. `unknown_element` is the first element that is not known, if any.
     """
 
     pattern: str = ""
@@ -245,7 +249,7 @@ class TimeFormatRegex(msgspec.Struct):
     unknown_element: str | None = None
 
     def unsupported_element(self, kind: Kind) -> str | None:
-        """Return the first element that this type does not have."""
+        """Return the first element of the format that values of this type do not have, such as an hour of a DATE."""
         return next(
             (
                 element
@@ -263,7 +267,7 @@ class TimeFormatRegex(msgspec.Struct):
 
 
 def _parse_time_format(format_string: str) -> TimeFormatRegex:
-    """Return the regular expression of a format, up to the first unknown element."""
+    """Return the regular expression of a format up to the first unknown element, which the result names."""
     format_pattern = TimeFormatRegex()
     for element, literal_pattern in _split_parsed_format(format_string):
         if element is None:
@@ -279,7 +283,7 @@ def _parse_time_format(format_string: str) -> TimeFormatRegex:
 
 
 def _split_parsed_format(format_string: str) -> Iterator[tuple[str | None, str]]:
-    """Yield the elements of a format, and a regular expression for the text between elements."""
+    """Yield the parts of a format: an element, or None with the regular expression for text between elements."""
     # Undo sqlglot's conversion of some elements to Python's elements.
     format_string = format_string.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
     for match in _PARSED_ELEMENT_PATTERN.finditer(_expand_abbreviations(format_string)):
@@ -288,7 +292,7 @@ def _split_parsed_format(format_string: str) -> Iterator[tuple[str | None, str]]
 
 
 def _expand_abbreviations(format_string: str) -> str:
-    """Expand the elements that abbreviate several elements, such as `%F` for `%Y-%m-%d`."""
+    """Replace each element that abbreviates several elements, such as `%F` for `%Y-%m-%d`, by these elements."""
     return re.sub(
         "%([" + "".join(_ALL_ABBREVIATIONS) + "])",
         lambda match: _ALL_ABBREVIATIONS[match[1]],
@@ -297,27 +301,27 @@ def _expand_abbreviations(format_string: str) -> str:
 
 
 def _seconds_pattern(digits: str) -> str:
-    """Return the pattern of seconds with at most this number of fraction digits; `*` stands for any number."""
+    """Return the pattern of seconds with up to `digits` fractional digits; `*` stands for any number of digits."""
     if digits == "0":
         return _TWO_DIGIT_PATTERN
     fraction = r"\d*" if digits == "*" else rf"\d{{0,{digits}}}"
     return rf"(\d{{1,2}}(?:\.{fraction})?)"
 
 
-# The valid ranges of these elements. The engines check the ranges of all other elements.
+# The valid ranges of elements whose values the engines do not check themselves.
 VALID_RANGE_BY_ELEMENT: Final = {"m": (1, 12), "d": (1, 31), "j": (1, 366), "H": (0, 23), "I": (1, 12), "M": (0, 59)}
 _MICROSECONDS_BY_ELEMENT: Final = {"H": 3_600_000_000, "M": 60_000_000}
 
 
 class TimeParsingSql(msgspec.Struct, frozen=True):
-    """An engine's SQL for the steps of parsing a time; arguments and results are templates.
+    """An engine's SQL for the steps of parsing a time. Arguments and results are templates.
 
     `parse_integer` converts a text of digits to an integer. `make_date` makes a date of year, month and day. `weekday`
     is the number of a date's weekday, where Monday is 1, and `monday_of_week` is the Monday of a date's week.
-    `name_position` is the position, counted from 1, of the name that begins with the first three letters of a text.
-    `units_to_duration` is the duration of a number of units, each of the given number of microseconds.
-    `seconds_to_duration` is the duration of a text of seconds with a fraction. `sum_durations` is the time of day that
-    is the sum of such durations.
+    `name_position` is the position, counted from 1, in a list of names of the name that begins with the same three
+    letters as a text. `units_to_duration` is the duration of a number of units, each of the given number of
+    microseconds. `seconds_to_duration` is the duration of a text of seconds with a fraction. `sum_durations` is the
+    time of day that is the sum of such durations.
     """
 
     parse_integer: Callable[[str], str]
@@ -333,12 +337,12 @@ class TimeParsingSql(msgspec.Struct, frozen=True):
 
 
 def _name_prefixes_sql(names: list[str]) -> str:
-    """Return the first three letters of each name, as SQL for the elements of an array."""
+    """Return the first three letters of each name, as quoted SQL texts that are separated by commas."""
     return ", ".join(f"'{name[:3]}'" for name in names)
 
 
 class ParsedElementSql(msgspec.Struct, frozen=True):
-    """The template of each element's group, in the order in which the elements were read."""
+    """The parsed values of a format's elements: for each, the template of its group, in the order of the elements."""
 
     templates: Mapping[str, str]
     sql: TimeParsingSql
@@ -395,7 +399,7 @@ class ParsedElementSql(msgspec.Struct, frozen=True):
         return self.number_sql_or_default("m", "1")
 
     def _days_after_monday_sql(self, first: int) -> str:
-        """Return SQL for the number of days after Monday, or `first` if the format has no weekday."""
+        """Return SQL for the weekday, as the number of days after Monday; `first` if the format has no weekday."""
         if "u" in self.templates:
             return f"({self.number_sql('u')} - 1)"
         if "w" in self.templates:
@@ -411,7 +415,7 @@ class ParsedElementSql(msgspec.Struct, frozen=True):
         )
 
     def _week_date_sql(self) -> str:
-        """Return SQL for the date of a day in the week %U or %W: the format's weekday, or else the week's first day.
+        """Return SQL for a day in the week %U or %W: the format's weekday, or else the first day of the week.
 
         Week 1 begins with the year's first Sunday (%U) or Monday (%W); the days before it are week 0.
         """
@@ -426,7 +430,7 @@ TimeParserBuilder = Callable[[exp.Expr, TimeFormatRegex, Kind], exp.Expr]
 
 
 def time_parsing_rules(assemble: TimeParserBuilder, unsupported_elements: frozenset[str] = frozenset()) -> RuleSet:
-    """Return the lowering rules of functions that parse times, for an engine that lacks `unsupported_elements`."""
+    """Return the lowering rules of functions that parse times; the engine cannot parse `unsupported_elements`."""
 
     def rule_for(kind: Kind) -> LoweringRule:
         def rule(node: exp.Expr) -> exp.Expr:
@@ -472,39 +476,40 @@ def _constant_format(node: exp.Expr, kind: Kind) -> str:
 class TimePrinterSql(Protocol):
     """An engine's SQL for times as text. In templates, @a is the wall clock to print, and @b the same time in UTC."""
 
-    # The engine's letters for the elements that its own function prints as BigQuery does, and templates for other
+    # The engine's letters for the elements that its own function prints as BigQuery does, and templates for the other
     # elements.
     engine_letters: Mapping[str, str]
     element_templates: Mapping[str, str]
-    # The offset of a wall clock from UTC in minutes; its sign, and its hours and minutes with two digits each.
+    # Templates of the offset of the wall clock from UTC: in minutes; then its sign, its hours and its minutes, the last
+    # two with two digits each.
     offset_in_minutes: str
     offset_sign: str
     offset_hours: str
     offset_minutes_part: str
     # A point and three or six fractional digits of the second, or nothing if the fraction is zero.
     fraction_template_if_not_zero: str
-    # A call of the engine's own function with a time and a format, and the function's formats for a clock, for a day
-    # with a clock, and for ISO 8601.
+    # The template of a call of the engine's own function with a time and a format, and three formats of this function:
+    # for a clock, for a day with a clock, and for ISO 8601.
     format_call_template: str
     clock_format: str
     day_and_clock_format: str
     iso_format: str
-    # Templates of a text that is padded with blanks to nine characters, and of the first character of a text.
+    # Templates that pad a text with blanks to nine characters, and that return the first character of a text.
     pad_template: str
     first_letter_template: str
 
     def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
-        """Return the value to format, and the type as which it is formatted."""
+        """Return the time that a function such as FORMAT_TIMESTAMP formats, and the type as which it is formatted."""
         ...
 
     def time_to_wall_clock(self, value: exp.Expr) -> exp.Expr:
-        """Return a TIME as a wall clock of 1970-01-01."""
+        """Return a TIME as a wall clock on the day 1970-01-01."""
         ...
 
     def to_zone_wall_clock(self, moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr: ...
 
     def seconds_format(self, digits: int) -> EngineFormat | str:
-        """Return the format or template that prints the seconds with this number of fractional digits."""
+        """Return the engine's format, or a template, that prints seconds with this number of fractional digits."""
         ...
 
     def fraction_template(self, digits: int) -> str:
@@ -513,7 +518,7 @@ class TimePrinterSql(Protocol):
 
 
 class TimePrinter(msgspec.Struct, frozen=True):
-    """The rules that print times as text, for one engine."""
+    """The rules of one engine for printing times as text."""
 
     common_sql: CommonSql
     sql: TimePrinterSql
@@ -528,7 +533,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
         return self.format_time(value, kind, format_text, node.args.get("zone"))
 
     def format_time(self, value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
-        """Format the value as a time of the type `kind`, by the format text and in the zone."""
+        """Print a value of the type `kind` by the format; for a TIMESTAMP, in the zone."""
         words, sql = self.common_sql, self.sql
         if kind is Kind.TIME:
             utc = local = sql.time_to_wall_clock(words.convert_implicitly(value, Kind.TIME))
@@ -558,14 +563,14 @@ class TimePrinter(msgspec.Struct, frozen=True):
         )
 
     def _join_elements(self, elements: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
-        """Return the template over a wall clock @a, and the format texts for its placeholders."""
+        """Return a template that prints the elements of the wall clock @a, and the formats for its placeholders."""
         parts, formats = _merge_formats(
             elements, lambda index: self.sql.format_call_template.format("@a", f"{{{index}}}")
         )
         return parts[0] if len(parts) == 1 else self.common_sql.concat(*parts), formats
 
     def print_as_cast(self, value: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-        """Return a time as CAST prints it; a TIMESTAMP is printed with its offset."""
+        """Return a time as CAST prints it; a TIMESTAMP is printed with its offset from UTC."""
         words, sql, kind = self.common_sql, self.sql, kind_of(value)
         if kind is Kind.DATE:
             return fragment(words.as_text("{0}"), value)
@@ -585,7 +590,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
         return self._print_wall_clock(sql.day_and_clock_format, local, utc, after=(zoned,))
 
     def print_as_json(self, value: exp.Expr, kind: Kind) -> exp.Expr:
-        """Return a time as a JSON text in quotes, with a T between date and clock, and with Z for UTC."""
+        """Return a time as a quoted JSON text, with a T between day and clock, and for a TIMESTAMP with Z for UTC."""
         if kind is Kind.TIME:
             return self._print_wall_clock(
                 self.sql.clock_format, self.sql.time_to_wall_clock(value), before=("'\"'",), after=("'\"'",)
@@ -598,10 +603,10 @@ class TimePrinter(msgspec.Struct, frozen=True):
     def _print_wall_clock(
         self, format_text: str, *parts: exp.Expr, before: Iterable[str] = (), after: Iterable[str] = ()
     ) -> exp.Expr:
-        """Return SQL that prints the wall clock `@a`, which is the first part.
+        """Return SQL that prints the wall clock `@a`, the first of `parts`, by the format.
 
-        The text has the given format, followed by three or six fractional digits of the second, or none. `before` and
-        `after` are SQL texts that are added at its ends.
+        Three or six fractional digits of the second are appended, unless the fraction is zero. `before` and `after` are
+        SQL texts that are added at the ends.
         """
         clock = self.sql.format_call_template.format("@a", f"'{format_text}'")
         return self.common_sql.fill_template(

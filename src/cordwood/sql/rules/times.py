@@ -1,7 +1,7 @@
 """Literals of times and zones, date parts, and arithmetic with times, except additions, which each engine defines.
 
 Times are checked against BigQuery's canonical form, and spelled in the form that every engine reads. Zones with a
-constant offset from UTC are recognised, because they need no time zone database.
+constant offset from UTC are recognised, because they can be applied without a time zone database.
 """
 
 import re
@@ -31,13 +31,13 @@ _DATE_PATTERN: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0
 _CLOCK_PATTERN: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"
 _ZONE_OFFSET_SUFFIX_PATTERN: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
 
-# The text of a DATE may continue like a TIMESTAMP. The additional text is ignored.
+# The pattern of a TIMESTAMP. A DATE may be written like a TIMESTAMP, too; all after the day is then ignored.
 _TIMESTAMP_PATTERN: Final = (
     rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN}({_ZONE_OFFSET_SUFFIX_PATTERN}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
 )
 
-# Patterns for the engines' regular expressions, which have RE2's syntax. The engines themselves check the number of
-# days of a month.
+# Patterns in RE2's syntax by which engines check the texts of times. The engines themselves check the number of days of
+# a month.
 CANONICAL_PATTERN_BY_KIND: Final = {
     Kind.TIMESTAMP: _TIMESTAMP_PATTERN,
     Kind.DATETIME: rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN})?",
@@ -82,7 +82,7 @@ def _is_valid_date(match: re.Match[str]) -> bool:
 
 
 def needs_runtime_check(value: exp.Expr, kind: Kind) -> bool:
-    """Return whether the engine must validate the text: it varies by row, or it is a constant that is invalid."""
+    """Return whether the text must be validated when the query runs: it varies by row, or is an invalid constant."""
     text = constant_text(value)
     return value.find(exp.Column) is not None if text is None else normalize_time_text(text, kind) is None
 
@@ -94,7 +94,10 @@ def invalid_time_message(value: exp.Expr, kind: Kind) -> str:
 
 
 def engine_spelling_of_time(value: exp.Expr, kind: Kind) -> str | None:
-    """Return a constant time in the engines' spelling; None if it has this spelling, is invalid or is not constant."""
+    """Return a constant time in the spelling of the engines; None if the time needs no other spelling.
+
+    Return None also for an invalid time, and for a time that is not constant.
+    """
     text = constant_text(value)
     engine_form = normalize_time_text(text, kind) if text is not None else None
     return engine_form if engine_form != text else None
@@ -107,7 +110,7 @@ _LEAP_SECOND_PATTERN: Final = re.compile(
 
 
 def replace_leap_second(value: exp.Expr, to: Kind) -> exp.Expr:
-    """Return the cast's operand; a constant time with second 60 is respelled as the next minute."""
+    """Return the cast's operand; if it is a constant time with second 60, return the beginning of the next minute."""
     text = constant_text(value)
     if text is None or ":60" not in text or to not in _LEAP_SECOND_KINDS or kind_of(value) is not Kind.STRING:
         return value
@@ -133,13 +136,13 @@ _UTC_NAMES: Final = frozenset(("UTC", "Z", "ETC/UTC", "GMT", "+0", "+00", "+00:0
 
 
 def is_utc(zone: exp.Expr | None) -> bool:
-    """Return whether the zone is UTC, which is the default."""
+    """Return whether the zone is UTC; if no zone is given, it is UTC."""
     name = constant_text(zone)
     return zone is None or (name is not None and name.upper() in _UTC_NAMES)
 
 
 def zone_offset_minutes(zone: exp.Expr | None) -> int | None:
-    """Return the offset east of UTC; None for a named zone and for a zone that is not constant."""
+    """Return the zone's offset from UTC in minutes, positive in the east; None for a zone without a constant offset."""
     name = constant_text(zone)
     match = _ZONE_OFFSET_PATTERN.fullmatch(name) if name else None
     if match is None:
@@ -148,7 +151,7 @@ def zone_offset_minutes(zone: exp.Expr | None) -> int | None:
     return -minutes if match[1] == "-" else minutes
 
 
-# The zones in which only half an hour, instead of an hour, is repeated when clocks are set back.
+# The zones whose clocks are set back by half an hour, rather than an hour, when daylight saving time ends.
 _HALF_HOUR_DAYLIGHT_SHIFT_ZONES: Final = frozenset(("AUSTRALIA/LORD_HOWE", "AUSTRALIA/LHI"))
 
 
@@ -178,14 +181,14 @@ def time_unit_name(node: exp.Expr | None, fallback: str = "DAY") -> str:
 
 
 def date_part_name(node: exp.Expr) -> str:
-    """Return the date part of an EXTRACT."""
+    """Return the name of a date part in BigQuery's spelling."""
     return time_unit_name(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
 
 
 def checked_date_part(node: exp.Expr) -> str:
-    """Return the date part of an EXTRACT; raise BadQuerySyntax for a part that the value's type does not have.
+    """Return the date part of an EXTRACT; raise BadQuerySyntax for a part that values of this type do not have.
 
-    Without the error, engines would return 0 for the hour of a DATE.
+    Without the error, an engine would return 0 for the hour of a DATE.
     """
     part, kind = date_part_name(node.this), kind_of(node.expression)
     parts = _DATE_PARTS_BY_KIND.get(kind) if kind else None
@@ -199,7 +202,7 @@ def checked_date_part(node: exp.Expr) -> str:
 
 
 def week_start_days_after_monday(unit: str) -> int | None:
-    """Return how many days after Monday a week of this unit begins; None if the unit is not a week."""
+    """Return on which day weeks of this unit begin, in days after Monday; None if the unit is not a week."""
     if unit in ("ISOWEEK", "WEEK(MONDAY)"):
         return 0
     if unit == "WEEK":
@@ -208,7 +211,7 @@ def week_start_days_after_monday(unit: str) -> int | None:
 
 
 def _interval_parts(node: exp.Expr, span: exp.Expr) -> list[tuple[str, str]]:
-    """Return the units and numbers of an interval such as `'1-2 3' YEAR TO DAY`."""
+    """Return the numbers of an interval such as `'1-2 3' YEAR TO DAY`, each with its unit."""
     first, last = (_INTERVAL_UNITS.index(time_unit_name(span.args[key])) for key in ("this", "expression"))
     text = constant_text(node.this) or node.this.name
     numbers = _split_interval_numbers(text)
@@ -232,7 +235,10 @@ _SIGNED_NUMBER_PATTERN: Final = re.compile(r"\+?(-?[0-9]{1,18}(?:\.[0-9]{0,18})?
 
 
 def _split_interval_numbers(text: str) -> list[str]:
-    """Split an interval's text into numbers. A sign applies to a whole group: years and months, days, or the clock."""
+    """Split an interval's text into numbers. A sign applies to all numbers of a group.
+
+    The groups are years and months, days, and the clock.
+    """
     numbers: list[str] = []
     for group in text.split():
         negative, digits = group.startswith("-"), group.lstrip("+-")
@@ -243,8 +249,8 @@ def _split_interval_numbers(text: str) -> list[str]:
 _CLOCK_UNITS: Final = frozenset(MICROSECONDS_BY_UNIT) - {"DAY"}
 _DATE_UNITS: Final = frozenset(("DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
 _TRUNCATION_UNITS: Final = _DATE_UNITS | {"ISOWEEK", "ISOYEAR", *(f"WEEK({day})" for day in _WEEKDAYS)}
-# By type: the units that can be added to values, to which values can be truncated, and in which differences are
-# counted. Types that are not listed here take any unit.
+# The units that are valid for values of a type: units that can be added to the values, units to which they can be
+# truncated, and units in which differences are counted. For types that are not listed, all units are valid.
 _ADDABLE_UNITS_BY_KIND: Final = {
     Kind.DATE: _DATE_UNITS,
     Kind.TIMESTAMP: frozenset(MICROSECONDS_BY_UNIT),
@@ -295,7 +301,7 @@ def _with_unit_check(rule: LoweringRule) -> LoweringRule:
 
 
 def _are_timestamps(difference: exp.Expr) -> bool:
-    """Return whether a difference is between two TIMESTAMPs."""
+    """Return whether both operands of a difference are TIMESTAMPs."""
     return kind_of(difference.this) is Kind.TIMESTAMP is kind_of(difference.expression)
 
 
@@ -303,7 +309,7 @@ _WEEK_UNITS: Final = frozenset(unit for unit in _TRUNCATION_UNITS if "(" in unit
 _DATE_PARTS_BY_KIND: Final = {Kind.DATE: _TRUNCATION_UNITS | {"DAYOFWEEK", "DAYOFYEAR"}, Kind.TIME: _CLOCK_UNITS}
 
 
-# Units whose length varies.
+# Units that do not always have the same length.
 VARIABLE_LENGTH_UNITS: Final = frozenset({"MONTH", "QUARTER", "YEAR"})
 _KIND_BY_BUCKET_FUNCTION: Final = {
     "TIMESTAMP_BUCKET": Kind.TIMESTAMP,
@@ -318,11 +324,11 @@ class TimeRules(msgspec.Struct, frozen=True):
     `to_zone_wall_clock` converts a TIMESTAMP to the wall clock in a zone, and `from_zone_wall_clock` does the reverse.
     `time_to_wall_clock` converts a TIME to a wall clock, and `wall_clock_to_kind` converts a wall clock to a type of
     time. `truncation_template` returns the template that truncates the wall clock @a to a unit.
-    `micros_since_unit_start_template` takes a unit's length, and returns the template of the microseconds between the
-    start of the unit and the wall clock {1}. `count_boundaries_sql` returns the template of the number of unit
-    boundaries between the wall clocks {1} and {0}. `bucket_template` and `month_bucket_template` round @a down to a
-    multiple of the width @b, counted from the origin @c. `interval_of` makes an interval of one unit, and
-    `interval_from_parts` makes an interval of several units.
+    `micros_since_unit_start_template` takes a unit's length, and returns the template for the microseconds between the
+    start of the unit and the wall clock {1}. `count_boundaries_sql` returns the template for the number of starts of
+    units between the wall clocks {1} and {0}. `bucket_template` and `month_bucket_template` round @a down to the origin
+    @c plus a multiple of the width @b. `interval_of` makes an interval of one unit, and `interval_from_parts` makes an
+    interval of several units.
     """
 
     common_sql: CommonSql
@@ -363,9 +369,9 @@ class TimeRules(msgspec.Struct, frozen=True):
         )
 
     def _truncate_timestamp_in_zone(self, value: exp.Expr, size: int, zone: exp.Expr) -> exp.Expr:
-        """Truncate a TIMESTAMP by subtracting the time since the start of the unit on the zone's wall clock.
+        """Truncate a TIMESTAMP: subtract the time that has passed since the start of the unit in the zone.
 
-        If an hour occurs twice because clocks are set back, this truncates each occurrence to its own start.
+        If an hour occurs twice because clocks are set back, each occurrence is truncated to its own start.
         """
         truncated = self.common_sql.from_unix_micros(
             f"{self.common_sql.to_unix_micros('{0}')} - {self.micros_since_unit_start_template(size)}"
@@ -373,7 +379,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         return fragment(truncated, value, self.to_zone_wall_clock(copy_tree(value), zone))
 
     def _translate_timestamp_difference(self, node: exp.Expr) -> exp.Expr:
-        """Translate TIMESTAMP_DIFF: the number of whole units between two times."""
+        """Translate TIMESTAMP_DIFF, which counts whole units between two times."""
         words, size = self.common_sql, MICROSECONDS_BY_UNIT.get(time_unit_name(node.args.get("unit")))
         if size is None:
             return self._count_boundaries(node)
@@ -382,11 +388,11 @@ class TimeRules(msgspec.Struct, frozen=True):
         return fragment(micros if size == 1 else words.integer_quotient(micros, str(size)), *sides)
 
     def translate_difference(self, node: exp.Expr) -> exp.Expr:
-        """Translate a difference of two times by the types of its arguments, whatever the name of the function."""
+        """Translate a difference of two times by the types of its operands; the name of the function has no effect."""
         return self._translate_timestamp_difference(node) if _are_timestamps(node) else self._count_boundaries(node)
 
     def _count_boundaries(self, node: exp.Expr) -> exp.Expr:
-        """Return the number of unit boundaries between two wall clocks."""
+        """Return the number of starts of units between two wall clocks."""
         template = self.count_boundaries_sql(time_unit_name(node.args.get("unit")), node)
         return fragment(template, *(self._to_wall_clock(side, node) for side in (node.this, node.expression)))
 
@@ -400,7 +406,10 @@ class TimeRules(msgspec.Struct, frozen=True):
         return self.common_sql.time_to_utc_wall_clock(value)
 
     def _translate_bucket(self, node: exp.Expr) -> exp.Expr:
-        """Translate functions such as TIMESTAMP_BUCKET, which round a time down to a grid that starts at an origin."""
+        """Translate TIMESTAMP_BUCKET and related functions, which round a time down to the start of its bucket.
+
+        Buckets have a constant width, and one of them starts at the origin.
+        """
         words, kind = self.common_sql, _KIND_BY_BUCKET_FUNCTION[str(node.this).upper()]
         value, width, *optional = node.expressions
         origin = (

@@ -1,4 +1,7 @@
-"""An engine's SQL for common operations, called its words, from which the rules that all engines share are composed."""
+"""An engine's SQL for common operations, from which the rules that all engines share are composed.
+
+In names of variables, this SQL is called the engine's words.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -11,7 +14,7 @@ from cordwood.model.datatype import Datatype, Kind
 
 class TemplateFiller(Protocol):
     def __call__(self, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-        """Fill a template that refers to its parts as `@a`, `@b`…, so that expensive parts are evaluated only once.
+        """Fill a template that refers to its parts as `@a`, `@b`…; a part that is used several times is evaluated once.
 
         `texts` are constants, which replace the placeholders `{0}`, `{1}`…
         """
@@ -20,7 +23,7 @@ class TemplateFiller(Protocol):
 
 class FallibleTemplateFiller(Protocol):
     def __call__(self, node: exp.Expr, template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()) -> exp.Expr:
-        """Fill a template as `TemplateFiller` does, where the template may fail; inside SAFE a failure is NULL."""
+        """Fill a template that may fail, in the same way as `TemplateFiller`. Inside SAFE, a failure yields NULL."""
         ...
 
 
@@ -32,12 +35,12 @@ class ArrayTextPrinter(Protocol):
     def __call__(self, array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
         """Return an array as text in brackets, with `separator` between the texts of its elements.
 
-        `element_text` is the SQL of the text of one element, which it refers to as `name`.
+        `element_text` is the SQL for the text of one element. In this SQL, `name` stands for the element.
         """
         ...
 
 
-# Functions that return the SQL of an operation for the SQL of its one, two or three operands.
+# Functions that take the SQL of one, two or three operands, and return the SQL of an operation on them.
 UnarySqlBuilder = Callable[[str], str]
 BinarySqlBuilder = Callable[[str, str], str]
 TernarySqlBuilder = Callable[[str, str, str], str]
@@ -50,17 +53,17 @@ class CommonSql(msgspec.Struct, frozen=True):
     fill_template: TemplateFiller
     fill_fallible_template: FallibleTemplateFiller
     typed_null: Callable[[Datatype | None], exp.Expr]
-    # An implicit conversion to the type that the context requires, and the engine's own cast.
+    # The implicit conversion of a value to a type, and the engine's own cast.
     convert_implicitly: Callable[[exp.Expr, Kind], exp.Expr]
     cast: Callable[[exp.Expr, Kind], exp.Expr]
-    # The wall clock in UTC of a value of any type of time, and of a TIMESTAMP.
+    # The conversion to a wall clock in UTC: of a value of any type of time, and of a TIMESTAMP.
     time_to_utc_wall_clock: Conversion
     timestamp_to_utc_wall_clock: Conversion
-    # A value as a JSON document. A text that is not JSON becomes NULL.
+    # The conversion of a value to a JSON document. A text that is not JSON becomes NULL.
     as_json_document: Conversion
 
-    # A value that fails, or is NULL inside SAFE, if the condition is true. A condition that is NULL does not fail. The
-    # message must be a constant.
+    # Returns SQL for a value that fails, or is NULL inside SAFE, if a condition is true. If the condition is NULL, it
+    # does not fail. The message must be a constant.
     fail_if: Callable[[exp.Expr, str, str, str], str]
     conditional: ConditionalBuilder
     is_null: UnarySqlBuilder
@@ -69,7 +72,8 @@ class CommonSql(msgspec.Struct, frozen=True):
 
     # The concatenation of texts, which is NULL if one of them is NULL.
     concat: Callable[..., str]
-    # The text of a value as the engine itself prints it; a number or boolean converted to INT64, and to FLOAT64.
+    # Conversions of a value: to text, as the engine itself prints the value; of a number or boolean to INT64; and to
+    # FLOAT64.
     as_text: UnarySqlBuilder
     as_integer: UnarySqlBuilder
     as_float: UnarySqlBuilder
@@ -80,8 +84,8 @@ class CommonSql(msgspec.Struct, frozen=True):
     replace_first: TernarySqlBuilder
     replace_all: TernarySqlBuilder
 
-    # The third argument, an expression in which the name in the second argument stands for the value of the first
-    # argument. This value is evaluated once.
+    # A binding of a name to a value, which is evaluated once: the first argument is the value, the second is the name,
+    # and the third is the result, an expression that uses the name.
     let_binding: TernarySqlBuilder
     bracketed_array_text: ArrayTextPrinter
     struct_field: Callable[[str, int], str]
@@ -92,11 +96,11 @@ class CommonSql(msgspec.Struct, frozen=True):
     is_nan: UnarySqlBuilder
     # The quotient of integers, truncated towards zero.
     integer_quotient: BinarySqlBuilder
-    # The microseconds since 1970 of a time, and the TIMESTAMP of a number of microseconds since 1970.
+    # The conversion of a time to microseconds since 1970, and of microseconds since 1970 to a TIMESTAMP.
     to_unix_micros: UnarySqlBuilder
     from_unix_micros: UnarySqlBuilder
 
 
-# A function that casts its second argument explicitly. Its first argument is the node that determines whether a failure
-# yields NULL.
+# A function that casts its second argument. Its first argument is the node of the cast, which determines whether a
+# failure yields NULL.
 ExplicitCast = Callable[[exp.Expr, exp.Expr, Datatype], exp.Expr]
