@@ -22,8 +22,8 @@ MAX_PRINTED_CHARACTERS: Final = 4_000_000
 # The limit on CPU seconds. If wall-clock time were limited, a busy machine would refuse a query that an idle machine
 # compiles.
 MAX_COMPILATION_CPU_SECONDS: Final = 2.0
-# The limit on CPU seconds for saved queries, which operators write. MAX_TREE_NODES also applies to saved queries; only
-# on a very slow machine is it reached later than this limit.
+# The limit on CPU seconds for saved queries, which operators write. MAX_TREE_NODES also applies to saved queries, and
+# is reached before this limit unless the machine is very slow.
 MAX_SAVED_QUERY_CPU_SECONDS: Final = 10.0
 
 # The number of nodes after which the CPU time is checked again.
@@ -120,7 +120,7 @@ _must_preempt_compilation: ContextVar[Callable[[], bool] | None] = ContextVar("m
 
 @contextmanager
 def allow_saved_query_cpu_time() -> Iterator[None]:
-    """Set the limit for compilations in the `with` block to that of saved queries, MAX_SAVED_QUERY_CPU_SECONDS."""
+    """Set the CPU time limit of compilations in the `with` block to MAX_SAVED_QUERY_CPU_SECONDS."""
     token = _max_cpu_seconds.set(MAX_SAVED_QUERY_CPU_SECONDS)
     try:
         yield

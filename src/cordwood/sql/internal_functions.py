@@ -63,7 +63,7 @@ RESULT_TYPE_BY_INTERNAL_FUNCTION: Final[dict[str, Datatype]] = {
     "sorted_texts": _STRING_ARRAY,
     "sorted_numbers": Datatype(Kind.ARRAY, element=_INT64),
     "sorted_floats": Datatype(Kind.ARRAY, element=_FLOAT64),
-    # Functions of a JSON text and the keys of a path in it: each returns the value at the path as a certain type.
+    # Functions whose arguments are a JSON text and the keys of the path to a value in it.
     "json_string": _STRING,
     "json_raw": _STRING,
     "json_int": _INT64,
@@ -126,7 +126,7 @@ _MAX_NESTED_LEVELS: Final = 8
 
 
 def expand_levels(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
-    """Return SQL that replaces objects among the entries by their members, repeated for `levels` levels of nesting.
+    """Return SQL that replaces each object in a list of entries by its own entries, `levels` times.
 
     `level` returns SQL that expands one level of the entries in its argument. `repeated` is a template of the engine's
     SQL for a loop: its accumulator `acc` begins with `{entries}`, and is replaced `{levels}` times by `{level}`, which

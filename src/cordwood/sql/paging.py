@@ -67,7 +67,7 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def is_read_once(self) -> bool:
-        """Whether the statement is unlikely to be used again, because it contains a number of rows of this page."""
+        """Whether the statement is unlikely to be used again, because it contains the number of rows sent before."""
         return self.remaining_rows is not None or (self.rows_sent_before > 0 and not self.begins_after_last_row)
 
 
@@ -434,8 +434,7 @@ def _may_outer_join_fill_nulls(relation: exp.Expr, select: exp.Select) -> bool:
         return True
     clause = relation.parent
     if clause is None or clause.parent is not select:
-        # The relation is part of a parenthesised join. The joins in the parentheses are not examined, so assume the
-        # worst.
+        # The relation is part of a parenthesised join. The joins in the parentheses are not examined, so return True.
         return True
     return isinstance(clause, exp.Join) and bool(clause.side)
 

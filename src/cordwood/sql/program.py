@@ -79,7 +79,7 @@ def program_with_positions(program: EndpointProgram) -> EndpointProgram:
 
 
 def _remove_positions(tree: exp.Expr) -> None:
-    """Return a copy of the tree without positions.
+    """Remove positions from a tree in place.
 
     Positions double the time of copying a tree. Besides, an error in a sandbox query must not point into saved SQL.
     """

@@ -52,7 +52,7 @@ class RecordingShapeReader(msgspec.Struct):
         return self._record_lookup("keys", self._find_keys(lineage), lineage)
 
     def keys_starting_dotted_name(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
-        """Return the keys at the path that equal a dotted name or, as `a.b` of `a.b.c`, its beginning up to a dot."""
+        """Return the keys at the path with which a dotted name can begin: `a`, `a.b` and `a.b.c` for `a.b.c`."""
         keys = tuple(key for key in self._find_keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
         return self._record_lookup("keys_starting_dotted_name", keys, lineage, dotted)
 
@@ -216,7 +216,7 @@ def lineage_below(lineage: Lineage, steps: Iterable[str]) -> Lineage:
 
 
 def join_lineages(lineages: Iterable[Lineage]) -> Lineage:
-    """Return the lineage of a value, such as that of COALESCE, that comes from one of several values."""
+    """Return the lineage of a value that comes from one of several values, such as the value of COALESCE."""
     return Lineage(origins=frozenset(origin for lineage in lineages for origin in lineage.origins))
 
 

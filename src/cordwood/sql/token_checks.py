@@ -275,7 +275,8 @@ def check_argument_counts(tokens: list[Token], text: str) -> None:
             opened[-1][1] += 1
         elif kind in _CLOSING_TYPE_BY_OPENING.values() and opened:
             start, commas = opened.pop()
-            # There is no argument between two delimiters, after an opening parenthesis or a trailing comma.
+            # If the closing bracket directly follows an opening parenthesis or a comma, there is no argument between
+            # the two.
             is_empty = tokens[index - 1].token_type in (TokenType.L_PAREN, TokenType.COMMA)
             _check_argument_count(tokens, start, commas + (not is_empty), text)
 

@@ -361,7 +361,7 @@ def _division_type(node: exp.Expr) -> Datatype | None:
 
 
 def _float_unless_numeric_type(node: exp.Expr) -> Datatype | None:
-    """Return the type of ROUND, AVG etc.: the argument's type if it is (BIG)NUMERIC or INTERVAL, else FLOAT64."""
+    """Return the type of ROUND, AVG etc.: the argument's type if NUMERIC, BIGNUMERIC or INTERVAL, else FLOAT64."""
     datatype = _aggregate_argument_type(node)
     return datatype if datatype in (NUMERIC, BIGNUMERIC, INTERVAL) else FLOAT64
 

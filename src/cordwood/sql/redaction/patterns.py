@@ -162,7 +162,7 @@ _CARD_NUMBER: Final = (
     rf"|[2-6][0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{4}}{_CARD_SEPARATOR}[0-9]{{1,4}}"
     rf"|3[0-9]{{3}}{_CARD_SEPARATOR}[0-9]{{6}}{_CARD_SEPARATOR}[0-9]{{4,5}}"
 )
-# Decimal fractions, numbers after a JSON key, and UUIDs. No card numbers are searched for in their digits.
+# Decimal fractions, numbers after a JSON key, and UUIDs. Card numbers are not searched for in their digits.
 _NUMBERS_NOT_SEARCHED_FOR_CARDS: Final = (
     r"[0-9]+\.[0-9]{13,}|\"\s*:\s*-?[0-9]{13,}|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
@@ -367,10 +367,7 @@ _BYTES_PER_PATH: Final = 100
 
 
 class Redaction(msgspec.Struct, frozen=True, dict=True):
-    """The redaction rules in one redaction mode.
-
-    There is one instance for each mode, because it caches its decisions on names.
-    """
+    """The redaction rules in one redaction mode. There is one instance for each mode; it caches decisions on names."""
 
     mode: RedactMode
     rules: RedactionRules = msgspec.field(default_factory=RedactionRules)

@@ -68,7 +68,7 @@ class _SubQueryResolver(msgspec.Struct):
     def _is_defined_later(self, lower: str) -> bool:
         """Return whether the sub-query is defined too late in WITH to be read by the sub-query that is being resolved.
 
-        WITH RECURSIVE permits any order.
+        Return False for WITH RECURSIVE, which permits any order.
         """
         if self.program.is_recursive or not self.names_being_resolved or lower not in self.program.sub_queries:
             return False

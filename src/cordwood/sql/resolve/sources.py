@@ -114,7 +114,7 @@ def _resolve_join(reader: _FromResolver, join: exp.Expr) -> None:
 
 
 def _replace_constant_join(reader: _FromResolver, join: exp.Expr, source: exp.Expr) -> bool:
-    """Remove a cross join whose right side is a constant row; return whether this has been done.
+    """Remove a cross join whose right side is a constant row; return whether the join was removed.
 
     References to the row's columns then become the row's values.
     """

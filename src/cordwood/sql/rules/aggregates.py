@@ -98,7 +98,7 @@ def read_quantiles(node: exp.Expr) -> tuple[AggregateArgument, int]:
 
 
 def _quantile_count(node: exp.Expr) -> exp.Expr | None:
-    """Return the second argument of APPROX_QUANTILES; the parser puts it into DISTINCT in `(DISTINCT x, n)`."""
+    """Return the second argument of APPROX_QUANTILES. In `(DISTINCT x, n)`, the parser puts it into DISTINCT."""
     parts: exp.Expr | None = node.args.get("expression")
     if parts is None and isinstance(node.this, exp.Distinct) and len(node.this.expressions) == 2:
         parts = node.this.expressions[1]
@@ -145,9 +145,9 @@ def combine_aggregates(template: str, *aggregates: exp.Expr) -> exp.Expr:
 
 
 def distribute_window(window: exp.Expr) -> exp.Expr:
-    """Return a window over one aggregate unchanged; move a window over an expression of several aggregates inwards.
+    """Move a window over an expression of several aggregates inwards, so that each aggregate has the window.
 
-    The result of the latter is the expression, with the window over each of its aggregates.
+    Return a window over a single aggregate unchanged.
     """
     aggregate = window.this
     if not aggregate.meta_get(_COMBINED_AGGREGATES_METADATA_KEY):

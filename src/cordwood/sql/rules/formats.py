@@ -227,7 +227,7 @@ class FormatSql(Protocol):
         ...
 
     def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
-        """Return the precision that an argument `count` for `*` sets in a specifier of integers."""
+        """Return the precision of an integer's specifier, given by the argument `count` for its `*`."""
         ...
 
     def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:

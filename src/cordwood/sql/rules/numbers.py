@@ -29,7 +29,7 @@ _ROUNDING_MODES = ("ROUND_HALF_AWAY_FROM_ZERO", "ROUND_HALF_EVEN")
 
 
 def rounds_to_even(node: exp.Expr) -> bool:
-    """Return whether ROUND rounds halves to even; refuse a rounding mode for types other than (BIG)NUMERIC."""
+    """Return whether ROUND rounds halves to even; refuse a rounding mode unless the value is NUMERIC or BIGNUMERIC."""
     mode_argument = node.args.get("truncate")
     if mode_argument is None:
         return False

@@ -110,7 +110,7 @@ _LETTER_CASE_ELEMENTS: Final = frozenset("bBaAp")
 def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterator[FormatElement]:
     """Yield the parts of a CAST's format as elements of FORMAT_TIMESTAMP, each with its spelling in the CAST.
 
-    As an element of these, `EnS` is only the fraction of the seconds, unlike in FORMAT_TIMESTAMP.
+    Here, the element `EnS` is only the fraction of the seconds, unlike in FORMAT_TIMESTAMP itself.
     """
     for match in _CAST_ELEMENT_PATTERN.finditer(format_string):
         source_text = match[0]
@@ -148,7 +148,7 @@ class EngineFormat(msgspec.Struct, frozen=True):
 
 
 def _merge_formats(parts: Iterable[EngineFormat | str], call: Callable[[int], str]) -> tuple[list[str], list[exp.Expr]]:
-    """Merge adjacent parts that one call of the engine's function can print; return the templates and these formats.
+    """Merge adjacent parts that one call of the engine's function can print; return templates, and formats for them.
 
     `call` returns the template of a call of the engine's function, given the index of the call's format.
     """

@@ -31,7 +31,7 @@ _DATE_PATTERN: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0
 _CLOCK_PATTERN: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"
 _ZONE_OFFSET_SUFFIX_PATTERN: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
 
-# The pattern of a TIMESTAMP. A DATE may be written like a TIMESTAMP, too; all after the day is then ignored.
+# The pattern of a TIMESTAMP. A DATE may be written like a TIMESTAMP, too; everything after the day is then ignored.
 _TIMESTAMP_PATTERN: Final = (
     rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN}({_ZONE_OFFSET_SUFFIX_PATTERN}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
 )
