@@ -49,7 +49,7 @@ class RuleSet(msgspec.Struct, frozen=True):
 
 
 class LoweringRules(msgspec.Struct, frozen=True):
-    """All lowering rules of a target, looked up by the class of the node."""
+    """All lowering rules of a target, by the class of a node or its operation, or by the function's name."""
 
     nodes: Mapping[type[exp.Expr], LoweringRule]
     by_name: Mapping[str, LoweringRule]

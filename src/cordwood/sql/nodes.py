@@ -354,7 +354,7 @@ def digest_call(text: exp.Expr) -> exp.Expr:
 
 
 def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
-    """Add a condition to WHERE."""
+    """Add a condition to the WHERE of a SELECT, joined to an existing condition by AND."""
     where = select.args.get("where")
     combined = condition if where is None else exp.and_(where.this, condition, copy=False)
     select.set("where", exp.Where(this=combined))

@@ -215,7 +215,7 @@ _KIND_BY_STREAM_COLUMN: Final = {
 
 
 def table_named_as_stream(stream: str) -> StreamTable:
-    """Return a table with the stream's own name, unquoted: the printer quotes it."""
+    """Return a table with the name of the stream. The name is not quoted here, because the printer quotes it."""
     return StreamTable(table=stream, columns=_KIND_BY_STREAM_COLUMN, extras="extras")
 
 

@@ -532,7 +532,7 @@ _TYPE_IN_FUNCTION_NAME: Final[dict[type[exp.Expr], Datatype]] = {
     exp.TimeAdd: TIME,
     exp.TimeSub: TIME,
 }
-# Functions that convert a DATE to the DATETIME or TIMESTAMP in their name.
+# Functions whose result has the type in their name, DATETIME or TIMESTAMP, even if the argument is a DATE.
 _DATE_CONVERTING_FUNCTIONS: Final = (exp.DatetimeAdd, exp.DatetimeSub, exp.TimestampAdd, exp.TimestampSub)
 
 

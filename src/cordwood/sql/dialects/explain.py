@@ -68,7 +68,7 @@ _MISSING_EXPRESSION_PATTERN: Final = re.compile(
 
 @contextmanager
 def explain_raised_faults(text: str) -> Iterator[None]:
-    """Replace an error raised in the block by a better explanation, if the query's text suggests one."""
+    """Replace an error raised in the `with` block by a better explanation, if the query's text suggests one."""
     try:
         yield
     except COMPILE_FAULTS as fault:
@@ -158,7 +158,7 @@ def _is_probably_lql(fault: Fault, text: str) -> bool:
 
 
 def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault | None:
-    """Return an error if the word where the parser stopped, or one of the two before it, is a misspelled keyword."""
+    """Return an error for a misspelled keyword where the parser stopped, or in one of the two words before."""
     if not isinstance(fault, BadQuerySyntax) or fault.hint or fault.span is None:
         return None
     positions = [index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span]

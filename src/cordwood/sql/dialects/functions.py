@@ -257,7 +257,7 @@ _DIFFERENCE_ARGUMENT_COUNTS: Final = {
     f"{kind}_DIFF": (3, 3, f"{kind}_DIFF(later, earlier, {part})")
     for kind, part in (("TIMESTAMP", "SECOND"), ("DATETIME", "SECOND"), ("DATE", "DAY"), ("TIME", "SECOND"))
 }
-# The minimum and maximum number of arguments of a function, and an example call.
+# By function: the minimum and maximum number of arguments, and an example call for the hint.
 ARGUMENT_COUNTS_BY_FUNCTION: Final[Mapping[str, tuple[int, int, str]]] = {
     **_ADDITION_ARGUMENT_COUNTS,
     **_TRUNCATION_ARGUMENT_COUNTS,
@@ -299,7 +299,7 @@ ARGUMENT_COUNTS_BY_FUNCTION: Final[Mapping[str, tuple[int, int, str]]] = {
 
 
 def find_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
-    """Yield each unqualified name before an opening parenthesis, with its index."""
+    """Yield each name before an opening parenthesis, except names after a dot, with its index in the query's tokens."""
     for index, word in enumerate(source.words[:-1]):
         if source.words[index + 1].text == "(" and word.is_name and (index == 0 or source.words[index - 1].text != "."):
             yield index, word

@@ -57,7 +57,7 @@ class QueryTokens:
         self._matching_brackets = _counterpart_index_by_bracket(self.words)
 
     def text_between(self, first: int, last: int) -> str:
-        """Return the text from the first token to the last, both included."""
+        """Return the query's text from the token at index `first` to the token at index `last`, both included."""
         return self.text[self.words[first].start : self.words[last].end]
 
     def find_closing_bracket(self, opened: int) -> int | None:

@@ -83,7 +83,7 @@ _MAX_QUANTILES: Final = 10_000
 
 
 def read_quantiles(node: exp.Expr) -> tuple[AggregateArgument, int]:
-    """Return the argument of APPROX_QUANTILES and its number of quantiles."""
+    """Return the argument of APPROX_QUANTILES with its modifiers, and the number of quantiles."""
     argument, parts = read_aggregate_argument(node), _quantile_count(node)
     if isinstance(parts, exp.IgnoreNulls | exp.RespectNulls):
         argument.ignores_nulls, parts = isinstance(parts, exp.IgnoreNulls), parts.this

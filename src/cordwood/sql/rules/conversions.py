@@ -127,7 +127,7 @@ class CastRules(msgspec.Struct, frozen=True):
         return self._cast_scalar(node, value, to) if caster is None else caster(node, value)
 
     def _cast_scalar(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-        """Cast between types that have no caster."""
+        """Cast between two scalar types for which `casters` has no entry."""
         source = kind_of(value)
         if source is Kind.STRING and to.kind in TIME_KINDS:
             return self.text_to_time(node, value, to.kind)

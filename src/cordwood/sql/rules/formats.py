@@ -263,7 +263,7 @@ class FormatSql(Protocol):
 
 
 class FormatRules(msgspec.Struct, frozen=True):
-    """The rule of FORMAT for one engine."""
+    """The lowering rule of FORMAT for one engine."""
 
     common_sql: CommonSql
     sql: FormatSql
