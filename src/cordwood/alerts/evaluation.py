@@ -18,10 +18,10 @@ from cordwood.model.datatype import Kind
 from cordwood.model.definitions import (
     MAX_ALERT_TEXT_CHARACTERS,
     Alert,
+    AlertCondition,
+    ComparedValue,
     Comparison,
-    Condition,
     Endpoint,
-    Measure,
     Parameter,
 )
 from cordwood.model.timestamps import datetime_from_micros, now_us
@@ -57,7 +57,7 @@ class MissingColumn(Exception):
     """Raised if the rows of the answer lack a column that the alert reads."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ConditionResult(msgspec.Struct, frozen=True):
     """The result of the condition for one group of rows.
 
     `value` is the value that the condition compared. `has_rows` is true if the group has rows in the current answer.
@@ -71,14 +71,14 @@ class Verdict(msgspec.Struct, frozen=True):
     has_rows: bool
 
 
-def must_remember_groups(condition: Condition) -> bool:
+def must_remember_groups(condition: AlertCondition) -> bool:
     """Return whether the condition can hold for a group without rows.
 
     If so, groups must be remembered, because the answer does not name groups without rows.
     """
-    if condition.measure is Measure.MISSING:
+    if condition.measure is ComparedValue.MISSING:
         return True
-    return condition.measure is Measure.ROWS and _satisfies_comparison(condition, 0.0)
+    return condition.measure is ComparedValue.ROWS and _satisfies_comparison(condition, 0.0)
 
 
 def evaluate_groups(
@@ -86,7 +86,7 @@ def evaluate_groups(
     rows: Sequence[AnswerRow],
     earlier: Sequence[AnswerRow] = (),
     known_groups: Mapping[str, GroupLabels] | None = None,
-) -> list[Verdict]:
+) -> list[ConditionResult]:
     """Return a verdict for each group that occurs in `rows`, `earlier` or `known_groups`.
 
     `earlier` has the rows of the period before, if the alert compares two periods. `known_groups` has, by fingerprint,
@@ -139,34 +139,36 @@ def _group_rows(alert: Alert, rows: Sequence[AnswerRow]) -> dict[str, _GroupedRo
 
 def _evaluate_group(
     alert: Alert, fingerprint: str, labels: GroupLabels, now: _GroupedRows, before: _GroupedRows
-) -> Verdict:
+) -> ConditionResult:
     condition = alert.condition
     row: AnswerRow = now.rows[0] if now.rows else dict(labels)
     value: float | None
     match condition.measure:
-        case Measure.MISSING:
+        case ComparedValue.MISSING:
             holds, value = not now.rows, float(len(now.rows))
-        case Measure.ROWS:
+        case ComparedValue.ROWS:
             value = float(len(now.rows))
             holds = _satisfies_comparison(condition, value)
-        case Measure.COLUMN:
+        case ComparedValue.COLUMN:
             holds, value, row = _evaluate_column(condition, now.rows, row)
-        case Measure.CHANGE:
+        case ComparedValue.CHANGE:
             value = _difference_or_percentage(
                 condition, _total_of_column(condition, now.rows), _total_of_column(condition, before.rows)
             )
             holds = _satisfies_comparison(condition, value)
     text = _fill_template(alert.text or _default_text(alert), {"value": value, **row})
-    return Verdict(fingerprint, labels, holds, value, text, has_rows=bool(now.rows))
+    return ConditionResult(fingerprint, labels, holds, value, text, has_rows=bool(now.rows))
 
 
 def _default_text(alert: Alert) -> str:
     condition = alert.condition.text.replace("{", "{{").replace("}", "}}")
-    return f"{alert.endpoint}: {condition}" + ("" if alert.condition.measure is Measure.MISSING else " (is {value})")
+    return f"{alert.endpoint}: {condition}" + (
+        "" if alert.condition.measure is ComparedValue.MISSING else " (is {value})"
+    )
 
 
 def _evaluate_column(
-    condition: Condition, rows: Sequence[AnswerRow], fallback_row: AnswerRow
+    condition: AlertCondition, rows: Sequence[AnswerRow], fallback_row: AnswerRow
 ) -> tuple[bool, float | None, AnswerRow]:
     values = [(_to_number(_column_value(candidate, condition.column)), candidate) for candidate in rows]
     for value, candidate in values:
@@ -175,13 +177,13 @@ def _evaluate_column(
     return False, values[0][0] if values else None, fallback_row
 
 
-def _total_of_column(condition: Condition, rows: Sequence[AnswerRow]) -> float:
+def _total_of_column(condition: AlertCondition, rows: Sequence[AnswerRow]) -> float:
     if not condition.column:
         return float(len(rows))
     return math.fsum(value for row in rows if (value := _to_number(_column_value(row, condition.column))) is not None)
 
 
-def _difference_or_percentage(condition: Condition, now: float, before: float) -> float:
+def _difference_or_percentage(condition: AlertCondition, now: float, before: float) -> float:
     """Return the difference of two values; if the condition is in percent, return it as a percentage of `before`.
 
     The percentage is infinite if only `before` is zero, and 0 if both values are zero.
@@ -192,7 +194,7 @@ def _difference_or_percentage(condition: Condition, now: float, before: float) -
     return 100.0 * difference / abs(before) if before else math.copysign(math.inf, difference)
 
 
-def _satisfies_comparison(condition: Condition, value: float) -> bool:
+def _satisfies_comparison(condition: AlertCondition, value: float) -> bool:
     return _COMPARISON_FUNCTIONS[condition.comparison](value, condition.threshold)
 
 
@@ -325,7 +327,11 @@ def _compile_error_message(alert: Alert, fault: Fault) -> str:
 
 def _check_columns(alert: Alert, names: Sequence[str]) -> None:
     condition = alert.condition
-    read = [condition.column] if condition.measure in (Measure.COLUMN, Measure.CHANGE) and condition.column else []
+    read = (
+        [condition.column]
+        if condition.measure in (ComparedValue.COLUMN, ComparedValue.CHANGE) and condition.column
+        else []
+    )
     for name in [*read, *alert.group_by, *(column for column in _template_columns(alert.text) if column != "value")]:
         if name not in names:
             hint = did_you_mean(name, names) or f"There are: {', '.join(names)}."
@@ -411,11 +417,11 @@ class EvaluationResult(msgspec.Struct, frozen=True):
     If `is_answer_cut` is true, a limit has cut off rows of the answer. Then groups without a verdict stay unchanged.
     """
 
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[ConditionResult]
     now_us: int
     is_answer_cut: bool = False
 
-    def verdicts_by_fingerprint(self) -> Mapping[str, Verdict]:
+    def verdicts_by_fingerprint(self) -> Mapping[str, ConditionResult]:
         """Return the verdicts by fingerprint.
 
         If the answer was cut, groups without rows are left out, because their rows may be among those that were cut
@@ -467,14 +473,14 @@ def end_all_groups(instances: Mapping[str, GroupState], now_us: int) -> StateUpd
     return update
 
 
-def _is_forgotten(before: GroupState | None, verdict: Verdict, now_us: int) -> bool:
+def _is_forgotten(before: GroupState | None, verdict: ConditionResult, now_us: int) -> bool:
     """Return whether a group has had no rows for so long that it no longer counts as missing."""
     if before is None or verdict.has_rows or not verdict.labels:
         return False
     return now_us - before.seen_us > GROUP_RETENTION_SECONDS * MICROSECONDS_PER_SECOND
 
 
-def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
+def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int) -> None:
     """Update the state of a group for which the condition holds."""
     before = update.groups.get(verdict.fingerprint)
     if before is None or before.phase is GroupPhase.QUIET:
@@ -493,7 +499,7 @@ def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: Verdict
         update.changed_groups.append(after)
 
 
-def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict: Verdict, now_us: int) -> None:
+def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int) -> None:
     """Update the state of a group for which the condition does not hold."""
     before = update.groups.get(verdict.fingerprint)
     if before is not None and before.phase is not GroupPhase.QUIET:

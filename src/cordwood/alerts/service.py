@@ -19,11 +19,11 @@ from cordwood.alerts.evaluation import (
     MAX_GROUPS,
     MICROSECONDS_PER_SECOND,
     AnswerRow,
+    ConditionResult,
     EvaluationResult,
     GroupPhase,
     MissingColumn,
     StateUpdate,
-    Verdict,
     end_all_groups,
     evaluate_groups,
     is_silenced,
@@ -186,14 +186,16 @@ class _AlertEvaluator:
         before_us = now_us - round(alert.before_seconds * MICROSECONDS_PER_SECOND)
         return answer, await self._run_query(alert, before_us, as_of_us=before_us)
 
-    async def preview(self, alert: Alert) -> tuple[list[Verdict], str | None]:
+    async def preview(self, alert: Alert) -> tuple[list[ConditionResult], str | None]:
         """Return the verdicts of an evaluation at this moment, and a notice or None. Nothing is stored or sent."""
         now_us = self._clock_us()
         answer, earlier = await self._current_and_earlier_answers(alert, now_us)
         verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
         return verdicts, _truncation_notice(answer, len(verdicts))
 
-    def _evaluate_rows(self, alert: Alert, answer: CompleteAnswer, earlier: CompleteAnswer | None) -> list[Verdict]:
+    def _evaluate_rows(
+        self, alert: Alert, answer: CompleteAnswer, earlier: CompleteAnswer | None
+    ) -> list[ConditionResult]:
         instances = self._store.group_states(str(alert.id))
         known = {fingerprint: instance.labels for fingerprint, instance in instances.items()}
         try:

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4, uuid5
 import msgspec
 
 from cordwood.catalog import endpoint_file, stream_file
-from cordwood.catalog.catalog import CatalogContents, CatalogLayer, JsonFields, Origin, SentDefinition
+from cordwood.catalog.catalog import CatalogContents, CatalogLayer, DefinitionOrigin, JsonFields, SentDefinition
 from cordwood.catalog.definition_fields import (
     EndpointFileContent,
     apply_endpoint_fields,
@@ -121,7 +121,7 @@ class DefinitionOperations(Protocol[T]):
     def managed_definitions(self, contents: CatalogContents) -> Sequence[T]:
         """Return only the definitions in the data folder, which were created or changed over HTTP."""
 
-    def origins(self, contents: CatalogContents) -> Mapping[str, Origin]:
+    def origins(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
         """Return the origin of each definition by its name: shipped with cordwood, a file of the operator, or HTTP."""
 
     def revision(self, definition: T) -> str: ...
@@ -129,7 +129,7 @@ class DefinitionOperations(Protocol[T]):
     def stored_text(self, definition: T) -> str | None:
         """Return the definition's text as the data folder stores it, or None if it does not store this definition."""
 
-    def definition_text(self, definition: T, origin: Origin) -> str:
+    def definition_text(self, definition: T, origin: DefinitionOrigin) -> str:
         """Return the text of a definition, whether it is shipped, in a file of the operator, or sent over HTTP."""
 
     def new_draft(self, contents: CatalogContents, sent: SentDefinition) -> DefinitionDraft:
@@ -172,7 +172,7 @@ class EndpointOperations:
     def managed_definitions(self, contents: CatalogContents) -> Sequence[Endpoint]:
         return contents.layers.managed.endpoints
 
-    def origins(self, contents: CatalogContents) -> Mapping[str, Origin]:
+    def origins(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
         return contents.layers.endpoint_origins()
 
     def revision(self, definition: Endpoint) -> str:
@@ -181,7 +181,7 @@ class EndpointOperations:
     def stored_text(self, definition: Endpoint) -> str | None:
         return read_text_if_exists(Path(definition.file))
 
-    def definition_text(self, definition: Endpoint, origin: Origin) -> str:
+    def definition_text(self, definition: Endpoint, origin: DefinitionOrigin) -> str:
         """Return the text of the endpoint's file, whatever its origin."""
         return endpoint_file.endpoint_text(definition)
 
@@ -322,7 +322,7 @@ class StreamOperations:
     def managed_definitions(self, contents: CatalogContents) -> Sequence[Stream]:
         return contents.layers.managed.streams
 
-    def origins(self, contents: CatalogContents) -> Mapping[str, Origin]:
+    def origins(self, contents: CatalogContents) -> Mapping[str, DefinitionOrigin]:
         return contents.layers.stream_origins()
 
     def revision(self, definition: Stream) -> str:
@@ -332,9 +332,9 @@ class StreamOperations:
         table = self._stream_tables_by_name().get(definition.name)
         return None if table is None else _table_text(table)
 
-    def definition_text(self, definition: Stream, origin: Origin) -> str:
+    def definition_text(self, definition: Stream, origin: DefinitionOrigin) -> str:
         """Return the stream as a TOML table: as the data folder stores it, or else made from the stream's settings."""
-        text = self.stored_text(definition) if origin is Origin.MANAGED else None
+        text = self.stored_text(definition) if origin is DefinitionOrigin.MANAGED else None
         return text or _table_text(stream_to_table(definition))
 
     def new_draft(self, contents: CatalogContents, sent: SentDefinition) -> DefinitionDraft:

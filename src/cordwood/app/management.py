@@ -18,9 +18,9 @@ from cordwood.catalog.catalog import (
     CatalogContents,
     CatalogLayer,
     ChangeContext,
+    DefinitionOrigin,
     DefinitionSource,
     DefinitionVersion,
-    Origin,
     SentDefinition,
 )
 from cordwood.catalog.file_catalog import (
@@ -50,17 +50,17 @@ T = TypeVar("T", bound=Endpoint | Stream)
 
 _UNKNOWN_FAULTS_BY_KIND: Final = {"endpoint": UnknownEndpoint, "stream": UnknownStream}
 _READ_ONLY_REASONS_BY_ORIGIN: Final = {
-    Origin.SHIPPED: "it ships with cordwood",
-    Origin.FILE: "it is defined in a file of the operator",
+    DefinitionOrigin.SHIPPED: "it ships with cordwood",
+    DefinitionOrigin.FILE: "it is defined in a file of the operator",
 }
 _READ_ONLY_HINTS: Final = {
     (
         "endpoint",
-        Origin.SHIPPED,
+        DefinitionOrigin.SHIPPED,
     ): "Make an endpoint of another name; only a file of --endpoints can replace this one.",
-    ("endpoint", Origin.FILE): "Change the file in the folder that --endpoints names, and reload.",
-    ("stream", Origin.SHIPPED): "Its settings can be changed, such as retention_days, but it is not deleted.",
-    ("stream", Origin.FILE): "Change the file that --streams names, and reload.",
+    ("endpoint", DefinitionOrigin.FILE): "Change the file in the folder that --endpoints names, and reload.",
+    ("stream", DefinitionOrigin.SHIPPED): "Its settings can be changed, such as retention_days, but it is not deleted.",
+    ("stream", DefinitionOrigin.FILE): "Change the file that --streams names, and reload.",
 }
 
 
@@ -84,7 +84,7 @@ class ManagedDefinitions(Generic[T]):
         self._definitions = definitions
         self._change_lock = changing
 
-    def origins(self) -> Mapping[str, Origin]:
+    def origins(self) -> Mapping[str, DefinitionOrigin]:
         """Return the origin of each definition by its name: shipped with cordwood, a file of the operator, or HTTP."""
         return self._definitions.origins(self._catalog.contents)
 
@@ -120,8 +120,8 @@ class ManagedDefinitions(Generic[T]):
         """
         with self._change_lock:
             old = self._get_writable(address, author)
-            if self.origins()[old.name] is not Origin.MANAGED:
-                raise self._read_only_fault(old, Origin.SHIPPED)
+            if self.origins()[old.name] is not DefinitionOrigin.MANAGED:
+                raise self._read_only_fault(old, DefinitionOrigin.SHIPPED)
             definitions = self._definitions
             checked = definitions.contents_after_change(self._catalog.contents, old, None, None)
             self._commit_change(checked, old, None, None, author)
@@ -229,7 +229,9 @@ class ManagedDefinitions(Generic[T]):
         if definition is None:
             raise self._unknown_fault(address)
         origin = self.origins()[definition.name]
-        if origin is Origin.FILE or (origin is Origin.SHIPPED and self._definitions.kind == "endpoint"):
+        if origin is DefinitionOrigin.FILE or (
+            origin is DefinitionOrigin.SHIPPED and self._definitions.kind == "endpoint"
+        ):
             raise self._read_only_fault(definition, origin)
         if (
             author.expected_revisions is not None
@@ -263,7 +265,7 @@ class ManagedDefinitions(Generic[T]):
         )
         return _UNKNOWN_FAULTS_BY_KIND[kind](f"There is no {kind} {address!r}.", hint=suggestion)
 
-    def _read_only_fault(self, definition: T, origin: Origin) -> Fault:
+    def _read_only_fault(self, definition: T, origin: DefinitionOrigin) -> Fault:
         kind = self._definitions.kind
         message = f"The {kind} {definition.name} is not changed over HTTP: {_READ_ONLY_REASONS_BY_ORIGIN[origin]}."
         return ReadOnlyDefinition(message, hint=_READ_ONLY_HINTS[kind, origin])

@@ -11,7 +11,14 @@ import msgspec
 
 from cordwood.catalog.toml_document import TomlDocument, TomlPath
 from cordwood.errors import BadEndpointFile, Span
-from cordwood.model.definitions import MAX_ALERT_TEXT_CHARACTERS, Alert, Comparison, Condition, Measure, Severity
+from cordwood.model.definitions import (
+    MAX_ALERT_TEXT_CHARACTERS,
+    Alert,
+    AlertCondition,
+    ComparedValue,
+    Comparison,
+    Severity,
+)
 from cordwood.settings.quantities import format_duration
 
 ALERT_FILE_SUFFIX: Final = ".alert.toml"
@@ -98,27 +105,27 @@ def _read_alert(
     return alert
 
 
-def read_condition(text: str) -> Condition | None:
+def read_condition(text: str) -> AlertCondition | None:
     """Parse an alert's condition, such as `rows > 10`; return None if the text is not a condition."""
     written = text.strip()
     if written == "rows":
-        return Condition(written, Measure.ROWS)
+        return AlertCondition(written, ComparedValue.ROWS)
     if written == "missing":
-        return Condition(written, Measure.MISSING)
+        return AlertCondition(written, ComparedValue.MISSING)
     found = _COMPARISON_PATTERN.fullmatch(written)
     if found is None or (found["percent"] and not found["changed"]):
         return None
     name = found["changed"] or found["name"]
     column = "" if name == "rows" else name.strip("`")
-    measure = Measure.CHANGE if found["changed"] else Measure.COLUMN if column else Measure.ROWS
+    measure = ComparedValue.CHANGE if found["changed"] else ComparedValue.COLUMN if column else ComparedValue.ROWS
     number = float(found["number"])
     if not math.isfinite(number):
         return None
     comparison = Comparison(found["comparison"])
-    return Condition(written, measure, column, comparison, number, is_percent=bool(found["percent"]))
+    return AlertCondition(written, measure, column, comparison, number, is_percent=bool(found["percent"]))
 
 
-def _read_condition_setting(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> Condition:
+def _read_condition_setting(document: TomlDocument, path: TomlPath, table: Mapping[str, object]) -> AlertCondition:
     text = document.read_value(table, path, "condition", str)
     if text is None:
         raise document.fault_at("The alert has no condition.", path, _CONDITION_HINT)
@@ -138,13 +145,13 @@ def _read_evaluation_interval_seconds(document: TomlDocument, path: TomlPath, ta
 
 
 def _read_comparison_offset(
-    document: TomlDocument, path: TomlPath, table: Mapping[str, object], condition: Condition
+    document: TomlDocument, path: TomlPath, table: Mapping[str, object], condition: AlertCondition
 ) -> float | None:
     seconds = _read_duration_seconds(document, path, table, "before")
-    if condition.measure is Measure.CHANGE and not seconds:
+    if condition.measure is ComparedValue.CHANGE and not seconds:
         hint = 'Write how long before the period lies with which it is compared, such as: before = "1h"'
         raise document.fault_at("A condition about a change needs `before`.", (*path, "condition"), hint)
-    if condition.measure is not Measure.CHANGE and seconds is not None:
+    if condition.measure is not ComparedValue.CHANGE and seconds is not None:
         raise document.fault_at("Only a condition about a change has a use for `before`.", (*path, "before"))
     return seconds
 

@@ -28,7 +28,7 @@ class CatalogSources(msgspec.Struct, frozen=True):
     includes_shipped: bool = True
 
 
-class Origin(StrEnum):
+class DefinitionOrigin(StrEnum):
     """The origin of an endpoint or a stream. Only those with the origin `managed` can be changed over HTTP."""
 
     SHIPPED = "shipped"
@@ -51,16 +51,20 @@ class CatalogLayers(msgspec.Struct, frozen=True):
     managed: CatalogLayer = CatalogLayer()
     operator_files: CatalogLayer = CatalogLayer()
 
-    def endpoint_origins(self) -> dict[str, Origin]:
+    def endpoint_origins(self) -> dict[str, DefinitionOrigin]:
         """Map the name of each endpoint to its origin, which is that of the last layer that defines the endpoint."""
         return {endpoint.name: origin for origin, layer in self._layers_with_origins() for endpoint in layer.endpoints}
 
-    def stream_origins(self) -> dict[str, Origin]:
+    def stream_origins(self) -> dict[str, DefinitionOrigin]:
         """Map the name of each stream to its origin, which is that of the last layer that defines the stream."""
         return {stream.name: origin for origin, layer in self._layers_with_origins() for stream in layer.streams}
 
-    def _layers_with_origins(self) -> tuple[tuple[Origin, CatalogLayer], ...]:
-        return (Origin.SHIPPED, self.shipped), (Origin.MANAGED, self.managed), (Origin.FILE, self.operator_files)
+    def _layers_with_origins(self) -> tuple[tuple[DefinitionOrigin, CatalogLayer], ...]:
+        return (
+            (DefinitionOrigin.SHIPPED, self.shipped),
+            (DefinitionOrigin.MANAGED, self.managed),
+            (DefinitionOrigin.FILE, self.operator_files),
+        )
 
 
 class CatalogContents(msgspec.Struct, frozen=True):
@@ -116,7 +120,7 @@ class DefinitionSource(msgspec.Struct, Generic[T_co], frozen=True):
     """An endpoint or a stream, with its origin and the text that defines it."""
 
     definition: T_co
-    origin: Origin
+    origin: DefinitionOrigin
     text: str
 
 
@@ -137,7 +141,7 @@ class DefinitionEditor(Protocol[T_co]):
     method makes all checks and returns the same result, but changes nothing.
     """
 
-    def origins(self) -> Mapping[str, Origin]:
+    def origins(self) -> Mapping[str, DefinitionOrigin]:
         """Return the origin of each definition, by the definition's name."""
 
     def find(self, address: str) -> DefinitionSource[T_co]:

@@ -48,7 +48,7 @@ _MAX_CLOCK_SKEW_SECONDS = 60.0
 _CONNECT_TIMEOUT_SECONDS = 5.0
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     GOOD = "ok"
     DOUBTFUL = "warning"
     BAD = "problem"
@@ -57,7 +57,7 @@ class Verdict(StrEnum):
 class CheckResult(msgspec.Struct, frozen=True):
     """The result of one check. `advice` says what to do if the result is not good."""
 
-    verdict: Verdict
+    verdict: CheckVerdict
     subject: str
     observation: str
     advice: str = ""
@@ -66,12 +66,14 @@ class CheckResult(msgspec.Struct, frozen=True):
 def check_disk(free_bytes: int, whole_bytes: int) -> CheckResult:
     seen = f"{_gigabytes(free_bytes)} of {_gigabytes(whole_bytes)} are free"
     if free_bytes < _MIN_FREE_DISK_BYTES:
-        return CheckResult(Verdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file.")
+        return CheckResult(
+            CheckVerdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file."
+        )
     if free_bytes < whole_bytes * _MIN_FREE_DISK_SHARE:
         return CheckResult(
-            Verdict.DOUBTFUL, "disk", seen, "Free space soon: when the disk is full, ingest answers 507."
+            CheckVerdict.DOUBTFUL, "disk", seen, "Free space soon: when the disk is full, ingest answers 507."
         )
-    return CheckResult(Verdict.GOOD, "disk", seen)
+    return CheckResult(CheckVerdict.GOOD, "disk", seen)
 
 
 def check_disk_forecast(seconds_left: float) -> CheckResult | None:
@@ -79,7 +81,7 @@ def check_disk_forecast(seconds_left: float) -> CheckResult | None:
     if math.isinf(seconds_left):
         return None
     seen = describe_forecast(seconds_left).rstrip(".")
-    verdict = Verdict.BAD if seconds_left < _SOON_SECONDS else Verdict.DOUBTFUL
+    verdict = CheckVerdict.BAD if seconds_left < _SOON_SECONDS else CheckVerdict.DOUBTFUL
     return CheckResult(verdict, "disk", seen, DISK_FULL_ADVICE) if seconds_left < _FAR_SECONDS else None
 
 
@@ -89,23 +91,27 @@ def check_memory(ceiling_bytes: int, allowed_bytes: int | None) -> CheckResult:
     `allowed_bytes` is the memory of the machine or the limit of the cgroup, or None if it cannot be read.
     """
     if allowed_bytes is None:
-        return CheckResult(Verdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself.")
+        return CheckResult(
+            CheckVerdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself."
+        )
     seen = f"the ceiling is {_gigabytes(ceiling_bytes)}, {_gigabytes(allowed_bytes)} may be used"
     if ceiling_bytes > allowed_bytes:
-        return CheckResult(Verdict.BAD, "memory", seen, "Lower limits.memory (--memory), or give the container more.")
+        return CheckResult(
+            CheckVerdict.BAD, "memory", seen, "Lower limits.memory (--memory), or give the container more."
+        )
     if ceiling_bytes > allowed_bytes * 0.8:
         return CheckResult(
-            Verdict.DOUBTFUL, "memory", seen, "Leave a fifth to the rest of the machine: lower --memory."
+            CheckVerdict.DOUBTFUL, "memory", seen, "Leave a fifth to the rest of the machine: lower --memory."
         )
-    return CheckResult(Verdict.GOOD, "memory", seen)
+    return CheckResult(CheckVerdict.GOOD, "memory", seen)
 
 
 def check_open_file_limit(limit: int) -> CheckResult:
     seen = f"{limit} may be open at once"
     advice = f"Raise it: ulimit -n {_GOOD_FILES}, or LimitNOFILE={_GOOD_FILES} in the unit."
     if limit < _MIN_FILES:
-        return CheckResult(Verdict.BAD, "open files", seen, advice)
-    return CheckResult(Verdict.DOUBTFUL if limit < 1024 else Verdict.GOOD, "open files", seen, advice)
+        return CheckResult(CheckVerdict.BAD, "open files", seen, advice)
+    return CheckResult(CheckVerdict.DOUBTFUL if limit < 1024 else CheckVerdict.GOOD, "open files", seen, advice)
 
 
 def check_clock(now: float, newest_file: float | None) -> CheckResult:
@@ -116,11 +122,11 @@ def check_clock(now: float, newest_file: float | None) -> CheckResult:
     seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _MIN_PLAUSIBLE_YEAR:
-        return CheckResult(Verdict.BAD, "clock", seen, advice)
+        return CheckResult(CheckVerdict.BAD, "clock", seen, advice)
     if newest_file is not None and newest_file > now + _MAX_CLOCK_SKEW_SECONDS:
         ahead = f"{seen}, {newest_file - now:,.0f} s before the last write to the data folder"
-        return CheckResult(Verdict.BAD, "clock", ahead, advice)
-    return CheckResult(Verdict.GOOD, "clock", seen)
+        return CheckResult(CheckVerdict.BAD, "clock", ahead, advice)
+    return CheckResult(CheckVerdict.GOOD, "clock", seen)
 
 
 def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:
@@ -129,10 +135,14 @@ def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
     if public and older and public != older:
         seen = "LOGFLARE_PUBLIC_ACCESS_TOKEN and LOGFLARE_API_KEY differ"
-        yield CheckResult(Verdict.DOUBTFUL, "keys", seen, "The first is used: give both one value, or drop the older.")
+        yield CheckResult(
+            CheckVerdict.DOUBTFUL, "keys", seen, "The first is used: give both one value, or drop the older."
+        )
     if private and private in (public, older):
         seen = "the private token is also the public one"
-        yield CheckResult(Verdict.BAD, "keys", seen, "Shippers would hold a key to everything: make another for them.")
+        yield CheckResult(
+            CheckVerdict.BAD, "keys", seen, "Shippers would hold a key to everything: make another for them."
+        )
 
 
 def check_listener(protocol: str, address: ListenAddress, *, is_guarded: bool) -> CheckResult:
@@ -141,10 +151,10 @@ def check_listener(protocol: str, address: ListenAddress, *, is_guarded: bool) -
     `is_guarded` is true if senders need a certificate or a key.
     """
     if address.is_private or is_guarded:
-        return CheckResult(Verdict.GOOD, "listener", f"{protocol} on {address}")
+        return CheckResult(CheckVerdict.GOOD, "listener", f"{protocol} on {address}")
     seen = f"{protocol} on {address} takes events of whoever reaches it"
     advice = "Listen on a private address, or set listen.tls_client_ca (for tls://) or listen.fluent_shared_key."
-    return CheckResult(Verdict.DOUBTFUL, "listener", seen, advice)
+    return CheckResult(CheckVerdict.DOUBTFUL, "listener", seen, advice)
 
 
 def check_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
@@ -173,7 +183,7 @@ def check_unreachable_listeners(listen: ListenSettings) -> Iterator[CheckResult]
         for one in several
     ):
         if address.port and not address.is_datagram and not _accepts_connection(address):
-            yield CheckResult(Verdict.BAD, "listener", f"nothing listens on {address}", advice)
+            yield CheckResult(CheckVerdict.BAD, "listener", f"nothing listens on {address}", advice)
 
 
 def _accepts_connection(address: ListenAddress) -> bool:
@@ -234,7 +244,7 @@ def _read_or_empty(file: str) -> str:
 _STREAM, _ENDPOINT, _PROJECT = "postgres.logs", "logs.all", "cordwood-doctor"
 _PRIVATE_KEY_VARIABLES = ("LOGFLARE_PRIVATE_ACCESS_TOKEN",)
 _PUBLIC_KEY_VARIABLES = ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY")
-_VERDICT_LABELS = {Verdict.GOOD: "ok     ", Verdict.DOUBTFUL: "warning", Verdict.BAD: "PROBLEM"}
+_VERDICT_LABELS = {CheckVerdict.GOOD: "ok     ", CheckVerdict.DOUBTFUL: "warning", CheckVerdict.BAD: "PROBLEM"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -255,9 +265,9 @@ def run(arguments: argparse.Namespace) -> int:
     problems = 0
     for finding in _check_results(arguments, settings, environment):
         print_output(f"{_VERDICT_LABELS[finding.verdict]}  {finding.subject}: {finding.observation}.")
-        if finding.verdict is not Verdict.GOOD and finding.advice:
+        if finding.verdict is not CheckVerdict.GOOD and finding.advice:
             print_output(f"         {finding.advice}")
-        problems += finding.verdict is Verdict.BAD
+        problems += finding.verdict is CheckVerdict.BAD
     return 1 if problems else 0
 
 
@@ -278,7 +288,7 @@ def _check_results(
     yield from check_key_variables(environment)
     if service is None:
         advice = "Start one: cordwood serve. Or say where it is: --url."
-        yield CheckResult(Verdict.BAD, "service", f"none runs on {folder.path}", advice)
+        yield CheckResult(CheckVerdict.BAD, "service", f"none runs on {folder.path}", advice)
         return
     yield from _check_service(service, environment)
 
@@ -286,18 +296,20 @@ def _check_results(
 def _check_folder(folder: DataFolder) -> CheckResult:
     path = folder.path
     if not path.exists():
-        return CheckResult(Verdict.DOUBTFUL, "data folder", f"{path} is not there", "It is made at the first start.")
+        return CheckResult(
+            CheckVerdict.DOUBTFUL, "data folder", f"{path} is not there", "It is made at the first start."
+        )
     if not os.access(path, os.W_OK | os.X_OK):
         return CheckResult(
-            Verdict.BAD, "data folder", f"{path} may not be written", "Give it to the service's user: chown."
+            CheckVerdict.BAD, "data folder", f"{path} may not be written", "Give it to the service's user: chown."
         )
-    return CheckResult(Verdict.GOOD, "data folder", f"{path} may be written")
+    return CheckResult(CheckVerdict.GOOD, "data folder", f"{path} may be written")
 
 
 def _check_service(service: RemoteService, environment: Mapping[str, str]) -> Iterator[CheckResult]:
     try:
         status = service.send("GET", "/ready").status
-        ready = Verdict.GOOD if status == 200 else Verdict.BAD
+        ready = CheckVerdict.GOOD if status == 200 else CheckVerdict.BAD
         yield CheckResult(ready, "service", f"{service.url} says {status} to /ready", "Its log says what it waits for.")
         yield from _check_service_forecast(service)
         yield from _check_quarantined_queries(service)
@@ -306,7 +318,7 @@ def _check_service(service: RemoteService, environment: Mapping[str, str]) -> It
         yield from _check_alerts(service)
     except ServiceUnreachable as problem:
         yield CheckResult(
-            Verdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall."
+            CheckVerdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall."
         )
 
 
@@ -336,7 +348,7 @@ def _check_quarantined_queries(service: RemoteService) -> Iterator[CheckResult]:
         seen = (
             f"{quarantined:.0f} queries of callers' own are refused, because the engine's process was killed with them"
         )
-        yield CheckResult(Verdict.DOUBTFUL, "engine", seen, "The log tells whose they were: query_quarantined.")
+        yield CheckResult(CheckVerdict.DOUBTFUL, "engine", seen, "The log tells whose they were: query_quarantined.")
 
 
 def _read_gauge(service: RemoteService, name: str) -> float | None:
@@ -363,10 +375,10 @@ def _check_keys(service: RemoteService, environment: Mapping[str, str]) -> Itera
 
 def _key_result(name: str, status: int, *, is_good: bool) -> CheckResult:
     if is_good:
-        return CheckResult(Verdict.GOOD, "keys", f"{name} is in force")
+        return CheckResult(CheckVerdict.GOOD, "keys", f"{name} is in force")
     seen = f"{name} is refused ({status})"
     return CheckResult(
-        Verdict.BAD, "keys", seen, "Set it to a key of this service: cordwood keys create, or keys.private."
+        CheckVerdict.BAD, "keys", seen, "Set it to a key of this service: cordwood keys create, or keys.private."
     )
 
 
@@ -380,11 +392,11 @@ def _check_round_trip(service: RemoteService) -> CheckResult:
         ).raise_for_error()
     except RefusedByService as refusal:
         advice = "It needs a private key, the stream postgres.logs and the endpoint logs.all."
-        return CheckResult(Verdict.BAD, "round trip", refusal.message.rstrip("."), advice)
+        return CheckResult(CheckVerdict.BAD, "round trip", refusal.message.rstrip("."), advice)
     if {"id": event["id"]} in answer.json()["result"]:
-        return CheckResult(Verdict.GOOD, "round trip", "an event was sent, and was in the next answer")
+        return CheckResult(CheckVerdict.GOOD, "round trip", "an event was sent, and was in the next answer")
     return CheckResult(
-        Verdict.BAD, "round trip", "an event was taken, and is not in the next answer", "Look at the log."
+        CheckVerdict.BAD, "round trip", "an event was taken, and is not in the next answer", "Look at the log."
     )
 
 
@@ -400,7 +412,7 @@ def _check_alerts(service: RemoteService) -> Iterator[CheckResult]:
     for alert in listed["alerts"]:
         if alert.get("error"):
             yield CheckResult(
-                Verdict.BAD,
+                CheckVerdict.BAD,
                 "alerts",
                 f"{alert['name']}: {alert['error'].rstrip('.')}",
                 "Change its query or its alert.",
@@ -409,9 +421,9 @@ def _check_alerts(service: RemoteService) -> Iterator[CheckResult]:
         if target.get("failures"):
             seen = f"{target['name']} failed {target['failures']} times: {target['error'].rstrip('.')}"
             advice = f"Mend the target or alerts.targets, and try it: cordwood alerts test-target {target['name']}"
-            yield CheckResult(Verdict.BAD, "alerts", seen, advice)
+            yield CheckResult(CheckVerdict.BAD, "alerts", seen, advice)
     if listed["alerts"]:
-        yield CheckResult(Verdict.GOOD, "alerts", f"{len(listed['alerts'])} are evaluated")
+        yield CheckResult(CheckVerdict.GOOD, "alerts", f"{len(listed['alerts'])} are evaluated")
 
 
 _JSON_HEADERS = {"Content-Type": "application/json"}

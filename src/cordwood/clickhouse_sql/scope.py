@@ -12,7 +12,7 @@ from cordwood.model.event import MAX_PATH_STEPS
 from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.nodes import internal_call, internal_function_name
 from cordwood.sql.record_shapes import RecordingShapeReader, lineage_below
-from cordwood.sql.scope import Lineage, Origin
+from cordwood.sql.scope import Lineage, ValueOrigin
 
 METADATA_COLUMN: Final = "metadata"
 EXTRAS_COLUMN: Final = "extras"
@@ -98,7 +98,7 @@ class Attributes(msgspec.Struct):
 
     def _column_lineage(self, column: str) -> Lineage:
         path = () if column == EXTRAS_COLUMN else (column,)
-        return Lineage(origins=frozenset({Origin(self.stream, path)}))
+        return Lineage(origins=frozenset({ValueOrigin(self.stream, path)}))
 
     def _may_be_top_level(self, key: str) -> bool:
         top = self._column_lineage(EXTRAS_COLUMN)

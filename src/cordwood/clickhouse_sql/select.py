@@ -23,7 +23,7 @@ from cordwood.clickhouse_sql.scope import (
     UnionRows,
     column_node,
 )
-from cordwood.clickhouse_sql.translate import Condition, ExpressionTranslator, map_as_json
+from cordwood.clickhouse_sql.translate import ExpressionTranslator, FilterCondition, map_as_json
 from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill_template
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownQueryName
 from cordwood.model.definitions import Parameter
@@ -183,11 +183,11 @@ class _GroupTranslator(ExpressionTranslator, kw_only=True):
                 raise
             raise QueryUnsupported(fault.message, hint=fault.hint, span=self.span(node)) from fault
 
-    def condition(self, node: exp.Expr) -> Condition:
+    def condition(self, node: exp.Expr) -> FilterCondition:
         key = self._group_key_value(node)
         if key is None:
             return super().condition(node)
-        return Condition(ExpressionTranslator.condition_value(self, node).node_with_default())
+        return FilterCondition(ExpressionTranslator.condition_value(self, node).node_with_default())
 
     def _group_key_value(self, node: exp.Expr) -> Value | None:
         if not self.group_keys or isinstance(node.unnest(), exp.Literal):
@@ -253,7 +253,7 @@ class _SelectTranslator(msgspec.Struct):
     def _translate_named_expression(self, row: RowScope, name: str) -> Value:
         return self._expression_translator(row).value_with_default(self.expression_by_name[name])
 
-    def _translate_conjunction(self, row: RowScope, conjuncts: Sequence[exp.Expr]) -> Condition:
+    def _translate_conjunction(self, row: RowScope, conjuncts: Sequence[exp.Expr]) -> FilterCondition:
         tree = conjuncts[0] if conjuncts else exp.Boolean(this=True)
         for part in conjuncts[1:]:
             tree = exp.And(this=tree, expression=part)
@@ -411,7 +411,7 @@ class _SelectTranslator(msgspec.Struct):
         order: exp.Expr | None,
         *,
         group: exp.Expr | None = None,
-        having: Condition | None = None,
+        having: FilterCondition | None = None,
     ) -> TranslatedQuery:
         items = [exp.Alias(this=value.node, alias=exp.to_identifier(name, quoted=True)) for name, value in columns]
         select = exp.Select(expressions=items, from_=exp.From(this=filtered.branch.build_relation()))

@@ -55,7 +55,7 @@ CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 _COLUMN_NAMES_TEXT: Final = "id, timestamp, project, source, event_message, severity_text and log_attributes"
 
 
-class Condition(msgspec.Struct, frozen=True):
+class FilterCondition(msgspec.Struct, frozen=True):
     """A BOOL expression that filters rows or selects a branch of CASE, so that NULL has the same effect as false.
 
     `constant` is the value of the expression if it is known before the query runs.
@@ -103,7 +103,7 @@ class ExpressionTranslator(msgspec.Struct):
         """Return the value of the node; if it has a `default`, the default replaces NULL in its expression."""
         return self.value(node).with_default()
 
-    def condition(self, node: exp.Expr) -> Condition:
+    def condition(self, node: exp.Expr) -> FilterCondition:
         count_nodes()
         node = node.unnest()
         if isinstance(node, (exp.And, exp.Or)):
@@ -136,7 +136,7 @@ class ExpressionTranslator(msgspec.Struct):
         constant = bool(value.constant) if isinstance(value.constant, (int, float)) else value.constant
         return Value(is_nonzero, msgspec.structs.replace(FLAG, nullable=value.type.nullable), constant=constant)
 
-    def _fold_connector(self, node: exp.Expr) -> Condition:
+    def _fold_connector(self, node: exp.Expr) -> FilterCondition:
         """Return an AND or OR without its constant operands, or the constant if one of them determines the result."""
         deciding = not isinstance(node, exp.And)
         conditions: list[exp.Expr] = []
@@ -148,9 +148,9 @@ class ExpressionTranslator(msgspec.Struct):
                 conditions.append(translated.node)
         if not conditions:
             return _constant_condition(not deciding)
-        return Condition(_join_operands(type(node), conditions))
+        return FilterCondition(_join_operands(type(node), conditions))
 
-    def _comparison_condition(self, node: exp.Expr) -> Condition:
+    def _comparison_condition(self, node: exp.Expr) -> FilterCondition:
         if isinstance(node.this, exp.Tuple):
             return self.condition(rewrite_tuple_comparison(self, node))
         left, right = self.value(node.this), self.value(node.expression)
@@ -222,14 +222,14 @@ class ExpressionTranslator(msgspec.Struct):
         return value.constant
 
 
-def _as_condition(value: Value) -> Condition:
+def _as_condition(value: Value) -> FilterCondition:
     if value.is_constant:
         return _constant_condition(bool(value.constant))
-    return Condition(value.node_with_default())
+    return FilterCondition(value.node_with_default())
 
 
-def _constant_condition(is_true: bool) -> Condition:  # noqa: FBT001 - one or the other
-    return Condition(exp.Boolean(this=is_true), is_true)
+def _constant_condition(is_true: bool) -> FilterCondition:  # noqa: FBT001 - one or the other
+    return FilterCondition(exp.Boolean(this=is_true), is_true)
 
 
 def _connector_operands(node: exp.Expr) -> list[exp.Expr]:

@@ -156,7 +156,7 @@ def memory_used_up_fault() -> BacklogFull:
     return BacklogFull("The memory for events that are not stored yet is used up.", retry_after=2)
 
 
-class _TokenBucket(msgspec.Struct):
+class _EventTokenBucket(msgspec.Struct):
     """A token bucket, from which each event takes a token. `tokens` is negative if a body had too many events."""
 
     tokens: float
@@ -174,7 +174,7 @@ class StreamRateLimiter:
     def __init__(self, default_per_second: float | None, clock: Callable[[], float]) -> None:
         self._default = default_per_second
         self._clock = clock
-        self._buckets: dict[str, _TokenBucket] = {}
+        self._buckets: dict[str, _EventTokenBucket] = {}
 
     def check_rate(self, stream: Stream) -> None:
         """Raise StreamRateExceeded if the stream has no token left."""
@@ -197,9 +197,9 @@ class StreamRateLimiter:
     def _events_per_second_limit(self, stream: Stream) -> float | None:
         return stream.events_per_second or self._default
 
-    def _refilled_bucket(self, name: str, rate: float) -> _TokenBucket:
+    def _refilled_bucket(self, name: str, rate: float) -> _EventTokenBucket:
         now, limit = self._clock(), max(1.0, rate)
-        account = self._buckets.setdefault(name, _TokenBucket(limit, now))
+        account = self._buckets.setdefault(name, _EventTokenBucket(limit, now))
         account.tokens = min(limit, account.tokens + (now - account.refilled_at) * rate)
         account.refilled_at = now
         return account

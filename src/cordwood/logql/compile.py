@@ -72,11 +72,11 @@ def compile_logql(
     return msgspec.structs.replace(statement, shape_lookups=shape_lookups, unseen_paths=())
 
 
-def check_logql_patterns(text: str, is_regex: FindRegexError) -> None:
+def check_logql_patterns(text: str, find_regex_error: FindRegexError) -> None:
     """Raise BadQueryValue at the first invalid regular expression in the queries of an encoded request."""
     for query in decode_request(text).queries:
         patterns = (found for pipeline in pipelines_of(parse(query)) for found in _patterns_of_pipeline(pipeline))
-        check_each_pattern(query, patterns, is_regex, "To search for the text itself, write |= or =.")
+        check_each_pattern(query, patterns, find_regex_error, "To search for the text itself, write |= or =.")
 
 
 def _translate_request(

@@ -22,7 +22,7 @@ from cordwood.logql.syntax import (
     LabelExtraction,
     LabelSelection,
     LineFormat,
-    Measure,
+    NumberKind,
     ParserKind,
     ParserStage,
     Pipeline,
@@ -307,11 +307,11 @@ def label_reference(name: str, relation: str | None = None) -> exp.Expr:
     return column((label_column(name),) if relation is None else (relation, label_column(name)))
 
 
-def as_number(text: exp.Expr, measure: Measure, offset: int) -> exp.Expr:
+def as_number(text: exp.Expr, measure: NumberKind, offset: int) -> exp.Expr:
     """Return an expression that converts a text to a number; the number is NULL if the text is not a number."""
-    if measure is Measure.DURATION:
+    if measure is NumberKind.DURATION:
         return internal_call("duration_seconds", text)
-    if measure is Measure.BYTES:
+    if measure is NumberKind.BYTES:
         return internal_call("size_bytes", text)
     return fill_query_template("SAFE_CAST(@text AS FLOAT64)", offset, text=text)
 

@@ -18,8 +18,8 @@ from cordwood.logql.syntax import (
     LineFormat,
     MatchConjunction,
     MatchDisjunction,
-    Measure,
     MetricQuery,
+    NumberKind,
     NumberLiteral,
     NumberMatch,
     ParserKind,
@@ -358,15 +358,15 @@ _LABEL_FILTER_OPERATOR_BY_SYMBOL: Final[Mapping[str, ComparisonOperator]] = {
 }
 _LINE_FILTER_OPERATORS: Final = ("|=", "!=", "|~", "!~")
 _PATTERN_OPERATORS: Final = ("|>", "!>")
-_MEASURE_BY_TOKEN: Final[Mapping[TokenKind, Measure]] = {
-    TokenKind.NUMBER: Measure.NUMBER,
-    TokenKind.DURATION: Measure.DURATION,
-    TokenKind.BYTES: Measure.BYTES,
+_MEASURE_BY_TOKEN: Final[Mapping[TokenKind, NumberKind]] = {
+    TokenKind.NUMBER: NumberKind.NUMBER,
+    TokenKind.DURATION: NumberKind.DURATION,
+    TokenKind.BYTES: NumberKind.BYTES,
 }
-_MEASURE_BY_CONVERSION: Final[Mapping[str, Measure]] = {
-    "duration": Measure.DURATION,
-    "duration_seconds": Measure.DURATION,
-    "bytes": Measure.BYTES,
+_MEASURE_BY_CONVERSION: Final[Mapping[str, NumberKind]] = {
+    "duration": NumberKind.DURATION,
+    "duration_seconds": NumberKind.DURATION,
+    "bytes": NumberKind.BYTES,
 }
 # Loki's stages that cordwood refuses, each with the alternative that the error suggests.
 _HINT_BY_REFUSED_STAGE: Final[Mapping[str, str]] = {
@@ -531,7 +531,7 @@ def _parse_removed_label(cursor: TokenCursor, word: Token) -> str:
 def _parse_unwrap(cursor: TokenCursor, word: Token) -> UnwrapStage:
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if not cursor.next_is_symbol("("):
-        return UnwrapStage(label.text, Measure.NUMBER, label.text_offset)
+        return UnwrapStage(label.text, NumberKind.NUMBER, label.text_offset)
     measure = _MEASURE_BY_CONVERSION.get(label.text)
     if measure is None:
         names = ", ".join(_MEASURE_BY_CONVERSION)

@@ -25,7 +25,7 @@ NEGATED_COMPARISONS = frozenset({ComparisonOperator.NOT_EQUAL, ComparisonOperato
 REGEX_COMPARISONS = frozenset({ComparisonOperator.REGEX, ComparisonOperator.NOT_REGEX})
 
 
-class Measure(StrEnum):
+class NumberKind(StrEnum):
     """The kind of quantity that a number in a label filter or in the samples of `unwrap` represents."""
 
     NUMBER = "number"
@@ -48,7 +48,7 @@ class NumberMatch(msgspec.Struct, frozen=True):
     label: str
     operator: ComparisonOperator
     number: float
-    measure: Measure
+    measure: NumberKind
     text_offset: int = 0
 
 
@@ -145,7 +145,7 @@ class UnwrapStage(msgspec.Struct, frozen=True):
     """The stage `unwrap`, which makes the values of `label` the samples of the range."""
 
     label: str
-    measure: Measure
+    measure: NumberKind
     text_offset: int = 0
 
 

@@ -25,7 +25,7 @@ from cordwood.sql.program import EndpointProgram
 from cordwood.sql.query_templates import column
 from cordwood.sql.record_shapes import RecordingShapeReader, lineage_below
 from cordwood.sql.resolve.queries import resolve_sandbox_query
-from cordwood.sql.scope import Lineage, Origin, lineage_of
+from cordwood.sql.scope import Lineage, ValueOrigin, lineage_of
 from cordwood.sql.stages import AdmittedTree, ParsedQuery, Target
 from cordwood.sql.type_inference import annotate_types
 
@@ -131,7 +131,7 @@ def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: Reco
 def _find_similar_path(records: RecordingShapeReader, lineages: Mapping[str, Lineage], name: str) -> str | None:
     """Return the path in the sub-query's events whose last step is most similar to `name`; None if none is similar."""
     origins = sorted({origin for lineage in lineages.values() for origin in lineage.origins}, key=str)
-    paths = (records.most_similar_path(Origin(origin.stream, (*origin.path, name))) for origin in origins)
+    paths = (records.most_similar_path(ValueOrigin(origin.stream, (*origin.path, name))) for origin in origins)
     return next((path for path in paths if path), None)
 
 

@@ -21,11 +21,11 @@ from cordwood.lql.query import (
     FieldFilter,
     Filter,
     FilterOperator,
+    LqlQuery,
     MessageFilter,
     Not,
     Or,
     Path,
-    Query,
     QuotedText,
     Source,
     UnquotedText,
@@ -72,20 +72,22 @@ _REGEX_OPERATORS = frozenset({FilterOperator.REGEX, FilterOperator.INCLUDES_REGE
 FindRegexError = Callable[[str], str | None]
 
 
-def check_lql_patterns(text: str, is_regex: FindRegexError) -> None:
+def check_lql_patterns(text: str, find_regex_error: FindRegexError) -> None:
     """Raise BadQueryValue with the position of the first invalid regular expression in an LQL query.
 
     This check is necessary because the engine's own error has no position in the LQL text.
     """
     check_each_pattern(
-        text, _regex_patterns(parse(text).filter), is_regex, "To search for the text itself, leave the ~ out."
+        text, _regex_patterns(parse(text).filter), find_regex_error, "To search for the text itself, leave the ~ out."
     )
 
 
-def check_each_pattern(text: str, patterns: Iterable[tuple[str, int]], is_regex: FindRegexError, hint: str) -> None:
+def check_each_pattern(
+    text: str, patterns: Iterable[tuple[str, int]], find_regex_error: FindRegexError, hint: str
+) -> None:
     """Raise BadQueryValue for the first invalid regular expression among pairs of a pattern and its text offset."""
     for pattern, offset in patterns:
-        problem = is_regex(pattern)
+        problem = find_regex_error(pattern)
         if problem is not None:
             message = f"This is not a valid regular expression (RE2): {problem}"
             raise BadQueryValue(message, hint=hint, span=span_at(text, offset))
@@ -118,7 +120,7 @@ def _translate(
     return msgspec.structs.replace(translation, notices=(*translation.notices, *_find_likely_mistakes(query, text)))
 
 
-def _check_can_be_followed(query: Query, text: str) -> None:
+def _check_can_be_followed(query: LqlQuery, text: str) -> None:
     """Raise QueryRefused if the query has a chart, an order or a limit.
 
     Such a query cannot be followed, because a followed query is evaluated on each new event separately.
@@ -134,7 +136,7 @@ def _check_can_be_followed(query: Query, text: str) -> None:
             raise refused_clause_error(part, span_at(text, offsets_of_part[0]))
 
 
-def _find_sub_query(program: EndpointProgram, query: Query, text: str) -> str:
+def _find_sub_query(program: EndpointProgram, query: LqlQuery, text: str) -> str:
     names = {name.lower(): name for name in program.sub_query_names}
     if query.source is not None:
         source_name = names.get(query.source.name.lower())
@@ -215,7 +217,7 @@ _PHRASE_HINTS: Final = (
 )
 
 
-def _find_likely_mistakes(query: Query, text: str) -> tuple[str, ...]:
+def _find_likely_mistakes(query: LqlQuery, text: str) -> tuple[str, ...]:
     """Return notices about words and values that the author probably meant as clauses or operators."""
     notices: dict[str, None] = {}
     for part in _leaf_filters(query.filter):

@@ -16,11 +16,11 @@ from cordwood.lql.query import (
     Filter,
     FilterOperator,
     LevelRangeFilter,
+    LqlQuery,
     MessageFilter,
     Not,
     NullValue,
     Or,
-    Query,
     RangeFilter,
     TimeCondition,
     UnquotedText,
@@ -41,7 +41,7 @@ def compile_matcher(text: str) -> EventPredicate:
     Raise BadQuerySyntax or QueryUnsupported, with a position, for a clause that is not allowed.
     """
     query = parse(text)
-    if query != Query(filter=query.filter) or not query.filter.filters:
+    if query != LqlQuery(filter=query.filter) or not query.filter.filters:
         raise QueryUnsupported("A transform takes filters alone.", hint="Leave out s:, c:, f:, order: and limit:.")
     return _compile_filter(query.filter)
 

@@ -16,15 +16,15 @@ from cordwood.lql.query import (
     Filter,
     FilterOperator,
     Limit,
+    LqlQuery,
     MessageFilter,
     Not,
     Or,
-    Order,
     Path,
     Period,
-    Query,
     RelativeTime,
     SelectedColumn,
+    SortKey,
     Source,
     TimeCondition,
     TimeUnit,
@@ -49,7 +49,7 @@ _TIME_KEYS: Final = frozenset({"t", "timestamp"})
 _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
 
 
-def parse(text: str) -> Query:
+def parse(text: str) -> LqlQuery:
     """Parse a whole LQL query; raise BadQuerySyntax with the position of the first syntax error."""
     parser = _Parser(text)
     condition = parser.parse_alternatives()
@@ -250,19 +250,19 @@ class _QueryBuilder:
         self.scanner = scanner
         self.commands: list[Command] = []
 
-    def build(self, condition: And) -> Query:
+    def build(self, condition: And) -> LqlQuery:
         sources, limits = self._commands_of(Source), self._commands_of(Limit)
         self._check_at_most_one("f:", sources)
         self._check_at_most_one("limit:", limits)
         self._check_at_most_one("c:group_by(t::…)", buckets := self._commands_of(Bucket))
-        return Query(
+        return LqlQuery(
             filter=condition,
             source=sources[0] if sources else None,
             columns=self._commands_of(SelectedColumn),
             aggregates=self._commands_of(Aggregate),
             buckets=buckets,
             dimensions=self._commands_of(Dimension),
-            orders=self._commands_of(Order),
+            orders=self._commands_of(SortKey),
             limit=limits[0] if limits else None,
         )
 
@@ -360,7 +360,7 @@ def _add_order(builder: _QueryBuilder, start: int) -> None:
         raise builder.scanner.syntax_error(
             "An order is @asc or @desc.", "Write it as in order:timestamp@desc.", argument_start
         )
-    builder.commands.append(Order(builder.read_path_text(path, argument_start), direction == "@desc", start))
+    builder.commands.append(SortKey(builder.read_path_text(path, argument_start), direction == "@desc", start))
 
 
 def _add_limit(builder: _QueryBuilder, start: int) -> None:

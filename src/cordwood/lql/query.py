@@ -213,7 +213,7 @@ class Dimension(_Node, frozen=True):
     text_offset: int = 0
 
 
-class Order(_Node, frozen=True):
+class SortKey(_Node, frozen=True):
     """The command `order:path@desc`, which adds a sort key."""
 
     path: Path
@@ -228,10 +228,10 @@ class Limit(_Node, frozen=True):
     text_offset: int = 0
 
 
-Command = Source | SelectedColumn | Aggregate | Bucket | Dimension | Order | Limit
+Command = Source | SelectedColumn | Aggregate | Bucket | Dimension | SortKey | Limit
 
 
-class Query(msgspec.Struct, frozen=True):
+class LqlQuery(msgspec.Struct, frozen=True):
     """A whole LQL query: the filter, the sub-query to read, the columns or aggregates, the order and the limit."""
 
     filter: And = msgspec.field(default_factory=lambda: And(()))
@@ -240,7 +240,7 @@ class Query(msgspec.Struct, frozen=True):
     aggregates: tuple[Aggregate, ...] = ()
     buckets: tuple[Bucket, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
-    orders: tuple[Order, ...] = ()
+    orders: tuple[SortKey, ...] = ()
     limit: Limit | None = None
 
     @property

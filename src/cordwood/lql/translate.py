@@ -18,7 +18,7 @@ from cordwood.lql.filters import (
     truncation_part,
 )
 from cordwood.lql.parse import PERCENTILE_NAME_PATTERN
-from cordwood.lql.query import Aggregate, Bucket, Order, Path, Query, SelectedColumn, TimeCondition, TimeUnit
+from cordwood.lql.query import Aggregate, Bucket, LqlQuery, Path, SelectedColumn, SortKey, TimeCondition, TimeUnit
 from cordwood.model.datatype import Kind
 from cordwood.sql.query_templates import alias, column, fill_query_template, identifier, number_literal, sort_key, table
 
@@ -32,7 +32,7 @@ class Translation(msgspec.Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
+def translate_query(query: LqlQuery, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
     """Translate a query; raise UnknownQueryName, BadQueryValue or BadQuerySyntax if it does not fit the columns.
 
     If `is_ordered` is set and the query requests no order, the newest rows come first.
@@ -53,7 +53,7 @@ def translate_query(query: Query, info: SubQueryInfo, zone: str, *, is_ordered: 
     return Translation(tree, notices)
 
 
-def _select_rows(query: Query, info: SubQueryInfo, conditions: FilterTranslator, *, is_ordered: bool) -> exp.Select:
+def _select_rows(query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, *, is_ordered: bool) -> exp.Select:
     columns = _output_columns(query, info, conditions.unnests)
     tree = exp.Select(expressions=columns).from_(table(info.sub_query), copy=False)
     condition = conditions.translate_all(query.filter)
@@ -65,18 +65,18 @@ def _select_rows(query: Query, info: SubQueryInfo, conditions: FilterTranslator,
     return tree.order_by(*orders, copy=False) if orders else tree
 
 
-def _sort_keys(query: Query, info: SubQueryInfo) -> tuple[Order, ...]:
+def _sort_keys(query: LqlQuery, info: SubQueryInfo) -> tuple[SortKey, ...]:
     """Return the requested sort keys; without any, sort by time, the newest events first."""
     if query.orders or not info.has_column(TIMESTAMP_COLUMN):
         return query.orders
-    return (Order(Path((TIMESTAMP_COLUMN,)), is_descending=True),)
+    return (SortKey(Path((TIMESTAMP_COLUMN,)), is_descending=True),)
 
 
-def _sort_key(order: Order, unnests: RecordUnnests) -> exp.Expr:
+def _sort_key(order: SortKey, unnests: RecordUnnests) -> exp.Expr:
     return sort_key(unnests.column_at(order.path), order.is_descending)
 
 
-def _output_columns(query: Query, info: SubQueryInfo, unnests: RecordUnnests) -> list[exp.Expr]:
+def _output_columns(query: LqlQuery, info: SubQueryInfo, unnests: RecordUnnests) -> list[exp.Expr]:
     if query.columns:
         return _selected_columns(query.columns, info, unnests)
     if all(info.has_column(name) for name in DEFAULT_OUTPUT_COLUMNS):
@@ -155,7 +155,7 @@ class ChartColumn(msgspec.Struct, frozen=True):
 
 
 def _translate_chart(
-    query: Query, info: SubQueryInfo, conditions: FilterTranslator
+    query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator
 ) -> tuple[exp.Select, tuple[str, ...]]:
     unit = _bucket_unit(query)
     columns = _chart_columns(query, info, conditions, unit)
@@ -174,7 +174,7 @@ def _translate_chart(
     )
 
 
-def _bucket_unit(query: Query) -> TimeUnit | None:
+def _bucket_unit(query: LqlQuery) -> TimeUnit | None:
     """Return the unit of the time buckets; None if the chart is grouped by dimensions only.
 
     Without any grouping, a chart has buckets of one minute.
@@ -185,7 +185,7 @@ def _bucket_unit(query: Query) -> TimeUnit | None:
 
 
 def _chart_columns(
-    query: Query, info: SubQueryInfo, conditions: FilterTranslator, unit: TimeUnit | None
+    query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, unit: TimeUnit | None
 ) -> list[ChartColumn]:
     columns = []
     if unit is not None:
@@ -267,7 +267,7 @@ def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo
 
 
 def _aggregate_query(
-    query: Query, info: SubQueryInfo, conditions: FilterTranslator, columns: list[ChartColumn]
+    query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, columns: list[ChartColumn]
 ) -> exp.Select:
     selected = [alias(chart_column.value, chart_column.name) for chart_column in columns]
     tree = exp.Select(expressions=selected).from_(table(info.sub_query), copy=False)
@@ -283,7 +283,7 @@ def _aggregate_query(
     return tree.group_by(*grouped, copy=False)
 
 
-def _query_window(query: Query, conditions: FilterTranslator) -> TimeWindow | None:
+def _query_window(query: LqlQuery, conditions: FilterTranslator) -> TimeWindow | None:
     """Return the time window to which the query restricts events; None if the query leaves one end open."""
     windows = [
         time_window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, TimeCondition)
@@ -368,7 +368,7 @@ def _bucket_starts(time_window: TimeWindow, bucket: Bucket) -> exp.Expr:
     return exp.Unnest(expressions=[array], alias=exp.TableAlias(columns=[identifier("start")]), offset=False)
 
 
-def _add_sort_keys(tree: exp.Select, query: Query, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
+def _add_sort_keys(tree: exp.Select, query: LqlQuery, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Select:
     """Add the requested order to the query of a chart.
 
     By default, a chart with time buckets is sorted by time, and any other chart by its first aggregate, the largest
@@ -383,7 +383,7 @@ def _add_sort_keys(tree: exp.Select, query: Query, info: SubQueryInfo, columns: 
     return tree.order_by(*[sort_key(number_literal(str(position)), desc) for position, desc in sort_keys], copy=False)
 
 
-def _chart_sort_key(order: Order, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Expr:
+def _chart_sort_key(order: SortKey, info: SubQueryInfo, columns: list[ChartColumn]) -> exp.Expr:
     column_name = TIMESTAMP_COLUMN if order.path.steps == ("t",) else order.path.last_step
     for position, chart_column in enumerate(columns, 1):
         if chart_column.path == order.path and chart_column.function is None:

@@ -93,7 +93,7 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-class Measure(StrEnum):
+class ComparedValue(StrEnum):
     """The value that a condition compares: the number of rows, a column of each row, or the change of either."""
 
     ROWS = "rows"
@@ -112,7 +112,7 @@ class Comparison(StrEnum):
     NOT_EQUAL = "!="
 
 
-class Condition(msgspec.Struct, frozen=True):
+class AlertCondition(msgspec.Struct, frozen=True):
     """The condition of an alert, which is evaluated for each group of rows.
 
     `text` is the condition as its author wrote it. `column` is empty if the number of rows is compared. If `is_percent`
@@ -120,7 +120,7 @@ class Condition(msgspec.Struct, frozen=True):
     """
 
     text: str
-    measure: Measure
+    measure: ComparedValue
     column: str = ""
     comparison: Comparison = Comparison.GREATER_THAN
     threshold: float = 0.0
@@ -143,7 +143,7 @@ class Alert(msgspec.Struct, frozen=True):
     name: str
     id: UUID
     endpoint: str
-    condition: Condition
+    condition: AlertCondition
     every_seconds: float
     revision: str
     file: str = ""

@@ -37,7 +37,7 @@ class Allowance(msgspec.Struct, frozen=True):
     seconds_until_full: float
 
 
-class _TokenBucket(msgspec.Struct):
+class _RequestTokenBucket(msgspec.Struct):
     tokens: float
     filled_at: float
 
@@ -55,7 +55,7 @@ class RateLimiter:
         self._default = default_per_second
         self._max_concurrent = max_concurrent
         self._clock = clock
-        self._buckets: OrderedDict[str, _TokenBucket] = OrderedDict()
+        self._buckets: OrderedDict[str, _RequestTokenBucket] = OrderedDict()
         self._running: dict[str, int] = {}
 
     def charge_request(self, caller: Caller, account: str) -> Allowance | None:
@@ -101,11 +101,11 @@ class RateLimiter:
         if not self._running[account]:
             del self._running[account]
 
-    def _refill(self, account: str, rate: float, quota: int) -> _TokenBucket:
+    def _refill(self, account: str, rate: float, quota: int) -> _RequestTokenBucket:
         now = self._clock()
         bucket = self._buckets.get(account)
         if bucket is None:
-            bucket = self._buckets[account] = _TokenBucket(quota, now)
+            bucket = self._buckets[account] = _RequestTokenBucket(quota, now)
             if len(self._buckets) > MAX_REMEMBERED_BUCKETS:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(account)

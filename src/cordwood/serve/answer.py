@@ -160,7 +160,7 @@ class QueryService:
         self._compiler_errors = CompilerErrorLog(observer)
         self._compile_pool = CompilePool(limits, observer)
         self._compilations: SingleFlight[Statement] = SingleFlight()
-        self._is_regex = memoize_short_texts(_MAX_CACHED_PATTERN_LENGTH, max_entries=4096)(engine.regex_error)
+        self._find_regex_error = memoize_short_texts(_MAX_CACHED_PATTERN_LENGTH, max_entries=4096)(engine.regex_error)
         self._key_index = CacheKeyIndex()
         self._total_orders = OrderedRunHistory()
 
@@ -418,8 +418,8 @@ class QueryService:
         if any(
             slot.parameter is not None and slot.parameter.kind is TextParameterKind.REGEX for slot in statement.slots
         ):
-            return await asyncio.to_thread(bind_parameters, statement, values, now_us, self._is_regex)
-        return bind_parameters(statement, values, now_us, self._is_regex)
+            return await asyncio.to_thread(bind_parameters, statement, values, now_us, self._find_regex_error)
+        return bind_parameters(statement, values, now_us, self._find_regex_error)
 
     async def _get_statement(
         self, inputs: _CompilationInputs, account: str, pin_items: Hashable, *, is_own: bool

@@ -174,10 +174,10 @@ SECOND_US = 1_000_000
 # A refresh starts some time before the answer is `warm_seconds` old, so that it can end in time. The lead is between
 # these two shares of `warm_seconds`. It depends on the cache key, so that entries made at the same time are not
 # refreshed at the same time.
-MIN_LEAD_SHARE, MAX_LEAD = 0.02, 0.10
+MIN_LEAD_SHARE, MAX_LEAD_SHARE = 0.02, 0.10
 # After the first failure, the refresh is tried again after FIRST_RETRY_SHARE times `warm_seconds`. The pause doubles
-# with each further failure, up to LAST_RETRY times `warm_seconds`.
-FIRST_RETRY_SHARE, LAST_RETRY = 1 / 30, 1 / 5
+# with each further failure, up to LAST_RETRY_SHARE times `warm_seconds`.
+FIRST_RETRY_SHARE, LAST_RETRY_SHARE = 1 / 30, 1 / 5
 
 
 class CachedAnswer(msgspec.Struct):
@@ -239,7 +239,7 @@ def refresh_time_us(entry: CachedAnswer) -> int:
     if not warm:
         return expiry_us(entry)
     if entry.refresh_failures:
-        pause = warm * min(LAST_RETRY, FIRST_RETRY_SHARE * 2 ** min(entry.refresh_failures - 1, 10))
+        pause = warm * min(LAST_RETRY_SHARE, FIRST_RETRY_SHARE * 2 ** min(entry.refresh_failures - 1, 10))
         return entry.last_failed_us + int(pause * SECOND_US)
     return entry.created_us + int(warm * (1 - _refresh_lead_share(entry.key)) * SECOND_US)
 
@@ -250,7 +250,7 @@ def max_age_seconds(endpoint: Endpoint) -> float:
 
 
 def _refresh_lead_share(key: bytes) -> float:
-    return MIN_LEAD_SHARE + (MAX_LEAD - MIN_LEAD_SHARE) * key[0] / 255
+    return MIN_LEAD_SHARE + (MAX_LEAD_SHARE - MIN_LEAD_SHARE) * key[0] / 255
 
 
 REFRESH_POLL_SECONDS = 1.0

@@ -249,12 +249,12 @@ class StatementCache:
         self,
         target: Target,
         shapes: Callable[[], ShapesByStream],
-        is_regex: FindRegexError | None = None,
+        find_regex_error: FindRegexError | None = None,
         max_bytes: int = STATEMENT_CACHE_BYTES,
     ) -> None:
         self._target = target
         self._shapes = shapes
-        self._is_regex = is_regex
+        self._find_regex_error = find_regex_error
         self._lock = threading.Lock()
         self._programs: BoundedCache[str, EndpointProgram] = BoundedCache(max_bytes, _program_bytes)
         self._statements: BoundedCache[StatementKey, tuple[_CachedStatement, ...]] = BoundedCache(
@@ -302,8 +302,8 @@ class StatementCache:
             statement = compile_saved_query(program, self._target, shapes, redaction)
         else:
             check = _PATTERN_CHECKS_BY_LANGUAGE.get(sandbox.language)
-            if check is not None and self._is_regex is not None:
-                check(sandbox.text, self._is_regex)
+            if check is not None and self._find_regex_error is not None:
+                check(sandbox.text, self._find_regex_error)
             statement = _COMPILERS_BY_LANGUAGE[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
         cached = _CachedStatement(statement, {_shape_versions(statement, shapes)}, estimate_memory_bytes(statement))
         if not page.is_read_once:

@@ -32,24 +32,24 @@ RegexErrorFinder = Callable[[str], str | None]
 
 
 def bind_parameters(
-    statement: Statement, raw: Mapping[str, str], now_us: int, is_regex: RegexErrorFinder
+    statement: Statement, raw: Mapping[str, str], now_us: int, find_regex_error: RegexErrorFinder
 ) -> BoundStatement:
     """Return the statement with typed values for its slots; raise BadParameter if a value is invalid.
 
-    The error names the parameter, its value and the allowed values. `is_regex` checks a regular expression: it returns
+    The error names the parameter, its value and the allowed values. `find_regex_error` checks a regular expression: it returns
     an error message, or None if the expression is valid.
     """
-    values = {slot.name: _bind_slot(slot, raw, now_us, is_regex) for slot in statement.slots}
+    values = {slot.name: _bind_slot(slot, raw, now_us, find_regex_error) for slot in statement.slots}
     return BoundStatement(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
 
 
-def _bind_slot(slot: Slot, raw: Mapping[str, str], now_us: int, is_regex: RegexErrorFinder) -> object:
+def _bind_slot(slot: Slot, raw: Mapping[str, str], now_us: int, find_regex_error: RegexErrorFinder) -> object:
     if slot.parameter is None:
         return datetime_from_micros(now_us)
-    return parameter_value(slot.parameter, raw.get(slot.name), is_regex)
+    return parameter_value(slot.parameter, raw.get(slot.name), find_regex_error)
 
 
-def parameter_value(parameter: Parameter, raw: str | None, is_regex: RegexErrorFinder) -> object:
+def parameter_value(parameter: Parameter, raw: str | None, find_regex_error: RegexErrorFinder) -> object:
     """Return the typed value of a parameter; None for a missing optional parameter."""
     text = parameter.default if raw is None else raw
     if text is None:
@@ -59,7 +59,7 @@ def parameter_value(parameter: Parameter, raw: str | None, is_regex: RegexErrorF
     if parameter.one_of and text not in parameter.one_of:
         raise _bad_value_error(parameter, text, f"it must be one of {', '.join(parameter.one_of)}")
     if parameter.kind is TextParameterKind.REGEX:
-        problem = is_regex(text)
+        problem = find_regex_error(text)
         if problem is not None:
             raise _bad_value_error(parameter, text, f"it must be a regular expression (RE2): {problem}")
     return _parse_typed_value(parameter, text)

@@ -10,7 +10,7 @@ from cordwood.bounded_cache import BoundedCache, memoize_short_texts
 from cordwood.model.event import ELEMENT_STEP, NO_VALUE_KINDS, EventPath, KindsByPath, Shape, ValueKind
 from cordwood.sql.budget import count_nodes
 from cordwood.sql.diagnostics import most_similar_name
-from cordwood.sql.scope import Lineage, Origin
+from cordwood.sql.scope import Lineage, ValueOrigin
 from cordwood.sql.stages import ShapeLookups
 
 _CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
@@ -90,7 +90,7 @@ class RecordingShapeReader(msgspec.Struct):
             for origin in sorted(lineage.origins, key=str):
                 self.unseen_paths[".".join(origin.path)] = self.most_similar_path(origin)
 
-    def most_similar_path(self, origin: Origin) -> str | None:
+    def most_similar_path(self, origin: ValueOrigin) -> str | None:
         """Return the known path whose last step is most similar to that of `origin`; None if none is similar."""
         return self._record_lookup("most_similar_path", self._find_nearest_path(origin), origin)
 
@@ -120,7 +120,7 @@ class RecordingShapeReader(msgspec.Struct):
         )
         return self._record_lookup("child", Lineage(origins=possible or candidates.origins), lineage, key)
 
-    def _element_origins(self, origin: Origin) -> Iterator[Origin]:
+    def _element_origins(self, origin: ValueOrigin) -> Iterator[ValueOrigin]:
         shape = self.shapes.get(origin.stream)
         kinds = (shape.whole_shape or shape).kinds if shape is not None else {}
         if shape is None or (origin.path not in kinds and shape.stored_kinds(origin.path) is None):
@@ -129,7 +129,7 @@ class RecordingShapeReader(msgspec.Struct):
             return
         for path in (origin.path, (*origin.path, ELEMENT_STEP)):
             if shape.stored_kinds(path) != NO_VALUE_KINDS:
-                yield Origin(origin.stream, path)
+                yield ValueOrigin(origin.stream, path)
 
     def _record_lookup(self, method: str, result: _LookupResult, *arguments: Hashable) -> _LookupResult:
         self.shape_lookups[method, arguments] = result
@@ -166,11 +166,11 @@ class RecordingShapeReader(msgspec.Struct):
         matching = [key for key in self._find_keys(lineage) if _normalized_key(key) == normalized]
         return tuple(sorted(matching, key=lambda key: (key != name, key.lower() != name.lower(), key)))
 
-    def _is_unseen_origin(self, origin: Origin) -> bool:
+    def _is_unseen_origin(self, origin: ValueOrigin) -> bool:
         shape = self.shapes.get(origin.stream)
         return shape is not None and origin.path not in shape.kinds and not shape.may_be_unlisted(origin.path)
 
-    def _find_nearest_path(self, origin: Origin) -> str | None:
+    def _find_nearest_path(self, origin: ValueOrigin) -> str | None:
         shape = self.shapes.get(origin.stream)
         if shape is None or not origin.path:
             return None
@@ -187,7 +187,7 @@ class RecordingShapeReader(msgspec.Struct):
             closest_path = similar.get(most_similar_name(last_step, similar) or "")
         return ".".join(step for step in closest_path if step != ELEMENT_STEP) if closest_path else None
 
-    def _child_keys(self, origin: Origin) -> tuple[str, ...]:
+    def _child_keys(self, origin: ValueOrigin) -> tuple[str, ...]:
         shape = self.shapes.get(origin.stream)
         return _child_keys_by_path(shape.kinds).get(origin.path, ()) if shape is not None else ()
 
@@ -212,7 +212,9 @@ def _length_sort_key(path: EventPath) -> tuple[int, EventPath]:
 def lineage_below(lineage: Lineage, steps: Iterable[str]) -> Lineage:
     """Return the lineage of the value at the path `steps` below a value with this lineage."""
     steps_below = tuple(steps)
-    return Lineage(origins=frozenset(Origin(origin.stream, origin.path + steps_below) for origin in lineage.origins))
+    return Lineage(
+        origins=frozenset(ValueOrigin(origin.stream, origin.path + steps_below) for origin in lineage.origins)
+    )
 
 
 def join_lineages(lineages: Iterable[Lineage]) -> Lineage:

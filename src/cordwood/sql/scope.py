@@ -11,7 +11,7 @@ from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.nodes import event_path, is_event_path, path_root, path_steps
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ValueOrigin(msgspec.Struct, frozen=True):
     """A stream, and a path in its events at which an event's value is read."""
 
     stream: str
@@ -21,7 +21,7 @@ class Origin(msgspec.Struct, frozen=True):
 class Lineage(msgspec.Struct, frozen=True):
     """The known origin of a value: paths in events (`origins`), the fields of a STRUCT, or the element of an array."""
 
-    origins: frozenset[Origin] = frozenset()
+    origins: frozenset[ValueOrigin] = frozenset()
     fields: "tuple[tuple[str, Lineage], ...]" = ()
     element: "Lineage | None" = None
 

@@ -21,10 +21,10 @@ from cordwood.errors import BadTestPage, Span
 from cordwood.settings.settings import CompatSettings, KeySettings, LimitSettings, Settings
 from cordwood.trials.test_page import (
     ALERTS,
-    Case,
     CaseCall,
     CaseData,
     CaseOutcome,
+    EndpointTestCase,
     Replacement,
     apply_replacements,
     case_call,
@@ -60,7 +60,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     """The result of one case. The case has passed if there are no differences."""
 
     page: CasePage
-    case: Case
+    case: EndpointTestCase
     actual_outcome: CaseOutcome
     differences: Sequence[str]
     seconds: float
@@ -137,12 +137,12 @@ class _CaseServices:
         self._stack = stack
         self._services: dict[CaseData, InProcessApp] = {}
 
-    def service_for(self, case: Case, data: CaseData) -> InProcessApp:
+    def service_for(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
         if data not in self._services:
             self._services[data] = self._open(case, data)
         return self._services[data]
 
-    def _open(self, case: Case, data: CaseData) -> InProcessApp:
+    def _open(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
         serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
         settings = msgspec.structs.replace(self._settings, serve=serve)
@@ -191,7 +191,7 @@ def _read(page: CasePage) -> str:
         raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.file)) from problem
 
 
-def _run(page: CasePage, case: Case, services: _CaseServices, subject: _TestSubject) -> CaseResult:
+def _run(page: CasePage, case: EndpointTestCase, services: _CaseServices, subject: _TestSubject) -> CaseResult:
     call, service = case_call(case), services.service_for(case, case_data(case))
     started_at = time.perf_counter()
     if case.expected_fence is not None and case.expected_fence.kind == ALERTS:
@@ -210,7 +210,7 @@ def _send_call(service: InProcessApp, endpoint_id: UUID, call: CaseCall) -> Case
     return outcome_of_query(status, answer)
 
 
-def _preview_alert(case: Case, service: InProcessApp, subject: _TestSubject) -> CaseOutcome:
+def _preview_alert(case: EndpointTestCase, service: InProcessApp, subject: _TestSubject) -> CaseOutcome:
     """Evaluate the alert that the page tests, at the time that the case sets."""
     if subject.alert is None:
         raise case.fault_at("The endpoint of this page has no alert.", case.expected_fence, "Write an [alert] table.")
@@ -218,7 +218,7 @@ def _preview_alert(case: Case, service: InProcessApp, subject: _TestSubject) -> 
     return outcome_of_alert(status, answer)
 
 
-def _send_events(case: Case, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:
+def _send_events(case: EndpointTestCase, service: InProcessApp, stream: str, events: Sequence[bytes]) -> None:
     """Send the events of a case to the service.
 
     An event without an id gets an id that is the same in every run, so that answers do not change.

@@ -38,7 +38,7 @@ class Fence(msgspec.Struct, frozen=True):
     end: int
 
 
-class Case(msgspec.Struct, frozen=True):
+class EndpointTestCase(msgspec.Struct, frozen=True):
     """A test case: a heading and the fences that belong to it.
 
     Fences before the first heading of the page belong to every case.
@@ -77,7 +77,7 @@ class Replacement(msgspec.Struct, frozen=True):
     text: str
 
 
-def read_cases(file: str, text: str) -> list[Case]:
+def read_cases(file: str, text: str) -> list[EndpointTestCase]:
     """Parse the cases of a page; raise BadTestPage with the position of an error."""
     fences = [_read_fence(match, text, file) for match in _FENCE.finditer(text)]
     headings = [match for match in _HEADING.finditer(text) if not _is_inside(match.start(), fences)]
@@ -107,16 +107,18 @@ def format_fence(head: str, text: str) -> str:
 
 def _read_case(
     file: str, text: str, heading: "re.Match[str]", end: int, page_fences: tuple[tuple[Fence, ...], list[Fence]]
-) -> Case:
+) -> EndpointTestCase:
     shared, fences = page_fences
     case_fences = tuple(fence for fence in fences if heading.end() <= fence.start < end)
     body_end = len(text[:end].rstrip())
-    case = Case(file, heading[1].strip(), _line_number(text, heading.start()), shared + case_fences, body_end)
+    case = EndpointTestCase(
+        file, heading[1].strip(), _line_number(text, heading.start()), shared + case_fences, body_end
+    )
     _check_case(case)
     return case
 
 
-def _check_case(case: Case) -> None:
+def _check_case(case: EndpointTestCase) -> None:
     expected = [fence for fence in case.fences if fence.kind in EXPECTED_FENCE_KINDS]
     if len(expected) > 1:
         raise case.fault_at("A case has one expected answer, and this one has two.", expected[1])
@@ -170,14 +172,14 @@ class CaseCall(msgspec.Struct, frozen=True):
     redact: str | None = None
 
 
-def case_data(case: Case) -> CaseData:
+def case_data(case: EndpointTestCase) -> CaseData:
     return CaseData(
         _now_us(case),
         tuple((_stream_name(case, fence), _read_events(case, fence)) for fence in case.fences_of_kind(EVENTS)),
     )
 
 
-def case_call(case: Case) -> CaseCall:
+def case_call(case: EndpointTestCase) -> CaseCall:
     call = case.last_fence(CALL)
     texts = dict(_read_parameters(case, call)) if call else {}
     for kind in (SQL, LQL):
@@ -187,7 +189,7 @@ def case_call(case: Case) -> CaseCall:
     return CaseCall(texts, _redact_header(case, call) if call else None)
 
 
-def _now_us(case: Case) -> int:
+def _now_us(case: EndpointTestCase) -> int:
     fence = case.last_fence(CLOCK)
     text = fence.text.strip() if fence else DEFAULT_CLOCK
     try:
@@ -198,13 +200,13 @@ def _now_us(case: Case) -> int:
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 
 
-def _stream_name(case: Case, fence: Fence) -> str:
+def _stream_name(case: EndpointTestCase, fence: Fence) -> str:
     if len(fence.options) != 1:
         raise case.fault_at("Events are for one stream.", fence, "Name it: ```events cloudflare.logs.prod")
     return fence.options[0]
 
 
-def _read_events(case: Case, fence: Fence) -> tuple[bytes, ...]:
+def _read_events(case: EndpointTestCase, fence: Fence) -> tuple[bytes, ...]:
     """Return the events in a fence, which has either one event on each line or a JSON list of events."""
     try:
         if fence.text.lstrip().startswith("["):
@@ -218,7 +220,7 @@ def _compact(event: object) -> bytes:
     return msgspec.json.encode(event)
 
 
-def _read_parameters(case: Case, call: Fence) -> Mapping[str, str]:
+def _read_parameters(case: EndpointTestCase, call: Fence) -> Mapping[str, str]:
     try:
         tables = tomllib.loads(call.text)
     except tomllib.TOMLDecodeError as problem:
@@ -228,7 +230,7 @@ def _read_parameters(case: Case, call: Fence) -> Mapping[str, str]:
     return {name: _parameter_text(case, call, name, value) for name, value in tables.items()}
 
 
-def _parameter_text(case: Case, call: Fence, name: str, value: object) -> str:
+def _parameter_text(case: EndpointTestCase, call: Fence, name: str, value: object) -> str:
     """Return a parameter's TOML value as the text that a query string would have for it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -239,7 +241,7 @@ def _parameter_text(case: Case, call: Fence, name: str, value: object) -> str:
     raise case.fault_at(f"The parameter {name} is a list or a table; it must be one value.", call)
 
 
-def _redact_header(case: Case, call: Fence) -> str | None:
+def _redact_header(case: EndpointTestCase, call: Fence) -> str | None:
     for note in call.options:
         if note not in REDACT_HEADERS_BY_OPTION:
             raise case.fault_at(f"{note!r} is not an option of call.", call, "There is: redact, redact=false.")
@@ -311,7 +313,7 @@ def _refused_outcome(status: int, body: bytes) -> CaseOutcome:
     return CaseOutcome(REFUSED, (f"{status} {error.status}{position}", error.message, *hint))
 
 
-def compare_outcome(case: Case, actual: CaseOutcome) -> list[str]:
+def compare_outcome(case: EndpointTestCase, actual: CaseOutcome) -> list[str]:
     """Return the lines of a diff between expected and actual answer, or an empty list if they are equal."""
     expected = case.expected_fence
     if expected is None:
@@ -322,7 +324,7 @@ def compare_outcome(case: Case, actual: CaseOutcome) -> list[str]:
     return _compare_refusals(expected, actual) if actual.kind == REFUSED else _compare_rows(case, expected, actual)
 
 
-def _compare_rows(case: Case, expected: Fence, actual: CaseOutcome) -> list[str]:
+def _compare_rows(case: EndpointTestCase, expected: Fence, actual: CaseOutcome) -> list[str]:
     expected_rows = [_canonical_row(line, case, expected) for line in expected.text.splitlines() if line.strip()]
     actual_rows = [_canonical_row(line, case, expected) for line in actual.lines]
     if UNORDERED_OPTION in expected.options:
@@ -348,7 +350,7 @@ def _accepted_error_heads(head: str) -> set[str]:
     return {head, status, code, code_at, f"{status} {code}"}
 
 
-def _canonical_row(line: str, case: Case, fence: Fence) -> str:
+def _canonical_row(line: str, case: EndpointTestCase, fence: Fence) -> str:
     """Return a row as JSON that does not depend on the order of keys or on white space."""
     try:
         return msgspec.json.encode(msgspec.json.decode(line), order="sorted").decode()

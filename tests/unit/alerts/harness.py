@@ -5,10 +5,10 @@ from typing import Any
 from uuid import uuid5
 
 from cordwood.alerts.evaluation import (
+    ConditionResult,
     EvaluationResult,
     GroupState,
     StateUpdate,
-    Verdict,
     evaluate_groups,
     update_group_states,
 )
@@ -55,7 +55,7 @@ class AlertGroups:
 
     def evaluate_at(self, seconds: float, rows: Sequence[Mapping[str, object]], *, is_cut: bool = False) -> StateUpdate:
         known = {fingerprint: instance.labels for fingerprint, instance in self.instances.items()}
-        verdicts: list[Verdict] = evaluate_groups(self.alert, rows, (), known)
+        verdicts: list[ConditionResult] = evaluate_groups(self.alert, rows, (), known)
         step = update_group_states(
             self.alert,
             self.instances,

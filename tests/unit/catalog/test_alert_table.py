@@ -5,7 +5,7 @@ import pytest
 from cordwood.catalog.alert_table import alert_to_table, read_alert_file
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.errors import BadEndpointFile
-from cordwood.model.definitions import Comparison, Condition, Measure, Severity
+from cordwood.model.definitions import AlertCondition, ComparedValue, Comparison, Severity
 
 ALL_SETTINGS = """
 name = "slow"
@@ -34,8 +34,8 @@ def test_every_setting_of_an_alert_is_read() -> None:
     alert = read_endpoint_file("a.sql", endpoint_text(ALL_SETTINGS)).alert
     assert alert is not None
     assert (alert.name, alert.endpoint, alert.file, alert.line) == ("too slow", "slow", "a.sql", 3)
-    assert alert.condition == Condition(
-        "change(`p95 ms`) >= 50%", Measure.CHANGE, "p95 ms", Comparison.AT_LEAST, 50.0, is_percent=True
+    assert alert.condition == AlertCondition(
+        "change(`p95 ms`) >= 50%", ComparedValue.CHANGE, "p95 ms", Comparison.AT_LEAST, 50.0, is_percent=True
     )
     assert (alert.every_seconds, alert.for_seconds, alert.before_seconds, alert.repeat_seconds) == (
         60.0, 300.0, 86_400.0, 14_400.0,

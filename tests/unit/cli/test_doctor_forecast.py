@@ -4,18 +4,18 @@ import math
 
 import pytest
 
-from cordwood.cli.doctor import Verdict, check_disk_forecast
+from cordwood.cli.doctor import CheckVerdict, check_disk_forecast
 
 
 @pytest.mark.parametrize(
     ("seconds", "verdict", "message"),
     [
-        (3 * 3600.0, Verdict.BAD, "full in about 3 hours"),
-        (90.0, Verdict.BAD, "full in about a minute"),
-        (2 * 86_400.0, Verdict.DOUBTFUL, "full in about 2 days"),
+        (3 * 3600.0, CheckVerdict.BAD, "full in about 3 hours"),
+        (90.0, CheckVerdict.BAD, "full in about a minute"),
+        (2 * 86_400.0, CheckVerdict.DOUBTFUL, "full in about 2 days"),
     ],
 )
-def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: Verdict, message: str) -> None:
+def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: CheckVerdict, message: str) -> None:
     finding = check_disk_forecast(seconds)
     assert finding is not None
     assert (finding.verdict, message in finding.observation) == (verdict, True)

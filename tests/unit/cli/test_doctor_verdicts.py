@@ -3,7 +3,7 @@
 import pytest
 
 from cordwood.cli.doctor import (
-    Verdict,
+    CheckVerdict,
     check_clock,
     check_disk,
     check_key_variables,
@@ -19,45 +19,55 @@ PUBLIC, OLDER_PUBLIC, PRIVATE = "LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KE
 
 @pytest.mark.parametrize(
     ("free", "total", "verdict"),
-    [(50 * GB, 100 * GB, Verdict.GOOD), (5 * GB, 100 * GB, Verdict.DOUBTFUL), (GB // 10, GB, Verdict.BAD)],
+    [
+        (50 * GB, 100 * GB, CheckVerdict.GOOD),
+        (5 * GB, 100 * GB, CheckVerdict.DOUBTFUL),
+        (GB // 10, GB, CheckVerdict.BAD),
+    ],
 )
-def test_a_disk_is_judged_by_its_free_space(free: int, total: int, verdict: Verdict) -> None:
+def test_a_disk_is_judged_by_its_free_space(free: int, total: int, verdict: CheckVerdict) -> None:
     assert check_disk(free, total).verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("allowed", "verdict"),
-    [(4 * GB, Verdict.GOOD), (GB * 11 // 10, Verdict.DOUBTFUL), (GB // 2, Verdict.BAD), (None, Verdict.DOUBTFUL)],
+    [
+        (4 * GB, CheckVerdict.GOOD),
+        (GB * 11 // 10, CheckVerdict.DOUBTFUL),
+        (GB // 2, CheckVerdict.BAD),
+        (None, CheckVerdict.DOUBTFUL),
+    ],
 )
-def test_the_memory_limit_must_fit_the_allowed_memory(allowed: int | None, verdict: Verdict) -> None:
+def test_the_memory_limit_must_fit_the_allowed_memory(allowed: int | None, verdict: CheckVerdict) -> None:
     assert check_memory(GB, allowed).verdict is verdict
 
 
 @pytest.mark.parametrize(
-    ("limit", "verdict"), [(65_536, Verdict.GOOD), (1024, Verdict.GOOD), (512, Verdict.DOUBTFUL), (64, Verdict.BAD)]
+    ("limit", "verdict"),
+    [(65_536, CheckVerdict.GOOD), (1024, CheckVerdict.GOOD), (512, CheckVerdict.DOUBTFUL), (64, CheckVerdict.BAD)],
 )
-def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: Verdict) -> None:
+def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: CheckVerdict) -> None:
     assert check_open_file_limit(limit).verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("now", "newest", "verdict"),
     [
-        (NOW_SECONDS, None, Verdict.GOOD),
-        (NOW_SECONDS, NOW_SECONDS - 5, Verdict.GOOD),
-        (NOW_SECONDS, NOW_SECONDS + 3600, Verdict.BAD),
-        (0.0, None, Verdict.BAD),
+        (NOW_SECONDS, None, CheckVerdict.GOOD),
+        (NOW_SECONDS, NOW_SECONDS - 5, CheckVerdict.GOOD),
+        (NOW_SECONDS, NOW_SECONDS + 3600, CheckVerdict.BAD),
+        (0.0, None, CheckVerdict.BAD),
     ],
 )
-def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | None, verdict: Verdict) -> None:
+def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | None, verdict: CheckVerdict) -> None:
     assert check_clock(now, newest).verdict is verdict
 
 
 def test_conflicting_tokens_are_reported() -> None:
     assert [finding.verdict for finding in check_key_variables({PUBLIC: "a", OLDER_PUBLIC: "b", PRIVATE: "c"})] == [
-        Verdict.DOUBTFUL
+        CheckVerdict.DOUBTFUL
     ]
-    assert [finding.verdict for finding in check_key_variables({PUBLIC: "a", PRIVATE: "a"})] == [Verdict.BAD]
+    assert [finding.verdict for finding in check_key_variables({PUBLIC: "a", PRIVATE: "a"})] == [CheckVerdict.BAD]
     assert list(check_key_variables({PUBLIC: "a", OLDER_PUBLIC: "a", PRIVATE: "c"})) == []
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cordwood.cli.doctor import Verdict, check_listeners, check_unreachable_listeners
+from cordwood.cli.doctor import CheckVerdict, check_listeners, check_unreachable_listeners
 from cordwood.listeners.address import ListenAddress, bind_socket, read_addresses, with_bound_port
 from cordwood.settings.settings import ListenSettings
 
@@ -33,19 +33,24 @@ def test_port_0_binds_to_a_free_port(scheme: str, host: str) -> None:
     ("listen", "verdicts"),
     [
         (ListenSettings(), []),
-        (ListenSettings(syslog="tcp://127.0.0.1:1,udp://10.1.2.3:1,tcp://localhost:1"), [Verdict.GOOD] * 3),
+        (ListenSettings(syslog="tcp://127.0.0.1:1,udp://10.1.2.3:1,tcp://localhost:1"), [CheckVerdict.GOOD] * 3),
         (
             ListenSettings(syslog="tcp://0.0.0.0:1,udp://[::]:1,tcp://198.51.100.1:1"),
-            [Verdict.DOUBTFUL] * 2 + [Verdict.GOOD],
+            [CheckVerdict.DOUBTFUL] * 2 + [CheckVerdict.GOOD],
         ),
-        (ListenSettings(syslog="tls://0.0.0.0:1,tcp://0.0.0.0:2", tls_client_ca="x"), [Verdict.GOOD, Verdict.DOUBTFUL]),
-        (ListenSettings(syslog="tls://0.0.0.0:1", tls_certificate="x"), [Verdict.DOUBTFUL]),
-        (ListenSettings(fluent="tcp://0.0.0.0:1", fluent_shared_key="x"), [Verdict.GOOD]),
-        (ListenSettings(fluent="tcp://8.8.8.8:1"), [Verdict.DOUBTFUL]),
-        (ListenSettings(otlp_grpc="tcp://0.0.0.0:1"), [Verdict.GOOD]),
+        (
+            ListenSettings(syslog="tls://0.0.0.0:1,tcp://0.0.0.0:2", tls_client_ca="x"),
+            [CheckVerdict.GOOD, CheckVerdict.DOUBTFUL],
+        ),
+        (ListenSettings(syslog="tls://0.0.0.0:1", tls_certificate="x"), [CheckVerdict.DOUBTFUL]),
+        (ListenSettings(fluent="tcp://0.0.0.0:1", fluent_shared_key="x"), [CheckVerdict.GOOD]),
+        (ListenSettings(fluent="tcp://8.8.8.8:1"), [CheckVerdict.DOUBTFUL]),
+        (ListenSettings(otlp_grpc="tcp://0.0.0.0:1"), [CheckVerdict.GOOD]),
     ],
 )
-def test_doctor_lists_listeners_and_warns_of_unprotected_ones(listen: ListenSettings, verdicts: list[Verdict]) -> None:
+def test_doctor_lists_listeners_and_warns_of_unprotected_ones(
+    listen: ListenSettings, verdicts: list[CheckVerdict]
+) -> None:
     assert [finding.verdict for finding in check_listeners(listen)] == verdicts
 
 
@@ -65,7 +70,10 @@ def test_doctor_reports_an_address_on_which_nothing_listens() -> None:
         ListenSettings(otlp_grpc=f"tcp://127.0.0.1:{port}"),
     ):
         (finding,) = check_unreachable_listeners(listen)
-        assert (finding.verdict, finding.observation) == (Verdict.BAD, f"nothing listens on tcp://127.0.0.1:{port}")
+        assert (finding.verdict, finding.observation) == (
+            CheckVerdict.BAD,
+            f"nothing listens on tcp://127.0.0.1:{port}",
+        )
 
 
 def test_a_service_without_listeners_does_not_load_them() -> None:

@@ -14,20 +14,20 @@ from cordwood.lql.query import (
     FilterValue,
     LevelRangeFilter,
     Limit,
+    LqlQuery,
     MessageFilter,
     Moment,
     Not,
     NullValue,
     Or,
-    Order,
     Path,
     Period,
-    Query,
     QuotedText,
     RangeFilter,
     RelativeTime,
     RelativeTimeKind,
     SelectedColumn,
+    SortKey,
     Source,
     TimeCondition,
     TimeUnit,
@@ -39,7 +39,7 @@ _UNQUOTED_KEY: Final = re.compile(r"@?[\w$][\w$-]*")
 _TIME_FORMATS: Final = {TimeUnit.MINUTE: "%Y-%m-%dT%H:%MZ", TimeUnit.HOUR: "%Y-%m-%dT%HZ"}
 
 
-def format_query(query: Query) -> str:
+def format_query(query: LqlQuery) -> str:
     commands: list[Command] = [*query.columns, *query.aggregates, *query.buckets, *query.dimensions, *query.orders]
     sources = [query.source] if query.source else []
     limits = [query.limit] if query.limit else []
@@ -140,7 +140,7 @@ def _format_command(command: Command) -> str:
             return f"f:{_quote(name)}"
         case Limit(rows):
             return f"limit:{rows}"
-        case Order(path):
+        case SortKey(path):
             return f"order:{_format_path(path)}" + ("@desc" if command.is_descending else "@asc")
         case SelectedColumn():
             return f"s:{_format_column(command)}"

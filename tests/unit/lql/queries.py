@@ -15,20 +15,20 @@ from cordwood.lql.query import (
     FilterOperator,
     LevelRangeFilter,
     Limit,
+    LqlQuery,
     MessageFilter,
     Moment,
     Not,
     NullValue,
     Or,
-    Order,
     Path,
     Period,
-    Query,
     QuotedText,
     RangeFilter,
     RelativeTime,
     RelativeTimeKind,
     SelectedColumn,
+    SortKey,
     Source,
     TimeCondition,
     TimeUnit,
@@ -127,12 +127,12 @@ ALIASES = st.one_of(st.none(), st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=
 
 
 def _query(
-    filters: list[Filter], orders: list[Order], rows: int | None, output: dict[str, tuple[object, ...]]
-) -> Query:
+    filters: list[Filter], orders: list[SortKey], rows: int | None, output: dict[str, tuple[object, ...]]
+) -> LqlQuery:
     conjunction = _conjunction(filters) if filters else And(())
     filter_ = conjunction if isinstance(conjunction, And) else And((conjunction,))
     limit = None if rows is None else Limit(rows)
-    return Query(filter=filter_, orders=tuple(orders), limit=limit, **output)  # type: ignore[arg-type] # one of the two shapes below
+    return LqlQuery(filter=filter_, orders=tuple(orders), limit=limit, **output)  # type: ignore[arg-type] # one of the two shapes below
 
 
 OUTPUTS = st.one_of(
@@ -149,7 +149,7 @@ OUTPUTS = st.one_of(
 QUERIES = st.builds(
     _query,
     st.lists(FILTERS, max_size=3),
-    st.lists(st.builds(Order, PATHS, st.booleans()), max_size=2),
+    st.lists(st.builds(SortKey, PATHS, st.booleans()), max_size=2),
     st.one_of(st.none(), st.integers(0, 999_999_999)),
     OUTPUTS,
 )

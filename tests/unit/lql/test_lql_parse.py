@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 from cordwood.errors import BadQuerySyntax, Span
 from cordwood.lql.parse import MAX_NESTING_DEPTH, MAX_QUERY_CHARACTERS, MAX_QUERY_CLAUSES, parse
-from cordwood.lql.query import Query
+from cordwood.lql.query import LqlQuery
 from cordwood.lql.values import MAX_PATH_STEPS
 from tests.unit.lql.formatting import format_query
 from tests.unit.lql.queries import QUERIES, TEXTS_LIKE_QUERIES
@@ -26,7 +26,7 @@ def test_a_quoted_key_that_begins_with_a_hyphen_is_not_a_negation(text: str) -> 
 
 
 @given(QUERIES)
-def test_a_formatted_query_parses_to_the_same_query(query: Query) -> None:
+def test_a_formatted_query_parses_to_the_same_query(query: LqlQuery) -> None:
     assert parse(format_query(query)) == query
 
 

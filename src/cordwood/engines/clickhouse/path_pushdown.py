@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.events import ReadMode, event_from_subcolumn, subcolumn_read
+from cordwood.engines.clickhouse.rules.events import SubcolumnForm, event_from_subcolumn, subcolumn_read
 from cordwood.engines.clickhouse.tables import PATHS_COLUMN_BY_COLUMN
 from cordwood.model.event import ValueKind
 from cordwood.sql.nodes import (
@@ -47,7 +47,7 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
     column: str
     steps: tuple[str, ...]
-    read_mode: ReadMode
+    read_mode: SubcolumnForm
 
     @property
     def generated_name(self) -> str:
@@ -55,7 +55,7 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
         If the author's sub-query already has a column of that name, the path is not pushed down.
         """
-        return " ".join((self.column, *self.steps, *(["is record"] if self.read_mode is ReadMode.RECORD else [])))
+        return " ".join((self.column, *self.steps, *(["is record"] if self.read_mode is SubcolumnForm.RECORD else [])))
 
 
 def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
@@ -65,22 +65,22 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
     for node in list(tree.find_all(exp.Anonymous)):
         is_test = has_operation(node, IsObjectTest)
         column_and_path = _column_and_path_of(node.expressions[0] if is_test else node)
-        mode = ReadMode.RECORD if is_test else _read_mode(node)
+        mode = SubcolumnForm.RECORD if is_test else _read_mode(node)
         if column_and_path is not None and mode is not None:
             _replace_by_column(
                 node, column_and_path[0], _ColumnPath(column_and_path[0].name, column_and_path[1], mode), streams
             )
 
 
-def _read_mode(node: exp.Expr) -> ReadMode | None:
+def _read_mode(node: exp.Expr) -> SubcolumnForm | None:
     kinds = node.meta_get(PATH_KINDS_METADATA_KEY) if is_event_path(node) else None
     if not kinds:
         return None
     if kinds == _ONLY_TEXT_KINDS:
-        return ReadMode.TEXT
+        return SubcolumnForm.TEXT
     if kinds <= _NUMBER_OR_BOOL_KINDS:
-        return ReadMode.PLAIN
-    return ReadMode.JSON if kinds <= _ONLY_TEXT_KINDS | _NUMBER_OR_BOOL_KINDS else None
+        return SubcolumnForm.PLAIN
+    return SubcolumnForm.JSON if kinds <= _ONLY_TEXT_KINDS | _NUMBER_OR_BOOL_KINDS else None
 
 
 def _replace_by_column(node: exp.Expr, column: exp.Column, read: _ColumnPath, streams: frozenset[str]) -> None:

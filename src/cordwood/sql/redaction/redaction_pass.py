@@ -39,7 +39,7 @@ from cordwood.sql.nodes import (
 )
 from cordwood.sql.record_shapes import RecordingShapeReader
 from cordwood.sql.redaction.patterns import Redaction
-from cordwood.sql.scope import Lineage, Origin
+from cordwood.sql.scope import Lineage, ValueOrigin
 from cordwood.sql.stages import ResolvedQuery
 
 # Columns that stay unredacted: a tenant may know its own name, and times contain no personal data.
@@ -127,7 +127,7 @@ RelationsByName = dict[str, ScopedRelation]
 
 def _kinds_of_path(path: StreamPath, records: RecordingShapeReader) -> frozenset[ValueKind]:
     """Return the kinds of value seen at a path; all kinds if they are unknown."""
-    kinds = records.kinds(Lineage(origins=frozenset({Origin(*path)})))
+    kinds = records.kinds(Lineage(origins=frozenset({ValueOrigin(*path)})))
     return _ALL_KINDS if kinds is None else kinds
 
 

@@ -25,7 +25,7 @@ from cordwood.sql.budget import copy_tree, count_nodes
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, WHOLE_EXTRAS_METADATA_KEY, event_path, root_and_steps
 from cordwood.sql.record_shapes import RecordingShapeReader, join_lineages
-from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, copy_value, lineage_of
+from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, ValueOrigin, copy_value, lineage_of
 from cordwood.sql.stages import Target
 
 
@@ -349,12 +349,12 @@ def unknown_name_error(resolution: NameResolution, parts: NameParts, scope: Scop
 
 def _find_similar_path(resolution: NameResolution, name: str, scope: Scope | None) -> str | None:
     """Return the path of an event value in scope whose last step is similar to the name."""
-    origins: set[Origin] = set()
+    origins: set[ValueOrigin] = set()
     while scope is not None:
         for relation in scope.relations:
             origins.update(*(column.lineage.origins for column in relation.fields.values()))
         scope = scope.parent
-    candidates = (Origin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
+    candidates = (ValueOrigin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
     return next((similar for similar in map(resolution.record_shapes.most_similar_path, candidates) if similar), None)
 
 

@@ -18,7 +18,7 @@ from cordwood.sql.record_shapes import join_lineages
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.expressions import NameContext, resolve_expression
 from cordwood.sql.resolve.names import Cte, CteScope, NameResolution, OutputColumn
-from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Origin, Relation, Scope, lineage_of
+from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, ValueOrigin, lineage_of
 
 
 def is_relation_in_scope(scope: Scope | None, name: str) -> bool:
@@ -259,7 +259,7 @@ def _resolve_stream_reference(resolution: NameResolution, scope: Scope, table: e
     fields = {name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.columns.items()}
     extra_keys = _quoted_column(alias, stream_table.extras)
     set_type(extra_keys, exp.DType.VARIANT)
-    whole_event = Lineage(origins=frozenset({Origin(stream, ())}))
+    whole_event = Lineage(origins=frozenset({ValueOrigin(stream, ())}))
     qualified_name = "" if table.alias else stream
     scope.relations.append(
         Relation(alias, fields, extra_keys=Field(alias, extra_keys, whole_event), qualified_name=qualified_name)
@@ -274,7 +274,7 @@ def _resolve_stream_reference(resolution: NameResolution, scope: Scope, table: e
 
 def _physical_column(stream: str, alias: str, name: str, kind: Kind) -> Field:
     column = set_type(_quoted_column(alias, name), SQLGLOT_TYPE_BY_KIND[kind])
-    lineage = Lineage(origins=frozenset({Origin(stream, (name,))})) if kind is Kind.VARIANT else Lineage()
+    lineage = Lineage(origins=frozenset({ValueOrigin(stream, (name,))})) if kind is Kind.VARIANT else Lineage()
     return Field(name, column, lineage)
 
 

@@ -77,7 +77,7 @@ def _translate_is_record(node: exp.Expr) -> exp.Expr:
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
 
-class ReadMode(StrEnum):
+class SubcolumnForm(StrEnum):
     """The form in which a path's value is passed from its subcolumn to the expression that reads the path.
 
     TEXT passes a text unchanged. PLAIN passes a number or boolean as its text, which is also its JSON. JSON passes a
@@ -93,7 +93,7 @@ class ReadMode(StrEnum):
 class SubcolumnRead(Operation, frozen=True):
     """The operation that reads a path from a subcolumn; its operand is the column of the stream's table."""
 
-    read_mode: ReadMode
+    read_mode: SubcolumnForm
     steps: tuple[str, ...]
 
 
@@ -103,18 +103,18 @@ class EventFromSubcolumn(Operation, frozen=True):
     Its operand is that read, or a column of a sub-query that contains the read.
     """
 
-    read_mode: ReadMode
+    read_mode: SubcolumnForm
 
 
-def subcolumn_read(table: str, column: str, steps: tuple[str, ...], mode: ReadMode) -> exp.Expr:
+def subcolumn_read(table: str, column: str, steps: tuple[str, ...], mode: SubcolumnForm) -> exp.Expr:
     """Return the operation that reads a path from the stream's table."""
-    name = OBJECT_PATHS_COLUMN if mode is ReadMode.RECORD else PATHS_COLUMN_BY_COLUMN[column]
+    name = OBJECT_PATHS_COLUMN if mode is SubcolumnForm.RECORD else PATHS_COLUMN_BY_COLUMN[column]
     column_read = exp.column(name, table, quoted=True)
-    path = steps if mode is not ReadMode.RECORD or column == "extras" else (column, *steps)
+    path = steps if mode is not SubcolumnForm.RECORD or column == "extras" else (column, *steps)
     return operation_node(SubcolumnRead(mode, path), column_read)
 
 
-def event_from_subcolumn(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> exp.Expr:
+def event_from_subcolumn(value: exp.Expr, mode: SubcolumnForm, origin: exp.Expr) -> exp.Expr:
     """Return the operation that makes an event's value from `value`, which was read from a subcolumn.
 
     The operation replaces the node `origin`, and has the same type.
@@ -123,9 +123,9 @@ def event_from_subcolumn(value: exp.Expr, mode: ReadMode, origin: exp.Expr) -> e
 
 
 _READ_TEMPLATE_BY_MODE: Final = {
-    ReadMode.TEXT: "{0}%s.:String",
-    ReadMode.PLAIN: "CAST({0}%s, 'Nullable(String)')",
-    ReadMode.JSON: "nullIf(toJSONString({0}%s), 'null')",
+    SubcolumnForm.TEXT: "{0}%s.:String",
+    SubcolumnForm.PLAIN: "CAST({0}%s, 'Nullable(String)')",
+    SubcolumnForm.JSON: "nullIf(toJSONString({0}%s), 'null')",
 }
 
 
@@ -133,7 +133,7 @@ def _translate_subcolumn_read(node: exp.Expr) -> exp.Expr:
     (column,), operation_ = node.expressions, operation_of(node, SubcolumnRead)
     if operation_ is None:
         raise ValueError("no stored path")
-    if operation_.read_mode is ReadMode.RECORD:
+    if operation_.read_mode is SubcolumnForm.RECORD:
         return fragment("(position({0}, {1}) > 0)", column, text_part(format_path(operation_.steps)))
     path_template = "".join(f".{{{index}}}" for index in range(1, len(operation_.steps) + 1))
     return fragment(
@@ -147,13 +147,13 @@ def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
     (value,), operation_ = node.expressions, operation_of(node, EventFromSubcolumn)
     is_text = kind_of(node) is Kind.STRING
     match None if operation_ is None else operation_.read_mode:
-        case ReadMode.TEXT if not is_text:
+        case SubcolumnForm.TEXT if not is_text:
             return attach_event_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
-        case ReadMode.PLAIN if not is_text:
+        case SubcolumnForm.PLAIN if not is_text:
             return attach_event_text(fragment("({0})", value), value)
-        case ReadMode.JSON if is_text:
+        case SubcolumnForm.JSON if is_text:
             return fragment(event_text_sql("{0}"), value)
-        case ReadMode.RECORD:
+        case SubcolumnForm.RECORD:
             return fragment("ifNull({0}, false)", value)
     return fragment("({0})", value)
 
