@@ -422,10 +422,10 @@ class EvaluationResult(msgspec.Struct, frozen=True):
     is_answer_cut: bool = False
 
     def verdicts_by_fingerprint(self) -> Mapping[str, ConditionResult]:
-        """Return the verdicts by fingerprint.
+        """Return the condition's results by the fingerprint of their group.
 
-        If the answer was cut, groups without rows are left out, because their rows may be among those that were cut
-        off.
+        A group that had rows before and has none now also has a result. If the answer was cut off, such results are
+        left out, because the missing rows may be among those that were cut off.
         """
         return {
             verdict.fingerprint: verdict

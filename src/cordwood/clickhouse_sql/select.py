@@ -59,8 +59,8 @@ class TranslatedQuery(msgspec.Struct, frozen=True):
 class QueryTranslator(msgspec.Struct):
     """The translator of a whole query.
 
-    `make_log_branches` is called for each SELECT that reads the table `logs`, and returns new branches of this table.
-    `max_rows` is the number of rows that always fit on one page of the answer.
+    `make_log_branches` is called for each SELECT that reads the table `logs`. It returns the queries whose union is
+    this table. `max_rows` is a number of rows that fit on one page of any answer.
     """
 
     query_text: str

@@ -29,8 +29,8 @@ class SubQueryStreamSource(msgspec.Struct, frozen=True):
 class EndpointProgram(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
-    For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sub_query_sources` are the
-    streams that form its table, by the names that callers see. `included_programs` has the programs of the endpoints
+    For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sub_query_sources` has the
+    streams whose events its table contains, by the names that callers see. `included_programs` has the programs of the endpoints
     that the query reads, by name. `page` is the part of the answer for which a statement is compiled.
     """
 

@@ -392,7 +392,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         return self._translate_timestamp_difference(node) if _are_timestamps(node) else self._count_boundaries(node)
 
     def _count_boundaries(self, node: exp.Expr) -> exp.Expr:
-        """Return the number of starts of units between two wall clocks."""
+        """Return the number of units, such as days, that begin between two times: the result of the DIFF functions."""
         template = self.count_boundaries_sql(time_unit_name(node.args.get("unit")), node)
         return fragment(template, *(self._to_wall_clock(side, node) for side in (node.this, node.expression)))
 

@@ -276,7 +276,10 @@ _HEALTH: Final = {
 
 
 def _make_named_answer(entry: Callable[[str], object]) -> Callable[[str], object]:
-    """Return a function from a name to an answer with an entry of this name, or with none if the name is empty."""
+    """Return a function that takes a name and returns a body whose only member has this name.
+
+    For an empty name, the body has no members.
+    """
     return lambda name: {name: entry(name)} if name else {}
 
 
