@@ -62,9 +62,10 @@ class TargetDeliveryState(msgspec.Struct):
 
 
 class NotificationSender:
-    """Sends notifications to targets, to each of them one at a time.
+    """Sends notifications of alerts to targets. Each target receives only one notification at a time.
 
-    The delivery function of a target raises DeliveryFailed if the target refuses a notification.
+    `receivers` has a delivery function for each target. The function raises DeliveryFailed if the notification is
+    refused.
     """
 
     def __init__(

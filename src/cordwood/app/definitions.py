@@ -547,7 +547,7 @@ def _span_of_setting(document: TomlDocument, path: SettingPath, table: Mapping[s
 
 def _convert_endpoint_fault(fault: SetupFault, draft: DefinitionDraft) -> BadDefinition:
     """Convert an error in an endpoint's file to an error in a JSON field, with its position in the sent text."""
-    # If the author sent JSON fields, no text with settings was sent in which a setting could have a position.
+    # An error in a setting has a position only if the author sent the settings as text, not as JSON fields.
     span = None if fault.setting_path and draft.sent_text is None else draft.span_in_sent_text(fault.span)
     field = endpoint_field_of_path(fault.setting_path)
     return BadDefinition(field, fault.message, message=fault.message, hint=fault.hint, span=span)

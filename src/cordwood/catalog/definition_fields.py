@@ -438,7 +438,10 @@ def read_endpoint_settings(text: str) -> TomlDocument:
 
 
 def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
-    """Return the only table in the text of a stream; raise BadStreamFile for a value that may not be sent over HTTP."""
+    """Return the `[[stream]]` table in `text`; raise BadStreamFile if there are several tables, or none.
+
+    Also raise BadStreamFile if a setting has a value that is refused over HTTP, such as an `enrich` transform.
+    """
     document, tables = parse_streams_document("", text)
     if len(tables) != 1 or not isinstance(tables[0], Mapping):
         second: TomlPath = ("stream", 1) if len(tables) > 1 else ()

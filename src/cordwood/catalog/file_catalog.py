@@ -133,7 +133,7 @@ def read_text_if_exists(file: Path) -> str | None:
 
 
 def append_manual_edit(versions: Sequence[DefinitionVersion], current: str | None) -> tuple[DefinitionVersion, ...]:
-    """Append the current text as a version if it differs from the last one, because the file was edited by hand."""
+    """Append the current text as a version if it differs from the last version, that is, was edited by hand."""
     last = versions[-1].text if versions else None
     return tuple(versions) if last == current else append_version(versions, current, "")
 

@@ -94,7 +94,7 @@ class KeyTermsInput(msgspec.Struct, frozen=True):
 
 
 def read_key_terms(written: KeyTermsInput, catalog: Catalog, now: float) -> KeyTerms:
-    """Convert the terms that a user wrote to the terms of a key; raise BadKeyTerms, which names the invalid field."""
+    """Check the terms of a key that a user wrote; raise BadKeyTerms, with the name of the field, for invalid terms."""
     return KeyTerms(
         scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
         note=_check_note(written.note),

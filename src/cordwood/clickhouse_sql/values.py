@@ -86,7 +86,7 @@ class Value(msgspec.Struct):
         return fill_template("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
 
     def with_default(self) -> "Value":
-        """Return the value without `default`; in its new `node`, the default has replaced NULL.
+        """Return the value with SQL in `node` that replaces NULL by the default, and with None as `default`.
 
         The new `node` is NULL only if the type is nullable.
         """

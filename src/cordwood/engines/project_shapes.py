@@ -35,7 +35,10 @@ class _CachedKinds(msgspec.Struct, frozen=True):
 
 
 class ProjectShapes:
-    """The shapes of one stream's projects, as bit sets. The methods are safe from any thread; reads take no lock."""
+    """For each project of a stream, the paths and kinds of its events, as bit sets.
+
+    The methods are safe from any thread; reads take no lock.
+    """
 
     def __init__(self) -> None:
         self.pairs: list[PathAndKind] = []

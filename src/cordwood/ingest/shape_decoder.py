@@ -106,7 +106,7 @@ class _PathNode:
 class ShapeDecoder:
     """A decoder that accepts the events that match a shape.
 
-    With `projects`, the decoder can also list the pairs of path and kind that occur in an event.
+    If `projects` is given, the decoder can also find which (path, kind) pairs occur in an event.
     """
 
     def __init__(

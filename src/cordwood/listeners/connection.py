@@ -108,10 +108,10 @@ class ConnectionBudget:
         )
 
     def _evict_one(self, candidates: Iterable[LimitedConnection]) -> None:
-        """Close one of the candidates, but none whose events are being stored.
+        """Close one of the candidates; never close a connection whose events are being stored.
 
-        A connection that has sent no valid message is preferred. Among equal candidates, one of the address with the
-        most connections is closed. Among these, it is the one that has been waiting longest.
+        Candidates are compared by three criteria, in this order: the connection has sent no valid message; its address
+        has the most connections; it has been waiting longest.
         """
         waiting = [one for one in candidates if one.waiting_since is not None]
         if waiting:

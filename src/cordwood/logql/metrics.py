@@ -133,7 +133,10 @@ _ALL_STREAM_LABELS: Final = SeriesLabels()
 
 
 class MetricTranslator(msgspec.Struct, frozen=True):
-    """A translator of metric queries to series. The samples come from `sources`, at the steps of a request."""
+    """Translates metric queries to relations with series.
+
+    `sources` are the sub-queries with the log entries. `sample_steps` are the times for which a request wants values.
+    """
 
     sources: ReadableSubQueries
     sample_steps: SampleSteps

@@ -155,7 +155,8 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             return self.unnests.any_value_condition(node.path, lambda column: self._includes_condition(node, column))
 
         def translate(column: exp.Expr) -> exp.Expr:
-            # The JSON text of a list or an object must not be compared with the value. JSON_VALUE is NULL for both.
+            # The JSON text of a list or an object must not be compared with the filter's value. For lists and objects,
+            # JSON_VALUE is NULL.
             is_single = fill_query_template(
                 "JSON_VALUE(@column) IS NOT NULL", node.text_offset, column=copy_tree(column)
             )

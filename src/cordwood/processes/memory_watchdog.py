@@ -19,8 +19,8 @@ MEMORY_LIMIT_SIGNAL = signal.SIGUSR2
 # its limit at this rate. The next check takes place before then.
 _MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
-# The owner's growth reduces the limit of a process by at most this share. Otherwise it could end a process that uses
-# little memory.
+# When the owner's memory grows, the limit of each watched process is lowered by the same amount, but at most by this
+# share of the limit. Without this bound, a process that uses little memory could be ended because its owner uses much.
 _MAX_OWNER_GROWTH_SHARE = 1 / 4
 
 

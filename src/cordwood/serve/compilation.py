@@ -212,8 +212,8 @@ _PATTERN_CHECKS_BY_LANGUAGE = {Language.LQL: check_lql_patterns, Language.LOGQL:
 # The maximum bytes of cached statements, including their SQL texts. The parsed trees of endpoints have a separate
 # budget of the same size.
 STATEMENT_CACHE_BYTES = 16 * 2**20
-# The estimated bytes for each node of a parsed query. The estimate counts two trees: the query as parsed, and the query
-# prepared for sandbox queries.
+# The estimated bytes for each node of an endpoint's parsed query. Each node counts twice, because two trees are cached:
+# the query as parsed, and a copy that is prepared for use in sandbox queries.
 _BYTES_PER_QUERY_NODE = 1_000
 
 # The same query compiles to different statements, its variants, if the shapes differ in a way that matters to it. These
@@ -366,7 +366,7 @@ def _shape_version(shape: Shape) -> tuple[int, int]:
 
 
 class ProjectShapesView(Mapping[str, Shape]):
-    """The shapes of all streams, restricted to the events of one project.
+    """Maps each stream to the shape of those of its events that belong to `project`.
 
     If `project` is None, the shapes have no paths.
     """

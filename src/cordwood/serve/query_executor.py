@@ -297,7 +297,7 @@ def sql_fingerprint(sql: str) -> str:
 
 
 class QueryQuarantine:
-    """Keeps the queries that are refused because the engine's process was killed when they ran, and their keys.
+    """Refuses queries that recently caused the engine's process to be killed, and keys that sent several of them.
 
     Use it on the event loop only. `clock` returns monotonic seconds.
     """
@@ -440,8 +440,8 @@ class QueryExecutor:
         self._engine = engine
         self._admission = admission
         self._observer = observer
-        # Three threads for each slot: one for the run that holds the slot, one for a run that has lent the slot, and
-        # one for a cancelled run that the engine has not stopped yet.
+        # Three threads for each slot: one for the run that holds the slot, one for a run that continues although its
+        # slot was lent to another run, and one for a cancelled run that the engine has not stopped yet.
         self._threads = ThreadPoolExecutor(admission.slot_count * 3, thread_name_prefix="answer")
         self._durations = QueryDurations()
         self.engine_runs = EngineRunTracker()

@@ -166,7 +166,10 @@ class _FollowedQueryRewriter:
                     self._refuse(part, "a sub-query over events in an expression")
 
     def _event_position(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
-        """Return the position of the event (the values of the hidden columns), as columns of the relation `source`."""
+        """Return the columns of `source` with an event's position: its receive time, its timestamp and its key.
+
+        They become the hidden columns, which are the last columns of the answer.
+        """
         alias = source.alias_or_name
         if isinstance(source, exp.Table) and source.meta_get("stream") is not None:
             _restrict_to_receipt_range(select, alias)

@@ -51,7 +51,7 @@ class EndpointProgram(msgspec.Struct, frozen=True):
 
 
 def parse_endpoint(endpoint: Endpoint) -> EndpointProgram:
-    """Parse and admit an endpoint's SQL; raise QueryFault with the position in `endpoint.sql`."""
+    """Parse and check an endpoint's SQL; for invalid SQL, raise QueryFault with the position in `endpoint.sql`."""
     for parameter in endpoint.parameters:
         if parameter.name.lower() == NOW_SLOT_NAME:
             raise QueryRefused(f'A parameter cannot be named "{NOW_SLOT_NAME}".', span=Span(1, 1))

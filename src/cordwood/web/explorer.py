@@ -1,4 +1,4 @@
-"""Routes for the static files of two pages: the explorer, a single-page application, and the API page at /docs."""
+"""Routes for the static files of the explorer (a single-page application), and of the API page at /docs."""
 
 import re
 from functools import cache

@@ -155,7 +155,10 @@ def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 
 
 def _argument_at_extreme_translator(name: str) -> _AggregateTranslator:
-    """Return the translator of argMin or argMax: the first argument in a row where the second is extreme."""
+    """Return the translator of argMin or argMax.
+
+    These functions return the first argument's value in a row where the second argument is smallest or largest.
+    """
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, order_node = _checked_arguments(translator, call, 2)

@@ -38,7 +38,7 @@ _NUMBER_OR_BOOL_KINDS: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 # Matches keys that need no escaping in a subcolumn's name. A path with any other key is read from the JSON text.
 _PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_SUB_QUERY_DEPTH: Final = 50
-# The meta key of a column that was added to a sub-query for the read of a path.
+# The key in the `meta` of a column that was added to a sub-query to provide the value at a path.
 _GENERATED_META_KEY: Final = "provided"
 
 

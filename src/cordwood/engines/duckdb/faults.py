@@ -276,7 +276,10 @@ def bigquery_type_name(text: str) -> str:
 
 
 def _field_name_and_type(text: str) -> str:
-    """Return the BigQuery type of a struct's field, after the field's name unless the compiler generated that name."""
+    """Return a STRUCT field as BigQuery writes it, such as `a INT64`.
+
+    The name is omitted if the compiler generated it.
+    """
     match = _STRUCT_FIELD_PATTERN.fullmatch(text)
     if match is None:
         return bigquery_type_name(text)

@@ -86,7 +86,10 @@ class HostedEngine:
         self._call_engine("check_streams", list(streams))
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        """Append the batches. If the request has to be sent again, events that it stored at first count as accepted."""
+        """Append the batches.
+
+        If the request has to be sent a second time, events that the first attempt stored count as accepted.
+        """
         acknowledged = self._mirror.next_event_numbers()
         call = EngineCall(
             FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None)

@@ -326,7 +326,7 @@ class _PushReader:
         self._part.refuse_item(self._take_next_position(), reason, text.decode())
 
     def _take_next_position(self) -> int:
-        """Return the position in the push of the next entry; raise BodyTooLarge if there are too many entries."""
+        """Return the position of the next entry in the request; raise BodyTooLarge if there are too many entries."""
         if self._index >= self._body.max_items:
             raise too_many_items_fault(self._body.max_items)
         self._index += 1

@@ -71,8 +71,8 @@ _ENCODED_IPV4_ADDRESS: Final = (
     rf"[0-9.]*(?:%(?:25)*3[0-9]{_ENCODED_DIGIT}*|%(?:25)*2e{_ENCODED_DIGIT}+)(?:{_ENCODED_DOT}{_ENCODED_DIGIT}+)+"
 )
 
-# Words that do not make the number after them a product's version: a number such as 1.2.3.4 after such a word, or after
-# the word and a slash, is an address.
+# After one of these words, or after the word and a slash, a number such as 1.2.3.4 is an IP address. After other words
+# with a slash, it is the version of a product.
 _WORDS_BEFORE_ADDRESS: Final = (
     "(?:ip|ipv4|addr|address|hosts?|from|to|src|dst|source|dest|clients?|peer|tcp|udp|inet|inside|outside|remote"
     "|local|servers?|proxy|gateway|network|subnet|node|upstream|backend|origin|users?|route|block|lookup|via|by|at|on)"

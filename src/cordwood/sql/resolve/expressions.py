@@ -344,9 +344,10 @@ def _mark_folded(value: exp.Expr) -> exp.Expr:
 
 
 def are_group_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
-    """Return whether GROUP BY may name one of the columns, which therefore must not be replaced by constants.
+    """Return whether GROUP BY of `select` might refer to one of the columns.
 
-    A constant in GROUP BY would be an ordinal, or invalid.
+    Such a column must not be replaced by a constant: in GROUP BY, a constant would be invalid, or would stand for the
+    position of a selected column.
     """
     if select is None or select.args.get("group") is None:
         return False

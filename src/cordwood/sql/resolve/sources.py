@@ -159,7 +159,8 @@ def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: NameConte
 def _rewrite_using_as_on(resolution: NameResolution, join: exp.Expr, scope: Scope, sides: tuple[int, int]) -> None:
     """Rewrite USING as ON.
 
-    `sides` are two indexes in the scope: of the first relation of the join's left side, and of its right side.
+    `sides` has two indexes of relations in `scope`: of the first relation on the join's left side, and of the first on
+    its right side.
     """
     using: list[exp.Expr] = join.args["using"]
     left, right = _scope_of_relations(scope, *sides), _scope_of_relations(scope, sides[1], len(scope.relations))

@@ -1,6 +1,7 @@
 """Name resolution of tables, and rewriting of PIVOT and UNPIVOT as queries.
 
-A table is a sub-query in scope. If the query may read streams, a table may also be an endpoint or a stream.
+The name of a table refers to a CTE in scope. If the query is allowed to read streams, the name can also refer to an
+endpoint or a stream.
 """
 
 from collections.abc import Iterator, Sequence

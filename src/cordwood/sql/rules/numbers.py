@@ -69,9 +69,10 @@ _FLOAT64_MAGNITUDE: Final = 308.3
 
 
 class OverflowCheck(Operation, frozen=True):
-    """Arithmetic that fails if its result is infinite although all its inputs are finite.
+    """An operation that computes FLOAT64 arithmetic, and fails if it overflows.
 
-    The first operand is the arithmetic; the other operands are copies of its inputs.
+    It overflows if its result is infinite although all its inputs are finite. The first operand of the operation is the
+    whole arithmetic expression; the other operands are copies of the inputs of this expression.
     """
 
 
@@ -137,9 +138,9 @@ def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _max_magnitude(node: exp.Expr) -> float:
-    """Return an upper bound of the value's magnitude, as a power of ten.
+    """Return an exponent x such that the absolute value of the expression is at most 10**x.
 
-    If computing the value may overflow, this bound exceeds the range of FLOAT64.
+    If computing the value may overflow, x exceeds the largest exponent of FLOAT64.
     """
     value = constant_python_value(node)
     if isinstance(value, (int, float)):

@@ -45,8 +45,8 @@ _ISO_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%E6S"
 
 _FORMAT_ELEMENT_PATTERN: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|([^%]+)|(%)")
 
-# The elements for the clock, the time zone and the date. An element that does not fit a type, such as an hour for a
-# DATE, is written out literally.
+# The format elements (the letters after `%`) for the time of day, the time zone and the date. If a type has no such
+# part, the element is printed unchanged as text: for a DATE, `%H` prints "%H".
 _CLOCK_ELEMENTS: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
 _ZONE_ELEMENTS: Final = frozenset(("Z", "z", "Ez"))
 _DATE_ELEMENTS: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
@@ -474,22 +474,25 @@ def _constant_format(node: exp.Expr, kind: Kind) -> str:
 
 
 class TimePrinterSql(Protocol):
-    """An engine's SQL for times as text. In templates, @a is the wall clock to print, and @b the same time in UTC."""
+    """An engine's SQL for times as text.
+
+    In templates, @a is the date and time to print, without a zone (a wall-clock time). @b is the same time in UTC.
+    """
 
     # The engine's letters for the elements that its own function prints as BigQuery does, and templates for the other
     # elements.
     engine_letters: Mapping[str, str]
     element_templates: Mapping[str, str]
-    # Templates of the offset of the wall clock from UTC: in minutes; then its sign, its hours and its minutes, the last
-    # two with two digits each.
+    # Templates of the offset of @a from UTC: the offset in minutes; then its sign, its hours and its minutes as text.
+    # The hours and the minutes have two digits each.
     offset_in_minutes: str
     offset_sign: str
     offset_hours: str
     offset_minutes_part: str
     # A point and three or six fractional digits of the second, or nothing if the fraction is zero.
     fraction_template_if_not_zero: str
-    # The template of a call of the engine's own function with a time and a format, and three formats of this function:
-    # for a clock, for a day with a clock, and for ISO 8601.
+    # The template that calls the engine's own function with a time and a format, and three formats for this function:
+    # for a time of day, for a date with a time of day, and for ISO 8601.
     format_call_template: str
     clock_format: str
     day_and_clock_format: str
@@ -503,7 +506,7 @@ class TimePrinterSql(Protocol):
         ...
 
     def time_to_wall_clock(self, value: exp.Expr) -> exp.Expr:
-        """Return a TIME as a wall clock on the day 1970-01-01."""
+        """Convert a TIME to a date and time without a zone, on the day 1970-01-01."""
         ...
 
     def to_zone_wall_clock(self, moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr: ...
@@ -563,7 +566,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
         )
 
     def _join_elements(self, elements: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
-        """Return a template that prints the elements of the wall clock @a, and the formats for its placeholders."""
+        """Return a template that prints the format elements of the time @a, and the formats for its placeholders."""
         parts, formats = _merge_formats(
             elements, lambda index: self.sql.format_call_template.format("@a", f"{{{index}}}")
         )
@@ -590,7 +593,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
         return self._print_wall_clock(sql.day_and_clock_format, local, utc, after=(zoned,))
 
     def print_as_json(self, value: exp.Expr, kind: Kind) -> exp.Expr:
-        """Return a time as a quoted JSON text, with a T between day and clock, and for a TIMESTAMP with Z for UTC."""
+        """Return a time as a quoted JSON text, such as "2026-01-02T03:04:05Z"; only a TIMESTAMP has the Z (UTC)."""
         if kind is Kind.TIME:
             return self._print_wall_clock(
                 self.sql.clock_format, self.sql.time_to_wall_clock(value), before=("'\"'",), after=("'\"'",)
@@ -603,7 +606,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
     def _print_wall_clock(
         self, format_text: str, *parts: exp.Expr, before: Iterable[str] = (), after: Iterable[str] = ()
     ) -> exp.Expr:
-        """Return SQL that prints the wall clock `@a`, the first of `parts`, by the format.
+        """Return SQL that prints the date and time `@a`, the first of `parts`, by the format.
 
         Three or six fractional digits of the second are appended, unless the fraction is zero. `before` and `after` are
         SQL texts that are added at the ends.

@@ -224,7 +224,7 @@ _INTERVAL_NUMBER_PATTERN: Final = re.compile(r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 def interval_count_sql(text: str, node: exp.Expr) -> str:
-    """Return the text of an interval of one unit as an SQL number; raise BadQuerySyntax if it is not a number."""
+    """Return the number that `text` contains, as SQL: `3` for INTERVAL '3' DAY; raise BadQuerySyntax if it has none."""
     match = _SIGNED_NUMBER_PATTERN.fullmatch(text.strip())
     if match is None:
         raise BadQuerySyntax(f"The interval '{text[:40]}' is not a number of units.", span=span_in_text(node))
@@ -321,14 +321,14 @@ _KIND_BY_BUCKET_FUNCTION: Final = {
 class TimeRules(msgspec.Struct, frozen=True):
     """The rules of times for one engine.
 
-    `to_zone_wall_clock` converts a TIMESTAMP to the wall clock in a zone, and `from_zone_wall_clock` does the reverse.
-    `time_to_wall_clock` converts a TIME to a wall clock, and `wall_clock_to_kind` converts a wall clock to a type of
-    time. `truncation_template` returns the template that truncates the wall clock @a to a unit.
-    `micros_since_unit_start_template` takes a unit's length, and returns the template for the microseconds between the
-    start of the unit and the wall clock {1}. `count_boundaries_sql` returns the template for the number of starts of
-    units between the wall clocks {1} and {0}. `bucket_template` and `month_bucket_template` round @a down to the origin
-    @c plus a multiple of the width @b. `interval_of` makes an interval of one unit, and `interval_from_parts` makes an
-    interval of several units.
+    A *wall clock* is a date and time without a zone. `to_zone_wall_clock` converts a TIMESTAMP to the wall clock in a
+    zone, and `from_zone_wall_clock` does the reverse. `time_to_wall_clock` converts a TIME to a wall clock, and
+    `wall_clock_to_kind` converts a wall clock to a type of time. `truncation_template` returns the template that
+    truncates the wall clock @a to a unit. `micros_since_unit_start_template` takes a unit's length, and returns the
+    template for the microseconds between the start of the unit and the wall clock {1}. `count_boundaries_sql` returns
+    the template for the number of starts of units between the wall clocks {1} and {0}. `bucket_template` and
+    `month_bucket_template` round @a down to the origin @c plus a multiple of the width @b. `interval_of` makes an
+    interval of one unit, and `interval_from_parts` makes an interval of several units.
     """
 
     common_sql: CommonSql

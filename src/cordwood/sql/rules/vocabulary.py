@@ -56,7 +56,7 @@ class CommonSql(msgspec.Struct, frozen=True):
     # The implicit conversion of a value to a type, and the engine's own cast.
     convert_implicitly: Callable[[exp.Expr, Kind], exp.Expr]
     cast: Callable[[exp.Expr, Kind], exp.Expr]
-    # The conversion to a wall clock in UTC: of a value of any type of time, and of a TIMESTAMP.
+    # The conversion to the date and time in UTC: of a value of any type of time, and of a TIMESTAMP.
     time_to_utc_wall_clock: Conversion
     timestamp_to_utc_wall_clock: Conversion
     # The conversion of a value to a JSON document. A text that is not JSON becomes NULL.

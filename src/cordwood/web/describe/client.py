@@ -208,7 +208,7 @@ def _literal_type(values: Sequence[str]) -> str:
 
 
 def _result_type_and_sender(document: DocumentNode, operation: DocumentNode) -> tuple[str, str, str]:
-    """Return three parts of a method: its result type, the client's method to call, and what to append to this call."""
+    """Return a generated method's result type, the client's method that it calls, and a suffix such as `.json()`."""
     answers = [
         resolve_reference(document, one) for status, one in operation["responses"].items() if status.startswith("2")
     ]

@@ -71,7 +71,7 @@ _JSON_TYPES_BY_KIND = {
 
 
 def row_schema(columns: Sequence[tuple[str, Datatype | None]]) -> Schema:
-    """Return the JSON Schema of a row. As in answers, a repeated column name gets a number."""
+    """Return the JSON Schema of a row of an answer. A repeated column name gets a number, as in the answer itself."""
     named = [Column(name, datatype or Datatype(Kind.VARIANT)) for name, datatype in columns]
     schemas = [_nullable_schema(cell_schema(column.datatype)) for column in named]
     return {"type": "object", "properties": dict(zip(distinct_names(named), schemas, strict=True))}

@@ -204,17 +204,17 @@ def _can_inline(template: str, index: int, part: exp.Expr) -> bool:
 
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Convert a TIMESTAMP to a DATETIME: the wall clock in UTC."""
+    """Convert a TIMESTAMP to a DATETIME: the date and time in UTC."""
     return native_cast(node, Kind.DATETIME)
 
 
 def _wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
-    """Convert a DATETIME, taken as a wall clock in UTC, to a TIMESTAMP."""
+    """Convert a DATETIME, taken as a date and time in UTC, to a TIMESTAMP."""
     return native_cast(node, Kind.TIMESTAMP)
 
 
 def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
-    """Convert a TIMESTAMP to a DATETIME: the wall clock in the zone at that time."""
+    """Convert a TIMESTAMP to a DATETIME: the date and time that clocks in the zone show at that moment."""
     if zone is None or is_utc(zone):
         return timestamp_to_utc_wall_clock(moment)
     offset = zone_offset_minutes(zone)
@@ -265,7 +265,7 @@ def convert_implicitly(node: exp.Expr, kind: Kind) -> exp.Expr:
 
 
 def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
-    """Convert a time of any type to a DATETIME: the wall clock in UTC."""
+    """Convert a time of any type to a DATETIME: the date and time in UTC."""
     kind = kind_of(node)
     if kind in (Kind.TIMESTAMP, Kind.DATE):
         return timestamp_to_utc_wall_clock(node)

@@ -195,7 +195,11 @@ def _attribute_text(value: exp.Expr, object_sql: str) -> exp.Expr:
 
 
 def _flatten_level_sql(entries: str) -> str:
-    """Return SQL for `entries` (pairs of a key and a value), in which each object is replaced by its own members."""
+    """Return SQL that flattens the list `entries` of (key, value) pairs by one level.
+
+    A pair whose value is an object is replaced by one pair for each member of the object, with a key such as `a.b`.
+    Empty objects, and objects whose key is too long, stay unchanged.
+    """
     children = "arrayMap(c -> tuple(concat(e.1, '.', c.1), c.2), JSONExtractKeysAndValuesRaw(e.2))"
     is_expanded = f"startsWith(e.2, '{{') AND e.2 != '{{}}' AND length(e.1) <= {MAX_FLATTENED_KEY_BYTES}"
     return f"arrayFlatten(arrayMap(e -> if({is_expanded}, {children}, [e]), {entries}))"

@@ -236,10 +236,10 @@ def _normalize_negative_zeros(select: exp.Expr) -> None:
 
 
 def _grouping_values(select: exp.Expr) -> list[exp.Expr]:
-    """Return the values by which rows are grouped, as far as they are selected and can be replaced in the SELECT.
+    """Return the selected values that can be replaced in order to change how rows are grouped.
 
-    With DISTINCT, these are all selected values. With GROUP BY, they are the selected columns to which it refers by
-    number; a column that occurs elsewhere in the query cannot be replaced.
+    With DISTINCT, these are all selected values. With GROUP BY, these are the selected columns that it names by number,
+    such as `GROUP BY 1`, except columns that also occur elsewhere in the query.
     """
     if select.args.get("distinct"):
         return [item.unalias() for item in select.expressions]

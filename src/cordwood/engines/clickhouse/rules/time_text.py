@@ -36,7 +36,7 @@ from cordwood.sql.rules.time_text import (
     time_parsing_rules,
 )
 
-# In the templates that print a time, `@a` is the wall clock to print, and `@b` is the same time in UTC.
+# In the templates that print a time, `@a` is the time to print, without a zone; `@b` is the same time in UTC.
 _MICROS_SINCE_EPOCH_SQL: Final = "toUnixTimestamp64Micro(@a)"
 _ZONE_OFFSET_MINUTES_SQL: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
 _ZONE_OFFSET_SIGN_SQL: Final = f"if({_ZONE_OFFSET_MINUTES_SQL} < 0, '-', '+')"
@@ -179,7 +179,7 @@ def _out_of_range_conditions(groups: ParsedElementSql) -> list[str]:
 def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
     """Return SQL that makes the time from the array `_p` of the groups that the regular expression found.
 
-    If a TIMESTAMP is to be parsed but the format has no zone, the SQL gives a wall clock.
+    If a TIMESTAMP is to be parsed but the format has no zone, the SQL gives a date and time without a zone.
     """
     if "s" in groups.templates:
         zone = ", 'UTC'" if kind is Kind.TIMESTAMP else ""

@@ -128,7 +128,7 @@ def _add_interval(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) ->
 
 
 def _truncation_template(unit: str, node: exp.Expr, name: str = "@a") -> str:
-    """Return the template that truncates the wall clock `name` to the unit."""
+    """Return the template that truncates the date and time `name` to the unit."""
     week_offset = week_start_days_after_monday(unit)
     day = f"toDate32({name})"
     if week_offset is not None:
@@ -364,7 +364,7 @@ def _wall_clock_of(value: exp.Expr) -> exp.Expr:
 
 
 def _translate_timestamp(node: exp.Expr) -> exp.Expr:
-    """Translate TIMESTAMP(x[, zone]); the zone applies if x is a wall clock or a text."""
+    """Translate TIMESTAMP(x[, zone]); the zone applies if x is a date and time without a zone, or a text."""
     value, zone = node.this, node.args.get("zone")
     if kind_of(value) is Kind.STRING:
         if zone is None:

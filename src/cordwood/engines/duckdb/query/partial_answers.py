@@ -1,17 +1,20 @@
-"""Partial answers: the stored results of repeated aggregations for single blocks, in memory and in files.
+"""Partial answers: stored results of an aggregation, each over one hour of one block, in memory and in files.
+
+If a query is repeated, it uses these results, so that it does not have to read the events of all blocks again.
 
 Each entry has the partial answers of one question. Here, a question is the SQL that aggregates a block, with the values
-of its parameters except those that bound the time. The entry maps the id of each block's content to the block's rows.
-Files that cannot be read are deleted.
+of its parameters except those that bound the time. An entry maps the id of a block's content to the rows that the
+aggregation returned for this block. If the file of an entry cannot be read, it is deleted.
 
 Entries are stored in stages, so that a caller with many different questions does not displace the entries of other
 callers. A question that was asked once has no entry. When it is asked again, its entry is stored in the smaller part of
 the memory. When the entry is used again, it moves to the larger part, and is also written to a file.
 
-All statements run in the transaction of the query, so that they see the same blocks and events. So each event is
-counted once, even if blocks are compacted or deleted meanwhile. A partial answer covers one hour of one block. It is
-used if its hour is wholly within the query's time bounds; the query reads the events of the block in other hours.
-Missing partial answers are computed in one pass over their blocks. The query then does not read these events itself.
+The statements that list blocks and compute partial answers run in the same transaction as the query itself, so that
+all of them see the same blocks and events. So each event is counted once, even if blocks are compacted or deleted
+meanwhile. A partial answer is used if its hour is wholly within the query's time bounds; the query reads the events of
+the block in other hours. Missing partial answers are computed in one pass over their blocks. The query then does not
+read these events itself.
 """
 
 import os
@@ -457,7 +460,10 @@ class StatementParser(Protocol):
 
 
 class PartialVariant(msgspec.Struct, frozen=True):
-    """The variant of a plan that reads partial rows, with the values of these rows, which are bound to its slots."""
+    """A plan's variant that uses partial answers, and the values of the parameters that this variant adds.
+
+    The value of each added parameter is a list: one column of the rows that were merged from partial answers.
+    """
 
     variant: PlanVariant
     values: Mapping[str, object]

@@ -265,7 +265,7 @@ class RelationUses:
         return tables
 
     def single_use(self, select: exp.Select) -> exp.Expr | None:
-        """Return the only relation in the tree that reads a sub-query, or None if not exactly one relation reads it.
+        """Return the relation that reads the sub-query `select`; None if several relations read it, or none.
 
         The relation is the sub-query in FROM, or the reference to its CTE.
         """
@@ -423,7 +423,7 @@ def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
 
 
 def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
-    """Return whether the query selects the newest events and passes on all wide columns unchanged."""
+    """Return whether the query selects the newest events up to a limit, with all VARIANT columns unchanged."""
     if (
         source.scanned_paths
         or source.flushed_filters

@@ -119,7 +119,7 @@ def _aggregate_rule(name: str, template: str = "{0}") -> LoweringRule:
 
 
 def _aggregate_call_template(name: str, argument: AggregateArgument) -> str:
-    """Return the template of a call of the aggregate `name` for one value, with DISTINCT if the query has it."""
+    """Return the template that calls the one-argument aggregate `name`, with DISTINCT if the query has it."""
     return f"{name}({'DISTINCT ' if argument.is_distinct else ''}{{0}})"
 
 

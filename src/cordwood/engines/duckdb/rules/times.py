@@ -258,7 +258,7 @@ def _translate_addition(node: exp.Expr) -> exp.Expr:
 
 
 def _add_interval(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | None]) -> exp.Expr:
-    """Add or subtract an interval; the result for a DATE is a DATETIME, and for a TIMESTAMP its wall clock in UTC."""
+    """Add or subtract an interval; for a DATE or a TIMESTAMP (in UTC), the result is a DATETIME."""
     sides = (_timestamp_as_wall_clock(node.this), _timestamp_as_wall_clock(node.expression))
     if kinds[0] is kinds[1] or Kind.TIME in kinds:
         return fragment(f"{{0}} {sign} {{1}}", *sides)

@@ -42,7 +42,10 @@ _CREATE_PROJECT_SHAPES_SQL: Final = (
 
 
 def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Create the manifest in a new file; refuse a file from a newer release, or with events but without a version."""
+    """Create the tables of the manifest if they are missing.
+
+    Raise DataFolderUnusable if a newer release wrote the file, or if the file has events but no version.
+    """
     for statement in _CREATE_VERSION_TABLE_SQL:
         cursor.execute(statement)
     _check_format_version(cursor)

@@ -33,8 +33,9 @@ _PURGE_ALL_ARENAS_CONTROL = b"arena.4096.purge"
 
 
 class MemoryReclaimer:
-    """Decides when memory is returned and when the file is reopened; the compaction thread calls its methods.
+    """Decides when to return freed memory to the system, and when to reopen DuckDB's file.
 
+    The compaction thread calls the methods.
     `lock` is the lock with the rank COMPACTION. `pending_bytes` returns the bytes that pending events take in the heap.
     """
 

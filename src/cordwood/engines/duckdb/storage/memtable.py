@@ -144,7 +144,10 @@ class ArrivedTable:
         return self.is_filled and time.monotonic() - self._read_at > _ARRIVED_TABLE_IDLE_SECONDS
 
     def exceeds_add_limit(self, chunks: Sequence[Chunk]) -> bool:
-        """Return whether too many events have arrived at once to add them, so that queries read other tables."""
+        """Return whether too many events have arrived since the last update to add them to this table.
+
+        In this case, the table starts anew without them, and queries for these events read other tables.
+        """
         rows = sum(len(chunk.events) for chunk in chunks)
         return (
             rows > _MAX_ARRIVED_ROWS_PER_ADD
@@ -250,7 +253,7 @@ class RecentTable:
         self._is_stale = self._is_stale or self.end < flushed_to
 
     def exceeds_add_limit(self, chunks: list[Chunk]) -> bool:
-        """Return whether too many events have arrived at once to add them, as during a bulk import."""
+        """Return whether too many events have arrived since the last update to add them, as during a bulk import."""
         return sum(len(chunk.events) for chunk in chunks) > self._max_events // 2
 
     def add(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:

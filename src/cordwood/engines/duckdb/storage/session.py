@@ -30,7 +30,7 @@ _MAX_DATABASE_LOG_BYTES = 64 * 10**6
 _LOG_MEMORY_DIVISOR = 4
 _AUTOCHECKPOINT_OFF_SIZE = "1TB"
 _MAX_SPILL_SIZE = "4GB"
-# The maximum bytes of blocks of the file that DuckDB keeps in its cache while no query runs.
+# While no query runs, DuckDB's cache keeps at most this many bytes of the file's blocks.
 _MAX_IDLE_BLOCK_CACHE_BYTES = 16 * 10**6
 # SQL for the memory in use as DuckDB counts it: the total, and the part that cached blocks of the file take.
 _MEMORY_USE_SQL = "SELECT sum(memory_usage_bytes)::BIGINT, sum(memory_usage_bytes) FILTER (tag = 'BASE_TABLE')::BIGINT FROM duckdb_memory()"

@@ -83,7 +83,7 @@ class _UnstoppableQuery:
         """Do nothing, because the query is never interrupted."""
 
     def stop_early(self) -> None:
-        """Do nothing, because the query never has to stop."""
+        """Do nothing. For other queries, this method raises an error if the query must stop."""
 
 
 _UNSTOPPABLE = _UnstoppableQuery()
@@ -238,7 +238,7 @@ class Storage:
     def arrived_view(
         self, streams: Sequence[str], first_us: int, query: StoppableQuery
     ) -> Iterator[ArrivedView | None]:
-        """Yield a view with all events of the streams received at `first_us` or later; None if events are missing."""
+        """Yield a view of all events that the streams received since `first_us`; None if it would be incomplete."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_create_arrived_tables(stores):
             yield None

@@ -122,7 +122,10 @@ class StreamTableStatements:
         return f"SELECT {first} DESC LIMIT 1), {first} LIMIT 1)"
 
     def select_average_event_bytes(self) -> str:
-        """Return SQL that selects the average bytes of an event in a sample, like `chunk.estimate_event_bytes`."""
+        """Return SQL that selects the average memory of an event, in bytes, from a sample of 100 events.
+
+        The SQL estimates an event's memory by the same formula as `chunk.estimate_event_bytes`.
+        """
         texts = ("event_message", "metadata::JSON::VARCHAR", "extras::JSON::VARCHAR")
         total = " + ".join(f"coalesce(strlen({text}), 0)" for text in texts)
         return f"SELECT avg({EVENT_MEMORY_OVERHEAD_BYTES} + {total}) FROM (SELECT * FROM {self.table} LIMIT 100)"  # noqa: S608 - our own names

@@ -194,7 +194,10 @@ def _read_payload(source: BinaryIO) -> bytes | None:
 
 
 def _lost_events_message(reader: _SegmentReader, *, is_last: bool) -> str:
-    """Return a message about the lost parts of a segment; copy the segment unless only its last write was cut off."""
+    """Save a copy of a damaged segment, and return a message about its lost bytes.
+
+    If only the last write was cut off, there is nothing to rescue, so no copy is made.
+    """
     file = reader.file
     if is_last and not reader.has_more and reader.lost_bytes < file.stat().st_size:
         return f"The last {reader.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
