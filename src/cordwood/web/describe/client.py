@@ -258,9 +258,7 @@ def _path_expression(path: str, values: Mapping[str, str]) -> str:
     """Return the Python expression for a URL path with the values of its parameters."""
     pieces = re.split(r"\{(\w+)\}", path)
     literals = [
-        f"_quote_path_value({values[piece]})" if number % 2 else _literal(piece)
-        for number, piece in enumerate(pieces)
-        if piece
+        f"_quote({values[piece]})" if number % 2 else _literal(piece) for number, piece in enumerate(pieces) if piece
     ]
     return " + ".join(literals)
 

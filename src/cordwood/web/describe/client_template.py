@@ -185,7 +185,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _quote_path_value(value: object) -> str:
+def _quote(value: object) -> str:
     """Percent-encode a value, so that it is a single segment of a URL path."""
     return quote(_text(value), safe="")
 
