@@ -84,7 +84,7 @@ def application_api(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[
             await send(message)
 
     request = SimpleNamespace(id="1", scope={"headers": []})
-    context = SimpleNamespace(request=request, shared=SimpleNamespace(dispatch=application))
+    context = SimpleNamespace(request=request, shared=SimpleNamespace(dispatch_request=application))
     shared = new_query_body_budget(budget)
     with shared.open_reservation("1") as reservation, shared.open_reservation("2") as other:
         other.reserve(2**20 + 1)
