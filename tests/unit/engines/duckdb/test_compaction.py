@@ -158,7 +158,7 @@ def test_under_constant_load_compaction_runs_if_enough_of_the_time_is_calm(
     for name, value in {
         "ROW_GROUPS_PER_COMPACTED_RUN": 3,
         "MIN_UNCOMPACTED_ROW_GROUPS": 2,
-        "_POLL_SECONDS": 0.05,
+        "_DUE_WORK_POLL_SECONDS": 0.05,
         "_MAX_FLUSHING_TIME_SHARE": calm_share,
     }.items():
         monkeypatch.setattr(compaction, name, value)
