@@ -133,15 +133,15 @@ def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Exp
 def _overflow_of_sum_sql(sign: str, left: int | None, right: int | None) -> str | None:
     """Return the condition under which a sum or difference overflows; None if it cannot overflow.
 
-    One operand is a small constant, so that the result can overflow in only one direction.
+    One operand is a small constant, `left` or `right`, and the other is None. The condition compares the other operand
+    with the only bound of its range, from `low` to `high`, that is within INT64.
     """
-    if left is not None:
-        variable, low, high = "@b", _INT64_MIN - left, _INT64_MAX - left
-        if sign == "-":
-            low, high = left - _INT64_MAX, left - _INT64_MIN
+    variable = "@a" if left is None else "@b"
+    if sign == "-" and left is not None:
+        low, high = left - _INT64_MAX, left - _INT64_MIN
     else:
-        shift = (right or 0) if sign == "-" else -(right or 0)
-        variable, low, high = "@a", _INT64_MIN + shift, _INT64_MAX + shift
+        added = left if left is not None else (right or 0) * (-1 if sign == "-" else 1)
+        low, high = _INT64_MIN - added, _INT64_MAX - added
     if low > _INT64_MIN:
         return f"({variable} < {low})"
     return f"({variable} > {high})" if high < _INT64_MAX else None
