@@ -59,7 +59,7 @@ _READ_ONLY_ANNOTATIONS: Final = ToolAnnotations(
 
 # Do not print the library's log messages. The client gets them in responses, and could fill standard error with them by
 # sending invalid requests.
-_MCP_LOGGER: Final = logging.getLogger("mcp")  # noqa: TID251 - the library's
+_MCP_LOGGER: Final = logging.getLogger("mcp")  # noqa: TID251 - the logger of the library
 _MCP_LOGGER.addHandler(logging.NullHandler())
 _MCP_LOGGER.propagate = False
 

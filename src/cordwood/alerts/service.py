@@ -374,7 +374,7 @@ class AlertService:
 
     async def run(self) -> None:
         """Wait until there is an alert; then evaluate alerts and send notifications until cancelled."""
-        while (parts := self._open_if_needed()) is None:  # noqa: ASYNC110 - a reload of files has no event
+        while (parts := self._open_if_needed()) is None:  # noqa: ASYNC110 - a reload of the definition files sets no event
             await asyncio.sleep(_ALERTS_NEEDED_POLL_SECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(parts.evaluator.run())

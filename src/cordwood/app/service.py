@@ -349,7 +349,7 @@ class _ServiceRun(msgspec.Struct):
             await self.listeners.stop(self.settings.web.drain_time)
         if self.grpc_listener is not None:
             await self.grpc_listener.stop(self.settings.web.drain_time)
-        while http.open_request_count and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for it
+        while http.open_request_count and time.monotonic() < deadline:  # noqa: ASYNC110 - the server has no event for closed requests
             await asyncio.sleep(_DRAIN_POLL_SECONDS)
         http.should_exit = True
         await server_task
@@ -371,7 +371,7 @@ class _ServiceRun(msgspec.Struct):
             loop.add_signal_handler(number, self._request_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._handle_hangup, had_terminal)
 
-    def _handle_hangup(self, had_terminal: bool) -> None:  # noqa: FBT001 - handlers take what they are given by place
+    def _handle_hangup(self, had_terminal: bool) -> None:  # noqa: FBT001 - callers pass arguments by position
         """Handle SIGHUP: stop the service if its terminal was closed, otherwise reload the files.
 
         When a terminal is closed, its processes get no other signal that would stop them.

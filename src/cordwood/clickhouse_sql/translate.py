@@ -228,7 +228,7 @@ def _as_condition(value: Value) -> FilterCondition:
     return FilterCondition(value.node_with_default())
 
 
-def _constant_condition(is_true: bool) -> FilterCondition:  # noqa: FBT001 - one or the other
+def _constant_condition(is_true: bool) -> FilterCondition:  # noqa: FBT001 - the only argument
     return FilterCondition(exp.Boolean(this=is_true), is_true)
 
 

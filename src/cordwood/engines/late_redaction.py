@@ -168,5 +168,5 @@ class _CleanTextCache:
             self._texts.put((mode, text), value=True)
 
 
-def _text_bytes(key: tuple[RedactMode, str], _: bool) -> int:  # noqa: FBT001 - a cache's value
+def _text_bytes(key: tuple[RedactMode, str], _: bool) -> int:  # noqa: FBT001 - the value that is cached
     return estimate_memory_bytes(key[1])

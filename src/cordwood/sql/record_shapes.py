@@ -60,7 +60,7 @@ class RecordingShapeReader(msgspec.Struct):
         """Return the number of steps of the longest known path below this path; None if it is unknown."""
         return self._record_lookup("depth", self._find_depth(lineage), lineage)
 
-    def keys_matching_name(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - as recorded
+    def keys_matching_name(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - recorded lookups have positional arguments
         """Return the keys to which a name refers: if `exact`, the name itself, else all keys with the same normal form.
 
         The normal form ignores letter case and leading special characters, and treats all special characters as equal.
@@ -73,7 +73,7 @@ class RecordingShapeReader(msgspec.Struct):
             exact,
         )
 
-    def has_key(self, lineage: Lineage, name: str, exact: bool) -> bool:  # noqa: FBT001 - a fact's own words
+    def has_key(self, lineage: Lineage, name: str, exact: bool) -> bool:  # noqa: FBT001 - recorded lookups have positional arguments
         found = name in self._find_keys(lineage) if exact else bool(self._find_keys_matching_name(lineage, name))
         return self._record_lookup("has_key", found, lineage, name, exact)
 

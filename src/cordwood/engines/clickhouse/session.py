@@ -32,7 +32,7 @@ QUERY_MARK_SETTING: Final = "log_comment"
 
 # Keep the client's libraries from printing log lines, because cordwood reports their failures as faults.
 for _library in ("clickhouse_connect", "urllib3"):
-    logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it keeps others from logging
+    logging.getLogger(_library).addHandler(logging.NullHandler())  # noqa: TID251 - it silences the loggers of the client libraries
 
 _KILL_QUERY_SQL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:String} ASYNC"
 # Matches a placeholder for a bound value. It must match everything that the client's own pattern matches. Otherwise,
