@@ -20,7 +20,7 @@ import msgspec
 from bench.events import STREAM
 from bench.questions import QUESTIONS, Question
 from bench.service import ENDPOINTS
-from cordwood.app.checks import check_contents
+from cordwood.app.checks import read_and_check_definitions
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.engines.duckdb.query.query_runner import _render_cells_sql
 from cordwood.engines.duckdb.storage.manifest import read_shapes
@@ -139,7 +139,7 @@ def _write_segment(connection: duckdb.DuckDBPyConnection, file: Path, runs: Sequ
 
 def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> CompiledQuestion:
     """Compile a question to the SQL that the service runs."""
-    contents = check_contents(CatalogSources(endpoints=ENDPOINTS))
+    contents = read_and_check_definitions(CatalogSources(endpoints_folder=ENDPOINTS))
     program = parse_and_check_endpoint(next(path for path in contents.endpoints if path.name == question.endpoint))
     stream_shapes = {name: Shape(kinds, version=1) for name, kinds in read_shapes(connection.cursor()).items()}
     parameters = dict(question.parameters)
@@ -149,7 +149,7 @@ def _compile(connection: duckdb.DuckDBPyConnection, question: Question) -> Compi
     else:
         statement = compile_sandbox_query(program, sandbox, DuckDBTarget(), stream_shapes)
     values = bind_parameters(statement, parameters, 0, lambda _: None).values
-    variant = statement.plan.choose_variant(EventRange.FLUSHED) or statement.plan.variants[0]
+    variant = statement.plan.find_variant_or_fallback(EventRange.FLUSHED) or statement.plan.variants[0]
     (parsed,) = connection.extract_statements(f"FROM ({print_segments(variant.segments, values)}) LIMIT 0")
     connection.execute(parsed, {name: values[name] for name in parsed.named_parameters})
     types = tuple(column[1] for column in connection.description or [])

@@ -23,7 +23,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from bench.events import generate
 from bench.service import KEY, Target, service
-from cordwood.ingest.build_events import read_timestamp
+from cordwood.ingest.build_events import parse_timestamp_us
 from cordwood.ingest.formats.protobuf import encode_bytes_field, encode_varint
 
 Event = Mapping[str, Any]
@@ -121,7 +121,7 @@ def _timestamp(event: Event) -> bytes:
 
 
 def _nanoseconds(event: Event) -> str:
-    return f"{read_timestamp(event['timestamp'])}000"
+    return f"{parse_timestamp_us(event['timestamp'])}000"
 
 
 def otlp_body(events: Sequence[Event]) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cordwood.engines.duckdb.storage.locks import check_lock_order
+from cordwood.engines.duckdb.storage.locks import enable_lock_order_checks
 from tests.garbage_collection import exempt_earlier_objects
 
 # Hypothesis needs no deadline, because the duration of an example depends on the machine and its load.
@@ -27,7 +27,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _locks_are_taken_in_order() -> Iterator[None]:
-    with check_lock_order():
+    with enable_lock_order_checks():
         yield
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from cordwood.catalog.key_store import KeyStore, hash_secret
-from cordwood.errors import BadKey, Forbidden, NoKey
+from cordwood.errors import BadApiKey, Forbidden, MissingApiKey
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.key import Caller, Key
 
@@ -28,7 +28,7 @@ class SignedKeyVerifier(Protocol):
     """The interface of a verifier of signed keys, which are tokens (JWT) that contain their own scopes and limits."""
 
     def find_caller(self, key_text: str) -> Caller | None:
-        """Return the caller of a signed key; None if the text is not a token; raise BadKey if the token is invalid."""
+        """Return the caller of a signed key; None if the text is no token; raise BadApiKey if the token is invalid."""
 
 
 class Authenticator:
@@ -41,21 +41,21 @@ class Authenticator:
         signed: SignedKeyVerifier | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.keys = keys
-        self._fixed = tuple(fixed_keys)
-        self.signed = signed
+        self.key_store = keys
+        self._fixed_keys = tuple(fixed_keys)
+        self.signed_key_verifier = signed
         self._clock = clock
 
     def authenticate(self, key_text: str | None) -> Caller:
         """Return the caller to whom a key belongs.
 
-        Raise NoKey if no key was sent, and BadKey if the key is unknown, revoked or expired.
+        Raise MissingApiKey if no key was sent, and BadApiKey if the key is unknown, revoked or expired.
         """
         if not key_text:
-            raise NoKey("This route needs a key, and none was sent.", hint=_HOW_TO_SEND_A_KEY)
+            raise MissingApiKey("This route needs a key, and none was sent.", hint=_HOW_TO_SEND_A_KEY)
         caller = self._find_caller(key_text)
         if caller is None:
-            raise BadKey("The key that was sent is not in force.", hint="It may be mistyped, revoked or expired.")
+            raise BadApiKey("The key that was sent is not in force.", hint="It may be mistyped, revoked or expired.")
         return caller
 
     def authenticate_for_endpoint(self, key_text: str | None, endpoint: Endpoint | None, address: str) -> Caller:
@@ -67,32 +67,32 @@ class Authenticator:
             return self.authenticate(key_text)
         try:
             caller = self.authenticate(key_text)
-        except (NoKey, BadKey):
+        except (MissingApiKey, BadApiKey):
             return ANONYMOUS
         return caller if may_query(caller, endpoint) else ANONYMOUS
 
     def find_stored_key(self, key_text: str) -> Key | None:
         """Return the key in the key store that has this secret, even if the key has expired; None if there is none."""
-        return self.keys.find(hash_secret(key_text))
+        return self.key_store.find(hash_secret(key_text))
 
     def _find_caller(self, key_text: str) -> Caller | None:
         presented_digest = hash_secret(key_text)
         return (
-            self._find_fixed_key(presented_digest)
-            or self._find_key_in_store(presented_digest)
-            or (self.signed.find_caller(key_text) if self.signed else None)
+            self._find_caller_of_fixed_key(presented_digest)
+            or self._find_caller_in_key_store(presented_digest)
+            or (self.signed_key_verifier.find_caller(key_text) if self.signed_key_verifier else None)
         )
 
-    def _find_fixed_key(self, presented_digest: str) -> Caller | None:
+    def _find_caller_of_fixed_key(self, presented_digest: str) -> Caller | None:
         # Compare with every fixed key, so that the time taken does not reveal which key matches.
-        matches = [key.caller for key in self._fixed if hmac.compare_digest(key.secret_digest, presented_digest)]
+        matches = [key.caller for key in self._fixed_keys if hmac.compare_digest(key.secret_digest, presented_digest)]
         return matches[0] if matches else None
 
-    def _find_key_in_store(self, presented_digest: str) -> Caller | None:
-        key = self.keys.find(presented_digest)
+    def _find_caller_in_key_store(self, presented_digest: str) -> Caller | None:
+        key = self.key_store.find(presented_digest)
         if key is None or (key.terms.expires_at is not None and key.terms.expires_at <= self._clock()):
             return None
-        self.keys.record_use(key.id)
+        self.key_store.record_use(key.id)
         terms = key.terms
         return Caller(key.id, terms.scopes, terms.pins, terms.rate_per_second, terms.redact_always)
 
@@ -113,7 +113,7 @@ def may_ingest(caller: Caller, stream: Stream) -> bool:
     )
 
 
-def may_manage(caller: Caller) -> bool:
+def may_manage_service(caller: Caller) -> bool:
     return "private" in caller.scopes
 
 
@@ -122,10 +122,10 @@ def may_see_all_requests(caller: Caller) -> bool:
 
     This requires a private key without pins and without forced redaction.
     """
-    return may_manage(caller) and not (caller.pins or caller.redact_always)
+    return may_manage_service(caller) and not (caller.pins or caller.redact_always)
 
 
-def may_query_any_endpoint(caller: Caller) -> bool:
+def may_query_some_endpoint(caller: Caller) -> bool:
     """Return whether the caller may query at least one endpoint.
 
     Other callers are not told whether an endpoint exists.
@@ -133,7 +133,7 @@ def may_query_any_endpoint(caller: Caller) -> bool:
     return any(scope in ("private", "query") or scope.startswith("query:endpoint:") for scope in caller.scopes)
 
 
-def may_ingest_any_stream(caller: Caller) -> bool:
+def may_ingest_some_stream(caller: Caller) -> bool:
     """Return whether the caller may send events to at least one stream.
 
     Other callers are not told whether a stream exists.
@@ -146,7 +146,7 @@ def may_ingest_any_stream(caller: Caller) -> bool:
 
 def require_query_permission(caller: Caller, endpoint: Endpoint | None) -> None:
     """Raise Forbidden unless the caller may query the endpoint; for None, unless it may query at least one endpoint."""
-    allowed = may_query_any_endpoint(caller) if endpoint is None else may_query(caller, endpoint)
+    allowed = may_query_some_endpoint(caller) if endpoint is None else may_query(caller, endpoint)
     if not allowed:
         subject = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
         raise Forbidden(f"This key may not query {subject}.", hint=_missing_scope_hint(caller, "query"))
@@ -154,18 +154,18 @@ def require_query_permission(caller: Caller, endpoint: Endpoint | None) -> None:
 
 def require_ingest_permission(caller: Caller, stream: Stream | None) -> None:
     """Raise Forbidden unless the caller may send events to the stream; for None, unless it may send to at least one."""
-    allowed = may_ingest_any_stream(caller) if stream is None else may_ingest(caller, stream)
+    allowed = may_ingest_some_stream(caller) if stream is None else may_ingest(caller, stream)
     if not allowed:
         subject = f"to the stream {stream.name}" if stream else "events"
         raise Forbidden(f"This key may not send {subject}.", hint=_missing_scope_hint(caller, "ingest"))
 
 
 def require_management_permission(caller: Caller) -> None:
-    if not may_manage(caller):
+    if not may_manage_service(caller):
         raise Forbidden("This route needs a private key.", hint=_missing_scope_hint(caller, "private"))
 
 
-def apply_pins(caller: Caller, parameters: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
+def apply_pinned_parameters(caller: Caller, parameters: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
     """Return the parameters with the key's pins added; raise Forbidden if a parameter contradicts a pin.
 
     Forbidden is also raised if the endpoint does not declare a pinned parameter, because the pin would have no effect.

@@ -28,7 +28,7 @@ _MAX_ENTRY_SIZE_DIVISOR: Final = 4
 
 # Python's `re` module caches 512 compiled patterns, whatever their length. If a pattern is longer than this limit, the
 # module's cache is purged after the compilation, because long patterns take much memory.
-_MAX_RE_CACHED_LENGTH: Final = 1_000
+_MAX_CACHED_PATTERN_LENGTH: Final = 1_000
 
 
 class BoundedCache(Generic[K, V]):
@@ -40,7 +40,7 @@ class BoundedCache(Generic[K, V]):
 
     def __init__(self, max_bytes: int, size: Callable[[K, V], int]) -> None:
         self.max_bytes = max_bytes
-        self._size = size
+        self._measure_entry_bytes = size
         self._total_bytes = 0
         self._lock = Lock()
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
@@ -64,7 +64,7 @@ class BoundedCache(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         """Store a value unless it is too large; if the limit is exceeded, evict the least recently used values."""
-        size = self._size(key, value) + CACHE_ENTRY_OVERHEAD_BYTES
+        size = self._measure_entry_bytes(key, value) + CACHE_ENTRY_OVERHEAD_BYTES
         with self._lock:
             self._drop(key)
             if size <= self.max_bytes // _MAX_ENTRY_SIZE_DIVISOR:
@@ -81,7 +81,7 @@ class BoundedCache(Generic[K, V]):
             entry = self._entries.get(key)
             if entry is not None:
                 self._total_bytes -= entry[1]
-                self._insert(key, entry[0], self._size(key, entry[0]) + CACHE_ENTRY_OVERHEAD_BYTES)
+                self._insert(key, entry[0], self._measure_entry_bytes(key, entry[0]) + CACHE_ENTRY_OVERHEAD_BYTES)
 
     def drop(self, key: K) -> None:
         """Remove the value for a key, if there is one."""
@@ -118,7 +118,7 @@ def memoize_short_texts(max_length: int, max_entries: int) -> Callable[[Callable
     return decorate
 
 
-def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
+def compile_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """Compile a pattern that a caller wrote, without keeping a long pattern in the cache of Python's `re` module.
 
     Raise re.error for an invalid pattern. A pattern is also invalid if it is nested too deeply or has a repetition
@@ -129,7 +129,7 @@ def compiled_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
     except (OverflowError, RecursionError) as error:
         raise re.error(str(error)) from error
     finally:
-        if len(pattern) > _MAX_RE_CACHED_LENGTH:
+        if len(pattern) > _MAX_CACHED_PATTERN_LENGTH:
             re.purge()
 
 

@@ -30,7 +30,7 @@ def compile_saved_query(
 ) -> Statement:
     """Compile an endpoint's own query."""
     if program.dialect_text is not None:
-        _require_not_followed(program)
+        _refuse_live_tail(program)
         return compile_clickhouse(program, program.dialect_text, target, shapes, redaction)
     return bigquery.compile_saved_query(program, target, shapes, redaction)
 
@@ -40,7 +40,7 @@ def compile_sql_query(
 ) -> Statement:
     """Compile a caller's SQL query over an endpoint's sub-queries, in the SQL dialect of the endpoint."""
     if program.dialect_text is not None:
-        _require_not_followed(program)
+        _refuse_live_tail(program)
         return compile_clickhouse(program, text, target, shapes, redaction)
     return bigquery.compile_sandbox_query(program, text, target, shapes, redaction)
 
@@ -75,7 +75,7 @@ def list_sub_queries(program: EndpointProgram, target: Target, shapes: ShapesByS
     return describe_sub_queries(program, target, shapes)
 
 
-def _require_not_followed(program: EndpointProgram) -> None:
+def _refuse_live_tail(program: EndpointProgram) -> None:
     if program.page.is_of_followed_query:
         raise QueryUnsupported(
             "An endpoint that accepts ClickHouse SQL cannot be followed.", hint="Follow logs.all in SQL or LQL."

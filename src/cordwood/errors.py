@@ -89,15 +89,15 @@ class RequestFault(Fault):
     """An error in the request itself: its key, parameters, body or URL."""
 
 
-class NoKey(RequestFault):
+class MissingApiKey(RequestFault):
     code = "request.no-key"
 
 
-class BadKey(RequestFault):
+class BadApiKey(RequestFault):
     code = "request.bad-key"
 
 
-class ConflictingKeys(RequestFault):
+class ConflictingApiKeys(RequestFault):
     """The request contains two different keys."""
 
     code = "request.two-keys"
@@ -125,11 +125,11 @@ class UnknownAlert(RequestFault):
     code = "request.unknown-alert"
 
 
-class UnknownRoute(RequestFault):
+class PathNotFound(RequestFault):
     code = "request.unknown-route"
 
 
-class BadMethod(RequestFault):
+class MethodNotAllowed(RequestFault):
     code = "request.bad-method"
 
 
@@ -143,7 +143,7 @@ class BadParameter(RequestFault):
     code = "request.bad-parameter"
 
 
-class FieldFault(RequestFault):
+class InvalidFieldFault(RequestFault):
     """An invalid field in the request's body. `field` is its name; `problem` says what is wrong with its value."""
 
     def __init__(
@@ -154,13 +154,13 @@ class FieldFault(RequestFault):
         self.problem = problem
 
 
-class BadKeyTerms(FieldFault):
+class BadApiKeyTerms(InvalidFieldFault):
     """One of the terms with which a key should be created is invalid."""
 
     code = "request.bad-terms"
 
 
-class BadDefinition(FieldFault):
+class BadDefinition(InvalidFieldFault):
     """The sent definition of an endpoint or a stream is invalid. A span is a position in the sent query."""
 
     code = "request.bad-definition"
@@ -184,13 +184,13 @@ class RevisionMismatch(RequestFault):
     code = "request.changed-meanwhile"
 
 
-class UnknownVersion(RequestFault):
+class UnknownDefinitionVersion(RequestFault):
     """The version of a definition does not exist, or is no longer stored."""
 
     code = "request.unknown-version"
 
 
-class UnknownKey(RequestFault):
+class UnknownApiKey(RequestFault):
     code = "request.unknown-key"
 
 
@@ -298,7 +298,7 @@ class PlanTooLarge(QueryFault):
     code = "limit.plan"
 
 
-class CompileTooLong(QueryFault):
+class CompilationTimeout(QueryFault):
     """The compilation of the query took more time than allowed."""
 
     code = "limit.compile"
@@ -343,7 +343,7 @@ class TooManyRows(LimitFault):
     code = "limit.rows"
 
 
-class TooManyBytes(LimitFault):
+class AnswerTooLarge(LimitFault):
     code = "limit.bytes"
 
 
@@ -351,7 +351,7 @@ class RequestRateExceeded(LimitFault):
     code = "limit.rate"
 
 
-class TooManyFollowers(LimitFault):
+class TooManyFollowedQueries(LimitFault):
     """Too many connections follow queries, for one key, for one network address or for the whole service."""
 
     code = "limit.followers"
@@ -361,7 +361,7 @@ class StreamRateExceeded(LimitFault):
     code = "limit.stream-rate"
 
 
-class LargeEventsExceeded(LimitFault):
+class LargeEventLimitExceeded(LimitFault):
     code = "limit.large-events"
 
 

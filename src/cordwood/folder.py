@@ -65,7 +65,7 @@ class DataFolder:
         """Return the paths of the files with secrets that exist in the folder."""
         return sorted(self.path.glob("*.key"))
 
-    def managed_files(self) -> Sequence[Path]:
+    def definition_files(self) -> Sequence[Path]:
         """Return the files in which the service stores endpoints, streams and their versions.
 
         The paths are relative to the folder.
@@ -112,7 +112,7 @@ class DataFolder:
     @contextmanager
     def take_ownership(self) -> Iterator["FolderOwnership"]:
         """Create the folder if it is missing, and hold its lock; raise DataFolderInUse if another process owns it."""
-        with self._open_lock() as lock:
+        with self._open_lock_file() as lock:
             if not _try_lock_repeatedly(lock):
                 raise DataFolderInUse(self._in_use_message(), hint="Stop it, or choose another folder with --data-dir.")
             # Without this umask, other users who can read the folder could read the files that this process creates.
@@ -162,7 +162,7 @@ class DataFolder:
         outcome = self.last_reload_outcome()
         return outcome.at if outcome else 0.0
 
-    def _open_lock(self) -> IO[str]:
+    def _open_lock_file(self) -> IO[str]:
         self.create()
         try:
             descriptor = os.open(self.path / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)

@@ -278,7 +278,7 @@ class NeverCancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None:
         pass
 
-    def on_progress(self, read: ReadProgress) -> None:
+    def set_progress_reader(self, read: ReadProgress) -> None:
         pass
 
 
@@ -292,7 +292,7 @@ class QueryMeter:
         file = resources.files("cordwood") / "endpoints" / "logs.all.otel.sql"
         self._clickhouse = read_endpoint(read_endpoint_file("logs.all.otel.sql", file.read_text()))
         streams = read_catalog(CatalogSources(), lambda *_: None).streams
-        engine.prepare(streams)
+        engine.create_stream_tables(streams)
         self._shapes = dict.fromkeys((stream.name for stream in streams), deep_shape(24))
 
     def __call__(self, name: str, text: str) -> dict[str, object]:

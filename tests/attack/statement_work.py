@@ -78,15 +78,17 @@ def _work_of_variants(
 ) -> Iterator[object]:
     for result in (_plan, _run_with_counting):
         for is_trusting in (False, True):
-            with storage.query_view(question.statement.streams) as view:
-                sql = _variant_sql(question.statement, at_rest=view.at_rest, is_trusting=is_trusting)
+            with storage.open_query_view(question.statement.streams) as view:
+                sql = _variant_sql(question.statement, at_rest=view.reads_only_flushed_events, is_trusting=is_trusting)
                 if sql is not None:
                     before = _call_count(own_cursor)
                     yield result(view.cursor, sql, question.values), _call_count(own_cursor) - before
 
 
 def _variant_sql(statement: Statement, *, at_rest: bool, is_trusting: bool) -> str | None:
-    variant = statement.plan.choose_variant(EventRange.FLUSHED if at_rest else EventRange.ALL, optimistic=is_trusting)
+    variant = statement.plan.find_variant_or_fallback(
+        EventRange.FLUSHED if at_rest else EventRange.ALL, optimistic=is_trusting
+    )
     return None if variant is None else print_segments(variant.segments)
 
 

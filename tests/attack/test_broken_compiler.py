@@ -73,7 +73,7 @@ def app(
     engine: str, statements_run: list[str], log: io.BytesIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[InProcessApp]:
     """Open a service whose broken compiler translates UPPER to a query of another stream."""
-    rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).nodes
+    rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).by_node_class
     table: MutableMapping[type[exp.Expr], LoweringRule] = rules
     monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN_TRANSLATION[engine]))
     address = fresh_database() if engine == "clickhouse" else "duckdb"

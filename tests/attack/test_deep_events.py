@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cordwood.app.in_process import InProcessApp, open_in_process_app
-from cordwood.ingest.event_values import MAX_NESTING_LEVELS, replace_below_depth
-from cordwood.model.event import MAX_PATH_CHARACTERS
+from cordwood.ingest.event_values import MAX_NESTING_LEVELS, replace_deep_values_with_null
+from cordwood.model.event import MAX_LISTED_PATH_CHARACTERS
 from tests.attack.test_pinned_queries import ask, make_settings, send
 from tests.chdb_databases import fresh_database
 
@@ -107,8 +107,8 @@ def test_a_data_folder_with_unlimited_paths_is_opened(
     Regression: after a deep event in such a folder, every ingest request failed with status 500.
     """
     with monkeypatch.context() as unbounded:
-        unbounded.setattr("cordwood.model.event.MAX_PATH_STEPS", 10**6)
-        unbounded.setattr("cordwood.model.event.MAX_PATH_CHARACTERS", 10**9)
+        unbounded.setattr("cordwood.model.event.MAX_LISTED_PATH_STEPS", 10**6)
+        unbounded.setattr("cordwood.model.event.MAX_LISTED_PATH_CHARACTERS", 10**9)
         with open_in_process_app(make_settings(tmp_path / "data", engine=engine)) as app:
             send_ordinary(app)
             before = answers_by_query(app)
@@ -200,7 +200,7 @@ def test_the_paths_of_an_event_take_space_in_proportion_to_the_event(app: InProc
 
 
 def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(app: InProcessApp) -> None:
-    key = "k" * (MAX_PATH_CHARACTERS + 1)
+    key = "k" * (MAX_LISTED_PATH_CHARACTERS + 1)
     assert post_events(app, f'{{"{key}":{{"in":["x","y"]}}}}')[0] == 200
     sql_template = (
         "select count(*) as n from edge_logs cross join unnest(metadata) as m cross join unnest(m.`K`.`in`) as one"
@@ -219,4 +219,4 @@ def test_a_key_that_is_too_long_for_the_shape_is_read_by_its_name(app: InProcess
     ],
 )
 def test_json_is_truncated_below_a_nesting_level(text: str, levels: int, cut: str) -> None:
-    assert replace_below_depth(text, levels) == cut
+    assert replace_deep_values_with_null(text, levels) == cut

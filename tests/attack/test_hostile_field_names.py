@@ -197,7 +197,7 @@ def test_all_events_are_exported_and_imported(engine: str, app: InProcessApp, tm
 
 def test_flushed_events_are_found_by_hostile_keys(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions())
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     # The stream gets many events for each key, because the engine stores frequent paths as columns.
     events = [
         Event(

@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.target import add_settings_clause
 from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.errors import IsolationCheckFailed, QueryUnsupported
-from cordwood.observe.observation import IsolationRefused
+from cordwood.observe.observation import IsolationBreachRefused
 from tests.attack import hostile_clickhouse, hostile_duckdb
 from tests.chdb_databases import fresh_database
 
@@ -165,8 +165,8 @@ def test_each_refusal_is_recorded_and_its_statement_once() -> None:
             with pytest.raises(IsolationCheckFailed) as raised:
                 checker.check(connection, "SELECT * FROM secret_table", STREAMS)
     first, second = refusals
-    assert isinstance(first, IsolationRefused)
-    assert isinstance(second, IsolationRefused)
+    assert isinstance(first, IsolationBreachRefused)
+    assert isinstance(second, IsolationBreachRefused)
     assert first.sql == "SELECT * FROM secret_table"
     assert (first.effective_level(), second.effective_level(), second.sql) == ("error", "debug", "")
     assert first.incident == second.incident

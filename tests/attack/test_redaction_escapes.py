@@ -58,7 +58,7 @@ RunQuery = Callable[..., object]
 class _NeverCancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
-    def on_progress(self, read: ReadProgress) -> None: ...
+    def set_progress_reader(self, read: ReadProgress) -> None: ...
 
 
 def events(secret: Mapping[str, str]) -> list[Event]:
@@ -114,7 +114,7 @@ def open_clickhouse(_: Path, redacting: RedactionConfig) -> Engine:
 @pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), RedactionConfig(key="key"))
-    opened.prepare([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
+    opened.create_stream_tables([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", FIRST_SECRETS), ("other", SECOND_SECRETS)):
         validated, learnt = ShapeInferrer(opened.shapes).infer_stream_shape(name, events(secret))
         opened.append([Batch(name, validated, 1_763_000_000_000_000, learnt)])

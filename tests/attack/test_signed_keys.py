@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.catalog.signed_keys import JWTVerifier
-from cordwood.errors import BadKey
+from cordwood.errors import BadApiKey
 from cordwood.model.key import Caller
 from tests.attack.test_pinned_queries import event, make_settings, send
 
@@ -126,7 +126,7 @@ def test_a_scope_with_lookalike_letters_permits_nothing(app: InProcessApp, scope
     ],
 )
 def test_a_duplicate_claim_is_refused(claims: str) -> None:
-    with pytest.raises(BadKey, match="twice in one object"):
+    with pytest.raises(BadApiKey, match="twice in one object"):
         caller_of_token(token_of_text(claims))
 
 
@@ -147,13 +147,13 @@ def test_a_duplicate_field_of_a_new_key_is_refused(app: InProcessApp, body: str)
     "exp", ['"9999999999"', '"\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19\uff19"', "true", "[]", "{}"]
 )
 def test_an_exp_that_is_not_a_number_is_refused(exp: str) -> None:
-    with pytest.raises(BadKey):
+    with pytest.raises(BadApiKey):
         caller_of_token(sign_claims(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
 
 @pytest.mark.parametrize("exp", ["4102444800000", "1e300", "1" + "0" * 400, "253402300800"])
 def test_an_exp_that_is_too_large_is_refused(exp: str) -> None:
-    with pytest.raises(BadKey, match="is too large"):
+    with pytest.raises(BadApiKey, match="is too large"):
         caller_of_token(sign_claims(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
 
@@ -161,13 +161,13 @@ def test_an_exp_that_is_too_large_is_refused(exp: str) -> None:
     "exp", ["1e400", "-1e400", "Infinity", "-Infinity", "NaN", "1" + "0" * 5000, "null", "0", "-1"]
 )
 def test_an_exp_that_is_infinite_or_past_is_refused(exp: str) -> None:
-    with pytest.raises(BadKey):
+    with pytest.raises(BadApiKey):
         caller_of_token(sign_claims(f'{{"scope":"query","exp":{exp}}}'.encode()))
 
 
 @pytest.mark.parametrize("nbf", ['"1"', "true", "false", "null", "[]", "1e400", "NaN"])
 def test_an_nbf_that_is_not_a_number_is_refused(nbf: str) -> None:
-    with pytest.raises(BadKey):
+    with pytest.raises(BadApiKey):
         caller_of_token(token_of_text(f'"scope":"query","nbf":{nbf}'))
 
 
@@ -179,7 +179,7 @@ def test_a_pin_with_an_invalid_parameter_name_is_refused(app: InProcessApp, name
 
     If it were accepted, ingest would write the pin's value to a field that no query reads.
     """
-    with pytest.raises(BadKey, match="pins"):
+    with pytest.raises(BadApiKey, match="pins"):
         caller_of_token(token_of_claims(scope="ingest", pins={name: "acme"}))
     assert send(app, "/api/access-tokens", {"scopes": "ingest", "pins": {name: "acme"}})[0] == 422
 
@@ -192,7 +192,7 @@ def test_a_lone_surrogate_is_refused(app: InProcessApp, claims: str) -> None:
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig", "latin-1"])
 def test_claims_in_another_encoding_are_refused(encoding: str) -> None:
     claims = f'{{"scope":"query","exp":{int(time.time()) + 60},"sub":"\u00e9"}}'
-    with pytest.raises(BadKey):
+    with pytest.raises(BadApiKey):
         caller_of_token(sign_claims(claims.encode(encoding)))
 
 
@@ -239,5 +239,5 @@ def test_a_key_for_encryption_verifies_no_signature(tmp_path: Path) -> None:
         if holds:
             assert keys.find_caller(presented)
         else:
-            with pytest.raises(BadKey):
+            with pytest.raises(BadApiKey):
                 keys.find_caller(presented)

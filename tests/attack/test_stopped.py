@@ -77,7 +77,7 @@ class NeverCancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None:
         pass
 
-    def on_progress(self, read: ReadProgress) -> None:
+    def set_progress_reader(self, read: ReadProgress) -> None:
         pass
 
 
@@ -101,7 +101,7 @@ def open_clickhouse(_: Path) -> Engine:
 @pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     opened: Engine = request.param(Path(tmp_path_factory.mktemp("engine")))
-    opened.prepare(read_catalog(CatalogSources(), lambda *_: None).streams)
+    opened.create_stream_tables(read_catalog(CatalogSources(), lambda *_: None).streams)
     yield opened
     opened.close()
 

@@ -62,7 +62,7 @@ def peak():
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 engine = DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), DuckDBOptions(memory_bytes=96 * 2**20))
-engine.prepare(read_catalog(CatalogSources(), lambda *_: None).streams)
+engine.create_stream_tables(read_catalog(CatalogSources(), lambda *_: None).streams)
 file = resources.files("cordwood") / "endpoints" / "logs.all.sql"
 program = parse_and_check_endpoint(read_endpoint_file("logs.all.sql", file.read_text()))
 answer(engine, program, "select 1 as x")

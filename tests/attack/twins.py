@@ -181,8 +181,8 @@ def open_twin(folder: Path, engine: str, secrets: _Secrets) -> Iterator[Twin]:
 
 def _record_questions(engine: Engine) -> EngineRecord:
     record, answer = EngineRecord(), engine.answer
-    hiding = engine._redaction if hasattr(engine, "_redaction") else engine._query_runner._redaction  # type: ignore[attr-defined]
-    texts: TextRedactor = hiding._texts
+    hiding = engine._answer_redactor if hasattr(engine, "_answer_redactor") else engine._query_runner._answer_redactor  # type: ignore[attr-defined]
+    texts: TextRedactor = hiding._text_redactor
     json_texts = texts.redact_json
 
     def record_answer(question: BoundStatement, *arguments: object) -> object:

@@ -22,7 +22,7 @@ from tests.contract.engine_asking import NOW_US, stream
 
 def open_duckdb(folder: Path) -> DuckDBEngine:
     engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s"), stream("other.stream-2")])
+    engine.create_stream_tables([stream("s"), stream("other.stream-2")])
     return engine
 
 
@@ -31,7 +31,7 @@ def open_clickhouse() -> Engine:
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
     engine: Engine = module.ClickHouseEngine(address, module.ClickHouseOptions(has_ttl=False))
-    engine.prepare([stream("s"), stream("other.stream-2")])
+    engine.create_stream_tables([stream("s"), stream("other.stream-2")])
     return engine
 
 
@@ -64,7 +64,7 @@ def open_hosted(
         EngineDialect(DuckDBTarget(), lambda stream_name: StreamTableStatements(stream_name).select_events()),
         record,
     )
-    engine.prepare([stream("s"), stream("other.stream-2")])
+    engine.create_stream_tables([stream("s"), stream("other.stream-2")])
     return engine
 
 

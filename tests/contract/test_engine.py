@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cordwood.engines.engine import (
-    STORED_COLUMNS,
+    STORED_EVENT_COLUMNS,
     AnswerLimits,
     BatchAppendResult,
     CancelToken,
@@ -20,7 +20,7 @@ from cordwood.engines.engine import (
 from cordwood.errors import Fault, IsolationCheckFailed, QueryCancelled, QueryOutOfTime
 from cordwood.model.datatype import Kind
 from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
-from cordwood.sql.plan import fixed_plan
+from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, ask, batch, ids, rows, stream
 from tests.waiting import until
@@ -80,7 +80,7 @@ def test_a_query_of_one_stream_returns_no_events_of_another(engine: Engine) -> N
 def test_checking_streams_creates_nothing(engine: Engine) -> None:
     engine.check_streams([stream("s"), stream("checked.only")])
     assert "checked.only" not in engine.stream_stats()
-    engine.prepare([stream("checked.only")])
+    engine.create_stream_tables([stream("checked.only")])
     assert "checked.only" in engine.stream_stats()
 
 
@@ -186,7 +186,7 @@ def test_a_query_is_stopped_when_it_is_cancelled(engine: Engine) -> None:
         def on_cancel(self, stop: Callable[[], None]) -> None:
             threading.Timer(0.2, stop).start()
 
-        def on_progress(self, read: ReadProgress) -> None: ...
+        def set_progress_reader(self, read: ReadProgress) -> None: ...
 
     with pytest.raises(QueryCancelled):
         rows(engine, SLOW_QUERY, cancel=CancelledSoon())
@@ -221,7 +221,7 @@ def test_an_invalid_regular_expression_is_refused_with_a_reason(engine: Engine, 
 
 
 def test_events_past_their_retention_are_deleted(engine: Engine) -> None:
-    engine.prepare([stream("s", retention_seconds=60.0)])
+    engine.create_stream_tables([stream("s", retention_seconds=60.0)])
     old_events = [Event(f"old{number}", NOW_US - 61_000_000) for number in range(3)]
     engine.append([batch(*old_events, event("young"))])
     assert engine.delete_expired_events(NOW_US) == 3
@@ -254,7 +254,11 @@ def test_concurrent_reads_and_appends_neither_duplicate_nor_miss_events(engine: 
 def test_a_statement_that_reads_an_undeclared_stream_is_refused(engine: Engine) -> None:
     sql, values = engine.stored_events_sql("other.stream-2"), {"since": 0, "until": NOW_US, "project": None}
     own = Statement(
-        fixed_plan(sql), (), (), ("other.stream-2",), column_names=tuple(column.name for column in STORED_COLUMNS)
+        plan_without_placeholders(sql),
+        (),
+        (),
+        ("other.stream-2",),
+        column_names=tuple(column.name for column in STORED_EVENT_COLUMNS),
     )
     assert [
         row for part in engine.answer(BoundStatement(own, values), LIMITS, NEVER_CANCELLED).batches for row in part

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from cordwood.engines.engine import STORED_COLUMNS, Engine
+from cordwood.engines.engine import STORED_EVENT_COLUMNS, Engine
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Batch, Event
@@ -17,8 +17,8 @@ EXPORT_REQUEST = QueryRequest(Endpoint("test", UUID(int=1), "", "1"), Caller("k"
 
 def export_rows(engine: Engine, time_range: ExportRange) -> list[Row]:
     job = create_export_job(EXPORT_REQUEST, time_range, engine, NOW_US)
-    rows = engine.answer(job.question, job.limits, NEVER_CANCELLED)
-    assert rows.columns == STORED_COLUMNS
+    rows = engine.answer(job.bound_statement, job.limits, NEVER_CANCELLED)
+    assert rows.columns == STORED_EVENT_COLUMNS
     return sorted((row for part in rows.batches for row in part), key=lambda row: str(row[0]))
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cordwood.app.checks import check_contents
+from cordwood.app.checks import read_and_check_definitions
 from cordwood.catalog.catalog import CatalogContents, CatalogSources
 from cordwood.dialects import compile_sql_query, read_endpoint
 from cordwood.engines.engine import AnswerLimits, Engine
@@ -176,7 +176,7 @@ def contents(folder: Path) -> CatalogContents:
     """Return the contents of a catalog with the shipped definitions and two streams from a file."""
     streams = folder / "streams.toml"
     streams.write_text('[[stream]]\nname = "my.app"\n\n[[stream]]\nname = "never.sent"\n')
-    return check_contents(CatalogSources(streams=streams))
+    return read_and_check_definitions(CatalogSources(streams_file=streams))
 
 
 class Cordwood:
@@ -188,11 +188,11 @@ class Cordwood:
         kind = next(kind for kind in ENGINES if kind.name == name)
         self.engine: Engine = kind.open(folder, lambda: NOW_US, RedactionConfig(RedactionRules(), "key"))
         streams = {stream.name: stream for stream in contents.streams}
-        self.engine.prepare(list(streams.values()))
+        self.engine.create_stream_tables(list(streams.values()))
         intake = Intake(self.engine, lambda: NOW_US)
         for source, (stream, _) in SOURCES.items():
             lines = "\n".join(map(json.dumps, [*events_of(source), *extra.get(source, ())]))
-            asyncio.run(intake.accept(streams[stream], "application/x-ndjson", lines.encode()))
+            asyncio.run(intake.ingest_body(streams[stream], "application/x-ndjson", lines.encode()))
         intake.close()
         endpoint = next(candidate for candidate in contents.endpoints if candidate.name == ENDPOINT_NAME)
         self.program: EndpointProgram = read_endpoint(endpoint)

@@ -12,7 +12,11 @@ import pytest
 
 from cordwood.dialects import compile_sql_query
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.query.deferred_columns import complete_columns, encode_attribute_maps, format_iso_times
+from cordwood.engines.duckdb.query.deferred_columns import (
+    compute_deferred_columns,
+    encode_attribute_maps,
+    format_iso_times,
+)
 from cordwood.engines.engine import Engine
 from cordwood.errors import OutOfMemory
 from cordwood.ingest.accept import Intake
@@ -202,7 +206,7 @@ def test_the_limit_of_object_members_ignores_white_space(tmp_path: Path, engine:
     for colon in (":", " : ", "\n:", "\t\r:"):
         members = ",".join(f'"k{at}"{colon}{at}' for at in range(512))
         event = f'[{{"event_message":"m","project":"default","metadata":{{"inner":{{{members}}}}}}}]'
-        asyncio.run(intake.accept(stream, "application/json", event.encode()))
+        asyncio.run(intake.ingest_body(stream, "application/json", event.encode()))
     intake.close()
     for columns in ("log_attributes AS found", "mapKeys(log_attributes) AS found"):
         result_rows = engine_with_events.rows(
@@ -263,11 +267,11 @@ def test_events_with_long_keys_of_nested_objects_are_expanded_in_bounded_memory(
     event = f"{''.join(path)}{{{leaves}}}{'}' * len(path)}"
     columns: list[list[str | None]] = [[event] * 1000, [None] * 1000, [None] * 1000]
     maps = [AttributeMapColumn(position, 0, 1, 2, levels) for position, levels in enumerate((8, 8, 9, 10))]
-    ((_, cells),) = complete_columns(maps[:1], columns)
+    ((_, cells),) = compute_deferred_columns(maps[:1], columns)
     assert len(msgspec.json.decode(_parse_cell(cells[0]))) == 500
     assert sum(len(_parse_cell(cell)) for cell in cells) < 2**27
     for repeated in (maps[:2], maps[1:]):
         with pytest.raises(OutOfMemory, match="too large"):
-            list(complete_columns(repeated, columns))
+            list(compute_deferred_columns(repeated, columns))
     columns[0] = [event.replace("a" * 63, "a" * 8000)] * 1000
-    assert len(list(complete_columns(maps, columns))) == 4
+    assert len(list(compute_deferred_columns(maps, columns))) == 4

@@ -11,8 +11,8 @@ from cordwood.engines.engine import (
     BatchAppendResult,
     Cancellation,
     Progress,
-    Run,
-    RunRequest,
+    QueryRun,
+    QueryRunRequest,
     StreamStats,
 )
 from cordwood.engines.local_run import run_locally
@@ -55,7 +55,7 @@ class ScriptedEngine:
     def question_count(self) -> int:
         return len(self.questions)
 
-    def prepare(self, streams: Sequence[Stream]) -> None:
+    def create_stream_tables(self, streams: Sequence[Stream]) -> None:
         """Accept all streams."""
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
@@ -70,7 +70,7 @@ class ScriptedEngine:
             number = len(self.questions)
         cancelled = threading.Event()
         cancel.on_cancel(cancelled.set)
-        cancel.on_progress(lambda: self.progress)
+        cancel.set_progress_reader(lambda: self.progress)
         while not self._released.wait(0.001):
             if cancelled.is_set():
                 self.stopped += 1
@@ -79,7 +79,7 @@ class ScriptedEngine:
             raise self.fails_with
         return Rows(self.columns, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
 
-    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
+    def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
         return run_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:

@@ -11,7 +11,7 @@ from types import ModuleType
 from cordwood.__main__ import main
 from cordwood.app import service
 from cordwood.engines.duckdb.storage import compaction, retention, session
-from cordwood.engines.duckdb.storage.locks import check_lock_order
+from cordwood.engines.duckdb.storage.locks import enable_lock_order_checks
 
 # Arguments of Python that run a service with constant sweeps and checkpoints, and with a check of the lock order.
 CONSTANT_SWEEPS: Sequence[str] = (__file__, "constant-sweeps")
@@ -30,7 +30,7 @@ def sweep_constantly() -> AbstractContextManager[None]:
     replace_constant(service, "_RETENTION_INTERVAL_SECONDS", 0.1)
     replace_constant(session, "_MAX_DATABASE_LOG_BYTES", 1)
     replace_constant(retention, "ROW_GROUP_ROWS", 1)
-    return check_lock_order()
+    return enable_lock_order_checks()
 
 
 def use_small_blocks() -> AbstractContextManager[None]:
@@ -39,7 +39,7 @@ def use_small_blocks() -> AbstractContextManager[None]:
         replace_constant(module, "ROW_GROUP_ROWS", 2048)
     replace_constant(compaction, "ROW_GROUPS_PER_COMPACTED_RUN", 3)
     replace_constant(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
-    replace_constant(compaction, "_NO_FLUSH_SECONDS", 0)
+    replace_constant(compaction, "_COMPACTION_DELAY_AFTER_FLUSH_SECONDS", 0)
     replace_constant(compaction, "_DUE_WORK_POLL_SECONDS", 0.1)
     return nullcontext()
 

@@ -262,7 +262,7 @@ def start_clients(service: Service, seed: int, until_time: float) -> Iterator[Re
 def stored_ids(data_dir: Path) -> list[str]:
     """Return the ids of the ordinary events in the data folder of a stopped service."""
     engine = DuckDBEngine(data_dir, DuckDBTarget())
-    engine.prepare([stream(STREAM)])
+    engine.create_stream_tables([stream(STREAM)])
     sql = f"select id from `{STREAM}` where event_message like 'event %'"
     result_rows = [str(row[0]) for row in rows(engine, sql, limits=UNLIMITED)]
     engine.close()

@@ -80,7 +80,7 @@ retention = "2d"
 
 def stored_ids(data_dir: Path) -> list[str]:
     engine = DuckDBEngine(data_dir, DuckDBTarget())
-    engine.prepare([stream(EDGE_STREAM)])
+    engine.create_stream_tables([stream(EDGE_STREAM)])
     result_rows = [str(row[0]) for row in rows(engine, f"select id from `{EDGE_STREAM}`", limits=UNLIMITED)]
     ((count,),) = rows(engine, f"select count(*) as n from `{EDGE_STREAM}`")
     engine.close()
@@ -109,7 +109,7 @@ def store_events(data_dir: Path, count: int) -> None:
     """Store events with texts that compress badly, and wait until they are flushed."""
     text_rng = random.Random(count)
     engine = DuckDBEngine(data_dir, DuckDBTarget())
-    engine.prepare([stream(EDGE_STREAM)])
+    engine.create_stream_tables([stream(EDGE_STREAM)])
     now_us = time.time_ns() // 1000
     for first in range(0, count, ROW_GROUP_ROWS):
         texts = [f"{text_rng.getrandbits(1600):x}" for _ in range(min(ROW_GROUP_ROWS, count - first))]

@@ -18,7 +18,7 @@ import pytest
 from backports import zstd
 
 from bench.process_family import family_bytes
-from cordwood.ingest.build_events import read_timestamp
+from cordwood.ingest.build_events import parse_timestamp_us
 from tests.debian import require_program
 from tests.journey.conftest import Service, Start, start_service
 from tests.journey.test_http_queries import checked_error, send_raw_request
@@ -279,7 +279,7 @@ def test_every_format_has_the_same_rows(service: Service) -> None:
     assert [json.loads(line) for line in body("ndjson").splitlines()] == expected
     by_csv = list(csv.DictReader(io.StringIO(body("csv").decode(), newline="")))
     assert [row["id"] for row in by_csv] == [row["id"] for row in expected]
-    assert [read_timestamp(row["timestamp"]) for row in by_csv] == [row["timestamp"] for row in expected]
+    assert [parse_timestamp_us(row["timestamp"]) for row in by_csv] == [row["timestamp"] for row in expected]
     assert all(row["timestamp"].endswith("Z") for row in by_csv)
     by_arrow = pa.ipc.open_stream(body("arrow")).read_all()
     assert by_arrow.to_pylist() == pq.read_table(io.BytesIO(body("parquet"))).to_pylist()

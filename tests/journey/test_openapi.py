@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cordwood.web.routes import FORMS_BY_SUFFIX, PATTERN_ROUTES, ROUTES_BY_PATH
+from cordwood.web.routes import BODY_FORMATS_BY_PATH_SUFFIX, PATTERN_ROUTES, ROUTES_BY_PATH
 from tests.journey.conftest import PUBLIC, Service
 
 JSON_TYPES: Mapping[str, Any] = {
@@ -77,7 +77,7 @@ def test_every_name_in_a_path_is_a_parameter_of_its_operations(openapi_document:
 
 def test_every_route_is_described_except_aliases(openapi_document: Any) -> None:
     described_paths = {
-        prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in FORMS_BY_SUFFIX
+        prefix + suffix for prefix in (b"/api/logs", b"/logs", b"/api/events") for suffix in BODY_FORMATS_BY_PATH_SUFFIX
     }
     collector = {b"/services/collector" + suffix for suffix in (b"/event", b"/event/1.0", b"/raw/1.0", b"/health/1.0")}
     others = (described_paths - {b"/api/logs"}) | {b"/readyz", b"/api/openapi", b"/v1/input", b"/elastic"} | collector

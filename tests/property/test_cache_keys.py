@@ -16,7 +16,7 @@ from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import CacheOutcome, QueryService, QueryServiceDependencies
 from cordwood.serve.cached_answers import MemoryAnswerCache
-from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
 from cordwood.sql.stages import Statement
 from cordwood.web.encode import JSON_FORMAT
@@ -142,7 +142,7 @@ class CachedService:
 
     def ask(self, text: str, *, fresh: bool = False) -> tuple[CacheOutcome | None, str]:
         request = QueryRequest(
-            ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxQuery(Language.SQL, text), bypasses_cache=fresh
+            ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxQuery(QueryLanguage.SQL, text), bypasses_cache=fresh
         )
         try:
             answer = self._runner.run(self.answers.answer(request))

@@ -29,7 +29,7 @@ filters = st.one_of(comparisons, st.tuples(comparisons, st.sampled_from([" and "
 @pytest.fixture(scope="module", params=["in memory", "sealed"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("plain") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([Batch("s", EVENTS, NOW_US)])
     if request.param == "sealed":
         flush_pending(engine)

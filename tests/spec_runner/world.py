@@ -60,12 +60,12 @@ class CaseEngine:
         self.now_us = now_us
         self.engine = kind.open(folder, lambda: now_us, RedactionConfig(rules, "key"))
         known = {fence.options["name"]: _stream(fence.options["name"]) for fence in streams}
-        self.engine.prepare(list(known.values()))
+        self.engine.create_stream_tables(list(known.values()))
         intake = Intake(self.engine, lambda: now_us)
         for fence in streams:
             stream = known[fence.options["name"]]
             if fence.text.strip():
-                asyncio.run(intake.accept(stream, "application/x-ndjson", fence.text.encode()))
+                asyncio.run(intake.ingest_body(stream, "application/x-ndjson", fence.text.encode()))
         intake.close()
 
     def ask(self, statement: Statement, parameters: dict[str, str]) -> Rows:
@@ -81,7 +81,7 @@ class Unstoppable:
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
-    def on_progress(self, read: ReadProgress) -> None: ...
+    def set_progress_reader(self, read: ReadProgress) -> None: ...
 
 
 class CaseEngines:

@@ -10,7 +10,7 @@ import pytest
 from cordwood.bounded_cache import (
     CACHE_ENTRY_OVERHEAD_BYTES,
     BoundedCache,
-    compiled_pattern,
+    compile_pattern,
     estimate_memory_bytes,
     memoize_short_texts,
 )
@@ -95,11 +95,11 @@ def test_remember_short_caches_results_of_short_texts_only() -> None:
 def test_a_long_pattern_is_purged_from_the_cache_of_re(monkeypatch: pytest.MonkeyPatch) -> None:
     purged: list[bool] = []
     monkeypatch.setattr(re, "purge", lambda: purged.append(True))
-    assert compiled_pattern("a+").fullmatch("aa")
+    assert compile_pattern("a+").fullmatch("aa")
     assert not purged
-    assert compiled_pattern("a" * 2_000).fullmatch("a" * 2_000)
+    assert compile_pattern("a" * 2_000).fullmatch("a" * 2_000)
     with pytest.raises(re.error):
-        compiled_pattern("a" * 2_000 + "(")
+        compile_pattern("a" * 2_000 + "(")
     assert len(purged) == 2
 
 
@@ -108,7 +108,7 @@ def test_a_long_pattern_is_purged_from_the_cache_of_re(monkeypatch: pytest.Monke
 )
 def test_any_pattern_that_python_cannot_compile_raises_re_error(pattern: str) -> None:
     with pytest.raises(re.error):
-        compiled_pattern(pattern)
+        compile_pattern(pattern)
 
 
 class Pair(msgspec.Struct):

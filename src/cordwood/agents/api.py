@@ -11,10 +11,10 @@ from cordwood.errors import RefusedByService
 OnChunk = Callable[[bytes], bool]
 
 # The maximum size of a response that a tool reads as one JSON document.
-MAX_DOCUMENT_BYTES = 4 * 2**20
+MAX_JSON_DOCUMENT_BYTES = 4 * 2**20
 
 
-class OfferedEndpoint(msgspec.Struct, frozen=True):
+class QueryableEndpoint(msgspec.Struct, frozen=True):
     """An endpoint that the key may query.
 
     `parameters` is the JSON Schema of the parameters that callers with the key may set.
@@ -37,7 +37,7 @@ class KeyPermissions(msgspec.Struct, frozen=True):
     pins: Mapping[str, str]
     redact: bool
     rate: str | None
-    endpoints: Sequence[OfferedEndpoint]
+    endpoints: Sequence[QueryableEndpoint]
 
     @property
     def is_private(self) -> bool:
@@ -52,7 +52,7 @@ class KeyPermissions(msgspec.Struct, frozen=True):
         return self.is_private and not self.pins
 
     @property
-    def sandboxable_endpoints(self) -> list[OfferedEndpoint]:
+    def sandboxable_endpoints(self) -> list[QueryableEndpoint]:
         """The endpoints that accept sandbox queries."""
         return [endpoint for endpoint in self.endpoints if endpoint.sandboxable]
 
@@ -121,22 +121,22 @@ def truncated_response_fault() -> RefusedByService:
 class BodyCollector:
     """Collects the chunks of a body in memory, up to a maximum size."""
 
-    def __init__(self, max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
-        self._limit = max_bytes
+    def __init__(self, max_bytes: int = MAX_JSON_DOCUMENT_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._chunks = bytearray()
-        self.is_cut = False
+        self.is_too_large = False
 
     def add_chunk(self, chunk: bytes) -> bool:
-        self.is_cut = self.is_cut or len(self._chunks) + len(chunk) > self._limit
-        if not self.is_cut:
+        self.is_too_large = self.is_too_large or len(self._chunks) + len(chunk) > self._max_bytes
+        if not self.is_too_large:
             self._chunks += chunk
-        return not self.is_cut
+        return not self.is_too_large
 
     def decode_json(self) -> Any:
         """Return the value of the collected JSON; raise RefusedByService if the body is too large or not JSON."""
-        if self.is_cut:
+        if self.is_too_large:
             raise RefusedByService(
-                f"The answer is larger than {self._limit // 2**20} MiB.", hint="Ask for a part of it."
+                f"The answer is larger than {self._max_bytes // 2**20} MiB.", hint="Ask for a part of it."
             )
         try:
             return msgspec.json.decode(bytes(self._chunks))

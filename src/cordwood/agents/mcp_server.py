@@ -105,7 +105,7 @@ class _McpRequestHandlers:
 
     def __init__(self, api: ApiClient, on_bug: Callable[[Exception], object]) -> None:
         self._api = api
-        self._on_bug = on_bug
+        self._report_unexpected_error = on_bug
 
     def create_server(self, view: KeyPermissions) -> "Server[Any]":
         return Server(
@@ -122,23 +122,23 @@ class _McpRequestHandlers:
         )
 
     async def _list_tools(self, *_: object) -> ListToolsResult:
-        view = await self._await_with_mcp_errors(self._api.fetch_permissions())
+        view = await self._await_converting_errors(self._api.fetch_permissions())
         return ListToolsResult(tools=[_tool_info(tool) for tool in create_tools_for_key(view)])
 
     async def _call_tool(self, _: object, params: CallToolRequestParams) -> CallToolResult:
-        answer = await self._await_with_mcp_errors(call_tool(self._api, params.name, params.arguments or {}))
+        answer = await self._await_converting_errors(call_tool(self._api, params.name, params.arguments or {}))
         return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=answer.is_error)
 
     async def _list_resources(self, *_: object) -> ListResourcesResult:
-        found = await self._await_with_mcp_errors(list_resources(self._api))
+        found = await self._await_converting_errors(list_resources(self._api))
         return ListResourcesResult(resources=[_resource_info(one) for one in found])
 
     async def _read_resource(self, _: object, params: ReadResourceRequestParams) -> ReadResourceResult:
         uri = str(params.uri)
-        text = await self._await_with_mcp_errors(read_resource(self._api, uri))
+        text = await self._await_converting_errors(read_resource(self._api, uri))
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=_JSON_MEDIA_TYPE)])
 
-    async def _await_with_mcp_errors(self, work: Awaitable[T]) -> T:
+    async def _await_converting_errors(self, work: Awaitable[T]) -> T:
         """Await `work` and return its result; convert every exception to an error of the protocol."""
         try:
             return await work
@@ -149,7 +149,7 @@ class _McpRequestHandlers:
         except UnicodeEncodeError as surrogates:
             raise MCPError(INVALID_PARAMS, INVALID_UNICODE_MESSAGE) from surrogates
         except Exception as bug:
-            self._on_bug(bug)
+            self._report_unexpected_error(bug)
             raise MCPError(INTERNAL_ERROR, "An internal error occurred.") from bug
 
 
@@ -196,14 +196,14 @@ class _AsgiMessageExchange:
         self.status = 500
         self.answer_body = bytearray()
         self._body = body
-        self._is_read = False
+        self._is_body_received = False
 
     async def receive(self) -> MutableMapping[str, Any]:
-        if self._is_read:
+        if self._is_body_received:
             # The library now waits for a disconnection, so wait forever. If the client disconnects, the HTTP route
             # cancels this call.
             await asyncio.Event().wait()
-        self._is_read = True
+        self._is_body_received = True
         return {"type": "http.request", "body": self._body, "more_body": False}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:

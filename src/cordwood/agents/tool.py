@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.agents.api import ApiCall, ApiClient, BodyCollector, OfferedEndpoint, Reply
+from cordwood.agents.api import ApiCall, ApiClient, BodyCollector, QueryableEndpoint, Reply
 from cordwood.errors import Fault, did_you_mean
 
 ToolArguments = Mapping[str, Any]
@@ -19,7 +19,7 @@ RunTool = Callable[[ApiClient, ToolArguments], Awaitable[object]]
 
 T = TypeVar("T")
 
-_MAX_QUOTED_LINE_LENGTH = 200
+_MAX_QUOTED_QUERY_LINE_LENGTH = 200
 _MAX_ERROR_MESSAGE_LENGTH = 4000
 
 
@@ -95,7 +95,7 @@ def _error_text(reply: Reply, query: str | None) -> str:
     lines = [f"{error.get('status', reply.status)}: {str(error.get('message', ''))[:_MAX_ERROR_MESSAGE_LENGTH]}"]
     line, column = error.get("line"), error.get("column")
     if isinstance(line, int) and isinstance(column, int):
-        lines += [f"Place: line {line}, column {column}.", *_marked_query_line(query, line, column)]
+        lines += [f"Place: line {line}, column {column}.", *_query_line_with_caret(query, line, column)]
     if error.get("hint"):
         lines.append(f"Hint: {str(error['hint'])[:_MAX_ERROR_MESSAGE_LENGTH]}")
     retry = reply.header("retry-after")
@@ -114,12 +114,12 @@ def _decode_error_object(body: bytes) -> Mapping[str, Any] | None:
     return {"message": error} if isinstance(error, str) else error if isinstance(error, dict) else None
 
 
-def _marked_query_line(query: str | None, line: int, column: int) -> list[str]:
+def _query_line_with_caret(query: str | None, line: int, column: int) -> list[str]:
     """Return the line of the query, and a line with a caret below the column."""
     lines = (query or "").splitlines()
-    if not 1 <= line <= len(lines) or column > _MAX_QUOTED_LINE_LENGTH:
+    if not 1 <= line <= len(lines) or column > _MAX_QUOTED_QUERY_LINE_LENGTH:
         return []
-    text = lines[line - 1][:_MAX_QUOTED_LINE_LENGTH].replace("\t", " ")
+    text = lines[line - 1][:_MAX_QUOTED_QUERY_LINE_LENGTH].replace("\t", " ")
     return [f"  {text}", f"  {' ' * (column - 1)}^"]
 
 
@@ -130,24 +130,24 @@ _AD_HOC_QUERY_PATH: Final = "/api/query"
 DEFAULT_MAX_ROWS: Final = 50
 MAX_ANSWER_ROWS: Final = 1000
 # The maximum bytes of all rows of an answer as JSON. They correspond to about ten thousand tokens of a language model.
-MAX_ANSWER_BYTES: Final = 40_000
+MAX_ANSWER_ROWS_BYTES: Final = 40_000
 # The maximum bytes of one line, which is one row, in a response. A longer row ends the reading.
 MAX_RESPONSE_LINE_BYTES: Final = 2 * 2**20
 # The maximum number of bytes that are read of one response. Every row that is read must be decoded, which takes time.
 MAX_RESPONSE_BYTES: Final = 8 * 2**20
-_ROW_EXCERPT_LENGTH: Final = 2000
+_ROW_EXCERPT_BYTES: Final = 2000
 
 
 class ToolAnswerLimits(msgspec.Struct, frozen=True):
     """The maximum number of rows in an answer, and the maximum bytes of these rows together as JSON."""
 
     max_rows: int
-    max_bytes: int = MAX_ANSWER_BYTES
+    max_bytes: int = MAX_ANSWER_ROWS_BYTES
 
 
 async def fetch_endpoint_rows(
     api: ApiClient,
-    endpoint: OfferedEndpoint,
+    endpoint: QueryableEndpoint,
     parameters: Mapping[str, object],
     bounds: ToolAnswerLimits,
     query: str | None = None,
@@ -192,7 +192,9 @@ async def _fetch_rows(
         raise refused_call_error(Reply(reply.status, reply.headers, rows.unfinished_line), query)
     # The note about omitted rows comes before the rows, so that the agent reads it first.
     result: dict[str, Any] = {"row_count": len(rows.rows)}
-    cut = rows.cut or _service_truncation_reason(reply.header("cordwood-truncated"), len(rows.rows), limit)
+    cut = rows.truncation_reason or _service_truncation_reason(
+        reply.header("cordwood-truncated"), len(rows.rows), limit
+    )
     if cut is not None:
         result["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
     if rows.is_shortened:
@@ -221,7 +223,7 @@ class ShorteningLimits(msgspec.Struct, frozen=True):
 
 
 # These limits are tried in order, until the shortened row is small enough.
-_SHORTENING_LIMITS: Final = (
+_SHORTENING_LIMITS_LOOSEST_FIRST: Final = (
     ShorteningLimits(max_characters=2000, max_elements=200, max_members=200),
     ShorteningLimits(max_characters=200, max_elements=10, max_members=40),
     ShorteningLimits(max_characters=80, max_elements=3, max_members=12),
@@ -233,12 +235,12 @@ class RowCollector:
 
     def __init__(self, bounds: ToolAnswerLimits) -> None:
         self.rows: list[msgspec.Raw] = []
-        self.cut: str | None = None
+        self.truncation_reason: str | None = None
         self.is_shortened = False
-        self._maximum = bounds
-        self._bytes = 0
-        self._read_bytes = 0
-        self._line = bytearray()
+        self._limits = bounds
+        self._collected_row_bytes = 0
+        self._received_bytes = 0
+        self._partial_line = bytearray()
 
     @property
     def unfinished_line(self) -> bytes:
@@ -247,53 +249,57 @@ class RowCollector:
         Each row of NDJSON ends with a line feed. If data are left at the end of the body, the body is not complete
         NDJSON.
         """
-        return bytes(self._line)
+        return bytes(self._partial_line)
 
     def add_chunk(self, chunk: bytes) -> bool:
         """Add a chunk of the body; return False if a limit was reached, so that no more chunks are needed."""
         begin = 0
-        self._read_bytes += len(chunk)
-        while self.cut is None and (end := chunk.find(b"\n", begin)) >= 0:
-            self._line += chunk[begin:end]
-            self._add_row(bytes(self._line))
-            self._line.clear()
+        self._received_bytes += len(chunk)
+        while self.truncation_reason is None and (end := chunk.find(b"\n", begin)) >= 0:
+            self._partial_line += chunk[begin:end]
+            self._add_row(bytes(self._partial_line))
+            self._partial_line.clear()
             begin = end + 1
-        if self.cut is None:
-            self._line += chunk[begin:]
-            if len(self._line) > MAX_RESPONSE_LINE_BYTES:
-                self.cut = f"the next row is larger than {MAX_RESPONSE_LINE_BYTES // 2**20} MiB and was not read"
-            elif self._read_bytes > MAX_RESPONSE_BYTES:
-                self.cut = f"the rows are larger than {MAX_RESPONSE_BYTES // 2**20} MiB before they are shortened"
-        return self.cut is None
+        if self.truncation_reason is None:
+            self._partial_line += chunk[begin:]
+            if len(self._partial_line) > MAX_RESPONSE_LINE_BYTES:
+                self.truncation_reason = (
+                    f"the next row is larger than {MAX_RESPONSE_LINE_BYTES // 2**20} MiB and was not read"
+                )
+            elif self._received_bytes > MAX_RESPONSE_BYTES:
+                self.truncation_reason = (
+                    f"the rows are larger than {MAX_RESPONSE_BYTES // 2**20} MiB before they are shortened"
+                )
+        return self.truncation_reason is None
 
     def _add_row(self, line: bytes) -> None:
         if not line:
             return
-        if len(self.rows) >= self._maximum.max_rows:
-            self.cut = f"there are more rows than max_rows={self._maximum.max_rows}"
+        if len(self.rows) >= self._limits.max_rows:
+            self.truncation_reason = f"there are more rows than max_rows={self._limits.max_rows}"
             return
         encoded = self._encode_shortened(line)
-        if self._bytes + len(encoded) > self._maximum.max_bytes and self.rows:
-            self.cut = f"the rows are larger than {self._maximum.max_bytes} bytes together"
+        if self._collected_row_bytes + len(encoded) > self._limits.max_bytes and self.rows:
+            self.truncation_reason = f"the rows are larger than {self._limits.max_bytes} bytes together"
             return
-        self._bytes += len(encoded)
+        self._collected_row_bytes += len(encoded)
         self.rows.append(msgspec.Raw(encoded))
 
     def _encode_shortened(self, line: bytes) -> bytes:
         """Return the row as JSON, with long values shortened until it takes at most half of an answer."""
         try:
             row = msgspec.json.decode(line)
-            for shortening in _SHORTENING_LIMITS:
+            for shortening in _SHORTENING_LIMITS_LOOSEST_FIRST:
                 short, is_shortened = shorten_value(row, shortening)
                 encoded = msgspec.json.encode(short)
-                if len(encoded) <= self._maximum.max_bytes // 2:
+                if len(encoded) <= self._limits.max_bytes // 2:
                     self.is_shortened = self.is_shortened or is_shortened
                     return encoded
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             # msgspec cannot decode this row, because a number in it is too large or it is nested too deeply.
             pass
         self.is_shortened = True
-        return msgspec.json.encode({"beginning_of_the_row": line[:_ROW_EXCERPT_LENGTH].decode("utf-8", "replace")})
+        return msgspec.json.encode({"beginning_of_the_row": line[:_ROW_EXCERPT_BYTES].decode("utf-8", "replace")})
 
 
 def shorten_value(value: Any, shortening: ShorteningLimits) -> tuple[Any, bool]:

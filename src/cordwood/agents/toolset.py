@@ -15,11 +15,11 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from cordwood.agents.api import ApiClient, KeyPermissions, OfferedEndpoint
+from cordwood.agents.api import ApiClient, KeyPermissions, QueryableEndpoint
 from cordwood.agents.tool import (
     DEFAULT_MAX_ROWS,
-    MAX_ANSWER_BYTES,
     MAX_ANSWER_ROWS,
+    MAX_ANSWER_ROWS_BYTES,
     RefusedCallError,
     Tool,
     ToolAnswerLimits,
@@ -36,15 +36,15 @@ from cordwood.errors import Fault, did_you_mean
 
 # Programs that use tools permit only names of limited length, with these characters.
 _MAX_TOOL_NAME_LENGTH: Final = 64
-_INVALID_TOOL_NAME_PATTERN: Final = re.compile(r"[^A-Za-z0-9_-]+")
-_MAX_ROWS_ARGUMENT: Final = "max_rows"
+_INVALID_TOOL_NAME_CHARACTERS_PATTERN: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_MAX_ROWS_ARGUMENT_NAME: Final = "max_rows"
 
 _QUERY_TOOL_NAME: Final = "query"
 _QUERY_STREAMS_TOOL_NAME: Final = "query_streams"
 # Descriptions of tools are sent to the model with every request, so they list at most this number of names.
-_MAX_LISTED_NAMES: Final = 30
+_MAX_LISTED_ENDPOINT_NAMES: Final = 30
 _EndpointName = Annotated[str, msgspec.Meta(description="The endpoint whose tables are read.")]
-_Parameters = Annotated[
+_EndpointParameters = Annotated[
     Mapping[str, str | int | float | bool | None],
     msgspec.Meta(
         description="The parameters of the endpoint, which its own tool describes.", examples=[{"project": "default"}]
@@ -63,7 +63,7 @@ _SQL_EXPLANATION: Final = (
 )
 
 
-def _endpoint_tools(endpoints: Sequence[OfferedEndpoint], used_names: Collection[str]) -> list[Tool]:
+def _endpoint_tools(endpoints: Sequence[QueryableEndpoint], used_names: Collection[str]) -> list[Tool]:
     """Return one tool for each endpoint. The names of these tools differ from each other and from `used_names`."""
     names = Counter(_tool_name(endpoint) for endpoint in endpoints)
     return [
@@ -77,11 +77,13 @@ def _endpoint_tools(endpoints: Sequence[OfferedEndpoint], used_names: Collection
     ]
 
 
-def _tool_name(endpoint: OfferedEndpoint) -> str:
-    return _INVALID_TOOL_NAME_PATTERN.sub("_", endpoint.name).strip("_")[:_MAX_TOOL_NAME_LENGTH] or "endpoint"
+def _tool_name(endpoint: QueryableEndpoint) -> str:
+    return (
+        _INVALID_TOOL_NAME_CHARACTERS_PATTERN.sub("_", endpoint.name).strip("_")[:_MAX_TOOL_NAME_LENGTH] or "endpoint"
+    )
 
 
-def _distinct_tool_name(endpoint: OfferedEndpoint) -> str:
+def _distinct_tool_name(endpoint: QueryableEndpoint) -> str:
     """Return a unique tool name, which ends with the first characters of the endpoint's UUID.
 
     It is used if another tool has the endpoint's usual tool name.
@@ -89,7 +91,7 @@ def _distinct_tool_name(endpoint: OfferedEndpoint) -> str:
     return f"{_tool_name(endpoint)[: _MAX_TOOL_NAME_LENGTH - 9]}_{endpoint.token[:8]}"
 
 
-def _endpoint_tool(endpoint: OfferedEndpoint, name: str) -> Tool:
+def _endpoint_tool(endpoint: QueryableEndpoint, name: str) -> Tool:
     return Tool(
         name,
         endpoint.name,
@@ -99,7 +101,7 @@ def _endpoint_tool(endpoint: OfferedEndpoint, name: str) -> Tool:
     )
 
 
-def _endpoint_description(endpoint: OfferedEndpoint) -> str:
+def _endpoint_description(endpoint: QueryableEndpoint) -> str:
     own = f"Runs the saved query {endpoint.name} and returns its rows as JSON."
     sandbox = (
         f"Its tables can also be queried with the tool query, endpoint={endpoint.name}." if endpoint.sandboxable else ""
@@ -107,13 +109,13 @@ def _endpoint_description(endpoint: OfferedEndpoint) -> str:
     return " ".join(sentence for sentence in (endpoint.description, own, sandbox) if sentence)
 
 
-def _endpoint_schema(endpoint: OfferedEndpoint) -> dict[str, Any]:
+def _endpoint_schema(endpoint: QueryableEndpoint) -> dict[str, Any]:
     schema = {**endpoint.parameters, "additionalProperties": False}
-    if _MAX_ROWS_ARGUMENT not in endpoint.parameters["properties"]:
+    if _MAX_ROWS_ARGUMENT_NAME not in endpoint.parameters["properties"]:
         maximum = min(MAX_ANSWER_ROWS, endpoint.max_limit)
         schema["properties"] = {
             **endpoint.parameters["properties"],
-            _MAX_ROWS_ARGUMENT: {
+            _MAX_ROWS_ARGUMENT_NAME: {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": maximum,
@@ -124,18 +126,18 @@ def _endpoint_schema(endpoint: OfferedEndpoint) -> dict[str, Any]:
     return schema
 
 
-async def _run_endpoint(endpoint: OfferedEndpoint, api: ApiClient, arguments: ToolArguments) -> object:
+async def _run_endpoint(endpoint: QueryableEndpoint, api: ApiClient, arguments: ToolArguments) -> object:
     schema = _endpoint_schema(endpoint)
     require_known_arguments(arguments, list(schema["properties"]))
     own = endpoint.parameters["properties"]
-    requested_rows = arguments.get(_MAX_ROWS_ARGUMENT) if _MAX_ROWS_ARGUMENT not in own else None
+    requested_rows = arguments.get(_MAX_ROWS_ARGUMENT_NAME) if _MAX_ROWS_ARGUMENT_NAME not in own else None
     given = {name: value for name, value in arguments.items() if name in own}
     return await fetch_endpoint_rows(
-        api, endpoint, given, ToolAnswerLimits(_row_limit_of_request(requested_rows, endpoint.max_limit))
+        api, endpoint, given, ToolAnswerLimits(_effective_row_limit(requested_rows, endpoint.max_limit))
     )
 
 
-def _row_limit_of_request(requested: object, limit: int) -> int:
+def _effective_row_limit(requested: object, limit: int) -> int:
     """Return the maximum number of rows to read: the requested number or a default, but at most `limit`.
 
     Raise RefusedCallError if the requested number is not a positive integer.
@@ -166,7 +168,7 @@ class QueryArguments(msgspec.Struct):
             examples=["f:edge_logs m.response.status_code:>=500 t:last@1h c:count(*) c:group_by(t::minute)"],
         ),
     ] = ""
-    parameters: _Parameters = {}
+    parameters: _EndpointParameters = {}
     max_rows: MaxRows = DEFAULT_MAX_ROWS
 
 
@@ -191,11 +193,11 @@ def _query_tools(view: KeyPermissions) -> list[Tool]:
     ]
 
 
-def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
+def _endpoint_query_tool(endpoints: Sequence[QueryableEndpoint]) -> list[Tool]:
     if not endpoints:
         return []
-    names = ", ".join(f"{one.name} ({_sql_dialect_name(one)})" for one in endpoints[:_MAX_LISTED_NAMES])
-    names += ", …" if len(endpoints) > _MAX_LISTED_NAMES else ""
+    names = ", ".join(f"{one.name} ({_sql_dialect_name(one)})" for one in endpoints[:_MAX_LISTED_ENDPOINT_NAMES])
+    names += ", …" if len(endpoints) > _MAX_LISTED_ENDPOINT_NAMES else ""
     description = (
         f"Runs a query of your own, in SQL or LQL, over the tables of an endpoint: {names}. The tool list_tables has their columns. "
         f"{_SQL_EXPLANATION} {_LQL_EXPLANATION} Only reads; a refusal names the place and what to change. Aggregate, or select few columns and rows."
@@ -206,33 +208,35 @@ def _endpoint_query_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     ]
 
 
-def _sql_dialect_name(endpoint: OfferedEndpoint) -> str:
+def _sql_dialect_name(endpoint: QueryableEndpoint) -> str:
     return "ClickHouse SQL" if endpoint.language == "ch_sql" else "BigQuery SQL"
 
 
-async def _query_endpoint(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: ToolArguments) -> object:
+async def _query_endpoint(
+    endpoints: Sequence[QueryableEndpoint], api: ApiClient, raw_arguments: ToolArguments
+) -> object:
     arguments = convert_arguments(QueryArguments, raw_arguments)
     endpoint = _find_endpoint(endpoints, arguments.endpoint)
     texts = {name: text for name, text in (("sql", arguments.sql), ("lql", arguments.lql)) if text}
     if len(texts) != 1:
         raise RefusedCallError("Send either sql or lql.")
     parameters = _merge_query_parameters(endpoint, arguments.parameters, texts)
-    bounds = ToolAnswerLimits(_row_limit_of_request(arguments.max_rows, endpoint.max_limit))
+    bounds = ToolAnswerLimits(_effective_row_limit(arguments.max_rows, endpoint.max_limit))
     return await fetch_endpoint_rows(api, endpoint, parameters, bounds, next(iter(texts.values())))
 
 
-def _find_endpoint(endpoints: Sequence[OfferedEndpoint], name: str) -> OfferedEndpoint:
+def _find_endpoint(endpoints: Sequence[QueryableEndpoint], name: str) -> QueryableEndpoint:
     """Return the endpoint with this name or UUID; raise RefusedCallError if there is none in `endpoints`."""
     found = next((one for one in endpoints if name in (one.name, one.token)), None)
     if found is None:
         names = [one.name for one in endpoints]
-        hint = did_you_mean(name, names) or "There are: " + ", ".join(names[:_MAX_LISTED_NAMES])
+        hint = did_you_mean(name, names) or "There are: " + ", ".join(names[:_MAX_LISTED_ENDPOINT_NAMES])
         raise RefusedCallError(f"There is no endpoint {name[:60]!r} that takes a query. {hint}")
     return found
 
 
 def _merge_query_parameters(
-    endpoint: OfferedEndpoint, parameters: Mapping[str, object], texts: Mapping[str, str]
+    endpoint: QueryableEndpoint, parameters: Mapping[str, object], texts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the parameters together with the texts of the caller's query.
 
@@ -257,14 +261,14 @@ def _stream_query_tool() -> Tool:
 async def _query_streams(api: ApiClient, raw_arguments: ToolArguments) -> object:
     arguments = convert_arguments(StreamQueryArguments, raw_arguments)
     return await fetch_stream_rows(
-        api, arguments.sql, ToolAnswerLimits(_row_limit_of_request(arguments.max_rows, MAX_ANSWER_ROWS))
+        api, arguments.sql, ToolAnswerLimits(_effective_row_limit(arguments.max_rows, MAX_ANSWER_ROWS))
     )
 
 
 _LIST_TABLES_TOOL_NAME: Final = "list_tables"
 _LIST_STREAMS_TOOL_NAME: Final = "list_streams"
 _MAX_LISTED_FIELDS: Final = 400
-_MAX_LISTED_ITEMS: Final = 500
+_MAX_LISTED_CATALOG_ENTRIES: Final = 500
 
 PathPrefix = Annotated[
     str, msgspec.Meta(description="Only fields whose path begins with this one.", examples=["metadata.request"])
@@ -299,7 +303,7 @@ def _schema_path(stream: str) -> str:
     return f"/api/sources/{quote(stream, safe='')}/schema"
 
 
-def _list_tables_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
+def _list_tables_tool(endpoints: Sequence[QueryableEndpoint]) -> list[Tool]:
     if not endpoints:
         return []
     description = (
@@ -312,7 +316,7 @@ def _list_tables_tool(endpoints: Sequence[OfferedEndpoint]) -> list[Tool]:
     ]
 
 
-async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: ToolArguments) -> object:
+async def _list_tables(endpoints: Sequence[QueryableEndpoint], api: ApiClient, raw_arguments: ToolArguments) -> object:
     arguments = convert_arguments(ListTablesArguments, raw_arguments)
     endpoint = _find_endpoint(endpoints, arguments.endpoint)
     tables: Mapping[str, Any] = {
@@ -321,11 +325,13 @@ async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw
     if not arguments.table:
         return {
             "endpoint": endpoint.name,
-            "tables": [_table_summary(one) for one in islice(tables.values(), _MAX_LISTED_ITEMS)],
+            "tables": [_table_summary(one) for one in islice(tables.values(), _MAX_LISTED_CATALOG_ENTRIES)],
         }
     table = tables.get(arguments.table)
     if table is None:
-        hint = did_you_mean(arguments.table, tables) or "There are: " + ", ".join(islice(tables, _MAX_LISTED_ITEMS))
+        hint = did_you_mean(arguments.table, tables) or "There are: " + ", ".join(
+            islice(tables, _MAX_LISTED_CATALOG_ENTRIES)
+        )
         raise RefusedCallError(f"{endpoint.name} has no table {arguments.table[:60]!r}. {hint}")
     fields = (
         (".".join((column["name"], *field["path"])), "|".join(field["kinds"]))
@@ -338,7 +344,7 @@ async def _list_tables(endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw
 def _table_summary(table: Mapping[str, Any]) -> dict[str, Any]:
     columns = [
         {"name": column["name"], "type": column["type"] or "any", "fields": len(column["fields"])}
-        for column in islice(table["columns"], _MAX_LISTED_ITEMS)
+        for column in islice(table["columns"], _MAX_LISTED_CATALOG_ENTRIES)
     ]
     return {"table": table["name"], "columns": columns}
 
@@ -358,7 +364,7 @@ async def _list_streams(api: ApiClient, raw_arguments: ToolArguments) -> object:
     if not arguments.stream:
         streams = await fetch_json_document(api, "/api/sources")
         return {
-            "streams": [_stream_summary(one) for one in islice(streams, _MAX_LISTED_ITEMS)],
+            "streams": [_stream_summary(one) for one in islice(streams, _MAX_LISTED_CATALOG_ENTRIES)],
             "stream_count": len(streams),
         }
     flat: Mapping[str, str] = await fetch_json_document(api, f"{_schema_path(arguments.stream)}?variant=dot")
@@ -391,22 +397,27 @@ _READ_EVENT_TOOL_NAME: Final = "read_event"
 _MAX_NEIGHBOUR_EVENTS: Final = 20
 _SINGLE_EVENT_ANSWER_LIMITS: Final = ToolAnswerLimits(1)
 # The maximum bytes of the events before the requested event. The same maximum applies to the events after it.
-_MAX_NEIGHBOURS_ANSWER_BYTES: Final = MAX_ANSWER_BYTES // 4
+_MAX_NEIGHBOURS_ANSWER_BYTES: Final = MAX_ANSWER_ROWS_BYTES // 4
 _MAX_EVENT_ID_LENGTH: Final = 300
 _MAX_TABLE_NAME_LENGTH: Final = 200
-_PRINTABLE_PATTERN: Final = r"^[^\x00-\x1f\x7f]+$"
+_NO_CONTROL_CHARACTERS_PATTERN: Final = r"^[^\x00-\x1f\x7f]+$"
 
 EventId = Annotated[
     str,
     msgspec.Meta(
-        min_length=1, max_length=_MAX_EVENT_ID_LENGTH, pattern=_PRINTABLE_PATTERN, description="The id of the event."
+        min_length=1,
+        max_length=_MAX_EVENT_ID_LENGTH,
+        pattern=_NO_CONTROL_CHARACTERS_PATTERN,
+        description="The id of the event.",
     ),
 ]
 NeighbourCount = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOUR_EVENTS)]
 EventsBefore = Annotated[NeighbourCount, msgspec.Meta(description="How many events before it to return.")]
 EventsAfter = Annotated[NeighbourCount, msgspec.Meta(description="How many events after it to return.")]
 RunSqlQuery = Callable[[str, ToolAnswerLimits], Awaitable[dict[str, Any]]]
-TableName = Annotated[str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_NAME_LENGTH, pattern=_PRINTABLE_PATTERN)]
+TableName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_NAME_LENGTH, pattern=_NO_CONTROL_CHARACTERS_PATTERN)
+]
 
 
 class StreamEventArguments(msgspec.Struct):
@@ -429,7 +440,7 @@ class TableEventArguments(msgspec.Struct):
         ),
     ]
     id: EventId
-    parameters: _Parameters = {}
+    parameters: _EndpointParameters = {}
     before: EventsBefore = 5
     after: EventsAfter = 5
 
@@ -442,15 +453,15 @@ class _TableReader:
 
     def __init__(self, run_query: RunSqlQuery, table: str) -> None:
         self.table = table
-        self.statements: dict[str, Any] = {}
-        self._ask = run_query
+        self.truncation_notes: dict[str, Any] = {}
+        self._run_query = run_query
 
     async def read_rows(self, condition: str, order: str, bounds: ToolAnswerLimits) -> list[Any]:
         if not bounds.max_rows:
             return []
         sql = f"select t.* from {self.table} as t where {condition} order by {order} limit {bounds.max_rows}"  # noqa: S608 - its names and values are quoted
-        answer = await self._ask(sql, bounds)
-        self.statements |= {name: answer[name] for name in ("truncated", "shortened") if name in answer}
+        answer = await self._run_query(sql, bounds)
+        self.truncation_notes |= {name: answer[name] for name in ("truncated", "shortened") if name in answer}
         return list(answer["rows"])
 
 
@@ -474,12 +485,12 @@ async def _read_stream_event(api: ApiClient, raw_arguments: ToolArguments) -> ob
         return await fetch_stream_rows(api, sql, bounds)
 
     return await _read_event_with_neighbours(
-        _TableReader(run_query, quote_sql_name(arguments.stream)), arguments.id, arguments.before, arguments.after
+        _TableReader(run_query, quote_sql_identifier(arguments.stream)), arguments.id, arguments.before, arguments.after
     )
 
 
 async def _read_table_event(
-    endpoints: Sequence[OfferedEndpoint], api: ApiClient, raw_arguments: ToolArguments
+    endpoints: Sequence[QueryableEndpoint], api: ApiClient, raw_arguments: ToolArguments
 ) -> object:
     arguments = convert_arguments(TableEventArguments, raw_arguments)
     endpoint = _find_endpoint(endpoints, arguments.endpoint)
@@ -489,12 +500,12 @@ async def _read_table_event(
         return await fetch_endpoint_rows(api, endpoint, parameters, bounds, sql)
 
     return await _read_event_with_neighbours(
-        _TableReader(run_query, quote_sql_name(arguments.table)), arguments.id, arguments.before, arguments.after
+        _TableReader(run_query, quote_sql_identifier(arguments.table)), arguments.id, arguments.before, arguments.after
     )
 
 
 async def _read_event_with_neighbours(reading: _TableReader, event_id: str, before: int, after: int) -> object:
-    name = quote_sql_text(event_id)
+    name = quote_sql_string(event_id)
     found = await reading.read_rows(f"t.id = {name}", "t.timestamp desc", _SINGLE_EVENT_ANSWER_LIMITS)
     if not found:
         raise RefusedCallError(f"There is no event with the id {event_id!r} in {reading.table}.")
@@ -514,15 +525,15 @@ async def _read_event_with_neighbours(reading: _TableReader, event_id: str, befo
         f"t.timestamp <= {at} and {earlier}", "t.timestamp desc, t.id desc", max_before
     )
     rows_after = await reading.read_rows(f"t.timestamp >= {at} and {later}", "t.timestamp, t.id", max_after)
-    return {**reading.statements, "event": found[0], "before": rows_before[::-1], "after": rows_after}
+    return {**reading.truncation_notes, "event": found[0], "before": rows_before[::-1], "after": rows_after}
 
 
-def quote_sql_name(name: str) -> str:
+def quote_sql_identifier(name: str) -> str:
     """Return a table's name as it is written in SQL: in backquotes."""
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
-def quote_sql_text(text: str) -> str:
+def quote_sql_string(text: str) -> str:
     """Return a text as a BigQuery string literal.
 
     The text has no control characters, because the schema of the arguments does not permit them.
@@ -581,7 +592,7 @@ async def call_tool(api: ApiClient, name: str, arguments: ToolArguments) -> Tool
         if tool is None:
             hint = did_you_mean(name, [tool.name for tool in tools]) or ""
             return ToolAnswer(f"There is no tool {name[:60]!r}. {hint}".strip(), is_error=True)
-        return ToolAnswer(_encode_within_limit(await tool.run(api, arguments)))
+        return ToolAnswer(_encode_json_within_limit(await tool.run(api, arguments)))
     except RefusedCallError as refused:
         return ToolAnswer(refused.text, is_error=True)
     except Fault as fault:
@@ -590,7 +601,7 @@ async def call_tool(api: ApiClient, name: str, arguments: ToolArguments) -> Tool
         return ToolAnswer(INVALID_UNICODE_MESSAGE, is_error=True)
 
 
-def _encode_within_limit(value: Any) -> str:
+def _encode_json_within_limit(value: Any) -> str:
     encoded = msgspec.json.encode(value)
     if len(encoded) > MAX_TOOL_ANSWER_BYTES:
         raise RefusedCallError(
@@ -609,7 +620,7 @@ async def list_resources(api: ApiClient) -> list[Resource]:
     return [*map(_tables_resource, view.sandboxable_endpoints), *map(_schema_resource, names)]
 
 
-def _tables_resource(endpoint: OfferedEndpoint) -> Resource:
+def _tables_resource(endpoint: QueryableEndpoint) -> Resource:
     uri = f"{_TABLES}{quote(endpoint.name, safe='')}/tables"
     description = "The tables that a query of your own may read there, with their columns and fields."
     return Resource(uri, f"Tables of {endpoint.name}", description)
@@ -625,7 +636,7 @@ async def read_resource(api: ApiClient, uri: str) -> str:
     for prefix, suffix, path in ((_TABLES, "/tables", _tables_path), (_SCHEMA, "/schema", _schema_path)):
         name = uri.removeprefix(prefix).removesuffix(suffix)
         if uri == f"{prefix}{name}{suffix}" and "/" not in name:
-            return _encode_within_limit(await fetch_json_document(api, path(unquote(name))))
+            return _encode_json_within_limit(await fetch_json_document(api, path(unquote(name))))
     raise RefusedCallError(f"There is no resource {uri[:200]!r}.")
 
 

@@ -26,7 +26,7 @@ from cordwood.model.definitions import (
 )
 from cordwood.model.timestamps import datetime_from_micros, now_us
 from cordwood.settings.quantities import read_duration
-from cordwood.sql.bind import parameter_value
+from cordwood.sql.bind import parse_parameter_value
 from cordwood.sql.budget import allow_saved_query_cpu_time
 from cordwood.sql.stages import Statement, Target
 
@@ -35,7 +35,7 @@ GroupLabels = tuple[tuple[str, str], ...]
 
 # The maximum number of groups in an answer. If an answer has more groups, the others are not evaluated, and a notice
 # reports this.
-MAX_GROUPS: Final = 1_000
+MAX_GROUPS_PER_ANSWER: Final = 1_000
 
 _COMPARISON_FUNCTIONS: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
     Comparison.GREATER_THAN: operator.gt,
@@ -71,7 +71,7 @@ class ConditionResult(msgspec.Struct, frozen=True):
     has_rows: bool
 
 
-def must_remember_groups(condition: AlertCondition) -> bool:
+def can_hold_without_rows(condition: AlertCondition) -> bool:
     """Return whether the condition can hold for a group without rows.
 
     If so, groups must be remembered, because the answer does not name groups without rows.
@@ -129,7 +129,7 @@ def _group_rows(alert: Alert, rows: Sequence[AnswerRow]) -> dict[str, _GroupedRo
         fingerprint = group_fingerprint(alert, values)
         group = groups.get(fingerprint)
         if group is None:
-            if len(groups) >= MAX_GROUPS:
+            if len(groups) >= MAX_GROUPS_PER_ANSWER:
                 continue
             shown = zip(alert.group_by, map(_format_value, values), strict=True)
             group = groups[fingerprint] = _GroupedRows(tuple(shown), [])
@@ -156,11 +156,11 @@ def _evaluate_group(
                 condition, _total_of_column(condition, now.rows), _total_of_column(condition, before.rows)
             )
             holds = _satisfies_comparison(condition, value)
-    text = _fill_template(alert.text or _default_text(alert), {"value": value, **row})
+    text = _fill_template(alert.text or _default_notification_template(alert), {"value": value, **row})
     return ConditionResult(fingerprint, labels, holds, value, text, has_rows=bool(now.rows))
 
 
-def _default_text(alert: Alert) -> str:
+def _default_notification_template(alert: Alert) -> str:
     condition = alert.condition.text.replace("{", "{{").replace("}", "}}")
     return f"{alert.endpoint}: {condition}" + (
         "" if alert.condition.measure is ComparedValue.MISSING else " (is {value})"
@@ -239,12 +239,12 @@ def _fill_template(template: str, values: Mapping[str, object]) -> str:
     If a column has no value, an empty text is inserted.
     """
 
-    def value(found: "re.Match[str]") -> str:
+    def replace_token(found: "re.Match[str]") -> str:
         if found[1] is None:
             return found[0][0]
         return _format_value(values.get(found[1]))
 
-    return _truncate(_TEMPLATE_TOKEN_PATTERN.sub(value, template), MAX_ALERT_TEXT_CHARACTERS)
+    return _truncate(_TEMPLATE_TOKEN_PATTERN.sub(replace_token, template), MAX_ALERT_TEXT_CHARACTERS)
 
 
 def _format_value(value: object) -> str:
@@ -300,7 +300,7 @@ def _check_parameters(alert: Alert, endpoint: Endpoint) -> None:
     values = resolve_relative_times(alert.parameters, endpoint.parameters, now_us())
     for parameter in endpoint.parameters:
         try:
-            parameter_value(parameter, values.get(parameter.name), lambda _: None)
+            parse_parameter_value(parameter, values.get(parameter.name), lambda _: None)
         except BadParameter as fault:
             raise alert_fault(alert, fault.message, fault.hint) from fault
 
@@ -414,14 +414,15 @@ class StateUpdate(msgspec.Struct):
 class EvaluationResult(msgspec.Struct, frozen=True):
     """The verdicts of one evaluation.
 
-    If `is_answer_cut` is true, a limit has cut off rows of the answer. Then groups without a verdict stay unchanged.
+    If `is_answer_truncated` is true, a limit has cut off rows of the answer. Then groups without a verdict stay
+    unchanged.
     """
 
-    verdicts: Sequence[ConditionResult]
+    condition_results: Sequence[ConditionResult]
     now_us: int
-    is_answer_cut: bool = False
+    is_answer_truncated: bool = False
 
-    def verdicts_by_fingerprint(self) -> Mapping[str, ConditionResult]:
+    def condition_results_by_fingerprint(self) -> Mapping[str, ConditionResult]:
         """Return the condition's results by the fingerprint of their group.
 
         A group that had rows before and has none now also has a result. If the answer was cut off, such results are
@@ -429,8 +430,8 @@ class EvaluationResult(msgspec.Struct, frozen=True):
         """
         return {
             verdict.fingerprint: verdict
-            for verdict in self.verdicts
-            if verdict.has_rows or not (self.is_answer_cut and verdict.labels)
+            for verdict in self.condition_results
+            if verdict.has_rows or not (self.is_answer_truncated and verdict.labels)
         }
 
 
@@ -450,18 +451,20 @@ def update_group_states(
     If a firing group is silenced, its change is sent once the silence has ended.
     """
     update = StateUpdate(dict(instances))
-    verdicts_by_fingerprint = evaluation.verdicts_by_fingerprint()
+    verdicts_by_fingerprint = evaluation.condition_results_by_fingerprint()
     for fingerprint, verdict in verdicts_by_fingerprint.items():
-        if verdict.condition_holds and not _is_forgotten(instances.get(fingerprint), verdict, evaluation.now_us):
-            _update_group_that_holds(alert, update, verdict, evaluation.now_us)
+        if verdict.condition_holds and not _has_retention_expired(
+            instances.get(fingerprint), verdict, evaluation.now_us
+        ):
+            _update_group_with_met_condition(alert, update, verdict, evaluation.now_us)
         else:
-            _update_group_that_does_not_hold(alert, update, verdict, evaluation.now_us)
+            _update_group_with_unmet_condition(alert, update, verdict, evaluation.now_us)
     for fingerprint, instance in instances.items():
-        if fingerprint not in verdicts_by_fingerprint and not evaluation.is_answer_cut:
+        if fingerprint not in verdicts_by_fingerprint and not evaluation.is_answer_truncated:
             _end_group(update, instance, evaluation.now_us)
     for instance in list(update.groups.values()):
         if instance.phase is GroupPhase.FIRING and not is_silenced(instance.labels):
-            _queue_change(update, alert, instance, evaluation.now_us, repeat_after)
+            _queue_due_firing_changes(update, alert, instance, evaluation.now_us, repeat_after)
     return update
 
 
@@ -473,14 +476,14 @@ def end_all_groups(instances: Mapping[str, GroupState], now_us: int) -> StateUpd
     return update
 
 
-def _is_forgotten(before: GroupState | None, verdict: ConditionResult, now_us: int) -> bool:
+def _has_retention_expired(before: GroupState | None, verdict: ConditionResult, now_us: int) -> bool:
     """Return whether a group has had no rows for so long that it no longer counts as missing."""
     if before is None or verdict.has_rows or not verdict.labels:
         return False
     return now_us - before.seen_us > GROUP_RETENTION_SECONDS * MICROSECONDS_PER_SECOND
 
 
-def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int) -> None:
+def _update_group_with_met_condition(alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int) -> None:
     """Update the state of a group for which the condition holds."""
     before = update.groups.get(verdict.fingerprint)
     if before is None or before.phase is GroupPhase.QUIET:
@@ -499,14 +502,16 @@ def _update_group_that_holds(alert: Alert, update: StateUpdate, verdict: Conditi
         update.changed_groups.append(after)
 
 
-def _update_group_that_does_not_hold(alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int) -> None:
+def _update_group_with_unmet_condition(
+    alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int
+) -> None:
     """Update the state of a group for which the condition does not hold."""
     before = update.groups.get(verdict.fingerprint)
     if before is not None and before.phase is not GroupPhase.QUIET:
         _end_group(update, before, now_us)
-    if not (verdict.labels and must_remember_groups(alert.condition)):
+    if not (verdict.labels and can_hold_without_rows(alert.condition)):
         return
-    if _is_forgotten(before, verdict, now_us):
+    if _has_retention_expired(before, verdict, now_us):
         if before is not None:
             _remove_group(update, before)
         return
@@ -529,7 +534,7 @@ def _end_group(update: StateUpdate, instance: GroupState, now_us: int) -> None:
         return
     update.history_events.append((str(NotifiedState.RESOLVED), instance))
     for target in instance.sent_us:
-        update.outgoing_changes.append((target, make_change(instance, NotifiedState.RESOLVED, now_us)))
+        update.outgoing_changes.append((target, make_state_change(instance, NotifiedState.RESOLVED, now_us)))
 
 
 def _remove_group(update: StateUpdate, instance: GroupState) -> None:
@@ -537,14 +542,18 @@ def _remove_group(update: StateUpdate, instance: GroupState) -> None:
         update.removed_fingerprints.append(instance.fingerprint)
 
 
-def _queue_change(
+def _queue_due_firing_changes(
     update: StateUpdate, alert: Alert, instance: GroupState, now_us: int, repeat_after: GetRepeatSeconds
 ) -> None:
-    due = [target for target in alert.send_to if _is_due(instance.sent_us.get(target), repeat_after(target), now_us)]
+    due = [
+        target
+        for target in alert.send_to
+        if _is_notification_due(instance.sent_us.get(target), repeat_after(target), now_us)
+    ]
     if not due:
         return
     for target in due:
-        update.outgoing_changes.append((target, make_change(instance, NotifiedState.FIRING, None)))
+        update.outgoing_changes.append((target, make_state_change(instance, NotifiedState.FIRING, None)))
     sent = msgspec.structs.replace(instance, sent_us={**instance.sent_us, **dict.fromkeys(due, now_us)})
     update.groups[sent.fingerprint] = sent
     update.changed_groups = [
@@ -552,13 +561,13 @@ def _queue_change(
     ] + [sent]
 
 
-def _is_due(sent_us: int | None, repeat_seconds: float | None, now_us: int) -> bool:
+def _is_notification_due(sent_us: int | None, repeat_seconds: float | None, now_us: int) -> bool:
     if sent_us is None:
         return True
     return repeat_seconds is not None and now_us - sent_us >= repeat_seconds * MICROSECONDS_PER_SECOND
 
 
-def make_change(instance: GroupState, state: NotifiedState, ended_us: int | None) -> StateChange:
+def make_state_change(instance: GroupState, state: NotifiedState, ended_us: int | None) -> StateChange:
     return StateChange(
         instance.fingerprint,
         state,

@@ -78,46 +78,46 @@ class NotificationSender:
         external_url: str = "",
     ) -> None:
         self._store = store
-        self._receivers = receivers
+        self._routes_by_target = receivers
         self._limits = limits
         self._clock_us = clock_us
-        self._note = note
+        self._record_observation = note
         self._external_url = external_url.rstrip("/")
-        self._attempts: defaultdict[str, TargetDeliveryState] = defaultdict(TargetDeliveryState)
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._woken = asyncio.Event()
+        self._delivery_states: defaultdict[str, TargetDeliveryState] = defaultdict(TargetDeliveryState)
+        self._send_tasks_by_target: dict[str, asyncio.Task[None]] = {}
+        self._wake_event = asyncio.Event()
 
     def wake(self) -> None:
         """Make the sender look for queued changes now. Must be called on the event loop."""
-        self._woken.set()
+        self._wake_event.set()
 
     def delivery_state(self, target: str) -> TargetDeliveryState:
-        return self._attempts[target]
+        return self._delivery_states[target]
 
     async def run(self) -> None:
         """Send queued changes until cancelled.
 
         When cancelled, wait for the notifications that are being sent, each of which has a time limit.
         """
-        self._woken.set()
+        self._wake_event.set()
         try:
             while True:
                 await self._wait_for_changes()
                 try:
                     await self.start_due_sends()
                 except Exception:  # noqa: BLE001 - a defect must not end the sending to all targets
-                    self._note(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
+                    self._record_observation(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
         finally:
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            await asyncio.gather(*self._send_tasks_by_target.values(), return_exceptions=True)
 
     async def _wait_for_changes(self) -> None:
         """Wait for new changes, but at most `_QUEUE_POLL_SECONDS`: a target may then be due for another attempt."""
         try:
             async with asyncio.timeout(_QUEUE_POLL_SECONDS):
-                await self._woken.wait()
+                await self._wake_event.wait()
         except TimeoutError:
             return
-        self._woken.clear()
+        self._wake_event.clear()
 
     async def start_due_sends(self) -> list["asyncio.Task[None]"]:
         """Start sending to each target that has queued changes; return the tasks.
@@ -125,13 +125,15 @@ class NotificationSender:
         Targets that are paused, busy, or at their rate limit are skipped.
         """
         now_us = self._clock_us()
-        paused = [target for target, attempts in self._attempts.items() if attempts.is_paused(now_us)]
+        paused = [target for target, attempts in self._delivery_states.items() if attempts.is_paused(now_us)]
         by_target: defaultdict[str, list[QueuedChange]] = defaultdict(list)
-        for outgoing in await asyncio.to_thread(self._store.queued_changes, excluded_targets=[*self._running, *paused]):
+        for outgoing in await asyncio.to_thread(
+            self._store.queued_changes, excluded_targets=[*self._send_tasks_by_target, *paused]
+        ):
             by_target[outgoing.target].append(outgoing)
         started = []
         for target, queued in by_target.items():
-            if not self._take_token(target, now_us):
+            if not self._take_rate_limit_token(target, now_us):
                 continue
             group = [outgoing for outgoing in queued if outgoing.alert.id == queued[0].alert.id]
             started.append(self._start_sending(target, group, now_us))
@@ -142,14 +144,14 @@ class NotificationSender:
             try:
                 await self._send(target, group, now_us)
             finally:
-                del self._running[target]
+                del self._send_tasks_by_target[target]
 
         task = asyncio.ensure_future(send())
-        self._running[target] = task
+        self._send_tasks_by_target[target] = task
         return task
 
-    def _take_token(self, target: str, now_us: int) -> bool:
-        attempts, limits = self._attempts[target], self._limits
+    def _take_rate_limit_token(self, target: str, now_us: int) -> bool:
+        attempts, limits = self._delivery_states[target], self._limits
         if attempts.tokens_refilled_us is None:
             attempts.rate_limit_tokens = float(limits.max_burst_notifications)
         else:
@@ -165,18 +167,18 @@ class NotificationSender:
         return True
 
     async def _send(self, target: str, group: Sequence[QueuedChange], now_us: int) -> None:
-        attempts = self._attempts[target]
-        max_changes, deliver = self._receivers.get(target, (len(group), None))
+        attempts = self._delivery_states[target]
+        max_changes, deliver = self._routes_by_target.get(target, (len(group), None))
         # Changes beyond the maximum follow in the next notification.
         sent = group[:max_changes]
         notification = self._make_notification(sent, len(group) - len(sent), now_us)
         try:
             if deliver is None:
-                await self._record_and_remove(sent, "given_up", "There is no target of this name any more.")
+                await self._record_and_dequeue_changes(sent, "given_up", "There is no target of this name any more.")
                 return
             await deliver(notification)
             attempts.consecutive_failures, attempts.next_attempt_us, attempts.last_error = 0, 0, ""
-            await self._record_and_remove(sent, "sent")
+            await self._record_and_dequeue_changes(sent, "sent")
             # Let the sender look at once whether further changes are queued for this target.
             self.wake()
         except DeliveryFailed as failure:
@@ -186,18 +188,18 @@ class NotificationSender:
             self._schedule_retry(attempts, fault.message, None, now_us)
         except Exception:  # noqa: BLE001 - a defect in one form of message must not end the others
             incident = uuid4().hex
-            self._note(BugFound(incident=incident, trace=traceback.format_exc()))
+            self._record_observation(BugFound(incident=incident, trace=traceback.format_exc()))
             self._schedule_retry(attempts, f"An internal error: the log has the cause under {incident}.", None, now_us)
 
     async def _handle_failure(
         self, target: str, sent: Sequence[QueuedChange], failure: DeliveryFailed, now_us: int
     ) -> None:
-        attempts = self._attempts[target]
+        attempts = self._delivery_states[target]
         self._schedule_retry(attempts, failure.reason, failure.retry_after_seconds, now_us)
         expired_us = now_us - round(self._limits.retry_for_seconds * MICROSECONDS_PER_SECOND)
         expired = [outgoing for outgoing in sent if outgoing.queued_us <= expired_us]
         if expired:
-            await self._record_and_remove(expired, "given_up", failure.reason)
+            await self._record_and_dequeue_changes(expired, "given_up", failure.reason)
         elif attempts.consecutive_failures == 1:
             await self._record_in_history(sent, "failed", failure.reason)
         else:
@@ -218,7 +220,7 @@ class NotificationSender:
         attempts.last_error = reason
         attempts.next_attempt_us = now_us + round(pause * MICROSECONDS_PER_SECOND)
 
-    async def _record_and_remove(self, sent: Sequence[QueuedChange], kind: str, reason: str = "") -> None:
+    async def _record_and_dequeue_changes(self, sent: Sequence[QueuedChange], kind: str, reason: str = "") -> None:
         entry = self._make_history_entry(sent, kind, reason)
         await asyncio.to_thread(self._store.remove_queued_changes, sent, entry)
         self._report_history_entry(entry)
@@ -235,7 +237,7 @@ class NotificationSender:
         )
 
     def _report_history_entry(self, entry: HistoryEntry) -> None:
-        self._note(
+        self._record_observation(
             AlertSent(
                 alert=entry.alert,
                 target=entry.target,

@@ -16,7 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from cordwood.alerts.evaluation import (
-    MAX_GROUPS,
+    MAX_GROUPS_PER_ANSWER,
     MICROSECONDS_PER_SECOND,
     AnswerRow,
     ConditionResult,
@@ -34,12 +34,12 @@ from cordwood.alerts.notification import Notification
 from cordwood.alerts.sender import NotificationSender, SendLimits
 from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
 from cordwood.catalog.catalog import Catalog
-from cordwood.errors import BadQueryValue, Fault, TooManyBytes, UnknownEndpoint
+from cordwood.errors import AnswerTooLarge, BadQueryValue, Fault, UnknownEndpoint
 from cordwood.model.definitions import Alert
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AlertEvaluated, BugFound, OperatorMessage, RecordObservation
 from cordwood.serve.jobs import CompleteAnswer
-from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import AnswerFormat, QueryLanguage, QueryRequest, SandboxQuery
 
 EVALUATION_TICK_SECONDS: Final = 0.5
 # After the start of the service, the first evaluations are spread over this time, so that they do not all run at once.
@@ -93,13 +93,13 @@ class _AlertEvaluator:
         options: _EvaluationOptions,
     ) -> None:
         self._catalog = catalog
-        self._queries = queries
+        self._query_runner = queries
         self._store = store
         self._clock_us = clock_us
-        self._note = note
+        self._record_observation = note
         self._options = options
-        self._next_us: dict[str, int] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._next_evaluation_us: dict[str, int] = {}
+        self._tasks_by_alert_id: dict[str, asyncio.Task[None]] = {}
         self._health: dict[str, AlertHealth] = {}
 
     def health_of(self, alert: Alert) -> AlertHealth:
@@ -112,10 +112,10 @@ class _AlertEvaluator:
                 try:
                     self.start_due_evaluations()
                 except Exception:  # noqa: BLE001 - a defect must not end the evaluation of all alerts
-                    self._note(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
+                    self._record_observation(BugFound(incident=uuid4().hex, trace=traceback.format_exc()))
                 await asyncio.sleep(EVALUATION_TICK_SECONDS)
         finally:
-            tasks = list(self._running.values())
+            tasks = list(self._tasks_by_alert_id.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -127,20 +127,20 @@ class _AlertEvaluator:
         started: list[asyncio.Task[None]] = []
         for alert_id, alert in alerts.items():
             every_us = round(alert.every_seconds * MICROSECONDS_PER_SECOND)
-            due_us = self._next_us.setdefault(alert_id, now_us + _first_delay_us(alert))
+            due_us = self._next_evaluation_us.setdefault(alert_id, now_us + _first_evaluation_delay_us(alert))
             # A due time more than one interval ahead is wrong, so the alert is evaluated now. Either the clock was set
             # back, or the interval was shortened.
-            if not now_us < due_us <= now_us + every_us and alert_id not in self._running:
-                self._next_us[alert_id] = now_us + every_us
+            if not now_us < due_us <= now_us + every_us and alert_id not in self._tasks_by_alert_id:
+                self._next_evaluation_us[alert_id] = now_us + every_us
                 started.append(self._start_task(alert_id, self.evaluate(alert)))
         removed = [facts for facts in self._store.alerts_with_groups() if facts.id not in alerts]
         started += [
             self._start_task(facts.id, self._resolve_removed_alert(facts))
             for facts in removed
-            if facts.id not in self._running
+            if facts.id not in self._tasks_by_alert_id
         ]
-        for forgotten in self._next_us.keys() - alerts.keys():
-            del self._next_us[forgotten]
+        for forgotten in self._next_evaluation_us.keys() - alerts.keys():
+            del self._next_evaluation_us[forgotten]
             self._health.pop(forgotten, None)
         return started
 
@@ -149,10 +149,10 @@ class _AlertEvaluator:
             try:
                 await work
             finally:
-                del self._running[alert_id]
+                del self._tasks_by_alert_id[alert_id]
 
         task = asyncio.ensure_future(run())
-        self._running[alert_id] = task
+        self._tasks_by_alert_id[alert_id] = task
         return task
 
     async def evaluate(self, alert: Alert) -> None:
@@ -164,19 +164,19 @@ class _AlertEvaluator:
             health = AlertHealth(now_us, fault.message, fault.hint)
         except Exception:  # noqa: BLE001 - a defect in one alert must not end the others
             incident = uuid4().hex
-            self._note(BugFound(incident=incident, trace=traceback.format_exc()))
+            self._record_observation(BugFound(incident=incident, trace=traceback.format_exc()))
             health = AlertHealth(now_us, "The evaluation failed.", f"The log has the cause under {incident}.")
         await self._record_health(alert, health)
 
     async def _query_and_evaluate(self, alert: Alert, now_us: int) -> AlertHealth:
-        answer, earlier = await self._current_and_earlier_answers(alert, now_us)
+        answer, earlier = await self._run_current_and_earlier_queries(alert, now_us)
         is_cut = answer.receipt.truncated_by is not None
         step = await asyncio.to_thread(self._evaluate_and_store, alert, answer, earlier, now_us, is_cut=is_cut)
         if step.outgoing_changes:
             self._options.wake_sender()
         return AlertHealth(now_us, notice=_truncation_notice(answer, len(step.groups)))
 
-    async def _current_and_earlier_answers(
+    async def _run_current_and_earlier_queries(
         self, alert: Alert, now_us: int
     ) -> tuple[CompleteAnswer, CompleteAnswer | None]:
         """Return the current answer, and the answer for an earlier period if the alert compares the two."""
@@ -189,7 +189,7 @@ class _AlertEvaluator:
     async def preview(self, alert: Alert) -> tuple[list[ConditionResult], str | None]:
         """Return the verdicts of an evaluation at this moment, and a notice or None. Nothing is stored or sent."""
         now_us = self._clock_us()
-        answer, earlier = await self._current_and_earlier_answers(alert, now_us)
+        answer, earlier = await self._run_current_and_earlier_queries(alert, now_us)
         verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
         return verdicts, _truncation_notice(answer, len(verdicts))
 
@@ -223,7 +223,7 @@ class _AlertEvaluator:
         endpoint = self._catalog.endpoint(alert.endpoint)
         if endpoint is None:
             raise UnknownEndpoint(f"There is no endpoint {alert.endpoint!r}.")
-        sandbox = None if alert.sandbox is None else SandboxQuery(Language(alert.sandbox[0]), alert.sandbox[1])
+        sandbox = None if alert.sandbox is None else SandboxQuery(QueryLanguage(alert.sandbox[0]), alert.sandbox[1])
         # Each alert has an account of its own. If a query of one alert had to be killed, queries of other alerts are
         # still accepted.
         account = f"alert {alert.name}"
@@ -238,7 +238,7 @@ class _AlertEvaluator:
             # cache.
             returns_next_cursor=True,
         )
-        return await self._queries.run_in_background(request, as_of_us)
+        return await self._query_runner.run_in_background(request, as_of_us)
 
     async def _resolve_removed_alert(self, facts: AlertFacts) -> None:
         """End the groups of an alert that is no longer defined, so that its firing groups are resolved."""
@@ -247,7 +247,7 @@ class _AlertEvaluator:
         try:
             await asyncio.to_thread(self._store.store_update, facts, step, now_us)
         except Fault as fault:
-            self._note_error(facts.name, fault.message)
+            self._record_error_observation(facts.name, fault.message)
             return
         self._options.wake_sender()
 
@@ -256,22 +256,22 @@ class _AlertEvaluator:
         was_well, is_well = self.health_of(alert).error is None, health.error is None
         self._health[str(alert.id)] = health
         if was_well == is_well:
-            self._note(AlertEvaluated(alert=alert.name, outcome="ok" if is_well else "error"))
+            self._record_observation(AlertEvaluated(alert=alert.name, outcome="ok" if is_well else "error"))
             return
         error = health.error or ""
         kind = "recovered" if is_well else "error"
         if is_well:
-            self._note(AlertEvaluated(alert=alert.name, outcome="ok"))
+            self._record_observation(AlertEvaluated(alert=alert.name, outcome="ok"))
         else:
-            self._note_error(alert.name, error)
+            self._record_error_observation(alert.name, error)
         try:
             entry = HistoryEntry(health.evaluated_us or 0, alert.name, kind, reason=error)
             await asyncio.to_thread(self._store.record_in_history, entry)
         except Fault as fault:
-            self._note_error(alert.name, fault.message)
+            self._record_error_observation(alert.name, fault.message)
 
-    def _note_error(self, alert: str, message: str) -> None:
-        self._note(AlertEvaluated(alert=alert, outcome="error", message=message, level="warning"))
+    def _record_error_observation(self, alert: str, message: str) -> None:
+        self._record_observation(AlertEvaluated(alert=alert, outcome="error", message=message, level="warning"))
 
 
 def make_alert_facts(alert: Alert) -> AlertFacts:
@@ -280,7 +280,7 @@ def make_alert_facts(alert: Alert) -> AlertFacts:
 
 def _decode_rows(answer: CompleteAnswer) -> Sequence[AnswerRow]:
     if len(answer.body) > MAX_EVALUATED_ANSWER_BYTES:
-        raise TooManyBytes(
+        raise AnswerTooLarge(
             f"The answer has more than {MAX_EVALUATED_ANSWER_BYTES // 2**20} MiB.",
             hint="Have the query of the alert group its rows, or answer fewer columns.",
         )
@@ -288,14 +288,14 @@ def _decode_rows(answer: CompleteAnswer) -> Sequence[AnswerRow]:
 
 
 def _truncation_notice(answer: CompleteAnswer, groups: int) -> str | None:
-    if groups >= MAX_GROUPS:
-        return f"Only the first {MAX_GROUPS:,} groups are watched."
+    if groups >= MAX_GROUPS_PER_ANSWER:
+        return f"Only the first {MAX_GROUPS_PER_ANSWER:,} groups are watched."
     if answer.receipt.truncated_by is not None:
         return f"The answer was cut ({answer.receipt.truncated_by}): groups beyond it are not watched."
     return None
 
 
-def _first_delay_us(alert: Alert) -> int:
+def _first_evaluation_delay_us(alert: Alert) -> int:
     """Return the delay of an alert's first evaluation, which depends only on the id and the interval of the alert."""
     return round(
         min(alert.every_seconds, _FIRST_EVALUATIONS_SPREAD_SECONDS)
@@ -305,7 +305,7 @@ def _first_delay_us(alert: Alert) -> int:
     )
 
 
-_ALERTS_NEEDED_POLL_SECONDS: Final = 1.0
+_FIRST_ALERT_POLL_SECONDS: Final = 1.0
 # The maximum number of threads that send notifications to targets.
 _MAX_SENDING_THREADS: Final = 32
 
@@ -313,15 +313,15 @@ _MAX_SENDING_THREADS: Final = 32
 class TargetFacts(msgspec.Struct, frozen=True):
     """What the alert service knows of a target, which does not include its secrets.
 
-    After `repeat_seconds`, the target must be told again that an alert fires. `max_changes` is the maximum number of
-    changes in one notification.
+    After `repeat_seconds`, the target must be told again that an alert fires. `max_changes_per_notification` is the
+    maximum number of changes in one notification.
     """
 
     name: str
     kind: str
     host: str
     repeat_seconds: float | None
-    max_changes: int
+    max_changes_per_notification: int
     deliver: Callable[[Notification], None]
 
 
@@ -357,12 +357,12 @@ class AlertService:
         self.catalog = catalog
         self.options = options
         self.clock_us = clock_us
-        self._queries = queries
-        self._note = note
-        self._parts: AlertComponents | None = None
+        self._query_runner = queries
+        self._record_observation = note
+        self._components: AlertComponents | None = None
         self._last_error = ""
         # A lock for opening the store, because a backup may open it in another thread.
-        self._opening = threading.Lock()
+        self._opening_lock = threading.Lock()
         # A separate thread pool for sending, because targets may take long to answer.
         self._sending_threads = ThreadPoolExecutor(
             min(len(options.targets) + 1, _MAX_SENDING_THREADS), thread_name_prefix="alerts-send"
@@ -370,55 +370,58 @@ class AlertService:
 
     @property
     def components(self) -> AlertComponents | None:
-        return self._parts
+        return self._components
 
     async def run(self) -> None:
         """Wait until there is an alert; then evaluate alerts and send notifications until cancelled."""
         while (parts := self._open_if_needed()) is None:  # noqa: ASYNC110 - a reload of the definition files sets no event
-            await asyncio.sleep(_ALERTS_NEEDED_POLL_SECONDS)
+            await asyncio.sleep(_FIRST_ALERT_POLL_SECONDS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(parts.evaluator.run())
             tasks.create_task(parts.sender.run())
 
     def _open_if_needed(self) -> AlertComponents | None:
         try:
-            return self.open_store() if self.is_needed() else None
+            return self.open_store() if self.is_store_needed() else None
         except Fault as fault:
             # The store could not be opened, for example after a reload added the first alert. The service continues
             # without alerts, tries again, and logs the same error only once.
             if fault.one_line_text() != self._last_error:
                 self._last_error = fault.one_line_text()
-                self._note(OperatorMessage(message=self._last_error, level="error"))
+                self._record_observation(OperatorMessage(message=self._last_error, level="error"))
             return None
 
-    def is_needed(self) -> bool:
+    def is_store_needed(self) -> bool:
         """Return whether alerts are defined, or a store may have groups of earlier alerts that have to be ended."""
-        return self._parts is not None or bool(self.catalog.alerts()) or self.options.store_file.exists()
+        return self._components is not None or bool(self.catalog.alerts()) or self.options.store_file.exists()
 
     def open_store(self) -> AlertComponents:
         """Open the store unless it is open already; return the store with the evaluator and the sender.
 
         Raise DataFolderUnusable if the store is damaged.
         """
-        with self._opening:
-            if self._parts is None:
-                self._parts = self._create_components()
-            return self._parts
+        with self._opening_lock:
+            if self._components is None:
+                self._components = self._create_components()
+            return self._components
 
     def _create_components(self) -> AlertComponents:
         options = self.options
         store = AlertStore(options.store_file)
         receivers = {
-            name: (target.max_changes, partial(self.deliver, target)) for name, target in options.targets.items()
+            name: (target.max_changes_per_notification, partial(self.deliver, target))
+            for name, target in options.targets.items()
         }
         sender = NotificationSender(
-            store, receivers, options.send_limits, self.clock_us, self._note, options.external_url
+            store, receivers, options.send_limits, self.clock_us, self._record_observation, options.external_url
         )
         repeats = {
             name: target.repeat_seconds for name, target in options.targets.items() if target.repeat_seconds is not None
         }
         evaluation = _EvaluationOptions(options.answer_format, sender.wake, repeats)
-        evaluator = _AlertEvaluator(self.catalog, self._queries, store, self.clock_us, self._note, evaluation)
+        evaluator = _AlertEvaluator(
+            self.catalog, self._query_runner, store, self.clock_us, self._record_observation, evaluation
+        )
         return AlertComponents(store, evaluator, sender)
 
     async def deliver(self, target: TargetFacts, notification: Notification) -> None:
@@ -427,16 +430,16 @@ class AlertService:
 
     def count_groups(self, phase: GroupPhase) -> int:
         """Return how many groups of all defined alerts are in a phase."""
-        if self._parts is None:
+        if self._components is None:
             return 0
-        store = self._parts.store
+        store = self._components.store
         return sum(store.count_groups(str(alert.id), phase) for alert in self.catalog.alerts())
 
     def copy_database(self) -> bytes | None:
         """Return a copy of the store's database, or None if there is no store."""
-        return self.open_store().store.copy_database() if self.is_needed() else None
+        return self.open_store().store.copy_database() if self.is_store_needed() else None
 
     def close(self) -> None:
         self._sending_threads.shutdown()
-        if self._parts is not None:
-            self._parts.store.close()
+        if self._components is not None:
+            self._components.store.close()

@@ -20,8 +20,8 @@ from cordwood.errors import DataFolderUnusable, OutOfDisk, TooManyDefinitions
 from cordwood.model.definitions import Severity
 
 MAX_HISTORY_ENTRIES: Final = 10_000
-_INSERTS_PER_PRUNE: Final = 100
-_SCHEMA: Final = """
+_HISTORY_INSERTS_PER_PRUNE: Final = 100
+_CREATE_TABLES_SQL: Final = """
 create table if not exists instances (
   alert text not null, facts text not null, fingerprint text not null, body text not null,
   primary key (alert, fingerprint)
@@ -86,17 +86,17 @@ class AlertStore:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._lock = threading.RLock()
-        self._writes = 0
+        self._history_insert_count = 0
         try:
             # Transactions are begun explicitly, hence no isolation level. SQLite's default (synchronous = FULL) makes
             # each commit durable.
             self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
-            self._database.executescript(_SCHEMA)
-            self._instances: dict[str, Mapping[str, GroupState]] = {}
-            self._counts: dict[str, Mapping[GroupPhase, int]] = {}
+            self._database.executescript(_CREATE_TABLES_SQL)
+            self._group_states_by_alert_id: dict[str, Mapping[str, GroupState]] = {}
+            self._group_counts_by_alert_id: dict[str, Mapping[GroupPhase, int]] = {}
             instances, self._facts = self._load_groups()
             for alert_id, found in instances.items():
-                self._set_groups(alert_id, found)
+                self._cache_group_states(alert_id, found)
             self._silences = self._load_silences()
         except (sqlite3.Error, msgspec.DecodeError, OSError) as problem:
             message = f"The store of alerts {file} cannot be used: {problem}."
@@ -107,17 +107,17 @@ class AlertStore:
     def group_states(self, alert_id: str) -> Mapping[str, GroupState]:
         """Return the states of an alert's groups by fingerprint."""
         with self._lock:
-            return self._instances.get(alert_id, {})
+            return self._group_states_by_alert_id.get(alert_id, {})
 
     def alerts_with_groups(self) -> Sequence[AlertFacts]:
         """Return the alerts that have groups, whether or not they are still defined."""
         with self._lock:
-            return [self._facts[alert_id] for alert_id, found in self._instances.items() if found]
+            return [self._facts[alert_id] for alert_id, found in self._group_states_by_alert_id.items() if found]
 
     def count_groups(self, alert_id: str, phase: GroupPhase) -> int:
         """Return how many groups of an alert are in a phase."""
         with self._lock:
-            return self._counts.get(alert_id, {}).get(phase, 0)
+            return self._group_counts_by_alert_id.get(alert_id, {}).get(phase, 0)
 
     def store_update(self, alert: AlertFacts, update: StateUpdate, now_us: int) -> int:
         """Store the result of an evaluation; return the number of changes that were queued."""
@@ -125,14 +125,14 @@ class AlertStore:
             if update.changed_groups or update.removed_fingerprints or update.outgoing_changes or update.history_events:
                 with self._transaction() as database:
                     self._write_update(database, alert, update, now_us)
-            self._set_groups(alert.id, update.groups)
+            self._cache_group_states(alert.id, update.groups)
             self._facts[alert.id] = alert
             return len(update.outgoing_changes)
 
-    def _set_groups(self, alert_id: str, instances: Mapping[str, GroupState]) -> None:
-        self._instances[alert_id] = instances
+    def _cache_group_states(self, alert_id: str, instances: Mapping[str, GroupState]) -> None:
+        self._group_states_by_alert_id[alert_id] = instances
         # Count the groups by phase here, so that reading the metrics does not have to count them.
-        self._counts[alert_id] = Counter(instance.phase for instance in instances.values())
+        self._group_counts_by_alert_id[alert_id] = Counter(instance.phase for instance in instances.values())
 
     def _write_update(self, database: sqlite3.Connection, alert: AlertFacts, update: StateUpdate, now_us: int) -> None:
         database.executemany(
@@ -184,7 +184,7 @@ class AlertStore:
             for number, body in rows
         ]
 
-    def queued_counts(self) -> Mapping[str, int]:
+    def count_queued_changes_by_target(self) -> Mapping[str, int]:
         """Return the number of queued changes by target."""
         with self._lock:
             return dict(self._database.execute("select target, count(*) from outbox group by target").fetchall())
@@ -250,8 +250,8 @@ class AlertStore:
 
     def _insert_history_entry(self, database: sqlite3.Connection, entry: HistoryEntry) -> None:
         database.execute("insert into history (alert, body) values (?, ?)", (entry.alert, _encode_json(entry)))
-        self._writes += 1
-        if self._writes % _INSERTS_PER_PRUNE == 0:
+        self._history_insert_count += 1
+        if self._history_insert_count % _HISTORY_INSERTS_PER_PRUNE == 0:
             database.execute(
                 "delete from history where id <= (select max(id) from history) - ?", (MAX_HISTORY_ENTRIES,)
             )

@@ -30,7 +30,7 @@ from cordwood.catalog.catalog import CatalogContents, CatalogSources
 from cordwood.catalog.file_catalog import CheckAlert, read_catalog
 from cordwood.dialects import compile_saved_query, compile_sql_query, read_endpoint
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import COMPILE_FAULTS, CompileTooLong, Span, did_you_mean
+from cordwood.errors import COMPILE_FAULTS, CompilationTimeout, Span, did_you_mean
 from cordwood.folder import DataFolder, write_durably
 from cordwood.ingest.quarantine import QUARANTINE_STREAM
 from cordwood.model.definitions import Alert, Endpoint, Stream
@@ -43,26 +43,26 @@ from cordwood.sql.stages import Target
 # The maximum CPU time for compiling all queries of an endpoint that is sent over HTTP. While they are compiled, other
 # changes of definitions wait, and each start of the service may have to compile them again.
 MAX_ENDPOINT_CHECK_SECONDS = 3.0
-_MAX_CHECKED_STREAMS = 12
+_MAX_CHECKED_SOURCES_PER_ENDPOINT = 12
 _ALERT_TARGETS_HINT: Final = "Targets are named in the setting alerts.targets."
 _CLICKHOUSE_SCHEMES: Final = ("clickhouse://", "clickhouses://", "chdb://")
 
 
-def is_clickhouse(settings: Settings) -> bool:
+def uses_clickhouse(settings: Settings) -> bool:
     return settings.engine.startswith(_CLICKHOUSE_SCHEMES)
 
 
-def target_for(settings: Settings) -> Target:
+def create_compile_target(settings: Settings) -> Target:
     """Return the compile target (the SQL dialect) of the configured engine, without importing other engines."""
-    return COMPILE_TARGET_FACTORIES["clickhouse" if is_clickhouse(settings) else "duckdb"]()
+    return COMPILE_TARGET_FACTORIES["clickhouse" if uses_clickhouse(settings) else "duckdb"]()
 
 
-def _clickhouse_target() -> Target:
+def _create_clickhouse_target() -> Target:
     return cast(Target, importlib.import_module("cordwood.engines.clickhouse.target").ClickHouseTarget())
 
 
 COMPILE_TARGET_FACTORIES: Final[Mapping[str, Callable[[], Target]]] = {
-    "clickhouse": _clickhouse_target,
+    "clickhouse": _create_clickhouse_target,
     "duckdb": DuckDBTarget,
 }
 
@@ -74,22 +74,22 @@ def check_endpoint(
     """Compile all queries of an endpoint; raise BadEndpointFile with the position of an error in its file.
 
     Each query has its own compile budget; in addition, `max_seconds` of CPU time limits all queries of the endpoint
-    together. If an endpoint has many sources (the streams of its table), only the first `_MAX_CHECKED_STREAMS` sources
-    are compiled, so that the check does not block the service. An error in another source is reported by the first
-    request that reads this source.
+    together. If an endpoint has many sources (the streams of its table), only the first
+    `_MAX_CHECKED_SOURCES_PER_ENDPOINT` sources are compiled, so that the check does not block the service. An error in
+    another source is reported by the first request that reads this source.
     """
     deadline = time.thread_time() + max_seconds
-    checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_STREAMS])
+    checked = msgspec.structs.replace(endpoint, streams=endpoint.streams[:_MAX_CHECKED_SOURCES_PER_ENDPOINT])
     program = program_with_positions(read_endpoint(checked, [stream.name for stream in (*streams, QUARANTINE_STREAM)]))
-    if len(program.sub_query_sources) > _MAX_CHECKED_STREAMS:
-        sources = dict(islice(program.sub_query_sources.items(), _MAX_CHECKED_STREAMS))
+    if len(program.sub_query_sources) > _MAX_CHECKED_SOURCES_PER_ENDPOINT:
+        sources = dict(islice(program.sub_query_sources.items(), _MAX_CHECKED_SOURCES_PER_ENDPOINT))
         program = msgspec.structs.replace(program, sub_query_sources=sources)
     try:
         compile_saved_query(program, target, {})
         for name in program.sub_query_names if endpoint.sandbox and not program.sub_query_sources else ():
             if time.thread_time() > deadline:
                 message = f"The endpoint's sub-queries take more than {max_seconds:g} s to compile."
-                raise CompileTooLong(message, hint="Split it into several endpoints.")
+                raise CompilationTimeout(message, hint="Split it into several endpoints.")
             _check_sub_query(program, name, target)
     except COMPILE_FAULTS as fault:
         raise as_file_error(fault, endpoint) from fault
@@ -117,7 +117,7 @@ def read_checked_contents(
     `targets` are the names of the configured alert targets. If `targets` is None, the targets that alerts name are not
     checked.
     """
-    checks = CachingChecker(
+    checks = CachingEndpointChecker(
         folder.path, target.name, lambda endpoint, streams: check_endpoint(endpoint, streams, target)
     )
     contents = read_catalog(catalog_sources_of(settings), checks.check, make_alert_check(target, targets))
@@ -125,7 +125,7 @@ def read_checked_contents(
     return contents
 
 
-def check_contents(sources: CatalogSources, target: Target | None = None) -> CatalogContents:
+def read_and_check_definitions(sources: CatalogSources, target: Target | None = None) -> CatalogContents:
     """Read, check and return all definitions; raise BrokenDefinitionFiles if a file has an error.
 
     Endpoints are compiled for `target`, by default DuckDB. The alert targets that alerts name are not checked, because
@@ -142,9 +142,9 @@ def check_contents(sources: CatalogSources, target: Target | None = None) -> Cat
 def catalog_sources_of(settings: Settings) -> CatalogSources:
     serve = settings.serve
     return CatalogSources(
-        endpoints=Path(serve.endpoints) if serve.endpoints else None,
-        streams=Path(serve.streams) if serve.streams else None,
-        managed=Path(serve.data_dir),
+        endpoints_folder=Path(serve.endpoints) if serve.endpoints else None,
+        streams_file=Path(serve.streams) if serve.streams else None,
+        managed_folder=Path(serve.data_dir),
     )
 
 
@@ -166,13 +166,13 @@ def make_alert_check(target: Target, targets: Collection[str] | None) -> CheckAl
 _CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
 _PASSED_DIGESTS_FILE: Final = "checked.json"
-_DIGEST_LENGTH: Final = 32
+_DIGEST_HEX_DIGITS: Final = 32
 # A larger file of digests is not read, and all endpoints are compiled. Even with the maximum number of endpoints, the
 # file is several times smaller.
 _MAX_DIGESTS_FILE_BYTES: Final = 4 * 2**20
 
 
-class CachingChecker:
+class CachingEndpointChecker:
     """Checks endpoints, except those that passed an earlier check.
 
     `write_passed_digests` stores which endpoints have passed, so that the next start of the service skips them.
@@ -180,33 +180,33 @@ class CachingChecker:
 
     def __init__(self, folder: Path, target: str, check: _CheckEndpoint, code: str | None = None) -> None:
         self._file = folder / _PASSED_DIGESTS_FILE
-        self._check = check
-        self._code = f"{target} {code or compiler_version()}"
-        self._known = _read_digests(self._file)
-        self._passed: set[str] = set()
+        self._check_endpoint = check
+        self._compiler_version = f"{target} {code or compiler_version()}"
+        self._stored_digests = _read_digests(self._file)
+        self._passed_digests: set[str] = set()
 
     def check(self, endpoint: Endpoint, streams: Sequence[Stream]) -> None:
         """Compile the endpoint unless it compiled before; raise BadEndpointFile with the position of an error."""
         digest = self._endpoint_digest(endpoint, streams)
-        if digest not in self._known:
-            self._check(endpoint, streams)
-        self._passed.add(digest)
+        if digest not in self._stored_digests:
+            self._check_endpoint(endpoint, streams)
+        self._passed_digests.add(digest)
 
     def write_passed_digests(self) -> None:
         """Store the digests of endpoints that passed.
 
         A failed write is ignored, because it only makes the next start slower.
         """
-        if self._passed == self._known:
+        if self._passed_digests == self._stored_digests:
             return
         with suppress(OSError):
-            write_durably(self._file, json.dumps(sorted(self._passed)).encode())
-            self._known = set(self._passed)
+            write_durably(self._file, json.dumps(sorted(self._passed_digests)).encode())
+            self._stored_digests = set(self._passed_digests)
 
     def _endpoint_digest(self, endpoint: Endpoint, streams: Sequence[Stream]) -> str:
         names = sorted(possibly_read_table_names(endpoint, [stream.name for stream in streams]))
-        depends_on = (self._code, endpoint.name, endpoint.revision, names)
-        return sha256(json.dumps(depends_on).encode()).hexdigest()[:_DIGEST_LENGTH]
+        depends_on = (self._compiler_version, endpoint.name, endpoint.revision, names)
+        return sha256(json.dumps(depends_on).encode()).hexdigest()[:_DIGEST_HEX_DIGITS]
 
 
 def compiler_version() -> str:

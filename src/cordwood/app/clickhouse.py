@@ -31,13 +31,13 @@ def open_clickhouse(
     options = ClickHouseOptions(
         cluster=clickhouse.cluster,
         async_inserts=clickhouse.async_inserts,
-        memory_bytes=clickhouse.query_memory,
+        max_query_memory_bytes=clickhouse.query_memory,
         pending_folder=folder.path / "pending",
-        pending_bytes=clickhouse.pending_size,
+        max_pending_bytes=clickhouse.pending_size,
         response_timeout_seconds=max(60.0, settings.limits.query_time + 10),
         redaction=RedactionConfig(redaction_rules(settings), read_or_create_redaction_key(settings, folder)),
-        report=report,
-        note=note,
+        report_message=report,
+        record_observation=note,
     )
     return ClickHouseEngine(settings.engine, options)
 
@@ -52,7 +52,7 @@ def run_ddl_statements(settings: Settings, streams: Sequence[Stream]) -> None:
     """Create the tables of the streams in the configured ClickHouse database."""
     engine = ClickHouseEngine(settings.engine, ClickHouseOptions(cluster=settings.clickhouse.cluster))
     try:
-        engine.prepare(streams)
+        engine.create_stream_tables(streams)
     finally:
         engine.close()
 

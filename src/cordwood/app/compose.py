@@ -23,10 +23,10 @@ from cordwood.alerts.service import AlertOptions, AlertService, TargetFacts
 from cordwood.app.checks import (
     MAX_ENDPOINT_CHECK_SECONDS,
     check_endpoint,
-    is_clickhouse,
+    create_compile_target,
     make_alert_check,
     read_checked_contents,
-    target_for,
+    uses_clickhouse,
 )
 from cordwood.app.configuration import (
     CreatedKeys,
@@ -90,7 +90,7 @@ class Components(msgspec.Struct, frozen=True):
         """Read all definition files and the JWKS file for signed keys again. If a file has an error, change nothing."""
         signed = create_signed_key_verifier(self.settings.keys)
         contents = self.definition_manager.reload()
-        self.services.authenticator.signed = signed
+        self.services.authenticator.signed_key_verifier = signed
         return contents
 
     def create_first_keys(self) -> CreatedKeys | None:
@@ -99,7 +99,7 @@ class Components(msgspec.Struct, frozen=True):
 
     def has_private_key(self) -> bool:
         """Return whether a private key exists or signed keys are accepted. The key of local commands does not count."""
-        if self.services.authenticator.signed is not None:
+        if self.services.authenticator.signed_key_verifier is not None:
             return True
         stored_scopes = [key.terms.scopes for key in self.key_store.active_keys()]
         return any("private" in scopes for scopes in (*stored_scopes, *self._configured_scopes()))
@@ -145,13 +145,13 @@ def build_components(
         cleanup.callback(_close_engine, engine_future)
         targets = _alert_targets(settings) if evaluates_alerts else {}
         target_names = targets.keys() if evaluates_alerts else None
-        contents = read_checked_contents(settings, folder, target_for(settings), target_names)
+        contents = read_checked_contents(settings, folder, create_compile_target(settings), target_names)
         catalog = FileCatalog(contents)
         fixed, signed = fixed_keys(settings.keys), create_signed_key_verifier(settings.keys)
         keys = SQLiteKeyStore(folder.keys_file)
         cleanup.callback(keys.close)
         engine = engine_future.result()
-        engine.prepare(contents.streams)
+        engine.create_stream_tables(contents.streams)
         rules = checked_redaction_rules(settings, engine)
         cleanup.pop_all()
     management = DefinitionManager(
@@ -171,7 +171,7 @@ def build_components(
     )
     answers = QueryService(dependencies, serve_limits(settings.limits), clock_us)
     intake = Intake(engine, clock_us, intake_limits(settings), secret)
-    alerts = _open_alerts(settings, folder, catalog, answers, targets, clock_us, observer.record)
+    alerts = _open_alert_service(settings, folder, catalog, answers, targets, clock_us, observer.record)
     services = Services(
         query_service=answers,
         intake=intake,
@@ -198,16 +198,16 @@ def _open_engine(
     def report(text: str) -> None:
         observer.record(OperatorMessage(message=text, level="warning"))
 
-    if is_clickhouse(settings):
-        return clickhouse_module().open_clickhouse(settings, folder, report, observer.record)  # type: ignore[no-any-return] # loaded late
+    if uses_clickhouse(settings):
+        return import_clickhouse_module().open_clickhouse(settings, folder, report, observer.record)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
         raise BadSetting(f"engine: {address_without_credentials(settings.engine)!r} is not an engine.", hint=hint)
     options = DuckDBOptions(
         memory_bytes=duckdb_memory_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
-        report=report,
-        note=observer.record,
+        report_message=report,
+        record_observation=observer.record,
         redaction=RedactionConfig(redaction_rules(settings), read_or_create_redaction_key(settings, folder)),
         max_store_bytes=settings.limits.store_size,
         max_unflushed_bytes=min(_MAX_UNFLUSHED_BYTES, settings.limits.memory_ceiling // 10),
@@ -219,7 +219,7 @@ def _open_engine(
     return DuckDBEngine(folder.engine_folder, DuckDBTarget(), options, clock_us=clock_us)
 
 
-def clickhouse_module() -> ModuleType:
+def import_clickhouse_module() -> ModuleType:
     """Import and return the ClickHouse module; raise BadSetting if its optional client library is not installed."""
     try:
         return importlib.import_module("cordwood.app.clickhouse")
@@ -255,7 +255,7 @@ def _alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
     }
 
 
-def _open_alerts(
+def _open_alert_service(
     settings: Settings,
     folder: DataFolder,
     catalog: Catalog,
@@ -276,7 +276,7 @@ def _open_alerts(
         answer_format=JSON_FORMAT,
     )
     alerts = AlertService(catalog, answers, options, clock_us, note)
-    if alerts.is_needed():
+    if alerts.is_store_needed():
         alerts.open_store()
     return alerts
 
@@ -313,7 +313,7 @@ class Observability(msgspec.Struct, frozen=True):
             time.monotonic,
             lambda sentence: log.record(OperatorMessage(message=sentence, level="warning")),
         )
-        metrics.gauges["cordwood_disk_full_seconds"] = lambda: disk.seconds_left
+        metrics.gauge_readers["cordwood_disk_full_seconds"] = lambda: disk.seconds_until_full
         return cls(Observer((log, metrics)), metrics, log, disk, memory)
 
 

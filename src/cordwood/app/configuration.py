@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 
 from cordwood.access import FixedKey, SignedKeyVerifier
-from cordwood.app.checks import is_clickhouse
+from cordwood.app.checks import uses_clickhouse
 from cordwood.catalog.key_store import hash_secret
 from cordwood.catalog.sqlite_keys import SQLiteKeyStore
 from cordwood.engines.engine import Engine
@@ -33,14 +33,14 @@ from cordwood.web.services import WebhookSecrets, WebOptions, new_query_body_bud
 # The estimated memory of the serving process apart from its cache: the interpreter, bodies that are being decoded, and
 # events that are not flushed yet.
 _PROCESS_OVERHEAD_BYTES = 250 * 10**6
-_MIN_ENGINE_BYTES = 96 * 10**6
+_MIN_ENGINE_MEMORY_BYTES = 96 * 10**6
 _MAX_DEFAULT_CONNECTIONS = 10_000
 _MEMORY_BYTES_PER_CONNECTION = 64 * 1024
 # The maximum number of events in a body is the memory ceiling divided by this number. A decoded event takes at least
 # about 1 KB, so a body with the maximum number of the smallest events takes a quarter of the ceiling.
-_MEMORY_BYTES_PER_ITEM = 4096
+_MEMORY_BYTES_PER_BODY_EVENT = 4096
 _MAX_COMPILE_CACHE_BYTES = 16 * 2**20
-_MIN_FEED_BUFFERS_BYTES = 8 * 2**20
+_MIN_TAIL_BUFFERS_BYTES = 8 * 2**20
 
 
 def web_options(settings: Settings) -> WebOptions:
@@ -71,7 +71,7 @@ def connection_limit(settings: Settings) -> int:
 def duckdb_memory_bytes(settings: Settings) -> int:
     """Return DuckDB's memory limit: the configured one, or the part of the memory ceiling that nothing else uses."""
     remaining = settings.limits.memory_ceiling - _PROCESS_OVERHEAD_BYTES - settings.serve.cache_memory
-    return settings.duckdb.memory or max(_MIN_ENGINE_BYTES, remaining)
+    return settings.duckdb.memory or max(_MIN_ENGINE_MEMORY_BYTES, remaining)
 
 
 def intake_limits(settings: Settings) -> IntakeLimits:
@@ -81,8 +81,11 @@ def intake_limits(settings: Settings) -> IntakeLimits:
     """
     ingest = settings.ingest
     ceiling = settings.limits.memory_ceiling
-    queue_bytes, items = min(ingest.queue_size, ceiling // 24), min(MAX_BODY_ITEMS, ceiling // _MEMORY_BYTES_PER_ITEM)
-    large_bytes = None if is_clickhouse(settings) else duckdb_memory_bytes(settings) // 4
+    queue_bytes, items = (
+        min(ingest.queue_size, ceiling // 24),
+        min(MAX_BODY_ITEMS, ceiling // _MEMORY_BYTES_PER_BODY_EVENT),
+    )
+    large_bytes = None if uses_clickhouse(settings) else duckdb_memory_bytes(settings) // 4
     return IntakeLimits(ingest.event_size, ingest.stream_rate, queue_bytes, items, large_bytes)
 
 
@@ -106,7 +109,7 @@ def tail_limits(settings: Settings) -> TailLimits:
     """
     limits = settings.limits
     followers = limits.followers or connection_limit(settings) // 2
-    return TailLimits(followers, limits.key_followers, max(_MIN_FEED_BUFFERS_BYTES, limits.memory_ceiling // 32))
+    return TailLimits(followers, limits.key_followers, max(_MIN_TAIL_BUFFERS_BYTES, limits.memory_ceiling // 32))
 
 
 def compile_cache_bytes(limits: LimitSettings) -> int:

@@ -73,10 +73,10 @@ class DefinitionChecks(msgspec.Struct, frozen=True):
     check_alert: CheckAlert
 
 
-class StreamPreparer(Protocol):
+class StreamTableCreator(Protocol):
     """The interface of an engine that creates the tables of streams, or only checks whether it could create them."""
 
-    def prepare(self, streams: Sequence[Stream]) -> None: ...
+    def create_stream_tables(self, streams: Sequence[Stream]) -> None: ...
 
     def check_streams(self, streams: Sequence[Stream]) -> None: ...
 
@@ -207,7 +207,7 @@ class EndpointOperations:
         current = self.parse_draft(DefinitionDraft(text))
         content = EndpointFileContent(endpoint_file.parse_settings_document("", text).tables, current.sql)
         draft = DefinitionDraft(_content_with_id(apply_endpoint_fields(content, sent), before.id).text)
-        return None if _without_layout(self.parse_draft(draft)) == _without_layout(current) else draft
+        return None if _without_file_layout(self.parse_draft(draft)) == _without_file_layout(current) else draft
 
     def _draft_of_changed_text(self, before: Endpoint, sent: str) -> DefinitionDraft:
         """Return the draft of a text sent to change `before`. If the text has no id, add the id of `before`."""
@@ -311,9 +311,9 @@ class StreamOperations:
     kind: Final = "stream"
     id_namespace: Final = stream_file.STREAM_ID_NAMESPACE
 
-    def __init__(self, files: ManagedDefinitionFiles, check: CheckEndpoint, engine: StreamPreparer) -> None:
+    def __init__(self, files: ManagedDefinitionFiles, check: CheckEndpoint, engine: StreamTableCreator) -> None:
         self._files = files
-        self._check = check
+        self._check_endpoint = check
         self._engine = engine
 
     def all_definitions(self, contents: CatalogContents) -> Sequence[Stream]:
@@ -330,21 +330,23 @@ class StreamOperations:
 
     def stored_text(self, definition: Stream) -> str | None:
         table = self._stream_tables_by_name().get(definition.name)
-        return None if table is None else _table_text(table)
+        return None if table is None else _stream_table_toml(table)
 
     def definition_text(self, definition: Stream, origin: DefinitionOrigin) -> str:
         """Return the stream as a TOML table: as the data folder stores it, or else made from the stream's settings."""
         text = self.stored_text(definition) if origin is DefinitionOrigin.MANAGED else None
-        return text or _table_text(stream_to_table(definition))
+        return text or _stream_table_toml(stream_to_table(definition))
 
     def new_draft(self, contents: CatalogContents, sent: SentDefinition) -> DefinitionDraft:
         used_ids = {stream.id for stream in contents.streams}
         if isinstance(sent, str):
             _, table, stream = self._parse_sent_text(sent)
             is_free = "id" in table or stream.id not in used_ids
-            return DefinitionDraft(_table_text(table if is_free else _with_table_id(table, uuid4())), sent)
+            return DefinitionDraft(
+                _stream_table_toml(table if is_free else _stream_table_with_id(table, uuid4())), sent
+            )
         return DefinitionDraft(
-            _table_text(
+            _stream_table_toml(
                 {"id": str(_read_or_derive_id(sent, self.id_namespace, used_ids)), **stream_table_from_fields(sent)}
             )
         )
@@ -353,12 +355,16 @@ class StreamOperations:
         old_table = self._stream_tables_by_name().get(before.name) or stream_to_table(before)
         if isinstance(sent, str):
             draft = self._draft_of_changed_text(before, sent)
-            return None if draft.text == _table_text(old_table) else draft
+            return None if draft.text == _stream_table_toml(old_table) else draft
         for name, value in (("name", before.name), ("token", str(before.id))):
             if sent.get(name) not in (None, value):
                 raise BadDefinition(name, "cannot be changed", hint=_FIXED_STREAM_NAME_HINT)
-        draft = DefinitionDraft(_table_text(apply_stream_fields(old_table, sent)))
-        return None if self.parse_draft(draft) == self.parse_draft(DefinitionDraft(_table_text(old_table))) else draft
+        draft = DefinitionDraft(_stream_table_toml(apply_stream_fields(old_table, sent)))
+        return (
+            None
+            if self.parse_draft(draft) == self.parse_draft(DefinitionDraft(_stream_table_toml(old_table)))
+            else draft
+        )
 
     def _draft_of_changed_text(self, before: Stream, sent: str) -> DefinitionDraft:
         """Return the draft of a text sent to change `before`. If the text has no id, add the id of `before`."""
@@ -367,7 +373,9 @@ class StreamOperations:
             if name in table and getattr(stream, name) != getattr(before, name):
                 fault = unchangeable_setting_fault(document, ("stream", 0, name), _FIXED_STREAM_NAME_HINT)
                 raise _convert_stream_fault(fault, is_sent=True) from fault
-        return DefinitionDraft(_table_text(table if stream.id == before.id else _with_table_id(table, before.id)), sent)
+        return DefinitionDraft(
+            _stream_table_toml(table if stream.id == before.id else _stream_table_with_id(table, before.id)), sent
+        )
 
     def _parse_sent_text(self, sent: str) -> tuple[TomlDocument, Mapping[str, object], Stream]:
         """Parse the text that the author sent; raise BadDefinition with the position of an error in this text."""
@@ -397,7 +405,7 @@ class StreamOperations:
                 new, [stream for stream in contents.streams if old is None or stream.name != old.name], "stream"
             )
             self._require_unchanged_project(contents, new)
-            reader = contents.endpoint_including(new.name) if old is None else None
+            reader = contents.find_endpoint_reading(new.name) if old is None else None
             if reader is not None:
                 hint = f"It is the name of an endpoint that {reader.name} reads."
                 raise BadDefinition("name", "has already been taken", hint=hint)
@@ -416,12 +424,12 @@ class StreamOperations:
             checked = replace_managed_layer(contents, CatalogLayer(contents.layers.managed.endpoints, managed))
         except BadStreamFile as fault:
             raise _convert_stream_fault(fault) from fault
-        self._require_removed_streams_unread(contents, checked)
+        self._require_removed_streams_unused(contents, checked)
         return checked
 
     def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         try:
-            (self._engine.check_streams if only_check else self._engine.prepare)(contents.streams)
+            (self._engine.check_streams if only_check else self._engine.create_stream_tables)(contents.streams)
         except BadStreamFile as fault:
             raise BadDefinition("name", "has already been taken", message=fault.message) from fault
 
@@ -450,13 +458,13 @@ class StreamOperations:
         if shipped is not None and new.project_at != shipped.project_at:
             raise BadDefinition("project", "cannot be changed", hint="The endpoints that ship look for it where it is.")
 
-    def _require_removed_streams_unread(self, before: CatalogContents, new_contents: CatalogContents) -> None:
+    def _require_removed_streams_unused(self, before: CatalogContents, new_contents: CatalogContents) -> None:
         """Raise StreamInUse if an endpoint reads a stream that is in `before` but not in `new_contents`."""
         names = {definition.name for definition in new_contents.streams}
         removed = [definition.name for definition in before.streams if definition.name not in names]
         for endpoint in (definition for definition in new_contents.endpoints if may_contain_name(definition, *removed)):
             try:
-                self._check(endpoint, new_contents.streams)
+                self._check_endpoint(endpoint, new_contents.streams)
             except Fault as fault:
                 message = f"The endpoint {endpoint.name} needs the stream: {fault.message}"
                 raise StreamInUse(message, hint="Change or delete the endpoint first.") from fault
@@ -497,7 +505,7 @@ def _with_file(endpoint: Endpoint, file: str) -> Endpoint:
     return msgspec.structs.replace(endpoint, file=file, alert=alert)
 
 
-def _without_layout(endpoint: Endpoint) -> Endpoint:
+def _without_file_layout(endpoint: Endpoint) -> Endpoint:
     """Return an endpoint without the properties that depend on the layout of its file.
 
     If two endpoints are equal without these properties, they differ at most in layout.
@@ -528,11 +536,11 @@ def _require_unused_alert_name(new: Endpoint, others: Sequence[Alert]) -> None:
             raise BadDefinition("alert", "has a name that has already been taken", hint=hint)
 
 
-def _table_text(table: Mapping[str, object]) -> str:
+def _stream_table_toml(table: Mapping[str, object]) -> str:
     return "[[stream]]\n" + "".join(f"{line}\n" for line in format_toml_assignments(table))
 
 
-def _with_table_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str, object]:
+def _stream_table_with_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str, object]:
     return put_keys_first({**table, "id": str(stream_id)}, ("name", "id"))
 
 

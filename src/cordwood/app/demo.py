@@ -102,7 +102,7 @@ def _events_of_request(call: _ClientRequest) -> Iterator[_StreamEvent]:
     elif service == "functions":
         yield _auth_event(call, "token_checked", "/user", 200)
         yield _relay_event(call, version=3)
-        yield _function_event(call, "Log", *context.rng.choice(_FUNCTION_LINES), version=3)
+        yield _function_event(call, "Log", *context.rng.choice(_FUNCTION_LOG_LINES), version=3)
     elif call.status >= 500:
         yield _postgres_event(
             call.context_at_duration_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id
@@ -395,7 +395,7 @@ _DATABASE_ERRORS = (
     ("ERROR", "57014", "canceling statement due to statement timeout"),
     ("FATAL", "53300", "remaining connection slots are reserved for roles with the SUPERUSER attribute"),
 )
-_FUNCTION_LINES = (
+_FUNCTION_LOG_LINES = (
     ("info", "mail queued for 1 recipient"),
     ("info", "checkout session created"),
     ("info", "image resized"),
@@ -436,12 +436,12 @@ REQUESTS_PER_DAY = 600
 # generated week has at most about forty requests per hour.
 LIVE_REQUEST_INTERVAL_SECONDS = (25.0, 45.0)
 # While the demo runs, background events are this many times as frequent as in the generated week.
-_LIVE_BACKGROUND_FACTOR = 2.0
+_LIVE_BACKGROUND_FREQUENCY_FACTOR = 2.0
 
 DEMO_PROJECT = "default"
 INCIDENT_PATH = "/functions/v1/checkout"
 _INCIDENT_START_MINUTE = 5
-SLOW_PHASE_DURATION = timedelta(minutes=6)
+INCIDENT_SLOW_PHASE_DURATION = timedelta(minutes=6)
 INCIDENT_DURATION = timedelta(minutes=14)
 _INCIDENT_FUNCTION = "checkout"
 _MIN_INCIDENT_AGE = timedelta(hours=3)
@@ -478,7 +478,7 @@ class LiveTraffic:
         days = (now - self._last_polled_at) / timedelta(days=1)
         self._last_polled_at = now
         for per_day, create in BACKGROUND_EVENT_GENERATORS.values():
-            if self._rng.random() < per_day * days * _LIVE_BACKGROUND_FACTOR:
+            if self._rng.random() < per_day * days * _LIVE_BACKGROUND_FREQUENCY_FACTOR:
                 events.append(create(_context_at(now, self._rng)))
         return events
 
@@ -530,12 +530,16 @@ def _incident_events(now: datetime, rng: random.Random) -> Iterator[_StreamEvent
     """
     start = incident_start(now)
     yield _deployment_event(_EventContext(start, DEMO_PROJECT, rng), version=4, replaced=3)
-    for at in _random_request_times(start + timedelta(seconds=20), start + SLOW_PHASE_DURATION, _SLOW_CALLS, rng):
+    for at in _random_request_times(
+        start + timedelta(seconds=20), start + INCIDENT_SLOW_PHASE_DURATION, _SLOW_CALLS, rng
+    ):
         yield from _slow_request_events(_EventContext(at, DEMO_PROJECT, rng))
-    for at in _random_request_times(start + SLOW_PHASE_DURATION, start + INCIDENT_DURATION, _FAILED_CALLS, rng):
+    for at in _random_request_times(
+        start + INCIDENT_SLOW_PHASE_DURATION, start + INCIDENT_DURATION, _FAILED_CALLS, rng
+    ):
         yield from _failed_request_events(_EventContext(at, DEMO_PROJECT, rng))
     for at in _random_request_times(
-        start + SLOW_PHASE_DURATION + timedelta(minutes=2), start + INCIDENT_DURATION, _POOL_FAILURE_COUNT, rng
+        start + INCIDENT_SLOW_PHASE_DURATION + timedelta(minutes=2), start + INCIDENT_DURATION, _POOL_FAILURE_COUNT, rng
     ):
         yield from _exhausted_pool_events(_EventContext(at, DEMO_PROJECT, rng))
     yield _deployment_event(_EventContext(start + INCIDENT_DURATION, DEMO_PROJECT, rng), version=3, replaced=4)
@@ -646,4 +650,4 @@ def example_commands(url: str, key: str) -> tuple[str, str, str]:
 async def _post_events(components: Components, stream: str, events: list[EventBody]) -> None:
     known_stream = components.catalog.stream(stream)
     if known_stream is not None:
-        await components.services.intake.accept(known_stream, "application/json", msgspec.json.encode(events))
+        await components.services.intake.ingest_body(known_stream, "application/json", msgspec.json.encode(events))

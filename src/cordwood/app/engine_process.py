@@ -19,7 +19,7 @@ from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.hosted.engine_process import run_engine
 from cordwood.engines.hosted.hosted_engine import EngineDialect, HostedEngine
-from cordwood.engines.hosted.supervisor import LaunchOptions, StateCallback
+from cordwood.engines.hosted.supervisor import AvailabilityCallback, LaunchOptions
 from cordwood.observe.observation import OperatorMessage, RecordObservation, ignore_message, ignore_observation
 from cordwood.processes.fork_server import ForkServer
 
@@ -33,8 +33,8 @@ _MMAP_THRESHOLD_DIVISOR = 256
 _MIN_MMAP_BYTES, _MAX_MMAP_BYTES = 2**20, 4 * 2**20
 # Threads that share a malloc arena wait for each other: with only two arenas, short queries took up to a quarter
 # longer. Each arena keeps freed memory, so the number of arenas is also limited in proportion to the memory ceiling.
-_ARENAS_PER_PROCESSOR = 3
-_CEILING_BYTES_PER_ARENA = 32 * 2**20
+_MALLOC_ARENAS_PER_PROCESSOR = 3
+_MEMORY_CEILING_BYTES_PER_ARENA = 32 * 2**20
 
 
 def configure_malloc(ceiling: int) -> None:
@@ -47,7 +47,10 @@ def configure_malloc(ceiling: int) -> None:
     except (AttributeError, OSError):
         return
     mmap_threshold = min(max(_MIN_MMAP_BYTES, ceiling // _MMAP_THRESHOLD_DIVISOR), _MAX_MMAP_BYTES)
-    mallopt(_ARENA_MAX, min(_ARENAS_PER_PROCESSOR * (os.cpu_count() or 1), ceiling // _CEILING_BYTES_PER_ARENA))
+    mallopt(
+        _ARENA_MAX,
+        min(_MALLOC_ARENAS_PER_PROCESSOR * (os.cpu_count() or 1), ceiling // _MEMORY_CEILING_BYTES_PER_ARENA),
+    )
     mallopt(_MMAP_THRESHOLD, mmap_threshold)
     mallopt(_TRIM_THRESHOLD, 4 * mmap_threshold)
 
@@ -60,11 +63,11 @@ def page_out_libraries() -> None:
     """Page out the code of shared libraries. If it is used again, the system reads it from the libraries' files."""
     with suppress(AttributeError, OSError):
         madvise = ctypes.CDLL(None).madvise
-        for start, end in _code_ranges():
+        for start, end in _library_code_address_ranges():
             madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def _code_ranges() -> Iterator[tuple[int, int]]:
+def _library_code_address_ranges() -> Iterator[tuple[int, int]]:
     """Yield the first address and the end of each range of addresses that has code of a shared library."""
     for line in _MEMORY_MAPS_FILE.read_text(encoding="utf-8", errors="replace").splitlines():
         address_range, rights, *_, name = line.split(maxsplit=5)
@@ -75,7 +78,7 @@ def _code_ranges() -> Iterator[tuple[int, int]]:
 
 # The estimated memory for the interpreter and for modules in the three processes (serving process, fork server,
 # engine). It is allowed in addition to the memory ceiling.
-_MODULES_BYTES = 80 * 10**6
+_PYTHON_MODULES_MEMORY_BYTES = 80 * 10**6
 _ENTRY_POINT = "cordwood.app.engine_process:engine_process"
 # The delay after the engine is opened until code that was only needed for the start is paged out.
 _PAGE_OUT_DELAY_SECONDS = 1.0
@@ -91,20 +94,23 @@ class EngineSettings(msgspec.Struct, frozen=True):
 class EngineLauncher(msgspec.Struct, frozen=True):
     """Opens the engine in a new process, which the fork server forks.
 
-    `on_state` is called with a reason when the engine becomes unavailable, and with None when it becomes available.
+    `on_availability_change` is called with a reason when the engine becomes unavailable, and with None when it becomes
+    available.
     """
 
     fork_server: ForkServer
-    memory_ceiling: int
-    on_state: StateCallback
+    memory_ceiling_bytes: int
+    on_availability_change: AvailabilityCallback
 
     def launch_engine(self, folder: Path, options: DuckDBOptions, note: RecordObservation) -> HostedEngine:
-        silent_options = msgspec.structs.replace(options, report=ignore_message, note=ignore_observation)
+        silent_options = msgspec.structs.replace(
+            options, report_message=ignore_message, record_observation=ignore_observation
+        )
         low_memory_options = msgspec.structs.replace(silent_options, starts_without_shredding=True)
         launch_options = LaunchOptions(
             EngineSettings(str(folder), silent_options),
-            self.memory_ceiling + _MODULES_BYTES,
-            self.on_state,
+            self.memory_ceiling_bytes + _PYTHON_MODULES_MEMORY_BYTES,
+            self.on_availability_change,
             EngineSettings(str(folder), low_memory_options),
         )
         return HostedEngine(self.fork_server, launch_options, EngineDialect(DuckDBTarget(), _stored_events_sql), note)
@@ -127,7 +133,7 @@ def _open_engine(settings: EngineSettings, note: RecordObservation) -> DuckDBEng
     def report(text: str) -> None:
         note(OperatorMessage(message=text, level="warning"))
 
-    options = msgspec.structs.replace(settings.options, report=report, note=note)
+    options = msgspec.structs.replace(settings.options, report_message=report, record_observation=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
     # Page out libraries with a delay, because the start needs their code a little longer: next, the tables of streams
     # are prepared.

@@ -56,7 +56,7 @@ else:
 _STANDARD_INPUT = Path("-")
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_BUFFER_BYTES = 64 * 1024
+_FILE_BUFFER_BYTES = 64 * 1024
 
 
 class _CountingFile(io.RawIOBase):
@@ -64,7 +64,7 @@ class _CountingFile(io.RawIOBase):
 
     def __init__(self, inner: io.BufferedReader) -> None:
         self._inner = inner
-        self.count = 0
+        self.bytes_read = 0
 
     def readable(self) -> bool:
         return True
@@ -72,7 +72,7 @@ class _CountingFile(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # narrower than any writable buffer
         data = self._inner.read1(len(buffer))
         buffer[: len(data)] = data
-        self.count += len(data)
+        self.bytes_read += len(data)
         return len(data)
 
 
@@ -82,7 +82,7 @@ class _ReadableFile(Protocol):
     def read1(self, size: int, /) -> bytes: ...
 
 
-class _FileAfterSample(io.RawIOBase):
+class _FileWithReplayedSample(io.RawIOBase):
     """A file whose beginning was already read as a sample. Reading returns the sample, then the remaining bytes."""
 
     def __init__(self, sample: bytes, remaining: _ReadableFile) -> None:
@@ -107,18 +107,18 @@ class InputFile:
     def __init__(self, name: str, raw: io.BufferedReader, sample_bytes: int) -> None:
         self.name = name
         self._size = _size_of(raw)
-        self._counted = _CountingFile(raw)
-        stored = io.BufferedReader(self._counted, _BUFFER_BYTES)
+        self._counting_file = _CountingFile(raw)
+        stored = io.BufferedReader(self._counting_file, _FILE_BUFFER_BYTES)
         with self.convert_read_errors():
             magic = stored.peek(4)[:4]
-            self.coding = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
-            self._decompressed = _decompressed_file(stored, self.coding)
+            self.compression_format = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
+            self._decompressed = _decompressed_file(stored, self.compression_format)
             self.sample = _read_beginning(self._decompressed, sample_bytes)
-        self.content = io.BufferedReader(_FileAfterSample(self.sample, self._decompressed), _BUFFER_BYTES)
+        self.content = io.BufferedReader(_FileWithReplayedSample(self.sample, self._decompressed), _FILE_BUFFER_BYTES)
 
     @property
     def bytes_read(self) -> int:
-        return self._counted.count
+        return self._counting_file.bytes_read
 
     @property
     def read_fraction(self) -> float | None:
@@ -131,7 +131,7 @@ class InputFile:
         try:
             yield
         except (OSError, EOFError, zlib.error, zstd.ZstdError) as problem:
-            raise unreadable_fault(self.name, problem) from problem
+            raise unreadable_file_fault(self.name, problem) from problem
 
     def lines(self, max_bytes: int) -> Iterator[bytes]:
         """Yield the lines with their line ends. A line longer than `max_bytes` is cut after `max_bytes` + 1 bytes."""
@@ -142,11 +142,11 @@ class InputFile:
                     self._skip_line()
 
     def _skip_line(self) -> None:
-        while (remaining := self.content.readline(_BUFFER_BYTES)) and not remaining.endswith(b"\n"):
+        while (remaining := self.content.readline(_FILE_BUFFER_BYTES)) and not remaining.endswith(b"\n"):
             pass
 
 
-def unreadable_fault(name: str, problem: Exception) -> BadBody:
+def unreadable_file_fault(name: str, problem: Exception) -> BadBody:
     cause = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     is_damaged = not (isinstance(problem, OSError) and problem.errno)
     return BadBody(f"{name} cannot be read: {cause.rstrip('.')}.", hint=DAMAGED_FILE_HINT if is_damaged else None)
@@ -163,7 +163,7 @@ def open_input_file(file: Path, sample_bytes: int) -> Iterator[InputFile]:
     try:
         raw = file.open("rb")
     except OSError as problem:
-        raise unreadable_fault(str(file), problem) from problem
+        raise unreadable_file_fault(str(file), problem) from problem
     with raw:
         yield InputFile(str(file), raw, sample_bytes)
 
@@ -208,7 +208,7 @@ _MAX_CSV_RECORD_CHARACTERS: Final = MAX_FILE_ITEM_BYTES // 4
 # If an item is too long or cannot be an event, at most this many characters of it are sent. The service puts them into
 # the quarantine.
 _MAX_REFUSED_ITEM_CHARACTERS: Final = 2**20
-_EXCERPT_BYTES: Final = 4096
+_TOO_LONG_EVENT_EXCERPT_BYTES: Final = 4096
 _READ_CHUNK_BYTES: Final = 64 * 1024
 _PARQUET_MAGIC: Final = b"PAR1"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -246,10 +246,10 @@ class EventFile:
 
     def __init__(self, file: Path, source: InputFile, reading: ReadOptions) -> None:
         self._file = file
-        self._source = source
-        self._reading = reading
+        self._input_file = source
+        self._read_options = reading
         self.format = reading.format or _detect_format(file, source)
-        self.unit = _POSITION_UNITS.get(self.format, "line")
+        self.position_unit = _POSITION_UNITS.get(self.format, "line")
         self._rows, self._rows_read = 0, 0
         if self.format == "parquet" and (file == _STANDARD_INPUT or source.read_fraction is None):
             raise BadBody(f"{source.name} cannot be read as Parquet.", hint="Parquet is read from uncompressed files.")
@@ -257,11 +257,11 @@ class EventFile:
     @property
     def read_fraction(self) -> float | None:
         """The share of the file that was read, from 0 to 1, or None if the file's size is unknown."""
-        return min(1.0, self._rows_read / self._rows) if self._rows else self._source.read_fraction
+        return min(1.0, self._rows_read / self._rows) if self._rows else self._input_file.read_fraction
 
     @property
     def bytes_read(self) -> int:
-        return self._source.bytes_read
+        return self._input_file.bytes_read
 
     @property
     def is_cordwood_export(self) -> bool:
@@ -277,22 +277,22 @@ class EventFile:
 
         An event that is too long is yielded as an item with a fault.
         """
-        for record in self._csv_items() if self.format == "csv" else add_missing_ids(self._items()):
+        for record in self._csv_items() if self.format == "csv" else add_missing_ids(self._non_csv_items()):
             if len(record.data) > _MAX_SENT_EVENT_BYTES:
-                beginning = record.data[:_EXCERPT_BYTES].decode("utf-8", "replace")
+                beginning = record.data[:_TOO_LONG_EVENT_EXCERPT_BYTES].decode("utf-8", "replace")
                 yield _refused_item(
                     record.line_number, beginning, f"The event is longer than {MAX_FILE_ITEM_BYTES // 2**20} MiB."
                 )
             else:
                 yield record
 
-    def _items(self) -> Iterator[FileItem]:
+    def _non_csv_items(self) -> Iterator[FileItem]:
         if self.format == "parquet":
             return self._parquet_row_items(read_parquet_events(self._file))
         if self.format == "json":
-            return self._documents()
+            return self._json_items()
         if self.format == "journald":
-            return self._journal_entries()
+            return self._journal_entry_items()
         return (
             self._decoded_line_items(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._line_items()
         )
@@ -309,10 +309,10 @@ class EventFile:
         The bytes in `stripped` are removed from the end of each line. If `stripped` is None, white space is removed
         from both ends.
         """
-        for number, line in enumerate(self._source.lines(MAX_FILE_ITEM_BYTES), 1):
+        for number, line in enumerate(self._input_file.lines(MAX_FILE_ITEM_BYTES), 1):
             if len(line) > MAX_FILE_ITEM_BYTES:
                 fault = f"The line is longer than {MAX_FILE_ITEM_BYTES // 2**20} MiB."
-                yield _refused_item(number, line[:_EXCERPT_BYTES].decode("utf-8", "replace"), fault)
+                yield _refused_item(number, line[:_TOO_LONG_EVENT_EXCERPT_BYTES].decode("utf-8", "replace"), fault)
                 continue
             text = line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK)
             if not text.isspace():
@@ -330,17 +330,17 @@ class EventFile:
             else:
                 yield FileItem(record.line_number, encode_event(event))
 
-    def _documents(self) -> Iterator[FileItem]:
-        with self._source.convert_read_errors(), self._prefix_errors():
-            for item in JsonItemReader(self._source.content.read1, MAX_FILE_ITEM_BYTES).items():
+    def _json_items(self) -> Iterator[FileItem]:
+        with self._input_file.convert_read_errors(), self._prefix_errors_with_file_name():
+            for item in JsonItemReader(self._input_file.content.read1, MAX_FILE_ITEM_BYTES).items():
                 # An event is sent as one line. Line ends occur only between tokens, so spaces can replace them.
                 yield FileItem(item.line_number, item.text.translate(_LINE_END_TRANSLATION).encode())
 
-    def _journal_entries(self) -> Iterator[FileItem]:
+    def _journal_entry_items(self) -> Iterator[FileItem]:
         decoder, count = JournalDecoder(MAX_FILE_ITEM_BYTES), 0
-        with self._source.convert_read_errors():
+        with self._input_file.convert_read_errors():
             while True:
-                chunk = self._source.content.read1(_READ_CHUNK_BYTES)
+                chunk = self._input_file.content.read1(_READ_CHUNK_BYTES)
                 for entry in decoder.feed(chunk) if chunk else decoder.finish():
                     count += 1
                     yield _journal_entry_item(entry, count)
@@ -348,38 +348,38 @@ class EventFile:
                     return
 
     def _csv_items(self) -> Iterator[FileItem]:
-        delimiter = self._reading.csv.delimiter or self._csv_delimiter()
-        lines = (line.decode("utf-8", "replace") for line in self._source.lines(MAX_FILE_ITEM_BYTES))
-        with self._prefix_errors():
+        delimiter = self._read_options.csv.delimiter or self._csv_delimiter()
+        lines = (line.decode("utf-8", "replace") for line in self._input_file.lines(MAX_FILE_ITEM_BYTES))
+        with self._prefix_errors_with_file_name():
             records = read_records(_without_byte_order_mark(lines), delimiter, _MAX_CSV_RECORD_CHARACTERS)
             header = next(records, None)
             if header is None:
                 return
-            columns = CsvColumns(header, self._reading.csv.column_types)
+            columns = CsvColumns(header, self._read_options.csv.column_types)
             for number, record in enumerate(records):
-                fault = columns.record_fault(record)
+                fault = columns.find_record_fault(record)
                 if fault is None:
                     fields = columns.row_fields(record.cells)
                     if "id" not in fields:
                         fields["id"] = msgspec.Raw(b'"%s"' % _derived_id(number, "\0".join(record.cells).encode()))
-                    yield FileItem(record.line_number, _encode(fields))
+                    yield FileItem(record.line_number, _encode_json(fields))
                 else:
                     yield _refused_item(record.line_number, refused_record_text(record, delimiter), fault)
 
     def _csv_delimiter(self) -> str:
         if _suffix_without_compression(self._file) == ".tsv":
             return "\t"
-        return detect_delimiter(_file_sample(self._source).text)
+        return detect_delimiter(_file_sample(self._input_file).text)
 
     @contextmanager
-    def _prefix_errors(self) -> Iterator[None]:
+    def _prefix_errors_with_file_name(self) -> Iterator[None]:
         """Prefix the message of a BadBody that is raised inside the `with` block with the file's name."""
         try:
             yield
         except BadBody as problem:
-            if problem.message.startswith(self._source.name):
+            if problem.message.startswith(self._input_file.name):
                 raise
-            raise BadBody(f"{self._source.name}: {problem.message}", hint=problem.hint) from problem
+            raise BadBody(f"{self._input_file.name}: {problem.message}", hint=problem.hint) from problem
 
 
 @contextmanager
@@ -391,7 +391,7 @@ def open_event_file(file: Path, reading: ReadOptions) -> Iterator[EventFile]:
 
 def _detect_format(file: Path, source: InputFile) -> str:
     ending = _suffix_without_compression(file)
-    if source.sample.startswith(_PARQUET_MAGIC) and source.coding is None:
+    if source.sample.startswith(_PARQUET_MAGIC) and source.compression_format is None:
         return "parquet"
     if not source.sample and ending == ".parquet":
         raise BadBody(f"{file} is empty, so it is not a Parquet file.", hint=DAMAGED_FILE_HINT)
@@ -439,7 +439,7 @@ def import_advice(found: PossibleFormat, file: str) -> str | None:
 
 
 def _file_sample(source: InputFile) -> FileSample:
-    return FileSample(source.sample, is_whole=len(source.sample) < MAX_SAMPLE_BYTES)
+    return FileSample(source.sample, is_whole_file=len(source.sample) < MAX_SAMPLE_BYTES)
 
 
 def _suffix_without_compression(file: Path) -> str:
@@ -461,7 +461,7 @@ def _journal_entry_item(entry: JournalEntry, line_number: int) -> FileItem:
 
 
 def _refused_item(line_number: int, text: str, fault: str) -> FileItem:
-    return FileItem(line_number, _encode(text[:_MAX_REFUSED_ITEM_CHARACTERS]), fault)
+    return FileItem(line_number, _encode_json(text[:_MAX_REFUSED_ITEM_CHARACTERS]), fault)
 
 
 def count_events(file: Path) -> int:
@@ -475,8 +475,8 @@ class _EventId(msgspec.Struct):
     id: msgspec.Raw | None = None
 
 
-_encode = msgspec.json.Encoder().encode
-_decode_id = msgspec.json.Decoder(_EventId).decode
+_encode_json = msgspec.json.Encoder().encode
+_decode_event_id = msgspec.json.Decoder(_EventId).decode
 
 
 def add_missing_ids(records: Iterator[FileItem]) -> Iterator[FileItem]:
@@ -490,7 +490,7 @@ def add_missing_id(number: int, event: bytes) -> bytes:
     If the same file is sent again, its events get the same ids, so that the service recognises them as duplicates.
     """
     try:
-        lacks_id = _decode_id(event).id is None
+        lacks_id = _decode_event_id(event).id is None
     except (msgspec.DecodeError, RecursionError):
         # Send an invalid item unchanged, so that the service reports its error.
         return event

@@ -12,7 +12,7 @@ from cordwood.app.definitions import (
     DefinitionOperations,
     EndpointOperations,
     StreamOperations,
-    StreamPreparer,
+    StreamTableCreator,
 )
 from cordwood.catalog.catalog import (
     CatalogContents,
@@ -26,8 +26,8 @@ from cordwood.catalog.catalog import (
 from cordwood.catalog.file_catalog import (
     FileCatalog,
     ManagedDefinitionFiles,
-    append_manual_edit,
     append_version,
+    append_version_if_edited_manually,
     replace_managed_layer,
 )
 from cordwood.catalog.stream_file import read_stream_file, stream_name_problem
@@ -38,9 +38,9 @@ from cordwood.errors import (
     Fault,
     ReadOnlyDefinition,
     RevisionMismatch,
+    UnknownDefinitionVersion,
     UnknownEndpoint,
     UnknownStream,
-    UnknownVersion,
     did_you_mean,
 )
 from cordwood.model.definitions import Endpoint, Stream
@@ -81,25 +81,25 @@ class ManagedDefinitions(Generic[T]):
     ) -> None:
         self._catalog = catalog
         self._files = files
-        self._definitions = definitions
+        self._operations = definitions
         self._change_lock = changing
 
     def origins(self) -> Mapping[str, DefinitionOrigin]:
         """Return the origin of each definition by its name: shipped with cordwood, a file of the operator, or HTTP."""
-        return self._definitions.origins(self._catalog.contents)
+        return self._operations.origins(self._catalog.contents)
 
     def find(self, address: str) -> DefinitionSource[T]:
         """Return the definition with this name or UUID, together with its origin and text."""
         with self._change_lock:
             definition = self._find(address)
             if definition is None:
-                raise self._unknown_fault(address)
+                raise self._unknown_definition_fault(address)
             return self._definition_source(definition, self._catalog.contents)
 
     def create(self, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False) -> DefinitionSource[T]:
         """Create a definition; raise BadDefinition for an invalid field."""
         with self._change_lock:
-            draft = self._definitions.new_draft(self._catalog.contents, sent)
+            draft = self._operations.new_draft(self._catalog.contents, sent)
             return self._apply_draft(None, draft, author, is_dry=is_dry)
 
     def change(
@@ -107,8 +107,8 @@ class ManagedDefinitions(Generic[T]):
     ) -> DefinitionSource[T]:
         """Change the JSON fields in `sent`, or replace the whole text. If nothing differs, write nothing."""
         with self._change_lock:
-            old = self._get_writable(address, author)
-            draft = self._definitions.changed_draft(old, sent)
+            old = self._require_writable_definition(address, author)
+            draft = self._operations.changed_draft(old, sent)
             if draft is None:
                 return self._definition_source(old, self._catalog.contents)
             return self._apply_draft(old, draft, author, is_dry=is_dry)
@@ -119,10 +119,10 @@ class ManagedDefinitions(Generic[T]):
         If the definition replaces a shipped stream, the stream gets its shipped settings back.
         """
         with self._change_lock:
-            old = self._get_writable(address, author)
+            old = self._require_writable_definition(address, author)
             if self.origins()[old.name] is not DefinitionOrigin.MANAGED:
                 raise self._read_only_fault(old, DefinitionOrigin.SHIPPED)
-            definitions = self._definitions
+            definitions = self._operations
             checked = definitions.contents_after_change(self._catalog.contents, old, None, None)
             self._commit_change(checked, old, None, None, author)
             self._files.drop_old_histories(
@@ -135,12 +135,12 @@ class ManagedDefinitions(Generic[T]):
             return self._versions(self._id_of(address), self._find(address), address)
 
     def version(self, address: str, number: int) -> tuple[DefinitionVersion, T | None]:
-        """Return a version, and its parsed definition if it can be parsed; raise UnknownVersion if there is none."""
+        """Return a version, with its definition if that can be parsed; raise UnknownDefinitionVersion if none exists."""
         version = self._find_version(self.versions(address), number)
         if version.text is None:
             return version, None
         try:
-            return version, self._definitions.parse_draft(DefinitionDraft(version.text))
+            return version, self._operations.parse_draft(DefinitionDraft(version.text))
         except BadDefinition:
             # The version cannot be parsed, because it was edited by hand or written by another release. Return its text
             # anyway.
@@ -152,9 +152,11 @@ class ManagedDefinitions(Generic[T]):
             current = self._find(address)
             version = self._find_version(self._versions(self._id_of(address), current, address), number)
             if version.text is None:
-                raise UnknownVersion(f"In version {number} it was deleted.", hint="Restore an earlier version.")
-            old = None if current is None else self._get_writable(address, author)
-            if old is not None and self._definitions.stored_text(old) == version.text:
+                raise UnknownDefinitionVersion(
+                    f"In version {number} it was deleted.", hint="Restore an earlier version."
+                )
+            old = None if current is None else self._require_writable_definition(address, author)
+            if old is not None and self._operations.stored_text(old) == version.text:
                 return self._definition_source(old, self._catalog.contents)
             return self._apply_draft(old, DefinitionDraft(version.text), author)
 
@@ -162,14 +164,14 @@ class ManagedDefinitions(Generic[T]):
         self, old: T | None, draft: DefinitionDraft, author: ChangeContext, *, is_dry: bool = False
     ) -> DefinitionSource[T]:
         with self._add_error_positions(draft):
-            new = self._definitions.parse_draft(draft)
-            checked = self._definitions.contents_after_change(self._catalog.contents, old, new, draft)
+            new = self._operations.parse_draft(draft)
+            checked = self._operations.contents_after_change(self._catalog.contents, old, new, draft)
             if is_dry:
-                self._definitions.prepare_engine(checked, only_check=True)
+                self._operations.prepare_engine(checked, only_check=True)
             else:
                 self._commit_change(checked, old, new, draft.text, author)
-        found = next(one for one in self._definitions.all_definitions(checked) if one.id == new.id)
-        return DefinitionSource(found, self._definitions.origins(checked)[found.name], draft.text)
+        found = next(one for one in self._operations.all_definitions(checked) if one.id == new.id)
+        return DefinitionSource(found, self._operations.origins(checked)[found.name], draft.text)
 
     @contextmanager
     def _add_error_positions(self, draft: DefinitionDraft) -> Iterator[None]:
@@ -178,12 +180,12 @@ class ManagedDefinitions(Generic[T]):
             yield
         except BadDefinition as fault:
             if draft.sent_text is not None and fault.span is None:
-                fault.span = self._definitions.span_of_field(fault.field, draft.sent_text)
+                fault.span = self._operations.span_of_field(fault.field, draft.sent_text)
             raise
 
     def _definition_source(self, definition: T, contents: CatalogContents) -> DefinitionSource[T]:
-        origin = self._definitions.origins(contents)[definition.name]
-        return DefinitionSource(definition, origin, self._definitions.definition_text(definition, origin))
+        origin = self._operations.origins(contents)[definition.name]
+        return DefinitionSource(definition, origin, self._operations.definition_text(definition, origin))
 
     def _commit_change(
         self, checked: CatalogContents, old: T | None, new: T | None, text: str | None, author: ChangeContext
@@ -192,12 +194,12 @@ class ManagedDefinitions(Generic[T]):
 
         If a write fails, the engine is prepared again for the unchanged definitions.
         """
-        definitions, definition = self._definitions, old or new
+        definitions, definition = self._operations, old or new
         if definition is None:
             return
         definitions.prepare_engine(checked)
         try:
-            versions = append_manual_edit(
+            versions = append_version_if_edited_manually(
                 self._files.read_versions(definitions.kind, definition.id), definitions.stored_text(definition)
             )
             self._files.write_versions(definitions.kind, definition.id, append_version(versions, text, author.key_id))
@@ -208,41 +210,43 @@ class ManagedDefinitions(Generic[T]):
         self._catalog.replace_contents(checked)
 
     def _versions(self, definition_id: UUID, definition: T | None, address: str) -> Sequence[DefinitionVersion]:
-        current = None if definition is None else self._definitions.stored_text(definition)
-        versions = append_manual_edit(self._files.read_versions(self._definitions.kind, definition_id), current)
+        current = None if definition is None else self._operations.stored_text(definition)
+        versions = append_version_if_edited_manually(
+            self._files.read_versions(self._operations.kind, definition_id), current
+        )
         if not versions and definition is None:
-            raise self._unknown_fault(address)
+            raise self._unknown_definition_fault(address)
         return versions
 
     def _find_version(self, versions: Sequence[DefinitionVersion], number: int) -> DefinitionVersion:
         version = next((candidate for candidate in versions if candidate.number == number), None)
         if version is None:
             message = f"There is no version {number}."
-            raise UnknownVersion(
+            raise UnknownDefinitionVersion(
                 message, hint=f"There are: {', '.join(str(candidate.number) for candidate in versions) or 'none'}."
             )
         return version
 
-    def _get_writable(self, address: str, author: ChangeContext) -> T:
+    def _require_writable_definition(self, address: str, author: ChangeContext) -> T:
         """Return a definition; raise an error if it is read-only or its revision is not one that the author expects."""
         definition = self._find(address)
         if definition is None:
-            raise self._unknown_fault(address)
+            raise self._unknown_definition_fault(address)
         origin = self.origins()[definition.name]
         if origin is DefinitionOrigin.FILE or (
-            origin is DefinitionOrigin.SHIPPED and self._definitions.kind == "endpoint"
+            origin is DefinitionOrigin.SHIPPED and self._operations.kind == "endpoint"
         ):
             raise self._read_only_fault(definition, origin)
         if (
             author.expected_revisions is not None
-            and self._definitions.revision(definition) not in author.expected_revisions
+            and self._operations.revision(definition) not in author.expected_revisions
         ):
-            message = f"{definition.name} has been changed: its revision is {self._definitions.revision(definition)}."
+            message = f"{definition.name} has been changed: its revision is {self._operations.revision(definition)}."
             raise RevisionMismatch(message, hint="Read it again, and send the change with its new ETag.")
         return definition
 
     def _find(self, address: str) -> T | None:
-        definitions = self._definitions.all_definitions(self._catalog.contents)
+        definitions = self._operations.all_definitions(self._catalog.contents)
         return next(
             (
                 definition
@@ -256,17 +260,17 @@ class ManagedDefinitions(Generic[T]):
         definition = self._find(address)
         if definition is not None:
             return definition.id
-        return UUID(address) if is_uuid(address) else uuid5(self._definitions.id_namespace, address)
+        return UUID(address) if is_uuid(address) else uuid5(self._operations.id_namespace, address)
 
-    def _unknown_fault(self, address: str) -> Fault:
-        kind = self._definitions.kind
+    def _unknown_definition_fault(self, address: str) -> Fault:
+        kind = self._operations.kind
         suggestion = did_you_mean(
-            address, [definition.name for definition in self._definitions.all_definitions(self._catalog.contents)]
+            address, [definition.name for definition in self._operations.all_definitions(self._catalog.contents)]
         )
         return _UNKNOWN_FAULTS_BY_KIND[kind](f"There is no {kind} {address!r}.", hint=suggestion)
 
     def _read_only_fault(self, definition: T, origin: DefinitionOrigin) -> Fault:
-        kind = self._definitions.kind
+        kind = self._operations.kind
         message = f"The {kind} {definition.name} is not changed over HTTP: {_READ_ONLY_REASONS_BY_ORIGIN[origin]}."
         return ReadOnlyDefinition(message, hint=_READ_ONLY_HINTS[kind, origin])
 
@@ -281,7 +285,7 @@ class DefinitionManager:
     def __init__(
         self,
         catalog: FileCatalog,
-        engine: StreamPreparer,
+        engine: StreamTableCreator,
         files: ManagedDefinitionFiles,
         read: ReadContents,
         checks: DefinitionChecks,
@@ -290,11 +294,11 @@ class DefinitionManager:
         self._catalog = catalog
         self._engine = engine
         self._files = files
-        self._read = read
-        self._max_new_streams = max_new_streams
+        self._read_contents = read
+        self._max_streams_created_on_demand = max_new_streams
         self._change_lock = threading.Lock()
         # For each stream created since the start of the service: the id of the key that created it.
-        self._creators: dict[str, str] = {}
+        self._creator_key_ids_by_stream: dict[str, str] = {}
         self.endpoints: ManagedDefinitions[Endpoint] = ManagedDefinitions(
             catalog, files, EndpointOperations(files, checks), self._change_lock
         )
@@ -305,8 +309,8 @@ class DefinitionManager:
     def reload(self) -> CatalogContents:
         """Read all files again; leave all definitions unchanged if a file has an error."""
         with self._change_lock:
-            contents = self._read()
-            self._engine.prepare(contents.streams)
+            contents = self._read_contents()
+            self._engine.create_stream_tables(contents.streams)
             self._catalog.replace_contents(contents)
             return contents
 
@@ -316,8 +320,8 @@ class DefinitionManager:
         Raise UnknownStream if streams are not created on demand, or if the name is invalid.
         """
         problem = stream_name_problem(name)
-        if not self._max_new_streams or problem is not None:
-            raise self._unknown_fault(name, problem)
+        if not self._max_streams_created_on_demand or problem is not None:
+            raise self._unknown_stream_fault(name, problem)
         return read_stream_file("", _stream_table_toml(name))[0]
 
     def create_stream(self, name: str, key_id: str | None) -> Stream:
@@ -332,9 +336,9 @@ class DefinitionManager:
                 return existing
             text = self._files.streams_text()
             created = read_stream_file(str(self._files.streams_file), text)
-            reader = self._catalog.contents.endpoint_including(name)
+            reader = self._catalog.contents.find_endpoint_reading(name)
             if reader is not None:
-                raise self._unknown_fault(name, f"It is the name of an endpoint that {reader.name} reads")
+                raise self._unknown_stream_fault(name, f"It is the name of an endpoint that {reader.name} reads")
             self._require_below_creation_limit(name, created, key_id)
             try:
                 managed = self._catalog.contents.layers.managed
@@ -343,13 +347,13 @@ class DefinitionManager:
                 )
                 # Prepare the engine before the file is written: if the engine refused the stream's name only after
                 # that, the next start of the service would fail.
-                self._engine.prepare(contents.streams)
+                self._engine.create_stream_tables(contents.streams)
             except BadStreamFile as fault:
-                raise self._unknown_fault(name, fault.message.rstrip(".")) from fault
+                raise self._unknown_stream_fault(name, fault.message.rstrip(".")) from fault
             self._files.write_file(self._files.streams_file, f"{text}{_stream_table_toml(name)}")
             self._catalog.replace_contents(contents)
             if key_id is not None:
-                self._creators[name] = key_id
+                self._creator_key_ids_by_stream[name] = key_id
             return stream
 
     def _require_below_creation_limit(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
@@ -357,22 +361,24 @@ class DefinitionManager:
 
         The share is half of the streams that the other keys have left.
         """
-        left = self._max_new_streams - len(created)
+        left = self._max_streams_created_on_demand - len(created)
         if left <= 0:
-            raise self._unknown_fault(
+            raise self._unknown_stream_fault(
                 name, f"No more streams are created: there are {len(created)} (ingest.new_streams)"
             )
         names = {stream.name for stream in created}
-        self._creators = {stream: key for stream, key in self._creators.items() if stream in names}
-        own = sum(key == key_id for key in self._creators.values())
+        self._creator_key_ids_by_stream = {
+            stream: key for stream, key in self._creator_key_ids_by_stream.items() if stream in names
+        }
+        own = sum(key == key_id for key in self._creator_key_ids_by_stream.values())
         if key_id is not None and own >= (left + own + 1) // 2:
-            raise self._unknown_fault(
+            raise self._unknown_stream_fault(
                 name,
                 f"This key has created its share of {own} streams: the other {left} are for other keys."
                 " Create it with a private key, or raise ingest.new_streams",
             )
 
-    def _unknown_fault(self, name: str, problem: str | None) -> Fault:
+    def _unknown_stream_fault(self, name: str, problem: str | None) -> Fault:
         suggestion = did_you_mean(name, [stream.name for stream in self._catalog.streams()])
         hint = f"{problem}." if problem else suggestion or "Add it to your streams file."
         return UnknownStream(f"There is no stream {name!r}.", hint=hint)

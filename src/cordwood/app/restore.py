@@ -9,14 +9,14 @@ from typing import BinaryIO
 
 import msgspec
 
-from cordwood.app.checks import catalog_sources_of, check_contents
+from cordwood.app.checks import catalog_sources_of, read_and_check_definitions
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadBackup, DataFolderUnusable
 from cordwood.folder import DataFolder, sync_folder
 from cordwood.ingest.quarantine import QUARANTINE_STREAM
 from cordwood.model.definitions import Stream
-from cordwood.serve.backup_archive import ArchivedFile, create_private_file, path_below, read_manifest
+from cordwood.serve.backup_archive import ArchivedFile, create_private_file, read_manifest, resolve_path_in_folder
 from cordwood.settings.settings import Settings
 
 _COPY_CHUNK_BYTES = 1024 * 1024
@@ -27,16 +27,16 @@ OnProgress = Callable[[int], None]
 class RestoreResult(msgspec.Struct, frozen=True):
     """The result of a restore: the numbers of restored events and streams, and the time of the backup."""
 
-    events: int
-    streams: int
-    created_at: float
+    event_count: int
+    stream_count: int
+    backup_created_at: float
 
 
 def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreResult:
     """Restore a backup; if a file differs from the manifest, raise BadBackup and leave the data folder unchanged."""
     manifest = read_manifest(backup)
     sources = catalog_sources_of(settings)
-    check_contents(sources)
+    read_and_check_definitions(sources)
     folder = DataFolder(Path(settings.serve.data_dir))
     staging_folder = folder.restore_folder
     with folder.take_ownership():
@@ -47,7 +47,9 @@ def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreRe
             for file in manifest.files:
                 _copy(backup, staging_folder, file, progress)
             # Read the definitions again, now with those in the backup, because these may define more streams.
-            streams = check_contents(msgspec.structs.replace(sources, managed=staging_folder)).streams
+            streams = read_and_check_definitions(
+                msgspec.structs.replace(sources, managed_folder=staging_folder)
+            ).streams
             counts = _count_events(staging_folder, [*streams, QUARANTINE_STREAM])
             _move(staging_folder, folder.path)
         except OSError as problem:
@@ -61,7 +63,7 @@ def _count_events(folder: Path, streams: Sequence[Stream]) -> list[int]:
     """Open the folder with the engine, and return the number of events of each stream that has events."""
     engine = DuckDBEngine(folder, DuckDBTarget())
     try:
-        engine.prepare(streams)
+        engine.create_stream_tables(streams)
         return [facts.events for facts in engine.stream_stats().values() if facts.events]
     finally:
         engine.close()
@@ -77,7 +79,7 @@ def _require_unused_folder(folder: DataFolder) -> None:
 
 
 def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: OnProgress) -> None:
-    digest, path = hashlib.sha256(), path_below(staging_folder, file.name)
+    digest, path = hashlib.sha256(), resolve_path_in_folder(staging_folder, file.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _open_file(backup, file.name) as source, create_private_file(path) as out:
         while chunk := source.read(_COPY_CHUNK_BYTES):
@@ -92,7 +94,7 @@ def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: OnPr
 
 def _open_file(backup: Path, name: str) -> BinaryIO:
     try:
-        return path_below(backup, name).open("rb")
+        return resolve_path_in_folder(backup, name).open("rb")
     except OSError as problem:
         raise BadBackup(
             f"{backup / name} cannot be read: {problem.strerror}.", hint="Take another backup."

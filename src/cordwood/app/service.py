@@ -37,10 +37,10 @@ from cordwood.web.services import Lifecycle
 if TYPE_CHECKING:
     from cordwood.listeners.listeners import Listeners
 
-_BACKLOG = 2048
+_LISTEN_BACKLOG_CONNECTIONS = 2048
 _KEEP_ALIVE_SECONDS = 75
-_LOG_FLUSH_SECONDS = 0.5
-_DISK_SAMPLE_SECONDS = 20.0
+_LOG_FLUSH_INTERVAL_SECONDS = 0.5
+_DISK_SAMPLE_INTERVAL_SECONDS = 20.0
 
 
 def open_listener(host: str, port: int) -> socket.socket:
@@ -62,7 +62,7 @@ def _bind_socket(family: int, kind: int, protocol: int, _name: str, address: tup
             # Let "::" accept IPv4 connections as well.
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.bind(address)
-        listener.listen(_BACKLOG)
+        listener.listen(_LISTEN_BACKLOG_CONNECTIONS)
         listener.settimeout(0)
     except OSError:
         listener.close()
@@ -125,7 +125,7 @@ _DRAIN_POLL_SECONDS = 0.02
 THREAD_SWITCH_SECONDS = 0.001
 
 _RETENTION_INTERVAL_SECONDS = 30.0
-_KEY_USES_INTERVAL_SECONDS = 5.0
+_KEY_USE_WRITE_INTERVAL_SECONDS = 5.0
 
 
 class StartupSummary(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ class ServiceHooks(msgspec.Struct, frozen=True):
     """Callbacks by which a command extends the service, and the option `offers_sign_in`.
 
     `before_ready` runs before requests are accepted, and `on_ready` as soon as the service is ready. `background_work`
-    runs while the service runs. `on_quit` runs before the process exits at once, after a second signal. If
+    runs while the service runs. `before_forced_exit` runs before the process exits at once, after a second signal. If
     `offers_sign_in` is true, the service has the page /sign-in, to which the demo prints a link.
     """
 
@@ -156,7 +156,7 @@ class ServiceHooks(msgspec.Struct, frozen=True):
     observability: Observability
     before_ready: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
     background_work: Callable[[Components], Coroutine[None, None, None]] = _do_nothing
-    on_quit: Callable[[], None] = lambda: None
+    before_forced_exit: Callable[[], None] = lambda: None
     offers_sign_in: bool = False
 
 
@@ -206,7 +206,7 @@ class GrpcListener(Protocol):
     async def stop(self, seconds: float) -> None: ...
 
 
-async def start_otlp_grpc(settings: Settings, routes: HttpApplication) -> GrpcListener | None:
+async def start_otlp_grpc_listener(settings: Settings, routes: HttpApplication) -> GrpcListener | None:
     """Start the server for OTLP over gRPC if `listen.otlp_grpc` has an address for it; else return None."""
     if not settings.listen.otlp_grpc:
         return None
@@ -241,11 +241,11 @@ class _ServiceRun(msgspec.Struct):
         observability = self.hooks.observability
         options = msgspec.structs.replace(web_options(self.settings), offers_sign_in=self.hooks.offers_sign_in)
         routes = create_application(self.lifecycle, observability.observer, options, observability.metrics)
-        self.grpc_listener = await start_otlp_grpc(self.settings, routes)
+        self.grpc_listener = await start_otlp_grpc_listener(self.settings, routes)
         http = self._create_http_server(routes)
         server_task = asyncio.create_task(http.serve(sockets=[listener]))
         try:
-            components = await asyncio.to_thread(self._build)
+            components = await asyncio.to_thread(self._build_components)
             try:
                 await self._serve(components, http, server_task)
             finally:
@@ -268,32 +268,36 @@ class _ServiceRun(msgspec.Struct):
             routes, self.settings.web.drain_time, connection_limit(self.settings), other_connections
         )
 
-    def _build(self) -> Components:
+    def _build_components(self) -> Components:
         local = create_fixed_key("private", self.owner.key, "local")
-        host = None if self.fork_server is None else self._create_engine_host(self.fork_server)
+        host = None if self.fork_server is None else self._create_engine_launcher(self.fork_server)
         components = build_components(
             self.settings, self.folder, self.hooks.observability.observer, (local,), host=host
         )
         if components.hosted_engine is not None:
             self.hooks.observability.memory_meter.child_pids = components.hosted_engine.pids
             quarantined = components.services.query_service.quarantined_query_count
-            self.hooks.observability.metrics.gauges["cordwood_quarantined_queries"] = lambda: float(quarantined())
+            self.hooks.observability.metrics.gauge_readers["cordwood_quarantined_queries"] = lambda: float(
+                quarantined()
+            )
         return components
 
-    def _create_engine_host(self, forker: ForkServer) -> EngineLauncher:
-        def on_state(reason: str | None) -> None:
-            self.lifecycle.set_unready("engine", reason)
+    def _create_engine_launcher(self, forker: ForkServer) -> EngineLauncher:
+        def on_availability_change(reason: str | None) -> None:
+            self.lifecycle.set_part_unready_reason("engine", reason)
 
-        return EngineLauncher(forker, self.settings.limits.memory_ceiling, on_state)
+        return EngineLauncher(forker, self.settings.limits.memory_ceiling, on_availability_change)
 
     async def _serve(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
         await self.hooks.before_ready(components)
         self.lifecycle.set_ready(components.services)
         tails = components.services.tail_service
-        self.hooks.observability.metrics.gauges["cordwood_followers"] = lambda: float(tails.follower_count)
+        self.hooks.observability.metrics.gauge_readers["cordwood_followers"] = lambda: float(tails.follower_count)
         alerts = components.services.alerts
         for phase in (GroupPhase.PENDING, GroupPhase.FIRING):
-            self.hooks.observability.metrics.gauges[f"cordwood_alerts_{phase}"] = partial(alerts.count_groups, phase)
+            self.hooks.observability.metrics.gauge_readers[f"cordwood_alerts_{phase}"] = partial(
+                alerts.count_groups, phase
+            )
         created_keys = await asyncio.to_thread(components.create_first_keys)
         await self._start_listeners(components)
         names = tuple(
@@ -318,8 +322,8 @@ class _ServiceRun(msgspec.Struct):
         listeners = self.listeners
         if listeners is not None:
             await listeners.start(components.services, self.hooks.observability.observer)
-            gauges = self.hooks.observability.metrics.gauges
-            gauges["cordwood_listener_connections"] = lambda: float(listeners.open_connections)
+            gauges = self.hooks.observability.metrics.gauge_readers
+            gauges["cordwood_listener_connections"] = lambda: float(listeners.open_connection_count)
 
     def _background_work(self, components: Components) -> list[Coroutine[None, None, None]]:
         observer = self.hooks.observability.observer
@@ -331,9 +335,11 @@ class _ServiceRun(msgspec.Struct):
             _run_periodically(
                 _RETENTION_INTERVAL_SECONDS, lambda: components.engine.delete_expired_events(now_us()), observer
             ),
-            _run_periodically(_LOG_FLUSH_SECONDS, self.hooks.observability.log.flush, observer),
-            _run_periodically(_DISK_SAMPLE_SECONDS, self.hooks.observability.disk_forecast.take_sample, observer),
-            _run_periodically(_KEY_USES_INTERVAL_SECONDS, components.key_store.write_last_use_times, observer),
+            _run_periodically(_LOG_FLUSH_INTERVAL_SECONDS, self.hooks.observability.log.flush, observer),
+            _run_periodically(
+                _DISK_SAMPLE_INTERVAL_SECONDS, self.hooks.observability.disk_forecast.take_sample, observer
+            ),
+            _run_periodically(_KEY_USE_WRITE_INTERVAL_SECONDS, components.key_store.write_last_use_times, observer),
         ]
 
     async def _drain(self, components: Components, http: _Server, server_task: "asyncio.Task[None]") -> None:
@@ -384,7 +390,7 @@ class _ServiceRun(msgspec.Struct):
     def _request_stop(self, number: int) -> None:
         if self.stop_requested.is_set():
             # At a second signal, exit at once. No acknowledged event is lost, because these events are durable.
-            self.hooks.on_quit()
+            self.hooks.before_forced_exit()
             os._exit(128 + number)
         self.stop_requested.set()
 

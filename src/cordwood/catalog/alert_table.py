@@ -90,7 +90,7 @@ def _read_alert(
         file=document.file,
         line=document.line_of(path),
         for_seconds=_read_duration_seconds(document, path, table, "for") or 0.0,
-        before_seconds=_read_comparison_offset(document, path, table, condition),
+        before_seconds=_read_comparison_offset_seconds(document, path, table, condition),
         repeat_seconds=_read_duration_seconds(document, path, table, "repeat"),
         group_by=_read_names(document, path, table, "group_by"),
         severity=_read_severity(document, path, table),
@@ -144,7 +144,7 @@ def _read_evaluation_interval_seconds(document: TomlDocument, path: TomlPath, ta
     return seconds
 
 
-def _read_comparison_offset(
+def _read_comparison_offset_seconds(
     document: TomlDocument, path: TomlPath, table: Mapping[str, object], condition: AlertCondition
 ) -> float | None:
     seconds = _read_duration_seconds(document, path, table, "before")

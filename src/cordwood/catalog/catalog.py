@@ -22,9 +22,9 @@ class CatalogSources(msgspec.Struct, frozen=True):
     `managed` is the folder of the files that the service itself writes when a definition is changed over HTTP.
     """
 
-    endpoints: Path | None = None
-    streams: Path | None = None
-    managed: Path | None = None
+    endpoints_folder: Path | None = None
+    streams_file: Path | None = None
+    managed_folder: Path | None = None
     includes_shipped: bool = True
 
 
@@ -75,7 +75,7 @@ class CatalogContents(msgspec.Struct, frozen=True):
     layers: CatalogLayers = CatalogLayers()
     alerts: tuple[Alert, ...] = ()
 
-    def endpoint_including(self, name: str) -> Endpoint | None:
+    def find_endpoint_reading(self, name: str) -> Endpoint | None:
         """Return an endpoint whose query reads the endpoint `name`; None if no query does.
 
         If a stream with this name were created, the query would read the stream instead of the endpoint.
@@ -165,7 +165,7 @@ class DefinitionEditor(Protocol[T_co]):
         """Return the stored versions of a definition, oldest first, even if the definition has been deleted."""
 
     def version(self, address: str, number: int) -> tuple[DefinitionVersion, T_co | None]:
-        """Return a stored version and the definition parsed from it; raise UnknownVersion if it is not stored."""
+        """Return a stored version and its parsed definition; raise UnknownDefinitionVersion if it is not stored."""
 
     def restore(self, address: str, number: int, author: ChangeContext) -> DefinitionSource[T_co]:
         """Make an earlier version the current one, after the same checks as for a new definition."""

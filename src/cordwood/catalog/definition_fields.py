@@ -15,7 +15,7 @@ from cordwood.catalog.endpoint_file import parse_settings_document
 from cordwood.catalog.stream_file import parse_streams_document
 from cordwood.catalog.toml_document import TomlDocument, TomlPath, format_toml_assignments, format_toml_table_header
 from cordwood.errors import COMPILE_FAULTS, BadDefinition, SetupFault, did_you_mean
-from cordwood.model.definitions import ClockPolicy, Dialect, Stream, Transform, TransformAction
+from cordwood.model.definitions import Dialect, EventTimePolicy, Stream, Transform, TransformAction
 from cordwood.settings.quantities import format_duration, format_rate
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import parameter_names
@@ -24,7 +24,7 @@ FieldReader = Callable[[str, object], object]
 # For each JSON field: the name of the setting in the file, and the function that checks and converts the value.
 _SettingsByField = Mapping[str, tuple[str, FieldReader]]
 
-_MAX_FIELD_NUMBER: Final = 2**53
+_MAX_FIELD_VALUE: Final = 2**53
 _MAX_TOML_NESTING_DEPTH: Final = 6
 
 
@@ -91,7 +91,7 @@ def _read_flag(field: str, value: object) -> bool | None:
 
 def _read_whole_number(field: str, value: object) -> int | None:
     """Check that a field's value is a whole number; return None, which selects the default, if it is null."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_FIELD_NUMBER):
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_FIELD_VALUE):
         return value
     raise BadDefinition(field, "is invalid", hint="It is a whole number.")
 
@@ -114,7 +114,7 @@ def _format_duration_setting(field: str, value: object, unit: str) -> str | None
     """Convert a number to a duration in the given unit, such as `30s`; return None for 0 or null."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_FIELD_NUMBER:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_FIELD_VALUE:
         raise BadDefinition(field, "is invalid", hint="It is a number that is not negative.")
     return f"{value:.6f}".rstrip("0").rstrip(".") + unit if value else None
 
@@ -126,7 +126,7 @@ def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
     """
     if value is None or depth > _MAX_TOML_NESTING_DEPTH:
         raise BadDefinition(field, "is invalid", hint="It has null, or lists and objects that are nested too deeply.")
-    if isinstance(value, int | float) and not abs(value) < _MAX_FIELD_NUMBER:
+    if isinstance(value, int | float) and not abs(value) < _MAX_FIELD_VALUE:
         raise BadDefinition(field, "is invalid", hint="It has a number that is too large.")
     if isinstance(value, Mapping):
         return {str(name): _require_toml_value(field, item, depth + 1) for name, item in value.items()}
@@ -145,12 +145,12 @@ def put_keys_first(table: Mapping[str, object], names: Collection[str]) -> dict[
 
 
 # The names of SQL dialects in the field `language` of Logflare's API.
-LOGFLARE_LANGUAGES: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
+LOGFLARE_LANGUAGE_BY_DIALECT: Final[Mapping[Dialect, str]] = {Dialect.BIGQUERY: "bq_sql", Dialect.CLICKHOUSE: "ch_sql"}
 
 
 def _read_dialect(field: str, value: object) -> str | None:
     """Convert the field `language` to a dialect's name; return None for BigQuery's dialect, which is the default."""
-    dialects = {language: dialect for dialect, language in LOGFLARE_LANGUAGES.items()}
+    dialects = {language: dialect for dialect, language in LOGFLARE_LANGUAGE_BY_DIALECT.items()}
     if value is not None and (not isinstance(value, str) or value not in dialects):
         hint = "Write bq_sql for BigQuery's dialect, or ch_sql for ClickHouse's."
         raise BadDefinition(field, "is invalid", hint=hint)
@@ -173,7 +173,7 @@ _ENDPOINT_SETTINGS_BY_FIELD: Final[_SettingsByField] = {
     "zone": ("zone", _read_text),
     "alert": ("alert", _read_table),
 }
-_SEPARATE_ENDPOINT_FIELDS: Final = ("token", "query", "parameters")
+_ENDPOINT_FIELDS_WITHOUT_SETTING: Final = ("token", "query", "parameters")
 # Fields of requests that are ignored: read-only fields of cordwood's answers, and fields that only Logflare uses.
 _IGNORED_ENDPOINT_FIELDS: Final = (
     "id",
@@ -226,14 +226,14 @@ def apply_endpoint_fields(before: EndpointFileContent, fields: JsonFields) -> En
     """Return an endpoint's file content, changed by the sent fields. All other settings remain unchanged."""
     _check_field_names(
         fields,
-        (*_ENDPOINT_SETTINGS_BY_FIELD, *_SEPARATE_ENDPOINT_FIELDS),
+        (*_ENDPOINT_SETTINGS_BY_FIELD, *_ENDPOINT_FIELDS_WITHOUT_SETTING),
         (*_IGNORED_ENDPOINT_FIELDS, *_UNSUPPORTED_ENDPOINT_FIELDS),
     )
     _refuse_unsupported_fields(fields, _UNSUPPORTED_ENDPOINT_FIELDS)
     settings = _apply_fields(before.settings, fields, _ENDPOINT_SETTINGS_BY_FIELD)
     _check_endpoint_name(settings.get("name"))
     query = _read_required_text("query", fields["query"]) if "query" in fields else before.query
-    return EndpointFileContent(_set_parameters(settings, fields, query), query)
+    return EndpointFileContent(_with_declared_parameters(settings, fields, query), query)
 
 
 def endpoint_field_of_path(path: tuple[str | int, ...]) -> str:
@@ -252,7 +252,7 @@ def _check_endpoint_name(name: object) -> None:
         raise BadDefinition("name", "is reserved", hint="Choose another name: this one has another meaning in URLs.")
 
 
-def _set_parameters(settings: Mapping[str, object], fields: JsonFields, query: str) -> Mapping[str, object]:
+def _with_declared_parameters(settings: Mapping[str, object], fields: JsonFields, query: str) -> Mapping[str, object]:
     """Return the settings with the sent parameters; if none were sent, declare new parameters `@name` of the query.
 
     As in Logflare, parameters that are declared in this way are optional texts.
@@ -303,7 +303,7 @@ def _format_days_setting(field: str, value: object) -> str | None:
     return _format_duration_setting(field, value, "d")
 
 
-def _check_transforms(field: str, value: object) -> None:
+def _refuse_enrich_transforms(field: str, value: object) -> None:
     """Raise BadDefinition for an `enrich` transform, because it reads a file of the server."""
     if isinstance(value, list) and any(isinstance(transform, dict) and "enrich" in transform for transform in value):
         hint = "enrich reads a file of the server: only the streams file that the service is given may name one."
@@ -311,7 +311,7 @@ def _check_transforms(field: str, value: object) -> None:
 
 
 def _read_transforms(field: str, value: object) -> object:
-    _check_transforms(field, value)
+    _refuse_enrich_transforms(field, value)
     return _require_toml_value(field, value) if value else None
 
 
@@ -382,8 +382,8 @@ def stream_to_fields(stream: Stream) -> dict[str, object]:
         "description": stream.description,
         "retention_days": int(days) if days is not None and days == int(days) else days,
         "derive": dict(stream.derive_templates),
-        "late": _policy_to_table(stream.late_policy, stream.late_seconds),
-        "future": _policy_to_table(stream.future_policy, stream.future_seconds),
+        "late": _clock_policy_to_table(stream.late_policy, stream.late_seconds),
+        "future": _clock_policy_to_table(stream.future_policy, stream.future_seconds),
         "rate": None if stream.events_per_second is None else format_rate(stream.events_per_second),
         "project": ".".join(("metadata", *stream.project_at)) if stream.project_at else None,
         "transform": [_transform_to_table(transform) for transform in stream.transforms],
@@ -407,8 +407,8 @@ def stream_revision(stream: Stream) -> str:
     return hashlib.sha256(msgspec.json.encode(stream_to_fields(stream))).hexdigest()
 
 
-def _policy_to_table(policy: ClockPolicy, after_seconds: float | None) -> dict[str, str] | None:
-    if policy is ClockPolicy.ACCEPT and after_seconds is None:
+def _clock_policy_to_table(policy: EventTimePolicy, after_seconds: float | None) -> dict[str, str] | None:
+    if policy is EventTimePolicy.ACCEPT and after_seconds is None:
         return None
     after = {} if after_seconds is None else {"after": format_duration(after_seconds)}
     return {**after, "policy": policy.value}
@@ -450,7 +450,7 @@ def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
     transforms = tables[0].get("transform")
     for number, transform in enumerate(transforms if isinstance(transforms, list) else ()):
         path = ("stream", 0, "transform", number)
-        _check_setting_value(document, path, lambda _, one: _check_transforms("transform", [one]), transform)
+        _check_setting_value(document, path, lambda _, one: _refuse_enrich_transforms("transform", [one]), transform)
     return document, tables[0]
 
 

@@ -15,7 +15,7 @@ from cordwood.catalog.toml_document import TomlDocument, TomlPath, is_uuid, read
 from cordwood.errors import BadEndpointFile, BadParameter, Span, did_you_mean
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Dialect, Endpoint, Parameter, TextParameterKind
-from cordwood.sql.bind import parameter_value
+from cordwood.sql.bind import parse_parameter_value
 
 # The namespace of endpoint ids. Ids are derived from names, so that an endpoint has the same id in every installation.
 ENDPOINT_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000e4d")
@@ -296,7 +296,7 @@ def _check_parameter_values(document: TomlDocument, path: TomlPath, parameter: P
     for key, values in (("default", defaults), ("one_of", parameter.one_of), ("example", examples)):
         for value in values:
             try:
-                parameter_value(unbounded, value, lambda _: None)
+                parse_parameter_value(unbounded, value, lambda _: None)
             except BadParameter as fault:
                 raise document.fault_at(fault.message, (*path, key)) from fault
 

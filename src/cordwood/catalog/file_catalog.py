@@ -30,7 +30,7 @@ _MANAGED_STREAMS_FILE: Final = "streams.toml"
 _MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"
 _HISTORY_FOLDER: Final = "history"
 # The maximum number of deleted endpoints, and of deleted streams, whose earlier versions are kept.
-MAX_DELETED_HISTORIES: Final = 100
+MAX_KEPT_DELETED_HISTORIES: Final = 100
 _MAX_VERSIONS_PER_DEFINITION: Final = 50
 _MAX_HISTORY_BYTES: Final = 256 * 1024
 
@@ -80,11 +80,11 @@ class ManagedDefinitionFiles:
         self.write_file(self._history_file(kind, definition_id), text)
 
     def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
-        """Remove the history files of deleted definitions, except the `MAX_DELETED_HISTORIES` latest."""
+        """Remove the history files of deleted definitions, except the `MAX_KEPT_DELETED_HISTORIES` latest."""
         names = {self._history_file(kind, definition_id).name for definition_id in current}
         files = [file for file in (self.folder / _HISTORY_FOLDER).glob(f"{kind}-*.json") if file.name not in names]
         for file in sorted(files, key=lambda definition_id: definition_id.stat().st_mtime, reverse=True)[
-            MAX_DELETED_HISTORIES:
+            MAX_KEPT_DELETED_HISTORIES:
         ]:
             file.unlink(missing_ok=True)
 
@@ -132,7 +132,9 @@ def read_text_if_exists(file: Path) -> str | None:
     return None
 
 
-def append_manual_edit(versions: Sequence[DefinitionVersion], current: str | None) -> tuple[DefinitionVersion, ...]:
+def append_version_if_edited_manually(
+    versions: Sequence[DefinitionVersion], current: str | None
+) -> tuple[DefinitionVersion, ...]:
     """Append the current text as a version if it differs from the last version, that is, was edited by hand."""
     last = versions[-1].text if versions else None
     return tuple(versions) if last == current else append_version(versions, current, "")
@@ -208,11 +210,13 @@ def read_catalog(
         tuple(_read_endpoint_files(files, faults))
         for files in (
             _shipped_endpoint_files() if sources.includes_shipped else (),
-            ManagedDefinitionFiles(sources.managed).endpoint_files() if sources.managed is not None else (),
-            _operator_endpoint_files(sources.endpoints),
+            ManagedDefinitionFiles(sources.managed_folder).endpoint_files()
+            if sources.managed_folder is not None
+            else (),
+            _operator_endpoint_files(sources.endpoints_folder),
         )
     ]
-    alerts = (), (), tuple(_read_alert_files(sources.endpoints, faults))
+    alerts = (), (), tuple(_read_alert_files(sources.endpoints_folder, faults))
     contents = _merge_layers(CatalogLayers(*map(CatalogLayer, endpoints, streams, alerts)), faults)
     for endpoint in contents.endpoints:
         try:
@@ -255,7 +259,7 @@ def replace_managed_layer(contents: CatalogContents, managed: CatalogLayer) -> C
 
 def _merge_layers(layers: CatalogLayers, faults: list[Fault]) -> CatalogContents:
     streams = _merge_streams(layers)
-    merged = [_add_streams_if_clickhouse(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
+    merged = [_add_streams_for_clickhouse_dialect(streams, endpoint) for endpoint in _merge_endpoints(layers, faults)]
     endpoints = sorted(
         link_included_endpoints(merged, {stream.name for stream in streams}, faults), key=lambda endpoint: endpoint.name
     )
@@ -339,7 +343,7 @@ def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoin
     return merged
 
 
-def _add_streams_if_clickhouse(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
+def _add_streams_for_clickhouse_dialect(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
     """Add all streams to an endpoint in ClickHouse's dialect, and make its revision depend on the streams."""
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
@@ -353,10 +357,10 @@ def _find_duplicate(endpoints: Sequence[Endpoint], key: str, endpoint: Endpoint)
 
 
 def _read_stream_layers(sources: CatalogSources) -> list[tuple[Stream, ...]]:
-    managed = _managed_streams_file(sources.managed)
+    managed = _managed_streams_file(sources.managed_folder)
     return [
         _read_shipped_streams() if sources.includes_shipped else (),
-        *(_read_streams_file(file) if file is not None else () for file in (managed, sources.streams)),
+        *(_read_streams_file(file) if file is not None else () for file in (managed, sources.streams_file)),
     ]
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from cordwood.catalog.catalog import Catalog
 from cordwood.catalog.toml_document import numeric_id
-from cordwood.errors import BadKeyTerms
+from cordwood.errors import BadApiKeyTerms
 from cordwood.model.definitions import Endpoint, Stream, TextParameterKind
 from cordwood.model.key import Key, KeyTerms
 from cordwood.settings.quantities import read_duration, read_rate
@@ -94,7 +94,7 @@ class KeyTermsInput(msgspec.Struct, frozen=True):
 
 
 def read_key_terms(written: KeyTermsInput, catalog: Catalog, now: float) -> KeyTerms:
-    """Check the terms of a key that a user wrote; raise BadKeyTerms, with the name of the field, for invalid terms."""
+    """Check the terms of a key that a user wrote; raise BadApiKeyTerms, which names the field, for invalid terms."""
     return KeyTerms(
         scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
         note=_check_note(written.note),
@@ -113,7 +113,7 @@ def unanchored_pin_warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
             if (
                 pin is not None
                 and parameter.kind is TextParameterKind.REGEX
-                and _may_query(terms, endpoint)
+                and _terms_allow_querying(terms, endpoint)
                 and not is_anchored(pin)
             ):
                 yield (
@@ -123,7 +123,7 @@ def unanchored_pin_warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
 
 
 def read_grace_seconds(text: str | None) -> float:
-    """Convert the text of a grace period to seconds, or None to 0; raise BadKeyTerms if it is invalid."""
+    """Convert the text of a grace period to seconds, or None to 0; raise BadApiKeyTerms if it is invalid."""
     return _require_representable_seconds("grace", _parse_quantity("grace", read_duration, text) or 0.0)
 
 
@@ -155,7 +155,7 @@ def _has_top_level_alternative(inside: str) -> bool:
 
 def _require_scopes(scopes: Sequence[str]) -> Sequence[str]:
     if not scopes:
-        raise BadKeyTerms("scopes", "can't be blank")
+        raise BadApiKeyTerms("scopes", "can't be blank")
     return scopes
 
 
@@ -165,7 +165,7 @@ def _resolve_scope(scope: str, catalog: Catalog) -> str:
     prefix = next((prefix for prefix in _TARGET_KIND_BY_SCOPE_PREFIX if scope.startswith(prefix)), None)
     if prefix is None:
         known = ", ".join((*_SCOPES_WITHOUT_TARGET, *(f"{prefix}NAME" for prefix in _TARGET_KIND_BY_SCOPE_PREFIX)))
-        raise BadKeyTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
+        raise BadApiKeyTerms("scopes", "contains unrecognized scope", hint=f"{scope!r} is none of: {known}.")
     kind, target = _TARGET_KIND_BY_SCOPE_PREFIX[prefix], scope.removeprefix(prefix)
     target_object = catalog.stream(target) if kind == "stream" else catalog.endpoint(target)
     # A scope cannot contain spaces. If the name of an endpoint or a stream has spaces, the scope has its UUID instead.
@@ -183,23 +183,25 @@ def _find_by_numeric_id(kind: str, target: str, catalog: Catalog) -> Endpoint | 
     candidates: Sequence[Endpoint | Stream] = catalog.streams() if kind == "stream" else catalog.endpoints()
     matches = [candidate for candidate in candidates if str(numeric_id(candidate.id)) == target]
     if not matches:
-        raise BadKeyTerms("scopes", f"names an unknown {kind}", hint=f"There is no {kind} {target!r}.")
+        raise BadApiKeyTerms("scopes", f"names an unknown {kind}", hint=f"There is no {kind} {target!r}.")
     if len(matches) > 1:
         names = ", ".join(candidate.name for candidate in matches)
-        raise BadKeyTerms("scopes", f"names more than one {kind}", hint=f"{target} is the id of {names}: use the name.")
+        raise BadApiKeyTerms(
+            "scopes", f"names more than one {kind}", hint=f"{target} is the id of {names}: use the name."
+        )
     return matches[0]
 
 
 def _check_note(note: str) -> str:
     if len(note) > _MAX_KEY_NOTE_LENGTH:
-        raise BadKeyTerms("description", f"should be at most {_MAX_KEY_NOTE_LENGTH} character(s)")
+        raise BadApiKeyTerms("description", f"should be at most {_MAX_KEY_NOTE_LENGTH} character(s)")
     return note
 
 
 def _check_pins(pins: Mapping[str, str]) -> dict[str, str]:
     for name in pins:
         if not is_pin_name(name):
-            raise BadKeyTerms("pins", "must name parameters", hint=f"{name!r} is not a valid name of a parameter.")
+            raise BadApiKeyTerms("pins", "must name parameters", hint=f"{name!r} is not a valid name of a parameter.")
     return dict(pins)
 
 
@@ -208,17 +210,17 @@ def _expiry_time(expires_in: str | None, now: float) -> float | None:
     if seconds is None:
         return None
     if seconds <= 0:
-        raise BadKeyTerms("expires_in", "must be more than 0")
+        raise BadApiKeyTerms("expires_in", "must be more than 0")
     return now + _require_representable_seconds("expires_in", seconds)
 
 
 def _require_representable_seconds(name: str, seconds: float) -> float:
-    """Return the duration unchanged; raise BadKeyTerms if it is longer than 1000 years.
+    """Return the duration unchanged; raise BadApiKeyTerms if it is longer than 1000 years.
 
     The end of a longer duration might be after the last date that can be represented.
     """
     if seconds > _MAX_KEY_LIFETIME_SECONDS:
-        raise BadKeyTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
+        raise BadApiKeyTerms(name, "must be at most 1000 years", hint="Leave it out for a key that does not expire.")
     return seconds
 
 
@@ -228,9 +230,9 @@ def _parse_quantity(name: str, read: Callable[[str], float], text: str | None) -
     try:
         return read(text)
     except ValueError as problem:
-        raise BadKeyTerms(name, "is invalid", hint=f"{problem}.") from problem
+        raise BadApiKeyTerms(name, "is invalid", hint=f"{problem}.") from problem
 
 
-def _may_query(terms: KeyTerms, endpoint: Endpoint) -> bool:
+def _terms_allow_querying(terms: KeyTerms, endpoint: Endpoint) -> bool:
     names = {f"query:endpoint:{endpoint.name}", f"query:endpoint:{endpoint.id}"}
     return bool(terms.scopes & ({"private", "query"} | names))

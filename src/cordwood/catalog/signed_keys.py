@@ -12,8 +12,8 @@ import jwt
 import msgspec
 
 from cordwood.catalog.key_store import is_pin_name
-from cordwood.errors import BadKey, BadSetting
-from cordwood.model.json_checks import find_duplicate_name
+from cordwood.errors import BadApiKey, BadSetting
+from cordwood.model.json_checks import find_duplicate_member_name
 from cordwood.model.key import Caller, split_scopes
 from cordwood.settings.quantities import MAX_RATE_PER_SECOND, MIN_RATE_PER_SECOND, read_rate
 
@@ -42,25 +42,25 @@ class JWTVerifier:
 
     def __init__(self, *, secret: str = "", jwks_file: Path | None = None, audience: str = "") -> None:
         self._audience = audience
-        self._verifiers = (*_keys_from_secret(secret), *(_keys_from_jwks(jwks_file) if jwks_file else ()))
+        self._verification_keys = (*_keys_from_secret(secret), *(_keys_from_jwks(jwks_file) if jwks_file else ()))
 
     def find_caller(self, token: str) -> Caller | None:
         if not _JWT_PATTERN.fullmatch(token):
             return None
-        self._check_signature(token)
+        self._verify_with_any_key(token)
         return _caller_from_claims(_read_claims(token), token)
 
-    def _check_signature(self, token: str) -> None:
+    def _verify_with_any_key(self, token: str) -> None:
         problem: jwt.PyJWTError | None = None
         for verifier in self._candidate_keys(token):
             try:
-                self._verify_signature(token, verifier)
+                self._verify_with_key(token, verifier)
             except jwt.InvalidSignatureError as mismatch:
                 problem = problem or mismatch
             except jwt.PyJWTError as other:
                 problem = other
             except (OverflowError, TypeError, ValueError, RecursionError) as nonsense:
-                raise BadKey("This signed key has invalid claims.") from nonsense
+                raise BadApiKey("This signed key has invalid claims.") from nonsense
             else:
                 return
         raise _rejection_fault(problem)
@@ -73,12 +73,12 @@ class JWTVerifier:
         except RecursionError as problem:
             raise _rejection_fault(None) from problem
         key_id = header.get("kid")
-        for verifier in self._verifiers:
+        for verifier in self._verification_keys:
             key_id_matches = key_id is None or verifier.id is None or verifier.id == key_id
             if key_id_matches and header.get("alg") in verifier.algorithms:
                 yield verifier
 
-    def _verify_signature(self, token: str, verifier: _VerificationKey) -> None:
+    def _verify_with_key(self, token: str, verifier: _VerificationKey) -> None:
         jwt.decode(
             token,
             verifier.key,
@@ -138,18 +138,18 @@ def _key_from_jwk(jwk: Mapping[str, Any], number: int) -> _VerificationKey:
 
 
 def _read_claims(token: str) -> Mapping[str, Any]:
-    """Return the claims of a token whose signature is valid; raise BadKey for claims that are ambiguous or malformed.
+    """Return the claims of a token whose signature is valid; raise BadApiKey for ambiguous or malformed claims.
 
     The checks are necessary because PyJWT accepts duplicate claims, strings as times, and JSON in UTF-16.
     """
     payload = urlsafe_b64decode(token.split(".")[1] + "==")
     try:
-        duplicate = find_duplicate_name(payload)
+        duplicate = find_duplicate_member_name(payload)
         claims: Mapping[str, Any] = msgspec.json.decode(payload, type=dict[str, Any])
     except (ValueError, RecursionError) as problem:
-        raise BadKey("The claims of this signed key are not JSON in UTF-8.") from problem
+        raise BadApiKey("The claims of this signed key are not JSON in UTF-8.") from problem
     if duplicate is not None:
-        raise BadKey(f"The claims of this signed key have the name {duplicate[:40]!r} twice in one object.")
+        raise BadApiKey(f"The claims of this signed key have the name {duplicate[:40]!r} twice in one object.")
     for name in ("exp", "nbf"):
         _check_time_claim(name, claims.get(name, 0))
     return claims
@@ -157,15 +157,15 @@ def _read_claims(token: str) -> Mapping[str, Any]:
 
 def _check_time_claim(name: str, seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise BadKey(f"The claim {name} of this signed key is not a number of seconds.")
+        raise BadApiKey(f"The claim {name} of this signed key is not a number of seconds.")
     if seconds > MAX_EXPIRY_TIMESTAMP:
-        raise BadKey(f"The claim {name} of this signed key is too large: it is in seconds since 1970.")
+        raise BadApiKey(f"The claim {name} of this signed key is too large: it is in seconds since 1970.")
 
 
 def _caller_from_claims(claims: Mapping[str, Any], token: str) -> Caller:
     rate, redact = claims.get("rate"), claims.get("redact")
     if redact is not None and not isinstance(redact, bool):
-        raise BadKey("The claim redact of this signed key is neither true nor false.")
+        raise BadApiKey("The claim redact of this signed key is neither true nor false.")
     return Caller(
         key_id=f"jwt:{_read_key_name(claims, token)}",
         scopes=_read_scopes(claims),
@@ -179,9 +179,9 @@ def _read_pins(pins: object) -> dict[str, str]:
     if pins is None:
         return {}
     if not isinstance(pins, dict) or not all(isinstance(value, str) for value in pins.values()):
-        raise BadKey("The claim pins of this signed key is not an object of strings.")
+        raise BadApiKey("The claim pins of this signed key is not an object of strings.")
     if not all(map(is_pin_name, pins)):
-        raise BadKey("The claim pins of this signed key has a name that no parameter can have.")
+        raise BadApiKey("The claim pins of this signed key has a name that no parameter can have.")
     return pins
 
 
@@ -195,16 +195,16 @@ def _read_scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     """Return the scopes in the claim `scope`; if there is a claim `endpoints`, restrict them to these endpoints."""
     scope, endpoints = claims.get("scope") or "", claims.get("endpoints")
     if not isinstance(scope, str):
-        raise BadKey("The claim scope of this signed key is not a string.")
+        raise BadApiKey("The claim scope of this signed key is not a string.")
     scopes = frozenset(split_scopes(scope))
     return scopes if endpoints is None else _restrict_to_endpoints(scopes, endpoints)
 
 
 def _restrict_to_endpoints(scopes: frozenset[str], endpoints: object) -> frozenset[str]:
     if not isinstance(endpoints, list) or not all(isinstance(name, str) for name in endpoints):
-        raise BadKey("The claim endpoints of this signed key is not a list of names.")
+        raise BadApiKey("The claim endpoints of this signed key is not a list of names.")
     if "private" in scopes:
-        raise BadKey("This signed key is private and also restricted to endpoints; it cannot be both.")
+        raise BadApiKey("This signed key is private and also restricted to endpoints; it cannot be both.")
     endpoint_scopes = frozenset(f"query:endpoint:{name}" for name in endpoints)
     other_scopes = frozenset(scope for scope in scopes if not scope.startswith("query"))
     return other_scopes | (endpoint_scopes if "query" in scopes else endpoint_scopes & scopes)
@@ -216,21 +216,21 @@ def _read_rate_per_second(rate: object) -> float:
             float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else read_rate(str(rate))
         )
     except (ValueError, OverflowError) as problem:
-        raise BadKey(f"The claim rate of this signed key is invalid: {problem}.") from problem
+        raise BadApiKey(f"The claim rate of this signed key is invalid: {problem}.") from problem
     if not MIN_RATE_PER_SECOND <= per_second <= MAX_RATE_PER_SECOND:
-        raise BadKey("The claim rate of this signed key is out of range.")
+        raise BadApiKey("The claim rate of this signed key is out of range.")
     return per_second
 
 
-def _rejection_fault(problem: jwt.PyJWTError | None) -> BadKey:
+def _rejection_fault(problem: jwt.PyJWTError | None) -> BadApiKey:
     match problem:
         case jwt.ExpiredSignatureError():
-            return BadKey("This signed key has expired.")
+            return BadApiKey("This signed key has expired.")
         case jwt.ImmatureSignatureError():
-            return BadKey("This signed key is not yet valid.")
+            return BadApiKey("This signed key is not yet valid.")
         case jwt.InvalidAudienceError():
-            return BadKey("This signed key is for another audience.")
+            return BadApiKey("This signed key is for another audience.")
         case jwt.MissingRequiredClaimError():
-            return BadKey(f"This signed key lacks the claim {problem.claim}.")
+            return BadApiKey(f"This signed key lacks the claim {problem.claim}.")
         case _:
-            return BadKey("The signature of this signed key is not valid.")
+            return BadApiKey("The signature of this signed key is not valid.")

@@ -31,7 +31,7 @@ create table if not exists keys (
 _KEY_COLUMNS_SQL = (
     "id, digest, scopes, note, pins, rate_per_second, redact_always, created_at, expires_at, last_used_at"
 )
-_RESTORE_HINT = "Restore it from a backup, or move it away: then two new keys are created at the next start."
+_DAMAGED_STORE_HINT = "Restore it from a backup, or move it away: then two new keys are created at the next start."
 # The minimum time between two checks of the file for changes by another process.
 _RELOAD_CHECK_INTERVAL_SECONDS = 0.25
 
@@ -42,29 +42,29 @@ class SQLiteKeyStore:
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._uses: dict[str, float] = {}
-        self._by_digest: dict[str, Key] = {}
-        self._loaded_version = -1
-        self._checked_at = time.monotonic()
+        self._last_use_times: dict[str, float] = {}
+        self._keys_by_digest: dict[str, Key] = {}
+        self._loaded_data_version = -1
+        self._change_checked_at = time.monotonic()
         try:
             self._database = _open_database(file)
             self._load_keys()
         except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
             # In a damaged file, a value may have any type, and JSON may be invalid.
             raise DataFolderUnusable(
-                f"The key store {file} cannot be used: {problem}.", hint=_RESTORE_HINT
+                f"The key store {file} cannot be used: {problem}.", hint=_DAMAGED_STORE_HINT
             ) from problem
 
     def find(self, secret_digest: str) -> Key | None:
         with self._lock:
             self._reload_if_changed()
-            return self._by_digest.get(secret_digest)
+            return self._keys_by_digest.get(secret_digest)
 
     def active_keys(self) -> Sequence[Key]:
         with self._lock:
             self._load_keys()
             now = self._clock()
-            return [self._add_last_use_time(key) for key in self._by_digest.values() if not _is_expired(key, now)]
+            return [self._add_last_use_time(key) for key in self._keys_by_digest.values() if not _is_expired(key, now)]
 
     def create(self, terms: KeyTerms) -> NewKey:
         with self._write_transaction() as database:
@@ -90,7 +90,7 @@ class SQLiteKeyStore:
 
     def record_use(self, key_id: str) -> None:
         with self._lock:
-            self._uses[key_id] = self._clock()
+            self._last_use_times[key_id] = self._clock()
 
     def write_last_use_times(self) -> None:
         """Write the times at which keys were last used to the file.
@@ -98,10 +98,10 @@ class SQLiteKeyStore:
         Call this in a thread, because it waits for the disk.
         """
         with self._lock:
-            uses = [(used_at, _row_id_of_key(key_id)) for key_id, used_at in self._uses.items()]
+            uses = [(used_at, _row_id_of_key(key_id)) for key_id, used_at in self._last_use_times.items()]
             with _translate_write_errors(), self._database:
                 self._database.executemany("update keys set last_used_at = ? where id = ?", uses)
-            self._uses.clear()
+            self._last_use_times.clear()
 
     def has_never_had_keys(self) -> bool:
         """Return whether no key was ever created, not even one that has been revoked since."""
@@ -125,19 +125,19 @@ class SQLiteKeyStore:
 
     def _reload_if_changed(self) -> None:
         now = time.monotonic()
-        if now - self._checked_at < _RELOAD_CHECK_INTERVAL_SECONDS:
+        if now - self._change_checked_at < _RELOAD_CHECK_INTERVAL_SECONDS:
             return
-        self._checked_at = now
-        if _data_version(self._database) != self._loaded_version:
+        self._change_checked_at = now
+        if _data_version(self._database) != self._loaded_data_version:
             self._load_keys()
 
     def _load_keys(self) -> None:
-        self._loaded_version = _data_version(self._database)
+        self._loaded_data_version = _data_version(self._database)
         rows = self._database.execute(f"select {_KEY_COLUMNS_SQL} from keys order by id")  # noqa: S608 - names of our own
-        self._by_digest = {row[1]: _key_from_row(row) for row in rows}
+        self._keys_by_digest = {row[1]: _key_from_row(row) for row in rows}
 
     def _add_last_use_time(self, key: Key) -> Key:
-        return msgspec.structs.replace(key, last_used_at=self._uses.get(key.id, key.last_used_at))
+        return msgspec.structs.replace(key, last_used_at=self._last_use_times.get(key.id, key.last_used_at))
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import msgspec
 
 from cordwood.catalog.toml_document import TomlDocument, TomlPath, is_uuid, read_or_derive_id
 from cordwood.errors import COMPILE_FAULTS, BadStreamFile
-from cordwood.lql.matching import compile_matcher
-from cordwood.model.definitions import ClockPolicy, FieldPath, Stream, Transform, TransformAction
+from cordwood.lql.matching import compile_event_predicate
+from cordwood.model.definitions import EventTimePolicy, FieldPath, Stream, Transform, TransformAction
 from cordwood.settings.quantities import read_rate
 
 # The namespace of stream ids. Ids are derived from names, so that a stream has the same id in every installation.
@@ -42,7 +42,7 @@ _MAX_MESSAGE_TEMPLATE_LENGTH = 2000
 _MAX_ENRICH_FILE_BYTES = 16 * 2**20
 _MESSAGE_PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
 # Top-level fields that transforms cannot change as a whole. Fields inside `metadata` can be changed.
-_UNCHANGEABLE_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
+_UNCHANGEABLE_EVENT_FIELDS = frozenset({"id", "timestamp", "ingested_at", "timestamp_inferred", "metadata", "message"})
 _ENRICH_SETTING_NAMES = ("file", "from", "to")
 
 
@@ -166,19 +166,19 @@ def _read_metadata_path(document: TomlDocument, path: TomlPath, name: str, hint:
 
 def _read_clock_policy(
     document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str
-) -> tuple[ClockPolicy, float | None]:
+) -> tuple[EventTimePolicy, float | None]:
     value = table.get(key)
     if value is None:
-        return ClockPolicy.ACCEPT, None
+        return EventTimePolicy.ACCEPT, None
     if not isinstance(value, Mapping):
         raise document.fault_at(
             f"{key} must be a table.", (*path, key), f'Write: {key} = {{after = "7d", policy = "quarantine"}}'
         )
     document.check_setting_names(value, _CLOCK_POLICY_SETTING_NAMES, (*path, key))
     try:
-        policy = ClockPolicy(str(value.get("policy", "accept")))
+        policy = EventTimePolicy(str(value.get("policy", "accept")))
     except ValueError as problem:
-        policies = ", ".join(ClockPolicy)
+        policies = ", ".join(EventTimePolicy)
         raise document.fault_at(f"{key}: {problem}.", (*path, key), f"There are: {policies}.") from problem
     return policy, _read_seconds(document, (*path, key), value.get("after"))
 
@@ -234,7 +234,7 @@ def _read_where_filter(document: TomlDocument, path: TomlPath, value: object) ->
     if not isinstance(value, str):
         raise document.fault_at(f"{path[-1]} must be a filter in LQL.", path, 'Write: "m.level:debug"')
     try:
-        compile_matcher(value)
+        compile_event_predicate(value)
     except COMPILE_FAULTS as fault:
         position = f" (at character {fault.span.column})" if fault.span else ""
         raise document.fault_at(f"{path[-1]}: {fault.message}{position}", path, fault.hint) from fault
@@ -310,14 +310,14 @@ _TRANSFORM_READERS: Mapping[TransformAction, Callable[[TomlDocument, TomlPath, o
 
 def _read_changeable_field(document: TomlDocument, path: TomlPath, value: object) -> FieldPath:
     steps = _read_field_path(document, path, value)
-    if len(steps) == 1 and steps[0] in _UNCHANGEABLE_FIELDS:
+    if len(steps) == 1 and steps[0] in _UNCHANGEABLE_EVENT_FIELDS:
         raise document.fault_at(f"{steps[0]} cannot be changed by a transform.", path)
     return steps
 
 
 def _read_field_path(document: TomlDocument, path: TomlPath, value: object) -> FieldPath:
     steps = tuple(value.split(".")) if isinstance(value, str) else ()
-    if not all(steps) or not steps or (len(steps) > 1 and steps[0] in _UNCHANGEABLE_FIELDS - {"metadata"}):
+    if not all(steps) or not steps or (len(steps) > 1 and steps[0] in _UNCHANGEABLE_EVENT_FIELDS - {"metadata"}):
         raise document.fault_at(
             f"{value!r} is not the path of a field.", path, 'Write: "metadata.user.id", or "project"'
         )

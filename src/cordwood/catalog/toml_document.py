@@ -18,7 +18,7 @@ from cordwood.settings.quantities import read_duration
 _ERROR_POSITION_PATTERN = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TABLE_HEADER_PATTERN = re.compile(r"\s*\[\[?([^\]]+)\]\]?\s*(?:#.*)?$")
 _ASSIGNMENT_PATTERN = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[\w-]+))*)\s*=""")
-_KEY_STEP_PATTERN = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))""")
+_DOTTED_KEY_PART_PATTERN = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([\w-]+))""")
 # Matches strings, comments, and the characters that nest arrays and tables or separate the steps of dotted keys. Each
 # alternative for a string also matches an unterminated string, so that a text is scanned only once.
 _TOKEN_PATTERN = re.compile(
@@ -30,7 +30,7 @@ _OVERLONG_NUMBER_PATTERN = re.compile(r"[0-9_]{1000}")
 # Both limits are necessary, because the parser of TOML calls itself for each nested array and inline table, and takes
 # quadratic time for a dotted key with many steps.
 _MAX_NESTING_DEPTH: Final = 16
-_MAX_KEY_STEPS: Final = 16
+_MAX_DOTTED_KEY_PARTS: Final = 16
 
 TomlPath = tuple[str | int, ...]
 T = TypeVar("T", str, bool)
@@ -117,7 +117,7 @@ class TomlDocument(msgspec.Struct, frozen=True):
                 nesting = max(0, nesting - 1)
             elif character in ("=", ",", "\n"):
                 dots = 0
-            if nesting > _MAX_NESTING_DEPTH or dots >= _MAX_KEY_STEPS:
+            if nesting > _MAX_NESTING_DEPTH or dots >= _MAX_DOTTED_KEY_PARTS:
                 raise self._fault_at_offset("The settings are nested too deeply.", token.start())
 
     def _fault_at_offset(self, message: str, offset: int) -> SetupFault:
@@ -146,20 +146,21 @@ def _line_number_by_path(text: str) -> dict[TomlPath, int]:
     table: TomlPath = ()
     for number, line in enumerate(text.split("\n")):
         if header := _TABLE_HEADER_PATTERN.match(line):
-            table = _add_array_indexes(_key_steps(header[1]), counts, is_array=line.lstrip().startswith("[["))
+            table = _add_array_indexes(_split_dotted_key(header[1]), counts, is_array=line.lstrip().startswith("[["))
             lines.setdefault(table, number)
         elif assignment := _ASSIGNMENT_PATTERN.match(line):
-            lines.setdefault((*table, *_key_steps(assignment[1])), number)
+            lines.setdefault((*table, *_split_dotted_key(assignment[1])), number)
     return lines
 
 
-def _key_steps(text: str) -> TomlPath:
-    """Split a dotted key into steps, and return at most the first `_MAX_KEY_STEPS` of them.
+def _split_dotted_key(text: str) -> TomlPath:
+    """Split a dotted key into steps, and return at most the first `_MAX_DOTTED_KEY_PARTS` of them.
 
     The limit is necessary because a line inside a multi-line text may look like a very long key.
     """
     return tuple(
-        step[1] or step[2] or step[3] or "" for step in islice(_KEY_STEP_PATTERN.finditer(text), _MAX_KEY_STEPS)
+        step[1] or step[2] or step[3] or ""
+        for step in islice(_DOTTED_KEY_PART_PATTERN.finditer(text), _MAX_DOTTED_KEY_PARTS)
     )
 
 

@@ -20,13 +20,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cordwood.cli.arguments import parse_name_value
-from cordwood.cli.client import ServiceClient, add_target_options, open_service_client
+from cordwood.cli.client import ServiceClient, add_service_and_folder_options, open_service_client
 from cordwood.cli.tables import format_table
 from cordwood.cli.terminal import print_message, print_output, printable_text
 
 _ALERTS_PATH: Final = "/api/alerts"
-_STATES: Final = ("firing", "pending", "inactive")
-_NO_ALERTS: Final = (
+_ALERT_STATES_FIRING_FIRST: Final = ("firing", "pending", "inactive")
+_NO_ALERTS_MESSAGE: Final = (
     "There are no alerts. One is the [alert] table of an endpoint file, or a .alert.toml file beside it."
 )
 
@@ -71,12 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--format", choices=("table", "json"), default="table", help="how to print (default: table)"
         )
     for action in (listing, history, preview, silence, silences, unsilence, test):
-        add_target_options(action)
+        add_service_and_folder_options(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
     act = {
-        "list": _list,
+        "list": _list_alerts,
         "history": _list_history,
         "preview": _preview,
         "silence": _create_silence,
@@ -88,12 +88,16 @@ def run(arguments: argparse.Namespace) -> int:
         return act(service, arguments)
 
 
-def _list(service: ServiceClient, arguments: argparse.Namespace) -> int:
+def _list_alerts(service: ServiceClient, arguments: argparse.Namespace) -> int:
     answer = service.send("GET", _ALERTS_PATH).raise_for_error().json()
     if arguments.format == "json":
         return _print_json(answer)
     rows = [row for alert in answer["alerts"] for row in _rows_of_alert(alert)]
-    print_output(format_table(sorted(rows, key=lambda row: _STATES.index(row["state"]))) if rows else _NO_ALERTS)
+    print_output(
+        format_table(sorted(rows, key=lambda row: _ALERT_STATES_FIRING_FIRST.index(row["state"])))
+        if rows
+        else _NO_ALERTS_MESSAGE
+    )
     for alert in answer["alerts"]:
         _print_health(alert)
     for one in answer["targets"]:

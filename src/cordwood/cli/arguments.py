@@ -24,11 +24,11 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_data_dir(parser: argparse.ArgumentParser) -> None:
+def add_data_dir_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="folder of events and keys (default: ./cordwood-data)")
 
 
-def add_files_options(parser: argparse.ArgumentParser) -> None:
+def add_definition_files_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--endpoints", metavar="DIR", help="folder of your own endpoint files")
     parser.add_argument("--streams", metavar="FILE", help="your own streams file")
 

@@ -14,15 +14,15 @@ examples:
 import argparse
 from pathlib import Path
 
-from cordwood.cli.client import add_target_options, open_service_client
+from cordwood.cli.client import add_service_and_folder_options, open_service_client
 from cordwood.cli.terminal import ByteProgress, print_output
 from cordwood.errors import BadBackup, RefusedByService
-from cordwood.serve.backup_archive import MANIFEST, ArchivedFile, read_manifest, unpack_archive
+from cordwood.serve.backup_archive import MANIFEST_FILE_NAME, ArchivedFile, read_manifest, unpack_archive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write; it must be new or empty")
-    add_target_options(parser)
+    add_service_and_folder_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,13 +55,13 @@ class _ArchiveUnpacker:
     def __init__(self, folder: Path, progress: ByteProgress) -> None:
         self._folder = folder
         self._progress = progress
-        self._written: list[ArchivedFile] = []
-        self._unpacking = unpack_archive(folder, self._written.append)
-        next(self._unpacking)
+        self._written_files: list[ArchivedFile] = []
+        self._unpacking_generator = unpack_archive(folder, self._written_files.append)
+        next(self._unpacking_generator)
 
     def add_chunk(self, chunk: bytes) -> None:
         try:
-            self._unpacking.send(chunk)
+            self._unpacking_generator.send(chunk)
         except OSError as problem:
             raise RefusedByService(f"{self._folder} cannot be written: {problem.strerror}.") from problem
         self._progress.add(len(chunk))
@@ -71,7 +71,7 @@ class _ArchiveUnpacker:
 
         In this case, the manifest is deleted, so that nobody can restore the damaged backup.
         """
-        *files, last = self._written
-        if last.name != MANIFEST or read_manifest(self._folder).files != tuple(files):
-            (self._folder / MANIFEST).unlink(missing_ok=True)
+        *files, last = self._written_files
+        if last.name != MANIFEST_FILE_NAME or read_manifest(self._folder).files != tuple(files):
+            (self._folder / MANIFEST_FILE_NAME).unlink(missing_ok=True)
             raise BadBackup("The backup was damaged on its way.", hint="Make another, into another folder.")

@@ -12,16 +12,16 @@ examples:
 import argparse
 import json
 
-from cordwood.app.checks import catalog_sources_of, check_contents, target_for
+from cordwood.app.checks import catalog_sources_of, create_compile_target, read_and_check_definitions
 from cordwood.catalog.catalog import CatalogContents
-from cordwood.cli.arguments import add_config_option, add_files_options, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_definition_files_options, load_settings_with_flags
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import BrokenDefinitionFiles
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", metavar="DIR", help="folder of endpoint files (same as --endpoints)")
-    add_files_options(parser)
+    add_definition_files_options(parser)
     add_config_option(parser)
     parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
 
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.endpoints = arguments.folder or arguments.endpoints
     settings = load_settings_with_flags(arguments).settings
     try:
-        contents = check_contents(catalog_sources_of(settings), target_for(settings))
+        contents = read_and_check_definitions(catalog_sources_of(settings), create_compile_target(settings))
     except BrokenDefinitionFiles as broken:
         for fault in broken.faults:
             print_message(fault.one_line_text())

@@ -15,7 +15,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cordwood.cli.arguments import add_config_option, add_data_dir, add_files_options, load_settings_with_flags
+from cordwood.cli.arguments import (
+    add_config_option,
+    add_data_dir_option,
+    add_definition_files_options,
+    load_settings_with_flags,
+)
 from cordwood.cli.tables import source_excerpt
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import RefusedByService, ServiceUnreachable
@@ -25,7 +30,7 @@ from cordwood.settings.settings import Settings
 
 _DOWNLOAD_CHUNK_BYTES = 256 * 1024
 
-_MAX_SHOWN_REASONS = 10
+_MAX_SHOWN_QUARANTINE_REASONS = 10
 NDJSON_MEDIA_TYPE = "application/x-ndjson"
 
 
@@ -98,7 +103,7 @@ class RemoteService(msgspec.Struct, frozen=True):
                 return read_response(answer)
             for chunk in _read_chunks(answer):
                 on_chunk(chunk)
-            return _response(answer, b"")
+            return _make_service_response(answer, b"")
 
     @contextmanager
     def open_response(
@@ -136,13 +141,13 @@ class InProcessService(msgspec.Struct, frozen=True):
         return ServiceResponse(*self.app.send(method, path, body, headers, on_chunk))
 
 
-def _response(answer: http.client.HTTPResponse, body: bytes) -> ServiceResponse:
+def _make_service_response(answer: http.client.HTTPResponse, body: bytes) -> ServiceResponse:
     return ServiceResponse(answer.status, {name.lower(): value for name, value in answer.getheaders()}, body)
 
 
 def read_response(answer: http.client.HTTPResponse) -> ServiceResponse:
     """Read an HTTP response with its whole body."""
-    return _response(answer, answer.read())
+    return _make_service_response(answer, answer.read())
 
 
 def _read_chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -164,7 +169,7 @@ def service_by_url(arguments: argparse.Namespace) -> RemoteService | None:
     return RemoteService(url.rstrip("/"), getattr(arguments, "key", None) or key) if url else None
 
 
-def service_on_folder(settings: Settings, key: str | None = None) -> RemoteService | None:
+def find_service_on_data_folder(settings: Settings, key: str | None = None) -> RemoteService | None:
     """Return the running service that owns the data folder, or None if there is no such service.
 
     Requests to it present `key` or, without it, the key in the environment or, without either, the service's own key.
@@ -177,10 +182,10 @@ def service_on_folder(settings: Settings, key: str | None = None) -> RemoteServi
     )
 
 
-def add_target_options(parser: argparse.ArgumentParser) -> None:
+def add_service_and_folder_options(parser: argparse.ArgumentParser) -> None:
     add_service_options(parser)
-    add_data_dir(parser)
-    add_files_options(parser)
+    add_data_dir_option(parser)
+    add_definition_files_options(parser)
     add_config_option(parser)
 
 
@@ -196,7 +201,7 @@ def open_service_client(arguments: argparse.Namespace, *, may_open_folder: bool 
         yield remote
         return
     settings = load_settings_with_flags(arguments).settings
-    owner = service_on_folder(settings, arguments.key)
+    owner = find_service_on_data_folder(settings, arguments.key)
     if owner is not None:
         yield owner
         return
@@ -255,7 +260,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     """
 
     max_attempts: int
-    statuses: tuple[int, ...] = (429, 503)
+    retried_statuses: tuple[int, ...] = (429, 503)
     max_pause_seconds: float = math.inf
 
 
@@ -265,7 +270,7 @@ def send_events(
     """Send a batch of events, and retry if necessary; return the last response."""
     for _ in range(retries.max_attempts):
         answer = service.send("POST", path, body, {"Content-Type": media})
-        if answer.status not in retries.statuses:
+        if answer.status not in retries.retried_statuses:
             return answer
         time.sleep(min(retries.max_pause_seconds, float(answer.headers.get("retry-after", "1"))))
     return answer
@@ -277,19 +282,19 @@ class IngestTotals(msgspec.Struct):
     counts: dict[str, int] = msgspec.field(
         default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0}
     )
-    reasons: list[str] = msgspec.field(default_factory=list)
+    quarantine_reasons: list[str] = msgspec.field(default_factory=list)
 
-    def add(self, result: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
+    def add_batch_result(self, result: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
         """Add the counts and reasons of the response to a batch.
 
         `named` returns the text that names the event to which a reason belongs.
         """
         self.counts = {name: count + int(result.get(name, 0)) for name, count in self.counts.items()}
-        self.reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
+        self.quarantine_reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
 
     def print_summary(self, line: str) -> int:
         """Print the first reasons and a summary line; return the exit code, which is 1 if events were quarantined."""
-        for reason in self.reasons[:_MAX_SHOWN_REASONS]:
+        for reason in self.quarantine_reasons[:_MAX_SHOWN_QUARANTINE_REASONS]:
             print_message(f"Quarantined: {reason}")
         print_output(line)
         return 1 if self.counts["quarantined"] else 0

@@ -138,7 +138,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     if command is None:
         print_message(_unknown_command_message(arguments[0]))
         return MISUSED
-    return _run(arguments[0], command, arguments[1:])
+    return _run_command(arguments[0], command, arguments[1:])
 
 
 def overview_text() -> str:
@@ -169,7 +169,7 @@ def parser_of_command(name: str) -> argparse.ArgumentParser:
     return _build_parser(name, _import_command_module(_commands_by_name()[name]))
 
 
-def _run(name: str, command: Command, arguments: Sequence[str]) -> int:
+def _run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
     try:
         module = _import_without_gc(command)
         code: int = module.run(_build_parser(name, module).parse_args(arguments))

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cordwood.app.checks import COMPILE_TARGET_FACTORIES, check_contents
+from cordwood.app.checks import COMPILE_TARGET_FACTORIES, read_and_check_definitions
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.dialects import compile_saved_query, compile_sql_query, explain_lql_query, read_endpoint
@@ -31,7 +31,7 @@ from cordwood.sql.stages import Statement, Target
 
 # For each engine, the statements that --prelude prints: they define functions that compiled SQL calls. At present, no
 # engine needs such functions.
-_PRELUDES: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
+_PRELUDE_SQL_BY_ENGINE: Final[Mapping[str, str]] = {"clickhouse": "", "duckdb": ""}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.prelude:
-        sys.stdout.write(_PRELUDES[arguments.engine])
+        sys.stdout.write(_PRELUDE_SQL_BY_ENGINE[arguments.engine])
         return 0
     target = COMPILE_TARGET_FACTORIES[arguments.engine]()
     program = _load_program(arguments.endpoint, arguments.endpoints) if arguments.endpoint else None
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _load_program(name: str, folder: Path | None) -> EndpointProgram:
-    contents = check_contents(CatalogSources(endpoints=folder))
+    contents = read_and_check_definitions(CatalogSources(endpoints_folder=folder))
     endpoint = next((one for one in contents.endpoints if name in (one.name, str(one.id))), None)
     if endpoint is None:
         known = ", ".join(one.name for one in contents.endpoints)
@@ -72,13 +72,13 @@ def _load_program(name: str, folder: Path | None) -> EndpointProgram:
 
 
 def _compile_file(file: str | None, target: Target, program: EndpointProgram | None) -> int:
-    text = None if file is None and program is not None else _read(file)
+    text = None if file is None and program is not None else _read_query_text(file)
     try:
-        statement = _compile(text, target, program)
+        statement = _compile_query(text, target, program)
     except COMPILE_FAULTS as fault:
         print_message(_fault_with_caret(fault, text or ""))
         return 1
-    for line in _comment_lines(statement):
+    for line in _statement_summary_comments(statement):
         print_output(line)
     print_output(statement.sql)
     return 0
@@ -96,7 +96,7 @@ def _explain_lql(text: str, target: Target, program: EndpointProgram | None) -> 
     return 0
 
 
-def _read(file: str | None) -> str:
+def _read_query_text(file: str | None) -> str:
     """Return the text of a query from a file or standard input; raise BadBody if the text cannot be read."""
     try:
         body = sys.stdin.buffer.read() if file is None or file == "-" else Path(file).read_bytes()
@@ -109,7 +109,7 @@ def _read(file: str | None) -> str:
         raise BadBody(f"{name} is not text in UTF-8.") from problem
 
 
-def _compile(text: str | None, target: Target, program: EndpointProgram | None) -> Statement:
+def _compile_query(text: str | None, target: Target, program: EndpointProgram | None) -> Statement:
     """Compile a query without the shapes of streams.
 
     Without shapes, the compiler cannot know which values are arrays, so every UNNEST handles both objects and arrays.
@@ -121,7 +121,7 @@ def _compile(text: str | None, target: Target, program: EndpointProgram | None) 
     return compile_sql_query(program, text, target, {})
 
 
-def _comment_lines(statement: Statement) -> list[str]:
+def _statement_summary_comments(statement: Statement) -> list[str]:
     read = [slot for slot in statement.slots if slot.is_read]
     slots = ", ".join(f"{slot.name} {slot.parameter.type if slot.parameter else 'TIMESTAMP'}" for slot in read)
     facts = {"parameters": slots, "sub-queries": ", ".join(statement.sub_queries)}
@@ -153,7 +153,7 @@ def _compile_json_lines(target: Target, program: EndpointProgram | None) -> int:
 def _compile_json_line(line: bytes, target: Target, program: EndpointProgram | None) -> Mapping[str, object]:
     try:
         text = json.loads(line)["sql"]
-        return {"sql": _compile(str(text), target, program).sql}
+        return {"sql": _compile_query(str(text), target, program).sql}
     except Fault as fault:
         place = {"line": fault.span.line, "column": fault.span.column} if fault.span else {}
         return {"error": {"code": fault.code, "message": fault.message, **place}}

@@ -22,7 +22,7 @@ _BASH_SCRIPT_TEMPLATE = """_cordwood() {{
   esac
 }}
 complete -o default -F _cordwood cordwood"""
-_BASH_CASE = '    {name}) COMPREPLY=($(compgen -W "{options}" -- "$current")) ;;'
+_BASH_CASE_TEMPLATE = '    {name}) COMPREPLY=($(compgen -W "{options}" -- "$current")) ;;'
 _ZSH_SCRIPT_TEMPLATE = """_cordwood() {{
   if (( CURRENT == 2 )); then
     local -a names=(
@@ -37,7 +37,7 @@ _ZSH_SCRIPT_TEMPLATE = """_cordwood() {{
   _files
 }}
 compdef _cordwood cordwood"""
-_ZSH_CASE = "    {name}) compadd -- {options} ;;"
+_ZSH_CASE_TEMPLATE = "    {name}) compadd -- {options} ;;"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,38 +50,41 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _bash_script() -> str:
-    cases = [_BASH_CASE.format(name=name, options=" ".join(_words_of_command(name))) for name in _summaries()]
-    return _BASH_SCRIPT_TEMPLATE.format(names=" ".join(_summaries()), cases="\n".join(cases))
+    cases = [
+        _BASH_CASE_TEMPLATE.format(name=name, options=" ".join(_completion_words(name)))
+        for name in _summaries_by_command()
+    ]
+    return _BASH_SCRIPT_TEMPLATE.format(names=" ".join(_summaries_by_command()), cases="\n".join(cases))
 
 
 def _zsh_script() -> str:
-    names = [f"      '{name}:{summary.replace(chr(39), '')}'" for name, summary in _summaries().items()]
+    names = [f"      '{name}:{summary.replace(chr(39), '')}'" for name, summary in _summaries_by_command().items()]
     cases = [
-        _ZSH_CASE.format(name=name, options=" ".join(_words_of_command(name)))
-        for name in _summaries()
-        if _words_of_command(name)
+        _ZSH_CASE_TEMPLATE.format(name=name, options=" ".join(_completion_words(name)))
+        for name in _summaries_by_command()
+        if _completion_words(name)
     ]
     return _ZSH_SCRIPT_TEMPLATE.format(names="\n".join(names), cases="\n".join(cases))
 
 
 def _fish_script() -> str:
     lines = []
-    for name, summary in _summaries().items():
+    for name, summary in _summaries_by_command().items():
         description = summary.replace("'", "")
         lines.append(f"complete -c cordwood -n __fish_use_subcommand -a {name} -d '{description}'")
         condition = f"'__fish_seen_subcommand_from {name}'"
-        for word in _words_of_command(name):
+        for word in _completion_words(name):
             option = f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" if word[0] == "-" else f"-a {word}"
             lines.append(f"complete -c cordwood -n {condition} {option}")
     return "\n".join(lines)
 
 
-def _summaries() -> dict[str, str]:
+def _summaries_by_command() -> dict[str, str]:
     """Return the one-line summary of each command, by the command's name."""
     return {name: command.summary for group in commands.COMMANDS.values() for name, command in group.items()}
 
 
-def _words_of_command(name: str) -> list[str]:
+def _completion_words(name: str) -> list[str]:
     """Return the words that may follow a command: its options, its actions, and the options of its actions."""
     words: dict[str, None] = {}
     parsers = [commands.parser_of_command(name)]

@@ -28,8 +28,8 @@ from pathlib import Path
 
 import msgspec
 
-from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
-from cordwood.cli.client import RemoteService, add_service_options, service_by_url, service_on_folder
+from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
+from cordwood.cli.client import RemoteService, add_service_options, find_service_on_data_folder, service_by_url
 from cordwood.cli.terminal import print_output
 from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 from cordwood.folder import DataFolder
@@ -50,8 +50,8 @@ _CONNECT_TIMEOUT_SECONDS = 5.0
 
 class CheckVerdict(StrEnum):
     GOOD = "ok"
-    DOUBTFUL = "warning"
-    BAD = "problem"
+    WARNING = "warning"
+    PROBLEM = "problem"
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -64,14 +64,14 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def check_disk(free_bytes: int, whole_bytes: int) -> CheckResult:
-    seen = f"{_gigabytes(free_bytes)} of {_gigabytes(whole_bytes)} are free"
+    seen = f"{_format_gigabytes(free_bytes)} of {_format_gigabytes(whole_bytes)} are free"
     if free_bytes < _MIN_FREE_DISK_BYTES:
         return CheckResult(
-            CheckVerdict.BAD, "disk", seen, "Free some space, or shorten `retention` in the streams file."
+            CheckVerdict.PROBLEM, "disk", seen, "Free some space, or shorten `retention` in the streams file."
         )
     if free_bytes < whole_bytes * _MIN_FREE_DISK_SHARE:
         return CheckResult(
-            CheckVerdict.DOUBTFUL, "disk", seen, "Free space soon: when the disk is full, ingest answers 507."
+            CheckVerdict.WARNING, "disk", seen, "Free space soon: when the disk is full, ingest answers 507."
         )
     return CheckResult(CheckVerdict.GOOD, "disk", seen)
 
@@ -81,7 +81,7 @@ def check_disk_forecast(seconds_left: float) -> CheckResult | None:
     if math.isinf(seconds_left):
         return None
     seen = describe_forecast(seconds_left).rstrip(".")
-    verdict = CheckVerdict.BAD if seconds_left < _SOON_SECONDS else CheckVerdict.DOUBTFUL
+    verdict = CheckVerdict.PROBLEM if seconds_left < _SOON_SECONDS else CheckVerdict.WARNING
     return CheckResult(verdict, "disk", seen, DISK_FULL_ADVICE) if seconds_left < _FAR_SECONDS else None
 
 
@@ -92,16 +92,16 @@ def check_memory(ceiling_bytes: int, allowed_bytes: int | None) -> CheckResult:
     """
     if allowed_bytes is None:
         return CheckResult(
-            CheckVerdict.DOUBTFUL, "memory", "what this machine has cannot be read", "Set --memory yourself."
+            CheckVerdict.WARNING, "memory", "what this machine has cannot be read", "Set --memory yourself."
         )
-    seen = f"the ceiling is {_gigabytes(ceiling_bytes)}, {_gigabytes(allowed_bytes)} may be used"
+    seen = f"the ceiling is {_format_gigabytes(ceiling_bytes)}, {_format_gigabytes(allowed_bytes)} may be used"
     if ceiling_bytes > allowed_bytes:
         return CheckResult(
-            CheckVerdict.BAD, "memory", seen, "Lower limits.memory (--memory), or give the container more."
+            CheckVerdict.PROBLEM, "memory", seen, "Lower limits.memory (--memory), or give the container more."
         )
     if ceiling_bytes > allowed_bytes * 0.8:
         return CheckResult(
-            CheckVerdict.DOUBTFUL, "memory", seen, "Leave a fifth to the rest of the machine: lower --memory."
+            CheckVerdict.WARNING, "memory", seen, "Leave a fifth to the rest of the machine: lower --memory."
         )
     return CheckResult(CheckVerdict.GOOD, "memory", seen)
 
@@ -110,8 +110,8 @@ def check_open_file_limit(limit: int) -> CheckResult:
     seen = f"{limit} may be open at once"
     advice = f"Raise it: ulimit -n {_GOOD_FILES}, or LimitNOFILE={_GOOD_FILES} in the unit."
     if limit < _MIN_FILES:
-        return CheckResult(CheckVerdict.BAD, "open files", seen, advice)
-    return CheckResult(CheckVerdict.DOUBTFUL if limit < 1024 else CheckVerdict.GOOD, "open files", seen, advice)
+        return CheckResult(CheckVerdict.PROBLEM, "open files", seen, advice)
+    return CheckResult(CheckVerdict.WARNING if limit < 1024 else CheckVerdict.GOOD, "open files", seen, advice)
 
 
 def check_clock(now: float, newest_file: float | None) -> CheckResult:
@@ -122,26 +122,26 @@ def check_clock(now: float, newest_file: float | None) -> CheckResult:
     seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     advice = "Set the clock, and have NTP keep it: events without a time get this one."
     if time.gmtime(now).tm_year < _MIN_PLAUSIBLE_YEAR:
-        return CheckResult(CheckVerdict.BAD, "clock", seen, advice)
+        return CheckResult(CheckVerdict.PROBLEM, "clock", seen, advice)
     if newest_file is not None and newest_file > now + _MAX_CLOCK_SKEW_SECONDS:
         ahead = f"{seen}, {newest_file - now:,.0f} s before the last write to the data folder"
-        return CheckResult(CheckVerdict.BAD, "clock", ahead, advice)
+        return CheckResult(CheckVerdict.PROBLEM, "clock", ahead, advice)
     return CheckResult(CheckVerdict.GOOD, "clock", seen)
 
 
-def check_key_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:
+def check_key_environment_variables(environment: Mapping[str, str]) -> Iterator[CheckResult]:
     """Yield the problems with the keys in Logflare's environment variables, which dashboards and log shippers use."""
     public, older = environment.get("LOGFLARE_PUBLIC_ACCESS_TOKEN"), environment.get("LOGFLARE_API_KEY")
     private = environment.get("LOGFLARE_PRIVATE_ACCESS_TOKEN")
     if public and older and public != older:
         seen = "LOGFLARE_PUBLIC_ACCESS_TOKEN and LOGFLARE_API_KEY differ"
         yield CheckResult(
-            CheckVerdict.DOUBTFUL, "keys", seen, "The first is used: give both one value, or drop the older."
+            CheckVerdict.WARNING, "keys", seen, "The first is used: give both one value, or drop the older."
         )
     if private and private in (public, older):
         seen = "the private token is also the public one"
         yield CheckResult(
-            CheckVerdict.BAD, "keys", seen, "Shippers would hold a key to everything: make another for them."
+            CheckVerdict.PROBLEM, "keys", seen, "Shippers would hold a key to everything: make another for them."
         )
 
 
@@ -154,7 +154,7 @@ def check_listener(protocol: str, address: ListenAddress, *, is_guarded: bool) -
         return CheckResult(CheckVerdict.GOOD, "listener", f"{protocol} on {address}")
     seen = f"{protocol} on {address} takes events of whoever reaches it"
     advice = "Listen on a private address, or set listen.tls_client_ca (for tls://) or listen.fluent_shared_key."
-    return CheckResult(CheckVerdict.DOUBTFUL, "listener", seen, advice)
+    return CheckResult(CheckVerdict.WARNING, "listener", seen, advice)
 
 
 def check_listeners(listen: ListenSettings) -> Iterator[CheckResult]:
@@ -183,7 +183,7 @@ def check_unreachable_listeners(listen: ListenSettings) -> Iterator[CheckResult]
         for one in several
     ):
         if address.port and not address.is_datagram and not _accepts_connection(address):
-            yield CheckResult(CheckVerdict.BAD, "listener", f"nothing listens on {address}", advice)
+            yield CheckResult(CheckVerdict.PROBLEM, "listener", f"nothing listens on {address}", advice)
 
 
 def _accepts_connection(address: ListenAddress) -> bool:
@@ -200,7 +200,7 @@ def check_machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator
 
     The limits on memory and open files are those of the process `pid`, or of this process if `pid` is None.
     """
-    place = _nearest_existing(folder)
+    place = _nearest_existing_folder(folder)
     usage = shutil.disk_usage(place)
     yield check_disk(usage.free, usage.total)
     yield check_memory(ceiling_bytes, read_allowed_memory_bytes(pid=pid))
@@ -209,13 +209,13 @@ def check_machine(folder: Path, ceiling_bytes: int, pid: int | None) -> Iterator
 
 
 def open_file_limit(pid: int | None) -> int:
-    for line in _read_or_empty(f"/proc/{pid}/limits").splitlines() if pid else ():
+    for line in _read_text_or_empty(f"/proc/{pid}/limits").splitlines() if pid else ():
         if line.startswith("Max open files") and line.split()[3].isdecimal():
             return int(line.split()[3])
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _gigabytes(byte_count: int) -> str:
+def _format_gigabytes(byte_count: int) -> str:
     return f"{byte_count / 1e9:,.1f} GB"
 
 
@@ -226,7 +226,7 @@ def _newest_modification_time(folder: Path) -> float | None:
         return None
 
 
-def _nearest_existing(folder: Path) -> Path:
+def _nearest_existing_folder(folder: Path) -> Path:
     """Return the folder if it exists, otherwise its nearest parent folder that exists."""
     place = folder.absolute()
     while not place.exists():
@@ -234,7 +234,7 @@ def _nearest_existing(folder: Path) -> Path:
     return place
 
 
-def _read_or_empty(file: str) -> str:
+def _read_text_or_empty(file: str) -> str:
     try:
         return Path(file).read_text(encoding="ascii")
     except OSError:
@@ -242,9 +242,9 @@ def _read_or_empty(file: str) -> str:
 
 
 _STREAM, _ENDPOINT, _PROJECT = "postgres.logs", "logs.all", "cordwood-doctor"
-_PRIVATE_KEY_VARIABLES = ("LOGFLARE_PRIVATE_ACCESS_TOKEN",)
-_PUBLIC_KEY_VARIABLES = ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY")
-_VERDICT_LABELS = {CheckVerdict.GOOD: "ok     ", CheckVerdict.DOUBTFUL: "warning", CheckVerdict.BAD: "PROBLEM"}
+_PRIVATE_API_KEY_VARIABLES = ("LOGFLARE_PRIVATE_ACCESS_TOKEN",)
+_PUBLIC_API_KEY_VARIABLES = ("LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KEY")
+_VERDICT_LABELS = {CheckVerdict.GOOD: "ok     ", CheckVerdict.WARNING: "warning", CheckVerdict.PROBLEM: "PROBLEM"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -255,7 +255,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file with the environment of dashboards and senders, in lines NAME=VALUE",
     )
     add_service_options(parser)
-    add_data_dir(parser)
+    add_data_dir_option(parser)
     add_config_option(parser)
 
 
@@ -267,7 +267,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_output(f"{_VERDICT_LABELS[finding.verdict]}  {finding.subject}: {finding.observation}.")
         if finding.verdict is not CheckVerdict.GOOD and finding.advice:
             print_output(f"         {finding.advice}")
-        problems += finding.verdict is CheckVerdict.BAD
+        problems += finding.verdict is CheckVerdict.PROBLEM
     return 1 if problems else 0
 
 
@@ -278,17 +278,17 @@ def _check_results(
     service = service_by_url(arguments)
     if service is None:
         owner = folder.owner()
-        service = service_on_folder(settings, arguments.key)
+        service = find_service_on_data_folder(settings, arguments.key)
         yield _check_folder(folder)
         ceiling_bytes = _service_memory_ceiling(service) or settings.limits.memory_ceiling
         yield from check_machine(folder.path, ceiling_bytes, owner.pid if owner else None)
         yield from check_listeners(settings.listen)
         if service is not None:
             yield from check_unreachable_listeners(settings.listen)
-    yield from check_key_variables(environment)
+    yield from check_key_environment_variables(environment)
     if service is None:
         advice = "Start one: cordwood serve. Or say where it is: --url."
-        yield CheckResult(CheckVerdict.BAD, "service", f"none runs on {folder.path}", advice)
+        yield CheckResult(CheckVerdict.PROBLEM, "service", f"none runs on {folder.path}", advice)
         return
     yield from _check_service(service, environment)
 
@@ -297,11 +297,11 @@ def _check_folder(folder: DataFolder) -> CheckResult:
     path = folder.path
     if not path.exists():
         return CheckResult(
-            CheckVerdict.DOUBTFUL, "data folder", f"{path} is not there", "It is made at the first start."
+            CheckVerdict.WARNING, "data folder", f"{path} is not there", "It is made at the first start."
         )
     if not os.access(path, os.W_OK | os.X_OK):
         return CheckResult(
-            CheckVerdict.BAD, "data folder", f"{path} may not be written", "Give it to the service's user: chown."
+            CheckVerdict.PROBLEM, "data folder", f"{path} may not be written", "Give it to the service's user: chown."
         )
     return CheckResult(CheckVerdict.GOOD, "data folder", f"{path} may be written")
 
@@ -309,16 +309,16 @@ def _check_folder(folder: DataFolder) -> CheckResult:
 def _check_service(service: RemoteService, environment: Mapping[str, str]) -> Iterator[CheckResult]:
     try:
         status = service.send("GET", "/ready").status
-        ready = CheckVerdict.GOOD if status == 200 else CheckVerdict.BAD
+        ready = CheckVerdict.GOOD if status == 200 else CheckVerdict.PROBLEM
         yield CheckResult(ready, "service", f"{service.url} says {status} to /ready", "Its log says what it waits for.")
-        yield from _check_service_forecast(service)
+        yield from _check_service_disk_forecast(service)
         yield from _check_quarantined_queries(service)
         yield from _check_keys(service, environment)
-        yield _check_round_trip(service)
+        yield _check_ingest_and_query(service)
         yield from _check_alerts(service)
     except ServiceUnreachable as problem:
         yield CheckResult(
-            CheckVerdict.BAD, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall."
+            CheckVerdict.PROBLEM, "service", problem.message.rstrip("."), "Start it, or mend the address or firewall."
         )
 
 
@@ -334,7 +334,7 @@ def _service_memory_ceiling(service: RemoteService | None) -> int | None:
     return None if ceiling is None else int(ceiling)
 
 
-def _check_service_forecast(service: RemoteService) -> Iterator[CheckResult]:
+def _check_service_disk_forecast(service: RemoteService) -> Iterator[CheckResult]:
     seconds_left = _read_gauge(service, "cordwood_disk_full_seconds")
     finding = None if seconds_left is None else check_disk_forecast(seconds_left)
     if finding is not None:
@@ -348,7 +348,7 @@ def _check_quarantined_queries(service: RemoteService) -> Iterator[CheckResult]:
         seen = (
             f"{quarantined:.0f} queries of callers' own are refused, because the engine's process was killed with them"
         )
-        yield CheckResult(CheckVerdict.DOUBTFUL, "engine", seen, "The log tells whose they were: query_quarantined.")
+        yield CheckResult(CheckVerdict.WARNING, "engine", seen, "The log tells whose they were: query_quarantined.")
 
 
 def _read_gauge(service: RemoteService, name: str) -> float | None:
@@ -363,8 +363,8 @@ def _check_keys(service: RemoteService, environment: Mapping[str, str]) -> Itera
     If this request fails with the status 400, the key was accepted.
     """
     for names, method, path, good in (
-        (_PRIVATE_KEY_VARIABLES, "GET", "/api/access-tokens", 200),
-        (_PUBLIC_KEY_VARIABLES, "POST", "/api/logs", 400),
+        (_PRIVATE_API_KEY_VARIABLES, "GET", "/api/access-tokens", 200),
+        (_PUBLIC_API_KEY_VARIABLES, "POST", "/api/logs", 400),
     ):
         for name in names:
             key = environment.get(name)
@@ -378,11 +378,11 @@ def _key_result(name: str, status: int, *, is_good: bool) -> CheckResult:
         return CheckResult(CheckVerdict.GOOD, "keys", f"{name} is in force")
     seen = f"{name} is refused ({status})"
     return CheckResult(
-        CheckVerdict.BAD, "keys", seen, "Set it to a key of this service: cordwood keys create, or keys.private."
+        CheckVerdict.PROBLEM, "keys", seen, "Set it to a key of this service: cordwood keys create, or keys.private."
     )
 
 
-def _check_round_trip(service: RemoteService) -> CheckResult:
+def _check_ingest_and_query(service: RemoteService) -> CheckResult:
     event = {"id": str(uuid.uuid4()), "event_message": "cordwood doctor was here", "project": _PROJECT}
     parameters = {"project": _PROJECT, "sql": "select id from postgres_logs order by timestamp desc limit 100"}
     try:
@@ -392,11 +392,11 @@ def _check_round_trip(service: RemoteService) -> CheckResult:
         ).raise_for_error()
     except RefusedByService as refusal:
         advice = "It needs a private key, the stream postgres.logs and the endpoint logs.all."
-        return CheckResult(CheckVerdict.BAD, "round trip", refusal.message.rstrip("."), advice)
+        return CheckResult(CheckVerdict.PROBLEM, "round trip", refusal.message.rstrip("."), advice)
     if {"id": event["id"]} in answer.json()["result"]:
         return CheckResult(CheckVerdict.GOOD, "round trip", "an event was sent, and was in the next answer")
     return CheckResult(
-        CheckVerdict.BAD, "round trip", "an event was taken, and is not in the next answer", "Look at the log."
+        CheckVerdict.PROBLEM, "round trip", "an event was taken, and is not in the next answer", "Look at the log."
     )
 
 
@@ -412,7 +412,7 @@ def _check_alerts(service: RemoteService) -> Iterator[CheckResult]:
     for alert in listed["alerts"]:
         if alert.get("error"):
             yield CheckResult(
-                CheckVerdict.BAD,
+                CheckVerdict.PROBLEM,
                 "alerts",
                 f"{alert['name']}: {alert['error'].rstrip('.')}",
                 "Change its query or its alert.",
@@ -421,7 +421,7 @@ def _check_alerts(service: RemoteService) -> Iterator[CheckResult]:
         if target.get("failures"):
             seen = f"{target['name']} failed {target['failures']} times: {target['error'].rstrip('.')}"
             advice = f"Mend the target or alerts.targets, and try it: cordwood alerts test-target {target['name']}"
-            yield CheckResult(CheckVerdict.BAD, "alerts", seen, advice)
+            yield CheckResult(CheckVerdict.PROBLEM, "alerts", seen, advice)
     if listed["alerts"]:
         yield CheckResult(CheckVerdict.GOOD, "alerts", f"{len(listed['alerts'])} are evaluated")
 

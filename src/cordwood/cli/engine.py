@@ -10,9 +10,9 @@ examples:
 
 import argparse
 
-from cordwood.app.checks import catalog_sources_of, check_contents, is_clickhouse
-from cordwood.app.compose import address_without_credentials, clickhouse_module
-from cordwood.cli.arguments import add_config_option, add_files_options, load_settings_with_flags
+from cordwood.app.checks import catalog_sources_of, read_and_check_definitions, uses_clickhouse
+from cordwood.app.compose import address_without_credentials, import_clickhouse_module
+from cordwood.cli.arguments import add_config_option, add_definition_files_options, load_settings_with_flags
 from cordwood.cli.terminal import print_output
 from cordwood.errors import BadSetting
 
@@ -23,17 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine", metavar="ADDRESS", help="a clickhouse:// or chdb:// address (same as CORDWOOD_ENGINE)"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the statements, run none")
-    add_files_options(parser)
+    add_definition_files_options(parser)
     add_config_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     settings = load_settings_with_flags(arguments).settings
-    if not is_clickhouse(settings):
+    if not uses_clickhouse(settings):
         hint = "Set CORDWOOD_ENGINE, or give --engine, to a clickhouse:// or chdb:// address."
         raise BadSetting(f"engine: {settings.engine!r} needs no preparation: it creates its own tables.", hint=hint)
-    streams = check_contents(catalog_sources_of(settings)).streams
-    clickhouse = clickhouse_module()
+    streams = read_and_check_definitions(catalog_sources_of(settings)).streams
+    clickhouse = import_clickhouse_module()
     statements = clickhouse.ddl_statements(settings, streams)
     if arguments.dry_run:
         print_output(";\n\n".join(statements) + ";")

@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from cordwood.app.event_files import count_events
-from cordwood.cli.client import add_target_options, open_service_client
+from cordwood.cli.client import add_service_and_folder_options, open_service_client
 from cordwood.cli.output_file import add_output_options, format_by_suffix, is_standard_output, open_output
 from cordwood.cli.terminal import ByteProgress, print_message, print_output
 from cordwood.errors import RefusedByService
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stream", required=True, metavar="NAME", help="name or UUID of the stream")
     parser.add_argument("--from", dest="since", metavar="TIME", help="only events from this time on")
     parser.add_argument("--to", dest="until", metavar="TIME", help="only events before this time")
-    add_target_options(parser)
+    add_service_and_folder_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,15 +71,15 @@ class EventCounter:
     """
 
     def __init__(self, format_name: str) -> None:
-        self._how = format_name
+        self._format_name = format_name
         self._count: int | None = 0 if format_name == "ndjson" else None
 
     def add(self, chunk: bytes) -> None:
-        if self._how == "ndjson":
+        if self._format_name == "ndjson":
             self._count = (self._count or 0) + chunk.count(b"\n")
 
     def count_parquet_rows(self, draft: Path) -> None:
-        if self._how == "parquet":
+        if self._format_name == "parquet":
             self._count = count_events(draft)
 
     def count_text(self) -> str:

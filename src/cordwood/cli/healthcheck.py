@@ -9,8 +9,8 @@ import argparse
 
 import msgspec
 
-from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
-from cordwood.cli.client import RemoteService, service_by_url, service_on_folder
+from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
+from cordwood.cli.client import RemoteService, find_service_on_data_folder, service_by_url
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import ServiceUnreachable
 from cordwood.settings.quantities import read_duration
@@ -18,7 +18,7 @@ from cordwood.settings.quantities import read_duration
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
-    add_data_dir(parser)
+    add_data_dir_option(parser)
     parser.add_argument("--url", help="address of the service (default: CORDWOOD_URL, else the local one)")
     parser.add_argument("--timeout", type=read_duration, default=5.0, help="how long to wait for it (default: 5s)")
 
@@ -41,7 +41,7 @@ def _service_to_check(arguments: argparse.Namespace) -> RemoteService:
     found = service_by_url(arguments)
     if found is None:
         settings = load_settings_with_flags(arguments).settings
-        found = service_on_folder(settings) or RemoteService(
+        found = find_service_on_data_folder(settings) or RemoteService(
             f"http://{_reachable_url_host(settings.web.host)}:{settings.web.port}", None
         )
     return msgspec.structs.replace(found, timeout_seconds=arguments.timeout)

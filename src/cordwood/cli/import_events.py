@@ -38,20 +38,20 @@ from cordwood.cli.client import (
     RetryPolicy,
     ServiceClient,
     ServiceResponse,
-    add_target_options,
+    add_service_and_folder_options,
     end_progress,
     open_service_client,
     send_events,
     show_progress,
 )
-from cordwood.cli.sniff import add_read_options, read_options
+from cordwood.cli.sniff import add_read_options, read_options_from_arguments
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import Fault, RefusedByService
 
-_BATCH_BYTES = 4 * 2**20
-_BATCH_EVENTS = 5000
-_RETRIES = RetryPolicy(30, max_pause_seconds=30.0)
-_BAR_WIDTH = 24
+_MAX_BATCH_BYTES = 4 * 2**20
+_MAX_BATCH_EVENTS = 5000
+_RETRY_POLICY = RetryPolicy(30, max_pause_seconds=30.0)
+_PROGRESS_BAR_CHARACTERS = 24
 
 
 class ImportProgress(msgspec.Struct):
@@ -61,26 +61,30 @@ class ImportProgress(msgspec.Struct):
     """
 
     position_unit: str = "line"
-    events: int = 0
+    sent_event_count: int = 0
     totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
     began_at: float = msgspec.field(default_factory=time.monotonic)
 
-    def add(self, batch: Sequence[FileItem], result: dict[str, object]) -> None:
-        self.totals.add(result, lambda reason: f"{self.position_unit} {batch[int(reason['index'])].line_number}")
-        self.events += len(batch)
+    def add_batch(self, batch: Sequence[FileItem], result: dict[str, object]) -> None:
+        self.totals.add_batch_result(
+            result, lambda reason: f"{self.position_unit} {batch[int(reason['index'])].line_number}"
+        )
+        self.sent_event_count += len(batch)
 
     def show(self, file: EventFile) -> None:
         if file.read_fraction is None:
             show_progress(f"{file.bytes_read / 1e6:,.1f} MB  {self.progress_line()}")
         else:
-            full = round(file.read_fraction * _BAR_WIDTH)
-            show_progress(f"{'█' * full + '░' * (_BAR_WIDTH - full)} {file.read_fraction:4.0%}  {self.progress_line()}")
+            full = round(file.read_fraction * _PROGRESS_BAR_CHARACTERS)
+            show_progress(
+                f"{'█' * full + '░' * (_PROGRESS_BAR_CHARACTERS - full)} {file.read_fraction:4.0%}  {self.progress_line()}"
+            )
 
     def progress_line(self) -> str:
-        a_second = self.events / max(time.monotonic() - self.began_at, 1e-9)
+        a_second = self.sent_event_count / max(time.monotonic() - self.began_at, 1e-9)
         counts = self.totals.counts.items()
         sums = ", ".join(f"{count:,} {name}" for name, count in counts if count or name == "accepted")
-        return f"{self.events:,} events ({a_second:,.0f}/s): {sums}"
+        return f"{self.sent_event_count:,} events ({a_second:,.0f}/s): {sums}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,12 +96,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="send the events of an export as new events; a public key is sufficient",
     )
-    add_target_options(parser)
+    add_service_and_folder_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with open_event_file(arguments.file, read_options(arguments)) as file:
-        progress = ImportProgress(file.unit)
+    with open_event_file(arguments.file, read_options_from_arguments(arguments)) as file:
+        progress = ImportProgress(file.position_unit)
         as_stored = file.is_cordwood_export and not arguments.as_new
         path = _import_path(arguments.stream, as_stored=as_stored)
         with open_service_client(arguments, may_open_folder=True) as service, _print_counts_on_failure(progress):
@@ -108,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
                         "Restoring exported events unchanged needs a private key. "
                         "Use --as-new to send them as new events."
                     )
-                progress.add(batch, _answer_with_item_faults(batch, answer.raise_for_error().json()))
+                progress.add_batch(batch, _add_item_faults_to_answer(batch, answer.raise_for_error().json()))
                 progress.show(file)
     end_progress()
     return progress.totals.print_summary(progress.progress_line())
@@ -121,7 +125,7 @@ def _print_counts_on_failure(progress: ImportProgress) -> Iterator[None]:
         yield
     except (Fault, KeyboardInterrupt) as end:
         end_progress()
-        if progress.events:
+        if progress.sent_event_count:
             print_output(progress.progress_line())
         if isinstance(end, KeyboardInterrupt):
             print_message("Interrupted. Import the file again to continue: nothing is stored twice.")
@@ -137,7 +141,7 @@ def _batches(events: Iterator[FileItem]) -> Iterator[list[FileItem]]:
     batch: list[FileItem] = []
     size = 0
     for event in events:
-        if batch and (size + len(event.data) > _BATCH_BYTES or len(batch) == _BATCH_EVENTS):
+        if batch and (size + len(event.data) > _MAX_BATCH_BYTES or len(batch) == _MAX_BATCH_EVENTS):
             yield batch
             batch, size = [], 0
         batch.append(event)
@@ -154,12 +158,14 @@ def _send_batch(
     The service refuses NDJSON without any valid line, but quarantines each invalid item of an array. If the first batch
     has no valid event, the file probably has another format than assumed. Then raise RefusedByService instead.
     """
-    answer = send_events(service, path, b"\n".join(record.data for record in batch), _RETRIES)
+    answer = send_events(service, path, b"\n".join(record.data for record in batch), _RETRY_POLICY)
     if answer.status != 400:
         return answer
     first = batch[0]
-    if progress.events and progress.position_unit != "row":
-        return send_events(service, path, b"[" + b",".join(map(_item_json, batch)) + b"]", _RETRIES, "application/json")
+    if progress.sent_event_count and progress.position_unit != "row":
+        return send_events(
+            service, path, b"[" + b",".join(map(_item_json, batch)) + b"]", _RETRY_POLICY, "application/json"
+        )
     if first.fault is not None:
         raise RefusedByService(
             f"No {progress.position_unit} can be read. {progress.position_unit.capitalize()} {first.line_number}: {first.fault}"
@@ -176,7 +182,7 @@ def _item_json(record: FileItem) -> bytes:
     return record.data
 
 
-def _answer_with_item_faults(batch: Sequence[FileItem], result: dict[str, object]) -> dict[str, object]:
+def _add_item_faults_to_answer(batch: Sequence[FileItem], result: dict[str, object]) -> dict[str, object]:
     """Return the service's answer to a batch, with more exact reasons for quarantined items.
 
     If the file reader has already found a record invalid, its reason replaces the reason of the service.

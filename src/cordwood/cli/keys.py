@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from cordwood.cli.arguments import parse_name_value
-from cordwood.cli.client import ServiceClient, add_target_options, open_service_client
+from cordwood.cli.client import ServiceClient, add_service_and_folder_options, open_service_client
 from cordwood.cli.tables import format_table
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import RefusedByService
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grace", metavar="DURATION", help="how long the old key stays valid (default: it is revoked at once)"
     )
     for action in (create, listing, revoke, rotate):
-        add_target_options(action)
+        add_service_and_folder_options(action)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,8 +15,8 @@ from cordwood.errors import RefusedByService, ServiceUnreachable
 SortKey = tuple[str, str]
 
 _ROWS_PER_FETCH = 500
-_BATCH_EVENTS = 2_000
-_BATCH_BYTES = 4 * 2**20
+_MAX_BATCH_EVENTS = 2_000
+_MAX_BATCH_BYTES = 4 * 2**20
 _CONNECT_TIMEOUT_SECONDS = 15
 
 _EVENT_TABLES_SQL = r"""
@@ -43,7 +43,7 @@ _AFTER_SORT_KEY_CONDITION = sql.SQL("(coalesce(timestamp, '-infinity'), id) > (%
 _NO_CONDITION = sql.SQL("true")
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_encode = msgspec.json.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
 
 
 class SourceTable(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class LogflareTableReader:
             for at, event_id, timestamp, message, body in cursor:
                 lines.append(_event_line(event_id, timestamp, message, body))
                 size, last = size + len(lines[-1]), (at, event_id)
-                if len(lines) == _BATCH_EVENTS or size > _BATCH_BYTES:
+                if len(lines) == _MAX_BATCH_EVENTS or size > _MAX_BATCH_BYTES:
                     yield EventBatch(lines, last)
                     lines, size = [], 0
             if lines:
@@ -172,7 +172,9 @@ def _event_line(event_id: str, timestamp: str | None, message: str | None, body:
     except (msgspec.DecodeError, RecursionError):
         fields = {"metadata": msgspec.Raw((body or "").encode())}
     columns = {"id": event_id, "timestamp": timestamp, "event_message": message}
-    return _encode(fields | {name: msgspec.Raw(_encode(value)) for name, value in columns.items() if value is not None})
+    return _encode_json(
+        fields | {name: msgspec.Raw(_encode_json(value)) for name, value in columns.items() if value is not None}
+    )
 
 
 def _one_line_message(problem: psycopg.Error) -> str:

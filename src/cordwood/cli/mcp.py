@@ -25,14 +25,14 @@ import msgspec
 
 from cordwood.agents.api import ApiCall, BodyCollector, KeyPermissions, OnChunk, Reply, truncated_response_fault
 from cordwood.agents.tool import refused_call_error
-from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
 from cordwood.cli.client import (
     RemoteService,
     add_service_options,
     base_path,
+    find_service_on_data_folder,
     new_connection,
     service_by_url,
-    service_on_folder,
 )
 from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 from cordwood.settings.settings import Settings
@@ -45,7 +45,7 @@ _MAX_ERROR_BODY_BYTES = 256 * 1024
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_service_options(parser)
-    add_data_dir(parser)
+    add_data_dir_option(parser)
     add_config_option(parser)
     parser.add_argument("--redact", action="store_true", help="redact personal data in every answer")
 
@@ -69,11 +69,11 @@ def _service_finder(arguments: argparse.Namespace) -> Callable[[], RemoteService
     if remote is not None:
         return lambda: remote
     settings = load_settings_with_flags(arguments).settings
-    return lambda: _service_on_folder(settings, arguments.key)
+    return lambda: _require_service_on_folder(settings, arguments.key)
 
 
-def _service_on_folder(settings: Settings, key: str | None) -> RemoteService:
-    found = service_on_folder(settings, key)
+def _require_service_on_folder(settings: Settings, key: str | None) -> RemoteService:
+    found = find_service_on_data_folder(settings, key)
     if found is None:
         raise ServiceUnreachable(
             "No service runs on the data folder.",
@@ -102,18 +102,18 @@ class RemoteApi:
     def __init__(self, find_remote: Callable[[], RemoteService], headers: Mapping[str, str]) -> None:
         self._find_remote = find_remote
         self._headers = headers
-        self._view: KeyPermissions | None = None
-        self._viewed_at = 0.0
+        self._cached_permissions: KeyPermissions | None = None
+        self._permissions_fetched_at = 0.0
 
     async def fetch_permissions(self) -> KeyPermissions:
         now = time.monotonic()
-        if self._view is None or now - self._viewed_at > _PERMISSIONS_MAX_AGE_SECONDS:
+        if self._cached_permissions is None or now - self._permissions_fetched_at > _PERMISSIONS_MAX_AGE_SECONDS:
             body = BodyCollector()
             reply = await self.send(ApiCall("/api/key"), body.add_chunk)
             if reply.status >= 400:
                 raise RefusedByService(refused_call_error(reply).text)
-            self._view, self._viewed_at = _decode_permissions(body), now
-        return self._view
+            self._cached_permissions, self._permissions_fetched_at = _decode_permissions(body), now
+        return self._cached_permissions
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
         exchange = _CancellableRequest(self._find_remote(), self._headers)

@@ -26,7 +26,7 @@ from cordwood.cli.client import (
     IngestTotals,
     RetryPolicy,
     ServiceClient,
-    add_target_options,
+    add_service_and_folder_options,
     end_progress,
     open_service_client,
     send_events,
@@ -81,7 +81,7 @@ _STATE_FILE_HINT = "Name another file: --state FILE."
 
 
 # The status 507 means that the disk is full. It is retried too, because space may become free.
-_RETRIES = RetryPolicy(100, (429, 503, 507))
+_RETRY_POLICY = RetryPolicy(100, (429, 503, 507))
 _PROGRESS_INTERVAL_SECONDS = 5.0
 
 
@@ -130,13 +130,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the file in which the progress is stored (default: cordwood-migrate.json)",
     )
-    add_target_options(logflare)
+    add_service_and_folder_options(logflare)
 
 
 def run(arguments: argparse.Namespace) -> int:
     _check_source_address(arguments.source)
     with (
-        _import_tables_module().connect(arguments.source) as source_tables,
+        _import_logflare_tables().connect(arguments.source) as source_tables,
         open_service_client(arguments, may_open_folder=True) as service,
     ):
         copies = _plan_copies(source_tables.tables(), arguments)
@@ -161,7 +161,7 @@ def _check_source_address(address: str) -> None:
         raise RefusedByService(problem, hint="Write: --from postgresql://user@host/database.")
 
 
-def _import_tables_module() -> Any:
+def _import_logflare_tables() -> Any:
     """Import `logflare_tables`, which needs PostgreSQL's client, an optional dependency."""
     try:
         return importlib.import_module("cordwood.cli.logflare_tables")
@@ -240,8 +240,8 @@ def _copy_table(
     whole, done, began = source_tables.count(copy.table, after), 0, time.monotonic()
     print_message(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
     for rows in source_tables.event_batches(copy.table, after):
-        answer = send_events(service, path, b"\n".join(rows.lines), _RETRIES)
-        progress.totals.add(answer.raise_for_error().json(), lambda _: copy.stream)
+        answer = send_events(service, path, b"\n".join(rows.lines), _RETRY_POLICY)
+        progress.totals.add_batch_result(answer.raise_for_error().json(), lambda _: copy.stream)
         state.record_last_copied_key(copy.table.label, rows.last_key)
         done += len(rows.lines)
         _print_progress(progress, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")

@@ -11,21 +11,21 @@ examples:
 import argparse
 import webbrowser
 
-from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
-from cordwood.cli.client import add_service_options, service_by_url, service_on_folder
+from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
+from cordwood.cli.client import add_service_options, find_service_on_data_folder, service_by_url
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import ServiceUnreachable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_service_options(parser)
-    add_data_dir(parser)
+    add_data_dir_option(parser)
     add_config_option(parser)
     parser.add_argument("--print", action="store_true", dest="only_prints", help="only print the address")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    service = service_by_url(arguments) or service_on_folder(load_settings_with_flags(arguments).settings)
+    service = service_by_url(arguments) or find_service_on_data_folder(load_settings_with_flags(arguments).settings)
     if service is None:
         raise ServiceUnreachable(
             "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."

@@ -39,7 +39,7 @@ def is_standard_output(file: Path | None) -> bool:
     return file is None or file == _STANDARD_OUTPUT
 
 
-class _ReaderClosedError(Exception):
+class _OutputClosedError(Exception):
     """Replaces BrokenPipeError when the reader of standard output has closed it.
 
     Otherwise the client of the service would report that its own connection has failed.
@@ -50,7 +50,7 @@ def _write_to_stdout(data: bytes) -> None:
     try:
         sys.stdout.buffer.write(data)
     except BrokenPipeError as problem:
-        raise _ReaderClosedError from problem
+        raise _OutputClosedError from problem
 
 
 @contextmanager
@@ -66,13 +66,13 @@ def open_output(
         sys.stdout.flush()
         try:
             yield _write_to_stdout
-        except _ReaderClosedError as gone:
+        except _OutputClosedError as gone:
             raise BrokenPipeError from gone
         sys.stdout.buffer.flush()
         return
     if file.exists() and not file.is_file() and not file.is_dir():
         # A device or a pipe cannot be replaced by a renamed file, so write to it directly.
-        with _convert_errors(), file.open("wb") as out:
+        with _convert_write_errors(), file.open("wb") as out:
             yield _writer_converting_errors(out)
         return
     if file.exists() and not force:
@@ -80,12 +80,12 @@ def open_output(
     place = file.resolve() if force else file
     draft = place.with_name(f"{place.name}.part")
     try:
-        with _convert_errors(), draft.open("wb") as out:
+        with _convert_write_errors(), draft.open("wb") as out:
             yield _writer_converting_errors(out)
             out.flush()
             os.fsync(out.fileno())
         check(draft)
-        with _convert_errors():
+        with _convert_write_errors():
             draft.replace(place)
     finally:
         with suppress(OSError):
@@ -93,7 +93,7 @@ def open_output(
 
 
 @contextmanager
-def _convert_errors() -> Iterator[None]:
+def _convert_write_errors() -> Iterator[None]:
     try:
         yield
     except OSError as problem:
@@ -107,7 +107,7 @@ def _writer_converting_errors(out: BinaryIO) -> WriteBytes:
     """
 
     def write(data: bytes) -> None:
-        with _convert_errors():
+        with _convert_write_errors():
             out.write(data)
 
     return write

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-from cordwood.cli.client import ServiceClient, add_target_options, open_service_client
+from cordwood.cli.client import ServiceClient, add_service_and_folder_options, open_service_client
 from cordwood.cli.tables import format_table
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import RefusedByService
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     replay.add_argument("--all", action="store_true", help="the newest 1000 items that were not replayed yet")
     replay.add_argument("--stream", metavar="NAME", help="with --all: only items sent to this stream")
     for action in (listing, show, replay):
-        add_target_options(action)
+        add_service_and_folder_options(action)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ from cordwood.cli.client import (
     RemoteService,
     ServiceClient,
     ServiceResponse,
-    add_target_options,
+    add_service_and_folder_options,
     end_progress,
     open_service_client,
     show_progress,
@@ -222,7 +222,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vertical", action="store_true", help="print each row as lines, one for each column, with its whole value"
     )
     add_output_options(parser)
-    add_target_options(parser)
+    add_service_and_folder_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,14 +10,14 @@ examples:
 import argparse
 from pathlib import Path
 
-from cordwood.cli.arguments import add_config_option, add_data_dir, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.folder import DataFolder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
-    add_data_dir(parser)
+    add_data_dir_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

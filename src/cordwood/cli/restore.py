@@ -13,14 +13,19 @@ import time
 from pathlib import Path
 
 from cordwood.app.restore import restore
-from cordwood.cli.arguments import add_config_option, add_data_dir, add_files_options, load_settings_with_flags
+from cordwood.cli.arguments import (
+    add_config_option,
+    add_data_dir_option,
+    add_definition_files_options,
+    load_settings_with_flags,
+)
 from cordwood.cli.terminal import ByteProgress, print_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the backup")
-    add_data_dir(parser)
-    add_files_options(parser)
+    add_data_dir_option(parser)
+    add_definition_files_options(parser)
     add_config_option(parser)
 
 
@@ -29,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress = ByteProgress()
     restored = restore(arguments.folder, settings, progress.add)
     progress.end()
-    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.created_at))
-    where = f"{restored.events:,} events in {restored.streams} streams, as of {at}"
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.backup_created_at))
+    where = f"{restored.event_count:,} events in {restored.stream_count} streams, as of {at}"
     print_output(f"{settings.serve.data_dir} holds {where}: {progress.progress_line()}")
     return 0

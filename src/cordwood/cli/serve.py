@@ -30,8 +30,13 @@ from cordwood.app.demo import (
 )
 from cordwood.app.service import ServiceHooks, StartupSummary, serve
 from cordwood.cli import commands
-from cordwood.cli.arguments import add_config_option, add_data_dir, add_files_options, load_settings_with_flags
-from cordwood.cli.terminal import print_line_or_ignore, print_message
+from cordwood.cli.arguments import (
+    add_config_option,
+    add_data_dir_option,
+    add_definition_files_options,
+    load_settings_with_flags,
+)
+from cordwood.cli.terminal import print_line_unless_closed, print_message
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Settings
 
@@ -39,8 +44,8 @@ from cordwood.settings.settings import Settings
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on; 0 lets the system choose (default: 4000)")
-    add_data_dir(parser)
-    add_files_options(parser)
+    add_data_dir_option(parser)
+    add_definition_files_options(parser)
     parser.add_argument(
         "--memory", metavar="SIZE", help="memory limit of the service (default: a quarter of the machine's memory)"
     )
@@ -83,7 +88,7 @@ def _demo_settings_and_hooks(settings: Settings, folder: Path) -> tuple[Settings
         observability=watch,
         before_ready=lambda components: post_history(components, now),
         background_work=lambda components: post_continuously(components, watch.observer),
-        on_quit=lambda: _delete_folder(folder),
+        before_forced_exit=lambda: _delete_folder(folder),
         offers_sign_in=True,
     )
     return own, hooks
@@ -96,30 +101,30 @@ def _delete_folder(folder: Path) -> None:
 def _print_startup_summary(ready: StartupSummary) -> None:
     made = ready.created_keys
     if made is not None:
-        print_line_or_ignore(
+        print_line_unless_closed(
             "Two keys were created for this data folder. They are shown only once and stored as digests."
         )
-        print_line_or_ignore(f"  private  {made.private}  queries, ingest, management")
-        print_line_or_ignore(f"  public   {made.public}  ingest only")
+        print_line_unless_closed(f"  private  {made.private}  queries, ingest, management")
+        print_line_unless_closed(f"  public   {made.public}  ingest only")
     elif not ready.components.has_private_key():
         print_message("No private key is in force. Create one: cordwood keys create --scope private")
     for name in ready.listener_names:
-        print_line_or_ignore(f"Listening for {name}")
-    print_line_or_ignore(_startup_summary_line(ready))
+        print_line_unless_closed(f"Listening for {name}")
+    print_line_unless_closed(_startup_summary_line(ready))
 
 
 def _print_demo_instructions(ready: StartupSummary, started_at: datetime) -> None:
     made = ready.created_keys
     key = made.private if made else ready.owner.key
     url = ready.owner.url
-    print_line_or_ignore(_startup_summary_line(ready))
-    print_line_or_ignore(
+    print_line_unless_closed(_startup_summary_line(ready))
+    print_line_unless_closed(
         f"\nOpen this link: it signs you in, and is valid until the demo ends.\n\n  {sign_in_link(url, key)}\n"
     )
-    print_line_or_ignore(incident_hint(started_at))
-    print_line_or_ignore(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
+    print_line_unless_closed(incident_hint(started_at))
+    print_line_unless_closed(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
     for call in example_commands(url, key):
-        print_line_or_ignore(f"{call}\n")
+        print_line_unless_closed(f"{call}\n")
 
 
 def _startup_summary_line(ready: StartupSummary) -> str:

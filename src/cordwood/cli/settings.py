@@ -11,15 +11,20 @@ examples:
 import argparse
 import json
 
-from cordwood.cli.arguments import add_config_option, add_data_dir, add_files_options, load_settings_with_flags
+from cordwood.cli.arguments import (
+    add_config_option,
+    add_data_dir_option,
+    add_definition_files_options,
+    load_settings_with_flags,
+)
 from cordwood.cli.terminal import print_output
 from cordwood.settings.load import LoadedSettings, format_value, setting_fields, setting_value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
-    add_data_dir(parser)
-    add_files_options(parser)
+    add_data_dir_option(parser)
+    add_definition_files_options(parser)
     parser.add_argument("--changed", action="store_true", help="only those that differ from their default")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print (default: table)")
 
@@ -36,7 +41,7 @@ def _rows(loaded: LoadedSettings) -> list[dict[str, str]]:
         {
             "name": name,
             "value": format_value(field, setting_value(loaded.settings, name)),
-            "source": loaded.origins_by_setting.get(name, "default"),
+            "source": loaded.sources_by_setting.get(name, "default"),
         }
         for name, field in setting_fields().items()
     ]

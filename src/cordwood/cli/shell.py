@@ -34,7 +34,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from cordwood.cli.arguments import add_parameters_argument
-from cordwood.cli.client import ServiceClient, add_target_options, open_service_client
+from cordwood.cli.client import ServiceClient, add_service_and_folder_options, open_service_client
 from cordwood.cli.query import EndpointQuery, print_notices, table_footer
 from cordwood.cli.tables import format_table, terminal_style
 from cordwood.cli.terminal import print_message, print_output, print_paged
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_parameters_argument(parser)
     parser.add_argument("--redact", action="store_true", help="redact personal data")
-    add_target_options(parser)
+    add_service_and_folder_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,17 +84,17 @@ class Shell:
         self.endpoint = endpoint
         self._service = service
         self._parameters = parameters
-        self._redacts = redacts
-        self._lines: list[str] = []
+        self._is_redacted = redacts
+        self._statement_lines: list[str] = []
         self._is_vertical = False
         self._has_footer = sys.stdout.isatty()
         self._is_over = False
-        self._scope: list[dict[str, Any]] | None = None
-        self.failures = 0
+        self._cached_sub_queries: list[dict[str, Any]] | None = None
+        self.last_exit_status = 0
 
     @property
     def prompt(self) -> str:
-        return f"{self.endpoint}> " if not self._lines else "   -> "
+        return f"{self.endpoint}> " if not self._statement_lines else "   -> "
 
     def run_lines(self, lines: Iterable[str]) -> int:
         """Run all lines. Return 1 if the last statement failed, and 0 otherwise."""
@@ -102,35 +102,35 @@ class Shell:
             self.process_line(line)
             if self._is_over:
                 break
-        if self._lines:
+        if self._statement_lines:
             self._run_reporting_faults(lambda: self._run_sql(self._take_statement()))
-        return 1 if self.failures else 0
+        return 1 if self.last_exit_status else 0
 
     def process_line(self, line: str) -> None:
         """Process one line of input: a command of the shell, or a line of an SQL statement."""
         text = line.rstrip("\n")
-        if not self._lines and text.strip().startswith("\\"):
+        if not self._statement_lines and text.strip().startswith("\\"):
             self._run_reporting_faults(lambda: self._run_command(text.strip()))
-        elif text.strip() or self._lines:
-            self._lines.append(text)
+        elif text.strip() or self._statement_lines:
+            self._statement_lines.append(text)
             if text.rstrip().endswith(";"):
                 self._run_reporting_faults(lambda: self._run_sql(self._take_statement()))
 
-    def discard(self) -> None:
+    def discard_unfinished_statement(self) -> None:
         """Drop the lines of an incomplete statement."""
-        self._lines.clear()
+        self._statement_lines.clear()
 
     def _take_statement(self) -> str:
-        text = "\n".join(self._lines).strip().rstrip(";").rstrip()
-        self._lines.clear()
+        text = "\n".join(self._statement_lines).strip().rstrip(";").rstrip()
+        self._statement_lines.clear()
         return text
 
     def _run_reporting_faults(self, work: Callable[[], None]) -> None:
         try:
             work()
-            self.failures = 0
+            self.last_exit_status = 0
         except Fault as fault:
-            self.failures = 1
+            self.last_exit_status = 1
             print_message(fault.one_line_text())
 
     def _run_sql(self, text: str) -> None:
@@ -138,7 +138,7 @@ class Shell:
             self._run_query("sql", text)
 
     def _run_query(self, language: str, text: str) -> None:
-        query = EndpointQuery(self.endpoint, self._parameters, language, text, is_redacted=self._redacts)
+        query = EndpointQuery(self.endpoint, self._parameters, language, text, is_redacted=self._is_redacted)
         began_at = time.monotonic()
         answer, rows = query.fetch_rows(self._service)
         below = table_footer(answer, len(rows), time.monotonic() - began_at)
@@ -198,7 +198,7 @@ class Shell:
             print_output(self.endpoint)
             return
         before = self.endpoint
-        self.endpoint, self._scope = name, None
+        self.endpoint, self._cached_sub_queries = name, None
         try:
             self._sub_queries()
         except Fault:
@@ -217,10 +217,10 @@ class Shell:
         self._is_over = True
 
     def _sub_queries(self) -> list[dict[str, Any]]:
-        if self._scope is None:
+        if self._cached_sub_queries is None:
             path = f"/api/endpoints/{quote(self.endpoint, safe='')}/scope"
-            self._scope = self._service.send("GET", path).raise_for_error().json()["sub_queries"]
-        return self._scope
+            self._cached_sub_queries = self._service.send("GET", path).raise_for_error().json()["sub_queries"]
+        return self._cached_sub_queries
 
     def completions(self, prefix: str) -> list[str]:
         """Return the words that may complete `prefix`."""
@@ -254,7 +254,7 @@ def _input_lines(shell: Shell) -> Iterator[str]:
         try:
             yield input(shell.prompt)
         except KeyboardInterrupt:
-            shell.discard()
+            shell.discard_unfinished_statement()
             print_message("")
         except EOFError:
             print_message("")

@@ -37,7 +37,7 @@ from cordwood.ingest.sniff import (
 from cordwood.model.event import Event
 from cordwood.model.timestamps import format_timestamp, now_us
 
-_SAMPLE_BYTES = 2**20
+_MAX_SAMPLE_BYTES = 2**20
 _MAX_LISTED_REFUSALS = 10
 
 
@@ -60,17 +60,17 @@ class BodyPreview(msgspec.Struct, frozen=True):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with open_input_file(arguments.file, _SAMPLE_BYTES) as file:
-        sample = FileSample(file.sample, is_whole=len(file.sample) < _SAMPLE_BYTES)
+    with open_input_file(arguments.file, _MAX_SAMPLE_BYTES) as file:
+        sample = FileSample(file.sample, is_whole_file=len(file.sample) < _MAX_SAMPLE_BYTES)
     if not sample.data.strip():
         raise RefusedByService(f"{file.name} is empty.")
     findings = detect_possible_formats(sample)
-    preview = _preview(sample, findings, read_options(arguments), max(0, arguments.events))
+    preview = _preview(sample, findings, read_options_from_arguments(arguments), max(0, arguments.events))
     if arguments.format == "json":
-        print_output(json.dumps(_report_json(file, findings, preview), indent=2, ensure_ascii=False))
+        print_output(json.dumps(_json_report(file, findings, preview), indent=2, ensure_ascii=False))
         return 0
     for number, finding in enumerate(findings):
-        packed = f", compressed with {file.coding}" if file.coding and not number else ""
+        packed = f", compressed with {file.compression_format}" if file.compression_format and not number else ""
         start = "  or" if number else file.name
         print_output(f"{start}: {finding.title}{packed} ({finding.confidence.name.lower()}). {finding.reason}")
     how = import_advice(findings[0], shlex.quote(str(arguments.file)))
@@ -99,10 +99,10 @@ def _preview(sample: FileSample, findings: Sequence[PossibleFormat], reading: Re
     return BodyPreview(_rows(parsed)[:limit], [(f"{unit} {item.index + 1}", item.reason) for item in refused])
 
 
-def _report_json(file: InputFile, findings: Sequence[PossibleFormat], preview: BodyPreview) -> Mapping[str, object]:
+def _json_report(file: InputFile, findings: Sequence[PossibleFormat], preview: BodyPreview) -> Mapping[str, object]:
     return {
         "file": file.name,
-        "compression": file.coding,
+        "compression": file.compression_format,
         "formats": [
             {
                 "name": finding.name,
@@ -164,7 +164,7 @@ def add_read_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_options(arguments: argparse.Namespace) -> ReadOptions:
+def read_options_from_arguments(arguments: argparse.Namespace) -> ReadOptions:
     return ReadOptions(arguments.read_as, CsvOptions(arguments.delimiter, arguments.types))
 
 

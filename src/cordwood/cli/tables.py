@@ -36,7 +36,7 @@ class TableStyle(msgspec.Struct, frozen=True):
     is_vertical: bool = False
 
 
-PLAIN: Final = TableStyle()
+PLAIN_STYLE: Final = TableStyle()
 
 
 def terminal_style(*, is_vertical: bool = False) -> TableStyle:
@@ -49,7 +49,7 @@ def terminal_style(*, is_vertical: bool = False) -> TableStyle:
     return TableStyle(shutil.get_terminal_size().columns, not os.environ.get("NO_COLOR"), is_vertical)
 
 
-def format_table(rows: Sequence[Row], style: TableStyle = PLAIN) -> str:
+def format_table(rows: Sequence[Row], style: TableStyle = PLAIN_STYLE) -> str:
     """Format rows as a table with column names and right-aligned numbers, or as records if the table does not fit."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if not columns:
@@ -147,7 +147,7 @@ def _format_cell(name: str, value: object) -> str:
 def _format_value(name: str, value: object, limit: int | None = None) -> str:
     if value is None:
         return ""
-    if is_time(name, value):
+    if is_printed_as_time(name, value):
         return format_timestamp(int(str(value)))
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return printable_text(text if limit is None else text[:limit])
@@ -157,7 +157,7 @@ def _apply_style(text: str, escape_code: str, style: TableStyle) -> str:
     return f"{escape_code}{text}{_RESET}" if style.is_coloured else text
 
 
-def is_time(name: str, value: object) -> bool:
+def is_printed_as_time(name: str, value: object) -> bool:
     """Return whether a value is printed as a time.
 
     This is so for an integer in `_TIMESTAMP_RANGE_US`, in a column whose name contains `time`.
@@ -170,7 +170,7 @@ def _is_numeric_column(name: str, rows: Sequence[Row]) -> bool:
 
 
 def _is_number(name: str, value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not is_time(name, value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not is_printed_as_time(name, value)
 
 
 def source_excerpt(source: str, line: int, column: int, width: int = _MAX_CELL_WIDTH) -> str:

@@ -25,8 +25,19 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.cli.arguments import add_config_option, add_data_dir, add_parameters_argument, load_settings_with_flags
-from cordwood.cli.client import RemoteService, add_service_options, read_response, service_by_url, service_on_folder
+from cordwood.cli.arguments import (
+    add_config_option,
+    add_data_dir_option,
+    add_parameters_argument,
+    load_settings_with_flags,
+)
+from cordwood.cli.client import (
+    RemoteService,
+    add_service_options,
+    find_service_on_data_folder,
+    read_response,
+    service_by_url,
+)
 from cordwood.cli.terminal import print_message, print_output, printable_text
 from cordwood.errors import RefusedByService, ServiceUnreachable
 from cordwood.model.timestamps import format_timestamp
@@ -59,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--redact", action="store_true", help="redact personal data")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print rows (default: text)")
     add_service_options(parser)
-    add_data_dir(parser)
+    add_data_dir_option(parser)
     add_config_option(parser)
 
 
@@ -97,7 +108,7 @@ def _endpoint_and_lql(arguments: argparse.Namespace) -> tuple[str, str | None]:
 
 def _service_to_follow(arguments: argparse.Namespace) -> RemoteService:
     settings = None if service_by_url(arguments) else load_settings_with_flags(arguments).settings
-    found = service_by_url(arguments) or (service_on_folder(settings, arguments.key) if settings else None)
+    found = service_by_url(arguments) or (find_service_on_data_folder(settings, arguments.key) if settings else None)
     if found is None:
         folder = Path(settings.serve.data_dir) if settings else ""
         raise ServiceUnreachable(
@@ -127,7 +138,7 @@ class _ReconnectingFollower:
         self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         if is_redacted:
             self._headers["LF-ENDPOINT-REDACT-PII"] = "true"
-        self._last_id = ""
+        self._last_event_id = ""
         self._pause_seconds = 0.0
 
     def messages(self) -> Iterator[ServerSentEvent]:
@@ -140,7 +151,7 @@ class _ReconnectingFollower:
                 yield from self._messages_of_one_connection()
                 reason = "The connection has ended"
             except ServiceUnreachable as fault:
-                if not self._last_id:
+                if not self._last_event_id:
                     raise
                 reason = fault.message.rstrip(".")
             self._pause_seconds = min(_MAX_PAUSE_SECONDS, max(0.5, 2 * self._pause_seconds))
@@ -148,10 +159,10 @@ class _ReconnectingFollower:
             time.sleep(self._pause_seconds)
 
     def _messages_of_one_connection(self) -> Iterator[ServerSentEvent]:
-        resumes = {"Last-Event-ID": self._last_id} if self._last_id else {}
-        path = self._path if self._last_id else self._path + self._since
+        resumes = {"Last-Event-ID": self._last_event_id} if self._last_event_id else {}
+        path = self._path if self._last_event_id else self._path + self._since
         with self._service.open_response("POST", path, self._body, {**self._headers, **resumes}) as answer:
-            if answer.status in _RETRIED_STATUSES and self._last_id:
+            if answer.status in _RETRIED_STATUSES and self._last_event_id:
                 return
             if answer.status != 200:
                 read_response(answer).raise_for_error()
@@ -161,7 +172,7 @@ class _ReconnectingFollower:
                 if name:
                     fields[name] = value
                     continue
-                self._last_id = fields.get("id", self._last_id)
+                self._last_event_id = fields.get("id", self._last_event_id)
                 if "data" in fields:
                     self._pause_seconds = 0.0
                     yield _read_message(fields)
@@ -187,7 +198,7 @@ _LEVEL_WORD_REGEX: Final = re.compile(
 _ERROR_LEVELS: Final = frozenset({"panic", "fatal", "critical", "crit", "emerg", "emergency", "alert", "error", "err"})
 _WARNING_LEVELS: Final = frozenset({"warning", "warn"})
 _DEBUG_LEVELS: Final = frozenset({"debug", "trace"})
-_MAX_SEARCH_DEPTH: Final = 4
+_MAX_FIELD_SEARCH_DEPTH: Final = 4
 _RED, _YELLOW, _DIM, _RESET = "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
@@ -227,10 +238,10 @@ def level_of(row: Mapping[str, object]) -> str:
     The level comes from a field such as `severity`, from an HTTP status, or from a word at the beginning of the
     message.
     """
-    found = _find_field(row, _LEVEL_FIELD_NAMES, _MAX_SEARCH_DEPTH)
+    found = _find_field(row, _LEVEL_FIELD_NAMES, _MAX_FIELD_SEARCH_DEPTH)
     if isinstance(found, str):
         return found.lower()
-    status = _find_field(row, _STATUS_FIELD_NAMES, _MAX_SEARCH_DEPTH)
+    status = _find_field(row, _STATUS_FIELD_NAMES, _MAX_FIELD_SEARCH_DEPTH)
     if isinstance(status, int) and 400 <= status < 600:
         return "error" if status >= 500 else "warning"
     word = _LEVEL_WORD_REGEX.search(str(row.get("event_message") or "")[:80])

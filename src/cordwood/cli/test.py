@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cordwood.cli.arguments import add_config_option, add_files_options, load_settings_with_flags
+from cordwood.cli.arguments import add_config_option, add_definition_files_options, load_settings_with_flags
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import BadTestPage
 from cordwood.trials.runner import (
@@ -29,13 +29,13 @@ from cordwood.trials.runner import (
     junit_xml,
     results_summary,
     run_pages,
-    update_pages,
+    update_expected_answers,
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", metavar="DIR", help="folder of endpoint files (same as --endpoints)")
-    add_files_options(parser)
+    add_definition_files_options(parser)
     add_config_option(parser)
     parser.add_argument(
         "--engine", default=EMBEDDED_ENGINE, metavar="ADDRESS", help="the engine to run on (default: duckdb)"
@@ -59,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_output(case_report(trial))
     seconds = time.perf_counter() - began
     if arguments.junit:
-        _write(arguments.junit, junit_xml(trials, seconds))
-    return _write_updates(trials) if arguments.update else _print_report(trials, seconds)
+        _write_report(arguments.junit, junit_xml(trials, seconds))
+    return _write_updated_pages(trials) if arguments.update else _print_report(trials, seconds)
 
 
 def _print_report(trials: Sequence[CaseResult], seconds: float) -> int:
@@ -71,13 +71,13 @@ def _print_report(trials: Sequence[CaseResult], seconds: float) -> int:
     return 0 if all(trial.passed for trial in trials) else 1
 
 
-def _write_updates(trials: Sequence[CaseResult]) -> int:
-    for page in update_pages(trials):
+def _write_updated_pages(trials: Sequence[CaseResult]) -> int:
+    for page in update_expected_answers(trials):
         print_output(f"{page.file} was updated to the actual answers: review the difference.")
     return 0
 
 
-def _write(file: Path, text: str) -> None:
+def _write_report(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as problem:

@@ -8,7 +8,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import call_of
 from cordwood.clickhouse_sql.scope import LOGS_ALIAS
 from cordwood.errors import QueryRefused, QueryUnsupported
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import replace_node
 
@@ -130,7 +130,7 @@ class _AliasExpander(msgspec.Struct):
             node.replace(inner)
         columns = [node for node in holder.find_all(exp.Column) if not node.table]
         for column in columns:
-            count_nodes()
+            charge_nodes()
             replace_node(column, self._expand_column_reference(column, enclosing_aliases))
         expanded: exp.Expr = holder.this
         expanded.pop()
@@ -202,7 +202,7 @@ def _read_row_count(clause: exp.Expr | None, text: str) -> int | None:
 def canonical_text(node: exp.Expr) -> str:
     """Return a text for the expression; equal expressions have the same text."""
     inner = node.unnest()
-    count_nodes(sum(1 for _ in inner.walk()))
+    charge_nodes(sum(1 for _ in inner.walk()))
     return inner.sql("clickhouse", comments=False)
 
 

@@ -235,14 +235,14 @@ def call_of(node: exp.Expr) -> Call | None:
         return None
     name, parts = read(node)
     arguments = tuple(part for part in parts if part is not None and not isinstance(part, exp.Star))
-    if not _is_fully_read(node, parts):
+    if not _reads_all_children(node, parts):
         return None
     parameters = (node.args["quantile"],) if isinstance(node, exp.Quantile) else ()
     return _make_call(name, arguments, node, parameters)
 
 
 # The nodes whose children need no check, because the functions that read these nodes read every child.
-_FULLY_READ_NODES: Final = (
+_NODES_EXEMPT_FROM_CHILD_CHECK: Final = (
     exp.VarMap,
     exp.JSONExtract,
     exp.JSONExtractScalar,
@@ -255,7 +255,7 @@ _FULLY_READ_NODES: Final = (
 )
 
 
-def _is_fully_read(node: exp.Expr, parts: CallArguments) -> bool:
+def _reads_all_children(node: exp.Expr, parts: CallArguments) -> bool:
     """Return whether each child of the node is read as an argument of the call, or can be ignored.
 
     sqlglot may also store clauses of other dialects as children of a node.
@@ -263,7 +263,7 @@ def _is_fully_read(node: exp.Expr, parts: CallArguments) -> bool:
     part_ids = {id(part) for part in parts}
     for key, value in node.args.items():
         values = value if isinstance(value, list) else [value]
-        if key in _IGNORED_NODE_ARGUMENTS or isinstance(node, _FULLY_READ_NODES):
+        if key in _IGNORED_NODE_ARGUMENTS or isinstance(node, _NODES_EXEMPT_FROM_CHILD_CHECK):
             continue
         if any(item not in (None, False) and id(item) not in part_ids for item in values):
             return False
@@ -305,7 +305,7 @@ class ArgumentTranslator(Protocol):
 
     def value(self, node: exp.Expr) -> Value: ...
 
-    def value_with_default(self, node: exp.Expr) -> Value:
+    def value_with_default_for_null(self, node: exp.Expr) -> Value:
         """Return the value of the node; if it has a default, the default replaces NULL in its expression."""
         ...
 

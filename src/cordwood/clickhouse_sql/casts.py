@@ -90,7 +90,7 @@ def parse_type_name(translator: ArgumentTranslator, node: exp.Expr, text: str) -
 
 def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> Value:
     """Return the value converted to the type; if a value in a row cannot be converted, the query fails when it runs."""
-    converted = _CAST_BY_TYPE[type_.name](translator, node, value.with_default(), type_)
+    converted = _CAST_BY_TYPE[type_.name](translator, node, value.with_default_for_null(), type_)
     return msgspec.structs.replace(
         converted, type=msgspec.structs.replace(converted.type, nullable=value.type.nullable or type_.nullable)
     )
@@ -98,7 +98,7 @@ def cast_to(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_:
 
 def to_text(value: Value) -> Value:
     """Return the value converted to a text in the same form as by ClickHouse's toString."""
-    value = value.with_default()
+    value = value.with_default_for_null()
     type_ = msgspec.structs.replace(STRING, nullable=value.type.nullable)
     match value.type.name:
         case "String":
@@ -214,9 +214,9 @@ def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
     if value.type.name == "Date":
         return value
     if value.type.name in ("Int64", "Float64"):
-        # In ClickHouse, a number below `_FIRST_UNIX_SECONDS` counts days since 1970, and any other number counts
-        # seconds.
-        if isinstance(value.constant, int) and 0 <= value.constant < _FIRST_UNIX_SECONDS:
+        # In ClickHouse, a number below `_MIN_NUMBER_READ_AS_SECONDS` counts days since 1970, and any other number
+        # counts seconds.
+        if isinstance(value.constant, int) and 0 <= value.constant < _MIN_NUMBER_READ_AS_SECONDS:
             return Value(translator.fill_template(node, "date_from_unix_date(@value)", value=value.node), DATE)
         if not isinstance(value.constant, int):
             raise translator.refused_error(
@@ -228,7 +228,7 @@ def _cast_to_date(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
     return Value(translator.fill_template(node, "date(@value, 'UTC')", value=moment.node), DATE)
 
 
-_FIRST_UNIX_SECONDS: Final = 65_536
+_MIN_NUMBER_READ_AS_SECONDS: Final = 65_536
 _CAST_BY_TYPE: Final = {
     "String": _cast_to_text,
     "Int64": _cast_to_int,
@@ -296,7 +296,7 @@ def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 def _cast_translator(type_: Type) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = checked_arguments(translator, call, 1)
-        value = translator.value_with_default(node)
+        value = translator.value_with_default_for_null(node)
         converted = cast_to(translator, call.node, value, type_)
         return msgspec.structs.replace(
             converted, type=msgspec.structs.replace(converted.type, nullable=value.type.nullable)

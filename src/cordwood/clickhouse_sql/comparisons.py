@@ -35,7 +35,7 @@ def as_number(value: Value) -> Value:
 
 
 COMPARISON_NODES: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
-_SIGN_TEST_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
+_ORDER_TEST_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]] = {
     exp.EQ: lambda order: order == 0,
     exp.NEQ: lambda order: order != 0,
     exp.GT: lambda order: order > 0,
@@ -53,15 +53,15 @@ def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_s
     low, high = (right, left) if is_swapped else (left, right)
     if isinstance(low, str) and isinstance(high, str):
         first, second = low.encode(errors="surrogatepass"), high.encode(errors="surrogatepass")
-        return _SIGN_TEST_BY_NODE_CLASS[kind]((first > second) - (first < second))
+        return _ORDER_TEST_BY_NODE_CLASS[kind]((first > second) - (first < second))
     if isinstance(low, (int, float)) and isinstance(high, (int, float)):
-        return _SIGN_TEST_BY_NODE_CLASS[kind]((low > high) - (low < high))
+        return _ORDER_TEST_BY_NODE_CLASS[kind]((low > high) - (low < high))
     return None
 
 
 def compare_values(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> Value:
     """Return the comparison of two values; if an operand has a default, the default is compared in place of NULL."""
-    left, right = left.with_default(), right.with_default()
+    left, right = left.with_default_for_null(), right.with_default_for_null()
     if "Nothing" in (left.type.name, right.type.name):
         return Value(exp.Null(), FLAG.as_nullable())
     if left.is_constant and right.is_constant:
@@ -71,7 +71,7 @@ def compare_values(translator: ArgumentTranslator, node: exp.Expr, left: Value, 
     left, right = unify_types(translator, node, left, right)
     type_ = msgspec.structs.replace(FLAG, nullable=left.type.nullable or right.type.nullable)
     return Value(
-        copy_position(
+        copy_source_position(
             node,
             type(node)(this=parenthesize_if_operation(left.node), expression=parenthesize_if_operation(right.node)),
         ),
@@ -79,7 +79,7 @@ def compare_values(translator: ArgumentTranslator, node: exp.Expr, left: Value, 
     )
 
 
-def copy_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
+def copy_source_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
     start = start_offset(node)
     if start is not None:
         positioned.meta["start"] = positioned.meta["end"] = start
@@ -107,7 +107,7 @@ def null_test(value: Value) -> Value:
 
 def translate_between(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value, low, high = (
-        translator.value_with_default(part) for part in (node.this, node.args["low"], node.args["high"])
+        translator.value_with_default_for_null(part) for part in (node.this, node.args["low"], node.args["high"])
     )
     if "Nothing" in (value.type.name, low.type.name, high.type.name):
         return Value(exp.Null(), FLAG.as_nullable())
@@ -115,7 +115,9 @@ def translate_between(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     value, high = unify_types(translator, node, value, high)
     parts = {key: parenthesize_if_operation(part.node) for key, part in (("this", value), ("low", low), ("high", high))}
     nullable = any(part.type.nullable for part in (value, low, high))
-    condition = Value(copy_position(node, exp.Between(**parts)), msgspec.structs.replace(FLAG, nullable=nullable))
+    condition = Value(
+        copy_source_position(node, exp.Between(**parts)), msgspec.structs.replace(FLAG, nullable=nullable)
+    )
     return negate(condition) if node.args.get("negate") else condition
 
 
@@ -138,7 +140,7 @@ def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null:
 
 def _translate_in_constants(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool) -> Value:
     value = translator.value(node.this)
-    choices = [translator.value_with_default(choice) for choice in node.expressions]
+    choices = [translator.value_with_default_for_null(choice) for choice in node.expressions]
     if value.type.name == "Nothing":
         return Value(exp.Null(), FLAG.as_nullable())
     is_member = _is_constant_among(value.constant, choices) if value.is_constant else None
@@ -146,7 +148,7 @@ def _translate_in_constants(translator: ArgumentTranslator, node: exp.Expr, *, m
         return flag_value(is_true=is_member)
     if may_be_null and value.default is not None and _is_constant_among(value.default, choices) is False:
         value.default = None
-    value = value.with_default()
+    value = value.with_default_for_null()
     pairs = [
         unify_types(translator, node, msgspec.structs.replace(value), choice)
         for choice in choices
@@ -159,7 +161,7 @@ def _translate_in_constants(translator: ArgumentTranslator, node: exp.Expr, *, m
         expressions=[parenthesize_if_operation(operand.node) for _, operand in pairs],
     )
     nullable = any(choice.type.nullable for choice in (value, *choices))
-    return Value(copy_position(node, membership_node), msgspec.structs.replace(FLAG, nullable=nullable))
+    return Value(copy_source_position(node, membership_node), msgspec.structs.replace(FLAG, nullable=nullable))
 
 
 _MAX_TUPLE_LENGTH: Final = 8
@@ -209,7 +211,7 @@ def _pair_tuple_elements(
 
 def _pair_comparison(node: exp.Expr, kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
     left, right = (exp.Paren(this=copy_tree(part)) for part in pair)
-    return copy_position(node, kind(this=left, expression=right))
+    return copy_source_position(node, kind(this=left, expression=right))
 
 
 def _connector_chain(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
@@ -244,7 +246,7 @@ def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_nul
     constant = pattern.constant if isinstance(pattern.constant, str) else None
     if may_be_null and value.default == "" and constant is not None and constant.strip("%") != "":
         value.default = None
-    text, pattern_node = value.node_with_default(), pattern.node
+    text, pattern_node = value.node_with_default_for_null(), pattern.node
     if isinstance(node, exp.ILike):
         text, pattern_node = (
             translator.fill_template(node, "lower(@text)", text=text),
@@ -252,7 +254,7 @@ def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_nul
         )
     nullable = value.type.nullable or pattern.type.nullable
     condition = Value(
-        copy_position(node, exp.Like(this=text, expression=pattern_node)),
+        copy_source_position(node, exp.Like(this=text, expression=pattern_node)),
         msgspec.structs.replace(FLAG, nullable=nullable),
     )
     return negate(condition) if node.args.get("negate") else condition

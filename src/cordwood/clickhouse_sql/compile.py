@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.parse import parse, require_permitted_syntax
 from cordwood.clickhouse_sql.scope import LOGS_ALIAS, Attributes, RowSource, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
-from cordwood.errors import CompileTooLong, PlanTooLarge
+from cordwood.errors import CompilationTimeout, PlanTooLarge
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
 from cordwood.sql.budget import compilation_scope
@@ -24,11 +24,11 @@ from cordwood.sql.program import EndpointProgram
 from cordwood.sql.record_shapes import RecordingShapeReader
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import ParsedQuery, Statement, Target
-from cordwood.sql.sub_query_schema import PathKinds, SubQueryColumn, SubQuerySchema
+from cordwood.sql.sub_query_schema import SubQueryColumn, SubQuerySchema, ValueKindsByPath
 
 ShapesByStream = Mapping[str, Shape]
 # If an endpoint has more sources than this, the error for a query that is too large gets a hint to read fewer sources.
-_MAX_SOURCES_WITHOUT_HINT = 20
+_MAX_SOURCES_WITHOUT_FILTER_HINT = 20
 
 
 def compile_clickhouse(
@@ -42,8 +42,8 @@ def compile_clickhouse(
             statement = compile_sandbox_tree(
                 program, lambda: parsed, target, shapes, redaction, internal_functions=INTERNAL_FUNCTION_NAMES
             )
-    except (PlanTooLarge, CompileTooLong) as fault:
-        if len(program.sub_query_sources) > _MAX_SOURCES_WITHOUT_HINT:
+    except (PlanTooLarge, CompilationTimeout) as fault:
+        if len(program.sub_query_sources) > _MAX_SOURCES_WITHOUT_FILTER_HINT:
             fault.hint = f"There are {len(program.sub_query_sources)} sources. Name those to read, as in WHERE source = 'edge_logs'."
         raise
     shape_lookups = {**records.shape_lookups, **statement.shape_lookups}
@@ -56,7 +56,7 @@ def translate_to_bigquery(program: EndpointProgram, text: str, records: Recordin
     def make_branches() -> list[RowSource]:
         return [
             SubQueryBranch(
-                name, source.sub_query, Attributes(source.stream, records, LOGS_ALIAS, source.has_own_project)
+                name, source.sub_query, Attributes(source.stream, records, LOGS_ALIAS, source.has_top_level_project)
             )
             for name, source in program.sub_query_sources.items()
         ]
@@ -90,7 +90,7 @@ def describe_logs_table(program: EndpointProgram, shapes: Mapping[str, Shape]) -
     )
 
 
-def _kinds_by_attribute_key(program: EndpointProgram, shapes: Mapping[str, Shape]) -> PathKinds:
+def _kinds_by_attribute_key(program: EndpointProgram, shapes: Mapping[str, Shape]) -> ValueKindsByPath:
     keys: dict[EventPath, frozenset[ValueKind]] = {}
     for source in program.sub_query_sources.values():
         for path, kinds in shapes.get(source.stream, Shape()).kinds.items():

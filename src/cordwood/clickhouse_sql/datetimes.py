@@ -74,7 +74,7 @@ def datetime_literal(translator: ArgumentTranslator, node: exp.Expr, moment: dat
 
 def to_datetime(translator: ArgumentTranslator, node: exp.Expr, value: Value) -> Value:
     """Return a Date, a DateTime or a constant text as a DateTime."""
-    value = value.with_default()
+    value = value.with_default_for_null()
     if value.type.name == "DateTime":
         return value
     type_ = msgspec.structs.replace(DATETIME64, nullable=value.type.nullable)

@@ -19,7 +19,7 @@ from cordwood.model.definitions import Endpoint, StreamProjectPath
 from cordwood.sql.admit import admit_query
 from cordwood.sql.budget import (
     MAX_COMPILATION_CPU_SECONDS,
-    MAX_TREE_NODES,
+    MAX_COMPILATION_NODES,
     CompilationBudget,
     budget_scope,
     compilation_scope,
@@ -50,7 +50,7 @@ _EVENT_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadat
 def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None = None) -> EndpointProgram:
     """Return the program of an endpoint in ClickHouse's dialect; raise BadEndpointFile if its SQL has an error."""
     try:
-        with budget_scope(_reading_budget(endpoint)), compilation_scope():
+        with budget_scope(_endpoint_compilation_budget(endpoint)), compilation_scope():
             program = _read_program(endpoint)
             check_endpoint(program_with_positions(program), streams)
     except COMPILE_FAULTS as fault:
@@ -58,18 +58,18 @@ def read_clickhouse_endpoint(endpoint: Endpoint, streams: Collection[str] | None
     return program
 
 
-def _reading_budget(endpoint: Endpoint) -> CompilationBudget:
+def _endpoint_compilation_budget(endpoint: Endpoint) -> CompilationBudget:
     """Return the budget for reading an endpoint, which grows with the number of streams that the endpoint may read."""
     count = len(endpoint.streams)
     return CompilationBudget(
-        MAX_TREE_NODES + _STREAM_NODES * count, seconds=MAX_COMPILATION_CPU_SECONDS + _STREAM_SECONDS * count
+        MAX_COMPILATION_NODES + _STREAM_NODES * count, seconds=MAX_COMPILATION_CPU_SECONDS + _STREAM_SECONDS * count
     )
 
 
 def _read_program(endpoint: Endpoint) -> EndpointProgram:
     if any(parameter.name.lower() == NOW_SLOT_NAME for parameter in endpoint.parameters):
         raise QueryRefused(f'A parameter cannot be named "{NOW_SLOT_NAME}".', span=Span(1, 1))
-    query_offset = _offset_of_query(endpoint.sql)
+    query_offset = _offset_of_main_query(endpoint.sql)
     text = endpoint.sql
     tree = admit_query(parse(f"{text[:query_offset]} select 1 as one")).tree
     with_ = tree.args.get("with_")
@@ -79,7 +79,9 @@ def _read_program(endpoint: Endpoint) -> EndpointProgram:
     ctes: list[exp.Expr] = []
     for name, sub_query, source_cte, stream_place in _named_sources(endpoint, with_.expressions, text):
         source_cte.set("alias", exp.TableAlias(this=exp.to_identifier(sub_query, quoted=True)))
-        sources[name] = SubQueryStreamSource(sub_query, stream_place.name, has_own_project=not stream_place.project_at)
+        sources[name] = SubQueryStreamSource(
+            sub_query, stream_place.name, has_top_level_project=not stream_place.project_at
+        )
         ctes.append(source_cte)
     with_.set("expressions", ctes)
     dialect_text = "".join(letter if letter == "\n" else " " for letter in text[:query_offset]) + text[query_offset:]
@@ -131,7 +133,7 @@ def _unused_name(name: str, suffix: str, used_names: Collection[str]) -> str:
     return name
 
 
-def _offset_of_query(text: str) -> int:
+def _offset_of_main_query(text: str) -> int:
     """Return the offset in the text at which the query after the WITH clause begins."""
     try:
         tokens: list[Token] = _BIGQUERY_DIALECT.tokenize(text)

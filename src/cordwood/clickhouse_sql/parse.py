@@ -16,13 +16,13 @@ from sqlglot.tokenizer_core import Token, TokenType
 from cordwood.clickhouse_sql.calls import call_of, is_known_function
 from cordwood.clickhouse_sql.permitted_syntax import PERMITTED_ARGUMENTS_BY_NODE, PERMITTED_FUNCTIONS
 from cordwood.errors import BadQuerySyntax, QueryRefused, Span, find_closest_name
-from cordwood.sql.budget import count_nodes
+from cordwood.sql.budget import charge_nodes
 from cordwood.sql.diagnostics import span_at, span_of
 from cordwood.sql.parse import (
-    check_characters,
-    check_depth,
     check_parser_work,
+    check_query_characters,
     check_statement_start,
+    check_tree_depth,
     nesting_error,
     syntax_fault,
     tokenizer_fault,
@@ -46,7 +46,7 @@ _WORDS_BEFORE_REPARSED_PARENTHESES: Final = frozenset(
 
 def parse(text: str) -> ParsedQuery:
     """Parse a text that must be a single statement; raise BadQuerySyntax or QueryRefused with an error's position."""
-    check_characters(text)
+    check_query_characters(text)
     tokens = _tokenize(text)
     while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
         tokens.pop()
@@ -58,7 +58,7 @@ def parse(text: str) -> ParsedQuery:
     if second is not None:
         raise QueryRefused("Only one statement can be sent.", hint="Send one SELECT.", span=span_at(text, second.start))
     tree = _parse_tokens(tokens, text)
-    check_depth(tree)
+    check_tree_depth(tree)
     return ParsedQuery(tree, text)
 
 
@@ -143,7 +143,7 @@ def require_permitted_syntax(parsed: ParsedQuery) -> ParsedQuery:
     The error has the node's position and a hint about what is allowed.
     """
     for node in parsed.tree.walk():
-        count_nodes()
+        charge_nodes()
         _check_node(node, parsed.text)
         node.comments = None
     return parsed
@@ -197,11 +197,11 @@ def _check_call(node: exp.Expr, text: str) -> None:
         f"Did you mean {closest_name}?" if closest_name else "The functions that can be called are listed in the guide."
     )
     raise _refused_error(
-        node, text, f"The function {_written_function_name(node, call.name)} cannot be called here.", hint
+        node, text, f"The function {_function_name_as_written(node, call.name)} cannot be called here.", hint
     )
 
 
-def _written_function_name(node: exp.Expr, name: str) -> str:
+def _function_name_as_written(node: exp.Expr, name: str) -> str:
     written_name = node.this if isinstance(node.this, str) else name
     return written_name[:60]
 

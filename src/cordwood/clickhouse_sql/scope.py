@@ -8,8 +8,8 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.values import DATETIME64, INT, STRING, Type, Value, fill_template, text_value
-from cordwood.model.event import MAX_PATH_STEPS
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.model.event import MAX_LISTED_PATH_STEPS
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import internal_call, internal_function_name
 from cordwood.sql.record_shapes import RecordingShapeReader, lineage_below
 from cordwood.sql.scope import Lineage, ValueOrigin
@@ -41,9 +41,9 @@ class Attributes(msgspec.Struct):
     """
 
     stream: str
-    record_shapes: RecordingShapeReader
+    shape_reader: RecordingShapeReader
     table_alias: str
-    has_own_project: bool = True
+    has_top_level_project: bool = True
 
     def value(self, key: str) -> Value:
         """Return the text of the attribute `key`, which is empty if an event does not have the attribute.
@@ -52,7 +52,7 @@ class Attributes(msgspec.Struct):
         """
         parts = [self._attribute_text(EXTRAS_COLUMN, steps) for steps in self._possible_paths(EXTRAS_COLUMN, key)]
         first_key = next(iter(_possible_top_level_keys(key)), key)
-        if key == "project" and self.has_own_project:
+        if key == "project" and self.has_top_level_project:
             parts.append(self._column_node("project"))
         may_be_shadowed = self._may_be_top_level(key)
         for steps in self._possible_paths(METADATA_COLUMN, key):
@@ -85,16 +85,16 @@ class Attributes(msgspec.Struct):
     def json_of_column(self, name: str) -> exp.Expr:
         """Return the column `name` of the event as JSON, from which attributes are computed.
 
-        For `project`, return the column's text, or NULL if `has_own_project` is false.
+        For `project`, return the column's text, or NULL if `has_top_level_project` is false.
         """
         if name != "project":
             return internal_call("json_text", self._column_node(name))
-        return self._column_node("project") if self.has_own_project else fill_template("cast(null as string)")
+        return self._column_node("project") if self.has_top_level_project else fill_template("cast(null as string)")
 
     def max_depth(self) -> int:
         """Return how deeply objects are nested in the events, but at most the depth to which objects are flattened."""
-        depths = [self.record_shapes.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
-        return max((MAX_PATH_STEPS if depth is None else depth for depth in depths), default=1)
+        depths = [self.shape_reader.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
+        return max((MAX_LISTED_PATH_STEPS if depth is None else depth for depth in depths), default=1)
 
     def _column_lineage(self, column: str) -> Lineage:
         path = () if column == EXTRAS_COLUMN else (column,)
@@ -105,14 +105,14 @@ class Attributes(msgspec.Struct):
         return any(self._may_have_values(lineage_below(top, (first,))) for first in _possible_top_level_keys(key))
 
     def _may_have_values(self, lineage: Lineage) -> bool:
-        return self.record_shapes.kinds(lineage) != frozenset()
+        return self.shape_reader.kinds(lineage) != frozenset()
 
     def _possible_paths(self, column: str, key: str) -> list[tuple[str, ...]]:
         if column == EXTRAS_COLUMN and key in _NON_ATTRIBUTE_KEYS:
             return []
         lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))
-        if len(steps_of_key) > MAX_PATH_STEPS:
+        if len(steps_of_key) > MAX_LISTED_PATH_STEPS:
             # A key with more steps has no path, because the map of all attributes also flattens objects only to this
             # depth.
             return []
@@ -135,9 +135,9 @@ class Attributes(msgspec.Struct):
 
         `prefix` are the keys that were already split off, and `remaining_key` is what is left of the key.
         """
-        if len(prefix) >= MAX_PATH_STEPS:
+        if len(prefix) >= MAX_LISTED_PATH_STEPS:
             return
-        for seen_key in self.record_shapes.keys_starting_dotted_name(lineage, remaining_key):
+        for seen_key in self.shape_reader.keys_starting_dotted_name(lineage, remaining_key):
             if seen_key == remaining_key:
                 yield (*prefix, seen_key)
             else:
@@ -162,7 +162,7 @@ class Attributes(msgspec.Struct):
 def _possible_top_level_keys(key: str) -> Iterator[str]:
     """Yield the top-level keys under which an event may have the field `key`: for `a.b`, these are `a` and `a.b`."""
     steps = key.split(".")
-    for length in range(1, min(len(steps), MAX_PATH_STEPS) + 1):
+    for length in range(1, min(len(steps), MAX_LISTED_PATH_STEPS) + 1):
         yield ".".join(steps[:length])
 
 
@@ -178,23 +178,23 @@ class AttributeForm(StrEnum):
     VALUES = internal_function_name("attribute_values")
 
 
-class RowItem(msgspec.Struct, frozen=True):
+class RowValueReference(msgspec.Struct, frozen=True):
     """A value that an expression reads from a row: a column, one attribute, all attributes, or another expression."""
 
     kind: str
     name: str
 
 
-def column_item(name: str) -> RowItem:
-    return RowItem("column", name)
+def column_reference(name: str) -> RowValueReference:
+    return RowValueReference("column", name)
 
 
-def attribute_item(key: str) -> RowItem:
-    return RowItem("attribute", key)
+def attribute_reference(key: str) -> RowValueReference:
+    return RowValueReference("attribute", key)
 
 
 _JSON_COLUMNS: Final = ("metadata", "extras", "project")
-_MAX_DEPTH_ITEM: Final = RowItem("levels", "")
+_MAX_DEPTH_REFERENCE: Final = RowValueReference("levels", "")
 
 
 def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
@@ -203,9 +203,9 @@ def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
     The attributes are computed from the JSON of the event's columns. The branches of a union return only this JSON, so
     that the SQL contains the computation once and not in each branch.
     """
-    values = [row.value(RowItem("document", name)) for name in _JSON_COLUMNS]
+    values = [row.value(RowValueReference("document", name)) for name in _JSON_COLUMNS]
     documents = [value.node for value in values if value is not None]
-    levels = row.value(_MAX_DEPTH_ITEM)
+    levels = row.value(_MAX_DEPTH_REFERENCE)
     if levels is None or len(documents) < len(values):
         return None
     return exp.Anonymous(this=str(form), expressions=[*documents, levels.node])
@@ -214,12 +214,12 @@ def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
 ARRAY_ELEMENT_KIND: Final = "element"
 
 
-def array_element_item(node: exp.Expr) -> RowItem:
+def array_element_reference(node: exp.Expr) -> RowValueReference:
     """Return the item that reads the element of an arrayJoin's array in the current row.
 
     The module `select` has stored the array's number on the node of the arrayJoin.
     """
-    return RowItem(ARRAY_ELEMENT_KIND, str(node.meta_get(ARRAY_ELEMENT_KIND)))
+    return RowValueReference(ARRAY_ELEMENT_KIND, str(node.meta_get(ARRAY_ELEMENT_KIND)))
 
 
 class RowScope(Protocol):
@@ -230,7 +230,7 @@ class RowScope(Protocol):
         """Whether the rows are events, which have attributes."""
         ...
 
-    def value(self, item: RowItem) -> Value | None:
+    def value(self, item: RowValueReference) -> Value | None:
         """Return the value of an item; None if the rows have no such column."""
         ...
 
@@ -274,12 +274,12 @@ class SubQueryBranch(msgspec.Struct):
     def has_attributes(self) -> bool:
         return True
 
-    def value(self, item: RowItem) -> Value | None:
+    def value(self, item: RowValueReference) -> Value | None:
         if item.kind == "attribute":
             return self.attributes.value(item.name)
         if item.kind == "document":
             return Value(self.attributes.json_of_column(item.name), STRING.as_nullable())
-        if item == _MAX_DEPTH_ITEM:
+        if item == _MAX_DEPTH_REFERENCE:
             levels = self.attributes.max_depth()
             return Value(exp.Literal.number(levels), INT, constant=levels)
         if item.name == "source":
@@ -306,7 +306,7 @@ class DerivedTableBranch(msgspec.Struct):
     def has_attributes(self) -> bool:
         return False
 
-    def value(self, item: RowItem) -> Value | None:
+    def value(self, item: RowValueReference) -> Value | None:
         column_value = self.columns.get(item.name) if item.kind == "column" else None
         return None if column_value is None else copy_value(column_value)
 
@@ -336,36 +336,38 @@ class UnionRows(msgspec.Struct):
     branches: Sequence[FilteredBranch]
     translate_expression: Callable[[RowScope, str], Value]
     branch_row_limit: int | None = None
-    requested_values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
+    requested_values: dict[RowValueReference, Value] = msgspec.field(default_factory=dict)
     selected_nodes: list[list[exp.Expr]] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
         return all(filtered.branch.has_attributes for filtered in self.branches)
 
-    def value(self, item: RowItem) -> Value | None:
+    def value(self, item: RowValueReference) -> Value | None:
         requested = self.requested_values.get(item)
         if requested is None:
-            requested = self._value_of_item(item)
+            requested = self._value_of_reference(item)
             if requested is None:
                 return None
             self.requested_values[item] = requested
         return copy_value(requested)
 
-    def _value_of_item(self, item: RowItem) -> Value | None:
+    def _value_of_reference(self, item: RowValueReference) -> Value | None:
         branch_values = [self._branch_value(filtered.branch, item) for filtered in self.branches]
         values = [value for value in branch_values if value is not None]
         if len(values) < len(branch_values):
             return None
-        if item == _MAX_DEPTH_ITEM:
+        if item == _MAX_DEPTH_REFERENCE:
             return max(values, key=lambda value: int(str(value.constant)))
-        return self._select_values(_null_missing_attributes(values) if item.kind == "attribute" else values)
+        return self._add_values_to_branches(
+            _replace_missing_attributes_by_null(values) if item.kind == "attribute" else values
+        )
 
-    def _select_values(self, values: list[Value]) -> Value:
+    def _add_values_to_branches(self, values: list[Value]) -> Value:
         """Add a value to the SELECT of each branch; return the column of the union that has these values."""
         first = values[0]
         self.selected_nodes.append([value.node for value in values])
-        count_nodes(len(values))
+        charge_nodes(len(values))
         constant = (
             first.constant if len(values) == 1 or all(_have_equal_constants(first, value) for value in values) else None
         )
@@ -375,7 +377,7 @@ class UnionRows(msgspec.Struct):
             return Value(node, first.type, constant=first.constant, default=default)
         return Value(node, first.type, default=default)
 
-    def _branch_value(self, branch: RowSource, item: RowItem) -> Value | None:
+    def _branch_value(self, branch: RowSource, item: RowValueReference) -> Value | None:
         return self.translate_expression(branch, item.name) if item.kind == "expression" else branch.value(item)
 
     def build_relation(self) -> exp.Expr:
@@ -404,7 +406,7 @@ class UnionRows(msgspec.Struct):
         return exp.Subquery(this=select) if len(self.branches) > 1 else select
 
 
-def _null_missing_attributes(values: list[Value]) -> list[Value]:
+def _replace_missing_attributes_by_null(values: list[Value]) -> list[Value]:
     """Return the values of an attribute in each branch; they are NULL where no event ever had the attribute.
 
     An empty text in place of NULL would make mapContains report that the attribute exists. If no branch ever had the
@@ -425,15 +427,15 @@ class ArrayJoinedRows(msgspec.Struct):
 
     union: UnionRows
     arrays: Sequence[Value]
-    requested_values: dict[RowItem, Value] = msgspec.field(default_factory=dict)
+    requested_values: dict[RowValueReference, Value] = msgspec.field(default_factory=dict)
     select_items: list[exp.Expr] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
         return self.union.has_attributes
 
-    def value(self, item: RowItem) -> Value | None:
-        if item == _MAX_DEPTH_ITEM:
+    def value(self, item: RowValueReference) -> Value | None:
+        if item == _MAX_DEPTH_REFERENCE:
             return self.union.value(item)
         if item not in self.requested_values:
             source_value = self._array_element(item.name) if item.kind == ARRAY_ELEMENT_KIND else self.union.value(item)

@@ -17,9 +17,9 @@ from cordwood.clickhouse_sql.scope import (
     ArrayJoinedRows,
     DerivedTableBranch,
     FilteredBranch,
-    RowItem,
     RowScope,
     RowSource,
+    RowValueReference,
     UnionRows,
     column_node,
 )
@@ -27,7 +27,7 @@ from cordwood.clickhouse_sql.translate import ExpressionTranslator, FilterCondit
 from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill_template
 from cordwood.errors import QueryRefused, QueryUnsupported, UnknownQueryName
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.nodes import internal_call
 
@@ -40,7 +40,7 @@ class _NamedQuery(msgspec.Struct, frozen=True):
 
     query: exp.Expr
     visible_queries: "_NamedQueries"
-    is_value: bool = False
+    is_scalar_expression: bool = False
 
 
 _SUB_QUERY_HINT: Final = "Write it in FROM, as in SELECT … FROM (SELECT …), or send two queries."
@@ -69,7 +69,7 @@ class QueryTranslator(msgspec.Struct):
     max_rows: int
 
     def translate(self, node: exp.Expr, names: _NamedQueries | None = None, *, is_outermost: bool) -> TranslatedQuery:
-        count_nodes()
+        charge_nodes()
         names = self._read_with_clause(node, names or {})
         if isinstance(node, exp.Subquery):
             return self.translate(node.this, names, is_outermost=is_outermost)
@@ -130,7 +130,7 @@ class QueryTranslator(msgspec.Struct):
         if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier):
             raise self._refused_error(source, "Table functions are refused.", "Read FROM logs.")
         qualifiers = frozenset({source.name, source.alias or source.name})
-        if source.name in names and not names[source.name].is_value:
+        if source.name in names and not names[source.name].is_scalar_expression:
             named = names[source.name]
             return [self._derived_table_branch(copy_tree(named.query), named.visible_queries)], qualifiers
         if source.name != LOGS_ALIAS:
@@ -170,7 +170,7 @@ class _GroupTranslator(ExpressionTranslator, kw_only=True):
     """
 
     row_translator: ExpressionTranslator
-    group_keys: Mapping[str, RowItem]
+    group_keys: Mapping[str, RowValueReference]
 
     def value(self, node: exp.Expr) -> Value:
         key = self._group_key_value(node)
@@ -187,7 +187,7 @@ class _GroupTranslator(ExpressionTranslator, kw_only=True):
         key = self._group_key_value(node)
         if key is None:
             return super().condition(node)
-        return FilterCondition(ExpressionTranslator.condition_value(self, node).node_with_default())
+        return FilterCondition(ExpressionTranslator.condition_value(self, node).node_with_default_for_null())
 
     def _group_key_value(self, node: exp.Expr) -> Value | None:
         if not self.group_keys or isinstance(node.unnest(), exp.Literal):
@@ -205,9 +205,9 @@ class _GroupedRow:
     has_attributes = True
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._query_text = text
 
-    def value(self, item: RowItem) -> Value | None:
+    def value(self, item: RowValueReference) -> Value | None:
         subject = f"log_attributes['{item.name}']" if item.kind == "attribute" else item.name
         raise QueryUnsupported(
             f"{subject[:80]} is neither aggregated nor in GROUP BY.",
@@ -226,10 +226,14 @@ class _SelectTranslator(msgspec.Struct):
     def translate(self, select: exp.Expr) -> TranslatedQuery:
         branches, tables = self.query_translator.branches_of_from_clause(select, self.visible_queries)
         self._check_qualifiers(select, tables)
-        values = {name: named_query.query for name, named_query in self.visible_queries.items() if named_query.is_value}
+        values = {
+            name: named_query.query
+            for name, named_query in self.visible_queries.items()
+            if named_query.is_scalar_expression
+        }
         expanded = expand_aliases(select, self.query_translator.query_text, values)
         filtered_branches, array_conditions = self._prune_branches(branches, expanded)
-        arrays = self._collect_arrays(expanded)
+        arrays = self._collect_array_join_arrays(expanded)
         if arrays:
             joined_rows = self._join_rows(filtered_branches, arrays)
             condition = self._translate_conjunction(joined_rows, array_conditions)
@@ -251,7 +255,7 @@ class _SelectTranslator(msgspec.Struct):
         )
 
     def _translate_named_expression(self, row: RowScope, name: str) -> Value:
-        return self._expression_translator(row).value_with_default(self.expression_by_name[name])
+        return self._expression_translator(row).value_with_default_for_null(self.expression_by_name[name])
 
     def _translate_conjunction(self, row: RowScope, conjuncts: Sequence[exp.Expr]) -> FilterCondition:
         tree = conjuncts[0] if conjuncts else exp.Boolean(this=True)
@@ -276,7 +280,7 @@ class _SelectTranslator(msgspec.Struct):
         ]
         return filtered, array_conditions
 
-    def _collect_arrays(self, expanded: ExpandedSelect) -> list[exp.Expr]:
+    def _collect_array_join_arrays(self, expanded: ExpandedSelect) -> list[exp.Expr]:
         """Return the distinct arrays of arrayJoin calls, and store the array's number on the node of each call."""
         arrays: dict[str, exp.Expr] = {}
         for part in _all_expressions(expanded):
@@ -339,13 +343,13 @@ class _SelectTranslator(msgspec.Struct):
             if self._groups_by_all_columns(expanded)
             else list(expanded.group_keys)
         )
-        keys: dict[str, RowItem] = {}
+        keys: dict[str, RowValueReference] = {}
         for key in key_nodes:
             if has_aggregate(key):
                 raise QueryRefused("An aggregate cannot be a key.", span=span_of(key, self.query_translator.query_text))
             name = canonical_text(key)
             self.expression_by_name[name] = key
-            keys[name] = RowItem("expression", name)
+            keys[name] = RowValueReference("expression", name)
         grouping = [self._group_key(union, row_item) for row_item in keys.values()]
         text = self.query_translator.query_text
         groups = _GroupTranslator(
@@ -370,7 +374,7 @@ class _SelectTranslator(msgspec.Struct):
             raise QueryUnsupported("DISTINCT beside aggregates is not supported.")
         return True
 
-    def _group_key(self, union: UnionRows, item: RowItem) -> exp.Expr:
+    def _group_key(self, union: UnionRows, item: RowValueReference) -> exp.Expr:
         value = union.value(item)
         if value is None or value.type.name in ("Map", "Interval"):
             raise QueryUnsupported(f"Rows cannot be grouped by {item.name[:60]}.")
@@ -379,7 +383,7 @@ class _SelectTranslator(msgspec.Struct):
     def _order_by(self, expanded: ExpandedSelect, translator: ExpressionTranslator) -> exp.Expr | None:
         orders: list[exp.Expr] = []
         for ordering in expanded.sort_keys:
-            value = translator.value_with_default(ordering.node)
+            value = translator.value_with_default_for_null(ordering.node)
             if value.is_constant:
                 continue
             if value.type.name in ("Map", "Interval"):
@@ -396,12 +400,12 @@ class _SelectTranslator(msgspec.Struct):
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
             # Leave out the value's default, because a plain column is redacted only after the answer's rows are chosen.
             return msgspec.structs.replace(value, default=None)
-        value = value.with_default()
+        value = value.with_default_for_null()
         if value.type.name == "Map":
             return map_as_json(translator, node, value)
         if value.type.name == "Interval":
             raise translator.refused_error(node, "An interval cannot be selected.")
-        return _to_answer_form(value) if self.is_outermost else value
+        return _to_json_answer_value(value) if self.is_outermost else value
 
     def _make_select(
         self,
@@ -431,7 +435,7 @@ class _SelectTranslator(msgspec.Struct):
         return TranslatedQuery(select, tuple(columns))
 
 
-def _to_answer_form(value: Value) -> Value:
+def _to_json_answer_value(value: Value) -> Value:
     """Return the value in the form of the answer's JSON.
 
     Times are texts with microseconds, conditions are 0 and 1, and floats that are not finite are NULL.

@@ -13,7 +13,7 @@ from cordwood.clickhouse_sql.comparisons import (
     as_number,
     compare_constants,
     compare_values,
-    copy_position,
+    copy_source_position,
     null_test,
     rewrite_tuple_comparison,
     translate_between,
@@ -21,7 +21,7 @@ from cordwood.clickhouse_sql.comparisons import (
     translate_like,
 )
 from cordwood.clickhouse_sql.datetimes import add_interval, add_number_to_time, interval_of, subtract_times, to_datetime
-from cordwood.clickhouse_sql.scope import AttributeForm, RowScope, all_attributes, attribute_item, column_item
+from cordwood.clickhouse_sql.scope import AttributeForm, RowScope, all_attributes, attribute_reference, column_reference
 from cordwood.clickhouse_sql.values import (
     BOOL,
     CONDITION_TYPES,
@@ -46,7 +46,7 @@ from cordwood.clickhouse_sql.values import (
 )
 from cordwood.errors import QueryRefused, Span, UnknownQueryName
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of, start_offset
 from cordwood.sql.nodes import internal_call
 
@@ -77,7 +77,7 @@ class ExpressionTranslator(msgspec.Struct):
     endpoint_parameters: Mapping[str, Parameter] = {}
 
     def value(self, node: exp.Expr) -> Value:
-        count_nodes()
+        charge_nodes()
         node = node.unnest()
         rule = _RULE_BY_NODE_CLASS.get(type(node))
         if rule is not None:
@@ -99,12 +99,12 @@ class ExpressionTranslator(msgspec.Struct):
             raise self.refused_error(call.node, f"The function {call.display_name} cannot be called here.")
         return function(self, call)
 
-    def value_with_default(self, node: exp.Expr) -> Value:
+    def value_with_default_for_null(self, node: exp.Expr) -> Value:
         """Return the value of the node; if it has a `default`, the default replaces NULL in its expression."""
-        return self.value(node).with_default()
+        return self.value(node).with_default_for_null()
 
     def condition(self, node: exp.Expr) -> FilterCondition:
-        count_nodes()
+        charge_nodes()
         node = node.unnest()
         if isinstance(node, (exp.And, exp.Or)):
             return self._fold_connector(node)
@@ -125,7 +125,7 @@ class ExpressionTranslator(msgspec.Struct):
 
     def condition_value(self, node: exp.Expr) -> Value:
         """Return the node as a condition that can be true, false or NULL; a number is true unless it is 0."""
-        value = self.value_with_default(node)
+        value = self.value_with_default_for_null(node)
         if value.type.name in CONDITION_TYPES:
             return value
         if value.type.name == "Nothing":
@@ -181,7 +181,7 @@ class ExpressionTranslator(msgspec.Struct):
 
     def string_value(self, node: exp.Expr) -> Value:
         """Return the value of an argument that must be a text."""
-        value = self.value_with_default(node)
+        value = self.value_with_default_for_null(node)
         if value.type.name == "Nothing":
             return Value(exp.Null(), STRING.as_nullable())
         if value.type.name != "String":
@@ -192,7 +192,7 @@ class ExpressionTranslator(msgspec.Struct):
 
     def number_value(self, node: exp.Expr) -> Value:
         """Return the value of an argument that must be a number; a condition counts as 0 or 1."""
-        return self.require_number(node, self.value_with_default(node))
+        return self.require_number(node, self.value_with_default_for_null(node))
 
     def require_number(self, node: exp.Expr, value: Value) -> Value:
         """Return the value as a number; if it is not a number, refuse it with the position of `node`."""
@@ -204,7 +204,7 @@ class ExpressionTranslator(msgspec.Struct):
         return as_number(value)
 
     def array_value(self, node: exp.Expr) -> Value:
-        value = self.value_with_default(node)
+        value = self.value_with_default_for_null(node)
         if value.type.name != "Array":
             raise self.refused_error(node, f"An array is wanted here, and this is a {value.type}.")
         return value
@@ -225,7 +225,7 @@ class ExpressionTranslator(msgspec.Struct):
 def _as_condition(value: Value) -> FilterCondition:
     if value.is_constant:
         return _constant_condition(bool(value.constant))
-    return FilterCondition(value.node_with_default())
+    return FilterCondition(value.node_with_default_for_null())
 
 
 def _constant_condition(is_true: bool) -> FilterCondition:  # noqa: FBT001 - the only argument
@@ -246,19 +246,19 @@ def _connector_operands(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _join_operands(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
-    joined = _connector_operand(parts[0])
+    joined = _parenthesize_if_connector(parts[0])
     for part in parts[1:]:
-        joined = kind(this=joined, expression=_connector_operand(part))
+        joined = kind(this=joined, expression=_parenthesize_if_connector(part))
     return joined
 
 
-def _connector_operand(node: exp.Expr) -> exp.Expr:
+def _parenthesize_if_connector(node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=node) if isinstance(node, exp.Connector) else node
 
 
 def _translate_column(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     name = node.name
-    value = translator.row_scope.value(column_item(name))
+    value = translator.row_scope.value(column_reference(name))
     if value is None and name == "log_attributes" and translator.row_scope.has_attributes:
         # The map of all attributes is not built here, because single keys are read without it. It is built only if the
         # answer contains the map itself.
@@ -324,7 +324,7 @@ def _translate_not(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 def _translate_is(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     if not isinstance(node.expression, exp.Null):
         raise translator.refused_error(node, "IS asks for NULL only.", "Write x IS NULL or x = y.")
-    return null_test(translator.value_with_default(node.this))
+    return null_test(translator.value_with_default_for_null(node.this))
 
 
 def _translate_comparison(translator: ArgumentTranslator, node: exp.Expr) -> Value:
@@ -340,7 +340,7 @@ def apply_arithmetic(
     translator: ArgumentTranslator, node: exp.Expr, kind: type[exp.Expr], left: Value, right: Value
 ) -> Value:
     """Return the translation of `+`, `-` or `*`, including arithmetic of times and intervals."""
-    left, right = left.with_default(), right.with_default()
+    left, right = left.with_default_for_null(), right.with_default_for_null()
     if INTERVAL in (left.type, right.type):
         return add_interval(translator, node, left, right, is_minus=kind is exp.Sub)
     times = [value for value in (left, right) if value.type.name in TIME_TYPES]
@@ -356,7 +356,7 @@ def apply_arithmetic(
     type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
     left, right = as_number(left), as_number(right)
     return Value(
-        copy_position(
+        copy_source_position(
             node, kind(this=parenthesize_if_operation(left.node), expression=parenthesize_if_operation(right.node))
         ),
         type_,
@@ -423,7 +423,7 @@ def unify_values(
 
 def convert_to_type(translator: ArgumentTranslator, node: exp.Expr, value: Value, type_: Type) -> exp.Expr:
     """Return the expression of a value after conversion to `type_`, which must be a wider type."""
-    value = value.with_default()
+    value = value.with_default_for_null()
     if value.type.name == "Nothing":
         return exp.Null()
     if type_.name == "DateTime":
@@ -443,7 +443,7 @@ def _translate_case(translator: ArgumentTranslator, node: exp.Expr) -> Value:
             exp.EQ(this=copy_tree(subject), expression=copy_tree(branch.this)) if subject is not None else branch.this
         )
         conditions.append(translator.filter_condition(test))
-    count_nodes(sum(1 for _ in node.walk()))
+    charge_nodes(sum(1 for _ in node.walk()))
     default = node.args.get("default")
     values = [translator.value(branch.args["true"]) for branch in node.args["ifs"]]
     values.append(translator.value(default) if default is not None else Value(exp.Null(), NOTHING))
@@ -456,17 +456,19 @@ def build_case(
     """Return a CASE whose result is the value for the first condition that holds, or else the last value."""
     nodes, type_ = unify_values(translator, node, values)
     ifs = [exp.If(this=condition, true=value) for condition, value in zip(conditions, nodes[:-1], strict=True)]
-    return Value(copy_position(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
+    return Value(copy_source_position(node, exp.Case(ifs=ifs, default=nodes[-1])), type_)
 
 
 def _translate_cast(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     type_node = node.args["to"]
     if isinstance(type_node, exp.DataType):
-        return cast_to(translator, node, translator.value_with_default(node.this), type_of(translator, type_node))
+        return cast_to(
+            translator, node, translator.value_with_default_for_null(node.this), type_of(translator, type_node)
+        )
     return cast_to(
         translator,
         node,
-        translator.value_with_default(node.this),
+        translator.value_with_default_for_null(node.this),
         parse_type_name(translator, node, translator.constant_text(type_node, "The name of a type")),
     )
 
@@ -496,10 +498,10 @@ def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_n
         if isinstance(key.constant, str) and is_json_map(value):
             return Value(internal_call("json_string", value.node, key.node), STRING, default="")
         if isinstance(key.constant, str):
-            item = translator.row_scope.value(attribute_item(key.constant))
+            item = translator.row_scope.value(attribute_reference(key.constant))
             if item is not None:
                 return item
-        return _dynamic_map_item(translator, node, value, key_node)
+        return _map_item_by_computed_key(translator, node, value, key_node)
     if not isinstance(key.constant, str):
         raise translator.refused_error(node, "The key of a map must be a text in quotes.")
     item = next((part for name, part in value.map_entries if name == key.constant), None)
@@ -513,7 +515,9 @@ def map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_n
 _MAX_CONSTANT_MAP_KEYS: Final = 50
 
 
-def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr) -> Value:
+def _map_item_by_computed_key(
+    translator: ArgumentTranslator, node: exp.Expr, value: Value, key_node: exp.Expr
+) -> Value:
     """Return the value of a map for a key that is not constant.
 
     If the key is the arrayJoin of an array of constants, the attribute of each constant is read at its own path.
@@ -524,7 +528,7 @@ def _dynamic_map_item(translator: ArgumentTranslator, node: exp.Expr, value: Val
         keys = [
             key.this for key in key_node.this.unnest().expressions if isinstance(key, exp.Literal) and key.is_string
         ]
-        items = [translator.row_scope.value(attribute_item(key)) for key in keys]
+        items = [translator.row_scope.value(attribute_reference(key)) for key in keys]
         if (
             0 < len(keys) <= _MAX_CONSTANT_MAP_KEYS
             and len(keys) == len(key_node.this.unnest().expressions)
@@ -558,13 +562,13 @@ def array_element(translator: ArgumentTranslator, node: exp.Expr, value: Value, 
         raise translator.refused_error(node, f"A {value.type} has no elements.")
     index = translator.number_value(index_node)
     element_type = value.type.element
-    array = value.node_with_default()
+    array = value.node_with_default_for_null()
     if isinstance(index.constant, (int, float)) and index.constant < 0:
         array, index.node = (
             translator.fill_template(node, "array_reverse(@array)", array=array),
             literal_node(-int(index.constant)),
         )
-    bracket = copy_position(node, exp.Bracket(this=array, expressions=[index.node], offset=1, safe=True))
+    bracket = copy_source_position(node, exp.Bracket(this=array, expressions=[index.node], offset=1, safe=True))
     return Value(bracket, element_type, default=default_of_type(element_type))
 
 
@@ -579,7 +583,9 @@ _DEFAULT_BY_TYPE: Final[Mapping[str, str | int]] = {"String": "", "Int64": 0, "F
 
 
 def _translate_array(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    return array_of_values(translator, node, [translator.value_with_default(item) for item in node.expressions])
+    return array_of_values(
+        translator, node, [translator.value_with_default_for_null(item) for item in node.expressions]
+    )
 
 
 def array_of_values(translator: ArgumentTranslator, node: exp.Expr, values: Sequence[Value]) -> Value:
@@ -591,7 +597,8 @@ def array_of_values(translator: ArgumentTranslator, node: exp.Expr, values: Sequ
             node, "NULL in an array is not supported.", "Leave it out, or write coalesce(…)."
         )
     return Value(
-        copy_position(node, exp.Array(expressions=nodes)), array_type_of(STRING if type_.name == "Nothing" else type_)
+        copy_source_position(node, exp.Array(expressions=nodes)),
+        array_type_of(STRING if type_.name == "Nothing" else type_),
     )
 
 
@@ -639,7 +646,7 @@ def map_as_json(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
         return Value(attributes, MAP)
     arguments: list[exp.Expr] = []
     for key, part in value.map_entries:
-        arguments += [exp.Literal.string(key), part.node_with_default()]
+        arguments += [exp.Literal.string(key), part.node_with_default_for_null()]
     return Value(internal_call("json_object", *arguments), MAP, map_entries=value.map_entries)
 
 

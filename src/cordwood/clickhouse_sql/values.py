@@ -5,7 +5,7 @@ from typing import Final, Union
 import msgspec
 from sqlglot import exp
 
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import replace_node
 from cordwood.sql.query_templates import parse_template
 
@@ -79,19 +79,21 @@ class Value(msgspec.Struct):
     def is_constant(self) -> bool:
         return not isinstance(self.constant, NotConstant)
 
-    def node_with_default(self) -> exp.Expr:
+    def node_with_default_for_null(self) -> exp.Expr:
         """Return `node` with `default` in place of NULL; return `node` unchanged if there is no default."""
         if self.default is None:
             return self.node
         return fill_template("coalesce(@value, @default)", value=self.node, default=literal_node(self.default))
 
-    def with_default(self) -> "Value":
+    def with_default_for_null(self) -> "Value":
         """Return the value with SQL in `node` that replaces NULL by the default, and with None as `default`.
 
         The new `node` is NULL only if the type is nullable.
         """
         return (
-            self if self.default is None else msgspec.structs.replace(self, node=self.node_with_default(), default=None)
+            self
+            if self.default is None
+            else msgspec.structs.replace(self, node=self.node_with_default_for_null(), default=None)
         )
 
 
@@ -147,7 +149,7 @@ def fill_template(template: str, offset: int | None = None, /, **parts: exp.Expr
     of the template get the position `offset` in the text of the query.
     """
     tree = copy_tree(parse_template(template))
-    count_nodes(1)
+    charge_nodes(1)
     for node in tree.walk():
         node.meta.pop("start", None)
         if offset is not None:

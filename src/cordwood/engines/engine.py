@@ -14,7 +14,7 @@ from cordwood.model.event import Batch, Shape
 from cordwood.sql.stages import BoundStatement, Target
 
 # The columns of a stored event, in the order in which the SQL of `Engine.stored_events_sql` returns them.
-STORED_COLUMNS = (
+STORED_EVENT_COLUMNS = (
     Column("id", Datatype(Kind.STRING)),
     Column("timestamp", Datatype(Kind.TIMESTAMP)),
     Column("event_message", Datatype(Kind.STRING)),
@@ -59,10 +59,10 @@ class BackupFile(msgspec.Struct, frozen=True):
 
     name: str
     size: int
-    chunks: Callable[[], Iterator[bytes]]
+    read_chunks: Callable[[], Iterator[bytes]]
 
 
-class RunRequest(msgspec.Struct, frozen=True):
+class QueryRunRequest(msgspec.Struct, frozen=True):
     """A question to run, and the function `encode` that encodes its answer, in chunks, while rows arrive.
 
     `encode` must be a function of a module, so that another process can import it. If `max_bytes` is set, the answer is
@@ -76,7 +76,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     max_bytes: int | None = None
 
 
-class RunStats(msgspec.Struct, frozen=True):
+class QueryRunStats(msgspec.Struct, frozen=True):
     """The statistics of a complete answer. `last_row` is set only if the statement's pages are separated by time."""
 
     rows: int
@@ -85,13 +85,13 @@ class RunStats(msgspec.Struct, frozen=True):
     last_row: LastRow | None = None
 
 
-class Run(Protocol):
+class QueryRun(Protocol):
     """A query that the engine is running and whose answer is being encoded."""
 
     def chunks(self) -> Generator[bytes, None, None]:
         """Yield the encoded answer in chunks. If the iterator is closed early, the engine stops the query."""
 
-    def stats(self) -> RunStats:
+    def stats(self) -> QueryRunStats:
         """Return the statistics of the answer. Call this method only after the last chunk."""
 
 
@@ -120,7 +120,7 @@ class Cancellation(Protocol):
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
-    def on_progress(self, read: ReadProgress) -> None:
+    def set_progress_reader(self, read: ReadProgress) -> None:
         """Register the engine's function that reads the progress.
 
         If an answer runs several statements, the function for the latest statement replaces the earlier ones.
@@ -146,7 +146,7 @@ class CancelToken:
                 return
         stop()
 
-    def on_progress(self, read: ReadProgress) -> None:
+    def set_progress_reader(self, read: ReadProgress) -> None:
         self._read_progress = read
 
     def progress(self) -> Progress | None:
@@ -170,7 +170,7 @@ class Engine(Protocol):
 
     target: Target
 
-    def prepare(self, streams: Sequence[Stream]) -> None:
+    def create_stream_tables(self, streams: Sequence[Stream]) -> None:
         """Create the tables in which events of these streams are stored.
 
         The service calls this method at start and at reload, before it sends the first event or question for the
@@ -193,7 +193,7 @@ class Engine(Protocol):
         is not a single query that reads only `statement.streams`.
         """
 
-    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
+    def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
         """Run a question and return its encoded answer. The process that reads the rows also encodes them.
 
         An engine in the serving process implements this method with `run_locally`.
@@ -202,8 +202,8 @@ class Engine(Protocol):
     def stored_events_sql(self, stream: str) -> str:
         """Return the SQL that reads the stored events of a stream.
 
-        It returns the columns `STORED_COLUMNS`, in which objects are JSON text. Its parameters are `since` (inclusive)
-        and `until` (exclusive), in microseconds, and `project`, where NULL stands for all projects.
+        It returns the columns `STORED_EVENT_COLUMNS`, in which objects are JSON text. Its parameters are `since`
+        (inclusive) and `until` (exclusive), in microseconds, and `project`, where NULL stands for all projects.
         """
 
     def shapes(self) -> Mapping[str, Shape]:

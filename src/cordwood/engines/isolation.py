@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import fields
 
 from cordwood.errors import IsolationCheckFailed, QueryRefused, QueryUnsupported
-from cordwood.observe.observation import IsolationRefused, RecordObservation, ignore_observation
+from cordwood.observe.observation import IsolationBreachRefused, RecordObservation, ignore_observation
 
 # The maximum number of accepted statements whose digests are kept, so that they need no second check; each digest takes
 # about 100 bytes of memory.
@@ -39,11 +39,11 @@ class IsolationCheck:
     """
 
     def __init__(self, engine: str, note: RecordObservation = ignore_observation) -> None:
-        self._engine = engine
-        self._note = note
+        self._engine_name = engine
+        self._record_observation = note
         self._lock = Lock()
         self._accepted_digests: set[bytes] = set()
-        self._logged: set[bytes] = set()
+        self._logged_digests: set[bytes] = set()
 
     def check(self, text: str, streams: Collection[str], inspect: Callable[[], None]) -> None:
         """Call `inspect` to check a statement, unless the same text has passed for the same streams before.
@@ -65,13 +65,13 @@ class IsolationCheck:
     def _log_and_refuse(self, text: str, digest: bytes, breach: str) -> NoReturn:
         incident = f"isolation-{digest.hex()[:12]}"
         with self._lock:
-            is_new = digest not in self._logged and len(self._logged) < _MAX_LOGGED_STATEMENTS
+            is_new = digest not in self._logged_digests and len(self._logged_digests) < _MAX_LOGGED_STATEMENTS
             if is_new:
-                self._logged.add(digest)
-        self._note(
-            IsolationRefused(
+                self._logged_digests.add(digest)
+        self._record_observation(
+            IsolationBreachRefused(
                 incident=incident,
-                engine=self._engine,
+                engine=self._engine_name,
                 breach=breach if is_new else "",
                 sql=text[:_MAX_LOGGED_STATEMENT_CHARACTERS] if is_new else "",
                 level="error" if is_new else "debug",
@@ -106,7 +106,7 @@ class UnlistedFunctionError(Exception):
         self.name = name
 
 
-def check_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]) -> None:
+def refuse_unlisted_functions(inspect: Callable[[], None], is_known: Callable[[str], bool]) -> None:
     """Call `inspect`, and translate its UnlistedFunctionError.
 
     Raise IsolationBreachError if the engine has a function of this name, and QueryUnsupported if it has none.

@@ -27,7 +27,7 @@ from cordwood.sql.stages import Statement
 # The rows of the optimistic variant are buffered, because only after the last row is it certain that no text needs
 # redaction. At this number of rows, the run is stopped, and the redacting variant runs instead.
 _MAX_OPTIMISTIC_ROWS: Final = 1000
-_MAX_STATEMENTS_REDACTED_FIRST: Final = 2000
+_MAX_DIGESTS_TO_REDACT_FIRST: Final = 2000
 
 # A function that runs a statement: the optimistic variant if its argument is True, the redacting variant if it is
 # False.
@@ -46,13 +46,13 @@ class OptimisticRedactionRunner:
     def run_statement(self, statement: Statement, run: RunVariant) -> Rows:
         """Return the rows of the optimistic variant, or of the redacting variant if a text may need redaction."""
         if (
-            statement.plan.choose_variant(EventRange.ALL, optimistic=True) is not None
+            statement.plan.find_variant_or_fallback(EventRange.ALL, optimistic=True) is not None
             and statement.digest not in self._digests_to_redact_first
         ):
             rows = _try_optimistic_run(run)
             if rows is not None:
                 return rows
-            if len(self._digests_to_redact_first) >= _MAX_STATEMENTS_REDACTED_FIRST:
+            if len(self._digests_to_redact_first) >= _MAX_DIGESTS_TO_REDACT_FIRST:
                 self._digests_to_redact_first.clear()
             self._digests_to_redact_first.add(statement.digest)
         return run(False)  # noqa: FBT003 - what the callback takes
@@ -102,7 +102,7 @@ class TextRedactor:
     """
 
     def __init__(self, max_bytes: int = _MAX_CLEAN_TEXT_CACHE_BYTES) -> None:
-        self._clean = _CleanTextCache(max_bytes)
+        self._clean_text_cache = _CleanTextCache(max_bytes)
 
     def redact_json(self, mode: RedactMode, texts: OptionalTexts, redact: RedactTexts) -> list[str | None]:
         """Return the JSON texts after redaction; numbers, booleans and None are unchanged."""
@@ -112,14 +112,14 @@ class TextRedactor:
             for position, text in enumerate(texts)
             if text and text.startswith(_FIRST_CHARACTERS_OF_TEXT_JSON)
         ]
-        unknown_texts = self._clean.exclude_clean_texts(mode, positioned_texts)
+        unknown_texts = self._clean_text_cache.exclude_clean_texts(mode, positioned_texts)
         if unknown_texts:
             # Duplicates are not removed, because the time taken must not reveal whether two texts are equal.
             originals = [text for _, text in unknown_texts]
             redacted_texts = redact(originals)
             for (position, _), redacted_text in zip(unknown_texts, redacted_texts, strict=True):
                 redacted[position] = redacted_text
-            self._clean.add(
+            self._clean_text_cache.add(
                 mode,
                 (text for text, redacted_text in zip(originals, redacted_texts, strict=True) if text == redacted_text),
             )

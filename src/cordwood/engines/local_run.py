@@ -7,8 +7,8 @@ notes the last row.
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 
-from cordwood.engines.engine import Cancellation, Engine, RunRequest, RunStats
-from cordwood.errors import TooManyBytes
+from cordwood.engines.engine import Cancellation, Engine, QueryRunRequest, QueryRunStats
+from cordwood.errors import AnswerTooLarge
 from cordwood.model.datatype import LastRow, Row, Rows
 from cordwood.settings.quantities import format_size
 from cordwood.sql.redaction.redaction_pass import are_paths_still_textless
@@ -25,12 +25,12 @@ class OutdatedStatementError(Exception):
 class LocalRun:
     """A query that runs on an engine in the same process. Its rows are encoded to chunks."""
 
-    def __init__(self, request: RunRequest, rows: Rows) -> None:
+    def __init__(self, request: QueryRunRequest, rows: Rows) -> None:
         self._request = request
         self._rows = rows
         self._row_count = 0
         self._byte_count = 0
-        self._batches = self._count_rows(rows.batches)
+        self._batches = self._count_rows_while_reading(rows.batches)
         rows.batches = self._batches
 
     def chunks(self) -> Generator[bytes, None, None]:
@@ -42,15 +42,15 @@ class LocalRun:
                     raise _too_large_answer_error(self._request.max_bytes)
                 yield chunk
 
-    def stats(self) -> RunStats:
-        return RunStats(
+    def stats(self) -> QueryRunStats:
+        return QueryRunStats(
             self._row_count,
             self._rows.truncated,
             self._rows.engine_seconds,
             self._rows.last_row,
         )
 
-    def _count_rows(self, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
+    def _count_rows_while_reading(self, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
         with ExitStack() as stack:
             if isinstance(batches, Generator):
                 stack.enter_context(closing(batches))
@@ -59,11 +59,11 @@ class LocalRun:
                 yield batch
 
 
-def _too_large_answer_error(max_bytes: int) -> TooManyBytes:
-    return TooManyBytes(f"The answer is larger than {format_size(max_bytes)}.", hint="Ask for fewer rows or columns.")
+def _too_large_answer_error(max_bytes: int) -> AnswerTooLarge:
+    return AnswerTooLarge(f"The answer is larger than {format_size(max_bytes)}.", hint="Ask for fewer rows or columns.")
 
 
-def run_locally(engine: Engine, request: RunRequest, cancel: Cancellation) -> LocalRun:
+def run_locally(engine: Engine, request: QueryRunRequest, cancel: Cancellation) -> LocalRun:
     """Run a question on an engine in the same process.
 
     If no text was seen at a path when the statement was compiled, the statement reads the path without redaction. If a
@@ -96,9 +96,9 @@ def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
     rows.columns = rows.columns[: statement.answer_column_count]
     batches = rows.batches
     taken = (
-        _strip_positions_of_whole_events(rows, batches)
+        _strip_paging_and_partial_event(rows, batches)
         if paging.has_array_elements
-        else _strip_position_columns(rows, batches)
+        else _strip_paging_columns(rows, batches)
     )
     # A generator is wrapped in a generator, because it holds the engine's cursor until it is exhausted or closed.
     # Batches of other types are in memory already.
@@ -106,15 +106,15 @@ def remove_paging_columns(rows: Rows, statement: Statement) -> Rows:
     return rows
 
 
-def _strip_position_columns(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
+def _strip_paging_columns(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
     with _close_when_done(batches):
         for batch in batches:
             if batch:
                 _record_last_row(rows, batch)
-            yield _drop_position_columns(batch)
+            yield _drop_paging_columns(batch)
 
 
-def _strip_positions_of_whole_events(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
+def _strip_paging_and_partial_event(rows: Rows, batches: Iterable[list[Row]]) -> Generator[list[Row], None, None]:
     """Remove the columns time and id. If the answer is cut off, also leave out all rows of the last event.
 
     An event may have several rows, and its last ones could be missing; the next page then has all of them. Only an
@@ -130,10 +130,10 @@ def _strip_positions_of_whole_events(rows: Rows, batches: Iterable[list[Row]]) -
             if complete:
                 has_others = True
                 _record_last_row(rows, complete)
-                yield _drop_position_columns(complete)
+                yield _drop_paging_columns(complete)
     if held and not (rows.truncated and has_others):
         _record_last_row(rows, held)
-        yield _drop_position_columns(held)
+        yield _drop_paging_columns(held)
 
 
 def _close_when_done(batches: Iterable[list[Row]]) -> AbstractContextManager[object]:
@@ -143,7 +143,7 @@ def _close_when_done(batches: Iterable[list[Row]]) -> AbstractContextManager[obj
 def _record_last_row(rows: Rows, batch: list[Row]) -> None:
     place, count, before = _time_and_id_of_row(batch[-1]), _last_event_row_count(batch), rows.last_row
     if before is not None and count == len(batch) and (before.time_us, before.id) == place:
-        count += before.rows
+        count += before.tied_row_count
     rows.last_row = LastRow(*place, count)
 
 
@@ -154,7 +154,7 @@ def _last_event_row_count(batch: list[Row]) -> int:
     return next((index for index, place in enumerate(places) if place != last), len(batch))
 
 
-def _drop_position_columns(batch: list[Row]) -> list[Row]:
+def _drop_paging_columns(batch: list[Row]) -> list[Row]:
     return [row[:-2] for row in batch]
 
 

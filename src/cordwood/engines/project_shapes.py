@@ -43,26 +43,30 @@ class ProjectShapes:
     def __init__(self) -> None:
         self.pairs: list[PathAndKind] = []
         self._positions: dict[PathAndKind, int] = {}
-        self._sets: dict[str, int] = {}
+        self._bit_set_by_project: dict[str, int] = {}
         # Maps each set to itself, so that equal sets are stored as one object.
         self._interned_sets: dict[int, int] = {}
-        self._version_numbers: dict[int, int] = {}
-        self._next_number = 1
+        self._version_by_bit_set: dict[int, int] = {}
+        self._next_version_number = 1
         self._cached_kinds: OrderedDict[int, _CachedKinds] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._sets)
+        return len(self._bit_set_by_project)
 
     def bit_sets_by_project(self) -> Mapping[str, int]:
         """Return the bit set of each project, by the project's name."""
-        return dict(self._sets)
+        return dict(self._bit_set_by_project)
 
     def bit_set_of_project(self, project: str) -> int:
-        return self._sets.get(project, 0)
+        return self._bit_set_by_project.get(project, 0)
 
     def can_store_project(self, project: str) -> bool:
-        return project in self._sets or project == OTHER_PROJECTS_KEY or len(self._sets) < MAX_PROJECTS_PER_STREAM
+        return (
+            project in self._bit_set_by_project
+            or project == OTHER_PROJECTS_KEY
+            or len(self._bit_set_by_project) < MAX_PROJECTS_PER_STREAM
+        )
 
     def find_bit(self, pair: PathAndKind) -> int:
         """Return the bit of a pair of path and kind; 0 if the pair is not in the shared list."""
@@ -103,33 +107,33 @@ class ProjectShapes:
         with self._lock:
             if not self.can_store_project(project):
                 return
-            merged = self._sets.get(project, 0) | bits
-            self._sets[project] = self._interned_sets.setdefault(merged, merged)
+            merged = self._bit_set_by_project.get(project, 0) | bits
+            self._bit_set_by_project[project] = self._interned_sets.setdefault(merged, merged)
             if len(self._interned_sets) > 2 * MAX_PROJECTS_PER_STREAM:
-                self._interned_sets = {bit_set: bit_set for bit_set in self._sets.values()}
+                self._interned_sets = {bit_set: bit_set for bit_set in self._bit_set_by_project.values()}
 
     def version_of_project(self, project: str | None) -> int:
         """Return a number that identifies the content of a project's shape: equal shapes have equal numbers."""
-        bits = self._bits_of_project(project)
-        number = self._version_numbers.get(bits)
+        bits = self._visible_bit_set(project)
+        number = self._version_by_bit_set.get(bits)
         if number is None:
             with self._lock:
-                if len(self._version_numbers) > 2 * MAX_PROJECTS_PER_STREAM:
-                    self._version_numbers.clear()
-                self._next_number += 1
-                number = self._version_numbers[bits] = self._next_number
+                if len(self._version_by_bit_set) > 2 * MAX_PROJECTS_PER_STREAM:
+                    self._version_by_bit_set.clear()
+                self._next_version_number += 1
+                number = self._version_by_bit_set[bits] = self._next_version_number
         return number
 
     def shape_of_project(self, project: str | None, stream_shape: Shape) -> Shape:
         """Return the shape that a key pinned to a project sees; for None, return a shape without paths."""
-        bits = self._bits_of_project(project)
+        bits = self._visible_bit_set(project)
         part = self._cached_kinds.get(bits)
         if part is None:
             part = self._cache_kinds(bits)
         return Shape(part.kinds, self.version_of_project(project), part.unlisted, whole_shape=stream_shape)
 
-    def _bits_of_project(self, project: str | None) -> int:
-        return self._sets.get(project, 0) if project and project != OTHER_PROJECTS_KEY else 0
+    def _visible_bit_set(self, project: str | None) -> int:
+        return self._bit_set_by_project.get(project, 0) if project and project != OTHER_PROJECTS_KEY else 0
 
     def _cache_kinds(self, bits: int) -> _CachedKinds:
         values = Shape().merged_with_kinds(self.kinds_of_bit_set(bits))

@@ -29,21 +29,21 @@ def wrap_as_records(text: str) -> msgspec.Raw:
         return msgspec.Raw(_wrap_by_tokens(text).encode())
 
 
-def render_structured(text: str, datatype: Datatype) -> msgspec.Raw:
+def convert_struct_or_array_json(text: str, datatype: Datatype) -> msgspec.Raw:
     """Convert the JSON text of a STRUCT or an ARRAY: structs remain objects, objects in VARIANT values are wrapped."""
     try:
-        return msgspec.Raw(_json_encoder.encode(_wrap_structured(_json_decoder.decode(text), datatype)))
+        return msgspec.Raw(_json_encoder.encode(_wrap_by_datatype(_json_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
         return wrap_as_records(text)
 
 
-def _wrap_structured(value: object, datatype: Datatype | None) -> object:
+def _wrap_by_datatype(value: object, datatype: Datatype | None) -> object:
     if datatype is None or datatype.kind is Kind.VARIANT:
         return _wrap_value(value)
     if datatype.kind is Kind.STRUCT and isinstance(value, dict):
         # Match fields by position, because an engine may spell a field's name differently.
         return {
-            name: _wrap_structured(item, field)
+            name: _wrap_by_datatype(item, field)
             for (name, field), item in zip(datatype.fields, value.values(), strict=True)
         }
     if datatype.kind is Kind.ARRAY and isinstance(value, list):
@@ -54,7 +54,7 @@ def _wrap_structured(value: object, datatype: Datatype | None) -> object:
 def _wrap_elements(values: list[object], element: Datatype | None) -> object:
     if element is not None and element.kind is Kind.VARIANT:
         return _wrap_value(values)
-    return [_wrap_structured(item, element) for item in values]
+    return [_wrap_by_datatype(item, element) for item in values]
 
 
 def _wrap_value(value: object) -> object:

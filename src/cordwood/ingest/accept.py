@@ -21,7 +21,7 @@ from cordwood.ingest.event_validator import (
     refusal_reasons_by_index,
 )
 from cordwood.ingest.event_values import is_too_deep
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.group_commit import GroupCommitter, OnEventsStored
 from cordwood.ingest.limits import BodyMemoryBudget, LargeEventLimiter, StreamRateLimiter
 from cordwood.ingest.parsed_body import (
@@ -45,7 +45,15 @@ from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event
 
-__all__ = ["BodyDescription", "BodyForm", "IngestOutcome", "Intake", "IntakeLimits", "QuarantinedItem", "StreamPart"]
+__all__ = [
+    "BodyDescription",
+    "BodyFormat",
+    "BodyPartForStream",
+    "IngestOutcome",
+    "Intake",
+    "IntakeLimits",
+    "QuarantinedItem",
+]
 
 # A body up to this size is decoded on the event loop. A larger body is decoded in a thread, because decoding it on the
 # event loop would delay other requests.
@@ -69,9 +77,9 @@ class IngestOutcome(msgspec.Struct, frozen=True):
     accepted: int
     duplicates: int
     quarantined: int
-    reasons: Sequence[tuple[int, str]] = ()
-    late: int = 0
-    future: int = 0
+    quarantine_reasons: Sequence[tuple[int, str]] = ()
+    late_events: int = 0
+    future_events: int = 0
     transformed: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict)
     item_outcomes: Mapping[int, ItemOutcome] = msgspec.field(default_factory=dict)
 
@@ -83,14 +91,14 @@ class IngestOutcome(msgspec.Struct, frozen=True):
 class BodyDescription(msgspec.Struct, frozen=True):
     """The form in which a body was sent (such as events, syslog or OTLP), and its headers, with names in lower case."""
 
-    form: BodyForm = BodyForm.EVENTS
+    body_format: BodyFormat = BodyFormat.EVENTS
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 DEFAULT_BODY_DESCRIPTION = BodyDescription()
 
 
-class StreamPart(msgspec.Struct, frozen=True):
+class BodyPartForStream(msgspec.Struct, frozen=True):
     """The events of a request body that go to one stream."""
 
     stream: Stream
@@ -98,14 +106,14 @@ class StreamPart(msgspec.Struct, frozen=True):
 
 
 class _PreparedPart(msgspec.Struct, frozen=True):
-    """What is to be stored for a `StreamPart`, and how many of its items are rejected.
+    """What is to be stored for a `BodyPartForStream`, and how many of its items are rejected.
 
     One batch has the events of the stream, and another the quarantined items.
     """
 
     stream: Stream
     batches: list[Batch]
-    rejected_counts: IngestOutcome
+    outcome_of_rejected_items: IngestOutcome
     decoded_items: DecodedItems | None = None
 
     @property
@@ -152,19 +160,19 @@ class Intake:
         self._clock_us = clock_us
         self._transforms = StreamTransforms(hash_key, limits.body_budget_bytes // 2)
         self._limits = limits
-        self._stream_rates = StreamRateLimiter(limits.default_events_per_second, time.monotonic)
+        self._stream_rate_limiter = StreamRateLimiter(limits.default_events_per_second, time.monotonic)
         self.body_budget = BodyMemoryBudget(limits.body_budget_bytes)
-        self._large = LargeEventLimiter(limits.max_large_event_bytes)
-        self._truncator = ItemTruncator(limits.max_event_bytes, clock_us, self._large)
-        engine.prepare([QUARANTINE_STREAM])
-        self._group_commit = GroupCommitter(engine)
-        self._readers = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="read")
+        self._large_event_limiter = LargeEventLimiter(limits.max_large_event_bytes)
+        self._truncator = ItemTruncator(limits.max_event_bytes, clock_us, self._large_event_limiter)
+        engine.create_stream_tables([QUARANTINE_STREAM])
+        self._group_committer = GroupCommitter(engine)
+        self._decoder_executor = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="read")
         self._shapes = ShapeInferrer(engine.shapes, engine.project_shapes)
 
     @property
     def last_write_error(self) -> str | None:
         """The error of the last write to the engine, or None if that write succeeded."""
-        return self._group_commit.fault
+        return self._group_committer.last_write_error
 
     def set_stored_callback(self, tell: OnEventsStored | None) -> None:
         """Register the callback `tell`; None removes it.
@@ -172,7 +180,7 @@ class Intake:
         Whenever a group of batches is stored, the storing thread calls `tell` with the names of their streams and the
         time at which the newest stored event was received.
         """
-        self._group_commit.on_stored = tell
+        self._group_committer.on_stored = tell
 
     @property
     def max_item_bytes(self) -> int:
@@ -181,9 +189,9 @@ class Intake:
 
     def check_stream_rate(self, stream: Stream) -> None:
         """Raise StreamRateExceeded if the stream has used up its rate limit. Call this before reading the body."""
-        self._stream_rates.check_rate(stream)
+        self._stream_rate_limiter.check_rate(stream)
 
-    def accept(
+    def ingest_body(
         self,
         stream: Stream,
         content_type: str,
@@ -192,10 +200,12 @@ class Intake:
         sent: BodyDescription = DEFAULT_BODY_DESCRIPTION,
     ) -> Coroutine[Any, Any, IngestOutcome]:
         """Store the events of a request body; return once they are durable and visible to the next query."""
-        return self._decode_and_store(stream, self._make_body(body, content_type, sent.headers), pins or {}, sent.form)
+        return self._decode_and_store(
+            stream, self._make_body(body, content_type, sent.headers), pins or {}, sent.body_format
+        )
 
     async def _decode_and_store(
-        self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: BodyForm
+        self, stream: Stream, arrived: Body, pins: Mapping[str, str], form: BodyFormat
     ) -> IngestOutcome:
         reading = self.run_decoder(len(arrived.data), self._decode_and_prepare, stream, form, arrived, pins)
         # The prepared batches are copies of the body's content. Release the body before they are stored, because
@@ -218,11 +228,11 @@ class Intake:
         arrived = msgspec.structs.replace(arrived, pinned_project=pinned_project, max_items=max_items)
         return self.run_decoder(len(body), read, arrived)
 
-    async def store(
+    async def store_body_parts(
         self,
-        parts: Sequence[StreamPart],
+        parts: Sequence[BodyPartForStream],
         body_bytes: int,
-        form: BodyForm,
+        form: BodyFormat,
         pins: Mapping[str, str] | None = None,
         *,
         is_itemized: bool = False,
@@ -238,9 +248,9 @@ class Intake:
 
     async def _store_prepared(self, prepared: Sequence[_PreparedPart]) -> list[IngestOutcome]:
         for one in prepared:
-            self._stream_rates.charge_events(one.stream, one.event_count)
+            self._stream_rate_limiter.charge_events(one.stream, one.event_count)
         batches = [batch for one in prepared for batch in one.batches]
-        appended = iter(await self._group_commit.append(batches) if batches else ())
+        appended = iter(await self._group_committer.append(batches) if batches else ())
         return [_outcome_of_part(one, list(islice(appended, len(one.batches)))) for one in prepared]
 
     async def replay(
@@ -251,25 +261,25 @@ class Intake:
         Raise ItemNotReplayable if the item would be quarantined again.
         """
         batches = await self._run_in_decoder_thread(self._prepare_replay, stream, item, pins or {})
-        events, _ = await self._group_commit.append(batches)
+        events, _ = await self._group_committer.append(batches)
         late = count_events_past_retention(stream, batches[0].events, self._clock_us())
-        return IngestOutcome(events.accepted, events.duplicates, 0, late=late)
+        return IngestOutcome(events.accepted, events.duplicates, 0, late_events=late)
 
     async def reimport(self, stream: Stream, body: bytes, pinned_project: str | None = None) -> IngestOutcome:
         """Store exported events without changes, keeping their times of receipt. Duplicates are counted and skipped."""
         batch = await self._run_in_decoder_thread(self._read_exported_batch, stream, body, pinned_project)
-        (appended,) = await self._group_commit.append([batch])
+        (appended,) = await self._group_committer.append([batch])
         return IngestOutcome(
             appended.accepted,
             appended.duplicates,
             0,
-            late=count_events_past_retention(stream, batch.events, self._clock_us()),
+            late_events=count_events_past_retention(stream, batch.events, self._clock_us()),
         )
 
     def close(self) -> None:
         """Store the pending events and stop the threads."""
-        self._readers.shutdown()
-        self._group_commit.close()
+        self._decoder_executor.shutdown()
+        self._group_committer.close()
 
     def _make_body(self, data: bytes, content_type: str, headers: Mapping[str, str]) -> Body:
         limits = self._limits
@@ -283,7 +293,7 @@ class Intake:
         return await self._run_in_decoder_thread(read, *about)
 
     def _run_in_decoder_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
-        return asyncio.get_running_loop().run_in_executor(self._readers, read, *about)
+        return asyncio.get_running_loop().run_in_executor(self._decoder_executor, read, *about)
 
     def _read_exported_batch(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
         return self._make_batch(
@@ -292,14 +302,16 @@ class Intake:
             self._clock_us(),
         )
 
-    def _decode_and_prepare(self, stream: Stream, form: BodyForm, body: Body, pins: Mapping[str, str]) -> _PreparedPart:
-        return self._prepare_part(StreamPart(stream, read_body(form, body)), len(body.data), form, pins)
+    def _decode_and_prepare(
+        self, stream: Stream, form: BodyFormat, body: Body, pins: Mapping[str, str]
+    ) -> _PreparedPart:
+        return self._prepare_part(BodyPartForStream(stream, read_body(form, body)), len(body.data), form, pins)
 
     def _prepare_parts(
         self,
-        parts: Sequence[StreamPart],
+        parts: Sequence[BodyPartForStream],
         body_bytes: int,
-        form: BodyForm,
+        form: BodyFormat,
         pins: Mapping[str, str],
         *,
         is_itemized: bool,
@@ -307,7 +319,13 @@ class Intake:
         return [self._prepare_part(part, body_bytes, form, pins, is_itemized=is_itemized) for part in parts]
 
     def _prepare_part(
-        self, part: StreamPart, body_bytes: int, form: BodyForm, pins: Mapping[str, str], *, is_itemized: bool = False
+        self,
+        part: BodyPartForStream,
+        body_bytes: int,
+        form: BodyFormat,
+        pins: Mapping[str, str],
+        *,
+        is_itemized: bool = False,
     ) -> _PreparedPart:
         received_us = self._clock_us()
         stream, parsed = part.stream, part.parsed
@@ -331,7 +349,7 @@ class Intake:
             batches.append(
                 make_quarantine_batch(stream.name, form, parsed.refused_items, pins.get("project"), received_us)
             )
-        late, future = parsed.out_of_bounds_counts["late"], parsed.out_of_bounds_counts["future"]
+        late, future = parsed.out_of_time_bounds_counts["late"], parsed.out_of_time_bounds_counts["future"]
         not_stored = IngestOutcome(
             0,
             0,
@@ -365,7 +383,7 @@ class Intake:
     def _make_batch(
         self, stream: Stream, events: list[Event], received_us: int, derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> Batch:
-        self._large.charge_events(stream.name, events)
+        self._large_event_limiter.charge_events(stream.name, events)
         learnt = self._shapes.infer(stream, events, derived_fields)
         return Batch(stream.name, learnt.events, received_us, learnt.stream_kinds, learnt.kinds_by_project)
 
@@ -382,7 +400,7 @@ def _outcome_of_part(prepared: _PreparedPart, appended: Sequence[BatchAppendResu
             appended_own, events = one, batch.events
     items = prepared.decoded_items.outcomes(events, appended_own.repeated_positions) if prepared.decoded_items else {}
     return msgspec.structs.replace(
-        prepared.rejected_counts,
+        prepared.outcome_of_rejected_items,
         accepted=appended_own.accepted,
         duplicates=appended_own.duplicates,
         item_outcomes=items,

@@ -41,7 +41,7 @@ _NANOSECONDS_TIMESTAMP_LIMIT = 2**63
 _NUMBER_PATTERN = re.compile(r"\d+(\.\d+)?")
 
 
-def read_timestamp(value: str | float | None) -> int | None:
+def parse_timestamp_us(value: str | float | None) -> int | None:
     if isinstance(value, str):
         return _timestamp_from_text(value)
     if isinstance(value, float):
@@ -131,7 +131,7 @@ def build_events(parsed: ParsedBody, received_us: int) -> list[Event]:
 
 
 def _make_event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, received_us: int) -> Event:
-    timestamp = read_timestamp(posted.timestamp)
+    timestamp = parse_timestamp_us(posted.timestamp)
     message = posted.event_message
     if posted.message is not None and posted.message != message:
         message, extras = _merge_messages(posted.message, message, extras)

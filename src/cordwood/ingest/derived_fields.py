@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from cordwood.ingest.event_values import values_at, with_exact_numbers
+from cordwood.ingest.event_values import quote_inexact_numbers, values_at
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 
@@ -41,7 +41,7 @@ class DerivedField:
         if event.metadata is None or self._has_value(event.metadata):
             return event
         # First turn numbers beyond the decoder's range into strings, because decoding and encoding would change them.
-        event = with_exact_numbers(event)
+        event = quote_inexact_numbers(event)
         try:
             metadata = _decode(event.metadata or "null")
             extras = _decode(event.extras or "{}")

@@ -14,7 +14,7 @@ from cordwood.ingest.event_values import MAX_NESTING_LEVELS, is_too_deep
 from cordwood.ingest.items import raw_to_text
 from cordwood.ingest.limits import event_character_count
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.model.definitions import ClockPolicy, Stream
+from cordwood.model.definitions import EventTimePolicy, Stream
 from cordwood.model.event import Event
 
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -29,7 +29,7 @@ class ForeignProject(Exception):
 
     def __init__(self, claimed: str) -> None:
         super().__init__(claimed)
-        self.claimed = claimed
+        self.claimed_project = claimed
 
 
 def with_pinned_project(event: Event, project_path: Sequence[str], project: str) -> Event:
@@ -104,7 +104,7 @@ class EventValidator(msgspec.Struct, frozen=True):
             return events
         kept = []
         for project_path, event in enumerate(events):
-            parsed.out_of_bounds_counts.update(self._exceeded_time_bound(event))
+            parsed.out_of_time_bounds_counts.update(self._exceeded_time_bound(event))
             outcome = self._validate_event(event)
             if isinstance(outcome, Event):
                 kept.append(outcome)
@@ -142,7 +142,7 @@ class EventValidator(msgspec.Struct, frozen=True):
             return with_pinned_project(event, self.stream.project_at, project)
         except ForeignProject as foreign:
             field = ".".join(("metadata", *self.stream.project_at))
-            return f"The key is pinned to project {project!r}, the event's {field} is {foreign.claimed!r}."
+            return f"The key is pinned to project {project!r}, the event's {field} is {foreign.claimed_project!r}."
 
     def _has_event_out_of_time_bounds(self, events: list[Event]) -> bool:
         times = [event.timestamp_us for event in events]
@@ -213,10 +213,10 @@ def needs_validation(stream: Stream, pins: Mapping[str, str], body_bytes: int, m
     return bool(pins) or has_bounds or body_bytes > max_event_bytes
 
 
-def _apply_clock_policy(event: Event, policy: ClockPolicy, bound_us: int, direction: str) -> Event | str:
-    if policy is ClockPolicy.CLAMP:
+def _apply_clock_policy(event: Event, policy: EventTimePolicy, bound_us: int, direction: str) -> Event | str:
+    if policy is EventTimePolicy.CLAMP:
         return msgspec.structs.replace(event, timestamp_us=bound_us, timestamp_inferred=True)
-    if policy is ClockPolicy.QUARANTINE:
+    if policy is EventTimePolicy.QUARANTINE:
         return f"The event is too {direction}." if direction == "late" else f"The event is too far {direction}."
     return event
 

@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.event import ELEMENT_STEP, MAX_PATH_STEPS, Event, EventPath, ValueKind, is_listable
+from cordwood.model.event import ELEMENT_STEP, MAX_LISTED_PATH_STEPS, Event, EventPath, ValueKind, is_listable
 
 MutableKindsByPath = dict[EventPath, set[ValueKind]]
 PathAndValue = tuple[EventPath, object]
 
 # One level more than the longest path that a shape lists. So an object at the end of such a path is decoded as an
 # object, and only the objects inside it become null.
-_MAX_DECODED_LEVELS: Final = MAX_PATH_STEPS + 1
+_MAX_DECODED_LEVELS: Final = MAX_LISTED_PATH_STEPS + 1
 
 _decode = msgspec.json.Decoder().decode
 
@@ -102,7 +102,7 @@ def _decode_json(text: str) -> object:
     except msgspec.DecodeError:
         return None
     except RecursionError:
-        return _decode(replace_below_depth(text, _MAX_DECODED_LEVELS))
+        return _decode(replace_deep_values_with_null(text, _MAX_DECODED_LEVELS))
 
 
 def _value_kind(value: object) -> ValueKind:
@@ -141,7 +141,7 @@ def is_too_deep(event: Event) -> bool:
     )
 
 
-def replace_below_depth(text: str, levels: int) -> str:
+def replace_deep_values_with_null(text: str, levels: int) -> str:
     """Return JSON text with null in place of every object and array that is nested deeper than `levels`."""
     result: list[str] = []
     end = 0
@@ -183,15 +183,15 @@ _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MAX_INTEGER_DIGITS = 20
 
 
-def with_exact_numbers(event: Event) -> Event:
+def quote_inexact_numbers(event: Event) -> Event:
     """Return the event with out-of-range numbers as strings; 64-bit integers and finite doubles stay numbers."""
-    metadata, extras = _with_exact_numbers(event.metadata), _with_exact_numbers(event.extras)
+    metadata, extras = _quote_inexact_numbers_in_text(event.metadata), _quote_inexact_numbers_in_text(event.extras)
     if metadata is event.metadata and extras is event.extras:
         return event
     return msgspec.structs.replace(event, metadata=metadata, extras=extras)
 
 
-def _with_exact_numbers(text: str | None) -> str | None:
+def _quote_inexact_numbers_in_text(text: str | None) -> str | None:
     if text is None or not _POSSIBLY_INEXACT_NUMBER_PATTERN.search(text):
         return text
     result = _NUMBER_OR_STRING_PATTERN.sub(_quote_if_inexact, text)

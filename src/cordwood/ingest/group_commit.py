@@ -37,11 +37,11 @@ class GroupCommitter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queue: deque[_PendingAppend] = deque()
-        self._waiting_events = 0
-        self._changed = threading.Condition()
-        self._closing = False
+        self._waiting_event_count = 0
+        self._queue_changed = threading.Condition()
+        self._is_closing = False
         # The error message of the last write, or None if that write succeeded.
-        self.fault: str | None = None
+        self.last_write_error: str | None = None
         # Called in the storing thread whenever a group is stored, with the names of the streams that got events and the
         # time at which the newest event was received.
         self.on_stored: OnEventsStored | None = None
@@ -51,20 +51,20 @@ class GroupCommitter:
     async def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[BatchAppendResult]] = loop.create_future()
-        with self._changed:
-            if self._waiting_events > _MAX_PENDING_EVENTS:
+        with self._queue_changed:
+            if self._waiting_event_count > _MAX_PENDING_EVENTS:
                 raise BacklogFull("Too many events are pending.", retry_after=3)
             waiting = _PendingAppend(batches, loop, done)
             self._queue.append(waiting)
-            self._waiting_events += waiting.event_count
-            self._changed.notify()
+            self._waiting_event_count += waiting.event_count
+            self._queue_changed.notify()
         return await done
 
     def close(self) -> None:
         """Store the pending events and stop the thread."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
+        with self._queue_changed:
+            self._is_closing = True
+            self._queue_changed.notify()
         self._thread.join()
 
     def _run(self) -> None:
@@ -74,14 +74,14 @@ class GroupCommitter:
             pass
 
     def _next_group(self) -> list[_PendingAppend]:
-        with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closing)
+        with self._queue_changed:
+            self._queue_changed.wait_for(lambda: self._queue or self._is_closing)
             group: list[_PendingAppend] = []
             events = 0
             while self._queue and (not group or events < _MAX_GROUP_EVENTS):
                 group.append(self._queue.popleft())
                 events += group[-1].event_count
-            self._waiting_events -= events
+            self._waiting_event_count -= events
             return group
 
     def _store_group(self, group: Sequence[_PendingAppend]) -> bool:
@@ -90,11 +90,11 @@ class GroupCommitter:
             appended = self._engine.append([batch for waiting in group for batch in waiting.batches])
         except Exception as problem:  # noqa: BLE001 - one of the two catch-alls: whoever waits must be told
             if isinstance(problem, OutOfDisk | EngineFault):
-                self.fault = problem.message
+                self.last_write_error = problem.message
             for waiting in group:
                 waiting.loop.call_soon_threadsafe(_set_failure, waiting.append_results, problem)
             return bool(group)
-        self.fault = None
+        self.last_write_error = None
         if self.on_stored is not None:
             self._notify_stored(self.on_stored, [batch for waiting in group for batch in waiting.batches], appended)
         rest = iter(appended)

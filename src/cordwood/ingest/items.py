@@ -25,7 +25,7 @@ _MAX_SEPARATORS_PER_ITEM: Final = 8
 # A document may have this many JSON values for each item that it may have.
 _MAX_VALUES_PER_ITEM: Final = 64
 # Items that are nested deeper than this are not matched by the patterns below.
-_MAX_PATTERN_LEVELS: Final = 32
+_MAX_PATTERN_NESTING_DEPTH: Final = 32
 
 _STRING_PATTERN: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
@@ -43,16 +43,16 @@ def _bracket_content_pattern(levels: int) -> str:
     return nested
 
 
-_ITEM_PATTERN: Final = re.compile(_item_pattern(_MAX_PATTERN_LEVELS).encode(), re.DOTALL)
-_OBJECT_PATTERN: Final = re.compile(rf"\{{{_bracket_content_pattern(_MAX_PATTERN_LEVELS)}*+\}}", re.DOTALL)
+_ITEM_PATTERN: Final = re.compile(_item_pattern(_MAX_PATTERN_NESTING_DEPTH).encode(), re.DOTALL)
+_OBJECT_PATTERN: Final = re.compile(rf"\{{{_bracket_content_pattern(_MAX_PATTERN_NESTING_DEPTH)}*+\}}", re.DOTALL)
 _WHITESPACE_PATTERN: Final = re.compile(r"[ \t\r\n]*+")
 
 
-class _RequiredBatchDocument(msgspec.Struct, gc=False):
+class _DocumentWithRequiredBatch(msgspec.Struct, gc=False):
     batch: msgspec.Raw
 
 
-_required_batch_decoder = msgspec.json.Decoder(_RequiredBatchDocument)
+_required_batch_decoder = msgspec.json.Decoder(_DocumentWithRequiredBatch)
 
 
 def check_object_count(document: bytes | str, limit: int) -> None:
@@ -113,14 +113,14 @@ def _check_array_length(data: bytes, position: int, limit: int) -> None:
             return
         if after != b",":
             raise BodyTooLarge(
-                f"The body has an item of more than {_MAX_PATTERN_LEVELS} levels, and too many others.",
+                f"The body has an item of more than {_MAX_PATTERN_NESTING_DEPTH} levels, and too many others.",
                 hint="Send less at once.",
             )
         position += 1
     raise too_many_items_fault(limit)
 
 
-class _OptionalBatchDocument(msgspec.Struct, gc=False):
+class _DocumentWithOptionalBatch(msgspec.Struct, gc=False):
     """An object of which only the member `batch` is decoded."""
 
     batch: msgspec.Raw = msgspec.Raw(b"")
@@ -128,18 +128,18 @@ class _OptionalBatchDocument(msgspec.Struct, gc=False):
 
 _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_optional_batch_decoder = msgspec.json.Decoder(_OptionalBatchDocument)
+_optional_batch_decoder = msgspec.json.Decoder(_DocumentWithOptionalBatch)
 _document_decoder = msgspec.json.Decoder(msgspec.Raw)
 
 TOO_DEEP_REASON = "The item is nested too deeply."
 
 
-def _float_or_text(text: str) -> object:
+def _parse_finite_float_or_text(text: str) -> object:
     return float(text) if math.isfinite(float(text)) else text
 
 
 # Decodes JSON to plain values; a number beyond the range of a double becomes a string of its digits.
-decode_values = msgspec.json.Decoder(float_hook=_float_or_text).decode
+decode_values = msgspec.json.Decoder(float_hook=_parse_finite_float_or_text).decode
 
 
 def split_items(text: str, limit: int) -> list[str]:
@@ -361,16 +361,16 @@ class JsonItemReader:
     def __init__(self, read: Callable[[int], bytes], max_characters: int) -> None:
         self._read = read
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
-        self._limit = max_characters
+        self._max_item_characters = max_characters
         self._text = ""
-        self._at = 0
-        self._line = 1
+        self._position = 0
+        self._line_number = 1
         self._is_exhausted = False
 
     def items(self) -> Iterator[JsonItem]:
         """Yield the items; if the text is not JSON, raise BadBody with the number of the faulty line."""
         while self._peek_character():
-            if self._text[self._at] == "[":
+            if self._text[self._position] == "[":
                 yield from self._read_array_items()
             else:
                 yield self._read_item()
@@ -391,29 +391,31 @@ class JsonItemReader:
     def _read_item(self) -> JsonItem:
         if not self._peek_character():
             raise self._syntax_fault("the array is not closed")
-        end, line = self._find_item_end(), self._line
-        text = self._text[self._at : end]
-        self._skip(end - self._at)
+        end, line = self._find_item_end(), self._line_number
+        text = self._text[self._position : end]
+        self._skip(end - self._position)
         return JsonItem(line, text)
 
     def _find_item_end(self) -> int:
         """Return the end of the next value. Read more text while the value may be incomplete."""
         while True:
             try:
-                _, end = _JSON_DECODER.raw_decode(self._text, self._at)
+                _, end = _JSON_DECODER.raw_decode(self._text, self._position)
             except RecursionError:
                 raise self._syntax_fault("it is nested too deeply") from None
             except json.JSONDecodeError as problem:
-                if self._is_exhausted or not self._may_be_cut(problem):
+                if self._is_exhausted or not self._may_be_caused_by_truncation(problem):
                     raise self._syntax_fault(problem.msg.rstrip(".").lower(), problem.pos) from None
             else:
                 if self._is_exhausted or not _CONTINUABLE_NUMBER_PATTERN.match(self._text, end):
                     return end
-            if len(self._text) - self._at > self._limit:
-                raise self._syntax_fault(f"an item is longer than {self._limit:,} characters, or is not JSON")
-            self._read_more(max(_READ_CHUNK_BYTES, len(self._text) - self._at))
+            if len(self._text) - self._position > self._max_item_characters:
+                raise self._syntax_fault(
+                    f"an item is longer than {self._max_item_characters:,} characters, or is not JSON"
+                )
+            self._read_more(max(_READ_CHUNK_BYTES, len(self._text) - self._position))
 
-    def _may_be_cut(self, problem: json.JSONDecodeError) -> bool:
+    def _may_be_caused_by_truncation(self, problem: json.JSONDecodeError) -> bool:
         """Return whether a decoding error may be caused by text that is not read yet.
 
         This is possible for an unterminated string, and for an error near the end of the text.
@@ -423,26 +425,26 @@ class JsonItemReader:
     def _peek_character(self) -> str:
         """Skip white space; return the next character, or an empty text at the end."""
         while True:
-            end = _JSON_WHITESPACE_PATTERN.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
-            self._skip(end - self._at)
-            if self._at < len(self._text):
-                return self._text[self._at]
+            end = _JSON_WHITESPACE_PATTERN.match(self._text, self._position).end()  # type: ignore[union-attr] # it always matches
+            self._skip(end - self._position)
+            if self._position < len(self._text):
+                return self._text[self._position]
             if self._is_exhausted:
                 return ""
             self._read_more(_READ_CHUNK_BYTES)
 
     def _skip(self, count: int) -> None:
-        end = self._at + count
-        self._line += self._text.count("\n", self._at, end)
-        self._at = end
+        end = self._position + count
+        self._line_number += self._text.count("\n", self._position, end)
+        self._position = end
 
     def _read_more(self, size: int) -> None:
         """Read more text, and drop the text before the current position."""
         data = self._read(size)
         self._is_exhausted = not data
-        self._text = self._text[self._at :] + self._decode(data, not data)
-        self._at = 0
+        self._text = self._text[self._position :] + self._decode(data, not data)
+        self._position = 0
 
     def _syntax_fault(self, cause: str, position: int = 0) -> BadBody:
-        line = self._line + self._text.count("\n", self._at, position)
+        line = self._line_number + self._text.count("\n", self._position, position)
         return BadBody(f"Line {line}: the text is not JSON: {cause}.")

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import BacklogFull, Fault, LargeEventsExceeded, StreamRateExceeded
+from cordwood.errors import BacklogFull, Fault, LargeEventLimitExceeded, StreamRateExceeded
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
 
@@ -30,9 +30,9 @@ class MemoryReservation:
     def __init__(self, budget: "BodyMemoryBudget", owner: str, now: float) -> None:
         self._budget = budget
         self.owner = owner
-        self.held = 0
+        self.held_bytes = 0
         self.grown_at = now
-        self.is_arriving = True
+        self.is_body_arriving = True
         self.is_revoked = False
         self._on_revoke: Callable[[], object] | None = None
 
@@ -42,15 +42,15 @@ class MemoryReservation:
 
     def record_progress(self) -> None:
         """Record that the body has grown, so that it does not count as stalled."""
-        self.grown_at = self._budget.now()
+        self.grown_at = self._budget.clock()
 
     def refusal_fault(self) -> Fault:
         """Return the error for a request whose reservation was revoked."""
-        return self._budget.refusal()
+        return self._budget.make_refusal_fault()
 
-    def mark_complete(self) -> None:
+    def mark_body_complete(self) -> None:
         """Mark the body as complete. It will be stored, so its reservation is no longer revoked."""
-        self.is_arriving = False
+        self.is_body_arriving = False
 
     def set_revoke_callback(self, call: Callable[[], object]) -> None:
         """Register a callback that is called when the reservation is revoked, which may happen in any thread."""
@@ -78,13 +78,13 @@ class BodyMemoryBudget:
         refusal: Callable[[], Fault] | None = None,
         max_bodies: int = MAX_BODIES_PER_KEY,
     ) -> None:
-        self._limit = max_bytes
-        self._half = max_bytes // 2
-        self.now = clock
-        self.refusal = refusal or memory_used_up_fault
+        self._max_bytes = max_bytes
+        self._half_of_max_bytes = max_bytes // 2
+        self.clock = clock
+        self.make_refusal_fault = refusal or memory_used_up_fault
         self._max_bodies = max_bodies
         # The number of charged bytes of each key.
-        self._by_owner: Counter[str] = Counter()
+        self._charged_bytes_by_owner: Counter[str] = Counter()
         self._reservations: set[MemoryReservation] = set()
         # A lock for all fields, because bodies are decompressed in threads.
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class BodyMemoryBudget:
 
         Raise BacklogFull if too many bodies of the key are being read at once.
         """
-        reservation = MemoryReservation(self, owner, self.now())
+        reservation = MemoryReservation(self, owner, self.clock())
         with self._lock:
             if sum(one.owner == owner for one in self._reservations) >= self._max_bodies:
                 raise BacklogFull("Too many bodies of this key are being read at once.", retry_after=2)
@@ -112,27 +112,29 @@ class BodyMemoryBudget:
             if not self._can_grow_reservation(reservation, more_bytes):
                 self._revoke_others_to_fit(reservation, more_bytes)
             if reservation.is_revoked or not self._can_grow_reservation(reservation, more_bytes):
-                raise self.refusal()
-            self._by_owner[reservation.owner] += self._bytes_to_charge(reservation, more_bytes)
-            reservation.held += more_bytes
-            reservation.grown_at = self.now()
+                raise self.make_refusal_fault()
+            self._charged_bytes_by_owner[reservation.owner] += self._bytes_to_charge(reservation, more_bytes)
+            reservation.held_bytes += more_bytes
+            reservation.grown_at = self.clock()
 
     def _can_grow_reservation(self, reservation: MemoryReservation, more_bytes: int) -> bool:
-        if reservation.held + more_bytes > self._half and any(
-            one is not reservation and one.held > self._half for one in self._reservations
+        if reservation.held_bytes + more_bytes > self._half_of_max_bytes and any(
+            one is not reservation and one.held_bytes > self._half_of_max_bytes for one in self._reservations
         ):
             return False
         more = self._bytes_to_charge(reservation, more_bytes)
-        held, of_owner = self._by_owner.total(), self._by_owner[reservation.owner]
-        return held + more <= self._limit and (of_owner == held or of_owner + more <= self._half)
+        held, of_owner = self._charged_bytes_by_owner.total(), self._charged_bytes_by_owner[reservation.owner]
+        return held + more <= self._max_bytes and (of_owner == held or of_owner + more <= self._half_of_max_bytes)
 
     def _bytes_to_charge(self, reservation: MemoryReservation, more_bytes: int) -> int:
         """Return how many bytes are charged when a body grows by `more_bytes`: none beyond half of the budget."""
-        return min(reservation.held + more_bytes, self._half) - min(reservation.held, self._half)
+        return min(reservation.held_bytes + more_bytes, self._half_of_max_bytes) - min(
+            reservation.held_bytes, self._half_of_max_bytes
+        )
 
     def _revoke_others_to_fit(self, reservation: MemoryReservation, more_bytes: int) -> None:
         """Revoke reservations of other bodies, the largest first, until `more_bytes` can be reserved."""
-        for one in sorted(self._reservations, key=lambda one: -one.held):
+        for one in sorted(self._reservations, key=lambda one: -one.held_bytes):
             if self._can_grow_reservation(reservation, more_bytes):
                 return
             if one is not reservation and self._may_be_revoked(one, reservation):
@@ -140,16 +142,18 @@ class BodyMemoryBudget:
                 one.revoke()
 
     def _may_be_revoked(self, candidate: MemoryReservation, asking: MemoryReservation) -> bool:
-        if not candidate.is_arriving or candidate.is_revoked or not candidate.held:
+        if not candidate.is_body_arriving or candidate.is_revoked or not candidate.held_bytes:
             return False
-        has_too_much = candidate.owner != asking.owner and self._by_owner[candidate.owner] > self._half
-        return has_too_much or self.now() - candidate.grown_at > BODY_STALLED_SECONDS
+        has_too_much = (
+            candidate.owner != asking.owner and self._charged_bytes_by_owner[candidate.owner] > self._half_of_max_bytes
+        )
+        return has_too_much or self.clock() - candidate.grown_at > BODY_STALLED_SECONDS
 
     def _release(self, reservation: MemoryReservation) -> None:
-        self._by_owner[reservation.owner] -= min(reservation.held, self._half)
-        if not self._by_owner[reservation.owner]:
-            del self._by_owner[reservation.owner]
-        reservation.held = 0
+        self._charged_bytes_by_owner[reservation.owner] -= min(reservation.held_bytes, self._half_of_max_bytes)
+        if not self._charged_bytes_by_owner[reservation.owner]:
+            del self._charged_bytes_by_owner[reservation.owner]
+        reservation.held_bytes = 0
 
 
 def memory_used_up_fault() -> BacklogFull:
@@ -172,7 +176,7 @@ class StreamRateLimiter:
     """
 
     def __init__(self, default_per_second: float | None, clock: Callable[[], float]) -> None:
-        self._default = default_per_second
+        self._default_events_per_second = default_per_second
         self._clock = clock
         self._buckets: dict[str, _EventTokenBucket] = {}
 
@@ -195,7 +199,7 @@ class StreamRateLimiter:
             self._refilled_bucket(stream.name, rate).tokens -= events
 
     def _events_per_second_limit(self, stream: Stream) -> float | None:
-        return stream.events_per_second or self._default
+        return stream.events_per_second or self._default_events_per_second
 
     def _refilled_bucket(self, name: str, rate: float) -> _EventTokenBucket:
         now, limit = self._clock(), max(1.0, rate)
@@ -211,7 +215,7 @@ def _format_rate(rate: float) -> str:
 
 # An event with more characters than this counts as large. Smaller events need no limit: DuckDB processes 2,048 rows at
 # once, and 2,048 events of this size fit into memory.
-MIN_LARGE_CHARACTERS: Final = 32 * 1024
+LARGE_EVENT_THRESHOLD_CHARACTERS: Final = 32 * 1024
 # The number of successive events of a stream, large or not, that share one budget. These events are a window.
 _EVENTS_PER_BUDGET_WINDOW: Final = 20_000
 # One project may use only a quarter of a window's budget. Compaction sorts the events of ten windows by project, which
@@ -221,8 +225,8 @@ _PROJECT_BUDGET_DIVISOR: Final = 4
 
 class _BudgetWindow(msgspec.Struct):
     event_count: int = 0
-    large_bytes: int = 0
-    large_bytes_by_project: Counter[str | None] = msgspec.field(default_factory=Counter)
+    large_event_bytes: int = 0
+    large_event_bytes_by_project: Counter[str | None] = msgspec.field(default_factory=Counter)
 
 
 class LargeEventLimiter:
@@ -234,50 +238,51 @@ class LargeEventLimiter:
     """
 
     def __init__(self, max_bytes: int | None) -> None:
-        self._max_bytes = max_bytes
+        self._max_large_bytes_per_window = max_bytes
         self._windows: dict[str, _BudgetWindow] = {}
         self._lock = threading.Lock()
 
     def charge_events(self, stream: str, events: Sequence[Event]) -> None:
         """Charge the large events to the budget of their stream.
 
-        If they exceed the budget, raise LargeEventsExceeded and charge nothing.
+        If they exceed the budget, raise LargeEventLimitExceeded and charge nothing.
         """
         large: Counter[str | None] = Counter()
         for event in events:
             size = event_character_count(event)
-            if size > MIN_LARGE_CHARACTERS:
+            if size > LARGE_EVENT_THRESHOLD_CHARACTERS:
                 large[event.project] += size
         if not self._try_charge(stream, large, len(events)):
-            raise LargeEventsExceeded(
-                f"The stream {stream} has too many events of over {MIN_LARGE_CHARACTERS // 1024} KiB among its recent events.",
+            raise LargeEventLimitExceeded(
+                f"The stream {stream} has too many events of over {LARGE_EVENT_THRESHOLD_CHARACTERS // 1024} KiB among its recent events.",
                 hint="Send fewer of them, or shorter ones, or give the service more memory (limits.memory).",
                 retry_after=60,
             )
 
     def try_charge_text(self, stream: str, project: str | None, size: int) -> bool:
         """Charge a text to the budget of its stream and return True; return False if the text exceeds the budget."""
-        return self._try_charge(stream, Counter({project: size} if size > MIN_LARGE_CHARACTERS else {}), 1)
+        return self._try_charge(stream, Counter({project: size} if size > LARGE_EVENT_THRESHOLD_CHARACTERS else {}), 1)
 
     def _try_charge(self, stream: str, large_by_project: Counter[str | None], events: int) -> bool:
-        if self._max_bytes is None:
+        if self._max_large_bytes_per_window is None:
             return True
         with self._lock:
             window = self._windows.setdefault(stream, _BudgetWindow())
             if window.event_count >= _EVENTS_PER_BUDGET_WINDOW:
                 window = self._windows[stream] = _BudgetWindow()
-            has_room = window.large_bytes + large_by_project.total() <= self._max_bytes and all(
-                window.large_bytes_by_project[project] + size <= self._max_bytes // _PROJECT_BUDGET_DIVISOR
+            has_room = window.large_event_bytes + large_by_project.total() <= self._max_large_bytes_per_window and all(
+                window.large_event_bytes_by_project[project] + size
+                <= self._max_large_bytes_per_window // _PROJECT_BUDGET_DIVISOR
                 for project, size in large_by_project.items()
             )
             if has_room or not large_by_project:
                 window.event_count += events
-                window.large_bytes += large_by_project.total()
-                window.large_bytes_by_project.update(large_by_project)
+                window.large_event_bytes += large_by_project.total()
+                window.large_event_bytes_by_project.update(large_by_project)
             return has_room or not large_by_project
 
 
-UNLIMITED_LARGE_EVENTS: Final = LargeEventLimiter(None)
+UNLIMITED_LARGE_EVENT_LIMITER: Final = LargeEventLimiter(None)
 
 
 def event_character_count(event: Event) -> int:

@@ -72,11 +72,11 @@ class MetadataBudget:
     """
 
     def __init__(self, body: Body) -> None:
-        self._left = body.max_metadata_bytes
+        self._remaining_bytes = body.max_metadata_bytes
 
     def charge_metadata(self, metadata: msgspec.Raw) -> None:
-        self._left -= memoryview(metadata).nbytes
-        if self._left < 0:
+        self._remaining_bytes -= memoryview(metadata).nbytes
+        if self._remaining_bytes < 0:
             raise BodyTooLarge(
                 "The events of the body take too much memory with what they share.", hint="Send fewer at once."
             )
@@ -101,7 +101,7 @@ class ParsedBody(msgspec.Struct):
 
     `extras` has the top-level keys that a `PostedEvent` lacks, by position of the event in `events`. `item_indexes`
     has, for each event, its position in the body; it is None if all these positions equal those in `events`.
-    `out_of_bounds_counts` counts the events outside of the stream's time bounds, under `late` and `future`. Items
+    `out_of_time_bounds_counts` counts the events outside of the stream's time bounds, under `late` and `future`. Items
     larger than `max_item_bytes` are quarantined without being decoded.
     """
 
@@ -109,7 +109,7 @@ class ParsedBody(msgspec.Struct):
     extras: dict[int, Mapping[str, msgspec.Raw]] = msgspec.field(default_factory=dict)
     refused_items: list[RefusedItem] = msgspec.field(default_factory=list)
     item_indexes: list[int] | None = None
-    out_of_bounds_counts: Counter[str] = msgspec.field(default_factory=Counter)
+    out_of_time_bounds_counts: Counter[str] = msgspec.field(default_factory=Counter)
     max_item_bytes: int = 2 * 2**20
 
     @classmethod

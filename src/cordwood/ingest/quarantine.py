@@ -5,9 +5,9 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE as JOURNAL_MEDIA
-from cordwood.ingest.limits import UNLIMITED_LARGE_EVENTS, LargeEventLimiter
+from cordwood.ingest.limits import UNLIMITED_LARGE_EVENT_LIMITER, LargeEventLimiter
 from cordwood.ingest.parsed_body import Body, ParsedBody, RefusedItem
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
@@ -48,33 +48,39 @@ class ItemTruncator:
     """Truncates quarantined items that could fill the disk, and says so in the reason of each truncated item."""
 
     def __init__(
-        self, max_event_bytes: int, clock_us: Callable[[], int], large: LargeEventLimiter = UNLIMITED_LARGE_EVENTS
+        self,
+        max_event_bytes: int,
+        clock_us: Callable[[], int],
+        large: LargeEventLimiter = UNLIMITED_LARGE_EVENT_LIMITER,
     ) -> None:
         # The maximum size of an item that is stored whole. A valid event that is refused because of a pin or a time
         # bound must fit in, and its JSON may be longer than `max_event_bytes`.
-        self._max_whole = 2 * max_event_bytes
+        self._max_untruncated_length = 2 * max_event_bytes
         self._clock_us = clock_us
-        self._large = large
-        self._room = float(_MAX_QUARANTINED_BYTES_PER_DAY)
-        self._counted_us = clock_us()
+        self._large_event_limiter = large
+        self._remaining_bytes = float(_MAX_QUARANTINED_BYTES_PER_DAY)
+        self._refilled_at_us = clock_us()
 
     def truncate(self, item: RefusedItem) -> RefusedItem:
-        stored_length = len(item.text) if len(item.text) <= self._max_whole else _LARGE_ITEM_EXCERPT_BYTES
-        if stored_length > self._bytes_left_today() or not self._large.try_charge_text(
+        stored_length = len(item.text) if len(item.text) <= self._max_untruncated_length else _LARGE_ITEM_EXCERPT_BYTES
+        if stored_length > self._refill_remaining_bytes() or not self._large_event_limiter.try_charge_text(
             QUARANTINE_STREAM.name, None, stored_length
         ):
             stored_length = min(stored_length, _OVER_BUDGET_EXCERPT_BYTES)
-        self._room -= stored_length
+        self._remaining_bytes -= stored_length
         if stored_length == len(item.text):
             return item
         reason = f"{item.reason} Only its first {stored_length // 1024} KiB are stored, and it cannot be replayed."
         return msgspec.structs.replace(item, text=item.text[:stored_length], reason=reason, is_cut=True)
 
-    def _bytes_left_today(self) -> float:
+    def _refill_remaining_bytes(self) -> float:
         now_us = self._clock_us()
-        grown = max(0, now_us - self._counted_us) * _MAX_QUARANTINED_BYTES_PER_DAY / _DAY_US
-        self._room, self._counted_us = min(_MAX_QUARANTINED_BYTES_PER_DAY, self._room + grown), now_us
-        return self._room
+        grown = max(0, now_us - self._refilled_at_us) * _MAX_QUARANTINED_BYTES_PER_DAY / _DAY_US
+        self._remaining_bytes, self._refilled_at_us = (
+            min(_MAX_QUARANTINED_BYTES_PER_DAY, self._remaining_bytes + grown),
+            now_us,
+        )
+        return self._remaining_bytes
 
 
 def make_quarantine_batch(
@@ -125,7 +131,7 @@ class QuarantinedItem(msgspec.Struct, frozen=True):
     id: str
     received_us: int
     stream: str
-    form: BodyForm
+    form: BodyFormat
     text: str
     project: str | None = None
     is_transformed: bool = False
@@ -141,7 +147,7 @@ def decode_quarantined_item(item: QuarantinedItem) -> ParsedBody:
 
 
 # Forms whose items are not JSON, with their content types.
-_MEDIA_TYPES_OF_TEXT_FORMS = {BodyForm.SYSLOG: "application/syslog", BodyForm.JOURNALD: JOURNAL_MEDIA}
+_MEDIA_TYPES_OF_TEXT_FORMS = {BodyFormat.SYSLOG: "application/syslog", BodyFormat.JOURNALD: JOURNAL_MEDIA}
 
 
 def _make_body(item: QuarantinedItem) -> Body:

@@ -43,39 +43,47 @@ _MAX_CACHED_PATH_LISTS = 10_000
 _MAX_CACHED_TYPE_PATTERN_VALUES = 100_000
 
 # The decoded metadata and extras of an event that passed the validation.
-DecodedRecords = tuple[Any, Any]
+DecodedMetadataAndExtras = tuple[Any, Any]
 
 
 class _PathNode:
     """A node of the tree of paths: the kinds of values at one path, and the steps below it."""
 
-    __slots__ = ("bits", "children", "kinds", "objects", "patterns", "steps", "values")
+    __slots__ = (
+        "bit_by_python_type",
+        "cached_type_pattern_values",
+        "children_by_step",
+        "kinds",
+        "object_attributes",
+        "record_field_nodes",
+        "results_by_type_pattern",
+    )
 
     def __init__(self) -> None:
         self.kinds: frozenset[ValueKind] = frozenset()
-        self.steps: dict[str, _PathNode] = {}
+        self.children_by_step: dict[str, _PathNode] = {}
         # For each attribute of the decoded record that may be an object: the attribute's name, the index of its path in
-        # `ShapeDecoder._paths`, and its node.
-        self.objects: list[tuple[str, int, _PathNode]] = []
+        # `ShapeDecoder._object_paths`, and its node.
+        self.object_attributes: list[tuple[str, int, _PathNode]] = []
         # The nodes of the fields of the record, in the order of its attributes.
-        self.children: list[_PathNode] = []
+        self.record_field_nodes: list[_PathNode] = []
         # By the Python type of a decoded value: the bit that stands for this path with this kind of value.
-        self.bits: dict[type, int] = {}
+        self.bit_by_python_type: dict[type, int] = {}
         # A cache by type pattern, which is the tuple of the types of a record's values. It has the union of the values'
         # bits, and the fields whose values contain further values.
-        self.patterns: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _PathNode], ...]]] = {}
-        self.values = 0
+        self.results_by_type_pattern: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _PathNode], ...]]] = {}
+        self.cached_type_pattern_values = 0
 
     def child_or_new(self, name: str) -> "_PathNode":
-        return self.steps.setdefault(name, _PathNode())
+        return self.children_by_step.setdefault(name, _PathNode())
 
     def path_kind_bits_of_value(self, value: Any) -> int:
         """Return the bit mask of the pairs of path and kind found in a value, including all values inside it."""
-        found = self.bits.get(type(value), 0)
+        found = self.bit_by_python_type.get(type(value), 0)
         if isinstance(value, msgspec.Struct):
             found |= self.path_kind_bits_of_record(value)
-        elif isinstance(value, list) and ELEMENT_STEP in self.steps:
-            element = self.steps[ELEMENT_STEP]
+        elif isinstance(value, list) and ELEMENT_STEP in self.children_by_step:
+            element = self.children_by_step[ELEMENT_STEP]
             for one in value:
                 found |= element.path_kind_bits_of_value(one)
         return found
@@ -83,7 +91,7 @@ class _PathNode:
     def path_kind_bits_of_record(self, record: msgspec.Struct) -> int:
         values = msgspec.structs.astuple(record)
         types = tuple(map(type, values))
-        found, within = self.patterns.get(types) or self._cache_type_pattern(types)
+        found, within = self.results_by_type_pattern.get(types) or self._cache_type_pattern(types)
         for place, child in within:
             found |= child.path_kind_bits_of_value(values[place])
         return found
@@ -91,16 +99,16 @@ class _PathNode:
     def _cache_type_pattern(self, types: tuple[type, ...]) -> tuple[int, tuple[tuple[int, "_PathNode"], ...]]:
         found = 0
         within = []
-        for place, (child, type_) in enumerate(zip(self.children, types, strict=True)):
-            found |= child.bits.get(type_, 0)
+        for place, (child, type_) in enumerate(zip(self.record_field_nodes, types, strict=True)):
+            found |= child.bit_by_python_type.get(type_, 0)
             if type_ is list or issubclass(type_, msgspec.Struct):
                 within.append((place, child))
-        self.values += len(types)
-        if self.values > _MAX_CACHED_TYPE_PATTERN_VALUES:
-            self.patterns.clear()
-            self.values = len(types)
-        self.patterns[types] = found, tuple(within)
-        return self.patterns[types]
+        self.cached_type_pattern_values += len(types)
+        if self.cached_type_pattern_values > _MAX_CACHED_TYPE_PATTERN_VALUES:
+            self.results_by_type_pattern.clear()
+            self.cached_type_pattern_values = len(types)
+        self.results_by_type_pattern[types] = found, tuple(within)
+        return self.results_by_type_pattern[types]
 
 
 class ShapeDecoder:
@@ -117,34 +125,34 @@ class ShapeDecoder:
         needed: Collection[EventPath] = (),
         projects: ProjectShapes | None = None,
     ) -> None:
-        self.made_of = (shape.version, len(nulls))
-        self.built = built
-        self.size = len(shape.kinds) + len(nulls)
+        self.shape_version_and_null_count = (shape.version, len(nulls))
+        self.built_at = built
+        self.path_count = len(shape.kinds) + len(nulls)
         # The projects whose shape has every path and kind of this decoder. An event of such a project adds nothing to
         # the project's shape, so it is not inspected.
-        self.covering: set[str] = set()
+        self.covering_projects: set[str] = set()
         # The union of the bits that stand for the paths and kinds of this decoder. The bits come from `projects`.
         self.all_bits = 0
         self._projects = projects
-        self._paths: list[EventPath] = [("metadata",)]
-        self._written: dict[tuple[int, ...], str] = {}
+        self._object_paths: list[EventPath] = [("metadata",)]
+        self._formatted_paths_by_indexes: dict[tuple[int, ...], str] = {}
         root = _build_path_tree(shape, nulls)
         self._extras_root = root
-        self._metadata_root = root.steps.pop("metadata", _PathNode())
-        self._has_project = "project" in root.steps
+        self._metadata_root = root.children_by_step.pop("metadata", _PathNode())
+        self._has_project = "project" in root.children_by_step
         self._project_bit = self._register_bit(("project",), ValueKind.TEXT) if self._has_project else 0
-        self._metadata = msgspec.json.Decoder(self._build_value_type(self._metadata_root, ("metadata",)))
-        self._extras = msgspec.json.Decoder(self._build_record_type(root, ()))
-        self.needed = needed
-        self._needed = [_attribute_names_on_path(self._metadata_root, path[1:]) for path in needed]
-        self._at: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._metadata_decoder = msgspec.json.Decoder(self._build_value_type(self._metadata_root, ("metadata",)))
+        self._extras_decoder = msgspec.json.Decoder(self._build_record_type(root, ()))
+        self.required_paths = needed
+        self._required_attribute_names = [_attribute_names_on_path(self._metadata_root, path[1:]) for path in needed]
+        self._attribute_names_by_path: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def object_paths(self, event: Event, *, is_complete: bool = True) -> str | None:
         """Return the paths of the event's objects, or None if the event does not match the shape."""
         records = self.decode(event, is_complete=is_complete)
         return None if records is None else self.object_paths_of_records(records)
 
-    def decode(self, event: Event, *, is_complete: bool = True) -> DecodedRecords | None:
+    def decode(self, event: Event, *, is_complete: bool = True) -> DecodedMetadataAndExtras | None:
         """Return the decoded event if it matches the shape, else None.
 
         If `is_complete` is false, also return None if a path in `needed` has no value: the event's derived fields must
@@ -153,16 +161,20 @@ class ShapeDecoder:
         if event.project is not None and not self._has_project:
             return None
         try:
-            metadata = None if event.metadata is None else self._metadata.decode(event.metadata)
-            extras = None if event.extras is None else self._extras.decode(event.extras)
+            metadata = None if event.metadata is None else self._metadata_decoder.decode(event.metadata)
+            extras = None if event.extras is None else self._extras_decoder.decode(event.extras)
         except (msgspec.DecodeError, RecursionError):
             return None
-        return (metadata, extras) if is_complete or self._has_needed_values(metadata) else None
+        return (metadata, extras) if is_complete or self._has_required_values(metadata) else None
 
-    def _has_needed_values(self, metadata: object) -> bool:
-        return not self._needed or metadata is None or all(_has_value(metadata, way) for way in self._needed)
+    def _has_required_values(self, metadata: object) -> bool:
+        return (
+            not self._required_attribute_names
+            or metadata is None
+            or all(_has_value(metadata, way) for way in self._required_attribute_names)
+        )
 
-    def object_paths_of_records(self, records: DecodedRecords) -> str:
+    def object_paths_of_records(self, records: DecodedMetadataAndExtras) -> str:
         """Return the paths of the objects in a decoded event."""
         found: list[int] = []
         metadata, extras = records
@@ -172,10 +184,10 @@ class ShapeDecoder:
         if extras is not None:
             _collect_object_indexes(self._extras_root, extras, found)
         key = tuple(found)
-        written = self._written.get(key)
+        written = self._formatted_paths_by_indexes.get(key)
         return self._format_object_paths(key) if written is None else written
 
-    def path_kind_bits(self, event: Event, records: DecodedRecords) -> int:
+    def path_kind_bits(self, event: Event, records: DecodedMetadataAndExtras) -> int:
         """Return the paths and kinds of a decoded event as a bit set, with a bit for each pair of path and kind."""
         metadata, extras = records
         found = self._project_bit if event.project is not None else 0
@@ -185,11 +197,11 @@ class ShapeDecoder:
             found |= self._extras_root.path_kind_bits_of_record(extras)
         return found
 
-    def texts_at_path(self, event: Event, records: DecodedRecords, path: tuple[str, ...]) -> Iterable[str]:
+    def texts_at_path(self, event: Event, records: DecodedMetadataAndExtras, path: tuple[str, ...]) -> Iterable[str]:
         """Return the texts at a path of the metadata: several texts if the path leads through an array of records."""
-        way = self._at.get(path)
+        way = self._attribute_names_by_path.get(path)
         if way is None:
-            way = self._at[path] = _attribute_names_on_path(self._metadata_root, path)
+            way = self._attribute_names_by_path[path] = _attribute_names_on_path(self._metadata_root, path)
         value = records[0]
         for attribute in way:
             if not isinstance(value, msgspec.Struct):
@@ -206,9 +218,9 @@ class ShapeDecoder:
         return bit
 
     def _format_object_paths(self, key: tuple[int, ...]) -> str:
-        if len(self._written) > _MAX_CACHED_PATH_LISTS:
-            self._written.clear()
-        written = self._written[key] = format_paths(self._paths[place] for place in key)
+        if len(self._formatted_paths_by_indexes) > _MAX_CACHED_PATH_LISTS:
+            self._formatted_paths_by_indexes.clear()
+        written = self._formatted_paths_by_indexes[key] = format_paths(self._object_paths[place] for place in key)
         return written
 
     def _build_value_type(self, node: _PathNode, path: EventPath) -> Any:
@@ -218,26 +230,26 @@ class ShapeDecoder:
             bit = self._register_bit(path, kind)
             if kind is ValueKind.OBJECT:
                 record = self._build_record_type(node, path)
-                node.bits[record] = bit
+                node.bit_by_python_type[record] = bit
                 union |= record
             elif kind is ValueKind.ARRAY:
                 element = self._build_value_type(node.child_or_new(ELEMENT_STEP), (*path, ELEMENT_STEP))
-                node.bits[list] = bit
+                node.bit_by_python_type[list] = bit
                 union |= list[element]  # type: ignore[valid-type]
             else:
-                node.bits |= dict.fromkeys(_PYTHON_TYPES_BY_KIND[kind], bit)
+                node.bit_by_python_type |= dict.fromkeys(_PYTHON_TYPES_BY_KIND[kind], bit)
                 union |= _DECODER_TYPES_BY_KIND[kind]
         return union
 
     def _build_record_type(self, node: _PathNode, path: EventPath) -> Any:
-        attributes = {f"f{place}": name for place, name in enumerate(node.steps) if _can_be_field(name)}
+        attributes = {f"f{place}": name for place, name in enumerate(node.children_by_step) if _can_be_field(name)}
         for attribute, name in attributes.items():
-            if ValueKind.OBJECT in node.steps[name].kinds and ELEMENT_STEP not in path:
-                node.objects.append((attribute, len(self._paths), node.steps[name]))
-                self._paths.append((*path, name))
-        node.children = [node.steps[name] for name in attributes.values()]
+            if ValueKind.OBJECT in node.children_by_step[name].kinds and ELEMENT_STEP not in path:
+                node.object_attributes.append((attribute, len(self._object_paths), node.children_by_step[name]))
+                self._object_paths.append((*path, name))
+        node.record_field_nodes = [node.children_by_step[name] for name in attributes.values()]
         fields = [
-            (attribute, self._build_value_type(node.steps[name], (*path, name)), None)
+            (attribute, self._build_value_type(node.children_by_step[name], (*path, name)), None)
             for attribute, name in attributes.items()
         ]
         return msgspec.defstruct("Record", fields, rename=attributes, forbid_unknown_fields=True, gc=False)
@@ -259,9 +271,9 @@ def _attribute_names_on_path(node: _PathNode, steps: EventPath) -> tuple[str, ..
     """
     attributes = []
     for step in steps:
-        place = list(node.steps).index(step) if step in node.steps else -1
+        place = list(node.children_by_step).index(step) if step in node.children_by_step else -1
         attributes.append(f"f{place}")
-        node = node.steps.get(step, _PathNode())
+        node = node.children_by_step.get(step, _PathNode())
     return tuple(attributes)
 
 
@@ -272,11 +284,11 @@ def _has_value(record: object, attributes: Sequence[str]) -> bool:
 
 
 def _collect_object_indexes(node: _PathNode, record: Any, found: list[int]) -> None:
-    for attribute, place, child in node.objects:
+    for attribute, place, child in node.object_attributes:
         value = getattr(record, attribute)
         if isinstance(value, msgspec.Struct):
             found.append(place)
-            if child.objects:
+            if child.object_attributes:
                 _collect_object_indexes(child, value, found)
 
 
@@ -304,8 +316,8 @@ class ProjectDecoderCache:
     """An LRU cache of decoders. Projects of a stream with equal shapes share a decoder."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[DecoderKey, ShapeDecoder] = OrderedDict()
-        self._paths = 0
+        self._decoders_by_key: OrderedDict[DecoderKey, ShapeDecoder] = OrderedDict()
+        self._cached_path_count = 0
         self._use_counts: dict[DecoderKey, int] = {}
         self._next_build = 0.0
         self._lock = threading.Lock()
@@ -319,9 +331,9 @@ class ProjectDecoderCache:
         a share of the time.
         """
         with self._lock:
-            known = self._kept.get(key)
+            known = self._decoders_by_key.get(key)
             if known is not None:
-                self._kept.move_to_end(key)
+                self._decoders_by_key.move_to_end(key)
                 return known
             if len(self._use_counts) > _MAX_COUNTED_DECODER_KEYS:
                 self._use_counts.clear()
@@ -339,10 +351,10 @@ class ProjectDecoderCache:
         decoder = ShapeDecoder(Shape().merged_with_kinds(kinds), now, nulls, needed)
         self._next_build = time.monotonic() + (time.monotonic() - now) / _MAX_BUILD_TIME_SHARE
         self._use_counts.pop(key, None)
-        self._kept[key] = decoder
-        self._paths += decoder.size
-        while self._paths > _MAX_PATHS_IN_CACHED_DECODERS:
-            self._paths -= self._kept.popitem(last=False)[1].size
+        self._decoders_by_key[key] = decoder
+        self._cached_path_count += decoder.path_count
+        while self._cached_path_count > _MAX_PATHS_IN_CACHED_DECODERS:
+            self._cached_path_count -= self._decoders_by_key.popitem(last=False)[1].path_count
         return decoder
 
 
@@ -357,26 +369,28 @@ class BatchProjectDecoders:
         projects: ProjectShapes | None,
         nulls: Collection[EventPath],
     ) -> None:
-        self._kept = kept
+        self._cache = kept
         self._stream = stream
-        self._needed = needed
+        self._required_paths = needed
         self._projects = projects
-        self._nulls = nulls
-        self._found: dict[str, ShapeDecoder] = {}
-        self._events: dict[str, int] = {}
+        self._null_paths = nulls
+        self._decoders_by_project: dict[str, ShapeDecoder] = {}
+        self._event_counts_by_project: dict[str, int] = {}
 
     def find_decoder_for_project(self, project: str | None, stream_decoder: ShapeDecoder) -> ShapeDecoder | None:
         """Return the decoder of a project, or None if the stream's decoder is to be used for the project's events."""
-        if project is None or self._projects is None or project in stream_decoder.covering:
+        if project is None or self._projects is None or project in stream_decoder.covering_projects:
             return None
-        return self._found.get(project) or self._find_or_build(project, self._projects)
+        return self._decoders_by_project.get(project) or self._find_or_build(project, self._projects)
 
     def _find_or_build(self, project: str, projects: ProjectShapes) -> ShapeDecoder | None:
-        events = self._events[project] = self._events.get(project, 0) + 1
+        events = self._event_counts_by_project[project] = self._event_counts_by_project.get(project, 0) + 1
         bits = projects.bit_set_of_project(project)
         if not bits or (events > 1 and events % _MIN_EVENTS_TO_BUILD_DECODER):
             return None
-        found = self._kept.find_or_build((self._stream, bits, self._needed), projects, self._nulls, events=events)
+        found = self._cache.find_or_build(
+            (self._stream, bits, self._required_paths), projects, self._null_paths, events=events
+        )
         if found is not None:
-            self._found[project] = found
+            self._decoders_by_project[project] = found
         return found

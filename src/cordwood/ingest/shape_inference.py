@@ -20,8 +20,13 @@ from cordwood.engines.project_shapes import (
     set_bit_positions,
 )
 from cordwood.ingest.derived_fields import NO_DERIVED_FIELDS, DerivedFields
-from cordwood.ingest.event_values import MutableKindsByPath, collect_paths, texts_at, with_exact_numbers
-from cordwood.ingest.shape_decoder import BatchProjectDecoders, DecodedRecords, ProjectDecoderCache, ShapeDecoder
+from cordwood.ingest.event_values import MutableKindsByPath, collect_paths, quote_inexact_numbers, texts_at
+from cordwood.ingest.shape_decoder import (
+    BatchProjectDecoders,
+    DecodedMetadataAndExtras,
+    ProjectDecoderCache,
+    ShapeDecoder,
+)
 from cordwood.model.definitions import Stream
 from cordwood.model.event import NO_VALUE_KINDS, Event, EventPath, KindsByPath, Shape, ValueKind, format_paths
 
@@ -36,28 +41,38 @@ class ProjectShapeAdditions:
 
     def __init__(self, shapes: ProjectShapes, project_path: Sequence[str], max_of_an_event: int) -> None:
         self.shapes = shapes
-        self._max_of_an_event = max_of_an_event
+        self._max_new_pairs_per_event = max_of_an_event
         self._project_path = tuple(project_path)
-        self._sets: dict[str, int] = {}
-        self._new: dict[str, int] = {}
+        self._known_bits_by_project: dict[str, int] = {}
+        self._added_bits_by_project: dict[str, int] = {}
 
     @property
     def kinds_by_project(self) -> KindsByProject:
-        return {project: self.shapes.kinds_of_bit_set(bits) for project, bits in self._new.items() if bits}
+        return {
+            project: self.shapes.kinds_of_bit_set(bits) for project, bits in self._added_bits_by_project.items() if bits
+        }
 
     def add_matching_event(
-        self, event: Event, records: DecodedRecords, matching_decoder: ShapeDecoder, stream_decoder: ShapeDecoder
+        self,
+        event: Event,
+        records: DecodedMetadataAndExtras,
+        matching_decoder: ShapeDecoder,
+        stream_decoder: ShapeDecoder,
     ) -> None:
         """Add the paths of an event that matches the stream's shape to the shapes of its projects, if they lack them.
 
         If the event matched the decoder of its own project, the shape of that project already has all of its paths.
         """
         project = event.project
-        if matching_decoder is stream_decoder and project not in matching_decoder.covering and project is not None:
+        if (
+            matching_decoder is stream_decoder
+            and project not in matching_decoder.covering_projects
+            and project is not None
+        ):
             self._add_unless_covered(project, event, records, matching_decoder)
         if self._project_path:
             for other in matching_decoder.texts_at_path(event, records, self._project_path):
-                if other != project and other not in stream_decoder.covering:
+                if other != project and other not in stream_decoder.covering_projects:
                     self._add_for_other_project(other, event, stream_decoder)
 
     def _add_for_other_project(self, project: str, event: Event, stream_decoder: ShapeDecoder) -> None:
@@ -73,7 +88,7 @@ class ProjectShapeAdditions:
         The event does not match the stream's shape. A path may be listed if it is listed already, or if a project of
         the event lists it.
         """
-        projects = self._projects(event)
+        projects = self._projects_of_event(event)
         if not projects:
             return event_kinds
         known_bits = 0
@@ -85,15 +100,17 @@ class ProjectShapeAdditions:
             if is_listed(path) or self._is_listed_for_project(known_bits, path, kinds)
         }
 
-    def _projects(self, event: Event) -> set[str]:
+    def _projects_of_event(self, event: Event) -> set[str]:
         projects = set(texts_at(event.metadata, self._project_path)) if self._project_path else set()
         return projects if event.project is None else projects | {event.project}
 
-    def _add_unless_covered(self, project: str, event: Event, records: DecodedRecords, decoder: ShapeDecoder) -> None:
+    def _add_unless_covered(
+        self, project: str, event: Event, records: DecodedMetadataAndExtras, decoder: ShapeDecoder
+    ) -> None:
         if decoder.all_bits & ~self.shapes.bit_set_of_project(project):
             self._add_decoded_bits(project, decoder.path_kind_bits(event, records))
         else:
-            decoder.covering.add(project)
+            decoder.covering_projects.add(project)
 
     def _add_decoded_bits(self, project: str, decoded_bits: int) -> None:
         key, known_bits = self._shape_key_and_bits(project)
@@ -116,7 +133,7 @@ class ProjectShapeAdditions:
 
     def _shape_key_and_bits(self, project: str) -> tuple[str, int]:
         key = project if self.shapes.can_store_project(project) else OTHER_PROJECTS_KEY
-        known_bits = self._sets.get(key)
+        known_bits = self._known_bits_by_project.get(key)
         return key, self.shapes.bit_set_of_project(key) if known_bits is None else known_bits
 
     def _is_full(self, known_bits: int) -> bool:
@@ -125,7 +142,7 @@ class ProjectShapeAdditions:
         )
 
     def _max_new_pairs(self, known_bits: int) -> int:
-        return max(0, min(MAX_PATH_KINDS_PER_PROJECT - known_bits.bit_count(), self._max_of_an_event))
+        return max(0, min(MAX_PATH_KINDS_PER_PROJECT - known_bits.bit_count(), self._max_new_pairs_per_event))
 
     def _bits_of_shortest_paths(self, new: Sequence[PathAndKind], known_bits: int) -> int:
         """Return the bits of as many new pairs as the limit allows, those with the shortest paths first.
@@ -141,8 +158,8 @@ class ProjectShapeAdditions:
 
     def _add_bits_to_project(self, key: str, known_bits: int, bits: int) -> int:
         if bits & ~known_bits:
-            self._sets[key] = known_bits | bits
-            self._new[key] = self._new.get(key, 0) | (bits & ~known_bits)
+            self._known_bits_by_project[key] = known_bits | bits
+            self._added_bits_by_project[key] = self._added_bits_by_project.get(key, 0) | (bits & ~known_bits)
         return known_bits | bits
 
     def _is_listed_for_project(self, known_bits: int, path: EventPath, kinds: Collection[ValueKind]) -> bool:
@@ -188,19 +205,19 @@ class ShapeInferrer:
         shapes: Callable[[], Mapping[str, Shape]],
         projects: Callable[[], Mapping[str, ProjectShapes]] = dict,
     ) -> None:
-        self._shapes = shapes
-        self._projects = projects
+        self._get_stream_shapes = shapes
+        self._get_project_shapes = projects
         self._decoders: dict[str, ShapeDecoder] = {}
         self._project_decoders = ProjectDecoderCache()
         # By stream, the paths that had only null values. They are not listed in the shape, but decoders must accept
         # them.
-        self._nulls: dict[str, set[EventPath]] = {}
+        self._null_paths_by_stream: dict[str, set[EventPath]] = {}
 
     def infer(
         self, stream: Stream, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
     ) -> InferredShapes:
         """Return the events, each with the paths of its objects, and the paths and kinds that are new."""
-        projects = self._projects().get(stream.name)
+        projects = self._get_project_shapes().get(stream.name)
         additions = (
             ProjectShapeAdditions(projects, stream.project_at, MAX_NEW_PATHS_PER_EVENT)
             if projects is not None
@@ -222,11 +239,11 @@ class ShapeInferrer:
         derived_fields: DerivedFields,
         additions: ProjectShapeAdditions | None,
     ) -> tuple[list[Event], KindsByPath]:
-        mismatches = _MismatchingEvents(self._shapes().get(stream, Shape()), additions)
+        mismatches = _MismatchingEvents(self._get_stream_shapes().get(stream, Shape()), additions)
         decoder = self._current_decoder(stream, mismatches.shape, derived_fields.paths)
         projects = None if additions is None else additions.shapes
         batch_decoders = BatchProjectDecoders(
-            self._project_decoders, stream, derived_fields.paths, projects, self._nulls.get(stream, ())
+            self._project_decoders, stream, derived_fields.paths, projects, self._null_paths_by_stream.get(stream, ())
         )
         inspect = []
         for posted in events:
@@ -234,10 +251,10 @@ class ShapeInferrer:
                 posted, batch_decoders.find_decoder_for_project(posted.project, decoder), decoder, derived_fields
             )
             if records is not None:
-                inspect.append(_with_object_paths(event, matching_decoder, records, decoder, additions))
+                inspect.append(_record_matching_event(event, matching_decoder, records, decoder, additions))
                 continue
             inspect.append(mismatches.add_event(event))
-            if mismatches.events in _MISMATCH_COUNTS_FOR_REBUILD:
+            if mismatches.event_count in _MISMATCH_COUNTS_FOR_REBUILD:
                 decoder = self._rebuild_decoder(mismatches, stream, decoder)
         self._remember_null_paths(stream, mismatches.null_paths)
         return inspect, mismatches.new_kinds()
@@ -250,34 +267,38 @@ class ShapeInferrer:
         new = mismatches.new_kinds()
         if not new and not mismatches.null_paths:
             return before
-        nulls = self._nulls.get(stream, set()) | mismatches.null_paths
+        nulls = self._null_paths_by_stream.get(stream, set()) | mismatches.null_paths
         return ShapeDecoder(
-            mismatches.shape.merged_with_kinds(new), before.built, nulls, before.needed, self._projects().get(stream)
+            mismatches.shape.merged_with_kinds(new),
+            before.built_at,
+            nulls,
+            before.required_paths,
+            self._get_project_shapes().get(stream),
         )
 
     def _remember_null_paths(self, stream: str, found: set[EventPath]) -> None:
-        nulls = self._nulls.setdefault(stream, set())
+        nulls = self._null_paths_by_stream.setdefault(stream, set())
         room = min(MAX_NULL_PATHS_PER_STREAM - len(nulls), MAX_NEW_NULL_PATHS_PER_BATCH)
         nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
 
     def _current_decoder(self, stream: str, shape: Shape, needed: tuple[EventPath, ...]) -> ShapeDecoder:
         decoder = self._decoders.get(stream)
-        nulls = self._nulls.get(stream, set())
+        nulls = self._null_paths_by_stream.get(stream, set())
         now = time.monotonic()
-        is_old = decoder is not None and decoder.made_of != (shape.version, len(nulls))
+        is_old = decoder is not None and decoder.shape_version_and_null_count != (shape.version, len(nulls))
         if (
             decoder is None
-            or decoder.needed != needed
-            or (is_old and now - decoder.built > _MIN_SECONDS_BETWEEN_REBUILDS)
+            or decoder.required_paths != needed
+            or (is_old and now - decoder.built_at > _MIN_SECONDS_BETWEEN_REBUILDS)
         ):
-            decoder = ShapeDecoder(shape, now, set(nulls), needed, self._projects().get(stream))
+            decoder = ShapeDecoder(shape, now, set(nulls), needed, self._get_project_shapes().get(stream))
             self._decoders[stream] = decoder
         return decoder
 
 
 def _decode_with_derived_fields(
     posted: Event, project_decoder: ShapeDecoder | None, stream_decoder: ShapeDecoder, derived_fields: DerivedFields
-) -> tuple[Event, ShapeDecoder, DecodedRecords | None]:
+) -> tuple[Event, ShapeDecoder, DecodedMetadataAndExtras | None]:
     """Return the event with its derived fields, the decoder that it matches, and its decoded records.
 
     The decoder of the project is tried before that of the stream. The records are None if the event matches neither.
@@ -292,7 +313,7 @@ def _decode_with_derived_fields(
 
 def _first_matching_decoder(
     event: Event, decoders: Sequence[ShapeDecoder], *, is_complete: bool
-) -> tuple[ShapeDecoder, DecodedRecords | None]:
+) -> tuple[ShapeDecoder, DecodedMetadataAndExtras | None]:
     for decoder in decoders:
         records = decoder.decode(event, is_complete=is_complete)
         if records is not None:
@@ -300,10 +321,10 @@ def _first_matching_decoder(
     return decoders[-1], None
 
 
-def _with_object_paths(
+def _record_matching_event(
     event: Event,
     matching_decoder: ShapeDecoder,
-    records: DecodedRecords,
+    records: DecodedMetadataAndExtras,
     stream_decoder: ShapeDecoder,
     additions: ProjectShapeAdditions | None,
 ) -> Event:
@@ -317,16 +338,16 @@ class _MismatchingEvents:
 
     def __init__(self, shape: Shape, additions: ProjectShapeAdditions | None) -> None:
         self.shape = shape
-        self.events = 0
+        self.event_count = 0
         self._additions = additions
-        self._found: MutableKindsByPath = {}
+        self._found_kinds_by_path: MutableKindsByPath = {}
         # The parents of paths that were not listed. Such a path is too long, or was beyond the limit of its event or
         # project.
-        self._refused_below: set[EventPath] = set()
+        self._parents_of_unlisted_paths: set[EventPath] = set()
 
     @property
     def null_paths(self) -> set[EventPath]:
-        return {path for path, kinds in self._found.items() if not kinds}
+        return {path for path, kinds in self._found_kinds_by_path.items() if not kinds}
 
     def add_event(self, event: Event) -> Event:
         """Collect the new paths of an event; return the event with the list of the paths of its objects.
@@ -334,11 +355,11 @@ class _MismatchingEvents:
         Objects at unlisted paths are left out of the list: no query reads them by path, and the list could become much
         longer than the event.
         """
-        self.events += 1
-        event = with_exact_numbers(event)
+        self.event_count += 1
+        event = quote_inexact_numbers(event)
         event_kinds: MutableKindsByPath = {}
         objects: list[EventPath] = []
-        self._refused_below |= collect_paths(event, event_kinds, objects)
+        self._parents_of_unlisted_paths |= collect_paths(event, event_kinds, objects)
         allowed = (
             event_kinds
             if self._additions is None
@@ -346,10 +367,10 @@ class _MismatchingEvents:
         )
         added = {path: allowed[path] for path in self._paths_within_limit(allowed)}
         for path, kinds in added.items():
-            self._found.setdefault(path, set()).update(kinds)
+            self._found_kinds_by_path.setdefault(path, set()).update(kinds)
         if len(added) < len(event_kinds):
             refused = event_kinds.keys() - added.keys()
-            self._refused_below.update(path[:-1] for path in refused if path[:-1] not in refused)
+            self._parents_of_unlisted_paths.update(path[:-1] for path in refused if path[:-1] not in refused)
         return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in added))
 
     def new_kinds(self) -> KindsByPath:
@@ -359,7 +380,10 @@ class _MismatchingEvents:
         below the ancestor are not listed.
         """
         known_kinds = self.shape.kinds
-        new = {path: frozenset(kinds) - known_kinds.get(path, NO_VALUE_KINDS) for path, kinds in self._found.items()}
+        new = {
+            path: frozenset(kinds) - known_kinds.get(path, NO_VALUE_KINDS)
+            for path, kinds in self._found_kinds_by_path.items()
+        }
         unknown = [path for path, kinds in new.items() if kinds and path not in known_kinds]
         listed = set(_select_within_limits(unknown, known_kinds))
         learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known_kinds or path in listed)}
@@ -369,16 +393,16 @@ class _MismatchingEvents:
 
     def _parents_to_mark(self, listed: Collection[EventPath], unknown: Iterable[EventPath]) -> set[EventPath]:
         """Return the nearest listed ancestor of each path that is not listed because of the limits."""
-        below = self._refused_below.union(path[:-1] for path in unknown if path not in listed)
+        below = self._parents_of_unlisted_paths.union(path[:-1] for path in unknown if path not in listed)
         return {_nearest_listed_path(path, listed, self.shape.kinds) for path in below}
 
     def _is_listed(self, path: EventPath) -> bool:
-        return path in self.shape.kinds or bool(self._found.get(path))
+        return path in self.shape.kinds or bool(self._found_kinds_by_path.get(path))
 
     def _paths_within_limit(self, event_kinds: MutableKindsByPath) -> Iterable[EventPath]:
         if len(event_kinds) <= MAX_NEW_PATHS_PER_EVENT:
             return event_kinds
-        new = [path for path in event_kinds if path not in self.shape.kinds and path not in self._found]
+        new = [path for path in event_kinds if path not in self.shape.kinds and path not in self._found_kinds_by_path]
         too_many = frozenset(sorted(new, key=len)[MAX_NEW_PATHS_PER_EVENT:])
         return [path for path in event_kinds if path not in too_many]
 

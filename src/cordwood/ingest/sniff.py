@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.formats.csv import (
+    CANDIDATE_DELIMITERS,
     DEFAULT_CSV_OPTIONS,
-    DELIMITERS,
     CsvOptions,
     delimiter_score,
     read_csv_with_options,
@@ -57,15 +57,15 @@ class PossibleFormat(msgspec.Struct, frozen=True):
 
 
 class FileSample(msgspec.Struct, frozen=True, dict=True):
-    """The beginning of a file; `is_whole` is true if the sample is the whole file."""
+    """The beginning of a file; `is_whole_file` is true if the sample is the whole file."""
 
     data: bytes
-    is_whole: bool
+    is_whole_file: bool
 
     @cached_property
     def text(self) -> str:
         """The sample as text. If the last line of a longer file is incomplete, it is left out."""
-        data = self.data if self.is_whole else self.data[: self.data.rfind(b"\n") + 1] or self.data
+        data = self.data if self.is_whole_file else self.data[: self.data.rfind(b"\n") + 1] or self.data
         return data.decode("utf-8-sig", "replace")
 
     @cached_property
@@ -136,19 +136,21 @@ def _detect_journald(sample: FileSample) -> PossibleFormat | None:
     )
 
 
-_OTLP_PATTERN: Final = re.compile(r'\s*\{\s*"(resource_?(?:Logs|Spans|Metrics|logs|spans|metrics))"\s*:\s*\[')
-_LOKI_PATTERN: Final = re.compile(r'\s*\{\s*"streams"\s*:\s*\[\s*\{\s*"(?:stream|values|labels|entries)"')
+_OTLP_DOCUMENT_START_PATTERN: Final = re.compile(
+    r'\s*\{\s*"(resource_?(?:Logs|Spans|Metrics|logs|spans|metrics))"\s*:\s*\['
+)
+_LOKI_PUSH_START_PATTERN: Final = re.compile(r'\s*\{\s*"streams"\s*:\s*\[\s*\{\s*"(?:stream|values|labels|entries)"')
 
 
 def _detect_otlp(sample: FileSample) -> PossibleFormat | None:
-    found = _OTLP_PATTERN.match(sample.text)
+    found = _OTLP_DOCUMENT_START_PATTERN.match(sample.text)
     if found is None:
         return None
     return PossibleFormat("otlp", "OTLP in JSON", Confidence.CERTAIN, f"The document begins with {found[1]}.")
 
 
 def _detect_loki(sample: FileSample) -> PossibleFormat | None:
-    if _LOKI_PATTERN.match(sample.text) is None:
+    if _LOKI_PUSH_START_PATTERN.match(sample.text) is None:
         return None
     return PossibleFormat(
         "loki", "Loki push in JSON", Confidence.CERTAIN, "The document has streams with labels or values."
@@ -172,7 +174,7 @@ def _detect_elasticsearch(sample: FileSample) -> PossibleFormat | None:
 def _detect_ndjson(sample: FileSample) -> PossibleFormat | None:
     matches, lines = sum(one is not None for one in sample.line_objects), len(sample.lines)
     confidence = _confidence_from_match_share(matches, lines)
-    if confidence is None or (lines == 1 and sample.is_whole):
+    if confidence is None or (lines == 1 and sample.is_whole_file):
         return None
     return PossibleFormat("ndjson", "NDJSON", confidence, f"{matches} of the first {lines} lines are JSON objects.")
 
@@ -189,7 +191,7 @@ def _detect_json(sample: FileSample) -> PossibleFormat | None:
     count, broken = _count_json_items(sample)
     if broken is not None:
         return PossibleFormat("json", title, Confidence.LIKELY, broken) if count else None
-    if not sample.is_whole and not count:
+    if not sample.is_whole_file and not count:
         return PossibleFormat(
             "json", title, Confidence.POSSIBLE, "Its first item is longer than the part that was read."
         )
@@ -223,7 +225,7 @@ def _json_items(sample: FileSample) -> Iterator[str]:
     waiting = [sample.data]
 
     def read(_: int) -> bytes:
-        if not waiting and not sample.is_whole:
+        if not waiting and not sample.is_whole_file:
             raise _EndOfSampleError
         return waiting.pop() if waiting else b""
 
@@ -259,12 +261,22 @@ def _make_line_detector(name: str, title: str) -> Callable[[FileSample], Possibl
 
 
 _COLUMN_NAME_PATTERN: Final = re.compile(r"[A-Za-z_@][\w@./() -]{0,60}")
-_KNOWN_COLUMNS: Final = {"id", "timestamp", "event_message", "message", "project", "metadata", "time", "date", "level"}
+_TYPICAL_CSV_COLUMN_NAMES: Final = {
+    "id",
+    "timestamp",
+    "event_message",
+    "message",
+    "project",
+    "metadata",
+    "time",
+    "date",
+    "level",
+}
 _DELIMITER_NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def _detect_csv(sample: FileSample) -> PossibleFormat | None:
-    scores = {delimiter: delimiter_score(sample.text, delimiter) for delimiter in DELIMITERS}
+    scores = {delimiter: delimiter_score(sample.text, delimiter) for delimiter in CANDIDATE_DELIMITERS}
     delimiter = max(scores, key=lambda one: scores[one])
     share, columns = scores[delimiter]
     if columns < 2 or share < 0.5 or len(sample.lines) < 2:
@@ -274,7 +286,7 @@ def _detect_csv(sample: FileSample) -> PossibleFormat | None:
     if not all(_COLUMN_NAME_PATTERN.fullmatch(name.strip()) for name in header.cells):
         reason = f"It has {between}, but its first line does not look like names of columns."
         return PossibleFormat("csv", "CSV", Confidence.POSSIBLE, reason)
-    is_usual = share == 1 and any(name.strip().lower() in _KNOWN_COLUMNS for name in header.cells)
+    is_usual = share == 1 and any(name.strip().lower() in _TYPICAL_CSV_COLUMN_NAMES for name in header.cells)
     confidence = Confidence.CERTAIN if is_usual else Confidence.LIKELY if share > 0.9 else Confidence.POSSIBLE
     return PossibleFormat("csv", "CSV", confidence, f"It has {between}: {', '.join(header.cells[:8])}.")
 
@@ -311,16 +323,16 @@ def decode_sample(name: str, sample: FileSample, options: CsvOptions = DEFAULT_C
     if name == "csv":
         return read_csv_with_options(options, Body(sample.text.encode()))
     if name == "ndjson":
-        return read_body(BodyForm.EVENTS, Body(sample.text.encode(), "application/x-ndjson"))
+        return read_body(BodyFormat.EVENTS, Body(sample.text.encode(), "application/x-ndjson"))
     if name == "syslog":
-        return read_body(BodyForm.SYSLOG, Body(sample.text.encode(), "application/syslog"))
+        return read_body(BodyFormat.SYSLOG, Body(sample.text.encode(), "application/syslog"))
     if name in {"json", "otlp", "loki"}:
         return _decode_document(name, sample)
     if name == "elasticsearch":
         return _decode_bulk(sample)
     if name == "journald":
         # Leave out the last entry, which is incomplete unless the sample is the whole file.
-        data = sample.data if sample.is_whole else sample.data[: sample.data.rfind(b"\n\n") + 2]
+        data = sample.data if sample.is_whole_file else sample.data[: sample.data.rfind(b"\n\n") + 2]
         return read_journal(Body(data))
     return _decode_lines(name, sample) if name in LINE_DECODERS else None
 
@@ -330,7 +342,7 @@ def _decode_bulk(sample: FileSample) -> ParsedBody:
     try:
         bulk = read_bulk("", Body(text.encode()))
     except BadBody:
-        if sample.is_whole:
+        if sample.is_whole_file:
             raise
         # The sample may end between an action and its document, so try again without its last line.
         bulk = read_bulk("", Body(text[: text.rstrip().rfind("\n") + 1].encode()))
@@ -371,11 +383,15 @@ def _decode_document(name: str, sample: FileSample) -> ParsedBody | None:
     except _EndOfSampleError:
         pass
     if name == "json":
-        return read_body(BodyForm.EVENTS, Body(f"[{','.join(items)}]".encode(), "application/json")) if items else None
+        return (
+            read_body(BodyFormat.EVENTS, Body(f"[{','.join(items)}]".encode(), "application/json")) if items else None
+        )
     if not items:
         return None
     if name == "loki":
         return _merge_labelled_parts(read_push(Body(items[0].encode())))
     kind = next(iter(json.loads(items[0])))
-    form = {"S": BodyForm.OTLP_TRACES, "M": BodyForm.OTLP_METRICS}.get(kind[8:].lstrip("_")[:1].upper(), BodyForm.OTLP)
+    form = {"S": BodyFormat.OTLP_TRACES, "M": BodyFormat.OTLP_METRICS}.get(
+        kind[8:].lstrip("_")[:1].upper(), BodyFormat.OTLP
+    )
     return read_body(form, Body(items[0].encode(), "application/json"))

@@ -13,7 +13,7 @@ from cordwood.errors import BodyTooLarge
 from cordwood.ingest.event_values import values_at
 from cordwood.ingest.items import decode_values
 from cordwood.ingest.parsed_body import ParsedBody
-from cordwood.lql.matching import compile_matcher
+from cordwood.lql.matching import compile_event_predicate
 from cordwood.model.definitions import FieldPath, Stream, Transform, TransformAction
 from cordwood.model.event import Event
 
@@ -36,9 +36,9 @@ class EventDraft:
         self.event = event
         self.message = event.event_message
         self.project = event.project
-        self.top: Record = decode_values(event.extras) if event.extras else {}
+        self.top_level_fields: Record = decode_values(event.extras) if event.extras else {}
         if event.metadata is not None:
-            self.top["metadata"] = decode_values(event.metadata)
+            self.top_level_fields["metadata"] = decode_values(event.metadata)
         self.is_changed = False
 
     def read_values(self, path: Sequence[str]) -> list[object]:
@@ -48,13 +48,13 @@ class EventDraft:
             return [self.project]
         if tuple(path) == ("id",):
             return [self.event.id]
-        return list(values_at(self.top, path))
+        return list(values_at(self.top_level_fields, path))
 
     def read_value(self, path: FieldPath) -> object:
         """Return the value at a path, or None if there is none. Unlike `read_values`, return an array as one value."""
         if len(path) == 1 and path[0] in ("event_message", "project", "id"):
             return self.read_values(path)[0]
-        record: object = self.top
+        record: object = self.top_level_fields
         for step in path:
             record = record.get(step) if isinstance(record, dict) else None
         return record
@@ -72,7 +72,7 @@ class EventDraft:
                 self.message = text
             self.is_changed = True
             return True
-        record = self.top
+        record = self.top_level_fields
         for step in path[:-1]:
             inner = record.get(step)
             if inner is None:
@@ -84,9 +84,11 @@ class EventDraft:
         self.is_changed = True
         return True
 
-    def change_in_each_record(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
+    def change_field_in_each_record(self, path: FieldPath, change: Callable[[Record, str], None]) -> bool:
         """Change a field in every record that has it, including records in arrays; return whether any record has it."""
-        found = [one for one in values_at(self.top, path[:-1]) if isinstance(one, dict) and path[-1] in one]
+        found = [
+            one for one in values_at(self.top_level_fields, path[:-1]) if isinstance(one, dict) and path[-1] in one
+        ]
         for record in found:
             change(record, path[-1])
         self.is_changed = self.is_changed or bool(found)
@@ -96,13 +98,13 @@ class EventDraft:
         """Return the event with all changes."""
         if not self.is_changed:
             return self.event
-        metadata = self.top.pop("metadata", None)
+        metadata = self.top_level_fields.pop("metadata", None)
         return msgspec.structs.replace(
             self.event,
             event_message=self.message,
             project=self.project,
             metadata=None if metadata is None else _encode(metadata).decode(),
-            extras=_encode(self.top).decode() if self.top else None,
+            extras=_encode(self.top_level_fields).decode() if self.top_level_fields else None,
         )
 
 
@@ -171,7 +173,11 @@ class CompiledTransforms:
 
     def __init__(self, stream: Stream, hash_key: bytes) -> None:
         self._steps = [
-            (f"{number} {one.action}", compile_matcher(one.where) if one.where else None, _compile_step(one, hash_key))
+            (
+                f"{number} {one.action}",
+                compile_event_predicate(one.where) if one.where else None,
+                _compile_step(one, hash_key),
+            )
             for number, one in enumerate(stream.transforms, 1)
         ]
 
@@ -229,7 +235,7 @@ def _remove_field(draft: EventDraft, path: FieldPath) -> bool:
         draft.message, draft.project = (None, draft.project) if path == ("event_message",) else (draft.message, None)
         draft.is_changed = draft.is_changed or was is not None
         return was is not None
-    return draft.change_in_each_record(path, lambda record, name: record.pop(name))
+    return draft.change_field_in_each_record(path, lambda record, name: record.pop(name))
 
 
 def _hash_field(draft: EventDraft, path: FieldPath, key: bytes) -> bool:
@@ -237,11 +243,11 @@ def _hash_field(draft: EventDraft, path: FieldPath, key: bytes) -> bool:
         value = draft.read_value(path)
         return value is not None and draft.write_value(path, _hash_value(value, key))
 
-    def change(record: Record, name: str) -> None:
+    def replace_with_hash(record: Record, name: str) -> None:
         if record[name] is not None:
             record[name] = _hash_value(record[name], key)
 
-    return draft.change_in_each_record(path, change)
+    return draft.change_field_in_each_record(path, replace_with_hash)
 
 
 def _hash_value(value: object, key: bytes) -> str:

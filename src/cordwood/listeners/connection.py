@@ -42,7 +42,7 @@ class LimitedConnection(Protocol):
     def address(self) -> str:
         """The host of the sender."""
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection now."""
 
 
@@ -50,47 +50,50 @@ class ConnectionBudget:
     """The open connections of all listeners, limited in number. Not thread-safe: use it only on the event loop."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = limit
-        self._max_of_one = max(1, limit // 2)
+        self._max_connections = limit
+        self._max_connections_per_address = max(1, limit // 2)
         self._clock = clock
         # The open connections, in order of arrival.
-        self._open: dict[LimitedConnection, None] = {}
-        self._by_address: Counter[str] = Counter()
+        self._open_connections: dict[LimitedConnection, None] = {}
+        self._connection_counts_by_address: Counter[str] = Counter()
         self._overdue_timer: asyncio.TimerHandle | None = None
-        self.cut_count = 0
+        self.aborted_count = 0
 
     @property
     def open_connections(self) -> tuple[LimitedConnection, ...]:
-        return tuple(self._open)
+        return tuple(self._open_connections)
 
     def add(self, connection: LimitedConnection) -> bool:
         """Add a connection. If there are too many, close another one; if none can be closed, return False."""
         own = connection.address
-        if self._by_address[own] >= self._max_of_one:
-            self._evict_one(one for one in self._open if one.address == own)
-        elif len(self._open) >= self._limit:
-            self._evict_one(self._open)
-        if self._by_address[own] >= self._max_of_one or len(self._open) >= self._limit:
+        if self._connection_counts_by_address[own] >= self._max_connections_per_address:
+            self._evict_one(one for one in self._open_connections if one.address == own)
+        elif len(self._open_connections) >= self._max_connections:
+            self._evict_one(self._open_connections)
+        if (
+            self._connection_counts_by_address[own] >= self._max_connections_per_address
+            or len(self._open_connections) >= self._max_connections
+        ):
             return False
-        self._open[connection] = None
-        self._by_address[own] += 1
+        self._open_connections[connection] = None
+        self._connection_counts_by_address[own] += 1
         if self._overdue_timer is None:
             self._schedule_overdue_check()
         return True
 
     def discard(self, connection: LimitedConnection) -> None:
-        if connection in self._open:
-            del self._open[connection]
-            self._by_address[connection.address] -= 1
-            if not self._by_address[connection.address]:
-                del self._by_address[connection.address]
+        if connection in self._open_connections:
+            del self._open_connections[connection]
+            self._connection_counts_by_address[connection.address] -= 1
+            if not self._connection_counts_by_address[connection.address]:
+                del self._connection_counts_by_address[connection.address]
 
-    def close_overdue(self) -> None:
+    def close_overdue_connections(self) -> None:
         """Close each connection whose sender has kept the service waiting too long."""
         now = self._clock()
-        for connection in list(self._open):
+        for connection in list(self._open_connections):
             if self._is_overdue(connection, now):
-                self._cut(connection)
+                self._abort(connection)
 
     def close(self) -> None:
         if self._overdue_timer is not None:
@@ -115,18 +118,18 @@ class ConnectionBudget:
         """
         waiting = [one for one in candidates if one.waiting_since is not None]
         if waiting:
-            held = self._by_address
-            self._cut(
+            held = self._connection_counts_by_address
+            self._abort(
                 max(
                     waiting,
                     key=lambda one: (not one.has_sent_valid_message, held[one.address], -(one.waiting_since or 0.0)),
                 )
             )
 
-    def _cut(self, connection: LimitedConnection) -> None:
-        self.cut_count += 1
+    def _abort(self, connection: LimitedConnection) -> None:
+        self.aborted_count += 1
         self.discard(connection)
-        connection.cut()
+        connection.abort()
 
     def _schedule_overdue_check(self) -> None:
         self._overdue_timer = asyncio.get_running_loop().call_later(
@@ -135,8 +138,8 @@ class ConnectionBudget:
 
     def _check_overdue_and_reschedule(self) -> None:
         self._overdue_timer = None
-        self.close_overdue()
-        if self._open:
+        self.close_overdue_connections()
+        if self._open_connections:
             self._schedule_overdue_check()
 
 
@@ -147,7 +150,7 @@ MAX_UNRESERVED_BYTES: Final = 16 * 1024
 _MEMORY_RETRY_SECONDS: Final = 0.25
 
 
-class ConnectionCutError(Exception):
+class ConnectionAbortedByServerError(Exception):
     """Raised if the connection was closed because there were too many connections, or because its memory was needed."""
 
 
@@ -169,14 +172,14 @@ class SenderConnection(asyncio.Protocol):
         self._accepted = accepted
         self._budget = budget
         self._handle = handle
-        self._at_end = at_end
+        self._on_end = at_end
         self._tls = tls
         self._unread = bytearray()
-        self._arrived = asyncio.Event()
-        self._may_write = asyncio.Event()
-        self._may_write.set()
+        self._data_or_end_arrived = asyncio.Event()
+        self._writable_event = asyncio.Event()
+        self._writable_event.set()
         self._has_ended = self._is_paused = False
-        self.is_cut = False
+        self.is_aborted = False
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self.address = _peer_host(accepted)
@@ -200,14 +203,14 @@ class SenderConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._unread += data
-        self._arrived.set()
+        self._data_or_end_arrived.set()
         if len(self._unread) >= MAX_UNREAD_BYTES and self._transport is not None and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         self._has_ended = True
-        self._arrived.set()
+        self._data_or_end_arrived.set()
         # A connection without TLS stays open for writing, so that its last events can be acknowledged before it is
         # closed.
         return self._tls is None
@@ -215,35 +218,35 @@ class SenderConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._budget.discard(self)
         self._has_ended = True
-        self._arrived.set()
-        self._may_write.set()
+        self._data_or_end_arrived.set()
+        self._writable_event.set()
 
     def pause_writing(self) -> None:
-        self._may_write.clear()
+        self._writable_event.clear()
 
     def resume_writing(self) -> None:
-        self._may_write.set()
+        self._writable_event.set()
 
-    def cut(self) -> None:
-        self.is_cut = True
+    def abort(self) -> None:
+        self.is_aborted = True
         if self._transport is not None:
             self._transport.abort()
         elif self._task is not None:
             # Without a transport, the TLS handshake is not complete, so cancel the task that performs it.
             self._task.cancel()
-        self._arrived.set()
-        self._may_write.set()
+        self._data_or_end_arrived.set()
+        self._writable_event.set()
 
     async def wait_for_data(self) -> bool:
-        """Wait until data has arrived; raise ConnectionCutError if the connection was cut.
+        """Wait until data has arrived; raise ConnectionAbortedByServerError if the connection was cut.
 
         Return False if there is no more data, because the sender has ended the connection or the service stops.
         """
-        while not (self._unread or self._has_ended or self.is_cut):
-            self._arrived.clear()
-            await self._wait_for(self._arrived)
-        if self.is_cut:
-            raise ConnectionCutError
+        while not (self._unread or self._has_ended or self.is_aborted):
+            self._data_or_end_arrived.clear()
+            await self._wait_for(self._data_or_end_arrived)
+        if self.is_aborted:
+            raise ConnectionAbortedByServerError
         return bool(self._unread)
 
     @property
@@ -269,18 +272,18 @@ class SenderConnection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.write(data)
-        if not self._may_write.is_set():
-            await self._wait_for(self._may_write)
+        if not self._writable_event.is_set():
+            await self._wait_for(self._writable_event)
 
     def stop(self) -> None:
         """Stop reading. Data that was already read is still stored."""
         self.is_stopping = self._has_ended = True
         if self._transport is None:
-            self.cut()
+            self.abort()
         elif not self._transport.is_closing() and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
-        self._arrived.set()
+        self._data_or_end_arrived.set()
 
     async def wait_until_ended(self) -> None:
         """Return once everything that was read is stored and the connection is closed."""
@@ -304,11 +307,11 @@ class SenderConnection(asyncio.Protocol):
         try:
             await self._connect_transport()
             await self._handle(self)
-        except ConnectionCutError:
+        except ConnectionAbortedByServerError:
             pass
         except asyncio.CancelledError:
             problem = (
-                None if self.is_cut else BacklogFull("The service stopped before it could store what was received.")
+                None if self.is_aborted else BacklogFull("The service stopped before it could store what was received.")
             )
         except Exception as caught:  # noqa: BLE001 - `at_end` logs it, and only this connection ends
             problem = caught
@@ -318,7 +321,7 @@ class SenderConnection(asyncio.Protocol):
                 self._accepted.close()
             else:
                 self._transport.close()
-            self._at_end(self, problem)
+            self._on_end(self, problem)
 
     async def _connect_transport(self) -> None:
         """Create the transport, after a TLS handshake if the listener uses TLS.
@@ -353,7 +356,7 @@ class ConnectionMemory:
     def __init__(self, budget: BodyMemoryBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:
         self._budget = budget
         self._connection = connection
-        self._is_whole = is_whole
+        self._is_irrevocable = is_whole
         self._stack = ExitStack()
         self._reservation: MemoryReservation | None = None
 
@@ -369,12 +372,12 @@ class ConnectionMemory:
             return
         while True:
             try:
-                reservation = self._reservation_or_new()
-                if total_bytes > reservation.held:
-                    reservation.reserve(total_bytes - reservation.held)
+                reservation = self._get_or_open_reservation()
+                if total_bytes > reservation.held_bytes:
+                    reservation.reserve(total_bytes - reservation.held_bytes)
             except BacklogFull:
-                if self._connection.is_cut or (self._reservation is not None and self._reservation.is_revoked):
-                    raise ConnectionCutError from None
+                if self._connection.is_aborted or (self._reservation is not None and self._reservation.is_revoked):
+                    raise ConnectionAbortedByServerError from None
                 if self._connection.is_stopping:
                     return
                 await asyncio.sleep(_MEMORY_RETRY_SECONDS)
@@ -389,23 +392,23 @@ class ConnectionMemory:
         if self._reservation is not None:
             self._reservation.reserve(more_bytes)
 
-    def mark_complete(self) -> None:
+    def mark_message_complete(self) -> None:
         """Mark the message as complete, so that its memory is not revoked while it is stored."""
         if self._reservation is not None:
-            self._reservation.mark_complete()
+            self._reservation.mark_body_complete()
 
     def release(self) -> None:
         """Return all memory to the budget."""
         self._reservation = None
         self._stack.close()
 
-    def _reservation_or_new(self) -> MemoryReservation:
+    def _get_or_open_reservation(self) -> MemoryReservation:
         if self._reservation is None:
-            loop, cut = asyncio.get_running_loop(), self._connection.cut
+            loop, cut = asyncio.get_running_loop(), self._connection.abort
             self._reservation = self._stack.enter_context(
                 self._budget.open_reservation(f"sender {self._connection.address}")
             )
             self._reservation.set_revoke_callback(lambda: loop.call_soon_threadsafe(cut))
-            if self._is_whole:
-                self._reservation.mark_complete()
+            if self._is_irrevocable:
+                self._reservation.mark_body_complete()
         return self._reservation

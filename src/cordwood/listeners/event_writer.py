@@ -17,12 +17,12 @@ import msgspec
 
 from cordwood.access import require_ingest_permission
 from cordwood.errors import Fault
-from cordwood.ingest.accept import BodyForm, StreamPart
+from cordwood.ingest.accept import BodyFormat, BodyPartForStream
 from cordwood.ingest.parsed_body import ParsedBody, StreamLabels
 from cordwood.ingest.stream_mapping import StreamMapping
 from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound, EventsIngested, Observer, OperatorMessage
-from cordwood.web.ingest import ingested_observation
+from cordwood.web.ingest import events_ingested_observation
 from cordwood.web.services import Services, find_or_create_stream
 
 # If fewer than MIN_GROUP_EVENTS events are waiting, the service collects more for GROUP_LINGER_SECONDS before it stores
@@ -44,13 +44,13 @@ class EventDestination(msgspec.Struct, frozen=True):
     Quarantined items are recorded as sent in the form `form`, so that a replay decodes them in the same way.
     """
 
-    form: BodyForm
+    body_format: BodyFormat
     stream: str = ""
     key: str = ""
     stream_mapping: StreamMapping = StreamMapping()
 
 
-class _QueuedPart(msgspec.Struct):
+class _QueuedEvents(msgspec.Struct):
     parsed: ParsedBody
     body_bytes: int
     outcome: "asyncio.Future[None]"
@@ -65,17 +65,17 @@ class ListenerEventWriter:
         self._services = services
         self._observer = observer
         self._queues: dict[str, _StreamQueue] = {}
-        self._message_at: dict[str, float] = {}
+        self._last_warning_at_by_code: dict[str, float] = {}
 
-    async def store_parts(self, parts: Mapping[StreamLabels, ParsedBody], body_bytes: int) -> None:
+    async def store_events_by_labels(self, parts: Mapping[StreamLabels, ParsedBody], body_bytes: int) -> None:
         """Store each part in the stream of its labels; return once all parts are durable.
 
         If the service stops before that, the call is cancelled.
         """
         by_stream = await self._merge_by_stream(parts)
-        await asyncio.gather(*(self.store_part(stream, parsed, body_bytes) for stream, parsed in by_stream.items()))
+        await asyncio.gather(*(self.store_events(stream, parsed, body_bytes) for stream, parsed in by_stream.items()))
 
-    async def store_part(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
+    async def store_events(self, stream_name: str, parsed: ParsedBody, body_bytes: int) -> None:
         """Store events in a stream, together with events of other senders; return once they are durable."""
         _ensure_event_ids(parsed)
         queue = self._queues.get(stream_name)
@@ -127,12 +127,12 @@ class ListenerEventWriter:
         services.intake.check_stream_rate(stream)
         # Pass a copy of the part to `store`, which empties it: the part is needed for another attempt.
         attempt = msgspec.structs.replace(
-            parsed, refused_items=list(parsed.refused_items), out_of_bounds_counts=Counter()
+            parsed, refused_items=list(parsed.refused_items), out_of_time_bounds_counts=Counter()
         )
-        (accepted,) = await services.intake.store(
-            [StreamPart(stream, attempt)], body_bytes, self._destination.form, caller.pins or None
+        (accepted,) = await services.intake.store_body_parts(
+            [BodyPartForStream(stream, attempt)], body_bytes, self._destination.body_format, caller.pins or None
         )
-        return ingested_observation(stream, accepted)
+        return events_ingested_observation(stream, accepted)
 
     def _find_caller(self) -> Caller:
         key = self._destination.key
@@ -148,8 +148,11 @@ class ListenerEventWriter:
         Failures with the same code are reported at most once in `_MIN_SECONDS_BETWEEN_WARNINGS`.
         """
         now = time.monotonic()
-        if now - self._message_at.get(fault.code, -_MIN_SECONDS_BETWEEN_WARNINGS) >= _MIN_SECONDS_BETWEEN_WARNINGS:
-            self._message_at[fault.code] = now
+        if (
+            now - self._last_warning_at_by_code.get(fault.code, -_MIN_SECONDS_BETWEEN_WARNINGS)
+            >= _MIN_SECONDS_BETWEEN_WARNINGS
+        ):
+            self._last_warning_at_by_code[fault.code] = now
             message = f"The listener {self._name} cannot store events and keeps trying: {fault.one_line_text()}"
             self._observer.record(OperatorMessage(message=message, level="warning"))
         await asyncio.sleep(min(max(seconds, fault.retry_after or 0.0), _MAX_RETRY_SECONDS))
@@ -169,17 +172,17 @@ class _StreamQueue:
     """The events that wait to be stored in one stream. While one group is stored, the next one accumulates."""
 
     def __init__(self, store: ListenerEventWriter, stream: str) -> None:
-        self._store = store
+        self._event_writer = store
         self._stream = stream
-        self._waiting: list[_QueuedPart] = []
-        self._events = 0
+        self._waiting: list[_QueuedEvents] = []
+        self._queued_event_count = 0
         self._task: asyncio.Task[None] | None = None
 
     def put(self, parsed: ParsedBody, body_bytes: int) -> "asyncio.Future[None]":
         loop = asyncio.get_running_loop()
-        waiting = _QueuedPart(parsed, body_bytes, loop.create_future())
+        waiting = _QueuedEvents(parsed, body_bytes, loop.create_future())
         self._waiting.append(waiting)
-        self._events += len(parsed.events)
+        self._queued_event_count += len(parsed.events)
         if self._task is None:
             self._task = loop.create_task(self._run())
         return waiting.outcome
@@ -191,36 +194,36 @@ class _StreamQueue:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                if self._events < MIN_GROUP_EVENTS:
+                if self._queued_event_count < MIN_GROUP_EVENTS:
                     await asyncio.sleep(GROUP_LINGER_SECONDS)
                 group = self._next_group()
                 try:
-                    await self._store.store_with_retries(
+                    await self._event_writer.store_with_retries(
                         self._stream,
                         merge_parsed_bodies([one.parsed for one in group]),
                         sum(one.body_bytes for one in group),
                     )
                 except Exception as problem:  # noqa: BLE001 - whoever waits must be told
-                    _finish_parts(group, problem)
+                    _resolve_outcomes(group, problem)
                 except asyncio.CancelledError:
-                    _cancel_parts([*group, *self._waiting])
+                    _cancel_outcomes([*group, *self._waiting])
                     raise
                 else:
-                    _finish_parts(group, None)
+                    _resolve_outcomes(group, None)
         finally:
             self._task = None
 
-    def _next_group(self) -> list[_QueuedPart]:
-        group: list[_QueuedPart] = []
+    def _next_group(self) -> list[_QueuedEvents]:
+        group: list[_QueuedEvents] = []
         events = 0
         while self._waiting and (not group or events < MAX_GROUP_EVENTS):
             group.append(self._waiting.pop(0))
             events += len(group[-1].parsed.events)
-        self._events -= events
+        self._queued_event_count -= events
         return group
 
 
-def _finish_parts(group: Sequence[_QueuedPart], problem: Exception | None) -> None:
+def _resolve_outcomes(group: Sequence[_QueuedEvents], problem: Exception | None) -> None:
     for one in group:
         if one.outcome.done():
             continue
@@ -230,7 +233,7 @@ def _finish_parts(group: Sequence[_QueuedPart], problem: Exception | None) -> No
             one.outcome.set_exception(problem)
 
 
-def _cancel_parts(group: Sequence[_QueuedPart]) -> None:
+def _cancel_outcomes(group: Sequence[_QueuedEvents]) -> None:
     for one in group:
         one.outcome.cancel()
 

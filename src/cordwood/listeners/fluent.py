@@ -13,8 +13,8 @@ import msgspec
 from cordwood.errors import BacklogFull, BadBody, BadSetting, BodyTooLarge, Forbidden, UnsupportedMediaType
 from cordwood.ingest.formats.fluent import (
     ForwardMessage,
+    MessagePackValueScanner,
     NotForwardProtocolError,
-    ValueScanner,
     read_entries,
     read_message,
 )
@@ -76,10 +76,10 @@ class _Handshake:
         self._security = security
         self._hostname = hostname
         self._nonce = os.urandom(_HANDSHAKE_SALT_BYTES)
-        self._auth = os.urandom(_HANDSHAKE_SALT_BYTES) if security.passwords_by_user else b""
+        self._auth_salt = os.urandom(_HANDSHAKE_SALT_BYTES) if security.passwords_by_user else b""
 
     def encode_helo(self) -> bytes:
-        return _encode(["HELO", {"nonce": self._nonce, "auth": self._auth, "keepalive": True}])
+        return _encode(["HELO", {"nonce": self._nonce, "auth": self._auth_salt, "keepalive": True}])
 
     def answer_ping(self, ping: bytes) -> tuple[bytes, str]:
         """Return the answer to a sender's PING, and the reason for refusing the sender, or an empty text."""
@@ -99,7 +99,7 @@ class _Handshake:
         # For an unknown user, the digest of an empty password is compared, so that the time of the answer does not
         # reveal which users exist.
         password = self._security.passwords_by_user.get(user.decode("utf-8", "replace"), "")
-        expected = sha512(self._auth + user + password.encode()).hexdigest().encode()
+        expected = sha512(self._auth_salt + user + password.encode()).hexdigest().encode()
         is_right = hmac.compare_digest(password_digest, expected)
         return "" if password and is_right else "username/password mismatch"
 
@@ -114,12 +114,12 @@ def _decode_array_of_texts(data: bytes) -> list[bytes]:
     as sent.
     """
     try:
-        return [_text_bytes(bytes(raw)) for raw in _raw_array_decoder.decode(data)]
+        return [_strip_msgpack_header(bytes(raw)) for raw in _raw_array_decoder.decode(data)]
     except (msgspec.DecodeError, RecursionError) as problem:
         raise NotForwardProtocolError("The answer to the handshake is not an array of texts.") from problem
 
 
-def _text_bytes(raw: bytes) -> bytes:
+def _strip_msgpack_header(raw: bytes) -> bytes:
     first = raw[0]
     if 0xA0 <= first < 0xC0:
         return raw[1:]
@@ -147,10 +147,10 @@ class FluentConnectionHandler:
     def __init__(
         self, store: ListenerEventWriter, budget: BodyMemoryBudget, options: FluentOptions, count: Callable[[int], None]
     ) -> None:
-        self._store = store
+        self._event_writer = store
         self._budget = budget
         self._options = options
-        self._count = count
+        self._count_received = count
 
     async def handle(self, connection: SenderConnection) -> None:
         incoming = _MessageSplitter(connection, self._options.body_bounds.max_sent_bytes)
@@ -158,10 +158,10 @@ class FluentConnectionHandler:
             await self._shake_hands(connection, incoming)
         with ConnectionMemory(self._budget, connection) as memory:
             while await connection.wait_for_data():
-                await memory.reserve_up_to(incoming.held_bytes + connection.unread_bytes)
+                await memory.reserve_up_to(incoming.buffered_bytes + connection.unread_bytes)
                 messages = incoming.feed(connection.take_unread())
                 if messages:
-                    memory.mark_complete()
+                    memory.mark_message_complete()
                     await self._store_and_acknowledge(connection, messages, memory)
                     # Also release the memory that the beginning of the next message has reserved. It is reserved again
                     # when more of this message arrives.
@@ -173,12 +173,12 @@ class FluentConnectionHandler:
         await connection.send(handshake.encode_helo())
         while await connection.wait_for_data():
             data = connection.take_unread()
-            if incoming.held_bytes + len(data) > _MAX_PING_BYTES:
+            if incoming.buffered_bytes + len(data) > _MAX_PING_BYTES:
                 raise NotForwardProtocolError("The answer to the handshake is too long.")
             messages = incoming.feed(data)
             if not messages:
                 continue
-            if len(messages) > 1 or incoming.held_bytes:
+            if len(messages) > 1 or incoming.buffered_bytes:
                 raise NotForwardProtocolError("The sender did not wait for the end of the handshake.")
             answer_ping, reason = handshake.answer_ping(messages[0])
             await connection.send(answer_ping)
@@ -201,7 +201,7 @@ class FluentConnectionHandler:
             connection.has_sent_valid_message = True
             stored_bytes += len(data)
             slices = read_entries(message, self._options.max_item_bytes)
-            while (one := await _next_decoded_slice(slices, len(data))) is not None:
+            while (one := await _decode_next_entries(slices, len(data))) is not None:
                 parts.setdefault((message.tag,), []).append(one)
                 events += len(one.events)
                 if events >= _MIN_EVENTS_PER_BATCH:
@@ -216,8 +216,8 @@ class FluentConnectionHandler:
     async def _store_and_clear_parts(self, parts: dict[StreamLabels, list[ParsedBody]], body_bytes: int) -> None:
         together = {labels: merge_parsed_bodies(several) for labels, several in parts.items()}
         parts.clear()
-        self._count(sum(len(part.events) + len(part.refused_items) for part in together.values()))
-        await self._store.store_parts(together, body_bytes)
+        self._count_received(sum(len(part.events) + len(part.refused_items) for part in together.values()))
+        await self._event_writer.store_events_by_labels(together, body_bytes)
 
     async def _read_message(self, data: bytes, memory: ConnectionMemory) -> ForwardMessage | None:
         """Decode a message and decompress its entries.
@@ -236,7 +236,7 @@ class FluentConnectionHandler:
         )
         while True:
             await memory.reserve_up_to(max(len(data), MAX_UNRESERVED_BYTES + 1))
-            memory.mark_complete()
+            memory.mark_message_complete()
             try:
                 message.packed_entries = await asyncio.to_thread(inflated)
             except (BadBody, UnsupportedMediaType):
@@ -258,10 +258,10 @@ class _MessageSplitter:
         self._connection = connection
         self._max_bytes = max_bytes
         self._buffer = bytearray()
-        self._scanner = ValueScanner()
+        self._scanner = MessagePackValueScanner()
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -272,10 +272,10 @@ class _MessageSplitter:
         while at < len(self._buffer) and (end := self._scanner.find_end(self._buffer)) is not None:
             found.append(bytes(self._buffer[at:end]))
             at = end
-            self._scanner = ValueScanner(at)
+            self._scanner = MessagePackValueScanner(at)
         if at:
             del self._buffer[:at]
-            self._scanner = ValueScanner()
+            self._scanner = MessagePackValueScanner()
             self._scanner.find_end(self._buffer)
         if len(self._buffer) > self._max_bytes:
             raise BodyTooLarge(
@@ -286,7 +286,7 @@ class _MessageSplitter:
         return found
 
 
-async def _next_decoded_slice(slices: Iterator[ParsedBody], body_bytes: int) -> ParsedBody | None:
+async def _decode_next_entries(slices: Iterator[ParsedBody], body_bytes: int) -> ParsedBody | None:
     if body_bytes <= _MAX_EVENT_LOOP_DECODED_BYTES:
         return next(slices, None)
     return await asyncio.to_thread(next, slices, None)

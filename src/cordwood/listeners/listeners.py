@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from cordwood.errors import BadSetting, Fault
-from cordwood.ingest.accept import BodyForm
+from cordwood.ingest.accept import BodyFormat
 from cordwood.ingest.stream_mapping import read_stream_mapping
 from cordwood.listeners.address import ListenAddress, bind_socket, read_syslog_and_fluent_addresses, with_bound_port
 from cordwood.listeners.connection import ConnectionBudget, SenderConnection
@@ -105,8 +105,8 @@ def bind_listeners(settings: Settings) -> "Listeners":
         ListenOptions(
             syslog_addresses=syslog,
             fluent_addresses=fluent,
-            syslog_destination=EventDestination(BodyForm.SYSLOG, listen.syslog_stream, listen.syslog_key, mapping),
-            fluent_destination=EventDestination(BodyForm.FLUENT, listen.fluent_stream, listen.fluent_key, mapping),
+            syslog_destination=EventDestination(BodyFormat.SYSLOG, listen.syslog_stream, listen.syslog_key, mapping),
+            fluent_destination=EventDestination(BodyFormat.FLUENT, listen.fluent_stream, listen.fluent_key, mapping),
             fluent_options=FluentOptions(
                 bounds,
                 settings.ingest.event_size,
@@ -141,13 +141,13 @@ class _OpenListener(Protocol):
 class BoundListener(msgspec.Struct, frozen=True):
     """A listener with its bound socket. `form` is the form of the messages that it receives."""
 
-    form: BodyForm
+    body_format: BodyFormat
     address: ListenAddress
     socket: socket.socket
 
     @property
     def name(self) -> str:
-        return f"{self.form} {self.address}"
+        return f"{self.body_format} {self.address}"
 
 
 class Listeners:
@@ -161,21 +161,21 @@ class Listeners:
         self._tls: ssl.SSLContext | None = None
         if any(address.scheme == "tls" for address in (*options.syslog_addresses, *options.fluent_addresses)):
             self._tls = options.tls.create_context()
-        self._bound: list[BoundListener] = []
+        self._bound_listeners: list[BoundListener] = []
         try:
-            self._bind_addresses(BodyForm.SYSLOG, "listen.syslog", options.syslog_addresses)
-            self._bind_addresses(BodyForm.FLUENT, "listen.fluent", options.fluent_addresses)
+            self._bind_addresses(BodyFormat.SYSLOG, "listen.syslog", options.syslog_addresses)
+            self._bind_addresses(BodyFormat.FLUENT, "listen.fluent", options.fluent_addresses)
         except BadSetting:
             self.close()
             raise
         self._budget = ConnectionBudget(options.max_connections)
-        self._opened: list[_OpenListener] = []
-        self._stores: list[ListenerEventWriter] = []
+        self._open_listeners: list[_OpenListener] = []
+        self._event_writers: list[ListenerEventWriter] = []
 
     @property
     def names(self) -> list[str]:
         """The name of each listener, which consists of its form and its address."""
-        return [one.name for one in self._bound]
+        return [one.name for one in self._bound_listeners]
 
     @property
     def max_connections(self) -> int:
@@ -183,33 +183,33 @@ class Listeners:
         return self._options.max_connections
 
     @property
-    def open_connections(self) -> int:
+    def open_connection_count(self) -> int:
         return len(self._budget.open_connections)
 
     async def start(self, services: Services, observer: Observer) -> None:
-        for bound in self._bound:
-            destination = self._destination_for_form(bound.form)
+        for bound in self._bound_listeners:
+            destination = self._destination_for_form(bound.body_format)
             store = ListenerEventWriter(bound.name, destination, services, observer)
             counter = ListenerOutcomeCounter(bound.name, observer)
-            self._stores.append(store)
+            self._event_writers.append(store)
             if bound.address.is_datagram:
-                self._opened.append(await _DatagramListener.create(bound, store, counter))
+                self._open_listeners.append(await _DatagramListener.create(bound, store, counter))
             else:
-                handle = self._connection_handler(bound.form, store, services, counter)
+                handle = self._connection_handler(bound.body_format, store, services, counter)
                 tls = self._tls if bound.address.scheme == "tls" else None
-                self._opened.append(_ConnectionListener(bound, self._budget, handle, counter, tls))
+                self._open_listeners.append(_ConnectionListener(bound, self._budget, handle, counter, tls))
 
     async def stop(self, seconds: float) -> None:
         """Stop reading, store what was read, and close all connections. Give up what is not stored within `seconds`."""
-        for one in self._opened:
+        for one in self._open_listeners:
             one.stop()
-        if self._opened:
-            ending = asyncio.gather(*(one.wait_until_ended() for one in self._opened))
+        if self._open_listeners:
+            ending = asyncio.gather(*(one.wait_until_ended() for one in self._open_listeners))
             try:
                 await asyncio.wait_for(ending, seconds)
             except TimeoutError:
                 self._abandon_storing()
-                await asyncio.gather(*(one.wait_until_ended() for one in self._opened))
+                await asyncio.gather(*(one.wait_until_ended() for one in self._open_listeners))
         self._budget.close()
         self.close()
 
@@ -220,28 +220,28 @@ class Listeners:
 
     def close(self) -> None:
         """Close the sockets."""
-        for bound in self._bound:
+        for bound in self._bound_listeners:
             bound.socket.close()
 
     def _abandon_storing(self) -> None:
-        for store in self._stores:
+        for store in self._event_writers:
             store.close()
-        for one in self._opened:
+        for one in self._open_listeners:
             one.cancel()
 
-    def _bind_addresses(self, form: BodyForm, setting: str, addresses: Sequence[ListenAddress]) -> None:
+    def _bind_addresses(self, form: BodyFormat, setting: str, addresses: Sequence[ListenAddress]) -> None:
         for address in addresses:
             bound_socket = bind_socket(setting, address)
-            self._bound.append(BoundListener(form, with_bound_port(bound_socket, address), bound_socket))
+            self._bound_listeners.append(BoundListener(form, with_bound_port(bound_socket, address), bound_socket))
 
-    def _destination_for_form(self, form: BodyForm) -> EventDestination:
-        return self._options.syslog_destination if form is BodyForm.SYSLOG else self._options.fluent_destination
+    def _destination_for_form(self, form: BodyFormat) -> EventDestination:
+        return self._options.syslog_destination if form is BodyFormat.SYSLOG else self._options.fluent_destination
 
     def _connection_handler(
-        self, form: BodyForm, store: ListenerEventWriter, services: Services, counter: "ListenerOutcomeCounter"
+        self, form: BodyFormat, store: ListenerEventWriter, services: Services, counter: "ListenerOutcomeCounter"
     ) -> Callable[[SenderConnection], Awaitable[None]]:
         budget = services.intake.body_budget
-        if form is BodyForm.SYSLOG:
+        if form is BodyFormat.SYSLOG:
             return SyslogConnectionHandler(
                 store, budget, self._options.max_message_bytes, counter.count_received
             ).handle
@@ -258,7 +258,7 @@ class ListenerOutcomeCounter:
         self._name = name
         self._observer = observer
         self._logged_at: dict[str, float] = {}
-        self._unlogged: dict[str, int] = {}
+        self._unlogged_counts: dict[str, int] = {}
 
     def count_received(self, messages: int) -> None:
         self._count("received", messages)
@@ -279,11 +279,11 @@ class ListenerOutcomeCounter:
 
     def _log_at_intervals(self, kind: str, count: int, sentence: str) -> None:
         now = time.monotonic()
-        unlogged = self._unlogged.get(kind, 0) + count
+        unlogged = self._unlogged_counts.get(kind, 0) + count
         if now - self._logged_at.get(kind, -_MIN_SECONDS_BETWEEN_WARNINGS) < _MIN_SECONDS_BETWEEN_WARNINGS:
-            self._unlogged[kind] = unlogged
+            self._unlogged_counts[kind] = unlogged
             return
-        self._logged_at[kind], self._unlogged[kind] = now, 0
+        self._logged_at[kind], self._unlogged_counts[kind] = now, 0
         message = f"The listener {self._name}: {unlogged} {sentence.rstrip('.')}."
         self._observer.record(OperatorMessage(message=message, level="warning"))
 
@@ -345,7 +345,7 @@ class _ConnectionListener:
     def _remove_connection(self, connection: SenderConnection, problem: BaseException | None) -> None:
         self._connections.discard(connection)
         if problem is None or isinstance(problem, ConnectionError):
-            self._counter.count_connection("cut" if connection.is_cut else "closed")
+            self._counter.count_connection("cut" if connection.is_aborted else "closed")
         else:
             self._counter.count_connection("failed", problem)
 
@@ -357,7 +357,7 @@ class _DatagramListener:
         self, transport: asyncio.BaseTransport, messages: SyslogDatagramReceiver, counter: ListenerOutcomeCounter
     ) -> None:
         self._transport = transport
-        self._messages = messages
+        self._receiver = messages
         self._counter = counter
         self._task = asyncio.get_running_loop().create_task(messages.run())
 
@@ -371,12 +371,12 @@ class _DatagramListener:
 
     def stop(self) -> None:
         self._transport.close()
-        self._messages.stop()
+        self._receiver.stop()
 
     async def wait_until_ended(self) -> None:
         await asyncio.wait([self._task])
 
     def cancel(self) -> None:
         self._task.cancel()
-        if self._messages.unstored_count:
-            self._counter.count_dropped(self._messages.unstored_count, "the service stopped")
+        if self._receiver.unstored_count:
+            self._counter.count_dropped(self._receiver.unstored_count, "the service stopped")

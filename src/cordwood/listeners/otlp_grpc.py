@@ -26,9 +26,9 @@ from cordwood.ingest.limits import BodyMemoryBudget, MemoryReservation
 from cordwood.listeners.address import read_otlp_grpc_addresses
 from cordwood.settings.settings import ListenSettings, Settings
 from cordwood.web.asgi import Application, Header, Message, Scope
-from cordwood.web.ingest import GRPC_CODES
+from cordwood.web.ingest import GRPC_CODES_BY_HTTP_STATUS
 
-HTTP_PATHS_BY_METHOD: Final = {
+HTTP_PATHS_BY_GRPC_METHOD: Final = {
     "/opentelemetry.proto.collector.logs.v1.LogsService/Export": b"/v1/logs",
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": b"/v1/traces",
     "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": b"/v1/metrics",
@@ -57,7 +57,9 @@ _COMPRESSION_ALGORITHMS_BITSET: Final = 0b101
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 # The names of gRPC metadata that are not passed on as HTTP headers. gRPC itself uses these names, and as headers they
 # would change how the request is read.
-_METADATA_NOT_FORWARDED: Final = frozenset({"content-type", "content-length", "content-encoding", "transfer-encoding"})
+_UNFORWARDED_METADATA_NAMES: Final = frozenset(
+    {"content-type", "content-length", "content-encoding", "transfer-encoding"}
+)
 _STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 # OpenTelemetry's SDK for Python reads the retry delay from this metadata. Other SDKs read it from the details of the
 # status.
@@ -164,7 +166,7 @@ class OtlpGrpcServer:
             # A running call stores its events even if its client has given up, so wait for it as well.
             await asyncio.wait(self._calls, timeout=seconds)
 
-    async def export(self, path: bytes, context: Any) -> bytes:
+    async def handle_export_call(self, path: bytes, context: Any) -> bytes:
         """Answer a call: return the export response, or end the call with an error status."""
         if len(self._calls) >= _MAX_CONCURRENT_CALLS:
             await _abort_call(context, 503, encode_rpc_status(_UNAVAILABLE, "Too many calls are being answered."), 1)
@@ -176,11 +178,11 @@ class OtlpGrpcServer:
             # Shield the task, so that the storing of events is completed even if the client disconnects.
             await asyncio.shield(call)
         except asyncio.CancelledError:
-            exchange.has_ended.set()
+            exchange.disconnected_event.set()
             raise
-        if exchange.status != 200:
-            await _abort_call(context, exchange.status, bytes(exchange.body), exchange.retry_seconds)
-        return bytes(exchange.body)
+        if exchange.http_status != 200:
+            await _abort_call(context, exchange.http_status, bytes(exchange.response_body), exchange.retry_seconds)
+        return bytes(exchange.response_body)
 
 
 def _grpc_credentials(tls: TlsCredentials) -> Any:
@@ -202,12 +204,12 @@ class _ExportMethods(grpc.GenericRpcHandler):  # type: ignore[misc] # grpcio has
         self._server = server
 
     def service(self, handler_call_details: Any) -> Any:
-        path = HTTP_PATHS_BY_METHOD.get(handler_call_details.method)
+        path = HTTP_PATHS_BY_GRPC_METHOD.get(handler_call_details.method)
         if path is None:
             return None
 
         async def export(_: Any, context: Any) -> bytes:
-            return await self._server.export(path, context)
+            return await self._server.handle_export_call(path, context)
 
         return grpc.stream_unary_rpc_method_handler(export)
 
@@ -218,8 +220,8 @@ class _GrpcAsgiExchange:
     def __init__(self, path: bytes, context: Any, budget: BodyMemoryBudget) -> None:
         self._context = context
         self._budget = budget
-        self._is_read = False
-        self.has_ended = asyncio.Event()
+        self._is_message_read = False
+        self.disconnected_event = asyncio.Event()
         self._headers = list(_asgi_headers(context.invocation_metadata() or ()))
         self.scope: Scope = {
             "type": "http",
@@ -229,19 +231,19 @@ class _GrpcAsgiExchange:
             "headers": self._headers,
             "client": _peer_address(context.peer()),
         }
-        self.status = 0
+        self.http_status = 0
         self.retry_seconds: int | None = None
-        self.body = bytearray()
+        self.response_body = bytearray()
 
     async def receive(self) -> Message:
         """Return the message of the call as the body of the request.
 
         A second call waits until the client disconnects.
         """
-        if self._is_read:
-            await self.has_ended.wait()
-        self._is_read = True
-        message = None if self.has_ended.is_set() else await self._read_message()
+        if self._is_message_read:
+            await self.disconnected_event.wait()
+        self._is_message_read = True
+        message = None if self.disconnected_event.is_set() else await self._read_message()
         if message is None:
             return {"type": "http.disconnect"}
         if message.startswith(_GZIP_MAGIC):
@@ -268,12 +270,12 @@ class _GrpcAsgiExchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.http_status = message["status"]
             headers: Mapping[bytes, bytes] = dict(message["headers"])
             retry_after = headers.get(b"retry-after")
             self.retry_seconds = None if retry_after is None else int(retry_after)
         else:
-            self.body += message.get("body", b"")
+            self.response_body += message.get("body", b"")
 
 
 async def _reserve_message_memory(reservation: MemoryReservation) -> None:
@@ -291,7 +293,7 @@ async def _reserve_message_memory(reservation: MemoryReservation) -> None:
 def _asgi_headers(metadata: Any) -> "list[Header]":
     headers = [(b"content-type", b"application/x-protobuf")]
     for name, value in metadata:
-        if isinstance(value, str) and name not in _METADATA_NOT_FORWARDED:
+        if isinstance(value, str) and name not in _UNFORWARDED_METADATA_NAMES:
             headers.append((name.encode("latin-1"), value.encode("latin-1", "replace")))
     return headers
 
@@ -310,7 +312,7 @@ async def _abort_call(context: Any, http_status: int, status_body: bytes, retry_
     """
     code, message = _decode_grpc_status(status_body) if http_status else (_CANCELLED, "The call has no message.")
     if code is None:
-        code, message = GRPC_CODES.get(http_status, _INTERNAL), "The request cannot be answered."
+        code, message = GRPC_CODES_BY_HTTP_STATUS.get(http_status, _INTERNAL), "The request cannot be answered."
     # Shorten the message, because it is contained twice in the headers of the answer, whose size clients limit.
     message = message[:_MAX_STATUS_MESSAGE_LENGTH]
     violation = message if code == _INVALID_ARGUMENT else ""

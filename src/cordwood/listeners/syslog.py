@@ -28,7 +28,7 @@ _MAX_CONCURRENT_CHUNKS: Final = 4
 MAX_WAITING_DATAGRAMS: Final = 20_000
 MAX_UNSTORED_DATAGRAM_BYTES: Final = 4 * 2**20
 # The limit on the total size of the datagrams that are being stored in one stream.
-MAX_STORING_BYTES_PER_STREAM: Final = MAX_UNSTORED_DATAGRAM_BYTES // 4
+MAX_UNSTORED_BYTES_PER_STREAM: Final = MAX_UNSTORED_DATAGRAM_BYTES // 4
 _MAX_DATAGRAMS_PER_BATCH: Final = 200
 _OVERLOAD_DROP_REASON: Final = "events arrive faster than they are stored"
 
@@ -45,10 +45,10 @@ class SyslogConnectionHandler:
     def __init__(
         self, store: ListenerEventWriter, budget: BodyMemoryBudget, max_bytes: int, count: Callable[[int], None]
     ) -> None:
-        self._store = store
+        self._event_writer = store
         self._budget = budget
         self._max_bytes = max_bytes
-        self._count = count
+        self._count_received = count
 
     async def handle(self, connection: SenderConnection) -> None:
         frames = SyslogFrameDecoder(self._max_bytes)
@@ -61,10 +61,10 @@ class SyslogConnectionHandler:
                     memory = ConnectionMemory(self._budget, connection, is_whole=True)
                     await memory.reserve_up_to(connection.unread_bytes)
                     messages = frames.feed(connection.take_unread())
-                    connection.record_partial_message_bytes(frames.held_bytes)
+                    connection.record_partial_message_bytes(frames.buffered_bytes)
                     storing.append(asyncio.create_task(self._store_and_release(connection, messages, memory)))
-                    if frames.held_bytes:
-                        await unfinished.reserve_up_to(frames.held_bytes)
+                    if frames.buffered_bytes:
+                        await unfinished.reserve_up_to(frames.buffered_bytes)
                     else:
                         unfinished.release()
             if not connection.is_stopping:
@@ -84,12 +84,12 @@ class SyslogConnectionHandler:
     async def _store_messages(self, connection: SenderConnection, messages: Sequence[SyslogMessage]) -> None:
         if not messages:
             return
-        self._count(len(messages))
+        self._count_received(len(messages))
         parts, body_bytes = await decode_messages(messages, connection.address)
         connection.has_sent_valid_message = connection.has_sent_valid_message or any(
             part.events for part in parts.values()
         )
-        await self._store.store_parts(parts, body_bytes)
+        await self._event_writer.store_events_by_labels(parts, body_bytes)
 
 
 class SyslogDatagramReceiver(asyncio.DatagramProtocol):
@@ -102,48 +102,48 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
     def __init__(
         self, store: ListenerEventWriter, count: Callable[[int], None], drop: Callable[[int, str], None]
     ) -> None:
-        self._store = store
-        self._count = count
-        self._drop = drop
+        self._event_writer = store
+        self._count_received = count
+        self._count_dropped = drop
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
-        self._storing: dict[asyncio.Task[None], int] = {}
-        self._storing_bytes: Counter[str] = Counter()
-        self._arrived = asyncio.Event()
+        self._datagram_counts_by_task: dict[asyncio.Task[None], int] = {}
+        self._storing_bytes_by_stream: Counter[str] = Counter()
+        self._arrival_or_stop_event = asyncio.Event()
         self._is_stopping = False
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        held_bytes = self._waiting_bytes + self._storing_bytes.total() + len(data)
+        held_bytes = self._waiting_bytes + self._storing_bytes_by_stream.total() + len(data)
         if len(self._waiting) >= MAX_WAITING_DATAGRAMS or held_bytes > MAX_UNSTORED_DATAGRAM_BYTES:
-            self._drop(1, _OVERLOAD_DROP_REASON)
+            self._count_dropped(1, _OVERLOAD_DROP_REASON)
             return
         self._waiting.append((str(addr[0]), data))
         self._waiting_bytes += len(data)
-        self._arrived.set()
+        self._arrival_or_stop_event.set()
 
     async def run(self) -> None:
         """Store datagrams until `stop` is called and none is left."""
         try:
             while self._waiting or not self._is_stopping:
                 if not self._waiting:
-                    self._arrived.clear()
-                    await self._arrived.wait()
+                    self._arrival_or_stop_event.clear()
+                    await self._arrival_or_stop_event.wait()
                     continue
                 await self._decode_batch()
-            while self._storing:
-                await asyncio.wait(self._storing)
+            while self._datagram_counts_by_task:
+                await asyncio.wait(self._datagram_counts_by_task)
         finally:
-            for task in self._storing:
+            for task in self._datagram_counts_by_task:
                 task.cancel()
 
     def stop(self) -> None:
         self._is_stopping = True
-        self._arrived.set()
+        self._arrival_or_stop_event.set()
 
     @property
     def unstored_count(self) -> int:
         """The number of received datagrams that are not stored yet."""
-        return len(self._waiting) + sum(self._storing.values())
+        return len(self._waiting) + sum(self._datagram_counts_by_task.values())
 
     async def _decode_batch(self) -> None:
         by_peer: dict[str, list[SyslogMessage]] = {}
@@ -152,7 +152,7 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
             peer, data = self._waiting.popleft()
             self._waiting_bytes -= len(data)
             by_peer.setdefault(peer, []).append(SyslogMessage(data))
-        self._count(taken)
+        self._count_received(taken)
         for peer, messages in by_peer.items():
             parts, _ = await decode_messages(messages, peer)
             for labels, parsed in parts.items():
@@ -166,28 +166,28 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
         """
         datagrams = len(parsed.events) + len(parsed.refused_items)
         try:
-            stream = self._store.stream_name_for_labels(labels)
+            stream = self._event_writer.stream_name_for_labels(labels)
         except Fault as fault:
-            self._drop(datagrams, fault.one_line_text())
+            self._count_dropped(datagrams, fault.one_line_text())
             return
         size = _parsed_content_size(parsed)
-        if self._storing_bytes[stream] + size > MAX_STORING_BYTES_PER_STREAM:
-            self._drop(datagrams, _OVERLOAD_DROP_REASON)
+        if self._storing_bytes_by_stream[stream] + size > MAX_UNSTORED_BYTES_PER_STREAM:
+            self._count_dropped(datagrams, _OVERLOAD_DROP_REASON)
             return
-        self._storing_bytes[stream] += size
-        task = asyncio.create_task(self._store_part(stream, parsed, size))
-        self._storing[task] = datagrams
-        task.add_done_callback(self._storing.pop)
+        self._storing_bytes_by_stream[stream] += size
+        task = asyncio.create_task(self._store_events(stream, parsed, size))
+        self._datagram_counts_by_task[task] = datagrams
+        task.add_done_callback(self._datagram_counts_by_task.pop)
 
-    async def _store_part(self, stream: str, parsed: ParsedBody, size: int) -> None:
+    async def _store_events(self, stream: str, parsed: ParsedBody, size: int) -> None:
         try:
-            await self._store.store_part(stream, parsed, size)
+            await self._event_writer.store_events(stream, parsed, size)
         except Exception as problem:  # noqa: BLE001 - no sender can be told
-            self._store.report_bug(problem)
+            self._event_writer.report_bug(problem)
         finally:
-            self._storing_bytes[stream] -= size
-            if not self._storing_bytes[stream]:
-                del self._storing_bytes[stream]
+            self._storing_bytes_by_stream[stream] -= size
+            if not self._storing_bytes_by_stream[stream]:
+                del self._storing_bytes_by_stream[stream]
 
 
 def _parsed_content_size(parsed: ParsedBody) -> int:
@@ -228,13 +228,13 @@ class SyslogFrameDecoder:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._buffer = bytearray()
-        self._is_counted: bool | None = None
-        self._skipped_bytes = 0
-        self._skips_line = False
-        self._searched = 0
+        self._uses_octet_counts: bool | None = None
+        self._bytes_to_skip = 0
+        self._is_skipping_line = False
+        self._line_end_search_start = 0
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """The number of bytes of the unfinished message."""
         return len(self._buffer)
 
@@ -246,13 +246,13 @@ class SyslogFrameDecoder:
         while (after := self._take_message_or_separator(position, found)) is not None:
             position = after
         del self._buffer[:position]
-        self._searched = max(0, self._searched - position)
+        self._line_end_search_start = max(0, self._line_end_search_start - position)
         return found
 
     def finish(self) -> list[SyslogMessage]:
         """Return the message that the end of the connection completes: a last line without a line end."""
         rest, self._buffer = bytes(self._buffer), bytearray()
-        if self._is_counted or self._skips_line or not rest.strip(_MESSAGE_SEPARATORS):
+        if self._uses_octet_counts or self._is_skipping_line or not rest.strip(_MESSAGE_SEPARATORS):
             return []
         return [SyslogMessage(rest)]
 
@@ -261,7 +261,7 @@ class SyslogFrameDecoder:
 
         Take nothing and return 0 if the connection sends octet counts, or if it is not known yet whether it does.
         """
-        if self._is_counted is not False or self._skips_line:
+        if self._uses_octet_counts is not False or self._is_skipping_line:
             return 0
         end = self._buffer.rfind(b"\n") + 1
         for line in bytes(self._buffer[:end]).split(b"\n"):
@@ -278,11 +278,11 @@ class SyslogFrameDecoder:
         Return None if more data is needed.
         """
         buffer = self._buffer
-        if self._skipped_bytes:
-            skipped = min(self._skipped_bytes, len(buffer) - position)
-            self._skipped_bytes -= skipped
+        if self._bytes_to_skip:
+            skipped = min(self._bytes_to_skip, len(buffer) - position)
+            self._bytes_to_skip -= skipped
             return position + skipped if skipped else None
-        if self._skips_line:
+        if self._is_skipping_line:
             return self._skip_line(position)
         start = position
         while position < len(buffer) and buffer[position] in _MESSAGE_SEPARATORS:
@@ -293,9 +293,9 @@ class SyslogFrameDecoder:
 
     def _take_message(self, position: int, found: list[SyslogMessage]) -> int | None:
         rest = self._buffer[position : position + _MAX_OCTET_COUNT_BYTES]
-        if self._is_counted is None:
-            self._is_counted = rest[:1].isdigit()
-        if not self._is_counted:
+        if self._uses_octet_counts is None:
+            self._uses_octet_counts = rest[:1].isdigit()
+        if not self._uses_octet_counts:
             return self._take_line(position, found)
         count = _OCTET_COUNT_PATTERN.match(rest)
         if count is not None:
@@ -308,7 +308,7 @@ class SyslogFrameDecoder:
             if len(self._buffer) - begin < min(count, _KEPT_BYTES_OF_LONG_MESSAGE):
                 return None
             found.append(SyslogMessage(bytes(self._buffer[begin : begin + _KEPT_BYTES_OF_LONG_MESSAGE]), is_cut=True))
-            self._skipped_bytes = count
+            self._bytes_to_skip = count
             return begin
         if len(self._buffer) < end:
             return None
@@ -316,15 +316,15 @@ class SyslogFrameDecoder:
         return end
 
     def _take_line(self, start: int, found: list[SyslogMessage]) -> int | None:
-        end = self._buffer.find(b"\n", max(start, self._searched))
+        end = self._buffer.find(b"\n", max(start, self._line_end_search_start))
         if end < 0:
-            self._searched = len(self._buffer)
+            self._line_end_search_start = len(self._buffer)
             if len(self._buffer) - start <= self._max_bytes:
                 return None
             found.append(SyslogMessage(bytes(self._buffer[start : start + _KEPT_BYTES_OF_LONG_MESSAGE]), is_cut=True))
-            self._skips_line = True
+            self._is_skipping_line = True
             return len(self._buffer)
-        self._searched = 0
+        self._line_end_search_start = 0
         is_cut = end - start > self._max_bytes
         kept = start + _KEPT_BYTES_OF_LONG_MESSAGE if is_cut else end
         found.append(SyslogMessage(bytes(self._buffer[start:kept]), is_cut))
@@ -334,5 +334,5 @@ class SyslogFrameDecoder:
         end = self._buffer.find(b"\n", position)
         if end < 0:
             return len(self._buffer) if len(self._buffer) > position else None
-        self._skips_line = False
+        self._is_skipping_line = False
         return end + 1

@@ -13,13 +13,13 @@ from cordwood.logql.labels import MESSAGE_COLUMN, TIMESTAMP_COLUMN
 from cordwood.logql.log_queries import (
     ReadableSubQueries,
     may_match_source,
-    select_counts,
     select_label_values,
     select_log_lines,
+    select_stream_and_entry_counts,
     select_streams,
 )
-from cordwood.logql.metrics import MetricTranslator, pack_series
-from cordwood.logql.parse import parse, parse_selectors
+from cordwood.logql.metrics import MetricTranslator, aggregate_series_to_arrays
+from cordwood.logql.parse import parse, parse_log_query
 from cordwood.logql.syntax import (
     REGEX_COMPARISONS,
     LabelFilter,
@@ -84,11 +84,12 @@ def _translate_request(
 ) -> exp.Select:
     queries = [parse(text) for text in request.queries]
     sources = ReadableSubQueries(
-        _describe_readable_sub_queries(program, request, queries, target, records), frozenset(request.ensured_labels)
+        _describe_readable_sub_queries(program, request, queries, target, records),
+        frozenset(request.labels_matched_by_parameters),
     )
     if request.result_kind is ResultKind.SAMPLES:
-        return _translate_samples(queries[0], sources, request)
-    pipelines = [parse_selectors(text) for text in request.queries]
+        return _translate_metric_query(queries[0], sources, request)
+    pipelines = [parse_log_query(text) for text in request.queries]
     match request.result_kind:
         case ResultKind.ENTRIES:
             return select_log_lines(pipelines[0], sources, request)
@@ -97,7 +98,7 @@ def _translate_request(
         case ResultKind.STREAMS:
             return select_streams(pipelines, sources, request)
         case ResultKind.COUNTS:
-            return select_counts(pipelines, sources, request)
+            return select_stream_and_entry_counts(pipelines, sources, request)
 
 
 def _describe_readable_sub_queries(
@@ -125,7 +126,7 @@ def _describe_readable_sub_queries(
     return readable
 
 
-def _translate_samples(query: Query, sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
+def _translate_metric_query(query: Query, sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
     info = sources.sub_query_infos[0]
     if isinstance(query, Pipeline):
         raise QueryUnsupported(
@@ -134,7 +135,9 @@ def _translate_samples(query: Query, sources: ReadableSubQueries, request: Logql
             span=info.span(query.text_offset),
         )
     check_step_count(request.steps)
-    return pack_series(MetricTranslator(sources, request.steps, info).translate(query), max_series(request.steps))
+    return aggregate_series_to_arrays(
+        MetricTranslator(sources, request.steps, info).translate(query), max_series(request.steps)
+    )
 
 
 def _patterns_of_pipeline(pipeline: Pipeline) -> Iterator[tuple[str, int]]:

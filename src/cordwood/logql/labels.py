@@ -32,7 +32,7 @@ from cordwood.lql.columns import KeyPath, SubQueryInfo
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.model.event import SERVICE_NAME_LABELS
-from cordwood.sql.budget import count_nodes
+from cordwood.sql.budget import charge_nodes
 from cordwood.sql.nodes import internal_call
 from cordwood.sql.query_templates import column, fill_query_template, text_literal
 from cordwood.sql.sub_query_schema import SubQuerySchema
@@ -41,7 +41,7 @@ from cordwood.sql.sub_query_schema import SubQuerySchema
 # of underscores in a name are tried as such separators, because each of them doubles the number of paths.
 MAX_LABEL_NAME_SPLITS: Final = 3
 
-_PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNQUOTED_JSON_KEY_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The text before a key in a logfmt line: any number of whole `key=value` pairs, so that a key inside a quoted value is
 # not found.
 _PRECEDING_PAIRS_PATTERN: Final = r'^\s*(?:[^\s="]+(?:=(?:"(?:[^"\\]|\\.)*"|[^\s"]*))?\s+)*?'
@@ -58,7 +58,7 @@ class PipelineState(msgspec.Struct):
     def has_parsers(self) -> bool:
         return bool(self.parsers)
 
-    def is_removed(self, name: str) -> bool:
+    def is_label_removed(self, name: str) -> bool:
         return any((name in removal.labels) != removal.keeps_listed for removal in self.label_selections)
 
     def parsed_values(self, name: str, line: exp.Expr) -> list[exp.Expr]:
@@ -105,7 +105,7 @@ def _json_path(steps: tuple[str | int, ...]) -> str:
 def _json_step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    return f".{step}" if _PLAIN_KEY_PATTERN.fullmatch(step) else f'["{step}"]'
+    return f".{step}" if _UNQUOTED_JSON_KEY_PATTERN.fullmatch(step) else f'["{step}"]'
 
 
 def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
@@ -216,7 +216,7 @@ class EventLabels:
 
     def label(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
         """Return the value of a label for a filter or a group after the stages in `state`; None if no event has it."""
-        if state.is_removed(name):
+        if state.is_label_removed(name):
             return None
         stream_label = self.stream_label(name)
         if stream_label is not None and stream_label.constant is not None:
@@ -273,7 +273,7 @@ class EventLabels:
     def _child_keys_at(self, base: KeyPath) -> KeyPath:
         if base not in self._child_keys:
             found = self.info.child_keys(base) if self.info.has_column(base[0]) else ()
-            count_nodes(len(found))
+            charge_nodes(len(found))
             self._child_keys[base] = found
         return self._child_keys[base]
 
@@ -353,13 +353,13 @@ _LABEL_COLUMN_PREFIX: Final = "label_"
 _CAPITAL_LETTER_PATTERN: Final = re.compile("[A-Z]")
 _ESCAPED_CAPITAL_PATTERN: Final = re.compile(r"\$(.)")
 
-_SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"[^A-Za-z0-9_]")
+_NON_LABEL_CHARACTER_PATTERN: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
 @memoize_short_texts(max_length=128, max_entries=4096)
 def _label_name(key: str) -> str:
     """Convert a field's key to a label name: special characters become underscores."""
-    name = _SPECIAL_CHARACTER_PATTERN.sub("_", key)
+    name = _NON_LABEL_CHARACTER_PATTERN.sub("_", key)
     return f"_{name}" if name[:1].isdigit() else name
 
 
@@ -397,10 +397,12 @@ def choose_label_names(names: Iterable[str]) -> list[str]:
 
 def stream_label_names(sub_queries: Iterable[SubQuerySchema]) -> list[str]:
     """Return the sorted names of the labels that identify Loki's streams, over all sub-queries that LogQL can read."""
-    return sorted({name for sub_query in sub_queries if _is_readable(sub_query) for name in _label_names(sub_query)})
+    return sorted(
+        {name for sub_query in sub_queries if _has_log_columns(sub_query) for name in _label_names(sub_query)}
+    )
 
 
-def _is_readable(sub_query: SubQuerySchema) -> bool:
+def _has_log_columns(sub_query: SubQuerySchema) -> bool:
     return {MESSAGE_COLUMN, TIMESTAMP_COLUMN} <= {column.name.lower() for column in sub_query.columns}
 
 
@@ -449,7 +451,10 @@ def read_entry_labels(source: str, metadata: object, line: str, state: PipelineS
             if name not in stream and name not in fields and len(parsed) < MAX_FIELDS_PER_ENTRY:
                 parsed.setdefault(name, value)
     return EntryLabels(
-        *({name: text for name, text in one.items() if not state.is_removed(name)} for one in (stream, fields, parsed))
+        *(
+            {name: text for name, text in one.items() if not state.is_label_removed(name)}
+            for one in (stream, fields, parsed)
+        )
     )
 
 

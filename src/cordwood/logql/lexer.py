@@ -41,7 +41,7 @@ class Token(msgspec.Struct, frozen=True):
     number: float = 0.0
 
 
-_SKIPPED_TEXT_PATTERN: Final = re.compile(r"(?:\s|#[^\n]*)+")
+_WHITESPACE_OR_COMMENT_PATTERN: Final = re.compile(r"(?:\s|#[^\n]*)+")
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER_PATTERN: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.µμ])")
 _QUANTITY_PATTERN: Final = re.compile(r"(?:\d+(?:\.\d+)?[A-Za-zµμ]+)+(?![\w.])")
@@ -76,7 +76,7 @@ def _tokenize(text: str) -> list[Token]:
     tokens: list[Token] = []
     offset = 0
     while True:
-        skipped = _SKIPPED_TEXT_PATTERN.match(text, offset)
+        skipped = _WHITESPACE_OR_COMMENT_PATTERN.match(text, offset)
         offset = skipped.end() if skipped else offset
         if offset >= len(text):
             tokens.append(Token(TokenKind.END, "", len(text)))
@@ -174,7 +174,7 @@ class TokenCursor:
         self._tokens = _tokenize(text)
         self._position = 0
         self._depth = 0
-        self._parts = 0
+        self._query_part_count = 0
 
     @property
     def next_token(self) -> Token:
@@ -222,8 +222,8 @@ class TokenCursor:
 
     def count_query_part(self) -> None:
         """Count a stage, matcher, filter, label or operand; raise BadQuerySyntax if the query has too many of them."""
-        self._parts += 1
-        if self._parts > MAX_QUERY_PARTS:
+        self._query_part_count += 1
+        if self._query_part_count > MAX_QUERY_PARTS:
             raise self.syntax_error(f"The query has more than {MAX_QUERY_PARTS} parts.", "Ask for less at once.")
 
     def enter_nesting(self) -> None:

@@ -102,7 +102,7 @@ class ReadableSubQueries(msgspec.Struct, frozen=True):
     sub_query_infos: Sequence[SubQueryInfo]
     labels_matched_by_parameters: frozenset[str] = frozenset()
 
-    def branches(self, pipeline: Pipeline) -> list[SourceBranch]:
+    def branches_for_pipeline(self, pipeline: Pipeline) -> list[SourceBranch]:
         """Return a branch for each sub-query that may have entries which the pipeline matches.
 
         If there is no such sub-query, return one branch whose SELECT returns no rows.
@@ -172,7 +172,7 @@ def select_from_relation(columns: Sequence[exp.Expr], relation: exp.Expr, name: 
     return exp.Select(expressions=[*columns]).from_(derived, copy=False)
 
 
-def _source_columns(branch: SourceBranch) -> list[exp.Expr]:
+def _log_entry_columns(branch: SourceBranch) -> list[exp.Expr]:
     """Return the columns that are read for each entry of an answer: source name, time, message and metadata."""
     labels = branch.labels
     has_metadata = labels.info.has_column(METADATA_COLUMN)
@@ -201,8 +201,8 @@ def select_log_lines(pipeline: Pipeline, sources: ReadableSubQueries, request: L
     """Return a SELECT of the entries of a log query, newest or oldest first as requested."""
     window = _request_window(request)
     selects = []
-    for branch in sources.branches(pipeline):
-        select = branch.select(_source_columns(branch), window)
+    for branch in sources.branches_for_pipeline(pipeline):
+        select = branch.select(_log_entry_columns(branch), window)
         selects.append(_order_and_limit(select, request))
     if len(selects) == 1:
         return selects[0]
@@ -214,11 +214,11 @@ def select_label_values(
 ) -> exp.Select:
     """Return a SELECT of the distinct values of the requested label."""
 
-    def value(branch: SourceBranch) -> list[exp.Expr]:
+    def label_value_columns(branch: SourceBranch) -> list[exp.Expr]:
         found = branch.labels.label(request.label, branch.pipeline_state, 0)
         return [alias(text_literal("") if found is None else found.text, "value")]
 
-    entries = _select_from_all_pipelines(pipelines, sources, value, request)
+    entries = _select_from_all_pipelines(pipelines, sources, label_value_columns, request)
     tree = select_from_relation([column(("value",))], entries, "values").where(
         fill_query_template("IFNULL(value, '') != ''"), copy=False
     )
@@ -238,16 +238,18 @@ def select_streams(pipelines: Sequence[Pipeline], sources: ReadableSubQueries, r
     return tree.limit(number_literal(str(request.limit)), copy=False)
 
 
-def select_counts(pipelines: Sequence[Pipeline], sources: ReadableSubQueries, request: LogqlRequest) -> exp.Select:
+def select_stream_and_entry_counts(
+    pipelines: Sequence[Pipeline], sources: ReadableSubQueries, request: LogqlRequest
+) -> exp.Select:
     """Return a SELECT of three totals: the number of streams, the number of entries, and the bytes of all lines."""
     labels = _stream_labels(pipelines, sources)
 
-    def columns(branch: SourceBranch) -> list[exp.Expr]:
+    def stream_and_size_columns(branch: SourceBranch) -> list[exp.Expr]:
         size = fill_query_template("IFNULL(BYTE_LENGTH(@line), 0)", 0, line=branch.labels.message_column())
         return [*_stream_label_columns(branch, labels), alias(size, "bytes")]
 
     grouped = [label_reference(name) for name in labels]
-    entries = _select_from_all_pipelines(pipelines, sources, columns, request)
+    entries = _select_from_all_pipelines(pipelines, sources, stream_and_size_columns, request)
     counted = [alias(fill_query_template("COUNT(*)"), "entries"), alias(fill_query_template("SUM(bytes)"), "bytes")]
     streams = select_from_relation([*grouped, *counted], entries, "entries")
     streams.group_by(*[label_reference(name) for name in labels], copy=False)
@@ -258,7 +260,7 @@ def select_counts(pipelines: Sequence[Pipeline], sources: ReadableSubQueries, re
 
 
 def _stream_labels(pipelines: Sequence[Pipeline], sources: ReadableSubQueries) -> list[str]:
-    branches = [branch for pipeline in pipelines for branch in sources.branches(pipeline)]
+    branches = [branch for pipeline in pipelines for branch in sources.branches_for_pipeline(pipeline)]
     return choose_label_names(name for branch in branches for name in branch.labels.stream_label_names())
 
 
@@ -274,12 +276,12 @@ def _stream_label_columns(branch: SourceBranch, labels: Sequence[str]) -> list[e
 def _select_from_all_pipelines(
     pipelines: Sequence[Pipeline], sources: ReadableSubQueries, columns: _ColumnsOfBranch, request: LogqlRequest
 ) -> exp.Select:
-    branches = [branch for pipeline in pipelines for branch in sources.branches(pipeline)]
+    branches = [branch for pipeline in pipelines for branch in sources.branches_for_pipeline(pipeline)]
     return select_entries(branches, columns, _request_window(request))
 
 
 def _order_and_limit(select: exp.Select, request: LogqlRequest) -> exp.Select:
-    select.order_by(sort_key(column((_TIME_COLUMN,)), not request.is_forward), copy=False)
+    select.order_by(sort_key(column((_TIME_COLUMN,)), not request.is_oldest_first), copy=False)
     return select.limit(number_literal(str(request.limit)), copy=False)
 
 
@@ -305,7 +307,7 @@ _MAX_SIMPLE_PATTERN_LENGTH: Final = 300
 _ANY_TEXT_PATTERN: Final = ".*"
 _NON_EMPTY_PATTERN: Final = ".+"
 
-FoldedCondition = exp.Expr | bool
+ConditionOrConstant = exp.Expr | bool
 
 
 class PipelineTranslator(msgspec.Struct):
@@ -321,18 +323,18 @@ class PipelineTranslator(msgspec.Struct):
 
     def translate_pipeline(self, pipeline: Pipeline) -> list[exp.Expr] | None:
         """Return the conditions that an event must all meet; None if no event of the sub-query can meet them."""
-        conditions: list[FoldedCondition] = [self._matcher_condition(matcher) for matcher in pipeline.matchers]
+        conditions: list[ConditionOrConstant] = [self._matcher_condition(matcher) for matcher in pipeline.matchers]
         if False in conditions:
             return None
         conditions += [self._apply_stage(stage) for stage in pipeline.stages]
         return None if False in conditions else [one for one in conditions if not isinstance(one, bool)]
 
-    def _matcher_condition(self, matcher: TextMatch) -> FoldedCondition:
+    def _matcher_condition(self, matcher: TextMatch) -> ConditionOrConstant:
         if matcher.label in self.labels_matched_by_parameters and matcher.operator is ComparisonOperator.EQUAL:
             return True
-        return self._compare_text(matcher, self.labels.label(matcher.label, PipelineState(), matcher.text_offset))
+        return self._text_condition(matcher, self.labels.label(matcher.label, PipelineState(), matcher.text_offset))
 
-    def _apply_stage(self, stage: Stage) -> FoldedCondition:
+    def _apply_stage(self, stage: Stage) -> ConditionOrConstant:
         if self.pipeline_state.line_formats and isinstance(stage, LineFilter | ParserStage):
             raise QueryUnsupported(
                 "A line that line_format has made can be neither searched nor parsed.",
@@ -358,7 +360,7 @@ class PipelineTranslator(msgspec.Struct):
                 )
         return True
 
-    def _line_condition(self, stage: LineFilter) -> FoldedCondition:
+    def _line_condition(self, stage: LineFilter) -> ConditionOrConstant:
         line = self.labels.message_column()
         if "" in stage.texts:
             return not stage.is_negated
@@ -376,7 +378,7 @@ class PipelineTranslator(msgspec.Struct):
             else condition
         )
 
-    def _match_condition(self, match: LabelMatch) -> FoldedCondition:
+    def _match_condition(self, match: LabelMatch) -> ConditionOrConstant:
         match match:
             case MatchConjunction(left, right):
                 return _conjunction(self._match_condition(left), self._match_condition(right))
@@ -385,11 +387,13 @@ class PipelineTranslator(msgspec.Struct):
             case TextMatch(label) if label in PARSE_ERROR_LABELS:
                 return self._error_label_condition(match)
             case TextMatch():
-                return self._compare_text(match, self.labels.label(match.label, self.pipeline_state, match.text_offset))
+                return self._text_condition(
+                    match, self.labels.label(match.label, self.pipeline_state, match.text_offset)
+                )
             case NumberMatch():
-                return self._compare_number(match)
+                return self._number_condition(match)
 
-    def _error_label_condition(self, match: TextMatch) -> FoldedCondition:
+    def _error_label_condition(self, match: TextMatch) -> ConditionOrConstant:
         """Return True for a filter such as `__error__=""`, which keeps entries without error labels; refuse others.
 
         Entries never have error labels in cordwood, so such a filter keeps all entries.
@@ -402,12 +406,12 @@ class PipelineTranslator(msgspec.Struct):
             span=self.labels.info.span(match.text_offset),
         )
 
-    def _compare_text(self, match: TextMatch, value: LabelValue | None) -> FoldedCondition:
+    def _text_condition(self, match: TextMatch, value: LabelValue | None) -> ConditionOrConstant:
         is_negated = match.operator in NEGATED_COMPARISONS
         if match.operator in REGEX_COMPARISONS:
-            found = _matches_pattern(value, match.text, match.text_offset)
+            found = _pattern_condition(value, match.text, match.text_offset)
         else:
-            found = _equals_text(value, match.text, match.text_offset)
+            found = _equality_condition(value, match.text, match.text_offset)
         if isinstance(found, bool):
             return found != is_negated
         return (
@@ -416,11 +420,11 @@ class PipelineTranslator(msgspec.Struct):
             else found
         )
 
-    def _compare_number(self, match: NumberMatch) -> FoldedCondition:
+    def _number_condition(self, match: NumberMatch) -> ConditionOrConstant:
         value = self.labels.label(match.label, self.pipeline_state, match.text_offset)
         if value is None:
             return False
-        converted = as_number(value.text, match.measure, match.text_offset)
+        converted = as_number(value.text, match.number_kind, match.text_offset)
         compared = number_literal(f"{match.number!r}", match.text_offset)
         return fill_query_template(
             _NUMBER_COMPARISON_TEMPLATES[match.operator], match.text_offset, value=converted, number=compared
@@ -438,7 +442,7 @@ def _matcher_may_accept(matcher: TextMatch, text: str) -> bool:
     return known is None or known != (matcher.operator in NEGATED_COMPARISONS)
 
 
-def _equals_text(value: LabelValue | None, text: str, offset: int) -> FoldedCondition:
+def _equality_condition(value: LabelValue | None, text: str, offset: int) -> ConditionOrConstant:
     """Return the condition that a label's value equals a text; a missing label counts as the empty text."""
     if value is None or value.constant is not None:
         return (value.constant if value else "") == text
@@ -447,7 +451,7 @@ def _equals_text(value: LabelValue | None, text: str, offset: int) -> FoldedCond
     return fill_query_template("@value = @text", offset, value=value.text, text=text)
 
 
-def _matches_pattern(value: LabelValue | None, pattern: str, offset: int) -> FoldedCondition:
+def _pattern_condition(value: LabelValue | None, pattern: str, offset: int) -> ConditionOrConstant:
     """Return the condition that a label's whole value matches a pattern; a missing label counts as the empty text."""
     if pattern == _ANY_TEXT_PATTERN:
         return True
@@ -478,7 +482,7 @@ def _regexp_contains(text: exp.Expr, pattern: str, offset: int) -> exp.Expr:
     return fill_query_template("REGEXP_CONTAINS(@text, @pattern)", offset, text=text, pattern=pattern)
 
 
-def _conjunction(left: FoldedCondition, right: FoldedCondition) -> FoldedCondition:
+def _conjunction(left: ConditionOrConstant, right: ConditionOrConstant) -> ConditionOrConstant:
     if isinstance(left, bool):
         return right if left else False
     if isinstance(right, bool):
@@ -486,7 +490,7 @@ def _conjunction(left: FoldedCondition, right: FoldedCondition) -> FoldedConditi
     return fill_query_template("(@both)", 0, both=join_with_and([left, right]))
 
 
-def _disjunction(left: FoldedCondition, right: FoldedCondition) -> FoldedCondition:
+def _disjunction(left: ConditionOrConstant, right: ConditionOrConstant) -> ConditionOrConstant:
     if isinstance(left, bool):
         return True if left else right
     if isinstance(right, bool):

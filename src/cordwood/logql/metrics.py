@@ -37,7 +37,7 @@ from cordwood.sql.query_templates import alias, column, fill_query_template, num
 # entry once for each such step.
 MAX_OVERLAPPING_STEPS: Final = 1_500
 # The same limit for functions that need all values of a range at once, because partial aggregates cannot be combined.
-MAX_OVERLAPPING_VALUE_STEPS: Final = 60
+MAX_UNCOMBINABLE_OVERLAPPING_STEPS: Final = 60
 
 STEP_COLUMN: Final = "step_number"
 VALUE_COLUMN: Final = "value"
@@ -103,7 +103,7 @@ _UNWRAPPED_RATE_FUNCTION: Final = RangeFunction(
 _QUANTILE_FUNCTION: Final = RangeFunction("")
 # For each vector aggregate, the range functions with which it can be computed directly from the entries. For example,
 # the sum of the counts of series by a label equals the count of entries by that label.
-_ENTRY_FUNCTIONS_BY_AGGREGATE: Final[Mapping[str, frozenset[str]]] = {
+_RANGE_FUNCTIONS_BY_VECTOR_AGGREGATE: Final[Mapping[str, frozenset[str]]] = {
     "sum": frozenset({"count_over_time", "rate", "bytes_over_time", "bytes_rate", "sum_over_time"}),
     "min": frozenset({"min_over_time"}),
     "max": frozenset({"max_over_time"}),
@@ -150,7 +150,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         """
         match node:
             case RangeAggregate(function="absent_over_time"):
-                return self._translate_absent(node)
+                return self._translate_absent_over_time(node)
             case RangeAggregate():
                 return self._translate_range(node, _series_labels_of(node, groups))
             case VectorAggregate():
@@ -183,7 +183,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             isinstance(operand, RangeAggregate)
             and operand.grouping is None
             and not node.grouping.is_without
-            and operand.function in _ENTRY_FUNCTIONS_BY_AGGREGATE.get(node.function, ())
+            and operand.function in _RANGE_FUNCTIONS_BY_VECTOR_AGGREGATE.get(node.function, ())
         )
 
     def _translate_binary(self, node: BinaryOperation, groups: SeriesLabels) -> SeriesRelation:
@@ -225,7 +225,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         own = select_from_relation(columns, series.tree, "operand")
         return SeriesRelation(union_all([own, missing]), series.labels)
 
-    def _translate_absent(self, node: RangeAggregate) -> SeriesRelation:
+    def _translate_absent_over_time(self, node: RangeAggregate) -> SeriesRelation:
         """Return the series of `absent_over_time`: the value 1 at each step whose range has no entries.
 
         The labels of the series are those that the selector compares with `=`.
@@ -283,15 +283,19 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         )
 
     def _translate_range(self, node: RangeAggregate, groups: SeriesLabels) -> SeriesRelation:
-        branches = self.sources.branches(node.pipeline)
+        branches = self.sources.branches_for_pipeline(node.pipeline)
         labels = self._range_labels(branches, groups, node.text_offset)
-        steps = msgspec.structs.replace(self.sample_steps, start_us=self.sample_steps.start_us - node.shift_us)
+        steps = msgspec.structs.replace(
+            self.sample_steps, start_us=self.sample_steps.start_us - node.offset_modifier_us
+        )
         last_us = steps.start_us + (steps.count - 1) * steps.step_us
         window = TimeRange(steps.start_us - node.range_us + 1, last_us + 1)
         entries = select_entries(branches, lambda branch: self._entry_columns(branch, labels, node), window)
         function = _range_function_of(node)
         overlap = node.range_us // steps.step_us if steps.count > 1 and node.range_us > steps.step_us else 0
-        if overlap > (MAX_OVERLAPPING_STEPS if function.combining_aggregate_sql else MAX_OVERLAPPING_VALUE_STEPS):
+        if overlap > (
+            MAX_OVERLAPPING_STEPS if function.combining_aggregate_sql else MAX_UNCOMBINABLE_OVERLAPPING_STEPS
+        ):
             raise self._unsupported_error(
                 f"The range is {overlap:,} times the step.", node.text_offset, "Send a larger step, or a shorter range."
             )
@@ -317,7 +321,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         if groups.has_only_listed_labels:
             return groups.labels
         names = {name for branch in branches for name in branch.labels.stream_label_names()}
-        names = {name for name in names if not all(branch.pipeline_state.is_removed(name) for branch in branches)}
+        names = {name for name in names if not all(branch.pipeline_state.is_label_removed(name) for branch in branches)}
         found = tuple(sorted((names - groups.excluded_labels) | set(groups.labels)))
         if len(found) > MAX_LABELS_PER_SERIES:
             raise self._unsupported_error(
@@ -341,7 +345,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             value = branch.labels.label(node.unwrap.label, branch.pipeline_state, node.unwrap.text_offset)
             if value is None:
                 return fill_query_template("CAST(NULL AS FLOAT64)")
-            return as_number(value.text, node.unwrap.measure, node.unwrap.text_offset)
+            return as_number(value.text, node.unwrap.number_kind, node.unwrap.text_offset)
         if node.function.startswith("bytes_"):
             if branch.pipeline_state.line_formats:
                 raise self._unsupported_error(
@@ -488,7 +492,7 @@ def _repeat_for_steps(
     return tree.join(steps, join_type="CROSS", copy=False)
 
 
-def pack_series(series: SeriesRelation, most: int) -> exp.Select:
+def aggregate_series_to_arrays(series: SeriesRelation, most: int) -> exp.Select:
     """Return one row for each series: its labels' values, the array of its steps, and the array of its values as texts.
 
     If there are more than `most` series, `most` + 1 rows are returned, so that the caller notices.

@@ -42,7 +42,7 @@ ENTRY_RANGE_FUNCTIONS: Final = frozenset(
 VALUE_RANGE_FUNCTIONS: Final = frozenset(
     f"{name}_over_time" for name in ("sum", "avg", "min", "max", "first", "last", "stddev", "stdvar", "quantile")
 )
-_GROUPING_RANGE_FUNCTIONS: Final = VALUE_RANGE_FUNCTIONS - {"sum_over_time"}
+_GROUPABLE_RANGE_FUNCTIONS: Final = VALUE_RANGE_FUNCTIONS - {"sum_over_time"}
 RANKING_FUNCTIONS: Final = frozenset({"topk", "bottomk"})
 SORTING_FUNCTIONS: Final = frozenset({"sort", "sort_desc"})
 VECTOR_FUNCTIONS: Final = (
@@ -81,7 +81,7 @@ def parse(text: str) -> Query:
     return query
 
 
-def parse_selectors(text: str) -> Pipeline:
+def parse_log_query(text: str) -> Pipeline:
     """Parse a text that must be a log query.
 
     Requests for entries, streams, label values or counts accept no other query.
@@ -251,7 +251,7 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
     entries.parse()
     cursor.expect_symbol(")")
     grouping = _parse_grouping(cursor)
-    if grouping is not None and name.text not in _GROUPING_RANGE_FUNCTIONS:
+    if grouping is not None and name.text not in _GROUPABLE_RANGE_FUNCTIONS:
         raise cursor.syntax_error(
             f"{name.text} cannot have a grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.text_offset
         )
@@ -265,9 +265,9 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
         )
     return RangeAggregate(
         function=name.text,
-        pipeline=Pipeline(entries.matchers, tuple(entries.stages), entries.offset),
+        pipeline=Pipeline(entries.matchers, tuple(entries.stages), entries.text_offset),
         range_us=entries.range_us,
-        shift_us=entries.shift_us,
+        offset_modifier_us=entries.offset_modifier_us,
         unwrap=entries.unwrap,
         parameter=parameter,
         grouping=grouping,
@@ -283,23 +283,23 @@ class _RangeParser:
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
-        self.offset = cursor.next_token.text_offset
+        self.text_offset = cursor.next_token.text_offset
         self.matchers = Pipeline(()).matchers
         self.stages: list[Stage] = []
         self.unwrap: UnwrapStage | None = None
         self.range_us = 0
-        self.shift_us = 0
+        self.offset_modifier_us = 0
 
     def parse(self) -> None:
-        self._parse_entries()
+        self._parse_selector_and_stages()
         if not self.range_us:
             raise self._cursor.unexpected_token_error("a range such as [5m]")
 
-    def _parse_entries(self) -> None:
+    def _parse_selector_and_stages(self) -> None:
         cursor = self._cursor
         if cursor.accept_symbol("("):
             cursor.enter_nesting()
-            self._parse_entries()
+            self._parse_selector_and_stages()
             cursor.expect_symbol(")")
             cursor.leave_nesting()
         else:
@@ -332,7 +332,7 @@ class _RangeParser:
         if cursor.accept_word("offset"):
             is_negative = cursor.accept_symbol("-")
             shift_us = self._parse_duration_us("a duration such as 5m")
-            self.shift_us = -shift_us if is_negative else shift_us
+            self.offset_modifier_us = -shift_us if is_negative else shift_us
 
     def _parse_duration_us(self, expected: str) -> int:
         token = self._cursor.expect_kind(TokenKind.DURATION, expected)
@@ -357,13 +357,13 @@ _LABEL_FILTER_OPERATOR_BY_SYMBOL: Final[Mapping[str, ComparisonOperator]] = {
     "<=": ComparisonOperator.LESS_OR_EQUAL,
 }
 _LINE_FILTER_OPERATORS: Final = ("|=", "!=", "|~", "!~")
-_PATTERN_OPERATORS: Final = ("|>", "!>")
-_MEASURE_BY_TOKEN: Final[Mapping[TokenKind, NumberKind]] = {
+_PATTERN_FILTER_OPERATORS: Final = ("|>", "!>")
+_NUMBER_KIND_BY_TOKEN_KIND: Final[Mapping[TokenKind, NumberKind]] = {
     TokenKind.NUMBER: NumberKind.NUMBER,
     TokenKind.DURATION: NumberKind.DURATION,
     TokenKind.BYTES: NumberKind.BYTES,
 }
-_MEASURE_BY_CONVERSION: Final[Mapping[str, NumberKind]] = {
+_NUMBER_KIND_BY_CONVERSION: Final[Mapping[str, NumberKind]] = {
     "duration": NumberKind.DURATION,
     "duration_seconds": NumberKind.DURATION,
     "bytes": NumberKind.BYTES,
@@ -406,13 +406,13 @@ def _parse_selector(cursor: TokenCursor) -> tuple[TextMatch, ...]:
 
 
 def _is_at_stage(cursor: TokenCursor) -> bool:
-    return cursor.next_is_symbol("|", *_LINE_FILTER_OPERATORS, *_PATTERN_OPERATORS)
+    return cursor.next_is_symbol("|", *_LINE_FILTER_OPERATORS, *_PATTERN_FILTER_OPERATORS)
 
 
 def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
     """Parse one stage, which begins with `|` or with the operator of a line filter."""
     cursor.count_query_part()
-    if cursor.next_is_symbol(*_PATTERN_OPERATORS):
+    if cursor.next_is_symbol(*_PATTERN_FILTER_OPERATORS):
         raise cursor.unsupported_error("Pattern filters are not supported.", "Write a regular expression: |~ or !~.")
     if cursor.next_is_symbol(*_LINE_FILTER_OPERATORS):
         return _parse_line_filter(cursor)
@@ -429,7 +429,7 @@ def _parse_stage(cursor: TokenCursor) -> Stage | UnwrapStage:
         case "line_format":
             return _parse_line_format(cursor)
         case "drop" | "keep":
-            return _parse_removal(cursor, word)
+            return _parse_label_selection(cursor, word)
         case "unwrap":
             return _parse_unwrap(cursor, word)
     raise cursor.syntax_error(
@@ -445,19 +445,19 @@ def _is_label_filter_operator(token: Token) -> bool:
 
 def _parse_line_filter(cursor: TokenCursor) -> LineFilter:
     operator = cursor.take_token()
-    first = _parse_line_text(cursor)
+    first = _parse_line_filter_text(cursor)
     texts = [first.text]
     while cursor.accept_word("or"):
         cursor.count_query_part()
-        texts.append(_parse_line_text(cursor).text)
+        texts.append(_parse_line_filter_text(cursor).text)
     is_regex = operator.text.endswith("~")
     offset = first.text_offset if is_regex else operator.text_offset
     return LineFilter(tuple(texts), is_regex, operator.text.startswith("!"), offset)
 
 
-def _parse_line_text(cursor: TokenCursor) -> Token:
+def _parse_line_filter_text(cursor: TokenCursor) -> Token:
     if cursor.next_is_word("ip"):
-        raise _address_filter_error(cursor)
+        raise _ip_filter_unsupported_error(cursor)
     return cursor.expect_kind(TokenKind.TEXT, "a text in quotes")
 
 
@@ -513,14 +513,14 @@ def _parse_line_format(cursor: TokenCursor) -> LineFormat:
     return LineFormat(tuple(parts), template.text_offset)
 
 
-def _parse_removal(cursor: TokenCursor, word: Token) -> LabelSelection:
-    labels = [_parse_removed_label(cursor, word)]
+def _parse_label_selection(cursor: TokenCursor, word: Token) -> LabelSelection:
+    labels = [_parse_selected_label(cursor, word)]
     while cursor.accept_symbol(","):
-        labels.append(_parse_removed_label(cursor, word))
+        labels.append(_parse_selected_label(cursor, word))
     return LabelSelection(tuple(labels), word.text == "keep", word.text_offset)
 
 
-def _parse_removed_label(cursor: TokenCursor, word: Token) -> str:
+def _parse_selected_label(cursor: TokenCursor, word: Token) -> str:
     cursor.count_query_part()
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if _is_label_filter_operator(cursor.next_token):
@@ -532,9 +532,9 @@ def _parse_unwrap(cursor: TokenCursor, word: Token) -> UnwrapStage:
     label = cursor.expect_kind(TokenKind.NAME, "the name of a label")
     if not cursor.next_is_symbol("("):
         return UnwrapStage(label.text, NumberKind.NUMBER, label.text_offset)
-    measure = _MEASURE_BY_CONVERSION.get(label.text)
+    measure = _NUMBER_KIND_BY_CONVERSION.get(label.text)
     if measure is None:
-        names = ", ".join(_MEASURE_BY_CONVERSION)
+        names = ", ".join(_NUMBER_KIND_BY_CONVERSION)
         raise cursor.syntax_error(
             f"unwrap has no conversion {label.text[:60]}.", f"There are: {names}.", label.text_offset
         )
@@ -582,13 +582,13 @@ def _parse_label_filter(cursor: TokenCursor) -> LabelMatch:
 
 def _parse_comparison(cursor: TokenCursor, label: Token, operator: ComparisonOperator) -> TextMatch | NumberMatch:
     if cursor.next_is_word("ip"):
-        raise _address_filter_error(cursor)
+        raise _ip_filter_unsupported_error(cursor)
     is_negative = cursor.accept_symbol("-")
     value = cursor.take_token()
     if value.kind is TokenKind.TEXT and not is_negative and operator in _MATCHER_OPERATOR_BY_SYMBOL.values():
         offset = value.text_offset if operator in REGEX_COMPARISONS else label.text_offset
         return TextMatch(label.text, operator, value.text, offset)
-    measure = _MEASURE_BY_TOKEN.get(value.kind)
+    measure = _NUMBER_KIND_BY_TOKEN_KIND.get(value.kind)
     if measure is None or operator in REGEX_COMPARISONS:
         expected = (
             "a text in quotes" if operator in REGEX_COMPARISONS else "a number, a duration, a size or a text in quotes"
@@ -598,7 +598,7 @@ def _parse_comparison(cursor: TokenCursor, label: Token, operator: ComparisonOpe
     return NumberMatch(label.text, operator, -value.number if is_negative else value.number, measure, label.text_offset)
 
 
-def _address_filter_error(cursor: TokenCursor) -> Exception:
+def _ip_filter_unsupported_error(cursor: TokenCursor) -> Exception:
     return cursor.unsupported_error(
         "Filters by ranges of IP addresses are not supported.", "Write a regular expression."
     )

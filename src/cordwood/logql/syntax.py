@@ -48,7 +48,7 @@ class NumberMatch(msgspec.Struct, frozen=True):
     label: str
     operator: ComparisonOperator
     number: float
-    measure: NumberKind
+    number_kind: NumberKind
     text_offset: int = 0
 
 
@@ -145,7 +145,7 @@ class UnwrapStage(msgspec.Struct, frozen=True):
     """The stage `unwrap`, which makes the values of `label` the samples of the range."""
 
     label: str
-    measure: NumberKind
+    number_kind: NumberKind
     text_offset: int = 0
 
 
@@ -160,14 +160,14 @@ class Grouping(msgspec.Struct, frozen=True):
 class RangeAggregate(msgspec.Struct, frozen=True):
     """A function over the entries in a time range that ends at each step.
 
-    `shift_us` is the value of LogQL's modifier `offset`, which moves the range back in time. The field `text_offset` is
-    the position of the function in the query's text.
+    `offset_modifier_us` is the value of LogQL's modifier `offset`, which moves the range back in time. The field
+    `text_offset` is the position of the function in the query's text.
     """
 
     function: str
     pipeline: Pipeline
     range_us: int
-    shift_us: int = 0
+    offset_modifier_us: int = 0
     unwrap: UnwrapStage | None = None
     parameter: float | None = None
     grouping: Grouping | None = None
@@ -255,9 +255,10 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     """A LogQL request: its queries, its time range, and the kind of its results.
 
     Entries are requested from `start_us` (inclusive) to `end_us` (exclusive). Samples are computed at `start_us` and
-    every `step_us` after it, up to `end_us`. `label` is the label whose values are requested. `ensured_labels` are
-    labels that a matcher compares with `=` and that are also parameters of the endpoint. With these parameters, the
-    endpoint's query returns only events whose labels are equal, so that the matchers need not be translated.
+    every `step_us` after it, up to `end_us`. `label` is the label whose values are requested.
+    `labels_matched_by_parameters` are labels that a matcher compares with `=` and that are also parameters of the
+    endpoint. With these parameters, the endpoint's query returns only events whose labels are equal, so that the
+    matchers need not be translated.
     """
 
     result_kind: ResultKind
@@ -266,16 +267,16 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     end_us: int
     step_us: int = 1
     limit: int = 100
-    is_forward: bool = False
+    is_oldest_first: bool = False
     label: str = ""
-    ensured_labels: tuple[str, ...] = ()
+    labels_matched_by_parameters: tuple[str, ...] = ()
 
     @property
     def steps(self) -> SampleSteps:
         return SampleSteps(self.start_us, self.step_us, max(0, self.end_us - self.start_us) // self.step_us + 1)
 
     @property
-    def text(self) -> str:
+    def json_text(self) -> str:
         """The request as JSON. Caches use this text as the request's key."""
         return msgspec.json.encode(self).decode()
 

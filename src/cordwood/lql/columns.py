@@ -45,8 +45,8 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     """The metadata of a sub-query: the types of its columns, and what is known about the values at paths.
 
     `may_have_array` returns whether an array was seen at a path, or cannot be excluded because the stream's shape does
-    not list the path. `is_single_value` returns whether values were seen at a path and none of them was an array or an
-    object. `may_be_single_value` returns whether a value that is neither an array nor an object is possible at a path.
+    not list the path. `has_only_scalars` returns whether values were seen at a path and none of them was an array or an
+    object. `may_have_scalar` returns whether a value that is neither an array nor an object is possible at a path.
     `child_keys` returns the keys of the objects seen at a path. `find_similar_path` returns the path in events whose
     last step is most similar to a name. `query_text` is the text of the query, in which errors have positions.
     """
@@ -56,9 +56,9 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     may_have_array: Callable[[KeyPath], bool]
     query_text: str
     find_similar_path: Callable[[str], str | None] = lambda _name: None
-    is_single_value: Callable[[KeyPath], bool] = lambda _keys: False
+    has_only_scalars: Callable[[KeyPath], bool] = lambda _keys: False
     child_keys: Callable[[KeyPath], KeyPath] = lambda _keys: ()
-    may_be_single_value: Callable[[KeyPath], bool] = lambda _keys: False
+    may_have_scalar: Callable[[KeyPath], bool] = lambda _keys: False
 
     def has_column(self, name: str) -> bool:
         return self._column_name(name) is not None
@@ -122,9 +122,9 @@ def _sub_query_info(resolved: exp.Expr, sub_query: str, text: str, records: Reco
         lambda keys: _may_have_array(records, lineages.get(keys[0].lower()), keys),
         text,
         lambda name: _find_similar_path(records, lineages, name),
-        lambda keys: _is_single_value(records, lineages.get(keys[0].lower()), keys),
+        lambda keys: _has_only_scalars(records, lineages.get(keys[0].lower()), keys),
         lambda keys: _child_keys(records, lineages.get(keys[0].lower()), keys),
-        lambda keys: _may_be_single_value(records, lineages.get(keys[0].lower()), keys),
+        lambda keys: _may_have_scalar(records, lineages.get(keys[0].lower()), keys),
     )
 
 
@@ -140,14 +140,14 @@ def _column_kind(column: exp.Expr, lineage: Lineage) -> Kind:
     return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
 
 
-def _is_single_value(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
+def _has_only_scalars(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
 
 
-def _may_be_single_value(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
+def _may_have_scalar(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
     if lineage is None or not lineage.is_event:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
@@ -169,7 +169,7 @@ def _may_have_array(records: RecordingShapeReader, lineage: Lineage | None, keys
 
 
 _SHORT_ALIAS_BY_PATH: Final[Mapping[KeyPath, str]] = {("metadata",): "m"}
-_SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"\W")
+_NON_WORD_CHARACTER_PATTERN: Final = re.compile(r"\W")
 
 
 class RecordUnnests:
@@ -225,7 +225,7 @@ class RecordUnnests:
         return self._aliases[keys]
 
     def _unique_alias(self, keys: KeyPath) -> str:
-        base = _SHORT_ALIAS_BY_PATH.get(keys) or _SPECIAL_CHARACTER_PATTERN.sub("_", keys[-1])
+        base = _SHORT_ALIAS_BY_PATH.get(keys) or _NON_WORD_CHARACTER_PATTERN.sub("_", keys[-1])
         base = f"_{base}" if base[:1].isdigit() else base
         name, count = base, 1
         while name.lower() in self._used_names:

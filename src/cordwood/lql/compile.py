@@ -128,7 +128,7 @@ def _check_can_be_followed(query: LqlQuery, text: str) -> None:
     chart: list[Aggregate | Bucket | Dimension] = [*query.aggregates, *query.buckets, *query.dimensions]
     offsets = {
         "c: (a chart)": [node.text_offset for node in chart],
-        "order:": [order.text_offset for order in query.orders],
+        "order:": [order.text_offset for order in query.sort_keys],
         "limit:": [query.limit.text_offset] if query.limit else [],
     }
     for part, offsets_of_part in offsets.items():
@@ -196,7 +196,7 @@ _HINT_BY_KEYWORD: Final = {
 }
 _TYPOGRAPHIC_QUOTE_PATTERN: Final = re.compile("[\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb]")
 _LQL_OPERATOR_BY_COMPARISON: Final = {"=": "", "==": "", "!=": ""}
-_LQL_OPERATOR_BY_MISTAKE: Final = {
+_LQL_OPERATOR_BY_FOREIGN_OPERATOR: Final = {
     "=": "",
     "==": "",
     "!=": "",
@@ -287,7 +287,7 @@ def _operator_hint(path: str, value: str, field_operator: FilterOperator) -> str
     if match is None:
         return None
     negation = "-" if match[1] in ("!=", "!") else ""
-    operator = _LQL_OPERATOR_BY_MISTAKE[match[1]] or str(field_operator)
+    operator = _LQL_OPERATOR_BY_FOREIGN_OPERATOR[match[1]] or str(field_operator)
     return f"{negation}{path}:{operator}{match[2][:_MAX_SHOWN_WORD_CHARACTERS]}"
 
 

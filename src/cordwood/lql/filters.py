@@ -31,7 +31,7 @@ from cordwood.lql.query import (
     TimeUnit,
     UnquotedText,
 )
-from cordwood.lql.values import NUMBER_TEXT_PATTERN, SEVERITY_LEVELS, read_time
+from cordwood.lql.values import NUMBER_TEXT_PATTERN, SEVERITY_LEVELS, parse_time_expression
 from cordwood.model.datatype import NUMBER_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.query_templates import fill_query_template, join_with_and, join_with_or, number_literal, text_literal
@@ -59,7 +59,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
     """A translator of filters on one sub-query's columns; it collects the UNNEST joins for them in `unnests`."""
 
     info: SubQueryInfo
-    zone: str
+    time_zone: str
     unnests: RecordUnnests
 
     def translate_all(self, clauses: And) -> exp.Expr | None:
@@ -81,7 +81,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
     def _translate_column_filter(self, node: TimeCondition | FieldFilter | RangeFilter | LevelRangeFilter) -> exp.Expr:
         if isinstance(node, TimeCondition):
             timestamp = self.timestamp_column(Path((TIMESTAMP_COLUMN,), node.text_offset))
-            return _window_condition(timestamp, time_window_of(node, self.zone), node.text_offset)
+            return _window_condition(timestamp, time_window_of(node, self.time_zone), node.text_offset)
         if isinstance(node, FieldFilter):
             return self._translate_field(node)
         return self.unnests.any_value_condition(node.path, lambda column: self._translate_range_or_levels(node, column))
@@ -149,12 +149,12 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         """Translate the list operators `@>` and `@>~`; a value that is not a list counts as a list of one value."""
         operator = FilterOperator.EQUAL if node.operator is FilterOperator.INCLUDES else FilterOperator.REGEX
         as_element = msgspec.structs.replace(node, operator=operator)
-        if self.info.is_single_value(node.path.steps):
+        if self.info.has_only_scalars(node.path.steps):
             return self._translate_field(as_element)
-        if not self.info.may_be_single_value(node.path.steps):
+        if not self.info.may_have_scalar(node.path.steps):
             return self.unnests.any_value_condition(node.path, lambda column: self._includes_condition(node, column))
 
-        def translate(column: exp.Expr) -> exp.Expr:
+        def scalar_or_list_condition(column: exp.Expr) -> exp.Expr:
             # The JSON text of a list or an object must not be compared with the filter's value. For lists and objects,
             # JSON_VALUE is NULL.
             is_single = fill_query_template(
@@ -163,7 +163,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             equals = self._translate_comparison(as_element, kind, copy_tree(column))
             return join_with_or([self._includes_condition(node, column), join_with_and([is_single, equals])])
 
-        return self.unnests.any_value_condition(node.path, translate)
+        return self.unnests.any_value_condition(node.path, scalar_or_list_condition)
 
     def _translate_null(self, node: FieldFilter) -> exp.Expr:
         if self.unnests.may_have_several_values(node.path):
@@ -174,11 +174,13 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         return fill_query_template("@column IS NULL", node.text_offset, column=self.unnests.column_at(node.path))
 
     def _translate_time_field(self, node: FieldFilter, text: str) -> exp.Expr:
-        when = read_time(text, lambda message, hint: self._syntax_error(message, node.text_offset, hint))
+        when = parse_time_expression(text, lambda message, hint: self._syntax_error(message, node.text_offset, hint))
         if node.operator is not FilterOperator.EQUAL and not _is_single_moment(when):
             raise self._syntax_error("A shorthand or a range cannot have an operator.", node.text_offset)
         time = TimeCondition(node.operator, when, node.text_offset)
-        return _window_condition(self.timestamp_column(node.path), time_window_of(time, self.zone), node.text_offset)
+        return _window_condition(
+            self.timestamp_column(node.path), time_window_of(time, self.time_zone), node.text_offset
+        )
 
     def _translate_range(self, node: RangeFilter, column: exp.Expr) -> exp.Expr:
         kind = self.info.kind(node.path)
@@ -233,7 +235,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         """Return the literals that an unquoted value can mean: `0123` can be the text "0123" or the number 123."""
         text, offset = _text_of_value(node), node.text_offset
         as_number = read_number(text, offset)
-        self._check_kind(node, kind, is_number=as_number is not None)
+        self._check_value_has_kind(node, kind, is_number=as_number is not None)
         if as_number is None:
             # A VARIANT is not compared with a BOOL literal, which would also match the number 1.
             return [
@@ -245,7 +247,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             return [as_number]
         return [text_literal(text, offset), as_number]
 
-    def _check_kind(self, node: FieldFilter, kind: Kind, *, is_number: bool) -> None:
+    def _check_value_has_kind(self, node: FieldFilter, kind: Kind, *, is_number: bool) -> None:
         text = _text_of_value(node)
         if kind in NUMERIC_KINDS and not is_number:
             raise self._syntax_error(f"{node.path.last_step} is a number; {text[:40]} is none.", node.text_offset)
@@ -298,7 +300,7 @@ SECONDS_PER_UNIT: Final = {
 # If a window would start further in the past than this, its start is left out, because the subtraction could give a
 # time before the year 1.
 _MAX_WINDOW_START_SECONDS_AGO: Final = 1500 * 365 * 86_400
-_CLOCK_UNITS: Final = frozenset({TimeUnit.SECOND, TimeUnit.MINUTE, TimeUnit.HOUR})
+_SUB_DAY_UNITS: Final = frozenset({TimeUnit.SECOND, TimeUnit.MINUTE, TimeUnit.HOUR})
 _TRUNCATION_PART_BY_UNIT: Final = {TimeUnit.WEEK: "ISOWEEK"}
 
 
@@ -311,11 +313,11 @@ class TimeBound(msgspec.Struct, frozen=True):
 
 
 class TimeWindow(msgspec.Struct, frozen=True):
-    """A time window. `fixed_seconds` is its approximate length, unless the length depends on the current time."""
+    """A time window. `approximate_seconds` is its approximate length, unless the length depends on the current time."""
 
     low: TimeBound | None
     high: TimeBound | None
-    fixed_seconds: float | None = None
+    approximate_seconds: float | None = None
 
 
 def time_window_of(time: TimeCondition, zone: str) -> TimeWindow:
@@ -416,7 +418,7 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
                 _inclusive_bound(_start_of_unit(shorthand.unit, zone, offset)), now, SECONDS_PER_UNIT[shorthand.unit]
             )
         case RelativeTimeKind.UNITS_AGO:
-            return _ago_window(shorthand, offset)
+            return _units_ago_window(shorthand, offset)
         case RelativeTimeKind.TIME_OF_DAY:
             low = _time_today_at_minute(shorthand.count, zone, offset)
             return TimeWindow(
@@ -427,14 +429,14 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
         case RelativeTimeKind.LAST_UNITS:
             seconds = (shorthand.count + 1) * SECONDS_PER_UNIT[shorthand.unit]
             start = (
-                _inclusive_bound(_units_ago(shorthand, zone, offset))
+                _inclusive_bound(_time_units_ago(shorthand, zone, offset))
                 if seconds < _MAX_WINDOW_START_SECONDS_AGO
                 else None
             )
             return TimeWindow(start, now, seconds)
 
 
-def _ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
+def _units_ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
     """Return the window that begins `count` units ago and ends `end_seconds_ago` seconds ago."""
     seconds = shorthand.count * SECONDS_PER_UNIT[shorthand.unit]
     low = fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", offset)
@@ -470,10 +472,10 @@ def _exclusive_bound(time: exp.Expr) -> TimeBound:
     return TimeBound(time, is_inclusive=False)
 
 
-def _units_ago(shorthand: RelativeTime, zone: str, offset: int) -> exp.Expr:
+def _time_units_ago(shorthand: RelativeTime, zone: str, offset: int) -> exp.Expr:
     """Return the time `count` units ago; if the unit is a day or longer, return the start of that day."""
     unit, count = shorthand.unit.upper(), shorthand.count
-    if shorthand.unit in _CLOCK_UNITS:
+    if shorthand.unit in _SUB_DAY_UNITS:
         return fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", offset)
     today = _start_of_today(zone, offset)
     return _local_to_utc(

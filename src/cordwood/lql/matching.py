@@ -35,7 +35,7 @@ EventPredicate = Callable[[PathReader], bool]
 _MESSAGE_PATH: Final = ("event_message",)
 
 
-def compile_matcher(text: str) -> EventPredicate:
+def compile_event_predicate(text: str) -> EventPredicate:
     """Compile a filter to a predicate on events.
 
     Raise BadQuerySyntax or QueryUnsupported, with a position, for a clause that is not allowed.

@@ -30,13 +30,13 @@ from cordwood.lql.query import (
     TimeUnit,
 )
 from cordwood.lql.values import (
-    UNIT_HINT,
+    TIME_UNIT_HINT,
     Scanner,
+    parse_field_path,
+    parse_time_expression,
+    parse_time_unit,
     read_field_filter,
     read_operator,
-    read_path,
-    read_time,
-    read_unit,
     read_value_text,
     unescape_quotes,
 )
@@ -67,7 +67,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.scanner = Scanner(text)
         self.builder = _QueryBuilder(self.scanner)
-        self.clauses = 0
+        self.clause_count = 0
         if len(text) > MAX_QUERY_CHARACTERS:
             raise self.scanner.syntax_error(
                 f"The query is longer than {MAX_QUERY_CHARACTERS} characters.", offset=MAX_QUERY_CHARACTERS
@@ -91,7 +91,7 @@ class _Parser:
             clause = self._parse_clause()
             if clause is not None:
                 filters.extend(clause.filters if isinstance(clause, And) else (clause,))
-            if not self.scanner.is_between_clauses:
+            if not self.scanner.is_at_clause_boundary:
                 raise self.scanner.syntax_error("A blank is missing between two clauses.", _QUOTE_HINT)
         return And(tuple(filters))
 
@@ -109,8 +109,8 @@ class _Parser:
 
     def _parse_clause(self) -> Filter | None:
         scanner, start = self.scanner, self.scanner.offset
-        self.clauses += 1
-        if self.clauses > MAX_QUERY_CLAUSES:
+        self.clause_count += 1
+        if self.clause_count > MAX_QUERY_CLAUSES:
             raise scanner.syntax_error(f"The query has more than {MAX_QUERY_CLAUSES} clauses.", "Ask for less at once.")
         following = scanner.text[start + 1 : start + 2]
         is_negated = scanner.next_character == "-" and bool(following) and not following.isspace() and following != ")"
@@ -129,7 +129,7 @@ class _Parser:
             return self._parse_regex()
         if self.scanner.next_character in {"'", "`"}:
             raise self.scanner.syntax_error("A clause cannot begin with this quote.", "Phrases stand in double quotes.")
-        path = self.scanner.match_path()
+        path = self.scanner.peek_path()
         if path is not None and self._is_at_key(path):
             return self._parse_key_clause(path, is_negated=is_negated)
         return self._parse_message()
@@ -148,14 +148,14 @@ class _Parser:
             return command(self.builder, start)
         if key in _TIME_KEYS:
             return self._parse_time(start)
-        return read_field_filter(scanner, read_path(key, start))
+        return read_field_filter(scanner, parse_field_path(key, start))
 
     def _check_command_position(self, key: str, start: int, *, is_negated: bool) -> None:
         if is_negated:
             raise self.scanner.syntax_error(
                 f"{key}: cannot be negated: it is not a filter.", "Leave the minus out.", start - 1
             )
-        if self.scanner.depth:
+        if self.scanner.parenthesis_depth:
             raise self.scanner.syntax_error(
                 f"{key}: cannot be in parentheses: it is not a filter.", "Move it out.", start
             )
@@ -165,30 +165,30 @@ class _Parser:
         operand_start = self.scanner.offset
         text = read_value_text(self.scanner)
 
-        def fault(message: str, hint: str | None) -> Exception:
+        def make_syntax_error(message: str, hint: str | None) -> Exception:
             return self.scanner.syntax_error(message, hint, operand_start)
 
         if not text:
-            raise fault("A time is missing.", "Write it as in t:today or t:2024-01-31.")
+            raise make_syntax_error("A time is missing.", "Write it as in t:today or t:2024-01-31.")
         if operator in {FilterOperator.REGEX, FilterOperator.INCLUDES, FilterOperator.INCLUDES_REGEX}:
-            raise fault(f"A time cannot be compared with {operator}.", "Use :, :>, :>=, :< or :<=.")
+            raise make_syntax_error(f"A time cannot be compared with {operator}.", "Use :, :>, :>=, :< or :<=.")
         if text.startswith(":"):
-            raise fault("t:: is a bucket of a chart, not a time.", f"Write c:group_by(t:{text}).")
-        when = read_time(text, fault)
+            raise make_syntax_error("t:: is a bucket of a chart, not a time.", f"Write c:group_by(t:{text}).")
+        when = parse_time_expression(text, make_syntax_error)
         if operator is not FilterOperator.EQUAL and (isinstance(when, RelativeTime) or not _is_single_moment(when)):
-            raise fault("A shorthand or a range cannot have an operator.", f"Write t:{text}.")
+            raise make_syntax_error("A shorthand or a range cannot have an operator.", f"Write t:{text}.")
         return TimeCondition(operator, when, start)
 
     def _parse_group(self) -> Filter:
         scanner, start = self.scanner, self.scanner.offset
         scanner.offset += 1
-        scanner.depth += 1
-        if scanner.depth > MAX_NESTING_DEPTH:
+        scanner.parenthesis_depth += 1
+        if scanner.parenthesis_depth > MAX_NESTING_DEPTH:
             raise scanner.syntax_error("The query is nested too deeply.")
         condition = self.parse_alternatives()
         if not scanner.accept_literal(")"):
             raise scanner.syntax_error("A parenthesis is opened here and never closed.", _QUOTE_HINT, start)
-        scanner.depth -= 1
+        scanner.parenthesis_depth -= 1
         if not condition.filters:
             raise scanner.syntax_error("The parentheses are empty.", _QUOTE_HINT, start)
         return condition.filters[0] if len(condition.filters) == 1 else condition
@@ -262,7 +262,7 @@ class _QueryBuilder:
             aggregates=self._commands_of(Aggregate),
             buckets=buckets,
             dimensions=self._commands_of(Dimension),
-            orders=self._commands_of(SortKey),
+            sort_keys=self._commands_of(SortKey),
             limit=limits[0] if limits else None,
         )
 
@@ -271,11 +271,11 @@ class _QueryBuilder:
         inner = Scanner(text)
         if not text:
             raise self.scanner.syntax_error("A path is missing here.", "Write it as in m.status.", offset)
-        if inner.match_path() != text:
+        if inner.peek_path() != text:
             raise self.scanner.syntax_error(
                 f"A path cannot be read here: {text[:60]}", "Write it as in m.status.", offset
             )
-        return read_path(text, offset)
+        return parse_field_path(text, offset)
 
     def _commands_of(self, kind: type[_AnyCommand]) -> tuple[_AnyCommand, ...]:
         return tuple(command for command in self.commands if isinstance(command, kind))
@@ -299,7 +299,7 @@ def _add_column(builder: _QueryBuilder, start: int) -> None:
     if text == "*":
         builder.commands.append(SelectedColumn(None, None, start))
         return
-    path = Scanner(text).match_path() or ""
+    path = Scanner(text).peek_path() or ""
     alias = text[len(path) :]
     if alias.startswith(","):
         columns = " ".join(f"s:{name.strip()}" for name in text.split(",") if name.strip())
@@ -311,7 +311,7 @@ def _add_column(builder: _QueryBuilder, start: int) -> None:
     builder.commands.append(SelectedColumn(builder.read_path_text(path, argument_start), alias[1:] or None, start))
 
 
-def _add_chart(builder: _QueryBuilder, start: int) -> None:
+def _add_aggregate_or_grouping(builder: _QueryBuilder, start: int) -> None:
     text, argument_start = _read_argument(builder)
     call = _FUNCTION_CALL_PATTERN.fullmatch(text)
     if call is None and (text in AGGREGATE_FUNCTIONS or text == "group_by"):
@@ -340,10 +340,10 @@ def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -
     bucket = _BUCKET_PATTERN.fullmatch(argument)
     if bucket is None:
         return Dimension(builder.read_path_text(argument, argument_start), argument_start)
-    unit, count = read_unit(bucket[2]), int(bucket[1] or 1)
+    unit, count = parse_time_unit(bucket[2]), int(bucket[1] or 1)
     if unit is None:
         raise builder.scanner.syntax_error(
-            f"There is no unit of time called {bucket[2][:40]}.", UNIT_HINT, argument_start
+            f"There is no unit of time called {bucket[2][:40]}.", TIME_UNIT_HINT, argument_start
         )
     if count != 1 and (unit not in _FIXED_LENGTH_UNITS or not count):
         raise builder.scanner.syntax_error(
@@ -354,7 +354,7 @@ def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -
 
 def _add_order(builder: _QueryBuilder, start: int) -> None:
     text, argument_start = _read_argument(builder)
-    path = Scanner(text).match_path() or ""
+    path = Scanner(text).peek_path() or ""
     direction = text[len(path) :]
     if direction not in {"", "@asc", "@desc"}:
         raise builder.scanner.syntax_error(
@@ -380,8 +380,8 @@ _COMMAND_PARSERS: Final[Mapping[str, Callable[[_QueryBuilder, int], None]]] = {
     "from": _add_source,
     "s": _add_column,
     "select": _add_column,
-    "c": _add_chart,
-    "chart": _add_chart,
+    "c": _add_aggregate_or_grouping,
+    "chart": _add_aggregate_or_grouping,
     "order": _add_order,
     "limit": _add_limit,
 }

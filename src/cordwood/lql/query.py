@@ -35,12 +35,12 @@ class _Node(msgspec.Struct, frozen=True):
     """The base class of nodes with a position (`text_offset`). Comparisons and hashes of nodes ignore the position."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Node) and self._identity() == other._identity()
+        return isinstance(other, _Node) and self._equality_key() == other._equality_key()
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return hash(self._equality_key())
 
-    def _identity(self) -> tuple[object, ...]:
+    def _equality_key(self) -> tuple[object, ...]:
         return type(self), *(getattr(self, name) for name in self.__struct_fields__ if name != "text_offset")
 
 
@@ -240,7 +240,7 @@ class LqlQuery(msgspec.Struct, frozen=True):
     aggregates: tuple[Aggregate, ...] = ()
     buckets: tuple[Bucket, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
-    orders: tuple[SortKey, ...] = ()
+    sort_keys: tuple[SortKey, ...] = ()
     limit: Limit | None = None
 
     @property

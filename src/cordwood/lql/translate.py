@@ -47,32 +47,34 @@ def translate_query(query: LqlQuery, info: SubQueryInfo, zone: str, *, is_ordere
             )
         tree, notices = _translate_chart(query, info, conditions)
     else:
-        tree, notices = _select_rows(query, info, conditions, is_ordered=is_ordered), ()
+        tree, notices = _translate_row_query(query, info, conditions, is_ordered=is_ordered), ()
     if query.limit:
         tree = tree.limit(number_literal(str(query.limit.rows), query.limit.text_offset), copy=False)
     return Translation(tree, notices)
 
 
-def _select_rows(query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, *, is_ordered: bool) -> exp.Select:
+def _translate_row_query(
+    query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, *, is_ordered: bool
+) -> exp.Select:
     columns = _output_columns(query, info, conditions.unnests)
     tree = exp.Select(expressions=columns).from_(table(info.sub_query), copy=False)
     condition = conditions.translate_all(query.filter)
-    requested = _sort_keys(query, info) if is_ordered else query.orders
-    orders = [_sort_key(order, conditions.unnests) for order in requested]
+    requested = _requested_or_default_sort_keys(query, info) if is_ordered else query.sort_keys
+    orders = [_order_by_expression(order, conditions.unnests) for order in requested]
     conditions.unnests.add_joins(tree)
     if condition is not None:
         tree.where(condition, copy=False)
     return tree.order_by(*orders, copy=False) if orders else tree
 
 
-def _sort_keys(query: LqlQuery, info: SubQueryInfo) -> tuple[SortKey, ...]:
+def _requested_or_default_sort_keys(query: LqlQuery, info: SubQueryInfo) -> tuple[SortKey, ...]:
     """Return the requested sort keys; without any, sort by time, the newest events first."""
-    if query.orders or not info.has_column(TIMESTAMP_COLUMN):
-        return query.orders
+    if query.sort_keys or not info.has_column(TIMESTAMP_COLUMN):
+        return query.sort_keys
     return (SortKey(Path((TIMESTAMP_COLUMN,)), is_descending=True),)
 
 
-def _sort_key(order: SortKey, unnests: RecordUnnests) -> exp.Expr:
+def _order_by_expression(order: SortKey, unnests: RecordUnnests) -> exp.Expr:
     return sort_key(unnests.column_at(order.path), order.is_descending)
 
 
@@ -104,13 +106,15 @@ def _selected_columns(
             continue
         seen_columns.add(selected_column)
         name = selected_column.alias or selected_column.path.last_step
-        _check_unused_name(name, names, selected_column, info)
+        _register_unique_column_name(name, names, selected_column, info)
         column = unnests.column_at(selected_column.path)
         columns.append(column if column.name == name else alias(column, name, selected_column.text_offset))
     return columns
 
 
-def _check_unused_name(name: str, names: dict[str, int], selected_column: SelectedColumn, info: SubQueryInfo) -> None:
+def _register_unique_column_name(
+    name: str, names: dict[str, int], selected_column: SelectedColumn, info: SubQueryInfo
+) -> None:
     if name.lower() in names:
         raise BadQuerySyntax(
             f"Two columns are called {name}.",
@@ -129,8 +133,8 @@ _CALENDAR_UNITS: Final = frozenset({TimeUnit.MONTH, TimeUnit.YEAR})
 _ZERO_FILLED_FUNCTIONS: Final = frozenset({"count", "countd", "sum"})
 _ANY_TYPE_FUNCTIONS: Final = frozenset({"count", "countd"})
 _FUNCTIONS_OF_ORDERED_TYPES: Final = frozenset({"min", "max"})
-_CONVERTIBLE_KINDS: Final = frozenset({Kind.VARIANT, Kind.STRING})
-_AGGREGATE_TEMPLATES: Final = {
+_KINDS_CONVERTIBLE_TO_NUMBER: Final = frozenset({Kind.VARIANT, Kind.STRING})
+_SQL_TEMPLATE_BY_AGGREGATE_FUNCTION: Final = {
     "count": "COUNT(@value)",
     "countd": "COUNT(DISTINCT @value)",
     "avg": "AVG(@value)",
@@ -159,14 +163,14 @@ def _translate_chart(
 ) -> tuple[exp.Select, tuple[str, ...]]:
     unit = _bucket_unit(query)
     columns = _chart_columns(query, info, conditions, unit)
-    aggregated = _aggregate_query(query, info, conditions, columns)
-    time_window = _query_window(query, conditions) if unit and not query.dimensions else None
+    aggregated = _build_aggregate_query(query, info, conditions, columns)
+    time_window = _query_time_window(query, conditions) if unit and not query.dimensions else None
     if time_window is None or unit is None:
         return _add_sort_keys(aggregated, query, info, columns), ()
     bucket = query.buckets[0] if query.buckets else Bucket(unit)
     if (
-        time_window.fixed_seconds is not None
-        and time_window.fixed_seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
+        time_window.approximate_seconds is not None
+        and time_window.approximate_seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
     ):
         return _add_sort_keys(aggregated, query, info, columns), (UNFILLED_BUCKETS_NOTICE,)
     return _add_sort_keys(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (
@@ -235,7 +239,7 @@ def _aggregate_call(aggregate: Aggregate, info: SubQueryInfo, conditions: Filter
     if _must_convert_to_number(aggregate, aggregate.path, info):
         value = fill_query_template("SAFE_CAST(@value AS FLOAT64)", aggregate.text_offset, value=value)
     return fill_query_template(
-        _AGGREGATE_TEMPLATES.get(aggregate.function) or _percentile_template(aggregate.function),
+        _SQL_TEMPLATE_BY_AGGREGATE_FUNCTION.get(aggregate.function) or _percentile_template(aggregate.function),
         aggregate.text_offset,
         value=value,
     )
@@ -257,7 +261,7 @@ def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo
         return False
     if aggregate.function in _FUNCTIONS_OF_ORDERED_TYPES:
         return kind is Kind.VARIANT
-    if kind in _CONVERTIBLE_KINDS:
+    if kind in _KINDS_CONVERTIBLE_TO_NUMBER:
         return True
     raise BadQuerySyntax(
         f"{aggregate.function} is of numbers, and {path.last_step} is a {kind}.",
@@ -266,7 +270,7 @@ def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo
     )
 
 
-def _aggregate_query(
+def _build_aggregate_query(
     query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, columns: list[ChartColumn]
 ) -> exp.Select:
     selected = [alias(chart_column.value, chart_column.name) for chart_column in columns]
@@ -283,10 +287,10 @@ def _aggregate_query(
     return tree.group_by(*grouped, copy=False)
 
 
-def _query_window(query: LqlQuery, conditions: FilterTranslator) -> TimeWindow | None:
+def _query_time_window(query: LqlQuery, conditions: FilterTranslator) -> TimeWindow | None:
     """Return the time window to which the query restricts events; None if the query leaves one end open."""
     windows = [
-        time_window_of(part, conditions.zone) for part in query.filter.filters if isinstance(part, TimeCondition)
+        time_window_of(part, conditions.time_zone) for part in query.filter.filters if isinstance(part, TimeCondition)
     ]
     lows = [part_window.low for part_window in windows if part_window.low]
     highs = [part_window.high for part_window in windows if part_window.high]
@@ -299,7 +303,8 @@ def _query_window(query: LqlQuery, conditions: FilterTranslator) -> TimeWindow |
 
 def _shortest_window_seconds(windows: list[TimeWindow]) -> float | None:
     return min(
-        (time_window.fixed_seconds for time_window in windows if time_window.fixed_seconds is not None), default=None
+        (time_window.approximate_seconds for time_window in windows if time_window.approximate_seconds is not None),
+        default=None,
     )
 
 
@@ -338,7 +343,7 @@ def _fill_buckets(
             else value
         )
         selected.append(alias(filled_value, chart_column.name))
-    start = alias(_bucket_value(bucket.unit), "bucket")
+    start = alias(_bucket_start_expression(bucket.unit), "bucket")
     buckets = exp.Select(expressions=[start]).from_(_bucket_starts(time_window, bucket), copy=False)
     tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
     on_bucket = fill_query_template(
@@ -347,7 +352,7 @@ def _fill_buckets(
     return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
 
 
-def _bucket_value(unit: TimeUnit) -> exp.Expr:
+def _bucket_start_expression(unit: TimeUnit) -> exp.Expr:
     return fill_query_template("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
 
 
@@ -374,8 +379,8 @@ def _add_sort_keys(tree: exp.Select, query: LqlQuery, info: SubQueryInfo, column
     By default, a chart with time buckets is sorted by time, and any other chart by its first aggregate, the largest
     value first.
     """
-    if query.orders:
-        return tree.order_by(*[_chart_sort_key(order, info, columns) for order in query.orders], copy=False)
+    if query.sort_keys:
+        return tree.order_by(*[_chart_sort_key(order, info, columns) for order in query.sort_keys], copy=False)
     grouped = [position for position, chart_column in enumerate(columns, 1) if chart_column.function is None]
     sort_keys = [(position, False) for position in grouped]
     if columns[0].path is not None:

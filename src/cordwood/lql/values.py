@@ -35,7 +35,7 @@ MAX_PATH_STEPS: Final = 32
 _ESCAPED_CHARACTER_PATTERN: Final = re.compile(r'\\(["\\])')
 
 
-_STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
+_PATH_STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 
 
 class Scanner:
@@ -47,7 +47,7 @@ class Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.offset = 0
-        self.depth = 0
+        self.parenthesis_depth = 0
 
     def syntax_error(self, message: str, hint: str | None = None, offset: int | None = None) -> BadQuerySyntax:
         return BadQuerySyntax(message, hint=hint, span=span_at(self.text, self.offset if offset is None else offset))
@@ -61,8 +61,12 @@ class Scanner:
         return self.offset >= len(self.text)
 
     @property
-    def is_between_clauses(self) -> bool:
-        return self.is_at_end or self.next_character.isspace() or (self.depth > 0 and self.next_character == ")")
+    def is_at_clause_boundary(self) -> bool:
+        return (
+            self.is_at_end
+            or self.next_character.isspace()
+            or (self.parenthesis_depth > 0 and self.next_character == ")")
+        )
 
     def skip_blanks(self) -> None:
         while self.next_character.isspace():
@@ -74,7 +78,7 @@ class Scanner:
             self.offset += len(literal)
         return matches
 
-    def match_path(self) -> str | None:
+    def peek_path(self) -> str | None:
         """Return the path that begins at the current position, without advancing; None if none begins there."""
         match = _PATH_PATTERN.match(self.text, self.offset)
         if match and match[0].count(".") >= MAX_PATH_STEPS:
@@ -90,7 +94,7 @@ class Scanner:
                 "A quote is opened and never closed.", 'Close it with ", or write \\" for a quote itself.'
             )
         self.offset = closing + 1
-        return unescape(self.text[opened + 1 : closing])
+        return unescape_quotes_and_backslashes(self.text[opened + 1 : closing])
 
     def scan_word(self, *, with_quotes: bool = False) -> str:
         """Scan up to the next blank, or up to the parenthesis that closes the enclosing group.
@@ -103,7 +107,7 @@ class Scanner:
             if self.next_character == '"':
                 self._skip_quote(start, is_allowed=with_quotes)
                 continue
-            if self.next_character == ")" and opened == 0 and self.depth > 0:
+            if self.next_character == ")" and opened == 0 and self.parenthesis_depth > 0:
                 break
             opened = max(opened + (self.next_character == "(") - (self.next_character == ")"), 0)
             self.offset += 2 if self.text.startswith('\\"', self.offset) else 1
@@ -118,7 +122,7 @@ class Scanner:
         closing = self._find_closing_parenthesis()
         if closing is not None:
             self.offset = closing + 1
-            if self.is_between_clauses:
+            if self.is_at_clause_boundary:
                 return self.text[start : self.offset]
             self.offset = start
             if not any(map(str.isspace, self.text[start:closing])):
@@ -158,23 +162,26 @@ class Scanner:
 _QUOTE_HINT: Final = "Put a text with blanks or parentheses in quotes."
 
 
-def unescape(text: str) -> str:
+def unescape_quotes_and_backslashes(text: str) -> str:
     return _ESCAPED_CHARACTER_PATTERN.sub(r"\1", text)
 
 
-def read_path(text: str, offset: int) -> Path:
+def parse_field_path(text: str, offset: int) -> Path:
     """Convert a text that has the syntax of a path to a path; `m.` at its beginning stands for `metadata.`."""
-    steps = [unescape(quoted) if unquoted is None else unquoted for quoted, unquoted in _path_steps(text)]
+    steps = [
+        unescape_quotes_and_backslashes(quoted) if unquoted is None else unquoted
+        for quoted, unquoted in _split_path_into_steps(text)
+    ]
     if len(steps) > 1 and text.startswith("m."):
         steps[0] = "metadata"
     return Path(tuple(steps), offset)
 
 
-def _path_steps(text: str) -> list[tuple[str, str | None]]:
-    return [(step[1] or "", step[2]) for step in _STEP_PATTERN.finditer(text)]
+def _split_path_into_steps(text: str) -> list[tuple[str, str | None]]:
+    return [(step[1] or "", step[2]) for step in _PATH_STEP_PATTERN.finditer(text)]
 
 
-MakeError = Callable[[str, str | None], Exception]
+SyntaxErrorFactory = Callable[[str, str | None], Exception]
 
 _ISO_TIME_PATTERN: Final = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})"
@@ -185,7 +192,7 @@ _ISO_TIME_PATTERN: Final = re.compile(
 _UNIX_TIME_PATTERN: Final = re.compile(r"\d{10}|\d{13}|\d{16}|\d{19}", re.ASCII)
 _BRACED_RANGE_PATTERN: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
 _LAST_UNITS_PATTERN: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
-_TIME_AGO_PATTERN: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
+_NOW_MINUS_RANGE_PATTERN: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
 _TIME_OF_DAY_PATTERN: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
 _SECONDS_PER_FIXED_UNIT: Final = {
     TimeUnit.SECOND: 1,
@@ -196,7 +203,7 @@ _SECONDS_PER_FIXED_UNIT: Final = {
 }
 _THIS_UNIT_PATTERN: Final = re.compile(r"this@([a-z]+)", re.ASCII)
 
-_UNIT_BY_NAME: Final = {
+_TIME_UNIT_BY_NAME: Final = {
     spelling: unit
     for unit, spellings in {
         TimeUnit.SECOND: "s sec secs second seconds",
@@ -209,29 +216,29 @@ _UNIT_BY_NAME: Final = {
     }.items()
     for spelling in spellings.split()
 }
-UNIT_HINT: Final = "Units are s, m, h, d, w, mm (months) and y, or their names."
+TIME_UNIT_HINT: Final = "Units are s, m, h, d, w, mm (months) and y, or their names."
 _TIME_HINT: Final = (
     "Write a day, a time, a Unix time, a range A..B, or a shorthand such as today, last@5m, now-2h..now-1h or 14:05."
 )
 
 
-def read_unit(word: str) -> TimeUnit | None:
-    return _UNIT_BY_NAME.get(word)
+def parse_time_unit(word: str) -> TimeUnit | None:
+    return _TIME_UNIT_BY_NAME.get(word)
 
 
-def read_time(text: str, fault: MakeError) -> Period | RelativeTime:
+def parse_time_expression(text: str, fault: SyntaxErrorFactory) -> Period | RelativeTime:
     """Parse a period or a relative time; for any other text, raise the exception that `fault` returns."""
     shorthand = _read_relative_time(text, fault)
     if shorthand is not None:
         return shorthand
     low, high = _split_into_period_ends(text)
-    period = Period(_read_moment_or_fail(low, fault), _read_moment_or_fail(high, fault))
+    period = Period(_parse_absolute_time_or_raise(low, fault), _parse_absolute_time_or_raise(high, fault))
     if period.low.time > period.high.time:
         raise fault("The range runs backwards: its end is before its start.", f"Write {high}..{low}.")
     return period
 
 
-def read_moment(text: str) -> Moment | None:
+def parse_absolute_time(text: str) -> Moment | None:
     """Parse a day, a time or a Unix time; return None for other texts and for dates that do not exist."""
     if _UNIX_TIME_PATTERN.fullmatch(text):
         digits = text.ljust(16, "0") if len(text) < 16 else text[:16]
@@ -249,7 +256,7 @@ def _iso_moment(match: re.Match[str]) -> Moment:
     year, month, day, hour, minute, second, fraction, zone = match.groups()
     microsecond = int((fraction or "0").ljust(6, "0")[:6])
     clock = (int(hour or 0), int(minute or 0), int(second or 0), microsecond)
-    time = datetime(int(year), int(month), int(day), *clock, tzinfo=_read_zone(zone))
+    time = datetime(int(year), int(month), int(day), *clock, tzinfo=_parse_utc_offset(zone))
     unit = (
         TimeUnit.DAY
         if hour is None
@@ -263,20 +270,20 @@ def _iso_moment(match: re.Match[str]) -> Moment:
 
 
 # A time in the notation of other query languages, such as `-5m`, which means 5 minutes ago.
-_SINCE_TIME_PATTERN: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
+_NEGATIVE_DURATION_PATTERN: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
 
 
-def _read_zone(zone: str | None) -> timezone:
+def _parse_utc_offset(zone: str | None) -> timezone:
     if zone is None or zone in "Zz":
         return UTC
     sign = -1 if zone[0] == "-" else 1
     return timezone(sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[3:].lstrip(":") or 0)))
 
 
-def _read_moment_or_fail(text: str, fault: MakeError) -> Moment:
-    moment = read_moment(text)
+def _parse_absolute_time_or_raise(text: str, fault: SyntaxErrorFactory) -> Moment:
+    moment = parse_absolute_time(text)
     if moment is None:
-        since = _SINCE_TIME_PATTERN.fullmatch(text)
+        since = _NEGATIVE_DURATION_PATTERN.fullmatch(text)
         hint = f"Write t:last@{since[1].lower()} for the time until now." if since else _TIME_HINT
         raise fault(f"A time cannot be read here: {text[:60]}", hint)
     return moment
@@ -301,15 +308,15 @@ def _number_in_braces(brace: re.Match[str], side: int) -> str:
     return brace[side] if brace.string[: brace.start()].endswith(".") else brace[side].zfill(2)
 
 
-def _read_relative_time(text: str, fault: MakeError) -> RelativeTime | None:
+def _read_relative_time(text: str, fault: SyntaxErrorFactory) -> RelativeTime | None:
     if text in {RelativeTimeKind.NOW, RelativeTimeKind.TODAY, RelativeTimeKind.YESTERDAY}:
         return RelativeTime(RelativeTimeKind(text))
     if this := _THIS_UNIT_PATTERN.fullmatch(text):
-        return RelativeTime(RelativeTimeKind.THIS_UNIT, _read_unit_or_fail(this[1], fault))
+        return RelativeTime(RelativeTimeKind.THIS_UNIT, _parse_time_unit_or_raise(this[1], fault))
     if last := _LAST_UNITS_PATTERN.fullmatch(text):
-        return RelativeTime(RelativeTimeKind.LAST_UNITS, _read_unit_or_fail(last[2], fault), int(last[1] or 1))
-    if ago := _TIME_AGO_PATTERN.fullmatch(text):
-        return _read_ago(ago, fault)
+        return RelativeTime(RelativeTimeKind.LAST_UNITS, _parse_time_unit_or_raise(last[2], fault), int(last[1] or 1))
+    if ago := _NOW_MINUS_RANGE_PATTERN.fullmatch(text):
+        return _parse_now_minus_range(ago, fault)
     if clock := _TIME_OF_DAY_PATTERN.fullmatch(text):
         return RelativeTime(RelativeTimeKind.TIME_OF_DAY, TimeUnit.MINUTE, int(clock[1]) * 60 + int(clock[2]))
     if text.startswith(("last@", "this@")):
@@ -317,9 +324,9 @@ def _read_relative_time(text: str, fault: MakeError) -> RelativeTime | None:
     return None
 
 
-def _read_ago(match: re.Match[str], fault: MakeError) -> RelativeTime:
-    unit, count = _read_unit_or_fail(match[2], fault), int(match[1])
-    until = _read_unit_or_fail(match[4], fault) if match[4] else TimeUnit.SECOND
+def _parse_now_minus_range(match: re.Match[str], fault: SyntaxErrorFactory) -> RelativeTime:
+    unit, count = _parse_time_unit_or_raise(match[2], fault), int(match[1])
+    until = _parse_time_unit_or_raise(match[4], fault) if match[4] else TimeUnit.SECOND
     if unit not in _SECONDS_PER_FIXED_UNIT or until not in _SECONDS_PER_FIXED_UNIT:
         raise fault("Months and years are not of one length.", "Count in days: now-30d..now.")
     end_seconds = int(match[3] or 0) * _SECONDS_PER_FIXED_UNIT[until]
@@ -328,10 +335,10 @@ def _read_ago(match: re.Match[str], fault: MakeError) -> RelativeTime:
     return RelativeTime(RelativeTimeKind.UNITS_AGO, unit, count, end_seconds)
 
 
-def _read_unit_or_fail(word: str, fault: MakeError) -> TimeUnit:
-    unit = read_unit(word)
+def _parse_time_unit_or_raise(word: str, fault: SyntaxErrorFactory) -> TimeUnit:
+    unit = parse_time_unit(word)
     if unit is None:
-        raise fault(f"There is no unit of time called {word[:40]}.", UNIT_HINT)
+        raise fault(f"There is no unit of time called {word[:40]}.", TIME_UNIT_HINT)
     return unit
 
 
@@ -340,10 +347,10 @@ SEVERITY_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critic
 _NUMBER_PATTERN: Final = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 NUMBER_TEXT_PATTERN: Final = re.compile(_NUMBER_PATTERN, re.ASCII)
 _NUMBER_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.{_NUMBER_PATTERN}", re.ASCII)
-_OPEN_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.|\.\.{_NUMBER_PATTERN}", re.ASCII)
+_ONE_SIDED_NUMBER_RANGE_PATTERN: Final = re.compile(rf"{_NUMBER_PATTERN}\.\.|\.\.{_NUMBER_PATTERN}", re.ASCII)
 _OPERATOR_PATTERN: Final = re.compile(r">=|<=|@>~|@>|>|<|~")
 _VALUE_LIST_PATTERN: Final = re.compile(r"\[[^\[\]]*\]")
-_MAX_LIST_VALUES: Final = 50
+_MAX_LIST_FILTER_VALUES: Final = 50
 _REGEX_OPERATORS: Final = frozenset({FilterOperator.REGEX, FilterOperator.INCLUDES_REGEX})
 
 
@@ -375,9 +382,9 @@ def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter
 def _read_list_filter(scanner: Scanner, path: Path, text: str, start: int) -> Or:
     """Return the filter for `path:[200,404]`: the field equals one of the values in the list."""
     values = text[1:-1].split(",")
-    if not all(values) or len(values) > _MAX_LIST_VALUES:
+    if not all(values) or len(values) > _MAX_LIST_FILTER_VALUES:
         raise scanner.syntax_error(
-            f"A list has 1 to {_MAX_LIST_VALUES} values, and commas between them.",
+            f"A list has 1 to {_MAX_LIST_FILTER_VALUES} values, and commas between them.",
             "Write it as in m.status:[200,404].",
             start,
         )
@@ -419,19 +426,19 @@ def _read_unquoted_value(scanner: Scanner, operator: FilterOperator, text: str, 
 
 
 def _read_range_filter(scanner: Scanner, path: Path, text: str, start: int) -> RangeFilter | LevelRangeFilter | None:
-    if _OPEN_RANGE_PATTERN.fullmatch(text):
+    if _ONE_SIDED_NUMBER_RANGE_PATTERN.fullmatch(text):
         raise scanner.syntax_error("A range has two ends.", "For one end use an operator, as in :>=200.", start)
     low, dots, high = text.partition("..")
     if dots and path.last_step == "level" and (low in SEVERITY_LEVELS or high in SEVERITY_LEVELS):
         return _read_level_range_filter(scanner, path, (low, high), start)
-    is_forwards = _is_ascending(low, high, text)
+    is_forwards = _is_ascending_range(low, high, text)
     if is_forwards is None:
         return None
-    _check_ascending(scanner, is_forwards, f"{high}..{low}", start)
+    _require_ascending_range(scanner, is_forwards, f"{high}..{low}", start)
     return RangeFilter(path, low, high, path.text_offset)
 
 
-def _is_ascending(low: str, high: str, text: str) -> bool | None:
+def _is_ascending_range(low: str, high: str, text: str) -> bool | None:
     """Return whether a range ends no earlier than it begins; None unless its ends are two numbers or two dates."""
     if _NUMBER_RANGE_PATTERN.fullmatch(text):
         return float(low) <= float(high)
@@ -445,10 +452,12 @@ def _read_level_range_filter(scanner: Scanner, path: Path, bounds: tuple[str, st
                 f"There is no level called {bound[:40]}.", f"Levels are {', '.join(SEVERITY_LEVELS)}.", start
             )
     low, high = bounds
-    _check_ascending(scanner, SEVERITY_LEVELS.index(low) <= SEVERITY_LEVELS.index(high), f"{high}..{low}", start)
+    _require_ascending_range(
+        scanner, SEVERITY_LEVELS.index(low) <= SEVERITY_LEVELS.index(high), f"{high}..{low}", start
+    )
     return LevelRangeFilter(path, low, high, path.text_offset)
 
 
-def _check_ascending(scanner: Scanner, is_forwards: bool, reversed_range: str, start: int) -> None:  # noqa: FBT001 # the fact itself
+def _require_ascending_range(scanner: Scanner, is_forwards: bool, reversed_range: str, start: int) -> None:  # noqa: FBT001 # the fact itself
     if not is_forwards:
         raise scanner.syntax_error("The range runs backwards.", f"Write {reversed_range}.", start)

@@ -36,7 +36,7 @@ EXACT_NUMERIC_KINDS: Final = (Kind.NUMERIC, Kind.BIGNUMERIC)
 NUMBER_KINDS: Final = (Kind.INT64, Kind.FLOAT64, *EXACT_NUMERIC_KINDS)
 # The types of dates and times. To compare values of two different types, the engine converts both to the type that
 # comes first in this tuple.
-TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
+DATE_AND_TIME_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE, Kind.TIME)
 
 
 class Datatype(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class LastRow(msgspec.Struct, frozen=True, array_like=True):
 
     time_us: int
     id: str
-    rows: int
+    tied_row_count: int
 
 
 class Rows(msgspec.Struct):

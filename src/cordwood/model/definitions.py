@@ -194,7 +194,7 @@ class Transform(msgspec.Struct, frozen=True):
     entries: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class ClockPolicy(StrEnum):
+class EventTimePolicy(StrEnum):
     """The action for an event whose time is too far in the past (a *late* event) or in the future."""
 
     ACCEPT = "accept"
@@ -214,9 +214,9 @@ class Stream(msgspec.Struct, frozen=True):
     id: UUID
     retention_seconds: float | None = None
     derive_templates: Mapping[str, str] = msgspec.field(default_factory=dict)
-    late_policy: ClockPolicy = ClockPolicy.ACCEPT
+    late_policy: EventTimePolicy = EventTimePolicy.ACCEPT
     late_seconds: float | None = None
-    future_policy: ClockPolicy = ClockPolicy.ACCEPT
+    future_policy: EventTimePolicy = EventTimePolicy.ACCEPT
     future_seconds: float | None = None
     max_events: int | None = None
     events_per_second: float | None = None

@@ -33,8 +33,8 @@ ELEMENT_STEP = "[]"
 
 # The maximum number of steps and of characters of a listed path. Without limits, a single event with deep nesting or
 # long keys could make shapes and decoders very large.
-MAX_PATH_STEPS = 32
-MAX_PATH_CHARACTERS = 1_000
+MAX_LISTED_PATH_STEPS = 32
+MAX_LISTED_PATH_CHARACTERS = 1_000
 
 NO_VALUE_KINDS: frozenset[ValueKind] = frozenset()
 _MARKER_KINDS = frozenset({ValueKind.UNLISTED, ValueKind.UNSURE})
@@ -99,7 +99,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 def is_listable(path: EventPath) -> bool:
     """Return whether a path is short enough to be listed in a shape."""
-    return len(path) <= MAX_PATH_STEPS and sum(map(len, path)) <= MAX_PATH_CHARACTERS
+    return len(path) <= MAX_LISTED_PATH_STEPS and sum(map(len, path)) <= MAX_LISTED_PATH_CHARACTERS
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):

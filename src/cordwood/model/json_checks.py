@@ -23,7 +23,7 @@ def _first_invalid_byte(text: bytes) -> int:
         return error.start
 
 
-def find_duplicate_name(text: bytes) -> str | None:
+def find_duplicate_member_name(text: bytes) -> str | None:
     """Return the first name that an object contains twice, at any depth; None if there is none.
 
     The text must be valid JSON. Names are compared after their escapes are decoded.

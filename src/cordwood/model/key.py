@@ -19,7 +19,7 @@ class Caller(msgspec.Struct, frozen=True):
     redact_always: bool = False
 
     @property
-    def pin_items(self) -> tuple[tuple[str, str], ...]:
+    def sorted_pins(self) -> tuple[tuple[str, str], ...]:
         """The pins as sorted pairs of name and value, for use in cache keys.
 
         Callers with different pins must not share cached results, because pins restrict the names that a caller may

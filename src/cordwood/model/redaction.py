@@ -52,4 +52,4 @@ class RedactionConfig(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-UNKEYED_REDACTION = RedactionConfig()
+REDACTION_CONFIG_WITHOUT_KEY = RedactionConfig()

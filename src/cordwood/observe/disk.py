@@ -11,7 +11,7 @@ from cordwood.observe.observation import ReportOperatorMessage
 _FORECAST_WINDOW_SECONDS = 3600.0
 # No forecast is made from a shorter period: within minutes, the WAL grows and shrinks by some 100 MB, which hides the
 # trend.
-_MIN_TREND_SECONDS = 300.0
+_MIN_SAMPLED_PERIOD_SECONDS = 300.0
 _WARN_BELOW_REMAINING_SECONDS = 24 * 3600.0
 _WARNING_INTERVAL_SECONDS = 3600.0
 _WARN_BELOW_FREE_BYTES = 256 * 10**6
@@ -37,11 +37,11 @@ class DiskForecast:
     ) -> None:
         self._free_bytes = free_bytes
         self._clock = clock
-        self._report = report
+        self._report_message = report
         self._samples: deque[FreeSpaceSample] = deque()
         self._warned_at = -math.inf
-        self._warned_seconds = math.inf
-        self.seconds_left = math.inf
+        self._seconds_left_at_warning = math.inf
+        self.seconds_until_full = math.inf
 
     def take_sample(self) -> None:
         """Measure the free space, update the forecast, and warn if necessary. Call this at least every minute."""
@@ -49,7 +49,7 @@ class DiskForecast:
         self._samples.append(FreeSpaceSample(now, self._free_bytes()))
         while self._samples[0].taken_at < now - _FORECAST_WINDOW_SECONDS:
             self._samples.popleft()
-        self.seconds_left = estimate_seconds_left(tuple(self._samples))
+        self.seconds_until_full = estimate_seconds_until_full(tuple(self._samples))
         self._warn_if_needed(now)
 
     def _warn_if_needed(self, now: float) -> None:
@@ -58,21 +58,24 @@ class DiskForecast:
         If a warning was given within the last hour, warn again only if the remaining time has halved since then.
         """
         is_low = self._samples[-1].free_bytes < _WARN_BELOW_FREE_BYTES
-        if self.seconds_left > _WARN_BELOW_REMAINING_SECONDS and not is_low:
-            self._warned_seconds = math.inf
+        if self.seconds_until_full > _WARN_BELOW_REMAINING_SECONDS and not is_low:
+            self._seconds_left_at_warning = math.inf
             return
-        if now - self._warned_at >= _WARNING_INTERVAL_SECONDS or self.seconds_left < self._warned_seconds / 2:
-            self._warned_at, self._warned_seconds = now, self.seconds_left
+        if (
+            now - self._warned_at >= _WARNING_INTERVAL_SECONDS
+            or self.seconds_until_full < self._seconds_left_at_warning / 2
+        ):
+            self._warned_at, self._seconds_left_at_warning = now, self.seconds_until_full
             free_text = f"{self._samples[-1].free_bytes / 1e9:,.1f} GB are free."
-            self._report(f"{describe_forecast(self.seconds_left)} {free_text} {DISK_FULL_ADVICE}")
+            self._report_message(f"{describe_forecast(self.seconds_until_full)} {free_text} {DISK_FULL_ADVICE}")
 
 
-def estimate_seconds_left(samples: tuple[FreeSpaceSample, ...]) -> float:
+def estimate_seconds_until_full(samples: tuple[FreeSpaceSample, ...]) -> float:
     """Estimate the seconds until the disk is full, by a linear regression of the free space over time.
 
     Return infinity if the free space does not decrease, or if the samples cover too short a period.
     """
-    if not samples or samples[-1].taken_at - samples[0].taken_at < _MIN_TREND_SECONDS:
+    if not samples or samples[-1].taken_at - samples[0].taken_at < _MIN_SAMPLED_PERIOD_SECONDS:
         return math.inf
     mean_time = sum(sample.taken_at for sample in samples) / len(samples)
     mean_free = sum(sample.free_bytes for sample in samples) / len(samples)

@@ -15,7 +15,7 @@ from cordwood.observe.observation import (
     EngineEnded,
     EngineQueried,
     EventsIngested,
-    IsolationRefused,
+    IsolationBreachRefused,
     ListenerOutcomeCounted,
     PartialAnswersUsed,
     QuarantinedQueryRefused,
@@ -119,31 +119,35 @@ class Metrics:
 
     def __init__(self, version: str, gauges: Mapping[str, Callable[[], float]] | None = None) -> None:
         self._version = version
-        self.gauges = dict(gauges or {})
-        self.arrivals = ArrivalRateCounter()
+        self.gauge_readers = dict(gauges or {})
+        self.arrival_rate_counter = ArrivalRateCounter()
         self._lock = threading.Lock()
-        self._engine = Counter(
+        self._engine_queries = Counter(
             "cordwood_engine_queries_total", "Queries that the engine ran.", ("endpoint", "engine", "outcome")
         )
         self._partial_answers = Counter(
             "cordwood_partial_answers_total", "Answers from partial answers, by outcome.", ("outcome",)
         )
-        self._cache = Counter("cordwood_cache_requests_total", "Queries by cache outcome.", ("endpoint", "outcome"))
+        self._cache_requests = Counter(
+            "cordwood_cache_requests_total", "Queries by cache outcome.", ("endpoint", "outcome")
+        )
         self._refreshes = Counter(
             "cordwood_cache_refreshes_total", "Refreshes of cached answers.", ("endpoint", "outcome")
         )
-        self._events = Counter("cordwood_ingest_events_total", "Received events by outcome.", ("stream", "outcome"))
-        self._beyond_bounds = Counter(
+        self._ingested_events = Counter(
+            "cordwood_ingest_events_total", "Received events by outcome.", ("stream", "outcome")
+        )
+        self._events_beyond_time_bounds = Counter(
             "cordwood_ingest_beyond_bounds_total",
             "Events whose time was outside of the bounds of their stream.",
             ("stream", "clock"),
         )
-        self._transforms = Counter(
+        self._transformed_events = Counter(
             "cordwood_ingest_transforms_total",
             "Events by transform and its outcome.",
             ("stream", "transform", "outcome"),
         )
-        self._listeners = Counter(
+        self._listener_outcomes = Counter(
             "cordwood_listener_total",
             "Messages and connections of the listeners beside HTTP, by outcome.",
             ("listener", "outcome"),
@@ -154,26 +158,20 @@ class Metrics:
         self._alerts_sent = Counter(
             "cordwood_alert_notifications_total", "Notifications of alerts, by outcome.", ("target", "outcome")
         )
-        self._isolation = Counter(
+        self._isolation_refusals = Counter(
             "cordwood_isolation_refusals_total", "Statements refused by the isolation check.", ("engine",)
         )
-        self._seconds = Histogram("cordwood_requests_seconds", "Duration of requests.", ("route", "status"))
+        self._request_seconds = Histogram("cordwood_requests_seconds", "Duration of requests.", ("route", "status"))
         self._engine_ends = Counter(
-            "cordwood_engine_process_ends_total",
-            "Restarts of the engine's process by cause.",
-            ("cause",),
+            "cordwood_engine_process_ends_total", "Restarts of the engine's process by cause.", ("cause",)
         )
-        self._quarantine = Counter(
-            "cordwood_quarantine_refusals_total",
-            "Refused queries that are quarantined, or whose key is.",
-            ("by",),
+        self._quarantine_refusals = Counter(
+            "cordwood_quarantine_refusals_total", "Refused queries that are quarantined, or whose key is.", ("by",)
         )
-        self._queued = Counter(
-            "cordwood_places_claims_total",
-            "Runs that requested admission, by outcome.",
-            ("places", "lane", "outcome"),
+        self._admission_requests = Counter(
+            "cordwood_places_claims_total", "Runs that requested admission, by outcome.", ("places", "lane", "outcome")
         )
-        self._queue_seconds = Histogram(
+        self._admission_wait_seconds = Histogram(
             "cordwood_places_wait_seconds", "Time that runs waited for admission.", ("places", "lane")
         )
 
@@ -185,14 +183,16 @@ class Metrics:
                 case EngineQueried() | PartialAnswersUsed():
                     self._count_engine_query(observation)
                 case AdmissionAwaited():
-                    self._queued.add((observation.places, observation.lane, observation.outcome))
-                    self._queue_seconds.add_duration((observation.places, observation.lane), observation.seconds)
-                case IsolationRefused():
-                    self._isolation.add((observation.engine,))
+                    self._admission_requests.add((observation.places, observation.lane, observation.outcome))
+                    self._admission_wait_seconds.add_duration(
+                        (observation.places, observation.lane), observation.seconds
+                    )
+                case IsolationBreachRefused():
+                    self._isolation_refusals.add((observation.engine,))
                 case EngineEnded():
                     self._engine_ends.add((observation.cause,))
                 case QuarantinedQueryRefused():
-                    self._quarantine.add((observation.by,))
+                    self._quarantine_refusals.add((observation.by,))
                 case CachedAnswerRefreshed():
                     self._refreshes.add((observation.endpoint, observation.outcome))
                 case AlertEvaluated():
@@ -200,15 +200,15 @@ class Metrics:
                 case AlertSent():
                     self._alerts_sent.add((observation.target, observation.outcome))
                 case ListenerOutcomeCounted():
-                    self._listeners.add((observation.listener, observation.outcome), observation.count)
+                    self._listener_outcomes.add((observation.listener, observation.outcome), observation.count)
                 case EventsIngested():
                     self._count_events(observation)
-                    self.arrivals.count_events(observation)
+                    self.arrival_rate_counter.count_events(observation)
 
     def cache_outcome_counts(self) -> Mapping[str, int]:
         """Return the number of queries for each cache outcome (such as a hit or a miss), over all endpoints."""
         with self._lock:
-            return self._cache.sums_by_label(1)
+            return self._cache_requests.sums_by_label(1)
 
     def engine_end_counts(self) -> Mapping[str, int]:
         """Return how often the engine's process has ended, for each cause."""
@@ -218,39 +218,39 @@ class Metrics:
     def format_text(self) -> bytes:
         with self._lock:
             families: list[Counter | Histogram] = [
-                self._engine,
+                self._engine_queries,
                 self._partial_answers,
-                self._cache,
+                self._cache_requests,
                 self._refreshes,
-                self._events,
-                self._beyond_bounds,
-                self._transforms,
-                self._listeners,
+                self._ingested_events,
+                self._events_beyond_time_bounds,
+                self._transformed_events,
+                self._listener_outcomes,
                 self._alert_evaluations,
                 self._alerts_sent,
-                self._isolation,
+                self._isolation_refusals,
                 self._engine_ends,
-                self._quarantine,
-                self._queued,
-                self._seconds,
-                self._queue_seconds,
+                self._quarantine_refusals,
+                self._admission_requests,
+                self._request_seconds,
+                self._admission_wait_seconds,
             ]
             lines = [line for family in families for line in _metric_family_lines(family)]
-        for name, read in self.gauges.items():
+        for name, read in self.gauge_readers.items():
             lines += [f"# TYPE {name} gauge", f"{name} {_format_metric_value(read())}"]
         lines += ["# TYPE cordwood_build_info gauge", f'cordwood_build_info{{version="{self._version}"}} 1', ""]
         return "\n".join(lines).encode()
 
     def _count_engine_query(self, observation: EngineQueried | PartialAnswersUsed) -> None:
         if isinstance(observation, EngineQueried):
-            self._engine.add((observation.endpoint, observation.engine, observation.outcome))
+            self._engine_queries.add((observation.endpoint, observation.engine, observation.outcome))
         else:
             self._partial_answers.add((observation.outcome,))
 
     def _count_request(self, request: RequestAnswered) -> None:
-        self._seconds.add_duration((request.route, str(request.status)), request.seconds)
+        self._request_seconds.add_duration((request.route, str(request.status)), request.seconds)
         if request.cache:
-            self._cache.add((request.endpoint, request.cache))
+            self._cache_requests.add((request.endpoint, request.cache))
 
     def _count_events(self, ingested: EventsIngested) -> None:
         for outcome, events in (
@@ -259,12 +259,12 @@ class Metrics:
             ("quarantined", ingested.quarantined),
         ):
             if events:
-                self._events.add((ingested.stream, outcome), events)
+                self._ingested_events.add((ingested.stream, outcome), events)
         for clock, events in (("late", ingested.late), ("future", ingested.future)):
             if events:
-                self._beyond_bounds.add((ingested.stream, clock), events)
+                self._events_beyond_time_bounds.add((ingested.stream, clock), events)
         for transform, outcome, events in ingested.transformed:
-            self._transforms.add((ingested.stream, transform, outcome), events)
+            self._transformed_events.add((ingested.stream, transform, outcome), events)
 
 
 def _metric_family_lines(family: Counter | Histogram) -> Iterable[str]:

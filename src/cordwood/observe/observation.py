@@ -145,7 +145,7 @@ class BugFound(Observation, frozen=True, kw_only=True, tag="bug"):
     default_level: ClassVar[LogLevel] = "error"
 
 
-class IsolationRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
+class IsolationBreachRefused(Observation, frozen=True, kw_only=True, tag="isolation"):
     """The isolation check, which guards the data of other projects, refused a compiled statement.
 
     The text of a refused statement is logged only once. The metrics count every refusal.
@@ -260,8 +260,8 @@ class JsonLineLog:
         self._lock = threading.Lock()
         self._buffer = bytearray()
         self._encoder = msgspec.json.Encoder()
-        self._prefix_second = 0
-        self._prefix = b""
+        self._timestamp_prefix_second = 0
+        self._timestamp_prefix = b""
 
     def record(self, observation: object) -> None:
         if not isinstance(observation, Observation):
@@ -289,10 +289,10 @@ class JsonLineLog:
 
     def _encode_timestamp(self, now: float) -> bytes:
         second = int(now)
-        if second != self._prefix_second:
-            self._prefix_second = second
-            self._prefix = datetime.fromtimestamp(second, UTC).strftime('{"time":"%Y-%m-%dT%H:%M:%S').encode()
-        return self._prefix + b'.%03dZ",' % ((now - second) * 1000)
+        if second != self._timestamp_prefix_second:
+            self._timestamp_prefix_second = second
+            self._timestamp_prefix = datetime.fromtimestamp(second, UTC).strftime('{"time":"%Y-%m-%dT%H:%M:%S').encode()
+        return self._timestamp_prefix + b'.%03dZ",' % ((now - second) * 1000)
 
     def _write_buffer(self) -> None:
         buffer, self._buffer = self._buffer, bytearray()

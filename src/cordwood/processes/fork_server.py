@@ -35,13 +35,13 @@ _FORK, _WATCH = b"f", b"w"
 _FORK_REPLY_FORMAT = struct.Struct("<i")
 # The maximum time for an answer of the fork server. Forking takes milliseconds, so a fork server that takes longer is
 # broken and is replaced.
-_MAX_REPLY_SECONDS = 30.0
+_MAX_FORK_REPLY_WAIT_SECONDS = 30.0
 _GRACE_SECONDS_BEFORE_KILL = 2.0
 # The maximum time to wait for the exit status of a process that has closed its connection. A process closes its
 # connection shortly before the system has its exit status.
 _MAX_EXIT_STATUS_WAIT_SECONDS = 1.0
 # The maximum time that a forked process waits until the owner has become its parent.
-_MAX_ADOPTION_WAIT_SECONDS = 5.0
+_MAX_REPARENTING_WAIT_SECONDS = 5.0
 _FORK_SERVER_PROGRAM = "from cordwood.processes.fork_server import run_spawned_fork_server; run_spawned_fork_server()"
 
 _PR_SET_PDEATHSIG = 1
@@ -79,7 +79,7 @@ class ForkedProcess:
         with self._lock:
             return self._reap()
 
-    def wait_for_end_signal(self) -> int:
+    def wait_for_exit(self) -> int:
         """Wait until the process has ended; return the signal that ended it, or 0 if no signal did.
 
         Call this method only after the process has closed its connection, because the wait is short.
@@ -112,17 +112,17 @@ class ForkServer:
     """
 
     def __init__(self, entry: str) -> None:
-        self._entry = entry
+        self._entry_function_path = entry
         self._lock = threading.Lock()
-        self._control: socket.socket | None = None
-        self._forked: int | None = None
-        self._spawned: subprocess.Popen[bytes] | None = None
+        self._control_socket: socket.socket | None = None
+        self._forked_server_pid: int | None = None
+        self._spawned_server: subprocess.Popen[bytes] | None = None
         self._children: list[ForkedProcess] = []
         self._memory_limits: dict[ForkedProcess, MemoryLimit] = {}
 
     @property
     def pid(self) -> int | None:
-        return self._spawned.pid if self._spawned else self._forked
+        return self._spawned_server.pid if self._spawned_server else self._forked_server_pid
 
     def start(self) -> None:
         _become_child_subreaper()
@@ -132,10 +132,10 @@ class ForkServer:
         if pid == 0:
             ours.close()
             _die_with_parent(owner)
-            _run_fork_server(self._entry, theirs, owner)
+            _run_fork_server(self._entry_function_path, theirs, owner)
         theirs.close()
-        ours.settimeout(_MAX_REPLY_SECONDS)
-        self._control, self._forked = ours, pid
+        ours.settimeout(_MAX_FORK_REPLY_WAIT_SECONDS)
+        self._control_socket, self._forked_server_pid = ours, pid
 
     def fork(self) -> ForkedProcess:
         """Fork a process that runs the function `entry`; raise OSError if that fails."""
@@ -162,14 +162,14 @@ class ForkServer:
             } | {child: limit}
             # Ignore an error if the fork server has ended: `_spawn_server` repeats this request to the new fork server.
             with suppress(OSError):
-                self._request_watch(child, limit)
+                self._request_memory_watch(child, limit)
 
     def replace_if_ended(self) -> None:
         """Start a new fork server if the current one has ended, without waiting until it is ready."""
-        if self._control is None or not self._lock.acquire(blocking=False):
+        if self._control_socket is None or not self._lock.acquire(blocking=False):
             return
         try:
-            if _has_peer_closed(self._control):
+            if _has_peer_closed(self._control_socket):
                 self._end_server()
                 self._spawn_server()
         finally:
@@ -183,41 +183,41 @@ class ForkServer:
                 child.kill()
 
     def _fork_or_respawn(self, link: socket.socket) -> int:
-        if self._control is not None:
+        if self._control_socket is not None:
             try:
-                return _request_fork(self._control, link)
+                return _request_fork(self._control_socket, link)
             except OSError:
                 self._end_server()
         self._spawn_server()
-        assert self._control is not None  # noqa: S101 - for the type checker
-        return _request_fork(self._control, link)
+        assert self._control_socket is not None  # noqa: S101 - for the type checker
+        return _request_fork(self._control_socket, link)
 
     def _spawn_server(self) -> None:
         """Start a fork server as a program and not by a fork, because a process with threads must not fork."""
         _become_child_subreaper()
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _FORK_SERVER_PROGRAM, self._entry, str(theirs.fileno())]
-        self._spawned = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 - this program
+        command = [sys.executable, "-c", _FORK_SERVER_PROGRAM, self._entry_function_path, str(theirs.fileno())]
+        self._spawned_server = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 - this program
         theirs.close()
-        ours.settimeout(_MAX_REPLY_SECONDS)
-        self._control = ours
+        ours.settimeout(_MAX_FORK_REPLY_WAIT_SECONDS)
+        self._control_socket = ours
         for child, limit in self._memory_limits.items():
-            self._request_watch(child, limit)
+            self._request_memory_watch(child, limit)
 
-    def _request_watch(self, child: ForkedProcess, limit: MemoryLimit) -> None:
-        if self._control is not None:
-            self._control.sendall(_FORK_SERVER_REQUEST_FORMAT.pack(_WATCH, child.pid, *limit))
+    def _request_memory_watch(self, child: ForkedProcess, limit: MemoryLimit) -> None:
+        if self._control_socket is not None:
+            self._control_socket.sendall(_FORK_SERVER_REQUEST_FORMAT.pack(_WATCH, child.pid, *limit))
 
     def _end_server(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._spawned is not None:
-            _stop_spawned_server(self._spawned)
-            self._spawned = None
-        if self._forked is not None:
-            _stop_forked_server(self._forked)
-            self._forked = None
+        if self._control_socket is not None:
+            self._control_socket.close()
+            self._control_socket = None
+        if self._spawned_server is not None:
+            _stop_spawned_server(self._spawned_server)
+            self._spawned_server = None
+        if self._forked_server_pid is not None:
+            _stop_forked_server(self._forked_server_pid)
+            self._forked_server_pid = None
 
 
 def run_spawned_fork_server() -> None:
@@ -293,7 +293,7 @@ def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> No
     poll = select.poll()
     poll.register(control, select.POLLIN)
 
-    def run_without_watchdog(link: socket.socket) -> None:
+    def close_watchdog_and_run(link: socket.socket) -> None:
         watchdog.close()
         run(link)
 
@@ -308,11 +308,11 @@ def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> No
         if kind == _WATCH:
             watchdog.watch(pid, MemoryLimit(*limit))
             continue
-        _fork_orphan(run_without_watchdog, control, descriptors[0], owner)
+        _double_fork_process(close_watchdog_and_run, control, descriptors[0], owner)
         os.close(descriptors[0])
 
 
-def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, owner: int) -> None:
+def _double_fork_process(run: ProcessEntry, control: socket.socket, descriptor: int, owner: int) -> None:
     """Fork a process whose parent ends at once, so that the owner becomes the parent of the process.
 
     The process sends its id to the owner, and then runs the function `run`.
@@ -329,7 +329,7 @@ def _fork_orphan(run: ProcessEntry, control: socket.socket, descriptor: int, own
         if os.fork():
             code = 0
         else:
-            _wait_for_adoption(parent)
+            _wait_until_reparented(parent)
             _die_with_owner(owner)
             control.sendall(_FORK_REPLY_FORMAT.pack(os.getpid()))
             control.close()
@@ -356,9 +356,9 @@ def _die_with_owner(owner: int) -> None:
         os.kill(owner, 0)
 
 
-def _wait_for_adoption(parent: int) -> None:
+def _wait_until_reparented(parent: int) -> None:
     """Wait until the process `parent` has ended and this process has another parent, but only for a limited time."""
-    deadline = time.monotonic() + _MAX_ADOPTION_WAIT_SECONDS
+    deadline = time.monotonic() + _MAX_REPARENTING_WAIT_SECONDS
     while os.getppid() == parent and time.monotonic() < deadline:
         time.sleep(0.0005)
 

@@ -32,8 +32,8 @@ class FrameConnection:
         self._send_lock = threading.Lock()
         # `select.select` accepts no descriptor above 1,023, but a service with many connections has such descriptors.
         # So use `poll`.
-        self._writable = select.poll()
-        self._writable.register(link, select.POLLOUT)
+        self._writable_poll = select.poll()
+        self._writable_poll.register(link, select.POLLOUT)
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send one frame; raise OSError if the other end has closed the connection or does not read."""
@@ -45,7 +45,7 @@ class FrameConnection:
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
-            if not self._writable.poll(_NO_WAIT_POLL_TIMEOUT):
+            if not self._writable_poll.poll(_NO_WAIT_POLL_TIMEOUT):
                 return False
             self._write_frame(kind, payload)
         finally:

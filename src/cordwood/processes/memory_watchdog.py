@@ -21,7 +21,7 @@ _MAX_FILL_BYTES_PER_SECOND = 3 * 10**9
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.004, 0.25
 # When the owner's memory grows, the limit of each watched process is lowered by the same amount, but at most by this
 # share of the limit. Without this bound, a process that uses little memory could be ended because its owner uses much.
-_MAX_OWNER_GROWTH_SHARE = 1 / 4
+_MAX_LIMIT_REDUCTION_SHARE = 1 / 4
 
 
 class MemoryLimit(NamedTuple):
@@ -47,14 +47,14 @@ class MemoryWatchdog:
         end: Callable[[int], None] | None = None,
         read: type[ResidentMemoryReader] = ResidentMemoryReader,
     ) -> None:
-        self._end = end or _send_memory_limit_signal
-        self._read = read
-        self._owner_memory = read(owner)
+        self._end_process = end or _send_memory_limit_signal
+        self._create_memory_reader = read
+        self._owner_memory_reader = read(owner)
         self._watched: dict[int, tuple[ResidentMemoryReader, MemoryLimit]] = {}
-        self._fill_rate = _MAX_FILL_BYTES_PER_SECOND * (os.cpu_count() or 1)
+        self._max_fill_bytes_per_second = _MAX_FILL_BYTES_PER_SECOND * (os.cpu_count() or 1)
 
     def watch(self, pid: int, limit: MemoryLimit) -> None:
-        self._watched[pid] = self._read(pid), limit
+        self._watched[pid] = self._create_memory_reader(pid), limit
 
     def end_processes_over_limit(self) -> float | None:
         """End the processes that exceed their memory limit.
@@ -67,23 +67,23 @@ class MemoryWatchdog:
             room_bytes = 0 if used_bytes is None else self._allowed_bytes(limit) - used_bytes
             # The system reports 0 bytes for a process that has ended as long as its parent has not waited for it.
             if used_bytes and room_bytes >= 0:
-                pause_seconds = min(pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._fill_rate)
+                pause_seconds = min(pause_seconds or _MAX_PAUSE_SECONDS, room_bytes / self._max_fill_bytes_per_second)
                 continue
             del self._watched[pid]
             memory.close()
             if used_bytes:
-                self._end(pid)
+                self._end_process(pid)
         return None if pause_seconds is None else max(pause_seconds, _MIN_PAUSE_SECONDS)
 
     def close(self) -> None:
         for memory, _ in self._watched.values():
             memory.close()
         self._watched.clear()
-        self._owner_memory.close()
+        self._owner_memory_reader.close()
 
     def _allowed_bytes(self, limit: MemoryLimit) -> int:
-        grown_bytes = max(0, (self._owner_memory.read() or 0) - limit.owner_base_bytes)
-        return limit.max_bytes - min(grown_bytes, int(_MAX_OWNER_GROWTH_SHARE * limit.max_bytes))
+        grown_bytes = max(0, (self._owner_memory_reader.read() or 0) - limit.owner_base_bytes)
+        return limit.max_bytes - min(grown_bytes, int(_MAX_LIMIT_REDUCTION_SHARE * limit.max_bytes))
 
 
 def _send_memory_limit_signal(pid: int) -> None:

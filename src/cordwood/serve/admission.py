@@ -24,7 +24,7 @@ from cordwood.observe.observation import AdmissionAwaited, Observer
 MAX_REMEMBERED_BUCKETS = 10_000
 
 
-class Allowance(msgspec.Struct, frozen=True):
+class RequestAllowance(msgspec.Struct, frozen=True):
     """How many requests an account may still send, as of its latest request.
 
     The account may send `request_quota` requests in `window_seconds`. It may send `remaining_requests` requests at
@@ -52,18 +52,18 @@ class RateLimiter:
     def __init__(
         self, default_per_second: float | None, max_concurrent: int | None, clock: Callable[[], float]
     ) -> None:
-        self._default = default_per_second
-        self._max_concurrent = max_concurrent
+        self._default_requests_per_second = default_per_second
+        self._max_concurrent_queries = max_concurrent
         self._clock = clock
         self._buckets: OrderedDict[str, _RequestTokenBucket] = OrderedDict()
-        self._running: dict[str, int] = {}
+        self._running_query_counts: dict[str, int] = {}
 
-    def charge_request(self, caller: Caller, account: str) -> Allowance | None:
+    def charge_request(self, caller: Caller, account: str) -> RequestAllowance | None:
         """Take a token from the account's bucket; raise RequestRateExceeded if the bucket is empty.
 
         Return how many requests the account may still send, or None if no rate limit applies to the caller.
         """
-        rate = caller.rate_per_second or self._default
+        rate = caller.rate_per_second or self._default_requests_per_second
         if not rate:
             return None
         # A bucket must hold at least one token. Therefore, for a rate below one request per second, it holds one token,
@@ -77,7 +77,7 @@ class RateLimiter:
                 retry_after=(1 - bucket.tokens) / rate,
             )
         bucket.tokens -= 1
-        return Allowance(quota, window, int(bucket.tokens), (quota - bucket.tokens) / rate)
+        return RequestAllowance(quota, window, int(bucket.tokens), (quota - bucket.tokens) / rate)
 
     @contextmanager
     def hold_concurrent_query(self, account: str) -> Iterator[None]:
@@ -85,21 +85,21 @@ class RateLimiter:
 
         Raise RequestRateExceeded if the account already runs its maximum number of queries.
         """
-        running = self._running.get(account, 0)
-        if self._max_concurrent is not None and running >= self._max_concurrent:
+        running = self._running_query_counts.get(account, 0)
+        if self._max_concurrent_queries is not None and running >= self._max_concurrent_queries:
             raise RequestRateExceeded(
                 f"This key has {running} queries running, which is its limit.", hint="Wait for one to end."
             )
-        self._running[account] = running + 1
+        self._running_query_counts[account] = running + 1
         try:
             yield
         finally:
             self._release_concurrent_query(account)
 
     def _release_concurrent_query(self, account: str) -> None:
-        self._running[account] -= 1
-        if not self._running[account]:
-            del self._running[account]
+        self._running_query_counts[account] -= 1
+        if not self._running_query_counts[account]:
+            del self._running_query_counts[account]
 
     def _refill(self, account: str, rate: float, quota: int) -> _RequestTokenBucket:
         now = self._clock()
@@ -152,7 +152,7 @@ class Lane(IntEnum):
         return self in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW)
 
 
-class RunWaitingList:
+class WaitingAccounts:
     """The accounts that wait for the result of one run: the account that started it, and those that joined later.
 
     `on_change` is called when an account is added or removed.
@@ -204,33 +204,38 @@ class _SlotUsage:
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
         self._half_life = half_life_seconds
         self._clock = clock
-        self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._running: dict[str, list[float]] = {}
+        self._used_seconds_by_account: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._slot_starts_by_account: dict[str, list[float]] = {}
 
     def used_seconds(self, account: str) -> float:
         """Return the usage of an account, including the slots that its current runs occupy."""
         now = self._clock()
-        running = sum(max(now - started_at, _MIN_CHARGED_SECONDS) for started_at in self._running.get(account, ()))
+        running = sum(
+            max(now - started_at, _MIN_CHARGED_SECONDS) for started_at in self._slot_starts_by_account.get(account, ())
+        )
         return self._decayed_seconds(account, now) + running
 
-    def begin_slot(self, account: str) -> float:
+    def record_slot_start(self, account: str) -> float:
         started_at = self._clock()
-        self._running.setdefault(account, []).append(started_at)
+        self._slot_starts_by_account.setdefault(account, []).append(started_at)
         return started_at
 
-    def end_slot(self, account: str, started_at: float) -> None:
+    def record_slot_end(self, account: str, started_at: float) -> None:
         now = self._clock()
-        running = self._running[account]
+        running = self._slot_starts_by_account[account]
         running.remove(started_at)
         if not running:
-            del self._running[account]
-        self._used[account] = self._decayed_seconds(account, now) + max(now - started_at, _MIN_CHARGED_SECONDS), now
-        self._used.move_to_end(account)
-        if len(self._used) > MAX_ACCOUNTS_WITH_USAGE:
-            self._used.popitem(last=False)
+            del self._slot_starts_by_account[account]
+        self._used_seconds_by_account[account] = (
+            self._decayed_seconds(account, now) + max(now - started_at, _MIN_CHARGED_SECONDS),
+            now,
+        )
+        self._used_seconds_by_account.move_to_end(account)
+        if len(self._used_seconds_by_account) > MAX_ACCOUNTS_WITH_USAGE:
+            self._used_seconds_by_account.popitem(last=False)
 
     def _decayed_seconds(self, account: str, now: float) -> float:
-        seconds, recorded_at = self._used.get(account, (0.0, now))
+        seconds, recorded_at = self._used_seconds_by_account.get(account, (0.0, now))
         return seconds * math.exp2((recorded_at - now) / self._half_life)
 
 
@@ -252,7 +257,7 @@ class _FairQueue:
     def __init__(self, usage: _SlotUsage) -> None:
         self._usage = usage
         self._waiting: dict[Lane, dict[str, dict[int, _SlotRequest]]] = {lane: {} for lane in Lane}
-        self._counts: Counter[str] = Counter()
+        self._queued_counts_by_account: Counter[str] = Counter()
         self._sizes = dict.fromkeys(Lane, 0)
 
     def __len__(self) -> int:
@@ -286,7 +291,7 @@ class _FairQueue:
     def _add_to_account(self, request: _SlotRequest, account: str) -> None:
         self._waiting[request.lane].setdefault(account, {})[request.number] = request
         if request.lane is not Lane.REFRESH:
-            self._counts[account] += 1
+            self._queued_counts_by_account[account] += 1
 
     def _remove_from_account(self, request: _SlotRequest, account: str) -> None:
         requests = self._waiting[request.lane][account]
@@ -294,9 +299,9 @@ class _FairQueue:
         if not requests:
             del self._waiting[request.lane][account]
         if request.lane is not Lane.REFRESH:
-            self._counts[account] -= 1
-            if not self._counts[account]:
-                del self._counts[account]
+            self._queued_counts_by_account[account] -= 1
+            if not self._queued_counts_by_account[account]:
+                del self._queued_counts_by_account[account]
 
     def next_candidate(self, may_run: Callable[[Lane], bool]) -> QueueCandidate | None:
         """Return the request that should get a slot next, or None if no queued request may run now.
@@ -325,12 +330,12 @@ class _FairQueue:
         loses the newest. If no account has more queued requests than the account of `newest`, that account loses a
         request that is less urgent than `newest`. If it has no less urgent request, `newest` itself is refused.
         """
-        own_count = min(self._counts[account] for account in newest.accounts)
-        for account, count in self._counts.most_common():
+        own_count = min(self._queued_counts_by_account[account] for account in newest.accounts)
+        for account, count in self._queued_counts_by_account.most_common():
             if count <= own_count and account not in newest.accounts:
                 break
             for request in self._requests_least_urgent_first(account):
-                if min(self._counts[account] for account in request.accounts) > own_count:
+                if min(self._queued_counts_by_account[account] for account in request.accounts) > own_count:
                     return request
                 if request.accounts <= newest.accounts and request.lane.rank > newest.lane.rank:
                     return request
@@ -342,7 +347,7 @@ class _FairQueue:
                 yield from reversed(self._waiting[lane].get(account, {}).values())
 
 
-MIN_SLOTS = 4
+MIN_DEFAULT_QUERY_SLOTS = 4
 
 
 class ServeLimits(msgspec.Struct, frozen=True):
@@ -362,11 +367,11 @@ class ServeLimits(msgspec.Struct, frozen=True):
     compile_cache_bytes: int = 16 * 2**20
 
     def slot_count(self) -> int:
-        """Return the number of slots: the configured number, or two for each core and at least `MIN_SLOTS`.
+        """Return the number of slots: the configured number, or two for each core, at least `MIN_DEFAULT_QUERY_SLOTS`.
 
         There are more slots than cores, because runs often wait for input and output.
         """
-        return self.concurrent_queries or max(MIN_SLOTS, 2 * (os.cpu_count() or 1))
+        return self.concurrent_queries or max(MIN_DEFAULT_QUERY_SLOTS, 2 * (os.cpu_count() or 1))
 
 
 class SlotPolicy(Protocol):
@@ -491,10 +496,10 @@ class AdmissionController:
         self._clock = clock
         self._usage = _SlotUsage(slots.usage_half_life_seconds, clock)
         self._queue = _FairQueue(self._usage)
-        self._running = dict.fromkeys(Lane, 0)
+        self._running_counts_by_lane = dict.fromkeys(Lane, 0)
         self._running_slots: dict[_SlotRequest, AdmissionSlot] = {}
-        self._request_count = 0
-        self._starved_since: float | None = None
+        self._last_request_number = 0
+        self._queue_stalled_since: float | None = None
 
     @property
     def slot_count(self) -> int:
@@ -507,7 +512,7 @@ class AdmissionController:
 
     @property
     def running_count(self) -> int:
-        return sum(self._running.values())
+        return sum(self._running_counts_by_lane.values())
 
     @property
     def queue_stalled_seconds(self) -> float:
@@ -516,11 +521,11 @@ class AdmissionController:
         The queue is stalled if a request was refused because it got no slot in time, and since then no slot has been
         granted or released.
         """
-        return 0.0 if self._starved_since is None else self._clock() - self._starved_since
+        return 0.0 if self._queue_stalled_since is None else self._clock() - self._queue_stalled_since
 
     @asynccontextmanager
     async def hold_slot(
-        self, lane: Lane, waiting: RunWaitingList, joined_lane: Lane = Lane.QUICK
+        self, lane: Lane, waiting: WaitingAccounts, joined_lane: Lane = Lane.QUICK
     ) -> AsyncIterator[AdmissionSlot]:
         """Wait for a slot, and hold it during the `with` block.
 
@@ -550,7 +555,7 @@ class AdmissionController:
             or sum(other.yields for other in self._running_slots.values()) >= self.queued_count
         ):
             return slot.yields
-        running = {**self._running, slot.lane: self._running[slot.lane] - 1}
+        running = {**self._running_counts_by_lane, slot.lane: self._running_counts_by_lane[slot.lane] - 1}
         candidate = self._queue.next_candidate(lambda lane: self._policy.may_run(lane, running))
         if candidate is not None and candidate.request.lane is not Lane.REFRESH:
             is_saved = slot.lane.is_for_caller_queries and candidate.request.lane is Lane.QUICK
@@ -571,7 +576,7 @@ class AdmissionController:
             heaviest.is_withdrawn = True
             if heaviest is slot:
                 return
-        self._free(slot)
+        self._make_slot_available(slot)
 
     def release_early(self, slot: AdmissionSlot) -> None:
         """Release the slot of a cancelled run that has not stopped yet.
@@ -579,16 +584,16 @@ class AdmissionController:
         Do nothing if `slot_count` slots are already lent or released early.
         """
         if not slot.is_lent and sum(other.is_lent for other in self._running_slots.values()) < self.slot_count:
-            self._free(slot)
+            self._make_slot_available(slot)
 
-    def _free(self, slot: AdmissionSlot) -> None:
+    def _make_slot_available(self, slot: AdmissionSlot) -> None:
         slot.is_lent, slot.yields = True, False
-        self._running[slot.lane] -= 1
+        self._running_counts_by_lane[slot.lane] -= 1
         self._grant_free_slots()
 
     def _enqueue_request(self, lane: Lane, accounts: frozenset[str]) -> _SlotRequest:
-        self._request_count += 1
-        request = _SlotRequest(lane, accounts, self._request_count, self._clock())
+        self._last_request_number += 1
+        request = _SlotRequest(lane, accounts, self._last_request_number, self._clock())
         self._queue.add(request)
         self._grant_free_slots()
         if request.is_queued and lane is not Lane.REFRESH and self.queued_count > self._queue_length:
@@ -607,8 +612,8 @@ class AdmissionController:
             request.granted.result()
             outcome = "admitted"
         except TimeoutError:
-            if self._starved_since is None:
-                self._starved_since = request.since
+            if self._queue_stalled_since is None:
+                self._queue_stalled_since = request.since
             raise self._busy_fault(f"No slot became free within {self._queue_seconds:g} s.") from None
         except asyncio.CancelledError:
             outcome = "abandoned"
@@ -616,7 +621,7 @@ class AdmissionController:
         finally:
             if outcome != "admitted":
                 self._withdraw_request(request)
-            self._count_outcome(request, outcome)
+            self._record_admission_outcome(request, outcome)
 
     def _update_accounts(self, request: _SlotRequest, accounts: frozenset[str], joined_lane: Lane) -> None:
         """Replace the accounts that wait for the result of a queued request.
@@ -649,28 +654,30 @@ class AdmissionController:
 
     def _grant_free_slots(self) -> None:
         while True:
-            candidate = self._queue.next_candidate(lambda lane: self._policy.may_run(lane, self._running))
+            candidate = self._queue.next_candidate(
+                lambda lane: self._policy.may_run(lane, self._running_counts_by_lane)
+            )
             if candidate is None:
                 return
             request = candidate.request
             self._queue.remove(request)
             if not request.granted.done():
-                self._running[request.lane] += 1
+                self._running_counts_by_lane[request.lane] += 1
                 self._running_slots[request] = AdmissionSlot(
-                    self, request.lane, candidate.account, self._usage.begin_slot(candidate.account)
+                    self, request.lane, candidate.account, self._usage.record_slot_start(candidate.account)
                 )
-                self._starved_since = None
+                self._queue_stalled_since = None
                 request.granted.set_result(None)
 
     def _release_slot(self, request: _SlotRequest) -> None:
         slot = self._running_slots.pop(request)
-        self._usage.end_slot(slot.account, slot.started_at)
+        self._usage.record_slot_end(slot.account, slot.started_at)
         if not slot.is_lent:
-            self._running[slot.lane] -= 1
-            self._starved_since = None
+            self._running_counts_by_lane[slot.lane] -= 1
+            self._queue_stalled_since = None
         self._grant_free_slots()
 
-    def _count_outcome(self, request: _SlotRequest, outcome: str) -> None:
+    def _record_admission_outcome(self, request: _SlotRequest, outcome: str) -> None:
         seconds = round(self._clock() - request.since, 6)
         lane = request.lane.name.lower()
         self._observer.record(AdmissionAwaited(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
@@ -680,4 +687,4 @@ class AdmissionController:
 
 
 def _ignore_change() -> None:
-    """Do nothing. `RunWaitingList.on_change` is this function while the run is not queued."""
+    """Do nothing. `WaitingAccounts.on_change` is this function while the run is not queued."""

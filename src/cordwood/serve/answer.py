@@ -26,14 +26,14 @@ from cordwood.observe.observation import Observer
 from cordwood.serve.admission import (
     BACKGROUND_ACCOUNT,
     AdmissionController,
-    Allowance,
     QuerySlotPolicy,
     RateLimiter,
-    RunWaitingList,
+    RequestAllowance,
     ServeLimits,
+    WaitingAccounts,
 )
 from cordwood.serve.cached_answers import (
-    SECOND_US,
+    MICROSECONDS_PER_SECOND,
     AnswerCache,
     CachedAnswer,
     CacheKeyIndex,
@@ -64,9 +64,9 @@ from cordwood.serve.jobs import (
 )
 from cordwood.serve.paging import CursorCodec, OrderedRunHistory
 from cordwood.serve.query_executor import QueryExecutor, RunningQueries, RunningQuery, ServiceLoad, SingleFlight
-from cordwood.serve.query_request import Language, PagePosition, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import PagePosition, QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.bind import bind_parameters
-from cordwood.sql.compile import ad_hoc_endpoint
+from cordwood.sql.compile import create_ad_hoc_endpoint
 from cordwood.sql.dialects.explain import add_fault_position
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.redaction.patterns import Redaction
@@ -79,7 +79,7 @@ MAX_FEED_PAGE_BYTES = 4 * 2**20
 MAX_FEED_PAGE_SECONDS = 10.0
 
 # The engine checks whether a text is a regular expression. Its verdict is cached only for texts of at most this length.
-_MAX_CACHED_PATTERN_LENGTH = 256
+_MAX_CACHED_REGEX_CHARACTERS = 256
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ class QueryServiceDependencies(msgspec.Struct, frozen=True):
     cache: AnswerCache
     observer: Observer
     redaction: RedactionRules = DEFAULT_REDACTION_RULES
-    cursors: CursorCodec = msgspec.field(default_factory=lambda: CursorCodec(os.urandom(32)))
+    cursor_codec: CursorCodec = msgspec.field(default_factory=lambda: CursorCodec(os.urandom(32)))
 
 
 class QueryService:
@@ -146,25 +146,27 @@ class QueryService:
         self._cache = dependencies.cache
         self._limits = limits
         self._clock_us = clock_us
-        self.cursors = dependencies.cursors
+        self.cursor_codec = dependencies.cursor_codec
         self._redactions = RedactionsByMode(dependencies.redaction)
         self._statements = StatementCache(engine.target, engine.shapes, engine.regex_error, limits.compile_cache_bytes)
         slots = QuerySlotPolicy(limits.slot_count())
         self._admission = AdmissionController(slots, limits.queued_queries, limits.queue_seconds, observer)
         self._executor = QueryExecutor(engine, self._admission, observer)
         self._sandbox_schema = SandboxSchema(engine, self._statements, self._redactions)
-        self._runs: SingleFlight[CompleteAnswer] = SingleFlight()
-        self._running = RunningQueries()
-        self._refresher = Refresher(dependencies.cache, dependencies.catalog, observer, clock_us, self._refresh)
+        self._shared_runs: SingleFlight[CompleteAnswer] = SingleFlight()
+        self._running_queries = RunningQueries()
+        self._refresher = Refresher(
+            dependencies.cache, dependencies.catalog, observer, clock_us, self._refresh_cached_answer
+        )
         self._rate_limiter = RateLimiter(limits.key_requests_per_second, limits.key_concurrent_queries, time.monotonic)
         self._compiler_errors = CompilerErrorLog(observer)
         self._compile_pool = CompilePool(limits, observer)
-        self._compilations: SingleFlight[Statement] = SingleFlight()
-        self._find_regex_error = memoize_short_texts(_MAX_CACHED_PATTERN_LENGTH, max_entries=4096)(engine.regex_error)
-        self._key_index = CacheKeyIndex()
-        self._total_orders = OrderedRunHistory()
+        self._shared_compilations: SingleFlight[Statement] = SingleFlight()
+        self._find_regex_error = memoize_short_texts(_MAX_CACHED_REGEX_CHARACTERS, max_entries=4096)(engine.regex_error)
+        self._cache_key_index = CacheKeyIndex()
+        self._ordered_run_history = OrderedRunHistory()
 
-    def charge_request(self, caller: Caller, account: str = "") -> Allowance | None:
+    def charge_request(self, caller: Caller, account: str = "") -> RequestAllowance | None:
         """Count a request against the rate limit of its key or account; raise RequestRateExceeded at the limit."""
         return self._rate_limiter.charge_request(caller, account or caller.key_id)
 
@@ -175,12 +177,14 @@ class QueryService:
     def cached_answer(self, digest: bytes) -> Answer | None:
         """Return the cached answer to the request with this digest, or None if the request must be compiled first."""
         now_us = self._clock_us()
-        key = self._key_index.find(digest, now_us)
+        key = self._cache_key_index.find(digest, now_us)
         return None if key is None else self._find_cached(key, now_us)
 
     async def create_ad_hoc_endpoint(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """Return a temporary endpoint for an SQL query over whole streams; raise QueryFault if the query is refused."""
-        return await self._compile_pool.compile_caller_query(RunWaitingList(account), ad_hoc_endpoint, text, streams)
+        return await self._compile_pool.compile_caller_query(
+            WaitingAccounts(account), create_ad_hoc_endpoint, text, streams
+        )
 
     async def endpoint_columns(self, endpoint: Endpoint, caller: Caller | None) -> list[tuple[str, Datatype | None]]:
         """Return the columns of the endpoint's own query, with the types that the compiler can infer.
@@ -192,8 +196,8 @@ class QueryService:
         redaction = self._redactions.for_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
             shapes = shapes_without_paths(self._engine) if caller is None else visible_shapes(caller, self._engine)
-            account, pin_items = ("anonymous", None) if caller is None else (caller.key_id, caller.pin_items)
-            statement = await self._get_statement(
+            account, pin_items = ("anonymous", None) if caller is None else (caller.key_id, caller.sorted_pins)
+            statement = await self._find_or_compile_statement(
                 (endpoint, None, redaction, shapes, FIRST_PAGE), account, pin_items, is_own=False
             )
         except (*COMPILE_FAULTS, BadEndpointFile):
@@ -201,7 +205,7 @@ class QueryService:
         columns = list(zip(statement.column_names, statement.column_types, strict=True))
         return columns[: statement.answer_column_count]
 
-    def shapes_for(self, caller: Caller) -> Mapping[str, Shape]:
+    def shapes_visible_to_caller(self, caller: Caller) -> Mapping[str, Shape]:
         """Return the shapes of the streams, as far as the caller may see them.
 
         For a key whose answers are always redacted, the shapes are redacted too.
@@ -250,28 +254,30 @@ class QueryService:
             cache.budget_bytes(),
         )
 
-    async def sub_queries(self, endpoint: Endpoint, caller: Caller, account: str) -> tuple[SubQuerySchema, ...]:
+    async def describe_sub_queries(
+        self, endpoint: Endpoint, caller: Caller, account: str
+    ) -> tuple[SubQuerySchema, ...]:
         """Return the sub-queries that a sandbox query of this caller may read, with their columns."""
         return await self._compile_pool.compile_saved_query(
-            RunWaitingList(account), self._sandbox_schema.sub_queries, endpoint, caller
+            WaitingAccounts(account), self._sandbox_schema.describe_sub_queries, endpoint, caller
         )
 
     async def translate_lql(self, endpoint: Endpoint, caller: Caller, lql: str, account: str) -> str:
         """Translate a query in LQL to SQL."""
         return await self._compile_pool.compile_caller_query(
-            RunWaitingList(account), self._sandbox_schema.translate_lql, endpoint, caller, lql
+            WaitingAccounts(account), self._sandbox_schema.translate_lql, endpoint, caller, lql
         )
 
     def running_queries(self, caller: Caller | None) -> list[RunningQuery]:
         """Return the requests that wait for an answer: those of `caller`, or all requests if `caller` is None."""
-        return self._running.queries_of_caller(caller)
+        return self._running_queries.queries_of_caller(caller)
 
     async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
         with (
             self._rate_limiter.hold_concurrent_query(request.account),
             add_fault_position(_callers_sql(request)),
-            self._running.track(request, request_id) as running,
+            self._running_queries.track(request, request_id) as running,
         ):
             return await self._answer_retrying_outdated(request, running)
 
@@ -282,26 +288,26 @@ class QueryService:
         """Answer the request; raise OutdatedStatementError if its statement became outdated during the run."""
         job = await self._create_job(request)
         self._executor.quarantine.require_not_quarantined(job)
-        key = cache_key(request, job.question)
-        self._add_to_key_index(job, key)
+        key = cache_key(request, job.bound_statement)
+        self._index_cache_key(job, key)
         cached = None if request.bypasses_cache else self._find_cached(key, job.requested_us)
         if cached is not None:
             return cached
         if request.format.is_streamable and not request.endpoint.cache_seconds and not request.is_paging_requested:
             return await self._run_streamed(job, running)
-        running.read_progress = partial(self._runs.progress, key)
+        running.read_progress = partial(self._shared_runs.progress, key)
         return await self._join_or_start_run(request, key, job)
 
     async def _join_or_start_run(self, request: QueryRequest, key: bytes, job: QueryJob) -> Answer:
         outcome = self._cache_outcome(request, key)
         start = partial(self._run_and_cache, key, job)
-        finished = await self._runs.join(key, request.account, start)
+        finished = await self._shared_runs.join(key, request.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
     async def export(self, request: QueryRequest, export_range: ExportRange, request_id: str = "") -> Answer:
         """Stream the stored events of a time range. The answer is not cached."""
         job = create_export_job(request, export_range, self._engine, self._clock_us())
-        with self._running.track(request, request_id) as running:
+        with self._running_queries.track(request, request_id) as running:
             return await self._run_streamed(job, running)
 
     async def _run_streamed(self, job: QueryJob, running: RunningQuery) -> Answer:
@@ -309,14 +315,16 @@ class QueryService:
         running.read_progress = cancel_token.progress
         body = await self._executor.run_streamed(job, cancel_token)
         if isinstance(body, CompleteAnswer):
-            body = await self._rerun_in_order_if_truncated(job, body, cancel_token, RunWaitingList(job.request.account))
+            body = await self._rerun_in_order_if_truncated(
+                job, body, cancel_token, WaitingAccounts(job.request.account)
+            )
         running.streamed_answer = body if isinstance(body, StreamedAnswer) else None
         return Answer(body, CacheOutcome.UNCACHED)
 
     async def compile_followed_query(self, request: QueryRequest) -> Statement:
         """Compile a query whose rows are streamed as events arrive; raise a Fault if the query cannot be followed."""
         with add_fault_position(_callers_sql(request)):
-            return await self._statement_of(request)
+            return await self._statement_for_request(request)
 
     async def run_feed_page(self, request: QueryRequest) -> CompleteAnswer:
         """Return one page of the rows of a followed query.
@@ -329,7 +337,7 @@ class QueryService:
     async def _run_feed_page_once(self, request: QueryRequest) -> CompleteAnswer:
         job = await self._create_job(request)
         self._executor.quarantine.require_not_quarantined(job)
-        return await self._executor.run_buffered(job, CancelToken(), RunWaitingList(request.account), refresh=True)
+        return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(request.account), refresh=True)
 
     async def run_in_background(self, request: QueryRequest, as_of_us: int | None = None) -> CompleteAnswer:
         """Return an answer that the service itself needs, from the cache or from a run with the priority of a refresh.
@@ -344,14 +352,16 @@ class QueryService:
         self._executor.quarantine.require_not_quarantined(job)
         if as_of_us is not None:
             return await self._executor.run_buffered(
-                job, CancelToken(), RunWaitingList(BACKGROUND_ACCOUNT), refresh=True
+                job, CancelToken(), WaitingAccounts(BACKGROUND_ACCOUNT), refresh=True
             )
-        key = cache_key(request, job.question)
-        self._add_to_key_index(job, key)
+        key = cache_key(request, job.bound_statement)
+        self._index_cache_key(job, key)
         cached = self._find_cached(key, job.requested_us)
         if cached is not None:
             return cached.complete_answer
-        return await self._runs.join(key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
+        return await self._shared_runs.join(
+            key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True)
+        )
 
     def newest_receipt_us(self) -> int | None:
         """Return the receive time of the newest event, or None if the engine cannot follow queries."""
@@ -384,13 +394,13 @@ class QueryService:
             return None
         entry.last_requested_us = now_us
         outcome = CacheOutcome.STALE if is_stale(entry, now_us) else CacheOutcome.HIT
-        return Answer(entry.answer, outcome, age_us(entry, now_us) / SECOND_US)
+        return Answer(entry.answer, outcome, age_us(entry, now_us) / MICROSECONDS_PER_SECOND)
 
     async def _create_job(self, request: QueryRequest, as_of_us: int | None = None) -> QueryJob:
         started_at = time.monotonic()
-        statement = await self._statement_of(request)
+        statement = await self._statement_for_request(request)
         now_us = self._clock_us() if as_of_us is None else as_of_us
-        question = await self._create_question(statement, request, now_us)
+        question = await self._bind_statement(statement, request, now_us)
         seconds = request.endpoint.timeout_seconds or self._limits.query_seconds
         if request.is_feed_page:
             seconds = min(seconds, MAX_FEED_PAGE_SECONDS)
@@ -399,13 +409,15 @@ class QueryService:
         compile_seconds = time.monotonic() - started_at
         return QueryJob(request, question, limits, answer_bytes, now_us, compile_seconds)
 
-    async def _statement_of(self, request: QueryRequest) -> Statement:
+    async def _statement_for_request(self, request: QueryRequest) -> Statement:
         redaction = self._redactions.for_request(request)
         shapes = visible_shapes(request.caller, self._engine)
         inputs = request.endpoint, request.sandbox, redaction, shapes, request.page
-        return await self._get_statement(inputs, request.account, request.pin_items, is_own=request.is_caller_written)
+        return await self._find_or_compile_statement(
+            inputs, request.account, request.sorted_pins, is_own=request.is_caller_written
+        )
 
-    async def _create_question(self, statement: Statement, request: QueryRequest, now_us: int) -> BoundStatement:
+    async def _bind_statement(self, statement: Statement, request: QueryRequest, now_us: int) -> BoundStatement:
         """Bind the values of a request to the slots of its statement.
 
         If a parameter is a regular expression, the values are bound in a thread, because the engine is called to
@@ -413,7 +425,7 @@ class QueryService:
         """
         values = request.parameters
         if request.position is not None:
-            now_us = request.position.now_us
+            now_us = request.position.as_of_us
             values = {**values, **_page_boundary_values(statement, request.position)}
         if any(
             slot.parameter is not None and slot.parameter.kind is TextParameterKind.REGEX for slot in statement.slots
@@ -421,7 +433,7 @@ class QueryService:
             return await asyncio.to_thread(bind_parameters, statement, values, now_us, self._find_regex_error)
         return bind_parameters(statement, values, now_us, self._find_regex_error)
 
-    async def _get_statement(
+    async def _find_or_compile_statement(
         self, inputs: _CompilationInputs, account: str, pin_items: Hashable, *, is_own: bool
     ) -> Statement:
         """Return the statement that is compiled from `inputs`.
@@ -431,7 +443,7 @@ class QueryService:
         endpoint, sandbox, redaction, _, page = inputs
         key = statement_key(endpoint, sandbox, redaction, page), pin_items
         statement = self._statements.find(*inputs)
-        if statement is None and self._compilations.is_running(key):
+        if statement is None and self._shared_compilations.is_running(key):
             await self._compile(key, inputs, account, is_own=is_own)
             # The compilation of another request may have begun before the newest events arrived, whose paths this
             # caller may use. Therefore find the statement again, which checks that it is valid for the current shapes.
@@ -441,7 +453,7 @@ class QueryService:
     async def _compile(self, key: Hashable, inputs: _CompilationInputs, account: str, *, is_own: bool) -> Statement:
         run_in_pool = self._compile_pool.compile_caller_query if is_own else self._compile_pool.compile_saved_query
         try:
-            return await self._compilations.join(
+            return await self._shared_compilations.join(
                 key, account, lambda _, waiting: run_in_pool(waiting, self._statements.compile, *inputs)
             )
         except CompilerFailed as fault:
@@ -449,22 +461,22 @@ class QueryService:
             raise
 
     async def _run_and_cache(
-        self, key: bytes, job: QueryJob, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool = False
+        self, key: bytes, job: QueryJob, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> CompleteAnswer:
         finished = await self._run_buffered(job, cancel_token, waiting, refresh=refresh)
         if _may_be_cached(job.request):
-            self._store(CachedAnswer(key, job.request, finished, last_requested_us=job.requested_us))
+            self._cache_answer(CachedAnswer(key, job.request, finished, last_requested_us=job.requested_us))
         return finished
 
     async def _run_buffered(
-        self, job: QueryJob, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool
+        self, job: QueryJob, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
     ) -> CompleteAnswer:
         """Run the job and return the complete answer.
 
         If the answer is cut off at the row limit, its rows are put in a total order if possible, so that a next page
         can be requested.
         """
-        seconds = self._total_orders.first_run_limit_seconds(job) if lacks_total_order(job) else None
+        seconds = self._ordered_run_history.ordered_first_run_timeout_seconds(job) if lacks_total_order(job) else None
         if seconds is not None:
             ordered = await self._try_totally_ordered_run(job, seconds, cancel_token, waiting, refresh=refresh)
             if ordered is not None:
@@ -477,7 +489,7 @@ class QueryService:
         job: QueryJob,
         finished: CompleteAnswer,
         cancel_token: CancelToken,
-        waiting: RunWaitingList,
+        waiting: WaitingAccounts,
         *,
         refresh: bool = False,
     ) -> CompleteAnswer:
@@ -489,7 +501,7 @@ class QueryService:
         receipt = finished.receipt
         if receipt.truncated_by is None or not lacks_total_order(job):
             return finished
-        seconds = self._total_orders.second_run_limit_seconds(job, receipt.engine_seconds)
+        seconds = self._ordered_run_history.ordered_rerun_timeout_seconds(job, receipt.engine_seconds)
         ordered = (
             None
             if seconds is None
@@ -505,7 +517,7 @@ class QueryService:
         return ordered
 
     async def _try_totally_ordered_run(
-        self, job: QueryJob, seconds: float, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool
+        self, job: QueryJob, seconds: float, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
     ) -> CompleteAnswer | None:
         """Run the job again with its rows in a total order, for at most `seconds`; return None if the run fails."""
         try:
@@ -518,22 +530,22 @@ class QueryService:
         except (ServiceBusy, EngineUnreachable):
             return None
         except Fault:
-            self._total_orders.record_run(job, None)
+            self._ordered_run_history.record_run(job, None)
             return None
         if finished.receipt.truncated_by is None:
-            self._total_orders.forget(job)
+            self._ordered_run_history.forget(job)
         else:
-            self._total_orders.record_run(job, finished.receipt.engine_seconds)
+            self._ordered_run_history.record_run(job, finished.receipt.engine_seconds)
         return finished
 
-    async def _refresh(self, request: QueryRequest, entry: CachedAnswer) -> None:
+    async def _refresh_cached_answer(self, request: QueryRequest, entry: CachedAnswer) -> None:
         await _retry_while_outdated(partial(self._refresh_once, request, entry))
 
     async def _refresh_once(self, request: QueryRequest, entry: CachedAnswer) -> None:
         job = await self._create_job(request)
-        key = cache_key(request, job.question)
-        await self._runs.join(key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
-        self._add_to_key_index(job, key)
+        key = cache_key(request, job.bound_statement)
+        await self._shared_runs.join(key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
+        self._index_cache_key(job, key)
         if key != entry.key:
             # The request now has another cache key, because it compiles to another statement. Drop the entry with the
             # old key, so that it is not found any more.
@@ -542,7 +554,7 @@ class QueryService:
         if isinstance(refreshed, CachedAnswer):
             refreshed.last_requested_us = entry.last_requested_us
 
-    def _store(self, entry: CachedAnswer) -> None:
+    def _cache_answer(self, entry: CachedAnswer) -> None:
         self._cache.put(entry.key, entry)
         self._refresher.schedule_refresh(entry)
 
@@ -550,21 +562,21 @@ class QueryService:
         redaction = self._redactions.for_request(request)
         return request_digest(request, statement_key(request.endpoint, request.sandbox, redaction, request.page))
 
-    def _add_to_key_index(self, job: QueryJob, key: bytes) -> None:
+    def _index_cache_key(self, job: QueryJob, key: bytes) -> None:
         lifetime_seconds = job.request.endpoint.cache_seconds
         if _may_be_cached(job.request):
-            until_us = job.requested_us + int(lifetime_seconds * SECOND_US)
-            self._key_index.add(self._request_digest(job.request), key, until_us)
+            until_us = job.requested_us + int(lifetime_seconds * MICROSECONDS_PER_SECOND)
+            self._cache_key_index.add(self._request_digest(job.request), key, until_us)
 
     def _cache_outcome(self, request: QueryRequest, key: bytes) -> CacheOutcome:
-        if self._runs.is_running(key):
+        if self._shared_runs.is_running(key):
             return CacheOutcome.COLLAPSED
         if not _may_be_cached(request):
             return CacheOutcome.UNCACHED
         return CacheOutcome.REQUESTED if request.bypasses_cache else CacheOutcome.MISS
 
     def _age_seconds(self, finished: CompleteAnswer) -> float:
-        return max(0, self._clock_us() - finished.receipt.created_us) / SECOND_US
+        return max(0, self._clock_us() - finished.receipt.created_us) / MICROSECONDS_PER_SECOND
 
 
 def _may_be_cached(request: QueryRequest) -> bool:
@@ -585,7 +597,9 @@ def _page_boundary_values(statement: Statement, position: PagePosition) -> Mappi
 
 def _callers_sql(request: QueryRequest) -> str | None:
     """Return the SQL that the caller wrote, or None for LQL and for a saved query."""
-    return request.sandbox.text if request.sandbox is not None and request.sandbox.language is Language.SQL else None
+    return (
+        request.sandbox.text if request.sandbox is not None and request.sandbox.language is QueryLanguage.SQL else None
+    )
 
 
 async def _retry_while_outdated(attempt: Callable[[], Awaitable[T]]) -> T:

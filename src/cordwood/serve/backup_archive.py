@@ -16,7 +16,7 @@ from cordwood.errors import BadBackup
 from cordwood.folder import DataFolder
 
 _TAR_BLOCK_BYTES = 512
-ARCHIVE_END = bytes(2 * _TAR_BLOCK_BYTES)
+TAR_END_MARKER = bytes(2 * _TAR_BLOCK_BYTES)
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
@@ -27,16 +27,16 @@ class ArchivedFile(msgspec.Struct, frozen=True):
     sha256: str
 
 
-OnFile = Callable[[ArchivedFile], None]
+ArchivedFileCallback = Callable[[ArchivedFile], None]
 
 
-def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterator[bytes]:
+def pack_member(file: BackupFile, modified_at: float, on_file: ArchivedFileCallback) -> Iterator[bytes]:
     """Yield the bytes of a file as a member of a tar archive, and then call `on_file`."""
     member = tarfile.TarInfo(file.name)
     member.size, member.mtime, member.mode = file.size, int(modified_at), 0o600
     yield member.tobuf(tarfile.GNU_FORMAT)
     digest = hashlib.sha256()
-    for chunk in file.chunks():
+    for chunk in file.read_chunks():
         digest.update(chunk)
         yield chunk
     if file.size % _TAR_BLOCK_BYTES:
@@ -44,7 +44,7 @@ def pack_member(file: BackupFile, modified_at: float, on_file: OnFile) -> Iterat
     on_file(ArchivedFile(file.name, file.size, digest.hexdigest()))
 
 
-def unpack_archive(folder: Path, on_file: OnFile) -> Generator[None, bytes, None]:
+def unpack_archive(folder: Path, on_file: ArchivedFileCallback) -> Generator[None, bytes, None]:
     """Return a generator that unpacks a tar archive into a folder. Send it the bytes of the archive in chunks.
 
     `on_file` is called after each file was written.
@@ -57,7 +57,7 @@ def unpack_archive(folder: Path, on_file: OnFile) -> Generator[None, bytes, None
         del buffer[:_TAR_BLOCK_BYTES]
         if any(header):
             member = _parse_member(header)
-            on_file((yield from _unpack_member(path_below(folder, member.name), member, buffer)))
+            on_file((yield from _unpack_member(resolve_path_in_folder(folder, member.name), member, buffer)))
             while len(buffer) < -member.size % _TAR_BLOCK_BYTES:
                 buffer += yield
             del buffer[: -member.size % _TAR_BLOCK_BYTES]
@@ -92,7 +92,7 @@ def _parse_member(header: bytes) -> tarfile.TarInfo:
         raise BadBackup("This is not a backup: it is not a tar archive.") from problem
 
 
-def path_below(folder: Path, name: str) -> Path:
+def resolve_path_in_folder(folder: Path, name: str) -> Path:
     """Return the path of an archived file in the folder; raise BadBackup if the path leads outside of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
@@ -102,7 +102,7 @@ def path_below(folder: Path, name: str) -> Path:
 
 # The version of the archive format. Increment it when older versions of cordwood can no longer restore the archive.
 ARCHIVE_FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
+MANIFEST_FILE_NAME = "manifest.json"
 
 
 class BackupManifest(msgspec.Struct, frozen=True):
@@ -137,8 +137,8 @@ class BackupService(msgspec.Struct, frozen=True):
         manifest = msgspec.json.encode(
             BackupManifest(ARCHIVE_FORMAT_VERSION, self.version, created_at, tuple(archived))
         )
-        yield from pack_member(_backup_file_of(MANIFEST, manifest), created_at, archived.append)
-        yield ARCHIVE_END
+        yield from pack_member(_backup_file_of(MANIFEST_FILE_NAME, manifest), created_at, archived.append)
+        yield TAR_END_MARKER
 
     def _data_folder_files(self) -> Iterator[BackupFile]:
         yield _backup_file_of(self.folder.keys_file.name, self.copy_keys())
@@ -147,7 +147,7 @@ class BackupService(msgspec.Struct, frozen=True):
             yield _backup_file_of(self.folder.alerts_file.name, alerts)
         for secret in self.folder.secret_files():
             yield _backup_file_of(secret.name, secret.read_bytes())
-        for file in self.folder.managed_files():
+        for file in self.folder.definition_files():
             # A managed file may have been deleted since the list of managed files was made.
             with suppress(FileNotFoundError):
                 yield _backup_file_of(str(file), (self.folder.path / file).read_bytes())
@@ -156,12 +156,12 @@ class BackupService(msgspec.Struct, frozen=True):
 def read_manifest(folder: Path) -> BackupManifest:
     """Return the manifest; raise BadBackup if the backup is truncated or was made by a newer version."""
     try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=BackupManifest)
+        manifest = msgspec.json.decode((folder / MANIFEST_FILE_NAME).read_bytes(), type=BackupManifest)
     except FileNotFoundError as problem:
         hint = "It is truncated, or not a backup: use another one."
-        raise BadBackup(f"{folder} is not a complete backup: it has no {MANIFEST}.", hint=hint) from problem
+        raise BadBackup(f"{folder} is not a complete backup: it has no {MANIFEST_FILE_NAME}.", hint=hint) from problem
     except (OSError, msgspec.DecodeError) as problem:
-        raise BadBackup(f"{folder / MANIFEST} cannot be read: {problem}.") from problem
+        raise BadBackup(f"{folder / MANIFEST_FILE_NAME} cannot be read: {problem}.") from problem
     if manifest.format > ARCHIVE_FORMAT_VERSION:
         raise BadBackup(
             f"The backup is of version {manifest.format}; this cordwood restores up to version {ARCHIVE_FORMAT_VERSION}.",

@@ -26,7 +26,7 @@ from cordwood.serve.query_request import QueryRequest
 from cordwood.sql.stages import BoundStatement
 
 
-class _HasSize(Protocol):
+class _SizedEntry(Protocol):
     """An object that knows its size in bytes."""
 
     @property
@@ -39,16 +39,16 @@ class AnswerCache(Protocol):
     An answer that is too large for the cache is not stored.
     """
 
-    def get(self, key: bytes) -> _HasSize | None:
+    def get(self, key: bytes) -> _SizedEntry | None:
         """Return the entry with this key, if any, and mark it as the most recently used.
 
         The cache measures the size of the entry again, because compressed bodies may have been added to the entry.
         """
 
-    def peek(self, key: bytes) -> _HasSize | None:
+    def peek(self, key: bytes) -> _SizedEntry | None:
         """Return the entry with this key, if any, without marking it as used."""
 
-    def put(self, key: bytes, entry: _HasSize) -> None:
+    def put(self, key: bytes, entry: _SizedEntry) -> None:
         """Store an entry, and evict the least recently used entries until the cache is within its budget."""
 
     def drop(self, key: bytes) -> None:
@@ -69,16 +69,16 @@ class MemoryAnswerCache:
     """An LRU cache of at most `budget_bytes`; an answer larger than a quarter of the budget is not stored."""
 
     def __init__(self, budget_bytes: int) -> None:
-        self._entries: BoundedCache[bytes, _HasSize] = BoundedCache(budget_bytes, _entry_size)
+        self._entries: BoundedCache[bytes, _SizedEntry] = BoundedCache(budget_bytes, _entry_size)
 
-    def get(self, key: bytes) -> _HasSize | None:
+    def get(self, key: bytes) -> _SizedEntry | None:
         self._entries.update_size(key)
         return self._entries.get(key)
 
-    def peek(self, key: bytes) -> _HasSize | None:
+    def peek(self, key: bytes) -> _SizedEntry | None:
         return self._entries.peek(key)
 
-    def put(self, key: bytes, entry: _HasSize) -> None:
+    def put(self, key: bytes, entry: _SizedEntry) -> None:
         self._entries.put(key, entry)
 
     def drop(self, key: bytes) -> None:
@@ -91,7 +91,7 @@ class MemoryAnswerCache:
         return self._entries.max_bytes
 
 
-def _entry_size(_: bytes, entry: _HasSize) -> int:
+def _entry_size(_: bytes, entry: _SizedEntry) -> int:
     return entry.size + ENTRY_OVERHEAD_BYTES - CACHE_ENTRY_OVERHEAD_BYTES
 
 
@@ -100,7 +100,7 @@ def cache_key(request: QueryRequest, question: BoundStatement) -> bytes:
     parts = (
         request.endpoint.id.bytes,
         request.endpoint.revision,
-        question_digest(question),
+        bound_statement_digest(question),
         request.is_redacted,
         request.format.name,
         request.max_rows,
@@ -109,7 +109,7 @@ def cache_key(request: QueryRequest, question: BoundStatement) -> bytes:
     return sha256(msgspec.msgpack.encode(parts)).digest()
 
 
-def question_digest(question: BoundStatement) -> bytes:
+def bound_statement_digest(question: BoundStatement) -> bytes:
     """Return a digest of a question: its statement and the values of its parameters, but not the time of the call."""
     return sha256(msgspec.msgpack.encode((question.statement.digest, _parameter_values(question)))).digest()
 
@@ -143,7 +143,7 @@ def request_digest(request: QueryRequest, compiled_from: StatementKey) -> bytes:
     """Return a digest of everything on which an answer depends: compilation inputs, raw values, pins and format."""
     endpoint = request.endpoint
     values = [request.parameters.get(parameter.name) for parameter in endpoint.parameters]
-    inputs = (endpoint.id.bytes, compiled_from, values, request.format.name, request.pin_items)
+    inputs = (endpoint.id.bytes, compiled_from, values, request.format.name, request.sorted_pins)
     return sha256(msgspec.msgpack.encode(inputs)).digest()
 
 
@@ -169,7 +169,7 @@ class CacheKeyIndex:
             self._keys.popitem(last=False)
 
 
-SECOND_US = 1_000_000
+MICROSECONDS_PER_SECOND = 1_000_000
 
 # A refresh starts some time before the answer is `warm_seconds` old, so that it can end in time. The lead is between
 # these two shares of `warm_seconds`. It depends on the cache key, so that entries made at the same time are not
@@ -215,7 +215,7 @@ def age_us(entry: CachedAnswer, now_us: int) -> int:
 
 
 def expiry_us(entry: CachedAnswer) -> int:
-    return entry.created_us + int(entry.request.endpoint.cache_seconds * SECOND_US)
+    return entry.created_us + int(entry.request.endpoint.cache_seconds * MICROSECONDS_PER_SECOND)
 
 
 def is_expired(entry: CachedAnswer, now_us: int) -> bool:
@@ -225,12 +225,12 @@ def is_expired(entry: CachedAnswer, now_us: int) -> bool:
 def is_stale(entry: CachedAnswer, now_us: int) -> bool:
     """Return whether the answer is older than the endpoint's `warm_seconds` because a refresh failed."""
     warm = entry.request.endpoint.warm_seconds
-    return warm is not None and entry.refresh_failures > 0 and age_us(entry, now_us) >= warm * SECOND_US
+    return warm is not None and entry.refresh_failures > 0 and age_us(entry, now_us) >= warm * MICROSECONDS_PER_SECOND
 
 
 def was_requested_recently(entry: CachedAnswer, now_us: int) -> bool:
     """Return whether the answer was requested within the last `cache_seconds` of its endpoint."""
-    return now_us - entry.last_requested_us < entry.request.endpoint.cache_seconds * SECOND_US
+    return now_us - entry.last_requested_us < entry.request.endpoint.cache_seconds * MICROSECONDS_PER_SECOND
 
 
 def refresh_time_us(entry: CachedAnswer) -> int:
@@ -240,8 +240,8 @@ def refresh_time_us(entry: CachedAnswer) -> int:
         return expiry_us(entry)
     if entry.refresh_failures:
         pause = warm * min(LAST_RETRY_SHARE, FIRST_RETRY_SHARE * 2 ** min(entry.refresh_failures - 1, 10))
-        return entry.last_failed_us + int(pause * SECOND_US)
-    return entry.created_us + int(warm * (1 - _refresh_lead_share(entry.key)) * SECOND_US)
+        return entry.last_failed_us + int(pause * MICROSECONDS_PER_SECOND)
+    return entry.created_us + int(warm * (1 - _refresh_lead_share(entry.key)) * MICROSECONDS_PER_SECOND)
 
 
 def max_age_seconds(endpoint: Endpoint) -> float:
@@ -255,7 +255,7 @@ def _refresh_lead_share(key: bytes) -> float:
 
 REFRESH_POLL_SECONDS = 1.0
 # The schedule is searched for evicted entries only if it has at least this many entries.
-MIN_SCHEDULE_SIZE = 1000
+MIN_SCHEDULE_CLEANUP_ENTRIES = 1000
 
 
 class Refresher:
@@ -276,13 +276,13 @@ class Refresher:
         self._refresh_answer = refresh_answer
         self._schedule: list[tuple[int, bytes]] = []
         self._scheduled_keys: set[bytes] = set()
-        self._max_schedule_size = MIN_SCHEDULE_SIZE
-        self._refreshing: dict[bytes, asyncio.Task[None]] = {}
-        self._revisions = self._current_revisions()
+        self._schedule_cleanup_threshold = MIN_SCHEDULE_CLEANUP_ENTRIES
+        self._refresh_tasks: dict[bytes, asyncio.Task[None]] = {}
+        self._endpoint_revisions = self._current_endpoint_revisions()
 
     def schedule_refresh(self, entry: CachedAnswer) -> None:
         if entry.key not in self._scheduled_keys:
-            if len(self._schedule) >= self._max_schedule_size:
+            if len(self._schedule) >= self._schedule_cleanup_threshold:
                 self._unschedule_evicted_answers()
             self._scheduled_keys.add(entry.key)
             heapq.heappush(self._schedule, (refresh_time_us(entry), entry.key))
@@ -292,7 +292,7 @@ class Refresher:
         self._schedule = [(time, key) for time, key in self._schedule if self._cache.peek(key) is not None]
         heapq.heapify(self._schedule)
         self._scheduled_keys = {key for _, key in self._schedule}
-        self._max_schedule_size = max(MIN_SCHEDULE_SIZE, 2 * len(self._schedule))
+        self._schedule_cleanup_threshold = max(MIN_SCHEDULE_CLEANUP_ENTRIES, 2 * len(self._schedule))
 
     async def run(self) -> None:
         while True:
@@ -301,7 +301,7 @@ class Refresher:
 
     async def close(self) -> None:
         """Cancel the running refreshes, which is safe because no caller waits for them."""
-        refreshing = list(self._refreshing.values())
+        refreshing = list(self._refresh_tasks.values())
         for task in refreshing:
             task.cancel()
         await asyncio.gather(*refreshing, return_exceptions=True)
@@ -314,34 +314,34 @@ class Refresher:
         while self._schedule and self._schedule[0][0] <= now_us:
             _, key = heapq.heappop(self._schedule)
             self._scheduled_keys.discard(key)
-            task = self._process_due(key, now_us)
+            task = self._process_due_answer(key, now_us)
             if task is not None:
                 started.append(task)
         return started
 
     def _reschedule_changed_endpoints(self) -> None:
         """Move the cached answers of changed endpoints to the front of the schedule."""
-        revisions = self._current_revisions()
-        if revisions == self._revisions:
+        revisions = self._current_endpoint_revisions()
+        if revisions == self._endpoint_revisions:
             return
-        self._revisions = revisions
-        self._schedule = [(0 if self._is_outdated(key) else time, key) for time, key in self._schedule]
+        self._endpoint_revisions = revisions
+        self._schedule = [(0 if self._has_outdated_endpoint(key) else time, key) for time, key in self._schedule]
         heapq.heapify(self._schedule)
 
-    def _current_revisions(self) -> dict[str, str]:
+    def _current_endpoint_revisions(self) -> dict[str, str]:
         return {str(endpoint.id): endpoint.revision for endpoint in self._catalog.endpoints()}
 
-    def _is_outdated(self, key: bytes) -> bool:
+    def _has_outdated_endpoint(self, key: bytes) -> bool:
         entry = self._cache.peek(key)
         if not isinstance(entry, CachedAnswer):
             return True
-        return self._revisions.get(str(entry.request.endpoint.id)) != entry.request.endpoint.revision
+        return self._endpoint_revisions.get(str(entry.request.endpoint.id)) != entry.request.endpoint.revision
 
-    def _process_due(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
+    def _process_due_answer(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
         entry = self._cache.peek(key)
         if not isinstance(entry, CachedAnswer):
             return None
-        outdated = self._is_outdated(key)
+        outdated = self._has_outdated_endpoint(key)
         if outdated or is_expired(entry, now_us) or not was_requested_recently(entry, now_us):
             self._cache.drop(key)
         if was_requested_recently(entry, now_us) and entry.request.endpoint.warm_seconds:
@@ -350,13 +350,13 @@ class Refresher:
 
     def _start_refresh(self, entry: CachedAnswer) -> "asyncio.Task[None] | None":
         endpoint = self._catalog.endpoint(str(entry.request.endpoint.id))
-        if endpoint is None or not endpoint.warm_seconds or entry.key in self._refreshing:
+        if endpoint is None or not endpoint.warm_seconds or entry.key in self._refresh_tasks:
             return None
         task = asyncio.ensure_future(
             self._run_refresh(entry, msgspec.structs.replace(entry.request, endpoint=endpoint))
         )
-        self._refreshing[entry.key] = task
-        task.add_done_callback(lambda _: self._refreshing.pop(entry.key, None))
+        self._refresh_tasks[entry.key] = task
+        task.add_done_callback(lambda _: self._refresh_tasks.pop(entry.key, None))
         return task
 
     async def _run_refresh(self, entry: CachedAnswer, request: QueryRequest) -> None:

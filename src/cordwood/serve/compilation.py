@@ -37,13 +37,13 @@ from cordwood.model.event import Shape
 from cordwood.model.key import Caller
 from cordwood.model.redaction import RedactionRules, RedactMode
 from cordwood.observe.observation import BugFound, Observer
-from cordwood.serve.admission import AdmissionController, CompileSlotPolicy, Lane, RunWaitingList, ServeLimits
-from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
+from cordwood.serve.admission import AdmissionController, CompileSlotPolicy, Lane, ServeLimits, WaitingAccounts
+from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.budget import (
     CompilationPreempted,
     allow_compilation_preemption,
     allow_saved_query_cpu_time,
-    cpu_seconds,
+    thread_cpu_seconds,
 )
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.program import EndpointProgram
@@ -61,7 +61,7 @@ class CompilerErrorLog:
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._logged: set[str] = set()
+        self._logged_locations: set[str] = set()
 
     def log(self, fault: CompilerFailed) -> None:
         """Log a compiler error, and add its incident id to the hint of `fault`.
@@ -71,16 +71,16 @@ class CompilerErrorLog:
         cause = fault.__cause__
         if cause is None:
             return
-        location = _location_of(cause)
+        location = _error_location(cause)
         incident = f"compiler-{sha256(location.encode()).hexdigest()[:12]}"
         fault.hint = f"Rewrite the query, and report the incident {incident}."
-        if location not in self._logged and len(self._logged) < MAX_LOGGED_ERRORS:
-            self._logged.add(location)
+        if location not in self._logged_locations and len(self._logged_locations) < MAX_LOGGED_ERRORS:
+            self._logged_locations.add(location)
             trace = "".join([*traceback.format_tb(cause.__traceback__), type(cause).__name__])
             self._observer.record(BugFound(incident=incident, trace=trace))
 
 
-def _location_of(cause: BaseException) -> str:
+def _error_location(cause: BaseException) -> str:
     frames = traceback.extract_tb(cause.__traceback__)
     last = frames[-1] if frames else None
     return f"{type(cause).__name__} {last.filename}:{last.lineno}" if last else type(cause).__name__
@@ -94,7 +94,7 @@ COMPILE_THREADS = 2
 # further compilations for the account start in that lane. The CPU time is measured for each compilation alone, because
 # many short compilations never delay others for long. For comparison, the slowest query of a known client program takes
 # 0.06 s.
-MAX_QUICK_CPU_SECONDS = 0.25
+MAX_QUICK_COMPILATION_CPU_SECONDS = 0.25
 SLOW_ACCOUNT_PENALTY_SECONDS = 60.0
 _MAX_SLOW_ACCOUNTS_BYTES = 2**20
 # The minimum length of the queue of compilations, even if `queued_queries` is smaller. The queue may be long, because
@@ -118,7 +118,7 @@ class CompilePool:
         self._slow_until: BoundedCache[str, float] = BoundedCache(_MAX_SLOW_ACCOUNTS_BYTES, _account_bytes)
 
     async def compile_caller_query(
-        self, waiting: RunWaitingList, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+        self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Run `work`, which compiles a caller's own query, in a compile thread.
 
@@ -131,23 +131,23 @@ class CompilePool:
         return await self._run_measuring_cpu_time(Lane.OWN_SLOW, waiting, bound_work)
 
     async def compile_saved_query(
-        self, waiting: RunWaitingList, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
+        self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """Run `work`, which compiles a saved query, in a compile thread.
 
         Unlike a slow compilation of a caller's own query, `work` may occupy the last free thread.
         """
 
-        def work_for_operator() -> T:
+        def work_with_saved_query_limit() -> T:
             with allow_saved_query_cpu_time():
                 return work(*arguments, **named)
 
-        return await self._run_in_thread(Lane.QUICK, waiting, work_for_operator)
+        return await self._run_in_thread(Lane.QUICK, waiting, work_with_saved_query_limit)
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    async def _run_measuring_cpu_time(self, lane: Lane, waiting: RunWaitingList, work: Callable[[], T]) -> T:
+    async def _run_measuring_cpu_time(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
         """Run a compilation and measure its CPU time; if it is slow, mark the accounts that wait for it as slow.
 
         If other compilations are queued, a slow compilation is stopped, unless it runs in the lane `OWN_SLOW`.
@@ -156,25 +156,25 @@ class CompilePool:
 
         def measured_work() -> T:
             nonlocal used_seconds
-            began = cpu_seconds()
+            began = thread_cpu_seconds()
 
             def must_stop() -> bool:
-                is_slow = cpu_seconds() - began > MAX_QUICK_CPU_SECONDS
+                is_slow = thread_cpu_seconds() - began > MAX_QUICK_COMPILATION_CPU_SECONDS
                 return is_slow and lane is not Lane.OWN_SLOW and self._admission.queued_count > 0
 
             try:
                 with allow_compilation_preemption(must_stop):
                     return work()
             finally:
-                used_seconds = cpu_seconds() - began
+                used_seconds = thread_cpu_seconds() - began
 
         try:
             return await self._run_in_thread(lane, waiting, measured_work)
         finally:
-            if used_seconds > MAX_QUICK_CPU_SECONDS:
+            if used_seconds > MAX_QUICK_COMPILATION_CPU_SECONDS:
                 self._mark_accounts_slow(waiting)
 
-    async def _run_in_thread(self, lane: Lane, waiting: RunWaitingList, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
         async with self._admission.hold_slot(lane, waiting):
             running = asyncio.get_running_loop().run_in_executor(self._threads, work)
             try:
@@ -188,7 +188,7 @@ class CompilePool:
     def _is_slow(self, account: str) -> bool:
         return (self._slow_until.get(account) or 0.0) > time.monotonic()
 
-    def _mark_accounts_slow(self, waiting: RunWaitingList) -> None:
+    def _mark_accounts_slow(self, waiting: WaitingAccounts) -> None:
         for account in waiting.accounts:
             self._slow_until.put(account, time.monotonic() + SLOW_ACCOUNT_PENALTY_SECONDS)
 
@@ -200,13 +200,13 @@ def _account_bytes(account: str, _: float) -> int:
 StatementKey = tuple[str, SandboxQuery | None, RedactMode | None, Page]
 
 _COMPILERS_BY_LANGUAGE = {
-    Language.SQL: compile_sql_query,
-    Language.LQL: compile_lql_query,
-    Language.LOGQL: compile_logql_query,
+    QueryLanguage.SQL: compile_sql_query,
+    QueryLanguage.LQL: compile_lql_query,
+    QueryLanguage.LOGQL: compile_logql_query,
 }
 # The regular expressions in LQL and LogQL are checked before compilation, so that errors have a position in the query.
 # The engine's own errors have none.
-_PATTERN_CHECKS_BY_LANGUAGE = {Language.LQL: check_lql_patterns, Language.LOGQL: check_logql_patterns}
+_REGEX_CHECK_BY_LANGUAGE = {QueryLanguage.LQL: check_lql_patterns, QueryLanguage.LOGQL: check_logql_patterns}
 
 
 # The maximum bytes of cached statements, including their SQL texts. The parsed trees of endpoints have a separate
@@ -219,7 +219,7 @@ _BYTES_PER_QUERY_NODE = 1_000
 # The same query compiles to different statements, its variants, if the shapes differ in a way that matters to it. These
 # are the maximum numbers of variants of a query, and of versions of the shapes that are remembered for a variant.
 MAX_STATEMENT_VARIANTS = 16
-MAX_VERSIONS_PER_VARIANT = 1_000
+MAX_SHAPE_VERSIONS_PER_VARIANT = 1_000
 _BYTES_PER_SHAPE_VERSION = 320
 
 ShapesByStream = Mapping[str, Shape]
@@ -229,11 +229,11 @@ ShapeVersions = tuple[tuple[int, int], ...]
 class _CachedStatement(msgspec.Struct, frozen=True):
     """A compiled statement.
 
-    `valid_versions` has the versions of the streams' shapes for which the statement is known to be valid.
+    `valid_shape_versions` has the versions of the streams' shapes for which the statement is known to be valid.
     """
 
     statement: Statement
-    valid_versions: set[ShapeVersions]
+    valid_shape_versions: set[ShapeVersions]
     size: int
 
 
@@ -280,12 +280,12 @@ class StatementCache:
         shapes = self._shapes() if shapes is None else shapes
         versions = _shape_versions(variants[0].statement, shapes)
         for cached in variants:
-            if versions in cached.valid_versions:
+            if versions in cached.valid_shape_versions:
                 return cached.statement
-        valid = _find_valid(variants, redaction.visible_shapes(shapes) if redaction else shapes)
+        valid = _find_valid_statement(variants, redaction.visible_shapes(shapes) if redaction else shapes)
         if valid is None:
             return None
-        self._add_valid_versions(key, valid, versions)
+        self._add_valid_shape_versions(key, valid, versions)
         return valid.statement
 
     def compile(
@@ -297,11 +297,11 @@ class StatementCache:
         page: Page = FIRST_PAGE,
     ) -> Statement:
         shapes = self._shapes() if shapes is None else shapes
-        program = msgspec.structs.replace(self.program(endpoint), page=page)
+        program = msgspec.structs.replace(self.find_or_parse_program(endpoint), page=page)
         if sandbox is None:
             statement = compile_saved_query(program, self._target, shapes, redaction)
         else:
-            check = _PATTERN_CHECKS_BY_LANGUAGE.get(sandbox.language)
+            check = _REGEX_CHECK_BY_LANGUAGE.get(sandbox.language)
             if check is not None and self._find_regex_error is not None:
                 check(sandbox.text, self._find_regex_error)
             statement = _COMPILERS_BY_LANGUAGE[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
@@ -319,14 +319,14 @@ class StatementCache:
             ]
             self._statements.put(key, (cached, *others[: MAX_STATEMENT_VARIANTS - 1]))
 
-    def _add_valid_versions(self, key: StatementKey, cached: _CachedStatement, versions: ShapeVersions) -> None:
+    def _add_valid_shape_versions(self, key: StatementKey, cached: _CachedStatement, versions: ShapeVersions) -> None:
         with self._lock:
-            if len(cached.valid_versions) >= MAX_VERSIONS_PER_VARIANT:
-                cached.valid_versions.clear()
-            cached.valid_versions.add(versions)
+            if len(cached.valid_shape_versions) >= MAX_SHAPE_VERSIONS_PER_VARIANT:
+                cached.valid_shape_versions.clear()
+            cached.valid_shape_versions.add(versions)
         self._statements.update_size(key)
 
-    def program(self, endpoint: Endpoint) -> EndpointProgram:
+    def find_or_parse_program(self, endpoint: Endpoint) -> EndpointProgram:
         program = self._programs.get(endpoint.revision)
         if program is None:
             program = read_endpoint(endpoint)
@@ -349,11 +349,11 @@ def _program_bytes(revision: str, program: EndpointProgram) -> int:
 
 def _statement_bytes(key: StatementKey, variants: Sequence[_CachedStatement]) -> int:
     return estimate_memory_bytes(key) + sum(
-        cached.size + _BYTES_PER_SHAPE_VERSION * len(cached.valid_versions) for cached in variants
+        cached.size + _BYTES_PER_SHAPE_VERSION * len(cached.valid_shape_versions) for cached in variants
     )
 
 
-def _find_valid(variants: Sequence[_CachedStatement], shapes: ShapesByStream) -> _CachedStatement | None:
+def _find_valid_statement(variants: Sequence[_CachedStatement], shapes: ShapesByStream) -> _CachedStatement | None:
     return next((cached for cached in variants if are_lookups_valid(cached.statement.shape_lookups, shapes)), None)
 
 
@@ -442,14 +442,14 @@ class SandboxSchema:
         self._statements = statements
         self._redactions = redactions
 
-    def sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuerySchema, ...]:
+    def describe_sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuerySchema, ...]:
         """Return the endpoint's sub-queries, with the columns and the paths that the caller may see."""
-        program = self._statements.program(endpoint)
+        program = self._statements.find_or_parse_program(endpoint)
         return list_sub_queries(program, self._engine.target, self._visible_shapes(endpoint, caller))
 
     def translate_lql(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """Translate a query in LQL to SQL in BigQuery's dialect."""
-        program = self._statements.program(endpoint)
+        program = self._statements.find_or_parse_program(endpoint)
         visible = self._visible_shapes(endpoint, caller)
         # When the query runs, it is compiled with the kinds of values in the events of all projects (`whole_shape`).
         # The translation leaves them out. Its SQL has the same meaning, and does not reveal whether events of other

@@ -16,20 +16,20 @@ import msgspec
 
 from cordwood.bounded_cache import estimate_memory_bytes
 from cordwood.engines.engine import (
-    STORED_COLUMNS,
+    STORED_EVENT_COLUMNS,
     AnswerLimits,
     Cancellation,
     CancelToken,
     Engine,
-    Run,
-    RunRequest,
-    RunStats,
+    QueryRun,
+    QueryRunRequest,
+    QueryRunStats,
 )
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
 from cordwood.serve.query_request import PagePosition, QueryRequest
 from cordwood.sql.bind import bind_parameters
-from cordwood.sql.plan import fixed_plan
+from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Slot, Statement
 
 _UNORDERED_NOTICE: Final = (
@@ -37,7 +37,7 @@ _UNORDERED_NOTICE: Final = (
 )
 
 
-class Receipt(msgspec.Struct, frozen=True, dict=True):
+class AnswerReceipt(msgspec.Struct, frozen=True, dict=True):
     """Facts about an answer, recorded when the answer was made.
 
     `truncated_by` names the limit at which the answer was cut off, or is None. `next_position` is the position where
@@ -69,7 +69,7 @@ class CompleteAnswer(msgspec.Struct):
     """
 
     body: bytes
-    receipt: Receipt
+    receipt: AnswerReceipt
     etag: str = ""
     size: int = 0
     body_by_coding: dict[str, bytes] = msgspec.field(default_factory=dict)
@@ -97,32 +97,37 @@ class QueryJob(msgspec.Struct, frozen=True):
     """
 
     request: QueryRequest
-    question: BoundStatement
+    bound_statement: BoundStatement
     limits: AnswerLimits
     max_answer_bytes: int
     requested_us: int
     compile_seconds: float
 
 
-def _start(job: QueryJob, engine: Engine, cancel: Cancellation) -> Run:
+def _start_run(job: QueryJob, engine: Engine, cancel: Cancellation) -> QueryRun:
     """Start a run that yields each chunk as soon as it is encoded, so that the engine buffers few bytes."""
-    return engine.run(RunRequest(job.question, job.limits, job.request.format.encode), cancel)
+    return engine.run_query(QueryRunRequest(job.bound_statement, job.limits, job.request.format.encode), cancel)
 
 
 def run_job(job: QueryJob, engine: Engine, cancel: Cancellation) -> CompleteAnswer:
     """Run the job and return the whole answer."""
-    run = engine.run(RunRequest(job.question, job.limits, job.request.format.encode, job.max_answer_bytes), cancel)
+    run = engine.run_query(
+        QueryRunRequest(job.bound_statement, job.limits, job.request.format.encode, job.max_answer_bytes), cancel
+    )
     body = b"".join(run.chunks())
-    return CompleteAnswer(body, _receipt(job, run.stats()))
+    return CompleteAnswer(body, _create_receipt(job, run.stats()))
 
 
-def _receipt(job: QueryJob, stats: RunStats) -> Receipt:
+def _create_receipt(job: QueryJob, stats: QueryRunStats) -> AnswerReceipt:
     """Return the receipt for the answer to a job."""
-    statement = job.question.statement
-    return Receipt(
+    statement = job.bound_statement.statement
+    return AnswerReceipt(
         rows=stats.rows,
-        truncated_by=f"{_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
-        notices=(*notices_of(statement), *([_UNORDERED_NOTICE] if stats.truncated and lacks_total_order(job) else [])),
+        truncated_by=f"{_row_limit_name(job)}={job.limits.max_rows}" if stats.truncated else None,
+        notices=(
+            *statement_notices(statement),
+            *([_UNORDERED_NOTICE] if stats.truncated and lacks_total_order(job) else []),
+        ),
         revision=job.request.endpoint.revision,
         created_us=job.requested_us,
         compile_seconds=round(job.compile_seconds, 6),
@@ -133,27 +138,27 @@ def _receipt(job: QueryJob, stats: RunStats) -> Receipt:
 
 def lacks_total_order(job: QueryJob) -> bool:
     """Return whether a cut-off answer to the job would have no cursor, because its rows are not in a total order."""
-    return job.request.returns_next_cursor and job.question.statement.pages_on_request
+    return job.request.returns_next_cursor and job.bound_statement.statement.pages_on_request
 
 
-def _next_position(job: QueryJob, stats: RunStats) -> PagePosition | None:
+def _next_position(job: QueryJob, stats: QueryRunStats) -> PagePosition | None:
     """Return the position where the next page begins, or None if there is no next page."""
-    paging = job.question.statement.paging
+    paging = job.bound_statement.statement.paging
     if not stats.truncated or paging is None:
         return None
     before = job.request.position
-    limit = _limit_or_offset_value(paging.limit, job.question) if before is None else before.remaining_rows
+    limit = _limit_or_offset_value(paging.limit, job.bound_statement) if before is None else before.remaining_rows
     remaining = None if limit is None else limit - stats.rows
-    now_us = job.requested_us if before is None else before.now_us
+    now_us = job.requested_us if before is None else before.as_of_us
     last_row = stats.last_row
     if last_row is None:
-        skipped = before.skipped_rows if before else _limit_or_offset_value(paging.offset, job.question) or 0
+        skipped = before.skipped_rows if before else _limit_or_offset_value(paging.offset, job.bound_statement) or 0
         return PagePosition(now_us, stats.rows + skipped, None, remaining)
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
         # All rows of this page have the same time and id as the last row of the previous page. A position counts the
         # rows with the time and id of its last row, so the rows of both pages are added.
-        last_row = msgspec.structs.replace(last_row, rows=last_row.rows + row_before.rows)
+        last_row = msgspec.structs.replace(last_row, tied_row_count=last_row.tied_row_count + row_before.tied_row_count)
     return PagePosition(now_us, 0, last_row, remaining)
 
 
@@ -166,20 +171,20 @@ def _limit_or_offset_value(rows: int | str | None, question: BoundStatement) -> 
     return value if isinstance(value, int) else None
 
 
-def _limit_name(job: QueryJob) -> str:
+def _row_limit_name(job: QueryJob) -> str:
     return "max_rows" if job.request.page_size is None else "page_size"
 
 
-def notices_of(statement: Statement) -> tuple[str, ...]:
+def statement_notices(statement: Statement) -> tuple[str, ...]:
     """Return the notices about a statement: paths that no event has, and likely mistakes in the query."""
     return (*(f"path never seen: {path}" for path in statement.unseen_paths), *statement.notices)
 
 
 # The time limit of an export. It is only an upper bound, because an export is cancelled when its client disconnects.
-_EXPORT_SECONDS: Final = 24 * 3600.0
+_MAX_EXPORT_SECONDS: Final = 24 * 3600.0
 _NO_ROW_LIMIT: Final = 2**62
 
-_EXPORT_SLOTS: Final = (
+_EXPORT_PARAMETER_SLOTS: Final = (
     Slot("since", Parameter("since", Kind.INT64, required=True)),
     Slot("until", Parameter("until", Kind.INT64, required=True)),
     Slot("project", Parameter("project")),
@@ -201,12 +206,12 @@ class ExportRange(msgspec.Struct, frozen=True):
 def create_export_job(request: QueryRequest, export_range: ExportRange, engine: Engine, requested_us: int) -> QueryJob:
     started_at = time.monotonic()
     statement = Statement(
-        plan=fixed_plan(engine.stored_events_sql(export_range.stream)),
-        slots=_EXPORT_SLOTS,
+        plan=plan_without_placeholders(engine.stored_events_sql(export_range.stream)),
+        slots=_EXPORT_PARAMETER_SLOTS,
         sub_queries=(),
         streams=(export_range.stream,),
-        column_names=tuple(column.name for column in STORED_COLUMNS),
-        column_types=tuple(column.datatype for column in STORED_COLUMNS),
+        column_names=tuple(column.name for column in STORED_EVENT_COLUMNS),
+        column_types=tuple(column.datatype for column in STORED_EVENT_COLUMNS),
     )
     values = {"since": str(export_range.since_us), "until": str(export_range.until_us)}
     if export_range.project is not None:
@@ -215,7 +220,7 @@ def create_export_job(request: QueryRequest, export_range: ExportRange, engine: 
     return QueryJob(
         request,
         question,
-        AnswerLimits(_NO_ROW_LIMIT, _EXPORT_SECONDS),
+        AnswerLimits(_NO_ROW_LIMIT, _MAX_EXPORT_SECONDS),
         _NO_ROW_LIMIT,
         requested_us,
         time.monotonic() - started_at,
@@ -241,18 +246,18 @@ class ResponseStream:
         self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED_CHUNKS)
         self._pending_put: Future[None] | None = None
         self._has_begun = False
-        self._closed = False
+        self._is_closed = False
 
     def has_begun(self) -> bool:
         return self._has_begun
 
-    def run_job(self, job: QueryJob, engine: Engine, cancel: CancelToken) -> Receipt:
+    def run_job(self, job: QueryJob, engine: Engine, cancel: CancelToken) -> AnswerReceipt:
         """Run the job in the engine's thread, and put the chunks of its answer into the queue.
 
         If the run is cancelled, stop waiting for a client that does not read the queue.
         """
         cancel.on_cancel(self._cancel_pending_put)
-        run = _start(job, engine, cancel)
+        run = _start_run(job, engine, cancel)
         with closing(run.chunks()) as chunks:
             for chunk in chunks:
                 self._pending_put = asyncio.run_coroutine_threadsafe(self._put(chunk, cancel), self._loop)
@@ -262,18 +267,18 @@ class ResponseStream:
                     self._pending_put.result()
                 except CancelledError:
                     raise RunAbandonedError from None
-        return _receipt(job, run.stats())
+        return _create_receipt(job, run.stats())
 
     def _cancel_pending_put(self) -> None:
         if self._pending_put is not None:
             self._pending_put.cancel()
 
-    async def put_end_mark(self, run_task: Awaitable[Receipt]) -> Receipt:
+    async def put_end_marker_after_run(self, run_task: Awaitable[AnswerReceipt]) -> AnswerReceipt:
         """Wait for the end of the run, and then put the end mark into the queue, even if the run has failed."""
         try:
             return await run_task
         finally:
-            if not self._closed:
+            if not self._is_closed:
                 await self._chunks.put(None)
 
     async def next_chunk(self) -> bytes | None:
@@ -291,11 +296,11 @@ class ResponseStream:
         chunks.append(first_chunk)
         try:
             async with asyncio.timeout(MAX_ANSWER_BUFFERING_SECONDS):
-                return chunks, await self._gather(chunks)
+                return chunks, await self._collect_buffered_chunks(chunks)
         except TimeoutError:
             return chunks, False
 
-    async def _gather(self, chunks: list[bytes]) -> bool:
+    async def _collect_buffered_chunks(self, chunks: list[bytes]) -> bool:
         gathered_bytes = len(chunks[0])
         while gathered_bytes < MAX_BUFFERED_ANSWER_BYTES:
             chunk = await self._chunks.get()
@@ -307,7 +312,7 @@ class ResponseStream:
 
     def close(self) -> None:
         """Discard the queued chunks, and unblock the engine's thread."""
-        self._closed = True
+        self._is_closed = True
         while not self._chunks.empty():
             self._chunks.get_nowait()
 
@@ -316,11 +321,11 @@ class ResponseStream:
 
         The chunks of a cancelled run must be dropped, because the run may be restarted.
         """
-        if self._closed or cancel.is_cancelled:
+        if self._is_closed or cancel.is_cancelled:
             raise RunAbandonedError
         self._has_begun = True
         await self._chunks.put(chunk)
-        if self._closed:
+        if self._is_closed:
             raise RunAbandonedError
 
 
@@ -328,13 +333,17 @@ class StreamedAnswer:
     """An answer that is sent while its run continues. `receipt` is set when the last chunk has been read."""
 
     def __init__(
-        self, head: list[bytes], stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
+        self,
+        head: list[bytes],
+        stream: ResponseStream,
+        run_task: "asyncio.Task[AnswerReceipt]",
+        cancel_token: CancelToken,
     ) -> None:
-        self._head = head
+        self._first_chunks = head
         self._stream = stream
         self._run_task = run_task
         self._cancel_token = cancel_token
-        self.receipt: Receipt | None = None
+        self.receipt: AnswerReceipt | None = None
 
     def add_end_callback(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the run has ended."""
@@ -343,18 +352,18 @@ class StreamedAnswer:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the chunks. Closing the generator early cancels the run."""
         try:
-            for head_chunk in self._head:
+            for head_chunk in self._first_chunks:
                 yield head_chunk
             while (chunk := await self._stream.next_chunk()) is not None:
                 yield chunk
             self.receipt = await self._run_task
         finally:
             if not self._run_task.done():
-                _abandon(self._stream, self._run_task, self._cancel_token)
+                _abandon_run(self._stream, self._run_task, self._cancel_token)
 
 
 async def complete_or_stream_answer(
-    stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken
+    stream: ResponseStream, run_task: "asyncio.Task[AnswerReceipt]", cancel_token: CancelToken
 ) -> "CompleteAnswer | StreamedAnswer":
     """Return a complete answer if it is short and arrives soon, otherwise a streamed answer.
 
@@ -365,12 +374,12 @@ async def complete_or_stream_answer(
         if is_complete:
             return CompleteAnswer(b"".join(chunks), await run_task)
     except asyncio.CancelledError:
-        _abandon(stream, run_task, cancel_token)
+        _abandon_run(stream, run_task, cancel_token)
         raise
     return StreamedAnswer(chunks, stream, run_task, cancel_token)
 
 
-def _abandon(stream: ResponseStream, run_task: "asyncio.Task[Receipt]", cancel_token: CancelToken) -> None:
+def _abandon_run(stream: ResponseStream, run_task: "asyncio.Task[AnswerReceipt]", cancel_token: CancelToken) -> None:
     stream.close()
     cancel_token.cancel()
     run_task.cancel()

@@ -103,7 +103,7 @@ class OrderedRunHistory:
         self._clock = clock
         self._outcomes: OrderedDict[bytes, _OrderedRun] = OrderedDict()
 
-    def first_run_limit_seconds(self, job: QueryJob) -> float | None:
+    def ordered_first_run_timeout_seconds(self, job: QueryJob) -> float | None:
         """Return the time limit of the job's first run if it should be ordered, or None if it should not.
 
         The first run is ordered only if the last ordered run of the query succeeded.
@@ -115,7 +115,7 @@ class OrderedRunHistory:
             job.limits.timeout_seconds, max(_MIN_ORDERED_TIMEOUT_SECONDS, _ORDERED_TIMEOUT_FACTOR * outcome.seconds)
         )
 
-    def second_run_limit_seconds(self, job: QueryJob, engine_seconds: float) -> float | None:
+    def ordered_rerun_timeout_seconds(self, job: QueryJob, engine_seconds: float) -> float | None:
         """Return the time limit of an ordered second run of the job, or None if none should be tried.
 
         No second run is tried if an ordered run of the query failed in the last `ORDERED_RUN_RETRY_SECONDS`.
@@ -155,4 +155,6 @@ def _ordered_run_key(job: QueryJob) -> bytes:
     answers.
     """
     request = job.request
-    return blake2b(msgspec.msgpack.encode((job.question.statement.digest, request.account, request.pin_items))).digest()
+    return blake2b(
+        msgspec.msgpack.encode((job.bound_statement.statement.digest, request.account, request.sorted_pins))
+    ).digest()

@@ -36,8 +36,8 @@ from cordwood.errors import (
 )
 from cordwood.model.key import Caller
 from cordwood.observe.observation import EngineQueried, Observer, QuarantinedQueryRefused, QueryQuarantined
-from cordwood.serve.admission import AdmissionController, AdmissionSlot, Lane, RunWaitingList
-from cordwood.serve.cached_answers import question_digest
+from cordwood.serve.admission import AdmissionController, AdmissionSlot, Lane, WaitingAccounts
+from cordwood.serve.cached_answers import bound_statement_digest
 from cordwood.serve.jobs import (
     CompleteAnswer,
     QueryJob,
@@ -54,7 +54,7 @@ T = TypeVar("T")
 class _SharedRun(msgspec.Struct, Generic[T]):
     task: asyncio.Task[T]
     cancel_token: CancelToken
-    waiting_list: RunWaitingList
+    waiting_list: WaitingAccounts
     caller_count: int = 0
 
 
@@ -76,7 +76,7 @@ class SingleFlight(Generic[T]):
         return None if shared is None else shared.cancel_token.progress()
 
     async def join(
-        self, key: Hashable, account: str, start_run: Callable[[CancelToken, RunWaitingList], Awaitable[T]]
+        self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> T:
         """Return the result of the run with this key; start the run unless it is already running.
 
@@ -84,7 +84,7 @@ class SingleFlight(Generic[T]):
         """
         shared = self._running.get(key)
         if shared is None:
-            shared = self._start(key, account, start_run)
+            shared = self._start_shared_run(key, account, start_run)
         else:
             shared.waiting_list.join(account)
         shared.caller_count += 1
@@ -96,10 +96,10 @@ class SingleFlight(Generic[T]):
             if shared.caller_count == 0 and not shared.task.done():
                 self._abandon(key, shared)
 
-    def _start(
-        self, key: Hashable, account: str, start_run: Callable[[CancelToken, RunWaitingList], Awaitable[T]]
+    def _start_shared_run(
+        self, key: Hashable, account: str, start_run: Callable[[CancelToken, WaitingAccounts], Awaitable[T]]
     ) -> _SharedRun[T]:
-        cancel_token, accounts = CancelToken(), RunWaitingList(account)
+        cancel_token, accounts = CancelToken(), WaitingAccounts(account)
         shared = _SharedRun(asyncio.ensure_future(start_run(cancel_token, accounts)), cancel_token, accounts)
         self._running[key] = shared
         shared.task.add_done_callback(lambda _: self._forget_run(key, shared))
@@ -218,7 +218,7 @@ class EngineRunTracker:
 
     def __init__(self) -> None:
         self._running: dict[int, EngineRun] = {}
-        self._slow: list[EngineRun] = []
+        self._slow_runs: list[EngineRun] = []
 
     def running_runs(self) -> list[EngineRun]:
         """Return the current runs, the longest first, each with its duration until now."""
@@ -228,8 +228,8 @@ class EngineRunTracker:
         return sorted(self._running.values(), key=lambda run: run.started_at)
 
     def slowest_runs(self) -> list[EngineRun]:
-        self._drop_old()
-        return sorted(self._slow, key=lambda run: -run.seconds)
+        self._drop_old_slow_runs()
+        return sorted(self._slow_runs, key=lambda run: -run.seconds)
 
     @contextmanager
     def track(self, request: QueryRequest) -> Iterator[None]:
@@ -252,18 +252,18 @@ class EngineRunTracker:
             self._record_if_slow(run)
 
     def _record_if_slow(self, run: EngineRun) -> None:
-        if len(self._slow) >= MAX_LISTED_SLOW_RUNS:
-            self._drop_old()
-        if len(self._slow) < MAX_LISTED_SLOW_RUNS:
-            self._slow.append(run)
+        if len(self._slow_runs) >= MAX_LISTED_SLOW_RUNS:
+            self._drop_old_slow_runs()
+        if len(self._slow_runs) < MAX_LISTED_SLOW_RUNS:
+            self._slow_runs.append(run)
             return
-        quickest = min(range(MAX_LISTED_SLOW_RUNS), key=lambda index: self._slow[index].seconds)
-        if self._slow[quickest].seconds < run.seconds:
-            self._slow[quickest] = run
+        quickest = min(range(MAX_LISTED_SLOW_RUNS), key=lambda index: self._slow_runs[index].seconds)
+        if self._slow_runs[quickest].seconds < run.seconds:
+            self._slow_runs[quickest] = run
 
-    def _drop_old(self) -> None:
+    def _drop_old_slow_runs(self) -> None:
         since = time.time() - SLOW_RUNS_PERIOD_SECONDS
-        self._slow = [run for run in self._slow if run.started_at >= since]
+        self._slow_runs = [run for run in self._slow_runs if run.started_at >= since]
 
 
 def _new_run(request: QueryRequest) -> EngineRun:
@@ -275,14 +275,16 @@ def _new_run(request: QueryRequest) -> EngineRun:
 
 QUERY_QUARANTINE_SECONDS: Final = 600.0
 # After this many killed queries within QUERY_QUARANTINE_SECONDS, all ad hoc and sandbox queries of a key are refused.
-MAX_KILLS_PER_KEY: Final = 2
+MAX_ENGINE_KILLS_PER_KEY: Final = 2
 # The maximum number of queries, and of keys, whose kills are remembered. Each takes about 200 bytes; the oldest are
 # forgotten first.
 _MAX_REMEMBERED_KILLS: Final = 2_000
 
 # Matches the literals that are replaced by a placeholder: strings and numbers. It also matches names in double quotes,
 # as group 1, because text and numbers inside such a name must stay unchanged.
-_LITERAL_REGEX: Final = re.compile(r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b""")
+_LITERAL_OR_QUOTED_NAME_REGEX: Final = re.compile(
+    r"""("(?:[^"]|"")*")|'(?:[^']|'')*'|\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b"""
+)
 _PLACEHOLDER_LIST_REGEX: Final = re.compile(r"\?(?:\s*,\s*\?)+")
 
 K = TypeVar("K")
@@ -290,7 +292,7 @@ K = TypeVar("K")
 
 def sql_fingerprint(sql: str) -> str:
     """Return a digest that is equal for queries which differ only in literals."""
-    without_literals = _LITERAL_REGEX.sub(lambda match: match[1] or "?", sql)
+    without_literals = _LITERAL_OR_QUOTED_NAME_REGEX.sub(lambda match: match[1] or "?", sql)
     return blake2b(
         _PLACEHOLDER_LIST_REGEX.sub("?", without_literals).encode("utf-8", "surrogatepass"), digest_size=8
     ).hexdigest()
@@ -305,41 +307,41 @@ class QueryQuarantine:
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._clock = clock
-        self._kills_by_form: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
-        self._kills_by_question: _RecentKillTimes[bytes] = _RecentKillTimes()
+        self._kills_by_fingerprint: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
+        self._kills_by_bound_statement: _RecentKillTimes[bytes] = _RecentKillTimes()
         self._kills_by_key: _RecentKillTimes[str] = _RecentKillTimes()
-        self._suspicions_by_form: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
+        self._suspicions_by_fingerprint: _RecentKillTimes[tuple[str, str]] = _RecentKillTimes()
         self._suspicions_by_key: _RecentKillTimes[str] = _RecentKillTimes()
 
     def require_not_quarantined(self, job: QueryJob) -> None:
         """Raise QuarantinedQuery if the job's query or its key is quarantined. Saved queries are never refused."""
-        account, since = job.request.account, self._quarantine_start()
-        has_kills = self._kills_by_question.has_recent(since) or self._kills_by_key.has_recent(since)
+        account, since = job.request.account, self._quarantine_window_start()
+        has_kills = self._kills_by_bound_statement.has_recent(since) or self._kills_by_key.has_recent(since)
         if not job.request.is_caller_written or not has_kills:
             return
         kills = self._kills_by_key.recent_times(account, since)
-        if len(kills) >= MAX_KILLS_PER_KEY:
-            self._raise_quarantined(job, "key", kills[-MAX_KILLS_PER_KEY])
-        form = (account, sql_fingerprint(job.question.statement.sql))
-        kills = self._kills_by_form.recent_times(form, since) or self._kills_by_question.recent_times(
-            question_digest(job.question), since
+        if len(kills) >= MAX_ENGINE_KILLS_PER_KEY:
+            self._raise_quarantined(job, "key", kills[-MAX_ENGINE_KILLS_PER_KEY])
+        form = (account, sql_fingerprint(job.bound_statement.statement.sql))
+        kills = self._kills_by_fingerprint.recent_times(form, since) or self._kills_by_bound_statement.recent_times(
+            bound_statement_digest(job.bound_statement), since
         )
         if kills:
             self._raise_quarantined(job, "query", kills[-1])
 
-    def record_kill(self, job: QueryJob) -> None:
+    def record_engine_kill(self, job: QueryJob) -> None:
         """Record that the engine's process was killed because of this job, unless the job runs a saved query."""
         if not job.request.is_caller_written:
             return
-        now, form = self._clock(), sql_fingerprint(job.question.statement.sql)
-        self._kills_by_question.add(question_digest(job.question), now)
-        self._kills_by_form.add((job.request.account, form), now)
+        now, form = self._clock(), sql_fingerprint(job.bound_statement.statement.sql)
+        self._kills_by_bound_statement.add(bound_statement_digest(job.bound_statement), now)
+        self._kills_by_fingerprint.add((job.request.account, form), now)
         self._kills_by_key.add(job.request.account, now)
         self._observer.record(
             QueryQuarantined(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, fingerprint=form)
         )
 
-    def record_possible_kill(self, job: QueryJob) -> None:
+    def record_possible_engine_kill(self, job: QueryJob) -> None:
         """Record that the engine's process was killed because of this job or a job that ran at the same time.
 
         A job that runs a saved query is ignored.
@@ -347,14 +349,14 @@ class QueryQuarantine:
         if not job.request.is_caller_written:
             return
         now, account = self._clock(), job.request.account
-        is_repeated = self._suspicions_by_form.pop_recent(
-            (account, sql_fingerprint(job.question.statement.sql)), self._quarantine_start()
+        is_repeated = self._suspicions_by_fingerprint.pop_recent(
+            (account, sql_fingerprint(job.bound_statement.statement.sql)), self._quarantine_window_start()
         )
-        key_was_suspected = self._suspicions_by_key.pop_recent(account, self._quarantine_start())
+        key_was_suspected = self._suspicions_by_key.pop_recent(account, self._quarantine_window_start())
         if is_repeated:
-            self.record_kill(job)
+            self.record_engine_kill(job)
             return
-        self._suspicions_by_form.add((account, sql_fingerprint(job.question.statement.sql)), now)
+        self._suspicions_by_fingerprint.add((account, sql_fingerprint(job.bound_statement.statement.sql)), now)
         if key_was_suspected:
             self._kills_by_key.add(account, now)
         else:
@@ -362,16 +364,16 @@ class QueryQuarantine:
 
     def quarantined_query_count(self) -> int:
         """Return the number of queries that are quarantined now."""
-        return self._kills_by_question.count_recent_keys(self._quarantine_start())
+        return self._kills_by_bound_statement.count_recent_keys(self._quarantine_window_start())
 
-    def _quarantine_start(self) -> float:
+    def _quarantine_window_start(self) -> float:
         return self._clock() - QUERY_QUARANTINE_SECONDS
 
     def _raise_quarantined(self, job: QueryJob, by: str, killed_at: float) -> None:
         self._observer.record(
             QuarantinedQueryRefused(endpoint=job.request.endpoint.name, key=job.request.caller.key_id, by=by)
         )
-        remaining = max(1.0, killed_at - self._quarantine_start())
+        remaining = max(1.0, killed_at - self._quarantine_window_start())
         messages = {
             "query": "The query is refused: the engine's process had to be killed when it last ran.",
             "key": "Queries of this key's own are refused: the engine's process had to be killed with several of them.",
@@ -390,7 +392,7 @@ class _RecentKillTimes(Generic[K]):
         self._times: dict[K, list[float]] = {}
 
     def add(self, key: K, now: float) -> None:
-        self._times[key] = [*self._times.pop(key, []), now][-MAX_KILLS_PER_KEY:]
+        self._times[key] = [*self._times.pop(key, []), now][-MAX_ENGINE_KILLS_PER_KEY:]
         if len(self._times) > _MAX_REMEMBERED_KILLS:
             del self._times[next(iter(self._times))]
 
@@ -448,7 +450,7 @@ class QueryExecutor:
         self.quarantine = QueryQuarantine(observer)
 
     async def run_buffered(
-        self, job: QueryJob, cancel_token: CancelToken, waiting: RunWaitingList, *, refresh: bool = False
+        self, job: QueryJob, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> CompleteAnswer:
         return await self._run(
             job, cancel_token, waiting, lambda stop: run_job(job, self._engine, stop), refresh=refresh
@@ -457,12 +459,12 @@ class QueryExecutor:
     async def run_streamed(self, job: QueryJob, cancel_token: CancelToken) -> CompleteAnswer | StreamedAnswer:
         """Start a job; return a complete answer if it is short and ready soon, otherwise a streamed answer."""
         stream = ResponseStream(asyncio.get_running_loop())
-        waiting = RunWaitingList(job.request.account)
+        waiting = WaitingAccounts(job.request.account)
         running = self._run(
             job, cancel_token, waiting, lambda stop: stream.run_job(job, self._engine, stop), has_begun=stream.has_begun
         )
         return await complete_or_stream_answer(
-            stream, asyncio.ensure_future(stream.put_end_mark(running)), cancel_token
+            stream, asyncio.ensure_future(stream.put_end_marker_after_run(running)), cancel_token
         )
 
     def close(self) -> None:
@@ -472,7 +474,7 @@ class QueryExecutor:
         self,
         job: QueryJob,
         cancel_token: CancelToken,
-        waiting: RunWaitingList,
+        waiting: WaitingAccounts,
         work: CancellableWork[T],
         *,
         refresh: bool = False,
@@ -494,7 +496,7 @@ class QueryExecutor:
         self,
         job: QueryJob,
         cancel_token: CancelToken,
-        waiting: RunWaitingList,
+        waiting: WaitingAccounts,
         work: CancellableWork[T],
         lane: Lane,
         has_begun: Callable[[], bool],
@@ -529,34 +531,34 @@ class QueryExecutor:
     ) -> T:
         run_token = CancelToken()
         cancel_token.on_cancel(run_token.cancel)
-        cancel_token.on_progress(run_token.progress)
+        cancel_token.set_progress_reader(run_token.progress)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work, run_token)
         # Report a kill in a callback, because the quarantine must record it even if no caller waits for the answer any
         # more.
-        running.add_done_callback(partial(self._report_kill, job))
+        running.add_done_callback(partial(self._report_engine_kill, job))
         try:
             await self._wait_until_done(job, running, slot, has_begun)
             if running.done():
                 return running.result()
         except Fault:
             await _stop_run(running, run_token, slot)
-            _raise_if_ended(running, (ServiceBusy, QueryKilled, EngineUnreachable))
+            _raise_if_failed_with(running, (ServiceBusy, QueryKilled, EngineUnreachable))
             raise
         finally:
             await _stop_run(running, run_token, slot)
-        _raise_if_ended(running, (QueryKilled,))
+        _raise_if_failed_with(running, (QueryKilled,))
         raise RunYieldedError
 
-    def _report_kill(self, job: QueryJob, ended: "asyncio.Future[T]") -> None:
+    def _report_engine_kill(self, job: QueryJob, ended: "asyncio.Future[T]") -> None:
         """Tell the quarantine if the engine's process was killed because of this run, or possibly because of it.
 
         Reading the exception also prevents asyncio from logging it as unhandled if the run was cancelled.
         """
         problem = None if ended.cancelled() else ended.exception()
         if isinstance(problem, QueryKilled):
-            self.quarantine.record_kill(job)
+            self.quarantine.record_engine_kill(job)
         elif isinstance(problem, EngineKilledDuringQuery):
-            self.quarantine.record_possible_kill(job)
+            self.quarantine.record_possible_engine_kill(job)
 
     async def _wait_until_done(
         self, job: QueryJob, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
@@ -620,13 +622,13 @@ class QueryDurations:
         """
         seconds = self.last_seconds(job)
         if seconds is None and job.request.sandbox is not None:
-            seconds = self._seconds.get(_form_key(job, job.request.sandbox))
+            seconds = self._seconds.get(_fingerprint_key(job, job.request.sandbox))
         return seconds is not None and seconds < MAX_QUICK_RUN_SECONDS
 
     def record_duration(self, job: QueryJob, seconds: float) -> None:
         keys = [_query_key(job)]
         if job.request.sandbox is not None:
-            keys.append(_form_key(job, job.request.sandbox))
+            keys.append(_fingerprint_key(job, job.request.sandbox))
         for key in keys:
             self._seconds[key] = seconds
             self._seconds.move_to_end(key)
@@ -638,7 +640,7 @@ def _query_key(job: QueryJob) -> tuple[str, int]:
     return job.request.endpoint.revision, hash(job.request.sandbox)
 
 
-def _form_key(job: QueryJob, sandbox: SandboxQuery) -> tuple[str, int]:
+def _fingerprint_key(job: QueryJob, sandbox: SandboxQuery) -> tuple[str, int]:
     form = sql_fingerprint(sandbox.written_text[:_MAX_FINGERPRINTED_LENGTH])
     return job.request.account, hash((job.request.endpoint.revision, form))
 
@@ -656,7 +658,7 @@ async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: 
         await asyncio.wait({running})
 
 
-def _raise_if_ended(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
+def _raise_if_failed_with(running: "asyncio.Future[T]", faults: tuple[type[Fault], ...]) -> None:
     """Raise the error of the run if the run has ended with an error of one of the types in `faults`.
 
     Such an error takes precedence over a time limit or a restart of the run.

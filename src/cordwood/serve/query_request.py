@@ -11,10 +11,10 @@ from cordwood.logql.syntax import decode_request
 from cordwood.model.datatype import LastRow, Rows
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
-from cordwood.sql.paging import PAGE_SIZE_BASE, Page
+from cordwood.sql.paging import PAGE_SIZE_ROUNDING_BASE, Page
 
 
-class Language(StrEnum):
+class QueryLanguage(StrEnum):
     """The language of a sandbox query."""
 
     SQL = "sql"
@@ -28,13 +28,13 @@ class SandboxQuery(msgspec.Struct, frozen=True, array_like=True):
     For LogQL, `text` is an encoded `LogqlRequest`.
     """
 
-    language: Language
+    language: QueryLanguage
     text: str
 
     @property
     def written_text(self) -> str:
         """The text of the query as the caller wrote it."""
-        return "\n".join(decode_request(self.text).queries) if self.language is Language.LOGQL else self.text
+        return "\n".join(decode_request(self.text).queries) if self.language is QueryLanguage.LOGQL else self.text
 
 
 class AnswerFormat(msgspec.Struct, frozen=True):
@@ -55,12 +55,12 @@ _RowCount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The position where the next page of an answer begins.
 
-    `now_us` is the time as of which the query runs: the time of the first page. If `last_row` is set, the page begins
+    `as_of_us` is the time as of which the query runs: the time of the first page. If `last_row` is set, the page begins
     after that row, otherwise after `skipped_rows` rows. `remaining_rows` is the number of rows that the query's own
     LIMIT still permits.
     """
 
-    now_us: int
+    as_of_us: int
     skipped_rows: _RowCount
     last_row: LastRow | None = None
     remaining_rows: _RowCount | None = None
@@ -108,12 +108,12 @@ class QueryRequest(msgspec.Struct, frozen=True):
         return self.is_ad_hoc or self.sandbox is not None
 
     @property
-    def pin_items(self) -> tuple[tuple[str, str], ...]:
+    def sorted_pins(self) -> tuple[tuple[str, str], ...]:
         """The pins of the caller's key.
 
         Notices and the columns of `*` contain only names that occur in events matching the pins.
         """
-        return self.caller.pin_items
+        return self.caller.sorted_pins
 
     @property
     def max_rows(self) -> int:
@@ -129,14 +129,14 @@ class QueryRequest(msgspec.Struct, frozen=True):
         position = self.position
         if self.is_feed_page:
             return Page(is_of_followed_query=True)
-        sizes = (PAGE_SIZE_BASE**power for power in count(1))
+        sizes = (PAGE_SIZE_ROUNDING_BASE**power for power in count(1))
         rows = None if self.page_size is None else next(size for size in sizes if size >= self.page_size)
         if position is None:
             return Page(rows, is_paging_requested=self.is_paging_requested)
         remaining = position.remaining_rows
         return Page(
             rows,
-            position.skipped_rows if position.last_row is None else position.last_row.rows,
+            position.skipped_rows if position.last_row is None else position.last_row.tied_row_count,
             position.last_row is not None,
             remaining if remaining is not None and remaining <= self.max_rows else None,
             is_paging_requested=True,

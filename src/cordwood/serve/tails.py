@@ -21,6 +21,7 @@ from uuid import uuid4
 import msgspec
 
 from cordwood.errors import (
+    AnswerTooLarge,
     BadParameter,
     BugFault,
     EngineUnreachable,
@@ -31,29 +32,28 @@ from cordwood.errors import (
     QueryOutOfTime,
     ServiceBusy,
     ServiceDraining,
-    TooManyBytes,
-    TooManyFollowers,
+    TooManyFollowedQueries,
 )
 from cordwood.model.timestamps import format_timestamp
 from cordwood.observe.observation import BugFound, RecordObservation, ignore_observation
 from cordwood.serve.answer import QueryService
-from cordwood.serve.jobs import CompleteAnswer, notices_of
+from cordwood.serve.jobs import CompleteAnswer, statement_notices
 from cordwood.serve.query_executor import SingleFlight
 from cordwood.serve.query_request import QueryRequest
 from cordwood.sql.compile import MAX_FOLLOWED_PAGE_ROWS
 from cordwood.sql.follow import (
     AFTER_EVENT_KEY_PARAMETER,
     AFTER_EVENT_TIME_PARAMETER,
-    FIRST_RECEIPT_PARAMETER,
-    LAST_RECEIPT_PARAMETER,
+    FIRST_RECEIPT_TIME_PARAMETER,
+    LAST_RECEIPT_TIME_PARAMETER,
 )
 
-_POSITION_REGEX: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
+_FEED_POSITION_REGEX: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
 # The latest time that a position may have: the end of the year 9999.
-_MAX_TIME_US: Final = 253_402_300_799_999_999
+_MAX_RECEIVE_TIME_US: Final = 253_402_300_799_999_999
 _LENGTH_PREFIX: Final = struct.Struct("<I")
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode_feed_rows = msgspec.msgpack.Encoder().encode
 # The earliest event time that can be stored, in the year 1.
 _MIN_EVENT_TIME_US: Final = -62_135_596_800_000_000
 # If a run fails with a temporary error, it is tried again after each of these pauses.
@@ -80,8 +80,8 @@ class FeedPosition(NamedTuple):
 
 def parse_feed_position(text: str) -> FeedPosition:
     """Parse the id of a Server-Sent Event, which is a position in a feed; raise BadParameter if it is invalid."""
-    match = _POSITION_REGEX.fullmatch(text.strip())
-    if match is None or int(match[1]) > _MAX_TIME_US:
+    match = _FEED_POSITION_REGEX.fullmatch(text.strip())
+    if match is None or int(match[1]) > _MAX_RECEIVE_TIME_US:
         raise BadParameter(
             f"The Last-Event-ID is {text[:60]!r}, which is not an id of this service.",
             hint="Send the id of the last event that arrived, or none.",
@@ -94,19 +94,19 @@ class FeedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     receipt_us: int
     time_us: int
-    key: str
+    event_key: str
     data: bytes
 
     @property
     def sort_key(self) -> tuple[int, int, str]:
-        return self.receipt_us, self.time_us, self.key
+        return self.receipt_us, self.time_us, self.event_key
 
 
-_decode = msgspec.msgpack.Decoder(list[FeedRow]).decode
+_decode_feed_rows = msgspec.msgpack.Decoder(list[FeedRow]).decode
 
 
 def pack_rows(rows: Sequence[FeedRow]) -> bytes:
-    data = _encode(rows)
+    data = _encode_feed_rows(rows)
     return _LENGTH_PREFIX.pack(len(data)) + data
 
 
@@ -116,14 +116,14 @@ def unpack_rows(body: bytes) -> list[FeedRow]:
     Rows of the same event have equal sort keys. They are ordered by their values, so that their order is always the
     same.
     """
-    rows = [row for part in _split_parts(body) for row in _decode(part)]
+    rows = [row for part in _split_length_prefixed_parts(body) for row in _decode_feed_rows(part)]
     for place, row in enumerate(rows[1:], start=1):
         if row.sort_key == rows[place - 1].sort_key:
             return sorted(rows, key=lambda row: (row.sort_key, _canonical_json(row.data)))
     return rows
 
 
-def _split_parts(body: bytes) -> Iterator[memoryview]:
+def _split_length_prefixed_parts(body: bytes) -> Iterator[memoryview]:
     view, start = memoryview(body), 0
     while start < len(view):
         end = start + _LENGTH_PREFIX.size + _LENGTH_PREFIX.unpack_from(view, start)[0]
@@ -188,17 +188,17 @@ class FeedPageReader:
         while True:
             try:
                 finished = await self._run(self._page_request(cursor, last_us, rows))
-            except TooManyBytes:
+            except AnswerTooLarge:
                 if rows == 1:
                     raise
                 rows = max(1, rows // _PAGE_ROWS_DIVISOR)
             else:
-                return _page_of_answer(finished, last_us)
+                return _create_feed_page(finished, last_us)
 
     def _page_request(self, cursor: FeedCursor, last_us: int, rows: int) -> QueryRequest:
         range_values = {
-            FIRST_RECEIPT_PARAMETER: format_timestamp(cursor.first_receipt_us),
-            LAST_RECEIPT_PARAMETER: format_timestamp(last_us),
+            FIRST_RECEIPT_TIME_PARAMETER: format_timestamp(cursor.first_receipt_us),
+            LAST_RECEIPT_TIME_PARAMETER: format_timestamp(last_us),
             AFTER_EVENT_TIME_PARAMETER: format_timestamp(cursor.time_us),
             AFTER_EVENT_KEY_PARAMETER: cursor.event_key,
         }
@@ -206,7 +206,7 @@ class FeedPageReader:
         return msgspec.structs.replace(self._request, parameters=parameters, page_size=rows)
 
 
-def _page_of_answer(finished: CompleteAnswer, last_us: int) -> FeedPage:
+def _create_feed_page(finished: CompleteAnswer, last_us: int) -> FeedPage:
     rows = unpack_rows(finished.body)
     if finished.receipt.truncated_by is None:
         return FeedPage(rows, FeedCursor(last_us + 1), is_last=True)
@@ -230,10 +230,10 @@ class FrameBlock(msgspec.Struct, frozen=True):
     """Consecutive frames, each of which is one row as a Server-Sent Event.
 
     `text` has all frames, and `frame_ends` the offset at which each frame ends. The frames of a feed are numbered;
-    `first_number` is the number of the first frame in the block.
+    `first_frame_number` is the number of the first frame in the block.
     """
 
-    first_number: int
+    first_frame_number: int
     text: bytes
     frame_ids: Sequence[FeedPosition]
     frame_ends: Sequence[int]
@@ -244,14 +244,16 @@ class FrameBlock(msgspec.Struct, frozen=True):
         return len(self.text) + _FRAME_OVERHEAD_BYTES * len(self.frame_ids)
 
     @property
-    def next_number(self) -> int:
+    def next_frame_number(self) -> int:
         """The number of the first frame after the block."""
-        return self.first_number + len(self.frame_ids)
+        return self.first_frame_number + len(self.frame_ids)
 
     def text_from(self, number: int) -> bytes:
         """Return the text of the block's frames, beginning with the frame `number`."""
         return (
-            self.text if number <= self.first_number else self.text[self.frame_ends[number - self.first_number - 1] :]
+            self.text
+            if number <= self.first_frame_number
+            else self.text[self.frame_ends[number - self.first_frame_number - 1] :]
         )
 
 
@@ -289,7 +291,7 @@ def _join_frames(first: int, frames: Sequence[bytes], ids: Sequence[FeedPosition
     return FrameBlock(first, b"".join(frames), tuple(ids), tuple(accumulate(map(len, frames))))
 
 
-class FeedReader(Protocol):
+class FrameReceiver(Protocol):
     """The interface through which a feed sends new frames to a follower that has read the whole ring buffer."""
 
     def push_block(self, block: FrameBlock) -> bool:
@@ -298,7 +300,7 @@ class FeedReader(Protocol):
         After False, the follower reads this block and later ones from the ring buffer.
         """
 
-    def notify_end(self) -> None:
+    def notify_feed_ended(self) -> None:
         """Tell the follower that the feed has ended."""
 
 
@@ -318,33 +320,33 @@ class Feed:
         on_grown: Callable[[], None],
         log_bug: Callable[[Exception], Fault],
     ) -> None:
-        self.pages = pages
+        self.page_reader = pages
         self.streams = streams
-        self.followers = 0
+        self.follower_count = 0
         # The followers that have read the whole ring buffer. Each new block is pushed to them; the other followers read
         # it from the ring buffer.
-        self.readers: set[FeedReader] = set()
+        self.caught_up_receivers: set[FrameReceiver] = set()
         self.notices: tuple[str, ...] = ()
         # The error with which the feed has ended, or None while the feed runs.
         self.fault: Fault | None = None
         self.ring_bytes = 0
-        # The ring buffer has all rows after the position `ring_start`, up to the receive time `evaluated_us`.
+        # The ring buffer has all rows after the position `ring_start`, up to the receive time `evaluated_until_us`.
         self.ring_start = FeedPosition(newest_us + 1, 0)
-        self.evaluated_us = newest_us
-        self.next_number = 0
+        self.evaluated_until_us = newest_us
+        self.next_frame_number = 0
         self._newest_us = newest_us
-        self._on_grown = on_grown
+        self._on_ring_grown = on_grown
         self._log_bug = log_bug
         self._ring: deque[FrameBlock] = deque()
-        self._frames = FrameBuilder(self.ring_start)
-        self._arrived = asyncio.Event()
+        self._frame_builder = FrameBuilder(self.ring_start)
+        self._events_arrived = asyncio.Event()
         self._is_idle = True
         self._task: asyncio.Task[None] | None = None
 
     @property
     def end_position(self) -> FeedPosition:
         """The position after all rows that the feed has evaluated."""
-        return max(FeedPosition(self.evaluated_us + 1, 0), self._frames.position)
+        return max(FeedPosition(self.evaluated_until_us + 1, 0), self._frame_builder.position)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -358,20 +360,20 @@ class Feed:
 
         `streams` are the streams that have new events. If the query reads none of these streams, no run is scheduled.
         """
-        if newest_us <= self.evaluated_us:
+        if newest_us <= self.evaluated_until_us:
             return
         self._newest_us = newest_us
         if not streams.isdisjoint(self.streams):
             self._is_idle = False
-            self._arrived.set()
+            self._events_arrived.set()
         elif self._is_idle:
-            self.evaluated_us = newest_us
+            self.evaluated_until_us = newest_us
 
     def end_with_fault(self, fault: Fault) -> None:
         """End the feed, and send the error to all its followers."""
         self.fault = fault
-        for reader in list(self.readers):
-            reader.notify_end()
+        for reader in list(self.caught_up_receivers):
+            reader.notify_feed_ended()
 
     # The following methods read and fill the ring buffer.
 
@@ -379,46 +381,46 @@ class Feed:
         """Return the number of the first frame after `position`, which must not be before `ring_start`."""
         for block in self._ring:
             if block.frame_ids[-1] > position:
-                return block.first_number + bisect_right(block.frame_ids, position)
-        return self.next_number
+                return block.first_frame_number + bisect_right(block.frame_ids, position)
+        return self.next_frame_number
 
     @property
     def first_frame_number(self) -> int:
         """The number of the first frame in the ring buffer."""
-        return self._ring[0].first_number if self._ring else self.next_number
+        return self._ring[0].first_frame_number if self._ring else self.next_frame_number
 
-    def block_at(self, number: int) -> FrameBlock | None:
+    def block_with_frame(self, number: int) -> FrameBlock | None:
         """Return the block that contains the frame with this number, or None if this frame does not exist yet."""
-        if number >= self.next_number:
+        if number >= self.next_frame_number:
             return None
         newest = self._ring[-1]
         # Nearly all followers read the newest block, so it is looked up first.
-        if number >= newest.first_number:
+        if number >= newest.first_frame_number:
             return newest
-        return self._ring[bisect_right(self._ring, number, key=lambda block: block.first_number) - 1]
+        return self._ring[bisect_right(self._ring, number, key=lambda block: block.first_frame_number) - 1]
 
     def drop_oldest_block(self) -> None:
         block = self._ring.popleft()
         self.ring_bytes -= block.memory_bytes
         self.ring_start = block.frame_ids[-1]
 
-    def _add(self, rows: Sequence[FeedRow]) -> None:
-        for block in self._frames.build_blocks(rows, self.next_number):
+    def _append_rows(self, rows: Sequence[FeedRow]) -> None:
+        for block in self._frame_builder.build_blocks(rows, self.next_frame_number):
             self._ring.append(block)
             self.ring_bytes += block.memory_bytes
-            self.next_number = block.next_number
-            self.readers = {reader for reader in self.readers if reader.push_block(block)}
-        self._on_grown()
+            self.next_frame_number = block.next_frame_number
+            self.caught_up_receivers = {reader for reader in self.caught_up_receivers if reader.push_block(block)}
+        self._on_ring_grown()
 
     # The following methods evaluate the query.
 
     async def _run(self) -> None:
         try:
             while True:
-                await self._arrived.wait()
-                self._arrived.clear()
+                await self._events_arrived.wait()
+                self._events_arrived.clear()
                 await self._evaluate(self._newest_us)
-                self._is_idle = not self._arrived.is_set()
+                self._is_idle = not self._events_arrived.is_set()
                 await asyncio.sleep(EVALUATION_PAUSE_SECONDS)
         except Fault as fault:
             self.end_with_fault(fault)
@@ -426,20 +428,20 @@ class Feed:
             self.end_with_fault(self._log_bug(problem))
 
     async def _evaluate(self, newest_us: int) -> None:
-        cursor = FeedCursor(self.evaluated_us + 1)
+        cursor = FeedCursor(self.evaluated_until_us + 1)
         while True:
-            page = await self.pages.fetch_page(cursor, newest_us)
+            page = await self.page_reader.fetch_page(cursor, newest_us)
             if page.rows:
-                self._add(page.rows)
+                self._append_rows(page.rows)
             cursor = page.next_cursor
             if page.is_last:
-                self.evaluated_us = newest_us
+                self.evaluated_until_us = newest_us
                 return
 
 
-HEARTBEAT_SECONDS: Final = 15.0
+HEARTBEAT_INTERVAL_SECONDS: Final = 15.0
 # The number of seconds between two checks whether the caller may still follow the query.
-ACCESS_CHECK_SECONDS: Final = 5.0
+ACCESS_CHECK_INTERVAL_SECONDS: Final = 5.0
 # The number of milliseconds that a client should wait before it connects again.
 _RECONNECT_DELAY_MS: Final = 1000
 # The length of the range of receive times that the first page of stored rows covers. For later pages, it depends on the
@@ -473,12 +475,12 @@ class Follower:
     ) -> None:
         self._feed = feed
         self._position = feed.end_position if position is None else min(position, feed.end_position)
-        self._number = feed.next_number
-        self._access_fault = access_fault
+        self._next_frame_number = feed.next_frame_number
+        self._find_access_fault = access_fault
         self._on_end = on_end
         self._write = write
         # This event is set when a chunk could not be written at once, or when the feed has ended.
-        self._is_behind = asyncio.Event()
+        self._wakeup_event = asyncio.Event()
         self._sent_at = self._checked_at = time.monotonic()
 
     @property
@@ -496,28 +498,28 @@ class Follower:
         except Fault as fault:
             yield _create_end_event(fault)
         finally:
-            self._feed.readers.discard(self)
+            self._feed.caught_up_receivers.discard(self)
             self._on_end()
 
     def push_block(self, block: FrameBlock) -> bool:
-        if self._number == block.first_number and self._write is not None and self._write(block.text):
-            self._number = block.next_number
+        if self._next_frame_number == block.first_frame_number and self._write is not None and self._write(block.text):
+            self._next_frame_number = block.next_frame_number
             self._sent_at = time.monotonic()
             return True
-        self._is_behind.set()
+        self._wakeup_event.set()
         return False
 
-    def notify_end(self) -> None:
-        self._is_behind.set()
+    def notify_feed_ended(self) -> None:
+        self._wakeup_event.set()
 
     def _raise_if_ended(self) -> None:
         """Raise a Fault if the feed has ended and all its rows were sent, or if the caller has lost access."""
-        if self._feed.fault is not None and self._number >= self._feed.next_number:
+        if self._feed.fault is not None and self._next_frame_number >= self._feed.next_frame_number:
             raise self._feed.fault
         now = time.monotonic()
-        if now - self._checked_at >= ACCESS_CHECK_SECONDS:
+        if now - self._checked_at >= ACCESS_CHECK_INTERVAL_SECONDS:
             self._checked_at = now
-            fault = self._access_fault()
+            fault = self._find_access_fault()
             if fault is not None:
                 raise fault
 
@@ -533,9 +535,9 @@ class Follower:
         cursor, window_us = FeedCursor(begin.receipt_us), _FIRST_WINDOW_US
         while self._position < feed.ring_start:
             self._raise_if_ended()
-            last_us = min(cursor.first_receipt_us + window_us, max(feed.evaluated_us, feed.ring_start.receipt_us))
+            last_us = min(cursor.first_receipt_us + window_us, max(feed.evaluated_until_us, feed.ring_start.receipt_us))
             try:
-                page = await feed.pages.fetch_page(cursor, last_us)
+                page = await feed.page_reader.fetch_page(cursor, last_us)
             except QueryOutOfTime:
                 if window_us <= _MIN_WINDOW_US:
                     raise
@@ -545,15 +547,15 @@ class Follower:
                 # Rows with the receive time of the follower's position are read again, including those that were
                 # already sent. Skip the latter.
                 sent = bisect_right(block.frame_ids, begin)
-                for chunk in _split_into_blocks(
-                    block.text_from(block.first_number + sent) if sent < len(block.frame_ids) else b""
+                for chunk in _split_into_write_chunks(
+                    block.text_from(block.first_frame_number + sent) if sent < len(block.frame_ids) else b""
                 ):
-                    yield self._mark_sent(chunk)
+                    yield self._record_send_time(chunk)
             self._position = max(self._position, FeedPosition(last_us + 1, 0) if page.is_last else frames.position)
             window_us = _next_window(window_us, page, cursor)
             cursor = page.next_cursor
             if time.monotonic() > self._heartbeat_due_at():
-                yield self._heartbeat(self._position)
+                yield self._create_heartbeat(self._position)
         while self._position > feed.end_position:
             # Wait until the feed has evaluated all events up to the follower's position.
             self._raise_if_ended()
@@ -563,29 +565,29 @@ class Follower:
 
     async def _feed_chunks(self) -> AsyncGenerator[bytes, None]:
         feed = self._feed
-        self._number = feed.frame_number_after(self._position)
+        self._next_frame_number = feed.frame_number_after(self._position)
         while True:
             self._raise_if_ended()
-            if self._number < feed.next_number:
+            if self._next_frame_number < feed.next_frame_number:
                 for chunk in self._ring_chunks():
                     yield chunk
             elif await self._wait_for_heartbeat():
-                yield self._heartbeat(feed.end_position)
+                yield self._create_heartbeat(feed.end_position)
 
     def _ring_chunks(self) -> Iterator[bytes]:
         """Yield the next frames from the ring buffer.
 
         If the ring buffer no longer has some of these frames, yield a gap event first.
         """
-        lost = self._feed.first_frame_number - self._number
+        lost = self._feed.first_frame_number - self._next_frame_number
         if lost > 0:
-            self._number += lost
-            yield self._mark_sent(b'event: gap\ndata: {"lost":%d}\n\n' % lost)
-        block = self._feed.block_at(self._number)
+            self._next_frame_number += lost
+            yield self._record_send_time(b'event: gap\ndata: {"lost":%d}\n\n' % lost)
+        block = self._feed.block_with_frame(self._next_frame_number)
         if block is not None:
-            text, self._number = block.text_from(self._number), block.next_number
-            for chunk in _split_into_blocks(text):
-                yield self._mark_sent(chunk)
+            text, self._next_frame_number = block.text_from(self._next_frame_number), block.next_frame_number
+            for chunk in _split_into_write_chunks(text):
+                yield self._record_send_time(chunk)
 
     async def _wait_for_heartbeat(self) -> bool:
         """Wait while the feed pushes frames to the client; return whether a heartbeat is due.
@@ -593,35 +595,35 @@ class Follower:
         The wait ends when a push fails, the feed ends, a heartbeat is due, or the access of the caller has to be
         checked.
         """
-        self._is_behind.clear()
-        self._feed.readers.add(self)
+        self._wakeup_event.clear()
+        self._feed.caught_up_receivers.add(self)
         try:
             async with asyncio.timeout(
-                max(0.0, min(self._heartbeat_due_at() - time.monotonic(), ACCESS_CHECK_SECONDS))
+                max(0.0, min(self._heartbeat_due_at() - time.monotonic(), ACCESS_CHECK_INTERVAL_SECONDS))
             ):
-                await self._is_behind.wait()
+                await self._wakeup_event.wait()
         except TimeoutError:
             return time.monotonic() >= self._heartbeat_due_at()
         finally:
-            self._feed.readers.discard(self)
+            self._feed.caught_up_receivers.discard(self)
         return False
 
     def _heartbeat_due_at(self) -> float:
-        return self._sent_at + HEARTBEAT_SECONDS
+        return self._sent_at + HEARTBEAT_INTERVAL_SECONDS
 
-    def _mark_sent(self, chunk: bytes) -> bytes:
+    def _record_send_time(self, chunk: bytes) -> bytes:
         self._sent_at = time.monotonic()
         return chunk
 
-    def _heartbeat(self, position: FeedPosition) -> bytes:
+    def _create_heartbeat(self, position: FeedPosition) -> bytes:
         """Return a heartbeat with a position: a comment and an id in the format of Server-Sent Events.
 
         When the client reconnects, it sends this id, and continues at this position instead of an older one.
         """
-        return self._mark_sent(b": heartbeat\nid: %b\n\n" % str(position).encode())
+        return self._record_send_time(b": heartbeat\nid: %b\n\n" % str(position).encode())
 
 
-def _split_into_blocks(text: bytes) -> Iterator[bytes]:
+def _split_into_write_chunks(text: bytes) -> Iterator[bytes]:
     """Yield a large text in pieces, so that only one piece is buffered for a slow client."""
     if len(text) <= 2 * FRAME_BLOCK_BYTES:
         if text:
@@ -699,13 +701,13 @@ class TailService:
         limits: TailLimits,
         note: RecordObservation = ignore_observation,
     ) -> None:
-        self._answers = answers
-        self._stored = stored
+        self._query_service = answers
+        self._stored_events_signal = stored
         self._limits = limits
-        self._note = note
+        self._record_observation = note
         self._feeds: dict[bytes, Feed] = {}
-        self._by_account: Counter[str] = Counter()
-        self._by_address: Counter[str] = Counter()
+        self._follower_counts_by_account: Counter[str] = Counter()
+        self._follower_counts_by_address: Counter[str] = Counter()
         self._newest_us = 0
         # The number of feeds whose start has begun but not ended.
         self._starting_feed_count = 0
@@ -714,7 +716,7 @@ class TailService:
     @property
     def follower_count(self) -> int:
         """The number of connections that follow a query."""
-        return sum(feed.followers for feed in self._feeds.values())
+        return sum(feed.follower_count for feed in self._feeds.values())
 
     async def follow(
         self,
@@ -732,7 +734,7 @@ class TailService:
         if self._is_closed:
             raise ServiceDraining("The service is stopping.", retry_after=5)
         charged = _FollowerOwner(request.account, address)
-        self._charge_follower(charged)
+        self._count_follower_against_limits(charged)
         try:
             feed = await self._join_feed(_feed_request(request))
         except BaseException:
@@ -748,37 +750,37 @@ class TailService:
 
     # The following methods enforce the limits on followers.
 
-    def _charge_follower(self, charged: "_FollowerOwner") -> None:
+    def _count_follower_against_limits(self, charged: "_FollowerOwner") -> None:
         limits = self._limits
-        if self._by_account.total() >= limits.max_followers:
-            raise TooManyFollowers("As many queries are followed as this service allows.", retry_after=10)
+        if self._follower_counts_by_account.total() >= limits.max_followers:
+            raise TooManyFollowedQueries("As many queries are followed as this service allows.", retry_after=10)
         address_followers = max(limits.max_key_followers, limits.max_followers // 2)
         for held, holder, limit in (
-            (self._by_account, charged.account, limits.max_key_followers),
-            (self._by_address, charged.address, address_followers),
+            (self._follower_counts_by_account, charged.account, limits.max_key_followers),
+            (self._follower_counts_by_address, charged.address, address_followers),
         ):
             if held[holder] >= limit:
-                raise TooManyFollowers(
+                raise TooManyFollowedQueries(
                     f"This key or address follows {limit} queries, which is its limit.",
                     hint="Close one of these connections.",
                     retry_after=10,
                 )
-        self._by_account[charged.account] += 1
-        self._by_address[charged.address] += 1
+        self._follower_counts_by_account[charged.account] += 1
+        self._follower_counts_by_address[charged.address] += 1
 
     def _release_follower(self, charged: "_FollowerOwner") -> None:
-        self._by_account -= Counter([charged.account])
-        self._by_address -= Counter([charged.address])
+        self._follower_counts_by_account -= Counter([charged.account])
+        self._follower_counts_by_address -= Counter([charged.address])
 
     # The following methods start, advance and end feeds.
 
     async def _join_feed(self, request: QueryRequest) -> Feed:
         """Return the feed for a request, and count one more follower of it. Start the feed if it does not exist."""
-        digest = self._answers.feed_digest(request)
+        digest = self._query_service.feed_digest(request)
         feed = self._feeds.get(digest)
         if feed is None or feed.fault is not None:
             feed = await self._start_feed(digest, request)
-        feed.followers += 1
+        feed.follower_count += 1
         return feed
 
     async def _start_feed(self, digest: bytes, request: QueryRequest) -> Feed:
@@ -797,24 +799,24 @@ class TailService:
             self._stop_listening_if_unused()
 
     async def _new_feed(self, request: QueryRequest) -> Feed:
-        if self._answers.newest_receipt_us() is None:
+        if self._query_service.newest_receipt_us() is None:
             raise FeatureUnavailable("Queries cannot be followed on this engine.", hint="Run the query again instead.")
-        statement = await self._answers.compile_followed_query(request)
+        statement = await self._query_service.compile_followed_query(request)
         # Listen for stored events before reading the newest receive time, so that no later event is missed.
         self._listen_for_stored_events(asyncio.get_running_loop())
-        newest_us = self._answers.newest_receipt_us() or 0
-        pages = FeedPageReader(request, self._answers.run_feed_page)
+        newest_us = self._query_service.newest_receipt_us() or 0
+        pages = FeedPageReader(request, self._query_service.run_feed_page)
         # Run the query once now. If its parameters are invalid or the engine refuses the query, the caller gets the
         # error at once.
         await pages.fetch_page(FeedCursor(newest_us + 1), newest_us + 1)
-        feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_rings, self._log_bug)
-        feed.notices = notices_of(statement)
+        feed = Feed(pages, frozenset(statement.streams), newest_us, self._limit_ring_bytes, self._log_bug)
+        feed.notices = statement_notices(statement)
         return feed
 
     def _leave_feed(self, feed: Feed, charged: "_FollowerOwner") -> None:
         self._release_follower(charged)
-        feed.followers -= 1
-        if feed.followers:
+        feed.follower_count -= 1
+        if feed.follower_count:
             return
         feed.stop()
         self._feeds = {digest: other for digest, other in self._feeds.items() if other is not feed}
@@ -825,11 +827,11 @@ class TailService:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._schedule_feed_evaluations, streams, newest_us)
 
-        self._stored.set_stored_callback(notify)
+        self._stored_events_signal.set_stored_callback(notify)
 
     def _stop_listening_if_unused(self) -> None:
         if not self._feeds and not self._starting_feed_count:
-            self._stored.set_stored_callback(None)
+            self._stored_events_signal.set_stored_callback(None)
 
     def _schedule_feed_evaluations(self, streams: frozenset[str], newest_us: int) -> None:
         self._newest_us = max(self._newest_us, newest_us)
@@ -838,10 +840,10 @@ class TailService:
 
     def _log_bug(self, problem: Exception) -> Fault:
         incident = uuid4().hex
-        self._note(BugFound(incident=incident, trace="".join(traceback.format_exception(problem))))
+        self._record_observation(BugFound(incident=incident, trace="".join(traceback.format_exception(problem))))
         return BugFault("An internal error occurred.", hint=f"Report the incident {incident}.")
 
-    def _limit_rings(self) -> None:
+    def _limit_ring_bytes(self) -> None:
         """Drop the oldest rows of the largest ring buffer while all ring buffers together exceed their limit."""
         while sum(feed.ring_bytes for feed in self._feeds.values()) > self._limits.max_ring_bytes:
             max(self._feeds.values(), key=lambda feed: feed.ring_bytes).drop_oldest_block()

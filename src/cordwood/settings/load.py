@@ -24,8 +24,8 @@ _PARSERS_BY_UNIT = {"size": read_size, "duration": read_duration, "rate": read_r
 _FORMATTERS_BY_UNIT = {"size": format_size, "duration": format_duration, "rate": format_rate}
 _BOUND_MESSAGE_PATTERN = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
 _WORDS_BY_COMPARISON_SIGN = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
-_WRONG_KIND_MESSAGE_PATTERN = re.compile(r"Expected `(\w+)`, got `\w+`")
-_PHRASES_BY_VALUE_KIND = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+_WRONG_TYPE_MESSAGE_PATTERN = re.compile(r"Expected `(\w+)`, got `\w+`")
+_PHRASE_BY_TYPE_NAME = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
 _INVALID_CHOICE_MESSAGE_PREFIX = "Invalid enum value"
 
 
@@ -108,9 +108,9 @@ def _describe_requirement(field: SettingField, problem: Exception) -> str:
 
 
 def _describe_kind_requirement(field: SettingField, problem: str) -> str:
-    kind = _WRONG_KIND_MESSAGE_PATTERN.fullmatch(problem)
+    kind = _WRONG_TYPE_MESSAGE_PATTERN.fullmatch(problem)
     if kind is not None:
-        return f"it must be {_PHRASES_BY_VALUE_KIND.get(kind[1], kind[1])}"
+        return f"it must be {_PHRASE_BY_TYPE_NAME.get(kind[1], kind[1])}"
     choices = typing.get_args(typing.get_args(field.annotation)[0])
     if choices and problem.startswith(_INVALID_CHOICE_MESSAGE_PREFIX):
         return f"it must be one of {', '.join(map(str, choices))}"
@@ -188,21 +188,21 @@ _LOG_LEVELS_BY_ELIXIR_LEVEL = {
 _LOGFLARE_VARIABLE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
 # Other programs use these prefixes too. So such variables are listed in the notice only if others show that Logflare is
 # configured.
-_SHARED_VARIABLE_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
+_AMBIGUOUS_LOGFLARE_VARIABLE_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
 class SourcedValue(msgspec.Struct, frozen=True):
     """The value of a setting before it is parsed, and the source that it comes from."""
 
     value: object
-    origin: str
+    source: str
 
 
 class LoadedSettings(msgspec.Struct, frozen=True):
     """The settings in force, with the source of each setting for which a value was given."""
 
     settings: Settings
-    origins_by_setting: Mapping[str, str]
+    sources_by_setting: Mapping[str, str]
     notices: tuple[str, ...] = ()
 
 
@@ -223,12 +223,12 @@ def load_settings(
         **_read_environment(env),
         **{name: SourcedValue(value, "a flag") for name, value in (flags or {}).items() if value is not None},
     }
-    values = {name: _parse_setting_value(setting_fields()[name], one.value, one.origin) for name, one in given.items()}
+    values = {name: _parse_setting_value(setting_fields()[name], one.value, one.source) for name, one in given.items()}
     settings = _make_settings(values)
     notices = (_ignored_variables_notice(env), _equal_keys_notice(settings))
     return LoadedSettings(
         settings=settings,
-        origins_by_setting={name: one.origin for name, one in given.items()},
+        sources_by_setting={name: one.source for name, one in given.items()},
         notices=tuple(notice for notice in notices if notice),
     )
 
@@ -346,7 +346,7 @@ def _ignored_variables_notice(environment: Mapping[str, str]) -> str | None:
     ]
     if not certain and not any(name in environment for name in _SETTINGS_BY_LOGFLARE_VARIABLE):
         return None
-    names = sorted(certain + [name for name in environment if name.startswith(_SHARED_VARIABLE_PREFIXES)])
+    names = sorted(certain + [name for name in environment if name.startswith(_AMBIGUOUS_LOGFLARE_VARIABLE_PREFIXES)])
     return f"Unsupported variables of Logflare are ignored: {', '.join(names)}." if names else None
 
 

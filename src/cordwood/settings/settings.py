@@ -72,14 +72,14 @@ def _read_text(file: Path) -> str:
 
 
 # Marks that tell the module `load` how to parse the value of a setting, and which values are secrets or paths.
-SIZE_MARK = {"unit": "size"}
-DURATION_MARK = {"unit": "duration"}
-RATE_MARK = {"unit": "rate"}
-SECRET_MARK = {"secret": True}
-PATH_MARK = {"path": True}
+SIZE_METADATA = {"unit": "size"}
+DURATION_METADATA = {"unit": "duration"}
+RATE_METADATA = {"unit": "rate"}
+SECRET_METADATA = {"secret": True}
+PATH_METADATA = {"path": True}
 # Marks of settings that are a list or a table in a settings file, but a single text in the environment and in flags.
-LIST_MARK = {"form": "list"}
-TABLE_MARK = {"form": "table"}
+LIST_METADATA = {"form": "list"}
+TABLE_METADATA = {"form": "table"}
 
 
 class SettingsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,7 +106,7 @@ class WebSettings(SettingsSection, frozen=True):
         Meta(
             description="How long running requests may take to finish after a signal to stop.",
             ge=0,
-            extra=DURATION_MARK,
+            extra=DURATION_METADATA,
         ),
     ] = 25.0
     log_level: Annotated[
@@ -118,23 +118,23 @@ class ServeSettings(SettingsSection, frozen=True):
     """What is served, and from where."""
 
     data_dir: Annotated[
-        str, Meta(description="The folder of events and keys; one process at a time may use it.", extra=PATH_MARK)
+        str, Meta(description="The folder of events and keys; one process at a time may use it.", extra=PATH_METADATA)
     ] = "./cordwood-data"
     endpoints: Annotated[
         str,
         Meta(
             description="A folder of your own endpoint files, in addition to the endpoints that ship; empty means none.",
-            extra=PATH_MARK,
+            extra=PATH_METADATA,
         ),
     ] = ""
     streams: Annotated[
         str,
         Meta(
             description="Your own streams file, in addition to the nine streams that ship; empty means none.",
-            extra=PATH_MARK,
+            extra=PATH_METADATA,
         ),
     ] = ""
-    cache_memory: Annotated[int, Meta(description="The memory of the answer cache.", ge=0, extra=SIZE_MARK)] = (
+    cache_memory: Annotated[int, Meta(description="The memory of the answer cache.", ge=0, extra=SIZE_METADATA)] = (
         64 * 2**20
     )
 
@@ -143,24 +143,25 @@ class IngestSettings(SettingsSection, frozen=True):
     """Limits and options of ingestion."""
 
     body_size: Annotated[
-        int, Meta(description="The largest body of events as sent; a larger one gets 413.", ge=1024, extra=SIZE_MARK)
+        int,
+        Meta(description="The largest body of events as sent; a larger one gets 413.", ge=1024, extra=SIZE_METADATA),
     ] = 16 * 2**20
     inflated_size: Annotated[
         int,
         Meta(
             description="The largest body of events after decompression; a larger one gets 413.",
             ge=1024,
-            extra=SIZE_MARK,
+            extra=SIZE_METADATA,
         ),
     ] = 128 * 2**20
     event_size: Annotated[
-        int, Meta(description="The largest single event; a larger one is quarantined.", ge=1024, extra=SIZE_MARK)
+        int, Meta(description="The largest single event; a larger one is quarantined.", ge=1024, extra=SIZE_METADATA)
     ] = 2**20
     stream_rate: Annotated[
         float | None,
         Meta(
             description="The maximum number of events a second of each stream without a `rate` of its own; senders of more get 429.",
-            extra=RATE_MARK,
+            extra=RATE_METADATA,
         ),
     ] = None
     new_streams: Annotated[
@@ -178,7 +179,7 @@ class IngestSettings(SettingsSection, frozen=True):
             description="The streams of events whose senders name no stream, but send labels (an index, a service, a tag):"
             " entries `pattern=stream`, of which the first that matches a label applies; `*` stands for any text."
             " Without a match, the stream is the one whose name is a label.",
-            extra=LIST_MARK,
+            extra=LIST_METADATA,
         ),
     ] = ""
     default_stream: Annotated[
@@ -198,14 +199,14 @@ class IngestSettings(SettingsSection, frozen=True):
         str,
         Meta(
             description="The secret of a Vercel log drain: if set, a body without a valid `x-vercel-signature` gets 403.",
-            extra=SECRET_MARK,
+            extra=SECRET_METADATA,
         ),
     ] = ""
     github_secret: Annotated[
         str,
         Meta(
             description="The secret of GitHub webhooks: if set, a body without a valid `x-hub-signature-256` gets 403.",
-            extra=SECRET_MARK,
+            extra=SECRET_METADATA,
         ),
     ] = ""
     queue_size: Annotated[
@@ -213,7 +214,7 @@ class IngestSettings(SettingsSection, frozen=True):
         Meta(
             description="The decompressed size of all events that are being decoded or wait to be written at once; senders of more get 429.",
             ge=2**20,
-            extra=SIZE_MARK,
+            extra=SIZE_METADATA,
         ),
     ] = 64 * 2**20
 
@@ -228,7 +229,7 @@ class ListenSettings(SettingsSection, frozen=True):
         str,
         Meta(
             description="The addresses for OTLP over gRPC: `tcp://127.0.0.1:4317` or `tls://…`. Needs the extra `cordwood[grpc]`.",
-            extra=LIST_MARK,
+            extra=LIST_METADATA,
         ),
     ] = ""
 
@@ -236,7 +237,7 @@ class ListenSettings(SettingsSection, frozen=True):
         str,
         Meta(
             description="The addresses for syslog (RFC 5424 and 3164): `tcp://127.0.0.1:6514`, `tls://…` or `udp://…`.",
-            extra=LIST_MARK,
+            extra=LIST_METADATA,
         ),
     ] = ""
     syslog_stream: Annotated[
@@ -251,14 +252,14 @@ class ListenSettings(SettingsSection, frozen=True):
         Meta(
             description="The key whose scopes, pins and rate apply to syslog messages."
             " Empty: they may go to any stream, and no pin or rate applies.",
-            extra=SECRET_MARK,
+            extra=SECRET_METADATA,
         ),
     ] = ""
     fluent: Annotated[
         str,
         Meta(
             description="The addresses for Fluentd and Fluent Bit (Forward protocol): `tcp://127.0.0.1:24224` or `tls://…`.",
-            extra=LIST_MARK,
+            extra=LIST_METADATA,
         ),
     ] = ""
     fluent_stream: Annotated[
@@ -273,17 +274,17 @@ class ListenSettings(SettingsSection, frozen=True):
         Meta(
             description="The key whose scopes, pins and rate apply to Fluent events."
             " Empty: they may go to any stream, and no pin or rate applies.",
-            extra=SECRET_MARK,
+            extra=SECRET_METADATA,
         ),
     ] = ""
     fluent_shared_key: Annotated[
-        str, Meta(description="The shared key that Fluent senders must know; empty: none.", extra=SECRET_MARK)
+        str, Meta(description="The shared key that Fluent senders must know; empty: none.", extra=SECRET_METADATA)
     ] = ""
     fluent_users: Annotated[
         str,
         Meta(
             description="The users of Fluent senders: a line `name = password` for each, or a table in the file.",
-            extra=SECRET_MARK | TABLE_MARK,
+            extra=SECRET_METADATA | TABLE_METADATA,
         ),
     ] = ""
     tls_certificate: Annotated[
@@ -291,17 +292,17 @@ class ListenSettings(SettingsSection, frozen=True):
         Meta(
             description="The certificate (PEM, with its chain) of `tls://` addresses. It is read again at a reload,"
             " except for OTLP over gRPC.",
-            extra=PATH_MARK,
+            extra=PATH_METADATA,
         ),
     ] = ""
     tls_key: Annotated[
-        str, Meta(description="The private key of the certificate; empty: it is in the same file.", extra=PATH_MARK)
+        str, Meta(description="The private key of the certificate; empty: it is in the same file.", extra=PATH_METADATA)
     ] = ""
     tls_client_ca: Annotated[
         str,
         Meta(
             description="The authority (PEM) that must have signed the certificates of senders; empty: they need none.",
-            extra=PATH_MARK,
+            extra=PATH_METADATA,
         ),
     ] = ""
     connections: Annotated[
@@ -322,7 +323,7 @@ class LimitSettings(SettingsSection, frozen=True):
         Meta(
             description="The memory limit of the service, including the engine and caches."
             " Empty: a quarter of the memory of the machine or its cgroup, at least 256 MB.",
-            extra=SIZE_MARK,
+            extra=SIZE_METADATA,
         ),
     ] = None
     store_size: Annotated[
@@ -330,18 +331,19 @@ class LimitSettings(SettingsSection, frozen=True):
         Meta(
             description="The maximum disk space of all events; when it is exceeded, the oldest events are deleted, whatever their stream."
             " Empty: only each stream's `retention` applies.",
-            extra=SIZE_MARK,
+            extra=SIZE_METADATA,
         ),
     ] = None
     query_time: Annotated[
-        float, Meta(description="How long a query may run; then it is stopped and gets 504.", gt=0, extra=DURATION_MARK)
+        float,
+        Meta(description="How long a query may run; then it is stopped and gets 504.", gt=0, extra=DURATION_METADATA),
     ] = 30.0
     answer_size: Annotated[
         int,
         Meta(
             description="The largest answer held in memory; NDJSON and CSV are streamed and may be larger.",
             ge=1024,
-            extra=SIZE_MARK,
+            extra=SIZE_METADATA,
         ),
     ] = 64 * 2**20
     concurrent_queries: Annotated[
@@ -359,13 +361,14 @@ class LimitSettings(SettingsSection, frozen=True):
         ),
     ] = 200
     queue_time: Annotated[
-        float, Meta(description="How long a query may wait in the queue; then it gets 503.", gt=0, extra=DURATION_MARK)
+        float,
+        Meta(description="How long a query may wait in the queue; then it gets 503.", gt=0, extra=DURATION_METADATA),
     ] = 10.0
     key_rate: Annotated[
         float | None,
         Meta(
             description="The maximum rate of requests of each key without a rate of its own; empty: no limit.",
-            extra=RATE_MARK,
+            extra=RATE_METADATA,
         ),
     ] = None
     key_concurrent_queries: Annotated[
@@ -400,17 +403,22 @@ class KeySettings(SettingsSection, frozen=True):
     """Keys in the settings. If none is set, a private and a public key are created at the first start."""
 
     private: Annotated[
-        str, Meta(description="A private key, which may query, send events and manage everything.", extra=SECRET_MARK)
+        str,
+        Meta(description="A private key, which may query, send events and manage everything.", extra=SECRET_METADATA),
     ] = ""
-    public: Annotated[str, Meta(description="A public key, which may only send events.", extra=SECRET_MARK)] = ""
-    private_file: Annotated[str, Meta(description="A file whose first line is the private key.", extra=PATH_MARK)] = ""
-    public_file: Annotated[str, Meta(description="A file whose first line is the public key.", extra=PATH_MARK)] = ""
-    jwt_secret: Annotated[str, Meta(description="The secret of signed keys (JWT, HS256).", extra=SECRET_MARK)] = ""
+    public: Annotated[str, Meta(description="A public key, which may only send events.", extra=SECRET_METADATA)] = ""
+    private_file: Annotated[
+        str, Meta(description="A file whose first line is the private key.", extra=PATH_METADATA)
+    ] = ""
+    public_file: Annotated[str, Meta(description="A file whose first line is the public key.", extra=PATH_METADATA)] = (
+        ""
+    )
+    jwt_secret: Annotated[str, Meta(description="The secret of signed keys (JWT, HS256).", extra=SECRET_METADATA)] = ""
     jwt_jwks_file: Annotated[
         str,
         Meta(
             description="A JWKS file with the public keys of signed keys (JWT; RS256, ES256, EdDSA).",
-            extra=PATH_MARK,
+            extra=PATH_METADATA,
         ),
     ] = ""
     jwt_audience: Annotated[str, Meta(description="The audience that signed keys must have; empty: any.")] = ""
@@ -423,14 +431,14 @@ class DuckDBSettings(SettingsSection, frozen=True):
         int, Meta(description="The number of threads for queries; 0 derives it from the cores.", ge=0)
     ] = 0
     memory: Annotated[
-        int, Meta(description="The engine's memory; 0 derives it from limits.memory.", ge=0, extra=SIZE_MARK)
+        int, Meta(description="The engine's memory; 0 derives it from limits.memory.", ge=0, extra=SIZE_METADATA)
     ] = 0
     partial_answers: Annotated[
         int,
         Meta(
             description="The disk space for partial answers, by which repeated counts read only new events; 0 turns them off.",
             ge=0,
-            extra=SIZE_MARK,
+            extra=SIZE_METADATA,
         ),
     ] = 64 * 2**20
 
@@ -446,14 +454,14 @@ class ClickHouseSettings(SettingsSection, frozen=True):
         ),
     ] = False
     query_memory: Annotated[
-        int, Meta(description="The maximum memory of one query on the server.", ge=16 * 2**20, extra=SIZE_MARK)
+        int, Meta(description="The maximum memory of one query on the server.", ge=16 * 2**20, extra=SIZE_METADATA)
     ] = 2**30
     pending_size: Annotated[
         int,
         Meta(
             description="The maximum size of events that are stored on disk while the server cannot be reached.",
             ge=0,
-            extra=SIZE_MARK,
+            extra=SIZE_METADATA,
         ),
     ] = 2**30
 
@@ -465,21 +473,21 @@ class RedactionSettings(SettingsSection, frozen=True):
         str,
         Meta(
             description="The detectors, separated by commas: ip, email, token, secret, card, phone.",
-            extra=LIST_MARK,
+            extra=LIST_METADATA,
         ),
     ] = "ip,email,token,secret,card"
     patterns: Annotated[
         str,
         Meta(
             description="Additional patterns (RE2) to redact: a line `name = pattern` for each, or a table in the file.",
-            extra=TABLE_MARK,
+            extra=TABLE_METADATA,
         ),
     ] = ""
     key: Annotated[
         str,
         Meta(
             description='The key of `redact_mode = "hash"`; empty: a key is created at the first start and stored in the data folder.',
-            extra=SECRET_MARK,
+            extra=SECRET_METADATA,
         ),
     ] = ""
 
@@ -495,7 +503,7 @@ class AlertSettings(SettingsSection, frozen=True):
         Meta(
             description="The targets of alerts: a line `name = address` for each, or a table in the file. Addresses begin with"
             " `webhook+https:`, `slack+https:`, `pagerduty:`, `alertmanager+https:`, `smtp:` or `smtps:`.",
-            extra=SECRET_MARK | TABLE_MARK,
+            extra=SECRET_METADATA | TABLE_METADATA,
         ),
     ] = ""
     signing_secret: Annotated[
@@ -503,7 +511,7 @@ class AlertSettings(SettingsSection, frozen=True):
         Meta(
             description="The secret with which webhooks are signed (Standard Webhooks): `whsec_` and base64, or any text;"
             " empty: they are not signed.",
-            extra=SECRET_MARK,
+            extra=SECRET_METADATA,
         ),
     ] = ""
     refuse_addresses: Annotated[
@@ -511,7 +519,7 @@ class AlertSettings(SettingsSection, frozen=True):
         Meta(
             description="The kinds of network addresses to which no message is sent: any of loopback, link-local, private;"
             " empty or `none`: none of these is refused.",
-            extra=LIST_MARK,
+            extra=LIST_METADATA,
         ),
     ] = "loopback,link-local"
     send_time: Annotated[
@@ -520,14 +528,14 @@ class AlertSettings(SettingsSection, frozen=True):
             description="How long sending a message to a target may take, from the look-up of its name to its answer.",
             gt=0,
             le=300,
-            extra=DURATION_MARK,
+            extra=DURATION_METADATA,
         ),
     ] = 10.0
     send_rate: Annotated[
         float,
         Meta(
             description="The maximum rate of messages to one target; further ones wait, and are sent together where possible.",
-            extra=RATE_MARK,
+            extra=RATE_METADATA,
         ),
     ] = 10 / 60
     retry_time: Annotated[
@@ -535,7 +543,7 @@ class AlertSettings(SettingsSection, frozen=True):
         Meta(
             description="For how long a message is sent again that its target does not accept.",
             ge=0,
-            extra=DURATION_MARK,
+            extra=DURATION_METADATA,
         ),
     ] = 86400.0
     external_url: Annotated[

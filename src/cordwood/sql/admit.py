@@ -11,7 +11,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused, QueryUnsupported
-from cordwood.sql.budget import count_nodes
+from cordwood.sql.budget import charge_nodes
 from cordwood.sql.diagnostics import most_similar_name, span_of
 from cordwood.sql.nodes import constant_python_value, is_null, parse_digits
 from cordwood.sql.permitted_syntax import (
@@ -43,7 +43,7 @@ def admit_query(parsed: ParsedQuery, internal_functions: Collection[str] = ()) -
             parsed.tree, parsed.text, f"{kind} is refused: only a query can be sent.", "Send one SELECT."
         )
     for node in parsed.tree.walk():
-        count_nodes()
+        charge_nodes()
         if not (isinstance(node, exp.Anonymous) and _anonymous_function_name(node) in internal_functions):
             _check_node(node, parsed.text)
         node.comments = None
@@ -181,14 +181,15 @@ def _find_aggregate_mistake(node: exp.Expr) -> str | None:
     Aggregate functions are not allowed in WHERE, GROUP BY, JOIN … ON or another aggregate function. Analytic functions
     are not allowed in WHERE, GROUP BY, JOIN … ON or HAVING.
     """
-    if isinstance(node, exp.Window) or _is_windowed(node):
-        return _find_enclosing_clause_mistake(node, _CLAUSE_NAME_FORBIDDING_WINDOWS, "Analytic function")
+    if isinstance(node, exp.Window) or _is_window_function_call(node):
+        return _find_enclosing_clause_mistake(node, _CLAUSES_FORBIDDING_WINDOW_FUNCTIONS, "Analytic function")
     if any(
-        isinstance(ancestor, exp.AggFunc) and not _is_windowed(ancestor) for ancestor in _ancestors_in_same_query(node)
+        isinstance(ancestor, exp.AggFunc) and not _is_window_function_call(ancestor)
+        for ancestor in _ancestors_in_same_query(node)
     ):
         return "Aggregations of aggregations are not allowed"
     return _find_enclosing_clause_mistake(
-        node, _CLAUSE_NAME_FORBIDDING_AGGREGATES, f"Aggregate function {_function_name(node)}"
+        node, _CLAUSES_FORBIDDING_AGGREGATES, f"Aggregate function {_function_name(node)}"
     )
 
 
@@ -207,7 +208,7 @@ def _ancestors_in_same_query(node: exp.Expr) -> Iterator[exp.Expr]:
         ancestor = ancestor.parent
 
 
-def _is_windowed(node: exp.Expr) -> bool:
+def _is_window_function_call(node: exp.Expr) -> bool:
     parent = node.parent
     while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
         parent = parent.parent
@@ -219,13 +220,13 @@ def _function_name(node: exp.Expr) -> str:
 
 
 _COUNT_WITHOUT_ARGUMENT_MESSAGE: Final = "COUNT needs an argument: write COUNT(*)"
-_CLAUSE_NAME_FORBIDDING_AGGREGATES: Final[Mapping[type[exp.Expr], str]] = {
+_CLAUSES_FORBIDDING_AGGREGATES: Final[Mapping[type[exp.Expr], str]] = {
     exp.Where: "WHERE clause",
     exp.Group: "GROUP BY",
     exp.Join: "JOIN ON clause",
 }
-_CLAUSE_NAME_FORBIDDING_WINDOWS: Final[Mapping[type[exp.Expr], str]] = {
-    **_CLAUSE_NAME_FORBIDDING_AGGREGATES,
+_CLAUSES_FORBIDDING_WINDOW_FUNCTIONS: Final[Mapping[type[exp.Expr], str]] = {
+    **_CLAUSES_FORBIDDING_AGGREGATES,
     exp.Having: "HAVING clause",
 }
 
@@ -274,7 +275,7 @@ def _is_dotted_path(source: exp.Expr) -> bool:
     return isinstance(source, exp.Table) and source.args.get("db") is not None
 
 
-def _find_row_count_mistake(node: exp.Expr) -> str | None:
+def _find_limit_or_offset_mistake(node: exp.Expr) -> str | None:
     rows = node.expression
     while isinstance(rows, (exp.Paren, exp.Cast)):
         rows = rows.this
@@ -294,11 +295,11 @@ def _find_table_alias_mistake(node: exp.Expr) -> str | None:
 
 def _find_alias_mistake(node: exp.Expr) -> str | None:
     """Return the error message for an alias where BigQuery does not accept one, as in `(a AS b)`; else None."""
-    return None if isinstance(node.parent, _ALIAS_PARENTS) else "An alias cannot stand here"
+    return None if isinstance(node.parent, _NODES_WITH_ALIASED_CHILDREN) else "An alias cannot stand here"
 
 
 # Nodes whose children may have an alias.
-_ALIAS_PARENTS: Final = (exp.Select, exp.Star, exp.Pivot, exp.In)
+_NODES_WITH_ALIASED_CHILDREN: Final = (exp.Select, exp.Star, exp.Pivot, exp.In)
 
 
 def _find_interval_mistake(node: exp.Expr) -> str | None:
@@ -343,8 +344,8 @@ _MISTAKE_FINDER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], MistakeFinder]] = {
     exp.Select: _find_select_mistake,
     exp.Join: _find_join_mistake,
     **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _find_set_operation_mistake),
-    exp.Limit: _find_row_count_mistake,
-    exp.Offset: _find_row_count_mistake,
+    exp.Limit: _find_limit_or_offset_mistake,
+    exp.Offset: _find_limit_or_offset_mistake,
     exp.Unnest: _find_unnest_mistake,
     **dict.fromkeys((exp.Interval, *_INTERVAL_FUNCTIONS), _find_interval_mistake),
     exp.TableAlias: _find_table_alias_mistake,
@@ -415,7 +416,7 @@ def _is_frame_bound(bound: exp.Expr, *, is_whole: bool) -> bool:
 
 
 def _find_analytic_function_mistake(node: exp.Expr) -> str | None:
-    if not _is_windowed(node):
+    if not _is_window_function_call(node):
         return f"Analytic function {_analytic_function_name(node)} cannot be called without an OVER clause"
     return _find_constant_argument_mistake(node)
 

@@ -26,7 +26,7 @@ _NON_FINITE_TEXTS: Final = frozenset(
 # have at most 38 digits, so values below 1e-39 are rounded to zero.
 _MAX_NUMERIC_INTEGER_DIGITS: Final = 29
 _MAX_BIGNUMERIC_INTEGER_DIGITS: Final = 39
-_MIN_EXPONENT: Final = -40
+_MIN_DECIMAL_EXPONENT: Final = -40
 
 RegexErrorFinder = Callable[[str], str | None]
 
@@ -36,8 +36,8 @@ def bind_parameters(
 ) -> BoundStatement:
     """Return the statement with typed values for its slots; raise BadParameter if a value is invalid.
 
-    The error names the parameter, its value and the allowed values. `find_regex_error` checks a regular expression: it returns
-    an error message, or None if the expression is valid.
+    The error names the parameter, its value and the allowed values. `find_regex_error` checks a regular expression: it
+    returns an error message, or None if the expression is valid.
     """
     values = {slot.name: _bind_slot(slot, raw, now_us, find_regex_error) for slot in statement.slots}
     return BoundStatement(statement, {slot.name: values[slot.name] for slot in statement.slots if slot.is_read})
@@ -46,10 +46,10 @@ def bind_parameters(
 def _bind_slot(slot: Slot, raw: Mapping[str, str], now_us: int, find_regex_error: RegexErrorFinder) -> object:
     if slot.parameter is None:
         return datetime_from_micros(now_us)
-    return parameter_value(slot.parameter, raw.get(slot.name), find_regex_error)
+    return parse_parameter_value(slot.parameter, raw.get(slot.name), find_regex_error)
 
 
-def parameter_value(parameter: Parameter, raw: str | None, find_regex_error: RegexErrorFinder) -> object:
+def parse_parameter_value(parameter: Parameter, raw: str | None, find_regex_error: RegexErrorFinder) -> object:
     """Return the typed value of a parameter; None for a missing optional parameter."""
     text = parameter.default if raw is None else raw
     if text is None:
@@ -118,7 +118,7 @@ def _read_decimal(text: str, max_digits: int) -> Decimal:
     if not _NUMBER_PATTERN.fullmatch(text):
         raise ValueError(text)
     value = Decimal(text.strip())
-    if not value or value.adjusted() <= _MIN_EXPONENT:
+    if not value or value.adjusted() <= _MIN_DECIMAL_EXPONENT:
         return Decimal(0)
     if value.adjusted() >= max_digits:
         raise OverflowError(text)
@@ -173,4 +173,4 @@ _EXPECTED_FORM_BY_KIND: Final[Mapping[Kind, str]] = {
     Kind.BYTES: "text",
 }
 
-__all__ = ["NOW_SLOT_NAME", "bind_parameters", "parameter_value"]
+__all__ = ["NOW_SLOT_NAME", "bind_parameters", "parse_parameter_value"]

@@ -11,19 +11,19 @@ from typing import Final, TypeVar
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from cordwood.errors import CompilerFailed, CompileTooLong, PlanTooLarge, QueryRefused
+from cordwood.errors import CompilationTimeout, CompilerFailed, PlanTooLarge, QueryRefused
 
 # The number of nodes that all compiler passes together may visit or create. Visiting 100,000 nodes takes 0.7 s. The
 # largest known client query needs 8,700 nodes.
-MAX_TREE_NODES: Final = 100_000
+MAX_COMPILATION_NODES: Final = 100_000
 # The number of characters that the printer may write. Nested expressions are counted once for each level. The largest
 # known client query needs 206,000 characters.
 MAX_PRINTED_CHARACTERS: Final = 4_000_000
 # The limit on CPU seconds. If wall-clock time were limited, a busy machine would refuse a query that an idle machine
 # compiles.
 MAX_COMPILATION_CPU_SECONDS: Final = 2.0
-# The limit on CPU seconds for saved queries, which operators write. MAX_TREE_NODES also applies to saved queries, and
-# is reached before this limit unless the machine is very slow.
+# The limit on CPU seconds for saved queries, which operators write. MAX_COMPILATION_NODES also applies to saved
+# queries, and is reached before this limit unless the machine is very slow.
 MAX_SAVED_QUERY_CPU_SECONDS: Final = 10.0
 
 # The number of nodes after which the CPU time is checked again.
@@ -53,7 +53,7 @@ _garbage_collection_timer = _GarbageCollectionTimer()
 gc.callbacks.append(_garbage_collection_timer.record_phase)
 
 
-def cpu_seconds() -> float:
+def thread_cpu_seconds() -> float:
     """Return the CPU time of this thread without its garbage collections."""
     return time.thread_time() - _garbage_collection_timer.seconds
 
@@ -67,48 +67,48 @@ class CompilationBudget:
 
     def __init__(
         self,
-        nodes: int = MAX_TREE_NODES,
+        nodes: int = MAX_COMPILATION_NODES,
         characters: int = MAX_PRINTED_CHARACTERS,
         seconds: float | None = None,
-        clock: Clock = cpu_seconds,
+        clock: Clock = thread_cpu_seconds,
     ) -> None:
-        self.nodes = 0
-        self.characters = 0
+        self.counted_nodes = 0
+        self.counted_characters = 0
         self._max_nodes = nodes
         self._max_characters = characters
-        self._seconds = _max_cpu_seconds.get() if seconds is None else seconds
+        self._cpu_limit_seconds = _max_cpu_seconds.get() if seconds is None else seconds
         self._clock = clock
-        self._deadline = clock() + self._seconds
-        self._next_check = _NODES_PER_TIME_CHECK
+        self._deadline = clock() + self._cpu_limit_seconds
+        self._next_time_check_nodes = _NODES_PER_TIME_CHECK
 
-    def count_nodes(self, nodes: int) -> None:
-        """Count visited or created nodes; raise PlanTooLarge or CompileTooLong once a limit is exceeded."""
-        self.nodes += nodes
-        if self.nodes >= self._next_check:
-            self._next_check = self.nodes + _NODES_PER_TIME_CHECK
-            if self.nodes > self._max_nodes:
+    def charge_nodes(self, nodes: int) -> None:
+        """Count visited or created nodes; raise PlanTooLarge or CompilationTimeout once a limit is exceeded."""
+        self.counted_nodes += nodes
+        if self.counted_nodes >= self._next_time_check_nodes:
+            self._next_time_check_nodes = self.counted_nodes + _NODES_PER_TIME_CHECK
+            if self.counted_nodes > self._max_nodes:
                 raise PlanTooLarge(
                     f"Spelled out, the query has more than {self._max_nodes:,} parts.",
                     hint="Repeat less: select fewer columns, and use a column instead of the expression behind it.",
                 )
             self.check_cpu_time()
 
-    def count_characters(self, characters: int) -> None:
-        self.characters += characters
-        if self.characters > self._max_characters:
+    def charge_characters(self, characters: int) -> None:
+        self.counted_characters += characters
+        if self.counted_characters > self._max_characters:
             raise PlanTooLarge(
                 f"Spelled out, the query needs more than {self._max_characters:,} characters.",
                 hint="Nest fewer functions in each other: split them into sub-queries in WITH.",
             )
 
     def check_cpu_time(self) -> None:
-        """Raise CompileTooLong beyond the CPU time limit, or CompilationPreempted if the compilation must stop."""
+        """Raise CompilationTimeout beyond the CPU time limit, or CompilationPreempted if the compilation must stop."""
         must_stop = _must_preempt_compilation.get()
         if must_stop is not None and must_stop():
             raise CompilationPreempted
         if self._clock() > self._deadline:
-            raise CompileTooLong(
-                f"The query takes more than {self._seconds:g} s to compile.",
+            raise CompilationTimeout(
+                f"The query takes more than {self._cpu_limit_seconds:g} s to compile.",
                 hint="Send a shorter query, or split it into several.",
             )
 
@@ -167,16 +167,16 @@ def compilation_scope() -> Iterator[None]:
         ) from error
 
 
-def count_nodes(nodes: int = 1) -> None:
+def charge_nodes(nodes: int = 1) -> None:
     budget = _current_budget.get()
     if budget is not None:
-        budget.count_nodes(nodes)
+        budget.charge_nodes(nodes)
 
 
-def count_characters(characters: int) -> None:
+def charge_characters(characters: int) -> None:
     budget = _current_budget.get()
     if budget is not None:
-        budget.count_characters(characters)
+        budget.charge_characters(characters)
 
 
 def check_cpu_time() -> None:
@@ -192,5 +192,5 @@ def copy_tree(tree: Node) -> Node:
     the copy cannot be larger than the count so far.
     """
     copy = tree.copy()
-    count_nodes(sum(1 for _ in copy.walk()))
+    charge_nodes(sum(1 for _ in copy.walk()))
     return copy

@@ -8,19 +8,19 @@ from uuid import UUID
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import COMPILE_FAULTS, CompileTooLong
+from cordwood.errors import COMPILE_FAULTS, CompilationTimeout
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Shape
 from cordwood.sql.admit import admit_query
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.dialects.explain import explain_raised_faults, find_likely_mistakes
 from cordwood.sql.emit import emit_statement
-from cordwood.sql.follow import RECEIPT_RANGE_PARAMETERS, refuse_order_and_limit, rewrite_as_followed_query
+from cordwood.sql.follow import RECEIPT_TIME_RANGE_PARAMETERS, refuse_order_and_limit, rewrite_as_followed_query
 from cordwood.sql.paging import PageQueryRewriter, limit_rows, parameters_with_page_boundaries
 from cordwood.sql.parse import parse
 from cordwood.sql.program import EndpointProgram, as_file_error, parse_endpoint, program_with_positions
 from cordwood.sql.redaction.patterns import Redaction
-from cordwood.sql.redaction.redaction_pass import redact_reads
+from cordwood.sql.redaction.redaction_pass import redact_raw_value_reads
 from cordwood.sql.resolve.queries import (
     check_endpoint,
     resolve_sandbox_query,
@@ -52,7 +52,7 @@ def parse_and_check_endpoint(endpoint: Endpoint, streams: Collection[str] | None
     return program
 
 
-def ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
+def create_ad_hoc_endpoint(text: str, streams: Collection[str]) -> Endpoint:
     """Return a temporary endpoint for an operator's query over whole streams, with the parameters that the query names.
 
     Raise QueryFault with the position if the text cannot be parsed or refers to unknown streams.
@@ -81,11 +81,11 @@ def parameter_names(text: str) -> tuple[str, ...]:
 __all__ = [
     "MAX_FOLLOWED_PAGE_ROWS",
     "EndpointProgram",
-    "ad_hoc_endpoint",
     "compile_sandbox_query",
     "compile_sandbox_tree",
     "compile_saved_query",
     "compile_standalone_query",
+    "create_ad_hoc_endpoint",
     "parameter_names",
     "parse_and_check_endpoint",
 ]
@@ -105,7 +105,7 @@ def compile_saved_query(
 
     try:
         return _run_within_budget(lambda: run_stages(program))
-    except CompileTooLong:
+    except CompilationTimeout:
         raise
     except COMPILE_FAULTS:
         with explain_raised_faults(program.endpoint.sql):
@@ -154,7 +154,7 @@ def _visible_shapes(shapes: ShapesByStream, redaction: Redaction | None) -> Shap
 
 
 def _redact(resolved: ResolvedQuery, redaction: Redaction | None, shapes: ShapesByStream) -> ResolvedQuery:
-    return redact_reads(resolved, redaction, shapes) if redaction else resolved
+    return redact_raw_value_reads(resolved, redaction, shapes) if redaction else resolved
 
 
 def compile_standalone_query(text: str, target: Target) -> Statement:
@@ -185,7 +185,7 @@ def _emit_page(
 def _compile_followed_query(resolved: ResolvedQuery, program: EndpointProgram, target: Target) -> Statement:
     followed = rewrite_as_followed_query(resolved)
     limit_rows(followed.tree, MAX_FOLLOWED_PAGE_ROWS)
-    return emit_statement(followed, target, {**program.parameters, **RECEIPT_RANGE_PARAMETERS})
+    return emit_statement(followed, target, {**program.parameters, **RECEIPT_TIME_RANGE_PARAMETERS})
 
 
 def _run_within_budget(stages: Callable[[], Statement]) -> Statement:

@@ -70,7 +70,7 @@ SQLGLOT_TYPE_BY_KIND: Final[Mapping[Kind, exp.DType]] = {
     Kind.VARIANT: exp.DType.VARIANT,
 }
 
-_RANK_OF_NUMBER_TYPE: Final = {Kind.INT64: 0, Kind.NUMERIC: 1, Kind.BIGNUMERIC: 2, Kind.FLOAT64: 3}
+_WIDENING_RANK_BY_NUMBER_KIND: Final = {Kind.INT64: 0, Kind.NUMERIC: 1, Kind.BIGNUMERIC: 2, Kind.FLOAT64: 3}
 
 
 def array_of(element: Datatype | None) -> Datatype:
@@ -81,12 +81,12 @@ def struct_of(fields: Iterable[tuple[str, Datatype | None]]) -> Datatype:
     return Datatype(Kind.STRUCT, fields=tuple(fields))
 
 
-def type_of_type_node(node: exp.Expr | None) -> Datatype | None:
+def datatype_of_type_node(node: exp.Expr | None) -> Datatype | None:
     """Return the type that a type node denotes, as in a CAST; None if it is not a type of BigQuery."""
     if not isinstance(node, exp.DataType):
         return None
     if node.this == exp.DType.ARRAY:
-        return array_of(type_of_type_node(node.expressions[0]) if node.expressions else None)
+        return array_of(datatype_of_type_node(node.expressions[0]) if node.expressions else None)
     if node.this == exp.DType.STRUCT:
         return struct_of(_field_of_type_node(field) for field in node.expressions)
     return _DATATYPE_BY_SQLGLOT_TYPE.get(node.this)
@@ -94,8 +94,8 @@ def type_of_type_node(node: exp.Expr | None) -> Datatype | None:
 
 def _field_of_type_node(field: exp.Expr) -> tuple[str, Datatype | None]:
     if isinstance(field, exp.ColumnDef):
-        return field.name, type_of_type_node(field.args.get("kind"))
-    return "", type_of_type_node(field)
+        return field.name, datatype_of_type_node(field.args.get("kind"))
+    return "", datatype_of_type_node(field)
 
 
 def field_type(datatype: Datatype | None, name: str) -> Datatype | None:
@@ -120,7 +120,7 @@ def _array_field_type(array: Datatype, name: str) -> Datatype | None:
 
 
 def is_number_type(datatype: Datatype | None) -> bool:
-    return datatype is not None and datatype.kind in _RANK_OF_NUMBER_TYPE
+    return datatype is not None and datatype.kind in _WIDENING_RANK_BY_NUMBER_KIND
 
 
 def common_type(types: Iterable[Datatype | None]) -> Datatype | None:
@@ -141,8 +141,8 @@ def _common_nested_type(first: Datatype, second: Datatype) -> Datatype:
 
 
 def _wider_type(first: Datatype, second: Datatype) -> Datatype:
-    if first.kind in _RANK_OF_NUMBER_TYPE and second.kind in _RANK_OF_NUMBER_TYPE:
-        return max(first, second, key=lambda datatype: _RANK_OF_NUMBER_TYPE[datatype.kind])
+    if first.kind in _WIDENING_RANK_BY_NUMBER_KIND and second.kind in _WIDENING_RANK_BY_NUMBER_KIND:
+        return max(first, second, key=lambda datatype: _WIDENING_RANK_BY_NUMBER_KIND[datatype.kind])
     if first.kind is second.kind:
         return _common_nested_type(first, second)
     # If a text literal meets a time, the common type is the time's type. If an event's value meets another type, the
@@ -306,11 +306,11 @@ RESULT_TYPE_BY_FUNCTION_NAME: Final[dict[str, Datatype]] = {
 
 
 TEXT_KINDS: Final = frozenset({Kind.STRING, Kind.BYTES})
-CALENDAR_KINDS: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
-TIME_KINDS: Final = CALENDAR_KINDS | {Kind.TIME}
+KINDS_WITH_DATE: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
+DATE_AND_TIME_KINDS: Final = KINDS_WITH_DATE | {Kind.TIME}
 
 
-class CheckedArgument(msgspec.Struct, frozen=True):
+class ArgumentTypeRule(msgspec.Struct, frozen=True):
     """The types that an argument of a function may have, and the hint in the error for an argument of another type."""
 
     argument_key: str
@@ -318,38 +318,40 @@ class CheckedArgument(msgspec.Struct, frozen=True):
     hint: str
 
 
-def _checked_text_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
-    return tuple(CheckedArgument(key, TEXT_KINDS, "Write CAST(… AS STRING) around it.") for key in keys)
+def _checked_text_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
+    return tuple(ArgumentTypeRule(key, TEXT_KINDS, "Write CAST(… AS STRING) around it.") for key in keys)
 
 
-def _checked_integer_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+def _checked_integer_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
     return tuple(
-        CheckedArgument(key, frozenset({Kind.INT64}), "Write a whole number, or CAST(… AS INT64).") for key in keys
+        ArgumentTypeRule(key, frozenset({Kind.INT64}), "Write a whole number, or CAST(… AS INT64).") for key in keys
     )
 
 
-def _checked_number_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+def _checked_number_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
     hint = "Read a text as a number with CAST(… AS INT64) or CAST(… AS FLOAT64)."
-    return tuple(CheckedArgument(key, frozenset(NUMBER_KINDS), hint) for key in keys)
+    return tuple(ArgumentTypeRule(key, frozenset(NUMBER_KINDS), hint) for key in keys)
 
 
-def _checked_time_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
-    return tuple(CheckedArgument(key, TIME_KINDS, "Write TIMESTAMP(…) around it.") for key in keys)
+def _checked_time_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
+    return tuple(ArgumentTypeRule(key, DATE_AND_TIME_KINDS, "Write TIMESTAMP(…) around it.") for key in keys)
 
 
-def _bit_arguments(*keys: str) -> tuple[CheckedArgument, ...]:
+def _checked_bit_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
     kinds = frozenset({Kind.INT64, Kind.BYTES})
-    return tuple(CheckedArgument(key, kinds, "Whole numbers and bytes have bits.") for key in keys)
+    return tuple(ArgumentTypeRule(key, kinds, "Whole numbers and bytes have bits.") for key in keys)
 
 
-_JSON_ARGUMENT: Final = (CheckedArgument("this", frozenset({Kind.STRING}), "Write TO_JSON_STRING(…) around it."),)
-_ARRAY_ARGUMENT: Final = (
-    CheckedArgument("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
+_CHECKED_JSON_ARGUMENTS: Final = (
+    ArgumentTypeRule("this", frozenset({Kind.STRING}), "Write TO_JSON_STRING(…) around it."),
+)
+_CHECKED_ARRAY_ARGUMENTS: Final = (
+    ArgumentTypeRule("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
-# Arguments whose types are checked, by the class of the call's node in sqlglot. `CheckedArgument.argument_key` is the argument's
-# key in the node.
-CHECKED_ARGUMENTS_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[CheckedArgument, ...]]] = {
+# Arguments whose types are checked, by the class of the call's node in sqlglot. `ArgumentTypeRule.argument_key` is the
+# argument's key in the node.
+CHECKED_ARGUMENTS_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[ArgumentTypeRule, ...]]] = {
     **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _checked_text_arguments("this")),
     **dict.fromkeys(
         (exp.StartsWith, exp.EndsWith, exp.Split, exp.Like, exp.Trim), _checked_text_arguments("this", "expression")
@@ -387,16 +389,18 @@ CHECKED_ARGUMENTS_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[CheckedArgu
     **dict.fromkeys(
         (exp.ToBase64, exp.FromBase64, exp.Unicode, exp.ByteLength, exp.Normalize), _checked_text_arguments("this")
     ),
-    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor), _bit_arguments("this", "expression")),
+    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor), _checked_bit_arguments("this", "expression")),
     **dict.fromkeys(
         (exp.BitwiseLeftShift, exp.BitwiseRightShift),
-        (*_bit_arguments("this"), *_checked_integer_arguments("expression")),
+        (*_checked_bit_arguments("this"), *_checked_integer_arguments("expression")),
     ),
-    exp.BitwiseCount: _bit_arguments("this"),
+    exp.BitwiseCount: _checked_bit_arguments("this"),
     exp.UnixToTime: _checked_integer_arguments("this"),
-    exp.UnixDate: (CheckedArgument("this", frozenset({Kind.DATE}), "Write DATE(…) around it."),),
+    exp.UnixDate: (ArgumentTypeRule("this", frozenset({Kind.DATE}), "Write DATE(…) around it."),),
     **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), _checked_time_arguments("this")),
     exp.Extract: _checked_time_arguments("expression"),
-    **dict.fromkeys((exp.JSONExtract, exp.JSONExtractScalar, exp.JSONExtractArray, exp.JSONValueArray), _JSON_ARGUMENT),
-    **dict.fromkeys((exp.ArraySize, exp.ArrayReverse), _ARRAY_ARGUMENT),
+    **dict.fromkeys(
+        (exp.JSONExtract, exp.JSONExtractScalar, exp.JSONExtractArray, exp.JSONValueArray), _CHECKED_JSON_ARGUMENTS
+    ),
+    **dict.fromkeys((exp.ArraySize, exp.ArrayReverse), _CHECKED_ARRAY_ARGUMENTS),
 }

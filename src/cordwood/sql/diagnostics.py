@@ -37,7 +37,7 @@ def start_offset(node: exp.Expr) -> int | None:
     return min((start for start in starts if start is not None), default=None)
 
 
-def copy_position(source: exp.Expr, replacement: exp.Expr) -> exp.Expr:
+def copy_source_position(source: exp.Expr, replacement: exp.Expr) -> exp.Expr:
     """Copy the position of a node to its replacement."""
     start = start_offset(source)
     if start is not None:

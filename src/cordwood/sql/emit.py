@@ -8,11 +8,11 @@ from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import datatype_of
 from cordwood.sql.lowering import optional_predicate_node
-from cordwood.sql.nodes import NOW_SLOT_NAME, and_conditions, outermost_select
+from cordwood.sql.nodes import NOW_SLOT_NAME, outermost_select, split_and_conditions
 from cordwood.sql.paging import literal_row_count
-from cordwood.sql.plan import PartialPlan, Plan, PlanVariant, Segments
+from cordwood.sql.plan import PartialAnswerPlan, Plan, PlanVariant, SqlSegments
 from cordwood.sql.plan_size import check_plan_size
-from cordwood.sql.stages import LoweredQuery, PartialTrees, ResolvedQuery, Slot, Statement, Target, VariantTree
+from cordwood.sql.stages import LoweredQuery, PartialAnswerTrees, ResolvedQuery, Slot, Statement, Target, VariantTree
 
 
 def emit_statement(resolved: ResolvedQuery, target: Target, parameters: Mapping[str, Parameter]) -> Statement:
@@ -26,7 +26,7 @@ def emit_statement(resolved: ResolvedQuery, target: Target, parameters: Mapping[
     row_limit = literal_row_count(resolved.tree.args.get("limit"))
     lowered = target.lower(resolved)
     check_plan_size(lowered.tree, resolved.text)
-    types = tuple(datatype_of(item) for item in _typed_select(lowered.tree).expressions[: len(names)])
+    types = tuple(datatype_of(item) for item in _select_with_typed_columns(lowered.tree).expressions[: len(names)])
     return Statement(
         plan=_print_plan(lowered, target),
         slots=slots,
@@ -49,12 +49,14 @@ def _print_plan(lowered: LoweredQuery, target: Target) -> Plan:
         tuple(
             _print_variant(alternative, target) for alternative in (VariantTree(lowered.tree), *lowered.variant_trees)
         ),
-        None if lowered.partial_trees is None else _print_partial_plan(lowered.partial_trees, target),
+        None
+        if lowered.partial_answer_trees is None
+        else _print_partial_answer_plan(lowered.partial_answer_trees, target),
     )
 
 
-def _print_partial_plan(trees: PartialTrees, target: Target) -> PartialPlan:
-    return PartialPlan(
+def _print_partial_answer_plan(trees: PartialAnswerTrees, target: Target) -> PartialAnswerPlan:
+    return PartialAnswerPlan(
         trees.stream,
         trees.merge_aggregates,
         trees.comparisons,
@@ -70,12 +72,12 @@ def _print_variant(alternative: VariantTree, target: Target) -> PlanVariant:
     )
 
 
-def _segments_of_tree(tree: exp.Expr, target: Target) -> Segments:
+def _segments_of_tree(tree: exp.Expr, target: Target) -> SqlSegments:
     _replace_optional_predicates(tree)
     return target.print(tree).segments
 
 
-def _typed_select(tree: exp.Expr) -> exp.Expr:
+def _select_with_typed_columns(tree: exp.Expr) -> exp.Expr:
     """Return the SELECT whose columns have types.
 
     For an engine whose queries cannot begin with a parenthesis, lowering wraps such a query in `SELECT *`, whose column
@@ -85,7 +87,7 @@ def _typed_select(tree: exp.Expr) -> exp.Expr:
     from_ = select.args.get("from_")
     inner = from_.this if isinstance(from_, exp.From) else None
     is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
-    return _typed_select(inner.this) if is_star and isinstance(inner, exp.Subquery) else select
+    return _select_with_typed_columns(inner.this) if is_star and isinstance(inner, exp.Subquery) else select
 
 
 def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple[Slot, ...]:
@@ -102,7 +104,7 @@ def _replace_optional_predicates(tree: exp.Expr) -> None:
     """
     # Begin with the innermost WHERE, because replacing a condition copies the nodes in the condition.
     for where in reversed(list(tree.find_all(exp.Where))):
-        for condition in list(and_conditions(where)):
+        for condition in list(split_and_conditions(where)):
             parameter = _parameter_compared_with_null(condition.this) if isinstance(condition, exp.Or) else None
             if parameter is not None:
                 sides = copy_tree(condition.this), copy_tree(condition.expression)

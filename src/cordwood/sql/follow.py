@@ -15,7 +15,7 @@ from sqlglot import exp
 from cordwood.errors import QueryRefused, Span
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.grouping import has_aggregate
 from cordwood.sql.nodes import (
@@ -30,26 +30,26 @@ from cordwood.sql.nodes import (
 from cordwood.sql.query_templates import sort_key
 from cordwood.sql.stages import AdmittedTree, ResolvedQuery
 
-# The parameters of the range of receive times: from FIRST_RECEIPT_PARAMETER to LAST_RECEIPT_PARAMETER. Of the events
-# received exactly at FIRST_RECEIPT_PARAMETER, only those are read whose (timestamp, digest of the id) is greater than
-# (AFTER_EVENT_TIME_PARAMETER, AFTER_EVENT_KEY_PARAMETER).
-FIRST_RECEIPT_PARAMETER: Final = "cordwood_first_receipt"
-LAST_RECEIPT_PARAMETER: Final = "cordwood_last_receipt"
+# The parameters of the range of receive times: from FIRST_RECEIPT_TIME_PARAMETER to LAST_RECEIPT_TIME_PARAMETER. Of the
+# events received exactly at FIRST_RECEIPT_TIME_PARAMETER, only those are read whose (timestamp, digest of the id) is
+# greater than (AFTER_EVENT_TIME_PARAMETER, AFTER_EVENT_KEY_PARAMETER).
+FIRST_RECEIPT_TIME_PARAMETER: Final = "cordwood_first_receipt"
+LAST_RECEIPT_TIME_PARAMETER: Final = "cordwood_last_receipt"
 AFTER_EVENT_TIME_PARAMETER: Final = "cordwood_after_time"
 AFTER_EVENT_KEY_PARAMETER: Final = "cordwood_after_key"
-RECEIPT_RANGE_PARAMETERS: Final = {
+RECEIPT_TIME_RANGE_PARAMETERS: Final = {
     name: Parameter(name, kind, required=True)
     for name, kind in (
-        (FIRST_RECEIPT_PARAMETER, Kind.TIMESTAMP),
-        (LAST_RECEIPT_PARAMETER, Kind.TIMESTAMP),
+        (FIRST_RECEIPT_TIME_PARAMETER, Kind.TIMESTAMP),
+        (LAST_RECEIPT_TIME_PARAMETER, Kind.TIMESTAMP),
         (AFTER_EVENT_TIME_PARAMETER, Kind.TIMESTAMP),
         (AFTER_EVENT_KEY_PARAMETER, Kind.STRING),
     )
 }
 # The number of hidden columns, which are the last columns of the answer.
-HIDDEN_COLUMN_COUNT: Final = 3
-_HIDDEN_COLUMN_NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
-_HIDDEN_COLUMN_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
+EVENT_POSITION_COLUMN_COUNT: Final = 3
+_EVENT_POSITION_COLUMN_NAMES: Final = ("receipt of the event", "time of the event", "key of the event")
+_EVENT_POSITION_COLUMN_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
 
 # Clauses that are refused because they combine several events, by their key in sqlglot's SELECT.
 _REFUSED_CLAUSE_BY_KEY: Final = {
@@ -82,11 +82,11 @@ def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
     for key in _PAGING_CLAUSES:
         tree.set(key, None)
     used = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
-    if not used.isdisjoint((*_HIDDEN_COLUMN_NAMES, *RECEIPT_RANGE_PARAMETERS)):
+    if not used.isdisjoint((*_EVENT_POSITION_COLUMN_NAMES, *RECEIPT_TIME_RANGE_PARAMETERS)):
         raise QueryRefused("A followed query cannot use the names of the columns and parameters that follow it.")
     _FollowedQueryRewriter(resolved.text).add_position_columns(tree)
     columns = len(outermost_select(tree).expressions)
-    ordinals = range(columns - HIDDEN_COLUMN_COUNT + 1, columns + 1)
+    ordinals = range(columns - EVENT_POSITION_COLUMN_COUNT + 1, columns + 1)
     keys = [sort_key(exp.Literal.number(ordinal), is_descending=False) for ordinal in ordinals]
     tree.set("order", exp.Order(expressions=keys))
     return msgspec.structs.replace(resolved, is_followed_query=True)
@@ -97,39 +97,41 @@ class _FollowedQueryRewriter:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._done: dict[int, exp.Expr] = {}
+        self._visited_query_by_id: dict[int, exp.Expr] = {}
 
     def add_position_columns(self, query: exp.Expr) -> None:
         """Add the hidden columns to a query; refuse a query whose rows are not each made from one event."""
-        count_nodes()
-        if id(query) in self._done:
+        charge_nodes()
+        if id(query) in self._visited_query_by_id:
             return
-        self._done[id(query)] = query
+        self._visited_query_by_id[id(query)] = query
         with_ = query.args.get("with_")
         if with_ is not None and with_.args.get("recursive") and _reads_events(with_):
             self._refuse(query, "WITH RECURSIVE")
         if isinstance(query, exp.Select):
             self._add_position_columns_to_select(query)
         elif isinstance(query, exp.Union) and not query.args.get("distinct"):
-            self._refuse_clauses_across_events(query)
+            self._refuse_clauses_combining_events(query)
             self.add_position_columns(query.this)
             self.add_position_columns(query.expression)
         elif isinstance(query, exp.Subquery):
-            self._refuse_clauses_across_events(query)
+            self._refuse_clauses_combining_events(query)
             self.add_position_columns(query.this)
         else:
             self._refuse(query, "UNION DISTINCT" if isinstance(query, exp.Union) else type(query).__name__.upper())
 
     def _add_position_columns_to_select(self, select: exp.Select) -> None:
-        self._refuse_clauses_across_events(select)
+        self._refuse_clauses_combining_events(select)
         if select.args.get("kind"):
             self._refuse(select, f"SELECT AS {select.args['kind']}")
         source = self._find_event_relation(select)
-        self._check_expressions(select)
-        for name, column in zip(_HIDDEN_COLUMN_NAMES, self._event_position(select, source), strict=True):
+        self._refuse_expressions_combining_events(select)
+        for name, column in zip(
+            _EVENT_POSITION_COLUMN_NAMES, self._position_columns_of_source(select, source), strict=True
+        ):
             select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(name, quoted=True)))
 
-    def _refuse_clauses_across_events(self, query: exp.Expr) -> None:
+    def _refuse_clauses_combining_events(self, query: exp.Expr) -> None:
         for key, clause in _REFUSED_CLAUSE_BY_KEY.items():
             node = query.args.get(key)
             if node:
@@ -154,9 +156,9 @@ class _FollowedQueryRewriter:
             if is_outer or join.kind in ("SEMI", "ANTI") or join.method:
                 self._refuse(join, f"{join.side or join.kind or join.method} JOIN")
 
-    def _check_expressions(self, select: exp.Select) -> None:
+    def _refuse_expressions_combining_events(self, select: exp.Select) -> None:
         """Refuse aggregates, analytic functions, and sub-queries that read events."""
-        for node in _own_expressions(select):
+        for node in _select_where_and_join_expressions(select):
             if has_aggregate(node):
                 self._refuse(node, "an aggregate")
             for part in node.find_all(exp.Window, exp.Query):
@@ -165,22 +167,22 @@ class _FollowedQueryRewriter:
                 if isinstance(part, exp.Query) and _reads_events(part):
                     self._refuse(part, "a sub-query over events in an expression")
 
-    def _event_position(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
+    def _position_columns_of_source(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
         """Return the columns of `source` with an event's position: its receive time, its timestamp and its key.
 
         They become the hidden columns, which are the last columns of the answer.
         """
         alias = source.alias_or_name
         if isinstance(source, exp.Table) and source.meta_get("stream") is not None:
-            _restrict_to_receipt_range(select, alias)
-            return _stream_position(alias)
+            _restrict_to_receipt_time_range(select, alias)
+            return _stream_position_columns(alias)
         cte = referenced_cte(source) if isinstance(source, exp.Table) else None
         self.add_position_columns(source.this if cte is None else cte.this)
         if cte is not None and cte.args["alias"].columns:
             self._refuse(source, "WITH a list of columns")
         return [
             typed_column(name, alias, type_)
-            for name, type_ in zip(_HIDDEN_COLUMN_NAMES, _HIDDEN_COLUMN_TYPES, strict=True)
+            for name, type_ in zip(_EVENT_POSITION_COLUMN_NAMES, _EVENT_POSITION_COLUMN_TYPES, strict=True)
         ]
 
     def _refuse(self, node: exp.Expr, part: str) -> None:
@@ -196,7 +198,7 @@ def refused_clause_error(part: str, span: Span | None) -> QueryRefused:
     )
 
 
-def _own_expressions(select: exp.Select) -> Iterator[exp.Expr]:
+def _select_where_and_join_expressions(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the selected expressions, the conditions of WHERE and ON, and the arrays that joins unnest."""
     yield from select.expressions
     where = select.args.get("where")
@@ -228,7 +230,7 @@ def _reads_events(node: exp.Expr) -> bool:
     while pending:
         current = pending.pop()
         for table in current.find_all(exp.Table):
-            count_nodes()
+            charge_nodes()
             if table.meta_get("stream") is not None:
                 return True
             cte = referenced_cte(table)
@@ -238,30 +240,30 @@ def _reads_events(node: exp.Expr) -> bool:
     return False
 
 
-def _stream_position(alias: str) -> list[exp.Expr]:
+def _stream_position_columns(alias: str) -> list[exp.Expr]:
     times = [typed_column(name, alias, exp.DType.TIMESTAMPTZ) for name in ("ingested_at", "timestamp")]
     return [*times, digest_call(typed_column("id", alias, exp.DType.TEXT))]
 
 
-def _range_placeholder(name: str) -> exp.Expr:
+def _receipt_range_placeholder(name: str) -> exp.Expr:
     return parameter_node(name, exp.DType.TEXT if name == AFTER_EVENT_KEY_PARAMETER else exp.DType.TIMESTAMPTZ)
 
 
-def _restrict_to_receipt_range(select: exp.Select, alias: str) -> None:
+def _restrict_to_receipt_time_range(select: exp.Select, alias: str) -> None:
     """Restrict a SELECT that reads a stream to the range of receive times."""
-    receipt, time, key = _stream_position(alias)
+    receipt, time, key = _stream_position_columns(alias)
     later_in_batch = _conjunction(
-        _comparison(exp.EQ, copy_tree(time), _range_placeholder(AFTER_EVENT_TIME_PARAMETER)),
-        _comparison(exp.GT, key, _range_placeholder(AFTER_EVENT_KEY_PARAMETER)),
+        _comparison(exp.EQ, copy_tree(time), _receipt_range_placeholder(AFTER_EVENT_TIME_PARAMETER)),
+        _comparison(exp.GT, key, _receipt_range_placeholder(AFTER_EVENT_KEY_PARAMETER)),
     )
     is_after = _disjunction(
-        _comparison(exp.GT, copy_tree(receipt), _range_placeholder(FIRST_RECEIPT_PARAMETER)),
-        _comparison(exp.GT, time, _range_placeholder(AFTER_EVENT_TIME_PARAMETER)),
+        _comparison(exp.GT, copy_tree(receipt), _receipt_range_placeholder(FIRST_RECEIPT_TIME_PARAMETER)),
+        _comparison(exp.GT, time, _receipt_range_placeholder(AFTER_EVENT_TIME_PARAMETER)),
         exp.Paren(this=later_in_batch),
     )
     condition = _conjunction(
-        _comparison(exp.GTE, copy_tree(receipt), _range_placeholder(FIRST_RECEIPT_PARAMETER)),
-        _comparison(exp.LTE, receipt, _range_placeholder(LAST_RECEIPT_PARAMETER)),
+        _comparison(exp.GTE, copy_tree(receipt), _receipt_range_placeholder(FIRST_RECEIPT_TIME_PARAMETER)),
+        _comparison(exp.LTE, receipt, _receipt_range_placeholder(LAST_RECEIPT_TIME_PARAMETER)),
         exp.Paren(this=is_after),
     )
     add_condition(select, condition)

@@ -35,10 +35,10 @@ def find_ungrouped_column(select: exp.Expr) -> tuple[exp.Expr, str] | None:
     is_grouped = group is not None or having is not None or any(map(has_aggregate, expressions))
     if not is_grouped or _is_grouping_undecidable(select, group):
         return None
-    return _first_ungrouped(select, group, expressions)
+    return _find_first_ungrouped_column(select, group, expressions)
 
 
-def _first_ungrouped(
+def _find_first_ungrouped_column(
     select: exp.Expr, group: exp.Expr | None, expressions: list[exp.Expr]
 ) -> tuple[exp.Expr, str] | None:
     sources = list(relations_of(select))
@@ -114,14 +114,14 @@ def _find_ungrouped_columns(
             continue
         if is_event_path(node):
             value = path_root(node)
-            if value not in keys and _is_own_column(value, source_names):
+            if value not in keys and _is_column_of_sources(value, source_names):
                 yield node, ".".join([value.name, *path_steps(node)])
-        elif _is_own_column(node, source_names):
+        elif _is_column_of_sources(node, source_names):
             yield node, node.name
         elif not isinstance(node, exp.Anonymous):
             # Aggregates without a class in sqlglot are Anonymous nodes, so the search does not enter such nodes.
             pending += reversed(list(node.iter_expressions()))
 
 
-def _is_own_column(node: exp.Expr, source_names: frozenset[str]) -> bool:
+def _is_column_of_sources(node: exp.Expr, source_names: frozenset[str]) -> bool:
     return isinstance(node, exp.Column) and node.table.lower() in source_names

@@ -62,15 +62,15 @@ class _EndpointLinker:
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
         self._linked: dict[str, Endpoint] = {}
-        self._path: list[str] = []
+        self._names_being_linked: list[str] = []
 
     def link(self, endpoint: Endpoint) -> Endpoint:
         if endpoint.name not in self._linked:
-            self._path.append(endpoint.name)
+            self._names_being_linked.append(endpoint.name)
             try:
                 self._linked[endpoint.name] = self._link_included(endpoint)
             finally:
-                self._path.pop()
+                self._names_being_linked.pop()
         return self._linked[endpoint.name]
 
     def _link_included(self, endpoint: Endpoint) -> Endpoint:
@@ -94,11 +94,11 @@ class _EndpointLinker:
         )
 
     def _check_inclusion_depth(self, name: str) -> None:
-        if name in self._path:
-            cycle = " → ".join((*self._path[self._path.index(name) :], name))
+        if name in self._names_being_linked:
+            cycle = " → ".join((*self._names_being_linked[self._names_being_linked.index(name) :], name))
             raise QueryRefused(f"The endpoints read each other: {cycle}.", hint="Read streams in one of them.")
-        if len(self._path) > MAX_INCLUSION_DEPTH:
-            message = f"Endpoints that read each other are nested more than {MAX_INCLUSION_DEPTH} deep: {' → '.join(self._path)}."
+        if len(self._names_being_linked) > MAX_INCLUSION_DEPTH:
+            message = f"Endpoints that read each other are nested more than {MAX_INCLUSION_DEPTH} deep: {' → '.join(self._names_being_linked)}."
             raise QueryRefused(message, hint="Read the streams instead.")
 
     def _find_included_names(self, endpoint: Endpoint) -> dict[str, Span | None]:

@@ -122,17 +122,17 @@ MAX_FLATTENED_KEY_BYTES: Final = 128
 JSON_KEY_VALUE_SEPARATOR: Final = '":'
 # The maximum number of levels that are expanded by nested calls of functions. Nested calls hold every level in memory,
 # so more levels are expanded by a loop.
-_MAX_NESTED_LEVELS: Final = 8
+_MAX_UNROLLED_LEVELS: Final = 8
 
 
-def expand_levels(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
+def expand_nested_objects(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
     """Return SQL that replaces each object in a list of entries by its own entries, `levels` times.
 
     `level` returns SQL that expands one level of the entries in its argument. `repeated` is a template of the engine's
     SQL for a loop: its accumulator `acc` begins with `{entries}`, and is replaced `{levels}` times by `{level}`, which
     is `acc` with one more level expanded.
     """
-    if levels > _MAX_NESTED_LEVELS:
+    if levels > _MAX_UNROLLED_LEVELS:
         return repeated.format(levels=levels, level=level("acc"), entries=entries)
     for _ in range(levels):
         entries = level(entries)

@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from cordwood.bounded_cache import memoize_short_texts
 from cordwood.errors import QueryUnsupported, Span
-from cordwood.sql.budget import count_nodes
+from cordwood.sql.budget import charge_nodes
 from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.nodes import OPERATION_KEY, Operation, attach_operation, is_operation, replace_node
 from cordwood.sql.plan import BlockFilter, PartialRowsSelect, UncoveredBlocksCondition
@@ -36,29 +36,29 @@ _NULL_ON_ERROR_KEY: Final = "safe"
 
 
 class RuleSet(msgspec.Struct, frozen=True):
-    """A set of lowering rules: by node class (`nodes`), or by name for functions without a node class (`by_name`).
+    """A set of lowering rules: by node class, or by function name for functions that have no node class.
 
-    `operations` has the rules of nodes with an operation, by the operation's class. A rule in `before_children` is
-    applied to a node before the node's children are lowered.
+    `operations` has the rules of nodes with an operation, by the operation's class. A rule in
+    `by_node_class_before_children` is applied to a node before the node's children are lowered.
     """
 
-    nodes: Mapping[type[exp.Expr], LoweringRule] = msgspec.field(default_factory=dict)
-    by_name: Mapping[str, LoweringRule] = msgspec.field(default_factory=dict)
-    operations: Mapping[type[Operation], LoweringRule] = msgspec.field(default_factory=dict)
-    before_children: Mapping[type[exp.Expr], LoweringRule] = msgspec.field(default_factory=dict)
+    by_node_class: Mapping[type[exp.Expr], LoweringRule] = msgspec.field(default_factory=dict)
+    by_function_name: Mapping[str, LoweringRule] = msgspec.field(default_factory=dict)
+    by_operation_class: Mapping[type[Operation], LoweringRule] = msgspec.field(default_factory=dict)
+    by_node_class_before_children: Mapping[type[exp.Expr], LoweringRule] = msgspec.field(default_factory=dict)
 
 
 class LoweringRules(msgspec.Struct, frozen=True):
     """All lowering rules of a target, by the class of a node or its operation, or by the function's name."""
 
-    nodes: Mapping[type[exp.Expr], LoweringRule]
-    by_name: Mapping[str, LoweringRule]
-    operations: Mapping[type[Operation], LoweringRule]
-    before_children: Mapping[type[exp.Expr], LoweringRule]
+    by_node_class: Mapping[type[exp.Expr], LoweringRule]
+    by_function_name: Mapping[str, LoweringRule]
+    by_operation_class: Mapping[type[Operation], LoweringRule]
+    by_node_class_before_children: Mapping[type[exp.Expr], LoweringRule]
 
     def lower(self, node: exp.Expr) -> exp.Expr:
-        count_nodes()
-        early_rule = self.before_children.get(type(node))
+        charge_nodes()
+        early_rule = self.by_node_class_before_children.get(type(node))
         if early_rule is not None:
             node = _attach_to_parent(node, _apply_rule(node, early_rule))
         for part in list(node.iter_expressions()):
@@ -70,10 +70,10 @@ class LoweringRules(msgspec.Struct, frozen=True):
 
     def _find_rule(self, node: exp.Expr) -> LoweringRule | None:
         if is_operation(node):
-            return self.operations[type(node.args[OPERATION_KEY])]
+            return self.by_operation_class[type(node.args[OPERATION_KEY])]
         if isinstance(node, exp.Anonymous):
-            return self.by_name.get(str(node.this).upper())
-        return self.nodes.get(type(node))
+            return self.by_function_name.get(str(node.this).upper())
+        return self.by_node_class.get(type(node))
 
 
 def _attach_to_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
@@ -91,14 +91,14 @@ def merge_rule_sets(rule_sets: Iterable[RuleSet]) -> LoweringRules:
     """Merge all rule sets into one table; raise an error if two of them have a rule for the same node."""
     sets = list(rule_sets)
     return LoweringRules(
-        nodes=_merge_tables(rule_set.nodes for rule_set in sets),
-        by_name=_merge_tables(rule_set.by_name for rule_set in sets),
-        operations=_merge_tables(rule_set.operations for rule_set in sets),
-        before_children=_merge_tables(rule_set.before_children for rule_set in sets),
+        by_node_class=_merge_rule_mappings(rule_set.by_node_class for rule_set in sets),
+        by_function_name=_merge_rule_mappings(rule_set.by_function_name for rule_set in sets),
+        by_operation_class=_merge_rule_mappings(rule_set.by_operation_class for rule_set in sets),
+        by_node_class_before_children=_merge_rule_mappings(rule_set.by_node_class_before_children for rule_set in sets),
     )
 
 
-def _merge_tables(tables: Iterable[Mapping[RuleKey, LoweringRule]]) -> dict[RuleKey, LoweringRule]:
+def _merge_rule_mappings(tables: Iterable[Mapping[RuleKey, LoweringRule]]) -> dict[RuleKey, LoweringRule]:
     merged: dict[RuleKey, LoweringRule] = {}
     for table in tables:
         duplicates = merged.keys() & table.keys()
@@ -221,7 +221,7 @@ def placeholders_text(count: int, first: int = 0) -> str:
     return ", ".join(f"{{{index}}}" for index in range(first, first + count))
 
 
-def name_part(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
+def identifier_node(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
     """Return a name as a part of a fragment. The printer always writes such a name in quotes.
 
     The printer converts the name to the engine's spelling. If `is_verbatim` is set, the printer writes the name
@@ -237,12 +237,12 @@ def mark_verbatim_name(name: exp.Identifier) -> exp.Identifier:
     return name
 
 
-def text_part(text: str) -> exp.Expr:
+def string_literal_node(text: str) -> exp.Expr:
     """Return a text as a part of a fragment. The printer always writes such a text as a literal."""
     return exp.Literal.string(text)
 
 
-def bytes_part(data: bytes) -> exp.Expr:
+def bytes_literal_node(data: bytes) -> exp.Expr:
     """Return bytes as a part of a fragment. The printer writes them as a bytes literal."""
     return exp.ByteString(this=data.decode("latin-1"))
 

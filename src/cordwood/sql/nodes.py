@@ -83,10 +83,10 @@ class RecordElements(Operation, frozen=True):
     """An event's value as a repeated record of BigQuery, which is an array.
 
     An object becomes an array with the object as its only element. An array is unchanged. NULL, missing and scalar
-    values become the empty array. `only_arrays_seen` is set if only arrays have been seen at the value's path.
+    values become the empty array. `has_seen_only_arrays` is set if only arrays have been seen at the value's path.
     """
 
-    only_arrays_seen: bool
+    has_seen_only_arrays: bool
 
 
 class EventAsText(Operation, frozen=True):
@@ -103,10 +103,11 @@ class TextAsEventValue(Operation, frozen=True):
 class IsObjectTest(Operation, frozen=True):
     """The condition that an event's value is an object. It is never NULL.
 
-    `only_objects_seen` is set if only objects have been seen at the value's path, so that testing for NULL is enough.
+    `has_seen_only_objects` is set if only objects have been seen at the value's path, so that testing for NULL is
+    enough.
     """
 
-    only_objects_seen: bool = False
+    has_seen_only_objects: bool = False
 
 
 class RedactedValue(Operation, frozen=True):
@@ -150,7 +151,7 @@ class Interval(Operation, frozen=True):
     unit: str
 
 
-class CheapCast(Operation, frozen=True):
+class RepeatableCast(Operation, frozen=True):
     """A cast of the operand to another type, which is cheap enough to be repeated in the SQL."""
 
 
@@ -253,7 +254,7 @@ def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
 
     If `value` is itself a read of a path, the two paths are joined into one.
     """
-    root, outer_steps = root_and_steps(value)
+    root, outer_steps = path_root_and_steps(value)
     return set_type(operation_node(PathRead(outer_steps + steps), root), exp.DType.VARIANT)
 
 
@@ -283,14 +284,14 @@ def path_steps(node: exp.Expr) -> tuple[str, ...]:
     return () if read is None else read.steps
 
 
-def root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
+def path_root_and_steps(value: exp.Expr) -> tuple[exp.Expr, tuple[str, ...]]:
     """Return the event's value at the root of a path, and the path's steps; for a value without a path, no steps."""
     return (path_root(value), path_steps(value)) if is_event_path(value) else (value, ())
 
 
 def is_same_or_nested_value(value: exp.Expr, outer: exp.Expr) -> bool:
     """Return whether `value` is the same event value as `outer`, or a value at a path below `outer`."""
-    (root, steps), (outer_root, outer_steps) = root_and_steps(value), root_and_steps(outer)
+    (root, steps), (outer_root, outer_steps) = path_root_and_steps(value), path_root_and_steps(outer)
     return root == outer_root and steps[: len(outer_steps)] == outer_steps
 
 
@@ -360,7 +361,7 @@ def add_condition(select: exp.Expr, condition: exp.Expr) -> None:
     select.set("where", exp.Where(this=combined))
 
 
-def and_conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
+def split_and_conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
     """Yield the conditions of a WHERE clause that are joined by AND."""
     pending = [] if where is None else [where.this]
     while pending:
@@ -435,7 +436,7 @@ def constant_python_value(node: exp.Expr | None) -> str | int | float | bool | N
     return _literal_value(node) if node is not None else None
 
 
-def is_small_integer(node: exp.Expr | None) -> bool:
+def is_int32_constant(node: exp.Expr | None) -> bool:
     """Return whether the node is a constant integer so small that adding a few of them cannot overflow INT64."""
     value = constant_python_value(node)
     return isinstance(value, int) and abs(value) < 2**31

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import (
     NOW_SLOT_NAME,
     add_condition,
@@ -29,29 +29,30 @@ from cordwood.sql.query_templates import sort_key
 
 _TIME_COLUMN: Final = "timestamp"
 _ID_COLUMN: Final = "id"
-_RECEIPT_COLUMN: Final = "ingested_at"
+_RECEIPT_TIME_COLUMN: Final = "ingested_at"
 _ROW_POSITION_COLUMN_NAMES: Final = ("time of the row", "id of the row")
 _PAGE_BOUNDARY_PARAMETER_NAMES: Final = ("time_of_last_row", "id_of_last_row")
 # Page sizes are rounded up to a power of this number, or to the endpoint's maximum, so that few different statements
 # are compiled.
-PAGE_SIZE_BASE: Final = 10
+PAGE_SIZE_ROUNDING_BASE: Final = 10
 # The maximum nesting of queries in which the time and id of events are searched. An answer of deeper queries is paged
 # by counting rows.
-_MAX_QUERY_DEPTH: Final = 30
+_MAX_SEARCHED_QUERY_DEPTH: Final = 30
 # Clauses that make a row of a SELECT depend on several rows of its FROM.
-_CLAUSES_ACROSS_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
+_CLAUSES_COMBINING_ROWS: Final = ("group", "distinct", "having", "qualify", "kind")
 
 
 class Page(msgspec.Struct, frozen=True):
     """The page that a statement answers: its size, and the number of rows before it.
 
-    `rows` is None for the endpoint's maximum. Otherwise, it is the page size rounded up to a power of `PAGE_SIZE_BASE`,
-    because a statement for each possible size would fill the cache. If `begins_after_last_row` is set, the page begins at the
-    time and id of the last row of the previous page, and `rows_sent_before` counts the rows with this time and id that were
-    already sent. Otherwise, `rows_sent_before` counts all rows that were already sent. `remaining_rows` is the rest of the
-    query's own LIMIT if it is less than a page. If `is_paging_requested` is set, the caller asked for pages, so the
-    answer gets a total order whatever this costs. If `is_of_followed_query` is set, the page belongs to a followed query, and
-    its rows are in the order of receipt.
+    `rows` is None for the endpoint's maximum. Otherwise, it is the page size rounded up to a power of
+    `PAGE_SIZE_ROUNDING_BASE`, because a statement for each possible size would fill the cache. If
+    `begins_after_last_row` is set, the page begins at the time and id of the last row of the previous page, and
+    `rows_sent_before` counts the rows with this time and id that were already sent. Otherwise, `rows_sent_before`
+    counts all rows that were already sent. `remaining_rows` is the rest of the query's own LIMIT if it is less than a
+    page. If `is_paging_requested` is set, the caller asked for pages, so the answer gets a total order whatever this
+    costs. If `is_of_followed_query` is set, the page belongs to a followed query, and its rows are in the order of
+    receipt.
     """
 
     page_size: int | None = None
@@ -63,7 +64,7 @@ class Page(msgspec.Struct, frozen=True):
 
     def min_page_size(self, max_rows: int) -> int:
         """Return a lower bound of the page sizes that use the same statement as this page."""
-        return max_rows if self.page_size is None else self.page_size // PAGE_SIZE_BASE
+        return max_rows if self.page_size is None else self.page_size // PAGE_SIZE_ROUNDING_BASE
 
     @property
     def is_read_once(self) -> bool:
@@ -130,9 +131,9 @@ class PageQueryRewriter:
     def __init__(self, tree: exp.Expr, page: Page, max_rows: int, parameters: Mapping[str, Parameter]) -> None:
         self._tree = tree
         self._page = page
-        self._rows = max_rows if page.page_size is None else min(page.page_size, max_rows)
+        self._max_page_rows = max_rows if page.page_size is None else min(page.page_size, max_rows)
         self._limit, self._offset = (_row_count_or_parameter(tree.args.get(name)) for name in ("limit", "offset"))
-        self._is_first = not page.rows_sent_before and page.remaining_rows is None
+        self._is_first_page = not page.rows_sent_before and page.remaining_rows is None
         may_go_on = self._may_have_more_pages(parameters, page.min_page_size(max_rows))
         self._time_order, self._row_ids = _find_order_and_row_ids(tree) if may_go_on else (None, [])
         self.pages_on_request = may_go_on and self._is_order_costly and not page.is_paging_requested
@@ -161,7 +162,7 @@ class PageQueryRewriter:
             return False
         if any(parameters[name].type is not Kind.INT64 for name in self._row_count_parameters):
             return False
-        return not isinstance(self._limit, int) or self._limit > rows or not self._is_first
+        return not isinstance(self._limit, int) or self._limit > rows or not self._is_first_page
 
     @property
     def paging(self) -> Paging | None:
@@ -198,7 +199,7 @@ class PageQueryRewriter:
         `hashes_ids` is set if ids are redacted: then neither the order of the rows nor a cursor may reveal ids.
         """
         if not self._is_paged:
-            limit_rows(self._tree, self._rows)
+            limit_rows(self._tree, self._max_page_rows)
             return
         if self._time_order is not None:
             self._order_by_time(self._time_order, hashes_ids=hashes_ids)
@@ -207,10 +208,10 @@ class PageQueryRewriter:
                 [sort_key(_id_sort_key(column, hashes_ids=hashes_ids), is_descending=False) for column in self._row_ids]
             )
         left = self._limit if self._page.remaining_rows is None else self._page.remaining_rows
-        if not self._is_first or not isinstance(left, str):
-            rows = min(left, self._rows + 1) if isinstance(left, int) else self._rows + 1
+        if not self._is_first_page or not isinstance(left, str):
+            rows = min(left, self._max_page_rows + 1) if isinstance(left, int) else self._max_page_rows + 1
             self._tree.set("limit", _row_count_clause(exp.Limit, rows))
-        if not self._is_first or not isinstance(self._offset, str):
+        if not self._is_first_page or not isinstance(self._offset, str):
             skip = self._page.rows_sent_before + (self._offset if isinstance(self._offset, int) else 0)
             self._tree.set("offset", _row_count_clause(exp.Offset, skip) if skip else None)
 
@@ -295,7 +296,7 @@ def _id_sort_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
 
 def _is_row_wise(tree: exp.Expr) -> bool:
     """Return whether each row of the outermost SELECT is made from one row of its FROM."""
-    if not isinstance(tree, exp.Select) or any(tree.args.get(key) for key in _CLAUSES_ACROSS_ROWS):
+    if not isinstance(tree, exp.Select) or any(tree.args.get(key) for key in _CLAUSES_COMBINING_ROWS):
         return False
     parts = [*tree.expressions, *(tree.args["order"].expressions if tree.args.get("order") else ())]
     return not any(part.find(exp.AggFunc, exp.Window) for part in parts)
@@ -308,10 +309,10 @@ class _EventColumnFinder:
     """
 
     def __init__(self) -> None:
-        self._relations: dict[int, dict[str, exp.Expr]] = {}
-        self._found: dict[tuple[int, str, str, str], bool] = {}
-        self._row_wise: dict[int, bool] = {}
-        self._depth = 0
+        self._relations_by_select_id: dict[int, dict[str, exp.Expr]] = {}
+        self._is_event_column_by_key: dict[tuple[int, str, str, str], bool] = {}
+        self._preserves_rows_by_query_id: dict[int, bool] = {}
+        self._query_depth = 0
 
     def find_time_order(self, tree: exp.Select) -> _TimeOrder | None:
         """Return the order by time if the query sorts by the time of events, or does not sort; None otherwise."""
@@ -335,7 +336,7 @@ class _EventColumnFinder:
         """Return the order by this time column; None if the ids of events do not identify the rows."""
         relations = self.relations(tree).values()
         events = [relation for relation in relations if not isinstance(relation, exp.Unnest)]
-        if not all(self._has_ids(relation, tree) for relation in events):
+        if not all(self._has_unique_event_ids(relation, tree) for relation in events):
             return None
         ids = [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in events]
         others = tuple(column for column in ids if column.table != time.table)
@@ -348,11 +349,11 @@ class _EventColumnFinder:
         Rows that are made from the elements of one array have the same id, so ids do not identify these rows.
         """
         relations = list(self.relations(tree).values())
-        if not all(self._has_ids(relation, tree) for relation in relations):
+        if not all(self._has_unique_event_ids(relation, tree) for relation in relations):
             return []
         return [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in relations]
 
-    def _has_ids(self, relation: exp.Expr, select: exp.Select) -> bool:
+    def _has_unique_event_ids(self, relation: exp.Expr, select: exp.Select) -> bool:
         """Return whether each row of the relation has the id of its event, and no other row has this id."""
         if not self.is_event_column(
             typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT), select, _ID_COLUMN
@@ -363,15 +364,15 @@ class _EventColumnFinder:
 
     def _preserves_rows(self, query: exp.Select) -> bool:
         """Return whether each row of the query, and of all nested queries, is made from one row of one relation."""
-        if id(query) not in self._row_wise:
+        if id(query) not in self._preserves_rows_by_query_id:
             from_ = query.args.get("from_")
             inner = None if from_ is None or query.args.get("joins") else from_.this
             inner_query = None if inner is None else _query_of_relation(inner)
             is_one = inner is not None and _is_row_wise(query)
-            self._row_wise[id(query)] = is_one and (
+            self._preserves_rows_by_query_id[id(query)] = is_one and (
                 inner_query is None or all(self._preserves_rows(branch) for branch in _union_branches(inner_query))
             )
-        return self._row_wise[id(query)]
+        return self._preserves_rows_by_query_id[id(query)]
 
     def is_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
         """Return whether a column is the column `name` of a stream, passed on unchanged by all queries in between.
@@ -379,12 +380,14 @@ class _EventColumnFinder:
         For the time column, return False if an outer join may make it NULL: comparisons with NULL would remove rows.
         """
         key = id(select), column.table, column.name, name
-        if key not in self._found:
-            count_nodes()
-            self._depth += 1
-            self._found[key] = self._depth < _MAX_QUERY_DEPTH and self._find_event_column(column, select, name)
-            self._depth -= 1
-        return self._found[key]
+        if key not in self._is_event_column_by_key:
+            charge_nodes()
+            self._query_depth += 1
+            self._is_event_column_by_key[key] = (
+                self._query_depth < _MAX_SEARCHED_QUERY_DEPTH and self._find_event_column(column, select, name)
+            )
+            self._query_depth -= 1
+        return self._is_event_column_by_key[key]
 
     def _find_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
         relation = self.relations(select).get(column.table)
@@ -398,7 +401,7 @@ class _EventColumnFinder:
     def _preserves_column(self, query: exp.Expr, output: str, name: str) -> bool:
         branches = list(_union_branches(query))
         names = [item.alias_or_name for item in branches[0].expressions] if branches else []
-        count_nodes(len(branches) + len(names))
+        charge_nodes(len(branches) + len(names))
         if names.count(output) != 1:
             return False
         values = [branch.expressions[names.index(output)].unalias() for branch in branches]
@@ -409,13 +412,13 @@ class _EventColumnFinder:
 
     def relations(self, select: exp.Select) -> Mapping[str, exp.Expr]:
         """Return the relations of FROM by name; an empty mapping if a join is of a kind other than inner and outer."""
-        relations = self._relations.get(id(select))
+        relations = self._relations_by_select_id.get(id(select))
         if relations is None:
             joins = select.args.get("joins") or []
             is_known = not any(join.method or join.kind in ("SEMI", "ANTI") for join in joins)
             found = relations_of(select) if is_known else ()
-            relations = self._relations[id(select)] = {one.alias_or_name: one for one in found}
-            count_nodes(len(relations))
+            relations = self._relations_by_select_id[id(select)] = {one.alias_or_name: one for one in found}
+            charge_nodes(len(relations))
         return relations
 
 
@@ -429,7 +432,7 @@ def _selected_expression(tree: exp.Select, value: exp.Expr) -> exp.Expr:
 def _may_outer_join_fill_nulls(relation: exp.Expr, select: exp.Select) -> bool:
     """Return whether an outer join may yield rows in which the relation's columns are NULL."""
     joins = select.args.get("joins") or []
-    count_nodes(len(joins))
+    charge_nodes(len(joins))
     if any(join.side in ("RIGHT", "FULL") for join in joins):
         return True
     clause = relation.parent
@@ -441,7 +444,7 @@ def _may_outer_join_fill_nulls(relation: exp.Expr, select: exp.Select) -> bool:
 
 def _query_of_relation(relation: exp.Expr) -> exp.Expr | None:
     """Return the query of a relation; None for a stream, or for a CTE that may be recursive."""
-    count_nodes()
+    charge_nodes()
     container = non_recursive_cte(relation) if isinstance(relation, exp.Table) else relation
     return container.this if isinstance(container, exp.CTE | exp.Subquery) else None
 
@@ -473,7 +476,9 @@ def _restrict_to_received_events(table: exp.Table) -> None:
     if not isinstance(select, exp.Select) or not isinstance(clause, exp.From | exp.Join):
         return
     now = parameter_node(NOW_SLOT_NAME, exp.DType.TIMESTAMPTZ)
-    condition = exp.LTE(this=typed_column(_RECEIPT_COLUMN, table.alias_or_name, exp.DType.TIMESTAMPTZ), expression=now)
+    condition = exp.LTE(
+        this=typed_column(_RECEIPT_TIME_COLUMN, table.alias_or_name, exp.DType.TIMESTAMPTZ), expression=now
+    )
     if isinstance(clause, exp.Join) and clause.side == "LEFT" and clause.args.get("on") is not None:
         clause.set("on", exp.and_(clause.args["on"], condition, copy=False))
     elif not _may_outer_join_fill_nulls(table, select):

@@ -14,14 +14,14 @@ from cordwood.errors import BadQuerySyntax, QueryFault, QueryRefused, QueryUnsup
 from cordwood.sql.diagnostics import span_at
 from cordwood.sql.stages import ParsedQuery
 from cordwood.sql.syntax_rewrites import (
+    alias_implicitly_unnested_arrays,
     copy_shared_nodes,
     inline_with_expressions,
-    insert_missing_tokens,
-    name_unnested_paths,
-    parenthesise_bitwise,
+    insert_tokens_required_by_parser,
+    parenthesise_bitwise_operators,
+    resolve_nested_subscript_functions,
     rewrite_with_as_struct,
     separate_pipe_steps,
-    set_offset_kinds,
     strip_quantifier_parentheses,
 )
 from cordwood.sql.token_checks import (
@@ -39,14 +39,14 @@ MAX_QUERY_TOKENS: Final = 40_000
 MAX_BRACKET_NESTING: Final = 100
 MAX_TREE_DEPTH: Final = 300
 # sqlglot copies all tokens before a pipe at each step: 400 steps take it three seconds.
-MAX_PIPES: Final = 100
+MAX_PIPE_OPERATORS: Final = 100
 # A limit on parsing work, added up over all tokens. sqlglot parses parentheses after a type's name (DATE, STRUCT) or a
 # dotted name (NET.HOST) twice, so its work doubles with each such level of nesting.
 MAX_PARSER_WORK: Final = 120_000
 
 _BIGQUERY_DIALECT: Final = Dialect.get_or_raise("bigquery")
 # Characters that UTF-8 cannot encode.
-_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE_PATTERN: Final = re.compile("[\ud800-\udfff]")
 _OPENING_BRACKETS: Final = frozenset({"(", "[", "{"})
 _CLOSING_BRACKETS: Final = frozenset({")", "]", "}"})
 # Words after which sqlglot parses parentheses twice, which MAX_PARSER_WORK limits.
@@ -147,14 +147,14 @@ _FIRST_WORDS_OF_OTHER_STATEMENTS: Final = frozenset(
     ]
 )
 # A character that is not whitespace. If it occurs between two tokens, it is part of a comment.
-_NON_SPACE: Final = re.compile(r"\S")
+_NON_SPACE_PATTERN: Final = re.compile(r"\S")
 _TOKEN_IN_ERROR_PATTERN: Final = re.compile(r" but got <Token.*>$")
 _ERROR_POSITION_PATTERN: Final = re.compile(r"(?:from|at) (?:line )?(\d+):(\d+)|Line (\d+), Col: (\d+)")
 
 
 def parse(text: str) -> ParsedQuery:
     """Parse a text with a single statement; raise BadQuerySyntax or QueryRefused with the position."""
-    check_characters(text)
+    check_query_characters(text)
     try:
         return _parse_text(text)
     except BadQuerySyntax:
@@ -167,10 +167,10 @@ def parse(text: str) -> ParsedQuery:
         raise
 
 
-def check_characters(text: str) -> None:
+def check_query_characters(text: str) -> None:
     if len(text) > MAX_QUERY_CHARACTERS:
         raise QueryRefused(f"The query is longer than {MAX_QUERY_CHARACTERS} characters.", hint="Send a shorter query.")
-    surrogate = _LONE_SURROGATE.search(text)
+    surrogate = _LONE_SURROGATE_PATTERN.search(text)
     if surrogate is not None:
         raise BadQuerySyntax("The query has half of a surrogate pair in it.", span=span_at(text, surrogate.start()))
 
@@ -186,14 +186,14 @@ def _parse_text(text: str) -> ParsedQuery:
     check_argument_counts(tokens, text)
     check_literals(tokens, text)
     tree = _parse_statement(tokens, text)
-    check_depth(tree)
+    check_tree_depth(tree)
     return ParsedQuery(tree, text)
 
 
 def _tokenize(text: str) -> list[Token]:
     try:
         tokens: list[Token] = _BIGQUERY_DIALECT.tokenize(text)
-        without_comments = _blank_comments(tokens, text)
+        without_comments = _replace_comments_by_blanks(tokens, text)
         if without_comments != text:
             tokens = _BIGQUERY_DIALECT.tokenize(without_comments)
     except TokenError as error:
@@ -201,14 +201,14 @@ def _tokenize(text: str) -> list[Token]:
     return join_doubled_quotes(tokens, text)
 
 
-def _blank_comments(tokens: list[Token], text: str) -> str:
+def _replace_comments_by_blanks(tokens: list[Token], text: str) -> str:
     """Return the text with comments replaced by blanks, because the parser cannot read `GROUP /* x */ BY`."""
     parts: list[str] = []
     position = 0
     for token in tokens:
-        parts += [_NON_SPACE.sub(" ", text[position : token.start]), text[token.start : token.end + 1]]
+        parts += [_NON_SPACE_PATTERN.sub(" ", text[position : token.start]), text[token.start : token.end + 1]]
         position = token.end + 1
-    return "".join([*parts, _NON_SPACE.sub(" ", text[position:])])
+    return "".join([*parts, _NON_SPACE_PATTERN.sub(" ", text[position:])])
 
 
 def tokenizer_fault(error: TokenError, text: str) -> BadQuerySyntax:
@@ -244,9 +244,11 @@ def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[st
             f"The query has more than {MAX_QUERY_TOKENS} words.", span=span_at(text, tokens[MAX_QUERY_TOKENS].start)
         )
     pipes = [token for token in tokens if token.token_type == TokenType.PIPE_GT]
-    if len(pipes) > MAX_PIPES:
-        span = span_at(text, pipes[MAX_PIPES].start)
-        raise QueryRefused(f"The query has more than {MAX_PIPES} pipes.", hint="Split it into sub-queries.", span=span)
+    if len(pipes) > MAX_PIPE_OPERATORS:
+        span = span_at(text, pipes[MAX_PIPE_OPERATORS].start)
+        raise QueryRefused(
+            f"The query has more than {MAX_PIPE_OPERATORS} pipes.", hint="Split it into sub-queries.", span=span
+        )
     factors = [1]
     work = 0
     recent_words = ("", "", "")
@@ -273,7 +275,7 @@ def nesting_error(span: Span | None) -> QueryRefused:
 
 def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
     dotted_names = _replace_dotted_names(tokens)
-    tokens = insert_missing_tokens(rewrite_with_as_struct(separate_pipe_steps(tokens)))
+    tokens = insert_tokens_required_by_parser(rewrite_with_as_struct(separate_pipe_steps(tokens)))
     # Check the work again, because WITH(…) has become STRUCT(…), which the parser reads twice.
     check_parser_work(tokens, text)
     trees = _parse_tokens(tokens, text)
@@ -284,9 +286,9 @@ def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
     tree = inline_with_expressions(trees[0])
     copy_shared_nodes(tree)
     strip_quantifier_parentheses(tree)
-    set_offset_kinds(tree)
-    name_unnested_paths(tree)
-    parenthesise_bitwise(tree)
+    resolve_nested_subscript_functions(tree)
+    alias_implicitly_unnested_arrays(tree)
+    parenthesise_bitwise_operators(tree)
     if dotted_names:
         _restore_dotted_names(tree, dotted_names)
     return tree
@@ -374,7 +376,7 @@ def syntax_fault(error: ParseError) -> BadQuerySyntax:
     return BadQuerySyntax(f"Syntax error: {description}{near}.", span=span)
 
 
-def check_depth(tree: exp.Expr) -> None:
+def check_tree_depth(tree: exp.Expr) -> None:
     """Raise QueryRefused if the tree is too deep for later passes, which are recursive; the check itself is not."""
     level = [tree]
     for _ in range(MAX_TREE_DEPTH):

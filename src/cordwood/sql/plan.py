@@ -1,8 +1,8 @@
 """The physical plan of a statement: its variants, each of which is SQL in segments: texts and typed placeholders.
 
 A variant is one way to run the statement. The variants are fixed when the statement is compiled. For each call,
-`Plan.choose_variant` selects a variant by the state of the store, and `print_segments` writes its SQL. The SQL of
-statements is assembled nowhere else.
+`Plan.find_variant_or_fallback` selects a variant by the state of the store, and `print_segments` writes its SQL. The
+SQL of statements is assembled nowhere else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ class OptionalPredicate(msgspec.Struct, frozen=True, tag=True):
     """
 
     parameter: str
-    null_test: "Segments"
-    predicate: "Segments"
+    null_test: "SqlSegments"
+    predicate: "SqlSegments"
 
 
 class BlockFilter(msgspec.Struct, frozen=True, tag=True):
@@ -55,8 +55,8 @@ class PartialRowsSelect(msgspec.Struct, frozen=True, tag=True):
     column_count: int
 
 
-Segment = str | OptionalPredicate | BlockFilter | UncoveredBlocksCondition | PartialRowsSelect
-Segments = tuple[Segment, ...]
+SqlSegment = str | OptionalPredicate | BlockFilter | UncoveredBlocksCondition | PartialRowsSelect
+SqlSegments = tuple[SqlSegment, ...]
 
 # The numbers of the blocks to read, by block filter. None means all blocks.
 BlockNumbersByFilter = Mapping[BlockFilter, Sequence[int] | None]
@@ -82,7 +82,7 @@ class PlanVariant(msgspec.Struct, frozen=True):
     A variant with `has_optimistic_redaction` does not redact, and fails if a text may need redaction.
     """
 
-    segments: Segments
+    segments: SqlSegments
     event_range: EventRange = EventRange.ALL
     has_optimistic_redaction: bool = False
 
@@ -114,7 +114,7 @@ class MergeAggregate(StrEnum):
     BIT_XOR = "bit_xor"
 
 
-class PartialPlan(msgspec.Struct, frozen=True):
+class PartialAnswerPlan(msgspec.Struct, frozen=True):
     """The plan of an aggregation over one stream that reuses partial answers of blocks.
 
     `blocks_query` aggregates each hour of each block separately, without the time bounds of WHERE. It returns the
@@ -128,8 +128,8 @@ class PartialPlan(msgspec.Struct, frozen=True):
     stream: str
     merge_aggregates: tuple[MergeAggregate, ...]
     comparisons: tuple[TimeComparison, ...]
-    bounds_query: Segments
-    blocks_query: Segments
+    bounds_query: SqlSegments
+    blocks_query: SqlSegments
     variants: tuple[PlanVariant, ...]
 
 
@@ -137,7 +137,7 @@ class Plan(msgspec.Struct, frozen=True):
     """The variants of a statement. The first variant reads all events and redacts them, so it can always be used."""
 
     variants: tuple[PlanVariant, ...]
-    partial_plan: PartialPlan | None = None
+    partial_plan: PartialAnswerPlan | None = None
 
     @property
     def sql(self) -> str:
@@ -153,7 +153,7 @@ class Plan(msgspec.Struct, frozen=True):
         )
         return next(matches, None)
 
-    def choose_variant(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
+    def find_variant_or_fallback(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
         """Return the variant that reads these events; None if the plan has none, for example no optimistic variant.
 
         If the plan has no variant for flushed events, return the variant for all events.
@@ -164,13 +164,13 @@ class Plan(msgspec.Struct, frozen=True):
         return variant
 
 
-def fixed_plan(sql: str) -> Plan:
+def plan_without_placeholders(sql: str) -> Plan:
     """Return a plan with a single variant that has this SQL and no placeholders."""
     return Plan((PlanVariant((sql,)),))
 
 
 def print_segments(
-    segments: Segments, values: Mapping[str, object] | None = None, blocks: BlockNumbersByFilter = _NO_BLOCK_NUMBERS
+    segments: SqlSegments, values: Mapping[str, object] | None = None, blocks: BlockNumbersByFilter = _NO_BLOCK_NUMBERS
 ) -> str:
     """Return the SQL of segments. Without `values`, optional predicates are written as `(null_test OR predicate)`."""
     return "".join(_print_each_segment(segments, values, blocks))
@@ -189,12 +189,12 @@ class PartialAnswerSql(msgspec.Struct, frozen=True):
     partial_rows_select: str = ""
 
 
-def fill_partial_answer_segments(segments: Segments, filling: PartialAnswerSql) -> Segments:
+def fill_partial_answer_segments(segments: SqlSegments, filling: PartialAnswerSql) -> SqlSegments:
     """Replace the segments `UncoveredBlocksCondition` and `PartialRowsSelect` by SQL."""
     return tuple(_fill_partial_answer_segment(segment, filling) for segment in segments)
 
 
-def _fill_partial_answer_segment(segment: Segment, filling: PartialAnswerSql) -> Segment:
+def _fill_partial_answer_segment(segment: SqlSegment, filling: PartialAnswerSql) -> SqlSegment:
     if isinstance(segment, UncoveredBlocksCondition):
         return filling.edge_blocks_condition if segment.is_for_edge_blocks else filling.uncovered_blocks_condition
     if isinstance(segment, PartialRowsSelect):
@@ -206,7 +206,7 @@ def _fill_partial_answer_segment(segment: Segment, filling: PartialAnswerSql) ->
 
 
 def _print_each_segment(
-    segments: Segments, values: Mapping[str, object] | None, blocks: BlockNumbersByFilter
+    segments: SqlSegments, values: Mapping[str, object] | None, blocks: BlockNumbersByFilter
 ) -> Iterator[str]:
     for segment in segments:
         if isinstance(segment, str):
@@ -232,7 +232,7 @@ def _block_condition(blocks: Sequence[int] | None) -> str:
     return "true" if blocks is None else f"block IN ({', '.join(f'{block:d}' for block in blocks)})"
 
 
-def _find_block_filters(segments: Segments) -> Iterator[BlockFilter]:
+def _find_block_filters(segments: SqlSegments) -> Iterator[BlockFilter]:
     for segment in segments:
         if isinstance(segment, BlockFilter):
             yield segment

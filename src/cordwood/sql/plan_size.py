@@ -14,7 +14,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import PlanTooLarge, Span
-from cordwood.sql.budget import count_nodes
+from cordwood.sql.budget import charge_nodes
 from cordwood.sql.diagnostics import span_of
 from cordwood.sql.lowering import fragment_parts, is_fragment, measure_fragment
 
@@ -248,7 +248,7 @@ class _PlanMeter(msgspec.Struct):
 
         FROM and joins are measured first, because other clauses refer to the sizes of their columns.
         """
-        count_nodes(len(self.expanded_characters_by_relation))
+        charge_nodes(len(self.expanded_characters_by_relation))
         self.expanded_characters_by_relation = dict(self.expanded_characters_by_relation)
         columns: dict[str, int] = {}
         names: set[str] = set()

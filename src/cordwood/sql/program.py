@@ -15,23 +15,23 @@ from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.parse import parse
 
 # The keys of node metadata that are kept when positions are removed from the trees.
-_KEPT_METADATA_KEYS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS_METADATA_KEY)
+_METADATA_KEYS_KEPT_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table", WHOLE_EXTRAS_METADATA_KEY)
 
 
 class SubQueryStreamSource(msgspec.Struct, frozen=True):
-    """The stream that a sub-query reads; `has_own_project` is set if its events have `project` as a top-level field."""
+    """The stream that a sub-query reads. `has_top_level_project` is set if its events have a top-level `project`."""
 
     sub_query: str
     stream: str
-    has_own_project: bool = True
+    has_top_level_project: bool = True
 
 
 class EndpointProgram(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
     For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sub_query_sources` has the
-    streams whose events its table contains, by the names that callers see. `included_programs` has the programs of the endpoints
-    that the query reads, by name. `page` is the part of the answer for which a statement is compiled.
+    streams whose events its table contains, by the names that callers see. `included_programs` has the programs of the
+    endpoints that the query reads, by name. `page` is the part of the answer for which a statement is compiled.
     """
 
     endpoint: Endpoint
@@ -84,7 +84,9 @@ def _remove_positions(tree: exp.Expr) -> None:
     Positions double the time of copying a tree. Besides, an error in a sandbox query must not point into saved SQL.
     """
     for node in tree.walk():
-        metadata = {key: node.meta_get(key) for key in _KEPT_METADATA_KEYS if node.meta_get(key) is not None}
+        metadata = {
+            key: node.meta_get(key) for key in _METADATA_KEYS_KEPT_WITHOUT_POSITIONS if node.meta_get(key) is not None
+        }
         node._meta = metadata or None  # noqa: SLF001 - to ask for `meta` would make one
 
 

@@ -96,11 +96,11 @@ def _set_position(node: exp.Expr, offset: int) -> exp.Expr:
 def parse_template(template: str) -> exp.Expr:
     tree = sqlglot.parse_one(template, read="bigquery")
     for function in tree.find_all(exp.Func):
-        _keep_written_name(function, template)
+        _record_written_function_name(function, template)
     return tree
 
 
-def _keep_written_name(function: exp.Func, template: str) -> None:
+def _record_written_function_name(function: exp.Func, template: str) -> None:
     """Store the function's name in the template. Otherwise, `admit` would look for it in the text of the query."""
     if "start" in function.meta:
         word = template[function.meta["start"] : function.meta["end"] + 1]

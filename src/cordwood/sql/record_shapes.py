@@ -8,7 +8,7 @@ import msgspec
 
 from cordwood.bounded_cache import BoundedCache, memoize_short_texts
 from cordwood.model.event import ELEMENT_STEP, NO_VALUE_KINDS, EventPath, KindsByPath, Shape, ValueKind
-from cordwood.sql.budget import count_nodes
+from cordwood.sql.budget import charge_nodes
 from cordwood.sql.diagnostics import most_similar_name
 from cordwood.sql.scope import Lineage, ValueOrigin
 from cordwood.sql.stages import ShapeLookups
@@ -16,12 +16,12 @@ from cordwood.sql.stages import ShapeLookups
 _CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 150
 # For each origin of a value, the budget counts this number of nodes, because an origin has a whole path.
-_BUDGET_NODES_PER_ORIGIN: Final = 10
+_NODES_COUNTED_PER_ORIGIN: Final = 10
 # A key that needs no quotes in a query and is not longer than usual names.
 _UNQUOTED_KEY_PATTERN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
 _MAX_SIMILAR_KEY_LENGTH_DIFFERENCE: Final = 3
 _MAX_SIMILAR_PATH_CANDIDATES: Final = 100
-_SPECIAL_CHARACTER_PATTERN: Final = re.compile(r"[^0-9a-z]")
+_NON_ALPHANUMERIC_PATTERN: Final = re.compile(r"[^0-9a-z]")
 
 _LookupResult = TypeVar("_LookupResult")
 KeysByPath = Mapping[EventPath, tuple[str, ...]]
@@ -100,7 +100,7 @@ class RecordingShapeReader(msgspec.Struct):
         Only paths at which a value may exist are followed. Otherwise, the number of paths would double with every
         level.
         """
-        count_nodes(_BUDGET_NODES_PER_ORIGIN * len(lineage.origins))
+        charge_nodes(_NODES_COUNTED_PER_ORIGIN * len(lineage.origins))
         origins = frozenset(element for origin in lineage.origins for element in self._element_origins(origin))
         return self._record_lookup("elements", Lineage(origins=origins or lineage.origins), lineage)
 
@@ -109,7 +109,7 @@ class RecordingShapeReader(msgspec.Struct):
 
         If the value may come from several paths, only the paths at which a value may exist are kept.
         """
-        count_nodes(_BUDGET_NODES_PER_ORIGIN * len(lineage.origins))
+        charge_nodes(_NODES_COUNTED_PER_ORIGIN * len(lineage.origins))
         candidates = lineage_below(lineage, (key,))
         if len(candidates.origins) == 1:
             return candidates
@@ -244,4 +244,4 @@ def _child_keys_by_path(kinds: KindsByPath) -> KeysByPath:
 
 @memoize_short_texts(max_length=128, max_entries=4096)
 def _normalized_key(key: str) -> str:
-    return _SPECIAL_CHARACTER_PATTERN.sub("_", key.lower()).lstrip("_")
+    return _NON_ALPHANUMERIC_PATTERN.sub("_", key.lower()).lstrip("_")

@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.event import EventPath
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import event_path, is_event_path, path_root, path_steps
 
 
@@ -63,7 +63,7 @@ def copy_value(value: exp.Expr) -> exp.Expr:
         return event_path(copy_value(path_root(value)), path_steps(value))
     if not isinstance(value, exp.Column):
         return copy_tree(value)
-    count_nodes(len(value.args) + 1)
+    charge_nodes(len(value.args) + 1)
     parts = {key: exp.Identifier(this=part.this, quoted=True) for key, part in value.args.items() if part is not None}
     column = exp.Column(**parts)
     column.type = value.type
@@ -73,8 +73,8 @@ def copy_value(value: exp.Expr) -> exp.Expr:
 class Relation(msgspec.Struct):
     """A relation in FROM, with the names that refer to its columns and keys.
 
-    `unnested_element` is set for an unnested array: the relation's alias refers to this element. `extra_keys` is set
-    for a stream: it is the object with the events' top-level keys that are not columns, and any name that is not a
+    `unnested_element` is set for an unnested array: the relation's alias refers to this element. `extra_keys_object` is
+    set for a stream: it is the object with the events' top-level keys that are not columns, and any name that is not a
     column refers to one of these keys. `qualified_name` is set for a stream without an alias: it is the stream's whole
     name, which can qualify a column if it is in backquotes.
     """
@@ -82,7 +82,7 @@ class Relation(msgspec.Struct):
     name: str
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
     unnested_element: Field | None = None
-    extra_keys: Field | None = None
+    extra_keys_object: Field | None = None
     qualified_name: str = ""
 
     @property
@@ -201,7 +201,7 @@ def _lineage_of_dot(node: exp.Expr) -> Lineage:
     return next((lineage for name, lineage in fields if name.lower() == field_name), NO_LINEAGE)
 
 
-def _lineage_of_aggregated(node: exp.Expr) -> Lineage:
+def _lineage_of_array_aggregate(node: exp.Expr) -> Lineage:
     return Lineage(element=lineage_of(node.this))
 
 
@@ -219,7 +219,7 @@ _LINEAGE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], Linea
     exp.Bracket: _lineage_of_bracket,
     exp.Cast: _lineage_of_cast,
     exp.Dot: _lineage_of_dot,
-    exp.ArrayAgg: _lineage_of_aggregated,
+    exp.ArrayAgg: _lineage_of_array_aggregate,
     exp.Order: _lineage_of_operand,
     exp.Limit: _lineage_of_operand,
     exp.IgnoreNulls: _lineage_of_operand,

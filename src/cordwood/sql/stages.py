@@ -95,8 +95,8 @@ class VariantTree(msgspec.Struct, frozen=True):
     has_optimistic_redaction: bool = False
 
 
-class PartialTrees(msgspec.Struct, frozen=True):
-    """The lowered trees from which a `PartialPlan` is printed."""
+class PartialAnswerTrees(msgspec.Struct, frozen=True):
+    """The lowered trees from which a `PartialAnswerPlan` is printed."""
 
     stream: str
     merge_aggregates: tuple[MergeAggregate, ...]
@@ -117,7 +117,7 @@ class LoweredQuery(msgspec.Struct, frozen=True):
     resolved: ResolvedQuery
     variant_trees: tuple[VariantTree, ...] = ()
     completions: tuple[ComputedColumn, ...] = ()
-    partial_trees: PartialTrees | None = None
+    partial_answer_trees: PartialAnswerTrees | None = None
 
 
 class Slot(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from cordwood.sql.scope import Lineage, lineage_of
 from cordwood.sql.stages import ParsedQuery, Target
 from cordwood.sql.type_inference import annotate_types
 
-PathKinds = Mapping[EventPath, frozenset[ValueKind]]
+ValueKindsByPath = Mapping[EventPath, frozenset[ValueKind]]
 
 
 class SubQueryColumn(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class SubQueryColumn(msgspec.Struct, frozen=True):
 
     name: str
     kind: Kind | None
-    fields: PathKinds
+    fields: ValueKindsByPath
 
 
 class SubQuerySchema(msgspec.Struct, frozen=True):
@@ -60,10 +60,10 @@ def _describe_columns(
 def _describe_column(column: exp.Expr, shapes: ShapesByStream) -> SubQueryColumn:
     lineage = lineage_of(column)
     kind = None if lineage.is_event else kind_of(column)
-    return SubQueryColumn(column.alias_or_name, kind, _kinds_by_path_below(lineage, shapes))
+    return SubQueryColumn(column.alias_or_name, kind, _field_kinds_by_path(lineage, shapes))
 
 
-def _kinds_by_path_below(lineage: Lineage, shapes: ShapesByStream) -> PathKinds:
+def _field_kinds_by_path(lineage: Lineage, shapes: ShapesByStream) -> ValueKindsByPath:
     """Return the paths below a value as queries write them, with the kinds of value at each path.
 
     In queries, the elements of an array have the same path as the array.

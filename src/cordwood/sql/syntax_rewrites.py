@@ -31,7 +31,7 @@ def separate_pipe_steps(tokens: list[Token]) -> list[Token]:
     pipes = [index for index, token in enumerate(tokens) if token.token_type == TokenType.PIPE_GT]
     if len(pipes) < 2:
         return tokens
-    cuts = set(_find_insertion_points(tokens, pipes))
+    cuts = set(_find_sub_query_boundaries(tokens, pipes))
     return [
         inserted_token
         for index, token in enumerate(tokens)
@@ -39,12 +39,12 @@ def separate_pipe_steps(tokens: list[Token]) -> list[Token]:
     ]
 
 
-def _find_insertion_points(tokens: list[Token], pipes: list[int]) -> Iterator[int]:
+def _find_sub_query_boundaries(tokens: list[Token], pipes: list[int]) -> Iterator[int]:
     open_steps: set[str] = set()
     for pipe, next_pipe in pairwise(pipes):
         step, next_step = _step_name(tokens, pipe), _step_name(tokens, next_pipe)
         open_steps.add(step)
-        if step in _STEPS_BEFORE_SUB_QUERY:
+        if step in _PIPE_STEPS_STARTING_SUB_QUERY:
             open_steps.clear()
         if any(_needs_sub_query(next_step, earlier) for earlier in open_steps):
             open_steps.clear()
@@ -73,7 +73,7 @@ def _copy_if_shared(child: object, parent: exp.Expr) -> object:
 
 
 # Pipe steps after which sqlglot begins a new sub-query anyway.
-_STEPS_BEFORE_SUB_QUERY: Final = frozenset(
+_PIPE_STEPS_STARTING_SUB_QUERY: Final = frozenset(
     {"AGGREGATE", "SELECT", "EXTEND", "PIVOT", "UNPIVOT", "UNION", "INTERSECT", "EXCEPT"}
 )
 
@@ -94,7 +94,7 @@ def _select_star_tokens(pipe: Token) -> tuple[Token, ...]:
 
 
 # The result of WITH(name AS value, …, result) has this name in the STRUCT into which the expression is rewritten.
-_WITH_RESULT_NAME: Final = "$with"
+_WITH_RESULT_FIELD_NAME: Final = "$with"
 # The limit on the nodes that replace names in WITH(…) expressions. A value may use earlier values, so the size can
 # double with each value.
 _MAX_INLINED_NODES: Final = 10_000
@@ -147,7 +147,7 @@ def _struct_tokens(first: Token, parts: list[list[Token]], last: Token) -> list[
     result = [
         *rewrite_with_as_struct(parts[-1]),
         _make_token_at(last, TokenType.ALIAS, "AS"),
-        _make_token_at(last, TokenType.IDENTIFIER, _WITH_RESULT_NAME),
+        _make_token_at(last, TokenType.IDENTIFIER, _WITH_RESULT_FIELD_NAME),
     ]
     return [*struct, *result, last]
 
@@ -158,7 +158,7 @@ def inline_with_expressions(tree: exp.Expr) -> exp.Expr:
     Inner STRUCTs are replaced first, because inner names shadow outer ones.
     """
     for struct in reversed(list(tree.find_all(exp.Struct))):
-        if struct.expressions and _field_name(struct.expressions[-1]) == _WITH_RESULT_NAME:
+        if struct.expressions and _field_name(struct.expressions[-1]) == _WITH_RESULT_FIELD_NAME:
             *fields, result = struct.expressions
             values: dict[str, exp.Expr] = {}
             for field in fields:
@@ -199,11 +199,11 @@ def _node_count(tree: exp.Expr) -> int:
     return sum(1 for _ in tree.walk())
 
 
-_ACCESS_TOKENS: Final = frozenset({TokenType.DOT, TokenType.L_BRACKET})
+_FIELD_OR_ELEMENT_ACCESS_TOKENS: Final = frozenset({TokenType.DOT, TokenType.L_BRACKET})
 _JSON_ROOT_PATH: Final = "$"
 
 
-def insert_missing_tokens(tokens: list[Token]) -> list[Token]:
+def insert_tokens_required_by_parser(tokens: list[Token]) -> list[Token]:
     """Insert the parentheses and arguments without which the parser misreads some calls.
 
     Parentheses are inserted around the value of `JSON '…'.a` and `SAFE.F(…)[0]`, around UNNEST(…) after ALL, and
@@ -266,7 +266,7 @@ def _find_token_insertions_at(
     word = token.text.lower()
     if token.token_type == TokenType.JSON and following.token_type == TokenType.STRING:
         yield from _parenthesise_before_access(tokens, index, index + 1)
-    elif word == "safe" and _is_safe_call(tokens, index):
+    elif word == "safe" and _is_safe_prefixed_call(tokens, index):
         yield from _parenthesise_before_access(tokens, index, _find_closing(tokens, index + 3))
     elif word in _INSERTION_FINDER_BY_FUNCTION and _is_call(tokens, index):
         yield from _INSERTION_FINDER_BY_FUNCTION[word](tokens, index + 1)
@@ -274,7 +274,7 @@ def _find_token_insertions_at(
         yield from _parenthesise_unnest(tokens, index + 1, following)
 
 
-def _is_safe_call(tokens: list[Token], index: int) -> bool:
+def _is_safe_prefixed_call(tokens: list[Token], index: int) -> bool:
     return tokens[index + 1].token_type == TokenType.DOT and _is_call(tokens, index + 2)
 
 
@@ -297,7 +297,7 @@ def _is_call(tokens: list[Token], index: int) -> bool:
 
 
 def _parenthesise_before_access(tokens: list[Token], first: int, last: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    if last + 1 < len(tokens) and tokens[last + 1].token_type in _ACCESS_TOKENS:
+    if last + 1 < len(tokens) and tokens[last + 1].token_type in _FIELD_OR_ELEMENT_ACCESS_TOKENS:
         yield first, (_make_token_at(tokens[first], TokenType.L_PAREN, "("),)
         yield last + 1, (_make_token_at(tokens[last], TokenType.R_PAREN, ")"),)
 
@@ -317,12 +317,18 @@ def _add_default_path(tokens: list[Token], open_index: int) -> Iterator[tuple[in
         )
 
 
-def _complete_json_object(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+def _parenthesise_json_object_arguments(
+    tokens: list[Token], open_index: int
+) -> Iterator[tuple[int, tuple[Token, ...]]]:
     is_array = tokens[open_index + 1].token_type in _ARRAY_CONSTRUCTORS
-    yield from _parenthesise_keys(tokens, open_index) if is_array else _parenthesise_names(tokens, open_index)
+    yield from (
+        _parenthesise_json_object_keys(tokens, open_index)
+        if is_array
+        else _parenthesise_keyword_like_columns(tokens, open_index)
+    )
 
 
-def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+def _parenthesise_json_object_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Put the keys of JSON_OBJECT(keys, values) in parentheses.
 
     Otherwise, the parser would pair the keys and values itself, and drop the excess elements of the longer array.
@@ -337,7 +343,7 @@ def _parenthesise_keys(tokens: list[Token], open_index: int) -> Iterator[tuple[i
             return
 
 
-def _parenthesise_names(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+def _parenthesise_keyword_like_columns(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Parenthesise arguments that are columns named `key` or `value`: the parser would treat them as keywords."""
     depth = 0
     for index in range(open_index, _find_closing(tokens, open_index)):
@@ -350,21 +356,24 @@ def _parenthesise_names(tokens: list[Token], open_index: int) -> Iterator[tuple[
         if (
             depth == 1
             and is_whole_argument
-            and token.text.lower() in _NAMES_DROPPED_BY_PARSER
+            and token.text.lower() in _COLUMN_NAMES_PARSED_AS_KEYWORDS
             and token.token_type != TokenType.STRING
         ):
             yield index, (_make_token_at(token, TokenType.L_PAREN, "("),)
             yield index + 1, (_make_token_at(token, TokenType.R_PAREN, ")"),)
 
 
-_NAMES_DROPPED_BY_PARSER: Final = frozenset(["key", "value"])
+_COLUMN_NAMES_PARSED_AS_KEYWORDS: Final = frozenset(["key", "value"])
 _ARRAY_CONSTRUCTORS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
 _ARGUMENT_DELIMITERS: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
 # Functions whose calls need additional tokens, each with the function of this module that yields the tokens.
-_INSERTION_FINDER_BY_FUNCTION: Final = {"json_query": _add_default_path, "json_object": _complete_json_object}
+_INSERTION_FINDER_BY_FUNCTION: Final = {
+    "json_query": _add_default_path,
+    "json_object": _parenthesise_json_object_arguments,
+}
 
 
-def set_offset_kinds(tree: exp.Expr) -> None:
+def resolve_nested_subscript_functions(tree: exp.Expr) -> None:
     """Set the offset kind (OFFSET, ORDINAL, SAFE_OFFSET or SAFE_ORDINAL) of nested subscripts.
 
     In `a[OFFSET(0)][OFFSET(1)]`, the parser recognises only the last OFFSET, and reads the first one as a function.
@@ -372,7 +381,7 @@ def set_offset_kinds(tree: exp.Expr) -> None:
     for bracket in tree.find_all(exp.Bracket):
         index = bracket.expressions[0] if len(bracket.expressions) == 1 else None
         if isinstance(index, exp.Anonymous) and len(index.expressions) == 1:
-            tokens = _OFFSET_KIND_BY_FUNCTION.get(str(index.this).upper())
+            tokens = _SUBSCRIPT_MODE_BY_FUNCTION.get(str(index.this).upper())
             if tokens is not None:
                 bracket.set("offset", tokens[0])
                 bracket.set("safe", tokens[1])
@@ -380,7 +389,7 @@ def set_offset_kinds(tree: exp.Expr) -> None:
 
 
 # The subscript functions. For each: the index of the first element, and whether an index out of range yields NULL.
-_OFFSET_KIND_BY_FUNCTION: Final = {
+_SUBSCRIPT_MODE_BY_FUNCTION: Final = {
     "OFFSET": (0, False),
     "ORDINAL": (1, False),
     "SAFE_OFFSET": (0, True),
@@ -388,7 +397,7 @@ _OFFSET_KIND_BY_FUNCTION: Final = {
 }
 
 
-def name_unnested_paths(tree: exp.Expr) -> None:
+def alias_implicitly_unnested_arrays(tree: exp.Expr) -> None:
     """Give an array that is unnested without UNNEST (`FROM t, t.items`) the last part of its path as its alias."""
     for unnest in tree.find_all(exp.Unnest):
         # The parser stores the argument `offset` only in an UNNEST(…) that the author wrote, and not in an UNNEST that
@@ -410,7 +419,7 @@ _BITWISE_PRECEDENCE: Final[dict[type[exp.Expr], int]] = {
 }
 
 
-def parenthesise_bitwise(tree: exp.Expr) -> None:
+def parenthesise_bitwise_operators(tree: exp.Expr) -> None:
     """Parenthesise chains of bitwise operators with different precedence."""
     for node in list(tree.find_all(*_BITWISE_PRECEDENCE)):
         chain = _operator_chain(node)

@@ -32,10 +32,12 @@ def escape_doubled_quotes(text: str) -> str:
     `parse` calls this function only if it cannot parse the text, because three quotes in a row may also begin a
     triple-quoted literal.
     """
-    return _QUOTED_OR_COMMENT_PATTERN.sub(lambda match: _escape_doubled(match[1]) if match[1] else match[0], text)
+    return _QUOTED_OR_COMMENT_PATTERN.sub(
+        lambda match: _escape_doubled_quotes_in_literal(match[1]) if match[1] else match[0], text
+    )
 
 
-def _escape_doubled(literal: str) -> str:
+def _escape_doubled_quotes_in_literal(literal: str) -> str:
     quote = literal[0]
     inside = re.sub(
         rf"\\.|{quote}{quote}", lambda match: match[0].replace(quote * 2, f"\\{quote}"), literal[1:-1], flags=re.DOTALL
@@ -153,7 +155,7 @@ _VALID_ESCAPE_PATTERN_BY_TYPE: Final = {
     TokenType.BYTE_STRING: re.compile(_TEXT_AND_BYTES_ESCAPES_PATTERN),
 }
 _MIN_CHECKED_DIGITS: Final = len(str(2**63))
-_ESCAPE_SEQUENCE: Final = re.compile(r"\\.?", re.DOTALL)
+_ESCAPE_SEQUENCE_PATTERN: Final = re.compile(r"\\.?", re.DOTALL)
 
 
 def check_literals(tokens: list[Token], text: str) -> None:
@@ -190,7 +192,7 @@ _MAX_NUMBER_DIGITS: Final = 1_000
 
 
 def _check_escapes(valid_escapes: re.Pattern[str], token: Token, text: str) -> None:
-    for escape in _ESCAPE_SEQUENCE.finditer(text, token.start, token.end + 1):
+    for escape in _ESCAPE_SEQUENCE_PATTERN.finditer(text, token.start, token.end + 1):
         if not valid_escapes.match(text, escape.start() + 1):
             raise BadQuerySyntax(f"Illegal escape sequence: {escape[0]}", span=span_at(text, escape.start()))
 
@@ -238,7 +240,7 @@ _MAX_ABSOLUTE_INTEGER: Final = 2**63
 _TEXT_TOKENS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 # Keywords whose parentheses may contain AS with a text literal. Elsewhere, AS with a text literal is refused, because
 # an alias cannot be a text.
-_KEYWORDS_PERMITTING_TEXT_AS: Final = frozenset(["UNPIVOT", "WITH"])
+_KEYWORDS_PERMITTING_TEXT_ALIAS: Final = frozenset(["UNPIVOT", "WITH"])
 _LETTER_PATTERN: Final = re.compile(r"[a-zA-Z]")
 
 
@@ -270,7 +272,7 @@ def check_argument_counts(tokens: list[Token], text: str) -> None:
         kind = token.token_type
         if kind in _CLOSING_TYPE_BY_OPENING:
             opened.append([index, 0])
-            _check_function_position(tokens, index, text)
+            _check_subscript_and_week_functions(tokens, index, text)
         elif kind == TokenType.COMMA and opened:
             opened[-1][1] += 1
         elif kind in _CLOSING_TYPE_BY_OPENING.values() and opened:
@@ -302,7 +304,7 @@ def _called_function_name(tokens: list[Token], start: int) -> str:
     return "" if name == "REPLACE" and before.token_type in (TokenType.STAR, TokenType.R_PAREN) else name
 
 
-def _check_function_position(tokens: list[Token], start: int, text: str) -> None:
+def _check_subscript_and_week_functions(tokens: list[Token], start: int, text: str) -> None:
     """Refuse ORDINAL and SAFE_ORDINAL outside of an array's brackets, and WEEK(…) without a day of the week."""
     name = _called_function_name(tokens, start)
     called = tokens[start - 1]
@@ -360,25 +362,25 @@ def _check_adjacent_tokens(previous: Token, token: Token, openers: list[str], te
         raise _syntax_error(token, text, "a blank is missing between the number and what follows")
     if kind == TokenType.INTERVAL and token.token_type == TokenType.STRING and _LETTER_PATTERN.search(token.text):
         raise _syntax_error(token, text, "the unit of an INTERVAL stands outside of quotes", "Write INTERVAL 1 DAY.")
-    _check_exclude(previous, token, text)
+    _refuse_exclude_keyword(previous, token, text)
     if kind == TokenType.ALIAS:
-        _check_after_as(token, openers, text)
+        _check_type_or_alias(token, openers, text)
 
 
-def _check_exclude(previous: Token, token: Token, text: str) -> None:
+def _refuse_exclude_keyword(previous: Token, token: Token, text: str) -> None:
     """Refuse EXCLUDE, except in UNPIVOT's EXCLUDE NULLS; in BigQuery, columns are excluded from a star by EXCEPT."""
     if _token_source(previous, text).upper() == "EXCLUDE" and token.text.upper() != "NULLS":
         raise _syntax_error(previous, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
 
 
-def _check_after_as(token: Token, openers: list[str], text: str) -> None:
+def _check_type_or_alias(token: Token, openers: list[str], text: str) -> None:
     word = token.text.upper()
     if openers and openers[-1] in _CAST_FUNCTIONS:
         if _token_source(token, text).isidentifier() and word not in _TYPE_NAMES:
             equivalent = _BIGQUERY_TYPE_BY_FOREIGN_TYPE.get(word)
             hint = f"Write {equivalent}." if equivalent else None
             raise BadQuerySyntax(f"Type not found: {token.text[:40]}.", hint=hint, span=span_at(text, token.start))
-    elif token.token_type in _TEXT_TOKENS and not _KEYWORDS_PERMITTING_TEXT_AS.intersection(openers):
+    elif token.token_type in _TEXT_TOKENS and not _KEYWORDS_PERMITTING_TEXT_ALIAS.intersection(openers):
         raise _syntax_error(
             token, text, "a name is expected here, not a text", "Write the name plain, or in backquotes."
         )

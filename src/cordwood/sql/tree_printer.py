@@ -17,7 +17,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.sql.budget import count_characters, count_nodes
+from cordwood.sql.budget import charge_characters, charge_nodes
 from cordwood.sql.lowering import (
     BLOCK_SEGMENT_NODE_NAME,
     FRAGMENT_NODE_NAME,
@@ -36,14 +36,14 @@ from cordwood.sql.plan import (
     BlockFilter,
     OptionalPredicate,
     PartialRowsSelect,
-    Segment,
-    Segments,
+    SqlSegment,
+    SqlSegments,
     UncoveredBlocksCondition,
     print_segments,
 )
 
 _NAME_PATTERN: Final = r'(?:\w+|"(?:[^"]|"")*")'
-_ATOM_PATTERN: Final = re.compile(rf"{_NAME_PATTERN}(?:\.{_NAME_PATTERN})*|'(?:[^']|'')*'")
+_NAME_OR_TEXT_LITERAL_PATTERN: Final = re.compile(rf"{_NAME_PATTERN}(?:\.{_NAME_PATTERN})*|'(?:[^']|'')*'")
 _CLOSING_BRACKETS: Final = {"(": ")", "[": "]"}
 _NUMBER_PATTERN: Final = re.compile(
     r"-?(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|nan)", re.ASCII
@@ -53,7 +53,7 @@ _WORD_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # which tokens are searched for.
 _PLACEHOLDER_TOKEN_PREFIX: Final = f"_{secrets.token_hex(8)}_"
 _PLACEHOLDER_TOKEN_PATTERN: Final = re.compile(rf"{_PLACEHOLDER_TOKEN_PREFIX}(\d+_\d+)_")
-_print_serial_numbers: Final = count()
+_print_serial_number_counter: Final = count()
 
 # The limit on the length of a filled template. A template that repeats a part can double the length with every nesting.
 MAX_FILLED_TEMPLATE_CHARACTERS: Final = 1_000_000
@@ -66,13 +66,13 @@ class SqlQuoting(Protocol):
     """The engine's spelling of names, texts, bytes and slots."""
 
     # Matches a quoted text, a quoted name or a comment, from beginning to end, as the engine's lexer does.
-    quoted_pattern: re.Pattern[str]
+    quoted_or_comment_pattern: re.Pattern[str]
 
-    def engine_identifier(self, name: str) -> str:
+    def encode_identifier(self, name: str) -> str:
         """Return the identifier that the engine uses for a name; different names have different identifiers."""
 
     def quote_name(self, name: str) -> str:
-        """Return an identifier in quotes; `name` is a result of `engine_identifier`."""
+        """Return an identifier in quotes; `name` is a result of `encode_identifier`."""
 
     def quote_text(self, text: str) -> str:
         """Return an SQL expression whose value is the text, usually a literal."""
@@ -80,14 +80,14 @@ class SqlQuoting(Protocol):
     def quote_bytes(self, data: bytes) -> str:
         """Return an SQL expression whose value is the bytes."""
 
-    def slot_placeholder(self, slot: exp.Parameter) -> str:
+    def parameter_placeholder(self, slot: exp.Parameter) -> str:
         """Return the engine's placeholder for the value of a slot. The name of a slot is a plain word."""
 
 
 class PrintedTree(msgspec.Struct, frozen=True):
     """The SQL of a tree, as segments of a plan, and the names of the slots that occur in it."""
 
-    segments: Segments
+    segments: SqlSegments
     slots: frozenset[str] = frozenset()
 
     @property
@@ -149,13 +149,13 @@ class TokenizedSql:
     def __init__(self, tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> None:
         self._printer = printer
         self._quoting = quoting
-        self._serial = next(_print_serial_numbers)
+        self._print_serial_number = next(_print_serial_number_counter)
         self._parts: dict[_TokenPart, int] = {}
         self._slots: set[str] = set()
-        self._length = 0
+        self._printed_characters = 0
         # The nodes that hold text that is already printed, by object id. They are referenced here because Python could
         # otherwise reuse their ids.
-        self._printed: dict[int, exp.Var] = {}
+        self._printed_nodes_by_id: dict[int, exp.Var] = {}
         self.text = self._print_tokenized(tree)
 
     def replace_placeholder_tokens(self, text: str) -> PrintedTree:
@@ -163,20 +163,20 @@ class TokenizedSql:
 
         `text` is the tokenized SQL, to which the caller may have added SQL of its own.
         """
-        self._slots, self._length = set(), 0
+        self._slots, self._printed_characters = set(), 0
         segments = self._split_segments(text, list(self._parts))
         return PrintedTree(segments, frozenset(self._slots))
 
-    def _split_segments(self, text: str, parts: Sequence[_TokenPart]) -> Segments:
-        self._check_quoting(text)
-        segments: list[Segment] = []
+    def _split_segments(self, text: str, parts: Sequence[_TokenPart]) -> SqlSegments:
+        self._check_no_token_is_quoted(text)
+        segments: list[SqlSegment] = []
         for index, text_or_token in enumerate(_PLACEHOLDER_TOKEN_PATTERN.split(text)):
             segments.append(
                 self._part_segment(parts[self._part_number(text_or_token)], parts) if index % 2 else text_or_token
             )
         return _join_texts(segments)
 
-    def _part_segment(self, part: _TokenPart, parts: Sequence[_TokenPart]) -> Segment:
+    def _part_segment(self, part: _TokenPart, parts: Sequence[_TokenPart]) -> SqlSegment:
         if isinstance(part, (BlockFilter, UncoveredBlocksCondition, PartialRowsSelect)):
             return part
         if isinstance(part, _OptionalPredicatePart):
@@ -185,21 +185,23 @@ class TokenizedSql:
         if isinstance(part, _SlotPart):
             self._slots.add(part.name)
         sql = self._part_sql(part)
-        count_characters(len(sql))
-        self._length += len(sql)
-        if self._length > _MAX_PRINTED_TREE_CHARACTERS:
+        charge_characters(len(sql))
+        self._printed_characters += len(sql)
+        if self._printed_characters > _MAX_PRINTED_TREE_CHARACTERS:
             raise _too_long_error()
         return sql
 
     def _part_number(self, token: str) -> int:
         serial, number = map(int, token.split("_"))
-        if serial != self._serial:
+        if serial != self._print_serial_number:
             raise ValueError("a tree was printed before")
         return number
 
-    def _check_quoting(self, text: str) -> None:
+    def _check_no_token_is_quoted(self, text: str) -> None:
         """Raise ValueError for a token in quotes or in a comment, where the SQL that replaces it would be wrong."""
-        if any(_PLACEHOLDER_TOKEN_PREFIX in match[0] for match in self._quoting.quoted_pattern.finditer(text)):
+        if any(
+            _PLACEHOLDER_TOKEN_PREFIX in match[0] for match in self._quoting.quoted_or_comment_pattern.finditer(text)
+        ):
             raise ValueError("a part is quoted")
 
     def _part_sql(self, part: _NamePart | _TextPart | _SlotPart | _VerbatimPart | bytes) -> str:
@@ -217,16 +219,16 @@ class TokenizedSql:
         if text is not None:
             return text
         nodes = list(tree.walk(prune=_prints_own_children))
-        count_nodes(len(nodes))
+        charge_nodes(len(nodes))
         for node in nodes:
             special = self._print_without_sqlglot(node)
             if special is not None:
                 is_operand = not is_fragment(node) or self._is_single_operand(special)
                 printed = exp.Var(this=special if is_operand else f"({special})")
-                self._printed[id(printed)] = printed
+                self._printed_nodes_by_id[id(printed)] = printed
                 replace_node(node, printed)
         sql = self._printer(tree)
-        count_characters(len(sql))
+        charge_characters(len(sql))
         return sql
 
     def _print_without_sqlglot(self, node: exp.Expr) -> str | None:
@@ -236,7 +238,7 @@ class TokenizedSql:
         if isinstance(node, exp.Literal) and not node.is_string:
             return _require_number(node)
         if isinstance(node, exp.Var):
-            return node.name if id(node) in self._printed else _require_word(node.name)
+            return node.name if id(node) in self._printed_nodes_by_id else _require_word(node.name)
         part = self._tokenized_part(node)
         return None if part is None else self._token_for(part)
 
@@ -244,12 +246,12 @@ class TokenizedSql:
         """Return the name, text, slot or bytes that a placeholder token replaces; None for any other node."""
         if isinstance(node, exp.Identifier):
             return _NamePart(
-                node.name if node.meta_get(VERBATIM_NAME_KEY) else self._quoting.engine_identifier(node.name)
+                node.name if node.meta_get(VERBATIM_NAME_KEY) else self._quoting.encode_identifier(node.name)
             )
         if isinstance(node, exp.Literal):
             return _TextPart(node.this)
         if isinstance(node, exp.Parameter):
-            return _SlotPart(_require_word(node.name), self._quoting.slot_placeholder(node))
+            return _SlotPart(_require_word(node.name), self._quoting.parameter_placeholder(node))
         return node.this.encode("latin-1") if isinstance(node, exp.ByteString) else None
 
     def _print_plan_node(self, node: exp.Anonymous) -> str | None:
@@ -272,7 +274,9 @@ class TokenizedSql:
         return printed if self._is_single_operand(printed) else f"({printed})"
 
     def _token_for(self, part: _TokenPart) -> str:
-        return f"{_PLACEHOLDER_TOKEN_PREFIX}{self._serial}_{self._parts.setdefault(part, len(self._parts))}_"
+        return (
+            f"{_PLACEHOLDER_TOKEN_PREFIX}{self._print_serial_number}_{self._parts.setdefault(part, len(self._parts))}_"
+        )
 
     def _fill_template(self, node: exp.Expr) -> str:
         segments = split_template(fragment_template(node))
@@ -284,19 +288,19 @@ class TokenizedSql:
             else self._parenthesise_part(texts[segment], parts[segment], segments, index)
             for index, segment in enumerate(segments)
         )
-        count_characters(len(sql))
+        charge_characters(len(sql))
         if len(sql) > MAX_FILLED_TEMPLATE_CHARACTERS:
             raise _too_long_error()
         return sql
 
     def _parenthesise_part(self, text: str, part: exp.Expr, segments: Sequence[str | int], index: int) -> str:
         needs_no_parentheses = (
-            isinstance(part, exp.Ordered) or _is_delimited(segments, index) or self._is_single_operand(text)
+            isinstance(part, exp.Ordered) or _is_placeholder_delimited(segments, index) or self._is_single_operand(text)
         )
         return text if needs_no_parentheses else f"({text})"
 
     def _is_single_operand(self, text: str) -> bool:
-        return is_single_operand(text, self._quoting.quoted_pattern)
+        return is_single_operand(text, self._quoting.quoted_or_comment_pattern)
 
 
 def _prints_own_children(node: exp.Expr) -> bool:
@@ -308,9 +312,9 @@ def _prints_own_children(node: exp.Expr) -> bool:
     )
 
 
-def _join_texts(segments: Sequence[Segment]) -> Segments:
+def _join_texts(segments: Sequence[SqlSegment]) -> SqlSegments:
     """Return the segments without empty texts, and with adjacent texts joined."""
-    merged: list[Segment] = []
+    merged: list[SqlSegment] = []
     for is_text, run in groupby(segments, lambda item: isinstance(item, str)):
         parts = list(run)
         merged += [_checked_unicode("".join(map(str, parts)))] if is_text else parts
@@ -343,7 +347,7 @@ def _too_long_error() -> QueryUnsupported:
     return QueryUnsupported("An expression nested so deeply is not supported", hint="Split it into sub-queries.")
 
 
-def _is_delimited(segments: Sequence[str | int], index: int) -> bool:
+def _is_placeholder_delimited(segments: Sequence[str | int], index: int) -> bool:
     """Return whether commas or brackets surround a placeholder of a template, so that it needs no parentheses.
 
     `segments` has a text, which may be empty, before and after each placeholder.
@@ -360,7 +364,7 @@ def is_single_operand(text: str, quoted: re.Pattern[str]) -> bool:
     A single operand is an atom (a name or a literal), possibly with calls and subscripts after it, or it is
     parenthesised as a whole.
     """
-    atom = _ATOM_PATTERN.match(text)
+    atom = _NAME_OR_TEXT_LITERAL_PATTERN.match(text)
     end = atom.end() if atom else 0
     while end < len(text) and text[end] in _CLOSING_BRACKETS:
         closed = _find_closing_bracket(text, end, quoted)

@@ -12,17 +12,17 @@ from sqlglot import exp
 
 from cordwood.errors import BadQuerySyntax, BadQueryValue, QueryFault, Span
 from cordwood.model.datatype import NUMBER_KINDS, Datatype, Kind
-from cordwood.sql.budget import count_nodes
-from cordwood.sql.datatypes import CALENDAR_KINDS, CHECKED_ARGUMENTS_BY_NODE_CLASS, TIME_KINDS, datatype_of
+from cordwood.sql.budget import charge_nodes
+from cordwood.sql.datatypes import CHECKED_ARGUMENTS_BY_NODE_CLASS, DATE_AND_TIME_KINDS, KINDS_WITH_DATE, datatype_of
 from cordwood.sql.diagnostics import span_of, start_offset
 from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped_column
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_text
 from cordwood.sql.rules.strings import find_pattern_error
 from cordwood.sql.rules.times import normalize_time_text
-from cordwood.sql.type_inference import SIDE_TYPES_METADATA_KEY
+from cordwood.sql.type_inference import SET_OPERATION_TYPES_METADATA_KEY
 
 _KINDS_WITH_CHECKED_OPERANDS: Final = frozenset(
-    {*NUMBER_KINDS, *TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT}
+    {*NUMBER_KINDS, *DATE_AND_TIME_KINDS, Kind.STRING, Kind.BYTES, Kind.BOOL, Kind.ARRAY, Kind.STRUCT}
 )
 _OPERATOR_SYMBOLS: Final[Mapping[type[exp.Expr], str]] = {
     **COMPARISON_OPERATORS,
@@ -41,7 +41,7 @@ class _TypeMistakeError(Exception):
     ) -> None:
         super().__init__(message)
         self.node = node
-        self.fault = fault
+        self.fault_class = fault
         self.message = message
         self.hint = hint
 
@@ -51,7 +51,7 @@ def check_types(tree: exp.Expr, text: str) -> None:
 
     The error is BadQuerySyntax or BadQueryValue, with the position. All nodes must be annotated with types.
     """
-    count_nodes(1)
+    charge_nodes(1)
     for node in tree.walk():
         check = _CHECK_BY_NODE_CLASS.get(type(node))
         if check is None:
@@ -59,7 +59,7 @@ def check_types(tree: exp.Expr, text: str) -> None:
         try:
             check(node)
         except _TypeMistakeError as mistake:
-            raise mistake.fault(
+            raise mistake.fault_class(
                 mistake.message, hint=mistake.hint, span=_span_of_mistake(mistake.node, text)
             ) from mistake
 
@@ -96,22 +96,22 @@ def _check_regex_call(node: exp.Expr) -> None:
     _check_regex_pattern(node)
 
 
-def _check_set_columns(node: exp.Expr) -> None:
+def _check_set_operation_columns(node: exp.Expr) -> None:
     """Check that both sides of a set operation have compatible column types. A text and a time are compatible.
 
     The text may be a literal, which BigQuery converts to a time.
     """
-    left, right = node.meta_get(SIDE_TYPES_METADATA_KEY) or ((), ())
+    left, right = node.meta_get(SET_OPERATION_TYPES_METADATA_KEY) or ((), ())
     for position, (left_type, right_type) in enumerate(zip(left, right, strict=False), 1):
         kinds = _comparable_kind(left_type), _comparable_kind(right_type)
-        if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & TIME_KINDS):
+        if None in kinds or kinds[0] == kinds[1] or (Kind.STRING in kinds and set(kinds) & DATE_AND_TIME_KINDS):
             continue
-        types = f"{_checked_kind(left_type)}, {_checked_kind(right_type)}"
+        types = f"{_kind_if_checked(left_type)}, {_kind_if_checked(right_type)}"
         message = f"Column {position} of the set operation has incompatible types: {types}."
         raise _TypeMistakeError(node.expression, message, "Cast one side, as in CAST(x AS STRING).")
 
 
-def _checked_kind(datatype: Datatype | None) -> Kind | None:
+def _kind_if_checked(datatype: Datatype | None) -> Kind | None:
     return datatype.kind if datatype is not None and datatype.kind in _KINDS_WITH_CHECKED_OPERANDS else None
 
 
@@ -120,19 +120,19 @@ def _comparable_kind(datatype: Datatype | None) -> Kind | None:
 
     Numbers can be compared with each other, and so can TIMESTAMP, DATETIME and DATE.
     """
-    kind = _checked_kind(datatype)
+    kind = _kind_if_checked(datatype)
     if kind in NUMBER_KINDS:
         return Kind.FLOAT64
-    return Kind.TIMESTAMP if kind in CALENDAR_KINDS else kind
+    return Kind.TIMESTAMP if kind in KINDS_WITH_DATE else kind
 
 
-def _checked_kind_of_node(node: exp.Expr | None) -> Kind | None:
+def _kind_of_node_if_checked(node: exp.Expr | None) -> Kind | None:
     """Return the type of a node; None if it is not checked: for ERROR(…), and for the list of ANY or ALL."""
     is_error = isinstance(node, exp.Anonymous) and str(node.this).upper() == "ERROR"
-    return None if is_error or isinstance(node, (exp.Any, exp.All)) else _checked_kind(datatype_of(node))
+    return None if is_error or isinstance(node, (exp.Any, exp.All)) else _kind_if_checked(datatype_of(node))
 
 
-def _reads_no_rows(node: exp.Expr) -> bool:
+def _is_row_independent(node: exp.Expr) -> bool:
     """Return whether the expression is computed from constants and parameters only.
 
     BigQuery converts the texts of such expressions to times.
@@ -145,12 +145,12 @@ def _are_compatible(first: exp.Expr, second: exp.Expr) -> bool:
     if left is None or right is None or left == right:
         return True
     sides = (first, second) if left is Kind.STRING else (second, first)
-    if _comparable_kind(datatype_of(sides[0])) is not Kind.STRING or not _reads_no_rows(sides[0]):
+    if _comparable_kind(datatype_of(sides[0])) is not Kind.STRING or not _is_row_independent(sides[0]):
         return False
-    kind = _checked_kind_of_node(sides[1])
-    if kind in TIME_KINDS:
+    kind = _kind_of_node_if_checked(sides[1])
+    if kind in DATE_AND_TIME_KINDS:
         _check_literal(sides[0], kind)
-    return kind in TIME_KINDS or kind is Kind.BYTES
+    return kind in DATE_AND_TIME_KINDS or kind is Kind.BYTES
 
 
 def _check_literal(value: exp.Expr, kind: Kind) -> None:
@@ -162,13 +162,13 @@ def _check_literal(value: exp.Expr, kind: Kind) -> None:
 
 def _is_valid_literal_text(text: str, kind: Kind) -> bool:
     """Return whether a text literal is a valid value of the type; True for types that are not checked."""
-    if kind in TIME_KINDS:
+    if kind in DATE_AND_TIME_KINDS:
         return normalize_time_text(text.strip(), kind) is not None
     return bool(_INTEGER_PATTERN.fullmatch(text)) if kind is Kind.INT64 else True
 
 
 def _type_names(nodes: Iterable[exp.Expr]) -> str:
-    return ", ".join(str(_checked_kind_of_node(node)) for node in nodes)
+    return ", ".join(str(_kind_of_node_if_checked(node)) for node in nodes)
 
 
 def _mismatch_error(node: exp.Expr, operator: str, first: exp.Expr, second: exp.Expr) -> _TypeMistakeError:
@@ -204,14 +204,14 @@ def _check_in_relation(node: exp.Expr) -> None:
     """Check the types of IN with a sub-query or UNNEST."""
     unnest = node.args.get("unnest")
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else None
-    if array is not None and _checked_kind_of_node(array) not in (None, Kind.ARRAY):
+    if array is not None and _kind_of_node_if_checked(array) not in (None, Kind.ARRAY):
         return
     datatype = datatype_of(array) if array is not None else None
     element = datatype_of(node.args["query"]) if node.args.get("query") else datatype and datatype.element
     kinds = _comparable_kind(datatype_of(node.this)), _comparable_kind(element)
     if None in kinds or kinds[0] is kinds[1] or _is_text_converted_by_bigquery(node.this, array, kinds):
         return
-    message = f"No matching signature for operator IN for argument types: {_checked_kind_of_node(node.this)}, {_checked_kind(element)}."
+    message = f"No matching signature for operator IN for argument types: {_kind_of_node_if_checked(node.this)}, {_kind_if_checked(element)}."
     raise _TypeMistakeError(node, message, "Cast one side, as in CAST(… AS STRING).")
 
 
@@ -224,8 +224,8 @@ def _is_text_converted_by_bigquery(
     """
     text = value if kinds[0] is Kind.STRING else array
     other_kind = kinds[1] if kinds[0] is Kind.STRING else kinds[0]
-    is_text = Kind.STRING in kinds and (other_kind in TIME_KINDS or other_kind is Kind.BYTES)
-    return is_text and text is not None and _reads_no_rows(text)
+    is_text = Kind.STRING in kinds and (other_kind in DATE_AND_TIME_KINDS or other_kind is Kind.BYTES)
+    return is_text and text is not None and _is_row_independent(text)
 
 
 def _check_between(node: exp.Expr) -> None:
@@ -237,11 +237,11 @@ def _check_between(node: exp.Expr) -> None:
 def _check_arithmetic(node: exp.Expr) -> None:
     """Check the types of the operands of arithmetic."""
     sides = node.this, node.expression
-    kinds = [_checked_kind_of_node(side) for side in sides]
+    kinds = [_kind_of_node_if_checked(side) for side in sides]
     if None in kinds or all(kind in NUMBER_KINDS for kind in kinds):
         return
     is_date_shift = isinstance(node, (exp.Add, exp.Sub)) and Kind.DATE in kinds and Kind.INT64 in kinds
-    is_difference = isinstance(node, exp.Sub) and all(kind in TIME_KINDS for kind in kinds)
+    is_difference = isinstance(node, exp.Sub) and all(kind in DATE_AND_TIME_KINDS for kind in kinds)
     if is_date_shift or is_difference:
         return
     message = (
@@ -253,14 +253,14 @@ def _check_arithmetic(node: exp.Expr) -> None:
 def _arithmetic_hint(node: exp.Expr, kinds: list[Kind | None]) -> str:
     if isinstance(node, exp.Add) and Kind.STRING in kinds:
         return "Texts are put together with || or CONCAT(…); a text is read as a number with CAST(… AS INT64)."
-    if CALENDAR_KINDS.intersection(kind for kind in kinds if kind):
+    if KINDS_WITH_DATE.intersection(kind for kind in kinds if kind):
         verb = "ADD" if isinstance(node, exp.Add) else "SUB"
         return f"A time is moved with TIMESTAMP_{verb}(…, INTERVAL 1 HOUR)."
     return "Read a text as a number with CAST(… AS INT64)."
 
 
 def _check_boolean(node: exp.Expr, subject: str) -> None:
-    kind = _checked_kind_of_node(node)
+    kind = _kind_of_node_if_checked(node)
     if kind not in (None, Kind.BOOL):
         raise _TypeMistakeError(node, f"{subject} takes a BOOL, not {kind}.", "Write a comparison, as in x = 'value'.")
 
@@ -292,7 +292,7 @@ def _check_if(node: exp.Expr) -> None:
 
 
 def _check_common_type(node: exp.Expr, subject: str, values: Iterable[exp.Expr | None]) -> None:
-    typed = [value for value in values if value is not None and _checked_kind_of_node(value)]
+    typed = [value for value in values if value is not None and _kind_of_node_if_checked(value)]
     for value in typed[1:]:
         if not _are_compatible(typed[0], value):
             message = f"No matching signature for {subject} for argument types: {_type_names((typed[0], value))}."
@@ -314,7 +314,7 @@ def _check_arguments(node: exp.Expr) -> None:
         return
     for argument in CHECKED_ARGUMENTS_BY_NODE_CLASS[type(node)]:
         value = node.args.get(argument.argument_key)
-        kind = _checked_kind_of_node(value) if isinstance(value, exp.Expr) else None
+        kind = _kind_of_node_if_checked(value) if isinstance(value, exp.Expr) else None
         if (
             kind is None
             or kind in argument.accepted_kinds
@@ -330,9 +330,9 @@ def _is_convertible_to(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
 
     Any constant text is converted to a time or to bytes; a parameter is converted to any type.
     """
-    if value is None or not _reads_no_rows(value):
+    if value is None or not _is_row_independent(value):
         return False
-    return not kinds.isdisjoint({*TIME_KINDS, Kind.BYTES}) or value.find(exp.Parameter) is not None
+    return not kinds.isdisjoint({*DATE_AND_TIME_KINDS, Kind.BYTES}) or value.find(exp.Parameter) is not None
 
 
 def _signature_name(node: exp.Expr) -> str:
@@ -358,7 +358,7 @@ _FUNCTION_NAMES: Final[Mapping[type[exp.Expr], str]] = {exp.GroupConcat: "STRING
 
 def _check_time_conversion(node: exp.Expr) -> None:
     """Refuse calls such as DATE(5) and TIMESTAMP(TRUE), whose argument cannot be converted to a time."""
-    kind = _checked_kind_of_node(node.this) if isinstance(node.this, exp.Expr) else None
+    kind = _kind_of_node_if_checked(node.this) if isinstance(node.this, exp.Expr) else None
     if kind in NUMBER_KINDS or kind is Kind.BOOL:
         if node.expressions or node.meta_get("bigquery_name") is None:
             return
@@ -368,14 +368,14 @@ def _check_time_conversion(node: exp.Expr) -> None:
 
 
 def _check_subscript(node: exp.Expr) -> None:
-    kind = _checked_kind_of_node(node.this)
+    kind = _kind_of_node_if_checked(node.this)
     if kind not in (None, Kind.ARRAY, Kind.STRUCT):
         message = f"Subscript access using [] is not supported on values of type {kind}."
         raise _TypeMistakeError(node, message, "A part of a text is SUBSTR(text, start, length).")
 
 
 def _check_unnest(node: exp.Expr) -> None:
-    kind = _checked_kind_of_node(node.expressions[0])
+    kind = _kind_of_node_if_checked(node.expressions[0])
     if kind not in (None, Kind.ARRAY):
         raise _TypeMistakeError(
             node.expressions[0], f"UNNEST takes an array, not {kind}.", "Write [x] for an array of x."
@@ -394,7 +394,7 @@ def _check_array_elements(node: exp.Expr) -> None:
 
 def _check_cast(node: exp.Expr) -> None:
     target = datatype_of(node)
-    kind, target_kind = _checked_kind_of_node(node.this), target.kind if target else None
+    kind, target_kind = _kind_of_node_if_checked(node.this), target.kind if target else None
     if kind is None or target_kind is None or target_kind not in _KINDS_WITH_CHECKED_OPERANDS:
         return
     if kind is Kind.STRING and isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
@@ -440,7 +440,7 @@ _CHECK_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]]
     exp.Greatest: _common_type_check("GREATEST"),
     exp.Least: _common_type_check("LEAST"),
     exp.Nullif: _check_nullif,
-    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_set_columns),
+    **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_set_operation_columns),
     exp.Cast: _check_cast,
     exp.TryCast: _check_cast,
     **dict.fromkeys(CHECKED_ARGUMENTS_BY_NODE_CLASS, _check_arguments),

@@ -7,7 +7,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.sql.budget import count_nodes
+from cordwood.sql.budget import charge_nodes
 from cordwood.sql.datatypes import (
     BIGNUMERIC,
     BOOL,
@@ -28,11 +28,11 @@ from cordwood.sql.datatypes import (
     array_of,
     common_type,
     datatype_of,
+    datatype_of_type_node,
     field_type,
     kind_of,
     set_datatype,
     struct_of,
-    type_of_type_node,
 )
 from cordwood.sql.nodes import (
     OPERATION_KEY,
@@ -94,7 +94,7 @@ class TypeScope(msgspec.Struct):
 
 
 # The metadata key for the column types of the two sides of a set operation.
-SIDE_TYPES_METADATA_KEY: Final = "sides"
+SET_OPERATION_TYPES_METADATA_KEY: Final = "sides"
 
 
 def annotate_types(tree: exp.Expr) -> TypedRelation:
@@ -103,7 +103,7 @@ def annotate_types(tree: exp.Expr) -> TypedRelation:
 
 
 def _annotate_query(node: exp.Expr, outer: TypeScope) -> TypedRelation:
-    count_nodes()
+    charge_nodes()
     scope = TypeScope(ctes=_annotate_ctes(node, outer), parent=outer)
     if isinstance(node, exp.Select):
         return _annotate_select(node, scope)
@@ -152,7 +152,9 @@ def _annotate_set_operation(node: exp.Expr, scope: TypeScope) -> TypedRelation:
             for (name, left_type), (_, right_type) in zip(left.columns, right.columns, strict=True)
         ]
     result = TypedRelation(columns, common_type((left.row_value_type, right.row_value_type)))
-    node.meta[SIDE_TYPES_METADATA_KEY] = [tuple(datatype for _, datatype in side.columns) for side in (left, right)]
+    node.meta[SET_OPERATION_TYPES_METADATA_KEY] = [
+        tuple(datatype for _, datatype in side.columns) for side in (left, right)
+    ]
     node.meta["columns"] = tuple(datatype for _, datatype in columns)
     _annotate_modifiers(node, TypeScope(scope.ctes, scope.parent, {"": result}))
     return result
@@ -165,14 +167,14 @@ def _annotate_select(node: exp.Expr, scope: TypeScope) -> TypedRelation:
     for part in node.iter_expressions():
         if part.arg_key not in _CLAUSES_BEFORE_ALIASES:
             _annotate_expression(part, alias_scope)
-    return _relation_of_value_rows(node.args["kind"], columns) if node.args.get("kind") else TypedRelation(columns)
+    return _relation_of_select_as(node.args["kind"], columns) if node.args.get("kind") else TypedRelation(columns)
 
 
 # Clauses that are annotated first, because select aliases are not visible in them.
 _CLAUSES_BEFORE_ALIASES: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
 
 
-def _relation_of_value_rows(kind: str, columns: TypedColumns) -> TypedRelation:
+def _relation_of_select_as(kind: str, columns: TypedColumns) -> TypedRelation:
     """Return the columns of a SELECT AS STRUCT or SELECT AS VALUE, and the type of the values that are its rows."""
     value = columns[0][1] if kind == "VALUE" and columns else struct_of(columns)
     return TypedRelation(list(value.fields) if value and value.kind is Kind.STRUCT else columns, value)
@@ -265,7 +267,7 @@ def _expand_star(item: exp.Expr, scope: TypeScope) -> TypedColumns:
 
 def _annotate_expression(node: exp.Expr, scope: TypeScope) -> Datatype | None:
     """Store the types of an expression and of its children, children first; return the expression's type."""
-    count_nodes()
+    charge_nodes()
     if isinstance(node, exp.Query):
         return _annotate_scalar_query(node, scope)
     if isinstance(node, exp.Column):
@@ -277,7 +279,7 @@ def _annotate_expression(node: exp.Expr, scope: TypeScope) -> Datatype | None:
 
 
 def _column_type(node: exp.Expr, scope: TypeScope) -> Datatype | None:
-    stored = type_of_type_node(node.type)
+    stored = datatype_of_type_node(node.type)
     if stored is not None:
         return stored
     if isinstance(node.this, exp.Star):
@@ -312,7 +314,7 @@ def _result_type(node: exp.Expr) -> Datatype | None:
     return rule(node) if rule else None
 
 
-def _type_of_operand(node: exp.Expr) -> Datatype | None:
+def _first_operand_type(node: exp.Expr) -> Datatype | None:
     return datatype_of(node.this) if isinstance(node.this, exp.Expr) else None
 
 
@@ -324,7 +326,7 @@ def _literal_type(node: exp.Expr) -> Datatype | None:
 
 
 def _operand_types(node: exp.Expr) -> tuple[Datatype | None, Datatype | None]:
-    return _type_of_operand(node), datatype_of(node.expression)
+    return _first_operand_type(node), datatype_of(node.expression)
 
 
 def _arithmetic_type(node: exp.Expr) -> Datatype | None:
@@ -394,7 +396,7 @@ def _if_type(node: exp.Expr) -> Datatype | None:
 
 
 def _common_argument_type(node: exp.Expr) -> Datatype | None:
-    return common_type([_type_of_operand(node), *(datatype_of(item) for item in node.expressions)])
+    return common_type([_first_operand_type(node), *(datatype_of(item) for item in node.expressions)])
 
 
 def _array_type(node: exp.Expr) -> Datatype | None:
@@ -413,16 +415,16 @@ def _struct_field_type(item: exp.Expr) -> tuple[str, Datatype | None]:
 
 
 def _subscript_type(node: exp.Expr) -> Datatype | None:
-    base = _type_of_operand(node)
+    base = _first_operand_type(node)
     return base.element if base and base.kind is Kind.ARRAY else base if base in (JSON, VARIANT) else None
 
 
 def _field_type(node: exp.Expr) -> Datatype | None:
-    return field_type(_type_of_operand(node), node.expression.name) if node.expression else None
+    return field_type(_first_operand_type(node), node.expression.name) if node.expression else None
 
 
 def _cast_type(node: exp.Expr) -> Datatype | None:
-    return type_of_type_node(node.args.get("to"))
+    return datatype_of_type_node(node.args.get("to"))
 
 
 def _text_or_bytes_type(node: exp.Expr) -> Datatype | None:
@@ -442,11 +444,11 @@ def _concat_operator_type(node: exp.Expr) -> Datatype | None:
 
 
 def _json_extract_type(node: exp.Expr) -> Datatype | None:
-    return JSON if _type_of_operand(node) == JSON else STRING
+    return JSON if _first_operand_type(node) == JSON else STRING
 
 
 def _json_array_type(node: exp.Expr) -> Datatype | None:
-    return array_of(JSON if _type_of_operand(node) == JSON else STRING)
+    return array_of(JSON if _first_operand_type(node) == JSON else STRING)
 
 
 def _to_json_type(node: exp.Expr) -> Datatype | None:
@@ -463,7 +465,7 @@ def _generated_array_type(node: exp.Expr) -> Datatype | None:
     return array_of(common_type(datatype_of(node.args.get(key)) for key in ("start", "end", "step")))
 
 
-def _function_by_name_type(node: exp.Expr) -> Datatype | None:
+def _named_function_type(node: exp.Expr) -> Datatype | None:
     operation = node.args.get(OPERATION_KEY)
     return (
         RESULT_TYPE_BY_FUNCTION_NAME.get(str(node.this).upper())
@@ -481,11 +483,11 @@ _TYPE_BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
 
 
 def _parameter_type(node: exp.Expr) -> Datatype | None:
-    return type_of_type_node(node.type) or STRING
+    return datatype_of_type_node(node.type) or STRING
 
 
 def _element_type(node: exp.Expr) -> Datatype | None:
-    base = _type_of_operand(node)
+    base = _first_operand_type(node)
     return base.element if base else None
 
 
@@ -497,7 +499,7 @@ def _array_or_array_query_type(node: exp.Expr) -> Datatype | None:
 
 
 def _number_type(node: exp.Expr) -> Datatype | None:
-    return _numeric_or_float_type(_type_of_operand(node))
+    return _numeric_or_float_type(_first_operand_type(node))
 
 
 def _extract_type(node: exp.Expr) -> Datatype | None:
@@ -518,7 +520,7 @@ def _tuple_type(node: exp.Expr) -> Datatype | None:
     return struct_of(("", datatype_of(item)) for item in node.expressions)
 
 
-_TYPE_IN_FUNCTION_NAME: Final[dict[type[exp.Expr], Datatype]] = {
+_TIME_TYPE_BY_FUNCTION_CLASS: Final[dict[type[exp.Expr], Datatype]] = {
     exp.TimestampTrunc: TIMESTAMP,
     exp.TimestampAdd: TIMESTAMP,
     exp.TimestampSub: TIMESTAMP,
@@ -543,14 +545,14 @@ def _time_arithmetic_type(node: exp.Expr) -> Datatype | None:
         or datatype not in _TIME_TYPES
         or (datatype == DATE and isinstance(node, _DATE_CONVERTING_FUNCTIONS))
     ):
-        return _TYPE_IN_FUNCTION_NAME[type(node)]
+        return _TIME_TYPE_BY_FUNCTION_CLASS[type(node)]
     return datatype
 
 
 _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     exp.Literal: _literal_type,
-    exp.Anonymous: _function_by_name_type,
-    exp.AnonymousAggFunc: _function_by_name_type,
+    exp.Anonymous: _named_function_type,
+    exp.AnonymousAggFunc: _named_function_type,
     exp.Parameter: _parameter_type,
     exp.Cast: _cast_type,
     exp.TryCast: _cast_type,
@@ -566,7 +568,7 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     exp.DPipe: _concat_operator_type,
     exp.Div: _division_type,
     exp.SafeDivide: _division_type,
-    exp.Nullif: _type_of_operand,
+    exp.Nullif: _first_operand_type,
     exp.ApproxTopK: _approx_top_type,
     exp.ApproxTopSum: _approx_top_type,
     exp.GenerateSeries: _generated_array_type,
@@ -586,20 +588,20 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     exp.Abs: _number_type,
     exp.Sign: _number_type,
     exp.SafeNegate: _number_type,
-    exp.Split: lambda node: array_of(BYTES if _type_of_operand(node) == BYTES else STRING),
+    exp.Split: lambda node: array_of(BYTES if _first_operand_type(node) == BYTES else STRING),
     exp.Pow: _float_or_numeric_type,
     exp.Log: _float_or_numeric_type,
     exp.PercentileCont: _float_or_numeric_type,
-    exp.IgnoreNulls: _type_of_operand,
-    exp.RespectNulls: _type_of_operand,
-    exp.Window: _type_of_operand,
-    exp.Filter: _type_of_operand,
+    exp.IgnoreNulls: _first_operand_type,
+    exp.RespectNulls: _first_operand_type,
+    exp.Window: _first_operand_type,
+    exp.Filter: _first_operand_type,
     exp.Extract: _extract_type,
     **dict.fromkeys(
         (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.SafeAdd, exp.SafeSubtract, exp.SafeMultiply), _arithmetic_type
     ),
-    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift), _type_of_operand),
-    exp.BitwiseRightShift: _type_of_operand,
+    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseLeftShift), _first_operand_type),
+    exp.BitwiseRightShift: _first_operand_type,
     **dict.fromkeys((exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Avg), _float_unless_numeric_type),
     exp.Sum: _sum_type,
     **dict.fromkeys(
@@ -612,9 +614,10 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
         lambda node: common_type((_aggregate_argument_type(node), datatype_of(node.args.get("default")))),
     ),
     **dict.fromkeys((exp.ArrayAgg, exp.ApproxQuantiles), _array_of_argument_type),
-    **dict.fromkeys((exp.ArrayReverse, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _type_of_operand),
+    **dict.fromkeys((exp.ArrayReverse, exp.ArraySlice, exp.Subquery, exp.Paren, exp.Alias), _first_operand_type),
     **dict.fromkeys(
-        (exp.SafeFunc, exp.NetFunc, exp.AtTimeZone, exp.Order, exp.Limit, exp.Ordered, exp.HavingMax), _type_of_operand
+        (exp.SafeFunc, exp.NetFunc, exp.AtTimeZone, exp.Order, exp.Limit, exp.Ordered, exp.HavingMax),
+        _first_operand_type,
     ),
     exp.Distinct: lambda node: datatype_of(node.expressions[0]) if node.expressions else None,
     **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), _common_argument_type),
@@ -625,5 +628,5 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     **dict.fromkeys(
         (exp.Trim, exp.RegexpExtract, exp.RegexpReplace, exp.Translate, exp.GroupConcat), _text_or_bytes_type
     ),
-    **dict.fromkeys(_TYPE_IN_FUNCTION_NAME, _time_arithmetic_type),
+    **dict.fromkeys(_TIME_TYPE_BY_FUNCTION_CLASS, _time_arithmetic_type),
 }

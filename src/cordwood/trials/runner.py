@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from cordwood.app.checks import catalog_sources_of, check_contents, is_clickhouse, target_for
-from cordwood.app.compose import clickhouse_module
+from cordwood.app.checks import catalog_sources_of, create_compile_target, read_and_check_definitions, uses_clickhouse
+from cordwood.app.compose import import_clickhouse_module
 from cordwood.app.event_files import add_missing_id
 from cordwood.app.in_process import InProcessApp, open_in_process_app
 from cordwood.catalog.catalog import CatalogContents
@@ -89,10 +89,10 @@ def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBED
     """
     with ExitStack() as stack:
         isolated = _isolated_settings(settings, engine)
-        if is_clickhouse(isolated):
-            address = stack.enter_context(clickhouse_module().address_in_temporary_folder(engine))
+        if uses_clickhouse(isolated):
+            address = stack.enter_context(import_clickhouse_module().address_in_temporary_folder(engine))
             isolated = msgspec.structs.replace(isolated, engine=address)
-        contents = check_contents(catalog_sources_of(isolated), target_for(isolated))
+        contents = read_and_check_definitions(catalog_sources_of(isolated), create_compile_target(isolated))
         for page in pages:
             yield from _run_page(isolated, page, _subject_of_page(page, contents))
 
@@ -111,18 +111,18 @@ def _run_page(settings: Settings, page: CasePage, subject: _TestSubject) -> Iter
     # The engines for one page are closed before the engines for the next page are opened.
     with ExitStack() as stack:
         services = _CaseServices(settings, stack)
-        for case in read_cases(page.file, _read(page)):
-            yield _run(page, case, services, subject)
+        for case in read_cases(page.file, _read_page(page)):
+            yield _run_case(page, case, services, subject)
 
 
-def update_pages(trials: Sequence[CaseResult]) -> list[CasePage]:
+def update_expected_answers(trials: Sequence[CaseResult]) -> list[CasePage]:
     """Replace the expected answers of failed cases by the actual answers; return the pages that were changed."""
     changed = {trial.page.path: trial.page for trial in trials if not trial.passed}
     for path, page in changed.items():
         replacements = [
             _expected_fence_replacement(trial) for trial in trials if trial.page == page and not trial.passed
         ]
-        path.write_text(apply_replacements(_read(page), replacements), encoding="utf-8")
+        path.write_text(apply_replacements(_read_page(page), replacements), encoding="utf-8")
     return list(changed.values())
 
 
@@ -139,10 +139,10 @@ class _CaseServices:
 
     def service_for(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
         if data not in self._services:
-            self._services[data] = self._open(case, data)
+            self._services[data] = self._open_service(case, data)
         return self._services[data]
 
-    def _open(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
+    def _open_service(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
         serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
         settings = msgspec.structs.replace(self._settings, serve=serve)
@@ -158,9 +158,9 @@ def _settings_with_empty_store(settings: Settings) -> AbstractContextManager[Set
 
     For ClickHouse, it creates a new database. DuckDB needs nothing, because its folder is new.
     """
-    if not is_clickhouse(settings):
+    if not uses_clickhouse(settings):
         return nullcontext(settings)
-    new_database: AbstractContextManager[Settings] = clickhouse_module().settings_with_new_database(settings)
+    new_database: AbstractContextManager[Settings] = import_clickhouse_module().settings_with_new_database(settings)
     return new_database
 
 
@@ -184,14 +184,14 @@ def _subject_of_page(page: CasePage, contents: CatalogContents) -> _TestSubject:
     raise BadTestPage(f"There is no endpoint in {page.endpoint_file}.", hint=hint, span=Span(1, 1, page.file))
 
 
-def _read(page: CasePage) -> str:
+def _read_page(page: CasePage) -> str:
     try:
         return page.path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise BadTestPage(f"The page cannot be read: {problem}.", span=Span(1, 1, page.file)) from problem
 
 
-def _run(page: CasePage, case: EndpointTestCase, services: _CaseServices, subject: _TestSubject) -> CaseResult:
+def _run_case(page: CasePage, case: EndpointTestCase, services: _CaseServices, subject: _TestSubject) -> CaseResult:
     call, service = case_call(case), services.service_for(case, case_data(case))
     started_at = time.perf_counter()
     if case.expected_fence is not None and case.expected_fence.kind == ALERTS:

@@ -15,9 +15,9 @@ ROWS, REFUSED, ALERTS = "rows", "refused", "alerts"
 INPUT_FENCE_KINDS = (EVENTS, CLOCK, CALL, SQL, LQL)
 EXPECTED_FENCE_KINDS = (ROWS, REFUSED, ALERTS)
 
-_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
-_FENCE = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILINE | re.DOTALL)
-_FENCE_MARK = re.compile(r"^```", re.MULTILINE)
+_CASE_HEADING_PATTERN = re.compile(r"^## (.+)$", re.MULTILINE)
+_FENCE_PATTERN = re.compile(r"^```(\S*)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$\n?", re.MULTILINE | re.DOTALL)
+_FENCE_DELIMITER_PATTERN = re.compile(r"^```", re.MULTILINE)
 
 DEFAULT_CLOCK = "2024-01-01T00:00:00Z"
 # The options that may follow ```call, each with the value of the redaction header that it sets.
@@ -79,8 +79,8 @@ class Replacement(msgspec.Struct, frozen=True):
 
 def read_cases(file: str, text: str) -> list[EndpointTestCase]:
     """Parse the cases of a page; raise BadTestPage with the position of an error."""
-    fences = [_read_fence(match, text, file) for match in _FENCE.finditer(text)]
-    headings = [match for match in _HEADING.finditer(text) if not _is_inside(match.start(), fences)]
+    fences = [_read_fence(match, text, file) for match in _FENCE_PATTERN.finditer(text)]
+    headings = [match for match in _CASE_HEADING_PATTERN.finditer(text) if not _is_inside_fence(match.start(), fences)]
     if not headings:
         hint = "Begin each case with a line like: ## what must happen"
         raise BadTestPage("The page has no case.", hint=hint, span=Span(1, 1, file))
@@ -136,8 +136,8 @@ def _check_shared_fences(file: str, shared: Iterable[Fence]) -> None:
 
 def _check_fences_closed(file: str, text: str, fences: Iterable[Fence]) -> None:
     """Raise BadTestPage if a fence is not closed. The regular expression for fences does not find such a fence."""
-    for mark in _FENCE_MARK.finditer(text):
-        if not _is_inside(mark.start(), fences):
+    for mark in _FENCE_DELIMITER_PATTERN.finditer(text):
+        if not _is_inside_fence(mark.start(), fences):
             raise BadTestPage("This fence is not closed.", span=Span(_line_number(text, mark.start()), 1, file))
 
 
@@ -154,7 +154,7 @@ def _line_number(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
 
 
-def _is_inside(offset: int, fences: Iterable[Fence]) -> bool:
+def _is_inside_fence(offset: int, fences: Iterable[Fence]) -> bool:
     return any(fence.start <= offset < fence.end for fence in fences)
 
 
@@ -210,13 +210,15 @@ def _read_events(case: EndpointTestCase, fence: Fence) -> tuple[bytes, ...]:
     """Return the events in a fence, which has either one event on each line or a JSON list of events."""
     try:
         if fence.text.lstrip().startswith("["):
-            return tuple(map(_compact, msgspec.json.decode(fence.text, type=list[object])))
-        return tuple(_compact(msgspec.json.decode(line)) for line in fence.text.splitlines() if line.strip())
+            return tuple(map(_encode_compact_json, msgspec.json.decode(fence.text, type=list[object])))
+        return tuple(
+            _encode_compact_json(msgspec.json.decode(line)) for line in fence.text.splitlines() if line.strip()
+        )
     except msgspec.DecodeError as problem:
         raise case.fault_at(f"The events are not JSON: {problem}.", fence, "Write one a line, or a list.") from None
 
 
-def _compact(event: object) -> bytes:
+def _encode_compact_json(event: object) -> bytes:
     return msgspec.json.encode(event)
 
 
@@ -339,12 +341,12 @@ def _compare_refusals(expected: Fence, actual: CaseOutcome) -> list[str]:
     """
     expected_lines = expected.text.splitlines()
     actual_lines = list(actual.lines[: max(1, len(expected_lines))])
-    if expected_lines and expected_lines[0].strip() in _accepted_error_heads(actual.lines[0]):
+    if expected_lines and expected_lines[0].strip() in _accepted_first_error_lines(actual.lines[0]):
         expected_lines[0] = actual_lines[0]
     return _diff(expected_lines, actual_lines)
 
 
-def _accepted_error_heads(head: str) -> set[str]:
+def _accepted_first_error_lines(head: str) -> set[str]:
     status, _, code_at = head.partition(" ")
     code = code_at.partition(" at ")[0]
     return {head, status, code, code_at, f"{status} {code}"}

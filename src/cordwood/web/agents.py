@@ -1,4 +1,4 @@
-"""Routes for AI agents: `show_key` lists the permissions of a key, and `/mcp` is a Model Context Protocol (MCP) server.
+"""Routes for AI agents: a server of the Model Context Protocol (MCP) at `/mcp`, and the permissions of a key.
 
 To run a tool, the MCP server sends requests to this same application, as if the agent had sent them over HTTP with its
 key. Therefore pins, rate limits, redaction, the cache, the log and the metrics apply to these requests. The MCP library
@@ -13,8 +13,8 @@ from types import ModuleType
 import msgspec
 
 from cordwood.access import may_query
-from cordwood.agents.api import ApiCall, KeyPermissions, OfferedEndpoint, OnChunk, Reply, truncated_response_fault
-from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGES
+from cordwood.agents.api import ApiCall, KeyPermissions, OnChunk, QueryableEndpoint, Reply, truncated_response_fault
+from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGE_BY_DIALECT
 from cordwood.errors import Fault, FeatureUnavailable
 from cordwood.ingest.limits import MemoryReservation
 from cordwood.model.definitions import Endpoint
@@ -22,7 +22,7 @@ from cordwood.model.key import Caller
 from cordwood.settings.quantities import format_rate
 from cordwood.web.asgi import (
     JSON_MEDIA_TYPE,
-    NO_STORE,
+    NO_STORE_HEADER,
     Application,
     Message,
     Request,
@@ -49,10 +49,10 @@ _CALL_RESERVATION_BYTES = 2**20
 _MESSAGE_MEMORY_FACTOR = 8
 # MCP methods for which the MCP server sends HTTP requests. Each of these requests counts against the key's rate, so the
 # message itself does not.
-_METHODS_COUNTED_PER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
+_METHODS_CHARGED_PER_INNER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
 
 
-async def show_key(request: Request, services: Services) -> Response:
+async def show_key_permissions(request: Request, services: Services) -> Response:
     """Return what the request's key permits: its terms, and the endpoints that it may query, with parameters."""
     caller, _ = identify_caller(request, services)
     services.query_service.charge_request(caller)
@@ -66,7 +66,7 @@ def create_key_permissions(caller: Caller, endpoints: Iterable[Endpoint]) -> Key
     so it is left out.
     """
     offered = [
-        _offered_endpoint(endpoint, caller)
+        _queryable_endpoint(endpoint, caller)
         for endpoint in endpoints
         if may_query(caller, endpoint) and caller.pins.keys() <= {one.name for one in endpoint.parameters}
     ]
@@ -76,18 +76,18 @@ def create_key_permissions(caller: Caller, endpoints: Iterable[Endpoint]) -> Key
     )
 
 
-def _offered_endpoint(endpoint: Endpoint, caller: Caller) -> OfferedEndpoint:
+def _queryable_endpoint(endpoint: Endpoint, caller: Caller) -> QueryableEndpoint:
     free = [one for one in endpoint.parameters if one.name not in caller.pins]
     schema = {
         "type": "object",
         "properties": {one.name: member_schema(one) for one in free},
         "required": [one.name for one in free if one.required and one.default is None],
     }
-    return OfferedEndpoint(
+    return QueryableEndpoint(
         name=endpoint.name,
         token=str(endpoint.id),
         description=endpoint.description,
-        language=LOGFLARE_LANGUAGES[endpoint.dialect],
+        language=LOGFLARE_LANGUAGE_BY_DIALECT[endpoint.dialect],
         sandboxable=endpoint.sandbox,
         max_limit=endpoint.max_rows,
         parameters=schema,
@@ -99,12 +99,12 @@ async def answer_mcp(context: HandlerContext) -> Response:
     request, services = context.request, context.services()
     key = presented_key(request, parse_urlencoded(request.query_string, "query string"))
     caller = services.authenticator.authenticate(key)
-    request.facts["key"] = caller.key_id
-    with context.shared.options.query_body_budget.open_reservation(account_of(request, caller)) as reservation:
+    request.log_fields["key"] = caller.key_id
+    with context.dependencies.options.query_body_budget.open_reservation(account_of(request, caller)) as reservation:
         reservation.reserve(_CALL_RESERVATION_BYTES)
         body = await read_body(request, _MCP_BODY_BOUNDS, reservation)
         reservation.reserve(_MESSAGE_MEMORY_FACTOR * len(body))
-        is_counted = _method_of(body) not in _METHODS_COUNTED_PER_REQUEST
+        is_counted = _mcp_method_of_body(body) not in _METHODS_CHARGED_PER_INNER_REQUEST
         if is_counted:
             services.query_service.charge_request(caller)
         server = await asyncio.to_thread(_import_mcp_server)
@@ -112,10 +112,10 @@ async def answer_mcp(context: HandlerContext) -> Response:
         status, answer_body = await run_while_connected(
             request, server.answer_message(api, request.scope["headers"], body)
         )
-    if not is_counted and not api.has_sent:
+    if not is_counted and not api.has_sent_request:
         services.query_service.charge_request(caller)
     # MCP notifications are not answered, so their responses have an empty body.
-    headers = [(b"content-type", JSON_MEDIA_TYPE), NO_STORE] if answer_body else [NO_STORE]
+    headers = [(b"content-type", JSON_MEDIA_TYPE), NO_STORE_HEADER] if answer_body else [NO_STORE_HEADER]
     return Response(status, headers, answer_body)
 
 
@@ -123,7 +123,7 @@ class _MethodMember(msgspec.Struct):
     method: str = ""
 
 
-def _method_of(body: bytes) -> str:
+def _mcp_method_of_body(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_MethodMember).method
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -146,7 +146,7 @@ class InProcessApi:
     """Sends requests with one key to the HTTP API, inside the process."""
 
     def __init__(self, context: HandlerContext, key: str, caller: Caller, reservation: MemoryReservation) -> None:
-        self.has_sent = False
+        self.has_sent_request = False
         self._reservation = reservation
         self._context = context
         self._key = key
@@ -156,12 +156,12 @@ class InProcessApi:
         return create_key_permissions(self._caller, self._context.services().catalog.endpoints())
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
-        self.has_sent = True
+        self.has_sent_request = True
         exchange = _InProcessRequest(call, on_chunk, self._reservation)
-        await exchange.run(self._context.shared.dispatch_request, self._asgi_scope(call))
+        await exchange.run(self._context.dependencies.dispatch_request, self._asgi_scope(call))
         if exchange.fault is not None:
             raise exchange.fault
-        return Reply(exchange.status, exchange.headers, bytes(exchange.error))
+        return Reply(exchange.status, exchange.headers, bytes(exchange.error_body))
 
     def _asgi_scope(self, call: ApiCall) -> Scope:
         request = self._context.request
@@ -196,26 +196,26 @@ class _InProcessRequest:
         self.status = 0
         self.fault: Fault | None = None
         self.headers: list[tuple[str, str]] = []
-        self.error = bytearray()
+        self.error_body = bytearray()
         self._body = call.body
         self._on_chunk = on_chunk
-        self._is_read = False
-        self._is_complete = False
-        self._has_left = asyncio.Event()
+        self._is_request_body_read = False
+        self._is_response_complete = False
+        self._disconnected_event = asyncio.Event()
         self._reservation = reservation
-        self._bytes = 0
+        self._received_response_bytes = 0
 
     async def run(self, application: Application, scope: Scope) -> None:
         await application(scope, self._receive, self._send)
-        if not self._is_complete and not self._has_left.is_set():
+        if not self._is_response_complete and not self._disconnected_event.is_set():
             # The application has returned before it sent the whole body.
             self.fault = truncated_response_fault()
 
     async def _receive(self) -> Message:
-        if not self._is_read:
-            self._is_read = True
+        if not self._is_request_body_read:
+            self._is_request_body_read = True
             return {"type": "http.request", "body": self._body, "more_body": False}
-        await self._has_left.wait()
+        await self._disconnected_event.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
@@ -225,18 +225,18 @@ class _InProcessRequest:
                 (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in message["headers"]
             ]
             return
-        self._is_complete = not message.get("more_body", False)
+        self._is_response_complete = not message.get("more_body", False)
         body: bytes = message.get("body", b"")
         if self.status >= 400:
-            self.error += body
-        elif not self._has_left.is_set() and not self._pass_on_chunk(body):
-            self._has_left.set()
+            self.error_body += body
+        elif not self._disconnected_event.is_set() and not self._pass_on_chunk(body):
+            self._disconnected_event.set()
 
     def _pass_on_chunk(self, chunk: bytes) -> bool:
         """Reserve memory for a chunk and pass it to the sender; return False if the sender needs no further chunks."""
-        self._bytes += len(chunk)
+        self._received_response_bytes += len(chunk)
         try:
-            if self._bytes > _CALL_RESERVATION_BYTES:
+            if self._received_response_bytes > _CALL_RESERVATION_BYTES:
                 self._reservation.reserve(len(chunk))
         except Fault as fault:
             self.fault = fault

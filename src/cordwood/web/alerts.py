@@ -20,8 +20,8 @@ from cordwood.model.key import Caller
 from cordwood.model.timestamps import format_timestamp
 from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import format_duration, read_duration
-from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
-from cordwood.web.credentials import audit_definition, require_unrestricted_caller
+from cordwood.web.asgi import Request, Response, no_store_json_response, parse_count_parameter
+from cordwood.web.credentials import audit_definition_change, require_unrestricted_caller
 from cordwood.web.request_body import read_body
 from cordwood.web.services import Services, WebOptions
 
@@ -32,7 +32,7 @@ SILENCE_PATH_REGEX = re.compile(rb"/api/alerts/silences/([^/]+)")
 _LISTED_BY_DEFAULT, _MAX_LISTED = 100, 1_000
 _MAX_LISTED_GROUPS: Final = 100
 _MAX_SILENCE_SECONDS: Final = 366 * 86_400.0
-_MAX_COMMENT: Final = 500
+_MAX_COMMENT_CHARACTERS: Final = 500
 
 JsonObject = dict[str, Any]
 
@@ -58,8 +58,8 @@ async def list_alerts(request: Request, services: Services) -> Response:
 
 async def list_history(request: Request, services: Services) -> Response:
     _, query = _require_unrestricted_caller(request, services)
-    limit = read_count(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
-    before = read_count(query.get("before"), 2**53, 2**53, "before")
+    limit = parse_count_parameter(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
+    before = parse_count_parameter(query.get("before"), 2**53, 2**53, "before")
     parts = services.alerts.components
     if parts is None:
         return no_store_json_response({"history": []})
@@ -92,7 +92,7 @@ async def send_test_notification(request: Request, services: Services, observer:
     if target is None:
         hint = did_you_mean(name, services.alerts.options.targets) or "Targets are named in the setting alerts.targets."
         raise UnknownResource(f"There is no target {name[:100]!r}.", hint=hint)
-    audit_definition(observer, request, "alert_target.tested", name)
+    audit_definition_change(observer, request, "alert_target.tested", name)
     try:
         await services.alerts.deliver(target, _create_test_notification(services.alerts))
     except DeliveryFailed as failure:
@@ -117,7 +117,7 @@ async def create_silence(request: Request, services: Services, options: WebOptio
         silence_request.alert = _find_alert(alerts, silence_request.alert).name
     silence = _silence_of_request(silence_request, caller, alerts.clock_us())
     await asyncio.to_thread(alerts.open_store().store.add_silence, silence, alerts.clock_us())
-    audit_definition(observer, request, "silence.created", silence.alert or "all alerts")
+    audit_definition_change(observer, request, "silence.created", silence.alert or "all alerts")
     return no_store_json_response(_silence_json(silence), 201)
 
 
@@ -126,7 +126,7 @@ async def delete_silence(request: Request, services: Services, observer: Observe
     parts = services.alerts.components
     if parts is None or not await asyncio.to_thread(parts.store.delete_silence, silence_id):
         raise UnknownResource("There is no silence of this id.", hint="GET /api/alerts/silences lists them.")
-    audit_definition(observer, request, "silence.deleted", silence_id)
+    audit_definition_change(observer, request, "silence.deleted", silence_id)
     return Response(204, [])
 
 
@@ -159,10 +159,12 @@ def _read_silence_request(body: bytes) -> SilenceRequest:
 
 def _silence_of_request(silence_request: SilenceRequest, caller: Caller, now_us: int) -> Silence:
     if (
-        len(silence_request.comment) > _MAX_COMMENT
-        or len(msgspec.json.encode(silence_request.labels)) > 8 * _MAX_COMMENT
+        len(silence_request.comment) > _MAX_COMMENT_CHARACTERS
+        or len(msgspec.json.encode(silence_request.labels)) > 8 * _MAX_COMMENT_CHARACTERS
     ):
-        raise BadDefinition("comment", "is too long", hint=f"A comment has at most {_MAX_COMMENT} characters.")
+        raise BadDefinition(
+            "comment", "is too long", hint=f"A comment has at most {_MAX_COMMENT_CHARACTERS} characters."
+        )
     ends_us = _silence_end_us(silence_request, now_us)
     if not now_us < ends_us <= now_us + _MAX_SILENCE_SECONDS * MICROSECONDS_PER_SECOND:
         raise BadDefinition("until", "is invalid", hint="A silence ends in the future, within a year.")
@@ -253,7 +255,7 @@ def _group_json(alert: Alert, instance: GroupState, silences: Sequence[Silence],
 
 def _target_list(alerts: AlertService) -> list[JsonObject]:
     parts = alerts.components
-    queued = {} if parts is None else parts.store.queued_counts()
+    queued = {} if parts is None else parts.store.count_queued_changes_by_target()
     return [_target_json(target, parts, queued.get(target.name, 0)) for target in alerts.options.targets.values()]
 
 

@@ -6,15 +6,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 
 from cordwood.model.definitions import Endpoint
-from cordwood.serve.admission import Allowance
+from cordwood.serve.admission import RequestAllowance
 from cordwood.serve.answer import Answer, CacheOutcome
 from cordwood.serve.cached_answers import max_age_seconds
-from cordwood.serve.jobs import CompleteAnswer, Receipt, StreamedAnswer
+from cordwood.serve.jobs import AnswerReceipt, CompleteAnswer, StreamedAnswer
 from cordwood.serve.paging import CursorCodec
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.asgi import (
     CORS_HEADERS,
-    MIN_COMPRESSED_BYTES,
+    MIN_BODY_BYTES_TO_COMPRESS,
     Header,
     Request,
     Response,
@@ -33,7 +33,7 @@ CACHE_STATUS_BY_OUTCOME = {
 }
 
 
-def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
+def headers_of_cached_answer(endpoint: Endpoint, receipt: AnswerReceipt) -> list[Header]:
     """Return the headers that are the same in all responses with the same cached answer."""
     return [
         VARY_HEADER,
@@ -43,7 +43,7 @@ def constant_headers(endpoint: Endpoint, receipt: Receipt) -> list[Header]:
     ]
 
 
-def _headers_after_last_row(receipt: Receipt) -> list[Header]:
+def _headers_after_last_row(receipt: AnswerReceipt) -> list[Header]:
     """Return the headers whose values are known only after the last row."""
     headers = [(b"cordwood-rows", b"%d" % receipt.rows)]
     if receipt.truncated_by:
@@ -52,7 +52,7 @@ def _headers_after_last_row(receipt: Receipt) -> list[Header]:
     return headers
 
 
-def variable_headers(answer: Answer, endpoint: Endpoint, receipt: Receipt, seconds: float) -> bytes:
+def per_response_headers(answer: Answer, endpoint: Endpoint, receipt: AnswerReceipt, seconds: float) -> bytes:
     """Return the headers, such as Age, that can differ between responses with the same cached answer."""
     aged = b"age: %d\r\n" % answer.age_seconds if endpoint.cache_seconds else b""
     return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
@@ -78,7 +78,9 @@ def ignored_parameter_headers(names: Iterable[str]) -> list[Header]:
     return [(b"cordwood-notice", escape_header_text(f"parameter ignored: {name}")) for name in names]
 
 
-def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: CursorCodec | None) -> list[Header]:
+def _next_page_headers(
+    query_request: QueryRequest, receipt: AnswerReceipt, cursors: CursorCodec | None
+) -> list[Header]:
     """Return the header with the cursor of the next page, or nothing if there is no next page.
 
     The cursor is signed, and valid only for the same request.
@@ -88,13 +90,13 @@ def _next_page_headers(query_request: QueryRequest, receipt: Receipt, cursors: C
     return [(b"cordwood-next", cursors.encode(query_request, receipt.next_position).encode())]
 
 
-def rate_limit_headers(allowance: Allowance) -> list[Header]:
+def rate_limit_headers(allowance: RequestAllowance) -> list[Header]:
     policy = b'"key";q=%d;w=%d' % (allowance.request_quota, allowance.window_seconds)
     left = b'"key";r=%d;t=%d' % (allowance.remaining_requests, -(-allowance.seconds_until_full // 1))
     return [(b"ratelimit-policy", policy), (b"ratelimit", left)]
 
 
-def receipt_log_fields(answer: Answer, receipt: Receipt) -> dict[str, object]:
+def receipt_log_fields(answer: Answer, receipt: AnswerReceipt) -> dict[str, object]:
     """Return the fields that the request log takes from the receipt."""
     return {
         "cache": answer.cache_outcome.value,
@@ -149,8 +151,8 @@ async def render_answer(
     if not may_render_inline(answer, coding):
         await asyncio.to_thread(answer.complete_answer.compressed_body, coding or "", compress_body)
     if isinstance(answer.body, StreamedAnswer):
-        return _render_streamed(request, query_request, answer, answer.body, coding, cursors)
-    return render_complete(request, query_request, answer, coding, began, cursors)
+        return _render_streamed_answer(request, query_request, answer, answer.body, coding, cursors)
+    return render_complete_answer(request, query_request, answer, coding, began, cursors)
 
 
 def may_render_inline(answer: Answer, coding: str | None) -> bool:
@@ -160,7 +162,7 @@ def may_render_inline(answer: Answer, coding: str | None) -> bool:
     return len(answer.body.body) < MAX_INLINE_COMPRESSION_BYTES or coding in answer.body.body_by_coding
 
 
-def render_complete(
+def render_complete_answer(
     request: Request,
     query_request: QueryRequest,
     answer: Answer,
@@ -169,13 +171,13 @@ def render_complete(
     cursors: CursorCodec | None,
 ) -> Response:
     finished = answer.complete_answer
-    if len(finished.body) < MIN_COMPRESSED_BYTES:
+    if len(finished.body) < MIN_BODY_BYTES_TO_COMPRESS:
         coding = None
-    request.facts.update(receipt_log_fields(answer, finished.receipt))
-    moving = variable_headers(answer, query_request.endpoint, finished.receipt, time.perf_counter() - began)
+    request.log_fields.update(receipt_log_fields(answer, finished.receipt))
+    moving = per_response_headers(answer, query_request.endpoint, finished.receipt, time.perf_counter() - began)
     head = finished.headers_by_coding.get(coding or "")
     if head is None:
-        head = finished.headers_by_coding[coding or ""] = _receipt_headers(query_request, finished, coding)
+        head = finished.headers_by_coding[coding or ""] = _render_receipt_headers(query_request, finished, coding)
         finished.size += len(head)
     next_page = _next_page_headers(query_request, finished.receipt, cursors)
     if b"if-none-match" in request.headers and _matches_etag(request, answer_etag(finished, coding)):
@@ -184,17 +186,19 @@ def render_complete(
     return Response(200, next_page, body, moving + head)
 
 
-def _receipt_headers(query_request: QueryRequest, finished: CompleteAnswer, coding: str | None) -> bytes:
+def _render_receipt_headers(query_request: QueryRequest, finished: CompleteAnswer, coding: str | None) -> bytes:
     headers: list[Header] = [
         (b"content-type", query_request.format.media_type.encode()),
         (b"etag", answer_etag(finished, coding)),
     ]
     if coding is not None:
         headers.append((b"content-encoding", coding.encode()))
-    return render_headers([*headers, *constant_headers(query_request.endpoint, finished.receipt), *CORS_HEADERS])
+    return render_headers(
+        [*headers, *headers_of_cached_answer(query_request.endpoint, finished.receipt), *CORS_HEADERS]
+    )
 
 
-def _render_streamed(
+def _render_streamed_answer(
     request: Request,
     query_request: QueryRequest,
     answer: Answer,
@@ -227,7 +231,7 @@ async def _chunks_recording_receipt(
         async for piece in pieces:
             yield piece
     if streamed.receipt is not None:
-        request.facts.update(receipt_log_fields(answer, streamed.receipt))
+        request.log_fields.update(receipt_log_fields(answer, streamed.receipt))
 
 
 def _matches_etag(request: Request, tag: bytes) -> bool:

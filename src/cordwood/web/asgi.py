@@ -29,51 +29,51 @@ WRITE_CHUNK_BYTES = 128 * 1024
 
 # The server puts some functions into the ASGI scope. The function under this key writes a whole answer. It returns
 # False if it cannot write now.
-WRITE_WHOLE_SCOPE_KEY = "cordwood.write_whole"
+RESPONSE_WRITER_SCOPE_KEY = "cordwood.write_whole"
 
 # The function under this key in the ASGI scope writes a part of a streamed answer. It returns False if it cannot write
 # now.
-_WRITE_PART_SCOPE_KEY = "cordwood.write_part"
+_CHUNK_WRITER_SCOPE_KEY = "cordwood.write_part"
 
 # The function under this key in the ASGI scope ends a streamed answer with trailers. It returns False if it cannot send
 # trailers.
-_WRITE_TRAILERS_SCOPE_KEY = "cordwood.write_trailers"
+_TRAILERS_WRITER_SCOPE_KEY = "cordwood.write_trailers"
 
 # The function under this key in the ASGI scope aborts the connection.
-_ABORT_SCOPE_KEY = "cordwood.cut"
+_ABORT_CALLBACK_SCOPE_KEY = "cordwood.cut"
 
 # Under this key, the ASGI scope has an error that the server found in the request before it called the application.
 _FAULT_SCOPE_KEY = "cordwood.fault"
 
 
-def set_write_whole(scope: Any, write: "Callable[[Response, bytes], bool]") -> None:
-    scope[WRITE_WHOLE_SCOPE_KEY] = write
+def set_response_writer(scope: Any, write: "Callable[[Response, bytes], bool]") -> None:
+    scope[RESPONSE_WRITER_SCOPE_KEY] = write
 
 
-def set_write_part(scope: Any, write: "Callable[[bytes], bool]") -> None:
-    scope[_WRITE_PART_SCOPE_KEY] = write
+def set_chunk_writer(scope: Any, write: "Callable[[bytes], bool]") -> None:
+    scope[_CHUNK_WRITER_SCOPE_KEY] = write
 
 
-def write_part_of(scope: Scope) -> "Callable[[bytes], bool] | None":
+def chunk_writer_of(scope: Scope) -> "Callable[[bytes], bool] | None":
     """Return the server's function that writes a part of a streamed answer in HTTP framing, or None if it has none.
 
     The function returns False if the client reads too slowly.
     """
-    found: Callable[[bytes], bool] | None = scope.get(_WRITE_PART_SCOPE_KEY)
+    found: Callable[[bytes], bool] | None = scope.get(_CHUNK_WRITER_SCOPE_KEY)
     return found
 
 
-def set_write_trailers(scope: Any, write: "Callable[[list[Header]], bool]") -> None:
-    scope[_WRITE_TRAILERS_SCOPE_KEY] = write
+def set_trailers_writer(scope: Any, write: "Callable[[list[Header]], bool]") -> None:
+    scope[_TRAILERS_WRITER_SCOPE_KEY] = write
 
 
-def set_abort(scope: Any, abort: Callable[[], None]) -> None:
-    scope[_ABORT_SCOPE_KEY] = abort
+def set_abort_callback(scope: Any, abort: Callable[[], None]) -> None:
+    scope[_ABORT_CALLBACK_SCOPE_KEY] = abort
 
 
-def abort_of(scope: Scope) -> Callable[[], None]:
+def abort_callback_of(scope: Scope) -> Callable[[], None]:
     """Return the server's function that aborts the connection of the request, or else a function that does nothing."""
-    found: Callable[[], None] = scope.get(_ABORT_SCOPE_KEY, _do_nothing)
+    found: Callable[[], None] = scope.get(_ABORT_CALLBACK_SCOPE_KEY, _do_nothing)
     return found
 
 
@@ -97,7 +97,18 @@ class Request:
     for the request's path.
     """
 
-    __slots__ = ("facts", "headers", "id", "method", "methods", "path", "query_string", "receive", "route", "scope")
+    __slots__ = (
+        "allowed_methods",
+        "headers",
+        "id",
+        "log_fields",
+        "method",
+        "path",
+        "query_string",
+        "receive",
+        "route",
+        "scope",
+    )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -108,8 +119,8 @@ class Request:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.id = ""
         self.route = "unknown"
-        self.methods: tuple[str, ...] = ()
-        self.facts: dict[str, Any] = {}
+        self.allowed_methods: tuple[str, ...] = ()
+        self.log_fields: dict[str, Any] = {}
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
@@ -134,7 +145,7 @@ class Response:
     to send after the last chunk.
     """
 
-    __slots__ = ("block", "body", "headers", "status", "trailers")
+    __slots__ = ("body", "headers", "rendered_headers", "status", "trailers")
 
     def __init__(
         self,
@@ -147,7 +158,7 @@ class Response:
         self.status = status
         self.headers = headers
         self.body = body
-        self.block = block
+        self.rendered_headers = block
         self.trailers = trailers
 
     async def send_to(self, scope: Scope, send: Send, on_progress: Callable[[], None] = _do_nothing) -> None:
@@ -156,12 +167,12 @@ class Response:
         if not isinstance(self.body, bytes):
             await self._send_chunks(scope, send, self.body, with_body=with_body)
             return
-        write = scope.get(WRITE_WHOLE_SCOPE_KEY)
+        write = scope.get(RESPONSE_WRITER_SCOPE_KEY)
         if write is None or not write(self, self.body if with_body else b""):
             await self._send_whole(send, self.body if with_body else b"", on_progress)
 
     async def _send_whole(self, send: Send, body: bytes, on_progress: Callable[[], None]) -> None:
-        headers = [*self.headers, *_parse_headers(self.block)]
+        headers = [*self.headers, *_parse_headers(self.rendered_headers)]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         last = max(0, (len(body) - 1) // WRITE_CHUNK_BYTES * WRITE_CHUNK_BYTES)
         for begin in range(0, last, WRITE_CHUNK_BYTES):
@@ -177,7 +188,7 @@ class Response:
         if with_body:
             async for chunk in chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        write = scope.get(_WRITE_TRAILERS_SCOPE_KEY)
+        write = scope.get(_TRAILERS_WRITER_SCOPE_KEY)
         if self.trailers is None or write is None or not with_body or not write(self.trailers()):
             await send({"type": "http.response.body", "body": b""})
 
@@ -192,12 +203,12 @@ def _parse_headers(block: bytes) -> list[Header]:
     return [(name, value) for name, _, value in pairs]
 
 
-ALLOWED_HEADERS = (
+CORS_ALLOWED_HEADERS = (
     b"Authorization, Content-Type, Content-Encoding, Accept, Cache-Control, If-Match, If-None-Match, X-Requested-With, "
     b"X-API-KEY, X-Source, X-Collection, X-Request-Id, LF-ENDPOINT-LABELS, LF-ENDPOINT-REDACT-PII, "
     b"LF-ENDPOINT-BIGQUERY-RESERVATION, MCP-Protocol-Version, Mcp-Method, Mcp-Name"
 )
-EXPOSED_HEADERS = (
+CORS_EXPOSED_HEADERS = (
     b"Age, Cache-Status, Cordwood-Next, Cordwood-Notice, Cordwood-Revision, Cordwood-Rows, Cordwood-Truncated, ETag, RateLimit, "
     b"RateLimit-Policy, Retry-After, Server-Timing, X-Request-Id"
 )
@@ -207,7 +218,7 @@ PREFLIGHT_MAX_AGE_SECONDS = b"1728000"
 # response.
 CORS_HEADERS: tuple[Header, ...] = (
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", EXPOSED_HEADERS),
+    (b"access-control-expose-headers", CORS_EXPOSED_HEADERS),
 )
 
 
@@ -216,29 +227,29 @@ def preflight_response(methods: str) -> Response:
         204,
         [
             (b"access-control-allow-methods", methods.encode()),
-            (b"access-control-allow-headers", ALLOWED_HEADERS),
+            (b"access-control-allow-headers", CORS_ALLOWED_HEADERS),
             (b"access-control-max-age", PREFLIGHT_MAX_AGE_SECONDS),
             (b"allow", methods.encode()),
         ],
     )
 
 
-NO_STORE: Final[Header] = (b"cache-control", b"no-store")
+NO_STORE_HEADER: Final[Header] = (b"cache-control", b"no-store")
 JSON_MEDIA_TYPE: Final = b"application/json; charset=utf-8"
 
 
 def no_store_json_response(value: object, status: int = 200, *more: Header) -> Response:
-    return Response(status, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE, *more], msgspec.json.encode(value))
+    return Response(status, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE_HEADER, *more], msgspec.json.encode(value))
 
 
-_INVALID_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-_EXCERPT_LENGTH = 40
+_INVALID_PERCENT_ESCAPE_PATTERN = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_PARAMETER_EXCERPT_CHARACTERS = 40
 _PERCENT_HINT = "A percent sign itself is sent as %25."
 
 
 def percent_decode(text: bytes, subject: str) -> str:
     """Percent-decode a text; raise BadParameter if it is malformed."""
-    broken = _INVALID_ESCAPE.search(text)
+    broken = _INVALID_PERCENT_ESCAPE_PATTERN.search(text)
     if broken is not None:
         piece = text[broken.start() : broken.start() + 3].decode("latin-1")
         raise BadParameter(f"The {subject} has a broken percent-encoding: {piece!r}.", hint=_PERCENT_HINT)
@@ -250,7 +261,7 @@ def percent_decode(text: bytes, subject: str) -> str:
         ) from None
 
 
-def read_count(text: str | None, default: int, limit: int, name: str = "limit") -> int:
+def parse_count_parameter(text: str | None, default: int, limit: int, name: str = "limit") -> int:
     """Parse a parameter that is a number from 1 to `limit`; raise BadParameter if it is not.
 
     If `text` is None, return `default`.
@@ -258,14 +269,16 @@ def read_count(text: str | None, default: int, limit: int, name: str = "limit") 
     if text is None:
         return default
     if not text.isdecimal() or len(text) > len(str(limit)) or not 1 <= int(text) <= limit:
-        raise BadParameter(f"{name} is {text[:_EXCERPT_LENGTH]!r}.", hint=f"It must be a number from 1 to {limit}.")
+        raise BadParameter(
+            f"{name} is {text[:_PARAMETER_EXCERPT_CHARACTERS]!r}.", hint=f"It must be a number from 1 to {limit}."
+        )
     return int(text)
 
 
 def parse_urlencoded(text: bytes, subject: str) -> dict[str, str]:
     """Parse a query string or form. If a name occurs several times, its last value counts."""
     if b"%" not in text and b"+" not in text and text.isascii():
-        return _split_pairs(text.decode("ascii"))
+        return _parse_unescaped_urlencoded(text.decode("ascii"))
     return dict(iterate_urlencoded(text, subject))
 
 
@@ -277,12 +290,12 @@ def iterate_urlencoded(text: bytes, subject: str) -> Iterator[tuple[str, str]]:
             yield percent_decode(name, subject), percent_decode(value, subject)
 
 
-def _split_pairs(text: str) -> dict[str, str]:
+def _parse_unescaped_urlencoded(text: str) -> dict[str, str]:
     return dict(pair.partition("=")[::2] for pair in text.split("&") if pair)
 
 
 # A body smaller than this fits into one packet anyway, so it is not compressed.
-MIN_COMPRESSED_BYTES = 1024
+MIN_BODY_BYTES_TO_COMPRESS = 1024
 _GZIP_LEVEL = 5
 _ZSTD_LEVEL = 3
 

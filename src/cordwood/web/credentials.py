@@ -8,7 +8,7 @@ from ipaddress import IPv6Address, ip_address
 import msgspec
 
 from cordwood.access import ANONYMOUS, may_see_all_requests, require_management_permission
-from cordwood.errors import BadKey, ConflictingKeys, Fault, Forbidden, NoKey, RequestRateExceeded
+from cordwood.errors import BadApiKey, ConflictingApiKeys, Fault, Forbidden, MissingApiKey, RequestRateExceeded
 from cordwood.model.key import Caller, KeyTerms
 from cordwood.observe.observation import ActionAudited, Observer
 from cordwood.web.asgi import Request, iterate_urlencoded, parse_urlencoded
@@ -16,7 +16,7 @@ from cordwood.web.services import Services
 
 BEARER_PREFIX = b"bearer "
 # Headers in which other services expect keys. cordwood does not read them, but mentions them in a hint.
-_UNSUPPORTED_HEADERS = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
+_UNSUPPORTED_KEY_HEADERS = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
 # The length of an IPv6 prefix in bits. All addresses with the same prefix count as one subscriber.
 _SUBSCRIBER_PREFIX_BITS = 64
 
@@ -58,7 +58,7 @@ def _decode_base64(value: bytes) -> bytes:
 def presented_key(
     request: Request, query: Mapping[str, str], more_places: KeyPlaces = DEFAULT_KEY_PLACES
 ) -> str | None:
-    """Return the key that was sent with the request, or None; raise ConflictingKeys if two different keys were sent.
+    """Return the key that was sent with the request, or None; raise ConflictingApiKeys if two different keys were sent.
 
     It is not an error if the same key was sent in several places.
     """
@@ -66,7 +66,7 @@ def presented_key(
     for place, key in _find_keys(request, query, more_places):
         places.setdefault(key, place)
         if len(places) > 1:
-            raise ConflictingKeys(
+            raise ConflictingApiKeys(
                 f"Two different keys were sent: in {' and in '.join(places.values())}.",
                 hint="Send one of them. A proxy may have added the other.",
             )
@@ -103,7 +103,7 @@ def key_header_hint(request: Request) -> str | None:
     value = request.joined_header(b"authorization").strip()
     if value:
         return "The header Authorization was sent without Bearer: write Authorization: Bearer, and the key after it."
-    other = next((name for name in _UNSUPPORTED_HEADERS if name in request.headers), None)
+    other = next((name for name in _UNSUPPORTED_KEY_HEADERS if name in request.headers), None)
     return f"The header {other.decode()} is not read: send the key in X-API-KEY." if other else None
 
 
@@ -141,7 +141,7 @@ def identify_caller(request: Request, services: Services) -> tuple[Caller, Mappi
     """Return the caller and the parsed query string. The id of the caller's key is recorded for the request log."""
     query = parse_urlencoded(request.query_string, "query string")
     caller = services.authenticator.authenticate(presented_key(request, query))
-    request.facts["key"] = caller.key_id
+    request.log_fields["key"] = caller.key_id
     return caller, query
 
 
@@ -167,7 +167,7 @@ def require_unrestricted_caller(request: Request, services: Services, refusal: s
     return caller, query
 
 
-_AUDITED_REFUSALS = (NoKey, BadKey, Forbidden, RequestRateExceeded)
+_AUDITED_REFUSALS = (MissingApiKey, BadApiKey, Forbidden, RequestRateExceeded)
 
 
 def audit_refusal(observer: Observer, request: Request, fault: Fault) -> None:
@@ -187,7 +187,7 @@ def audit_replay(observer: Observer, request: Request, item_id: str, stream: str
     observer.record(_audit_entry(request, "quarantine.replayed", f"item {item_id} to {stream}"))
 
 
-def audit_definition(observer: Observer, request: Request, action: str, name: str) -> None:
+def audit_definition_change(observer: Observer, request: Request, action: str, name: str) -> None:
     observer.record(_audit_entry(request, action, name))
 
 
@@ -196,5 +196,5 @@ def audit_backup(observer: Observer, request: Request) -> None:
 
 
 def _audit_entry(request: Request, action: str, subject: str) -> ActionAudited:
-    key = request.facts.get("key")
+    key = request.log_fields.get("key")
     return ActionAudited(action=action, key=key if isinstance(key, str) else "", subject=subject, request_id=request.id)

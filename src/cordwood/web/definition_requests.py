@@ -16,12 +16,12 @@ from cordwood.catalog.catalog import (
     SentDefinition,
 )
 from cordwood.catalog.definition_fields import stream_revision
-from cordwood.errors import BadBody, BadParameter, FeatureUnavailable, UnknownVersion
+from cordwood.errors import BadBody, BadParameter, FeatureUnavailable, UnknownDefinitionVersion
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.json_checks import describe_json_error, find_duplicate_name
+from cordwood.model.json_checks import describe_json_error, find_duplicate_member_name
 from cordwood.observe.observation import Observer
-from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json_response, parse_urlencoded
-from cordwood.web.credentials import audit_definition, require_unrestricted_caller
+from cordwood.web.asgi import NO_STORE_HEADER, Header, Request, Response, no_store_json_response, parse_urlencoded
+from cordwood.web.credentials import audit_definition_change, require_unrestricted_caller
 from cordwood.web.describe import catalog
 from cordwood.web.request_body import BodyBounds, read_body
 from cordwood.web.services import Services, WebOptions
@@ -37,16 +37,16 @@ RESTORE_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
 # The maximum size of a body. An endpoint's file has at most 128 KiB, but JSON writes some of its characters as escapes
 # of six bytes.
 _DEFINITION_BODY_BOUNDS: Final = BodyBounds(2**20, 2**20)
-_ETAG = re.compile(r'"([^"]*)"')
+_ETAG_PATTERN = re.compile(r'"([^"]*)"')
 # A body with one of these media types is the text of a definition's file. Any other body is JSON.
-_TEXT_MEDIA: Final = ("text/plain", "application/sql", "application/toml")
+_TEXT_MEDIA_TYPES: Final = ("text/plain", "application/sql", "application/toml")
 
 
 class DefinitionKind(msgspec.Struct, Generic[T], frozen=True):
     """What differs between endpoints and streams. Logflare, whose API these routes follow, calls a stream a source."""
 
     name: str
-    get_definitions: Callable[[Services], DefinitionEditor[T] | None]
+    get_definition_editor: Callable[[Services], DefinitionEditor[T] | None]
     get_revision: Callable[[T], str]
     to_json: Callable[[T, str], Mapping[str, object]]
 
@@ -93,11 +93,11 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     async def show_text(self, address: str) -> Response:
         """Return the definition as the text of its file."""
         self._require_author()
-        found = await asyncio.to_thread(self._require_definitions().find, address)
+        found = await asyncio.to_thread(self._require_definition_editor().find, address)
         headers: list[Header] = [
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"x-content-type-options", b"nosniff"),
-            NO_STORE,
+            NO_STORE_HEADER,
             self._etag_header(found.definition),
         ]
         return Response(200, headers, found.text.encode())
@@ -106,19 +106,19 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         author = self._require_author()
         self._refuse_dry_run()
         async with self.services.definition_lock:
-            await asyncio.to_thread(self._require_definitions().delete, address, author)
-        audit_definition(self.observer, self.request, f"{self.kind.name}.deleted", address)
+            await asyncio.to_thread(self._require_definition_editor().delete, address, author)
+        audit_definition_change(self.observer, self.request, f"{self.kind.name}.deleted", address)
         return Response(204, [])
 
     async def list_versions(self, address: str) -> Response:
         self._require_author()
-        versions = await asyncio.to_thread(self._require_definitions().versions, address)
+        versions = await asyncio.to_thread(self._require_definition_editor().versions, address)
         return no_store_json_response([_version_json(one, versions[-1].number) for one in reversed(versions)])
 
     async def show_version(self, address_and_number: str) -> Response:
         self._require_author()
         address, number = _split_version_address(address_and_number)
-        version, found = await asyncio.to_thread(self._require_definitions().version, address, number)
+        version, found = await asyncio.to_thread(self._require_definition_editor().version, address, number)
         to_json = {} if found is None else self.kind.to_json(found, "managed")
         return no_store_json_response({**to_json, **_version_json(version), "text": version.text})
 
@@ -134,15 +134,15 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         self, action: str, change: Callable[[DefinitionEditor[T]], DefinitionSource[T]], *, is_dry: bool = False
     ) -> DefinitionSource[T]:
         """Make a change in a thread, after earlier changes have ended. So changes never occupy several threads."""
-        definitions = self._require_definitions()
+        definitions = self._require_definition_editor()
         async with self.services.definition_lock:
             changed = await asyncio.to_thread(change, definitions)
         if not is_dry:
-            audit_definition(self.observer, self.request, f"{self.kind.name}.{action}", changed.definition.name)
+            audit_definition_change(self.observer, self.request, f"{self.kind.name}.{action}", changed.definition.name)
         return changed
 
-    def _require_definitions(self) -> DefinitionEditor[T]:
-        found = self.kind.get_definitions(self.services)
+    def _require_definition_editor(self) -> DefinitionEditor[T]:
+        found = self.kind.get_definition_editor(self.services)
         if found is None:
             raise FeatureUnavailable("Nothing is managed over HTTP here.")
         return found
@@ -170,8 +170,8 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
             )
 
     async def _read_definition(self) -> SentDefinition:
-        is_text = self.request.media_type() in _TEXT_MEDIA and self.request.method != "PATCH"
-        key_id = str(self.request.facts.get("key", ""))
+        is_text = self.request.media_type() in _TEXT_MEDIA_TYPES and self.request.method != "PATCH"
+        key_id = str(self.request.log_fields.get("key", ""))
         with self.options.query_body_budget.open_reservation(key_id) as reservation:
             body = await read_body(self.request, _DEFINITION_BODY_BOUNDS, reservation)
             return _read_text(body) if is_text else _read_fields(body)
@@ -187,7 +187,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
 def _read_fields(body: bytes) -> Mapping[str, object]:
     try:
         fields = msgspec.json.decode(body, type=dict[str, object])
-        twice = find_duplicate_name(body)
+        twice = find_duplicate_member_name(body)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError) as problem:
         raise BadBody(
             f"The body cannot be read: {describe_json_error(problem, body)}.", hint="Send a JSON object."
@@ -213,13 +213,15 @@ def _read_text(body: bytes) -> str:
 def _expected_revisions(request: Request) -> frozenset[str] | None:
     """Return the revisions in the header If-Match, or None if the client accepts any revision."""
     given = request.joined_header(b"if-match").strip()
-    return None if given in ("", "*") else frozenset(_ETAG.findall(given))
+    return None if given in ("", "*") else frozenset(_ETAG_PATTERN.findall(given))
 
 
 def _split_version_address(address_and_number: str) -> tuple[str, int]:
     address, _, number = address_and_number.rsplit("/", 2)
     if not re.fullmatch(r"[0-9]{1,9}", number):
-        raise UnknownVersion(f"{number[:20]!r} is not the number of a version.", hint="GET …/versions lists them.")
+        raise UnknownDefinitionVersion(
+            f"{number[:20]!r} is not the number of a version.", hint="GET …/versions lists them."
+        )
     return address, int(number)
 
 

@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 
 import msgspec
 
-from cordwood.errors import UnknownRoute
+from cordwood.errors import PathNotFound
 from cordwood.web.asgi import Header, Request, Response, choose_coding, compress_body
 
 # This policy makes browsers refuse external resources, inline scripts, and the display of a page in a frame.
@@ -35,10 +35,10 @@ _SIGN_IN_PAGE = "sign-in.html"
 _IMMUTABLE_CACHE_CONTROL = b"public, max-age=31536000, immutable"
 # Browsers must ask for a page again each time, because it contains the URLs of the files of the current version.
 _REVALIDATED_CACHE_CONTROL = b"no-cache"
-_STATIC_IMPORT = re.compile(rb'from "\./([\w-]+\.js)"')
+_STATIC_IMPORT_PATTERN = re.compile(rb'from "\./([\w-]+\.js)"')
 # Matches the comments in a script that fill whole lines. They are removed, because they would be a seventh of the
 # compressed scripts.
-_COMMENTS = re.compile(rb"^[ ]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)$", re.MULTILINE)
+_WHOLE_LINE_COMMENT_PATTERN = re.compile(rb"^[ ]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/)$", re.MULTILINE)
 
 
 class _StaticFile(msgspec.Struct, frozen=True):
@@ -61,22 +61,22 @@ class _StaticFiles(msgspec.Struct, frozen=True):
 
 
 def show_explorer(request: Request) -> Response:
-    """Return the explorer's page to clients that accept HTML; raise UnknownRoute for other clients."""
+    """Return the explorer's page to clients that accept HTML; raise PathNotFound for other clients."""
     accepted = request.joined_header(b"accept") or "*/*"
     if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
-        raise UnknownRoute("There is nothing at / but an HTML page.")
+        raise PathNotFound("There is nothing at / but an HTML page.")
     return _file_response(request, _load_static_files().by_name[_PAGE], _REVALIDATED_CACHE_CONTROL)
 
 
 def show_file(request: Request, address: str) -> Response:
     """Return a static file of the current version.
 
-    For another version, raise UnknownRoute, so that browsers load the page again.
+    For another version, raise PathNotFound, so that browsers load the page again.
     """
     version, _, name = address.partition("/")
     files = _load_static_files()
     if version != files.version or name not in files.by_name:
-        raise UnknownRoute(f"There is nothing at /explorer/{address}.", hint="Load the page again.")
+        raise PathNotFound(f"There is nothing at /explorer/{address}.", hint="Load the page again.")
     return _file_response(request, files.by_name[name], _IMMUTABLE_CACHE_CONTROL)
 
 
@@ -121,7 +121,7 @@ def _load_static_files() -> _StaticFiles:
 
 def remove_comments(script: bytes) -> bytes:
     """Remove the comments of a script that fill whole lines. The other lines keep their line numbers."""
-    return _COMMENTS.sub(lambda comment: b"\n" * comment[0].count(b"\n"), script)
+    return _WHOLE_LINE_COMMENT_PATTERN.sub(lambda comment: b"\n" * comment[0].count(b"\n"), script)
 
 
 def _files_in(folder: Traversable) -> list[Traversable]:
@@ -142,7 +142,7 @@ def _scripts_to_preload(bodies: dict[str, bytes]) -> set[str]:
         name = pending.pop()
         if name not in found:
             found.add(name)
-            pending += [one.decode() for one in _STATIC_IMPORT.findall(bodies[name])]
+            pending += [one.decode() for one in _STATIC_IMPORT_PATTERN.findall(bodies[name])]
     return found
 
 

@@ -13,7 +13,15 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from cordwood.errors import BadMethod, BugFault, EngineFailed, Fault, MalformedHttpRequest, NoKey, ServiceBusy
+from cordwood.errors import (
+    BugFault,
+    EngineFailed,
+    Fault,
+    MalformedHttpRequest,
+    MethodNotAllowed,
+    MissingApiKey,
+    ServiceBusy,
+)
 from cordwood.ingest.limits import BodyMemoryBudget, MemoryReservation
 from cordwood.observe.observation import BugFound, Observer, RequestAnswered
 from cordwood.web import ingest, loki_api, shippers
@@ -26,7 +34,7 @@ from cordwood.web.asgi import (
     Response,
     Scope,
     Send,
-    abort_of,
+    abort_callback_of,
     fault_of,
 )
 from cordwood.web.credentials import account_of_key, audit_refusal, key_header_hint
@@ -61,7 +69,9 @@ class SendMemoryBudget:
         self._bodies: dict[int, _OutgoingBody] = {}
 
     @contextmanager
-    def hold_body(self, body: bytes, account: str, abort: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    def reserve_body_while_sending(
+        self, body: bytes, account: str, abort: Callable[[], None]
+    ) -> Iterator[Callable[[], None]]:
         """Reserve memory for a body while the caller sends it; raise ServiceBusy if the budget is used up.
 
         Yield a function, which the caller has to call whenever the client has read a part of the body. If the memory is
@@ -146,7 +156,7 @@ class HttpApplication:
         self._observer = observer
         self._send_budget = send_budget
         self._logflare_errors = logflare_errors
-        self._new_id = _request_id_generator()
+        self._generate_request_id = _request_id_generator()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -195,7 +205,7 @@ class HttpApplication:
             return CLIENT_DISCONNECTED_STATUS
         except Fault as fault:
             _log_failure(self._observer, request, fault)
-            request.facts["fault"] = fault.code
+            request.log_fields["fault"] = fault.code
         return response.status
 
     def _reserve_body(
@@ -206,10 +216,10 @@ class HttpApplication:
         Return the response, or an error response if the memory budget is used up. Also return the function that has to
         be called whenever the client has read a part of the body.
         """
-        account = account_of_key(request, request.facts.get("key", ""))
+        account = account_of_key(request, request.log_fields.get("key", ""))
         try:
             return response, reservations.enter_context(
-                self._send_budget.hold_body(body, account, abort_of(request.scope))
+                self._send_budget.reserve_body_while_sending(body, account, abort_callback_of(request.scope))
             )
         except ServiceBusy as fault:
             return _error_response(request, fault, logflare_errors=self._logflare_errors), _ignore_progress
@@ -217,7 +227,9 @@ class HttpApplication:
     def _new_request(self, scope: Scope, receive: Receive) -> Request:
         request = Request(scope, receive)
         client_id = request.headers.get(b"x-request-id")
-        request.id = client_id.decode() if client_id and REQUEST_ID_REGEX.fullmatch(client_id) else self._new_id()
+        request.id = (
+            client_id.decode() if client_id and REQUEST_ID_REGEX.fullmatch(client_id) else self._generate_request_id()
+        )
         return request
 
 
@@ -235,7 +247,7 @@ async def _respond_or_refuse(
         check_unique_headers(request)
         return await respond(request)
     except Fault as fault:
-        if isinstance(fault, NoKey):
+        if isinstance(fault, MissingApiKey):
             fault.hint = key_header_hint(request) or fault.hint
         audit_refusal(observer, request, fault)
         _log_failure(observer, request, fault)
@@ -260,12 +272,12 @@ def _incident_hint(request: Request) -> str:
 
 
 def _error_response(request: Request, fault: Fault, *, logflare_errors: bool) -> Response:
-    request.facts["fault"] = fault.code
+    request.log_fields["fault"] = fault.code
     response = _protocol_error_response(request, fault, logflare_errors=logflare_errors) or problem_response(
         fault, request.id
     )
-    if isinstance(fault, BadMethod):
-        response.headers.append((b"allow", ", ".join(request.methods).encode()))
+    if isinstance(fault, MethodNotAllowed):
+        response.headers.append((b"allow", ", ".join(request.allowed_methods).encode()))
     return response
 
 
@@ -283,7 +295,7 @@ def _add_common_headers(request: Request, response: Response) -> None:
     response.headers.append((b"x-request-id", request.id.encode()))
     if isinstance(response.body, bytes) and response.status not in (204, 304):
         response.headers.append((b"content-length", b"%d" % len(response.body)))
-    if not response.block:
+    if not response.rendered_headers:
         response.headers += CORS_HEADERS
 
 
@@ -295,7 +307,7 @@ def _log_request(observer: Observer, request: Request, status: int, seconds: flo
             route=request.route,
             status=status,
             seconds=round(seconds, 6),
-            **request.facts,
+            **request.log_fields,
         )
     )
 

@@ -34,17 +34,17 @@ from cordwood.web.asgi import (
     Response,
     Scope,
     render_headers,
-    set_abort,
+    set_abort_callback,
+    set_chunk_writer,
     set_fault,
-    set_write_part,
-    set_write_trailers,
-    set_write_whole,
+    set_response_writer,
+    set_trailers_writer,
 )
 from cordwood.web.problems import problem_response, status_of
 
 # The maximum time for a head. It counts from the opening of the connection or, for later requests, from the first byte
 # of the head.
-MAX_HEAD_SECONDS: Final = 20.0
+MAX_HEAD_RECEIVE_SECONDS: Final = 20.0
 # The maximum time from the end of a response to the first byte of the next request.
 MAX_IDLE_SECONDS: Final = 75.0
 # The maximum size of all unfinished heads together, over all connections.
@@ -57,7 +57,7 @@ OVERDUE_CHECK_INTERVAL_SECONDS: Final = 1.0
 RESERVED_DESCRIPTORS: Final = 128
 # If the limit is reached and no connection can be closed, this many further connections are accepted. So health probes
 # and some callers are served even when all other connections are in use.
-RESERVED_CONNECTIONS: Final = 64
+MAX_CONNECTIONS_BEYOND_LIMIT: Final = 64
 
 
 class Connection(Protocol):
@@ -87,15 +87,15 @@ class ConnectionTable:
     """All open connections of the process, and the limits on them. Not thread-safe: use it on the event loop."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.limit = limit
+        self.max_connections = limit
         self._clock = clock
         # The keys are the open connections, in the order in which they were opened.
-        self._open: dict[Connection, None] = {}
-        self._by_address: Counter[str] = Counter()
+        self._open_connections: dict[Connection, None] = {}
+        self._connection_count_by_address: Counter[str] = Counter()
         # The bytes of each connection's unfinished head. Their sum is `head_bytes`.
-        self._heads: dict[Connection, int] = {}
+        self._head_bytes_by_connection: dict[Connection, int] = {}
         self.head_bytes = 0
-        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._overdue_check_timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: Connection) -> bool:
         """Add a connection. If the limit is reached, try to close another; return False if there is still no place.
@@ -104,27 +104,27 @@ class ConnectionTable:
         connections, its newest connection is closed, unless the new connection comes from the same address. If no
         connection was closed, the new one may still use a reserved place.
         """
-        if len(self._open) >= self.limit:
+        if len(self._open_connections) >= self.max_connections:
             self._evict_waiting_connection(connection.address)
-        if len(self._open) >= self.limit + RESERVED_CONNECTIONS:
+        if len(self._open_connections) >= self.max_connections + MAX_CONNECTIONS_BEYOND_LIMIT:
             return False
-        self._open[connection] = None
-        self._by_address[connection.address] += 1
-        if self._sweep_timer is None:
+        self._open_connections[connection] = None
+        self._connection_count_by_address[connection.address] += 1
+        if self._overdue_check_timer is None:
             self._schedule_overdue_check()
         return True
 
     def discard(self, connection: Connection) -> None:
-        if connection in self._open:
-            del self._open[connection]
-            self._by_address[connection.address] -= 1
-            if not self._by_address[connection.address]:
-                del self._by_address[connection.address]
+        if connection in self._open_connections:
+            del self._open_connections[connection]
+            self._connection_count_by_address[connection.address] -= 1
+            if not self._connection_count_by_address[connection.address]:
+                del self._connection_count_by_address[connection.address]
         self.release_head_bytes(connection)
 
     def head_bytes_of(self, connection: Connection) -> int:
         """Return how many bytes of the connection's unfinished head have been counted."""
-        return self._heads.get(connection, 0)
+        return self._head_bytes_by_connection.get(connection, 0)
 
     def add_head_bytes(self, connection: Connection, more_bytes: int) -> None:
         """Count more bytes of a connection's unfinished head.
@@ -132,39 +132,41 @@ class ConnectionTable:
         If all heads together exceed the limit, connections are closed, largest head first, until half of the limit is
         free. `connection` may be among them.
         """
-        self._heads[connection] = self.head_bytes_of(connection) + more_bytes
+        self._head_bytes_by_connection[connection] = self.head_bytes_of(connection) + more_bytes
         self.head_bytes += more_bytes
         if self.head_bytes > MAX_UNFINISHED_HEADS_BYTES:
-            for one in sorted(self._heads, key=self._heads.__getitem__, reverse=True):
+            for one in sorted(
+                self._head_bytes_by_connection, key=self._head_bytes_by_connection.__getitem__, reverse=True
+            ):
                 if self.head_bytes <= MAX_UNFINISHED_HEADS_BYTES // 2:
                     break
                 self._abort_connection(one)
 
     def release_head_bytes(self, connection: Connection) -> None:
         """Stop counting the connection's head, because it is complete or the connection is closed."""
-        self.head_bytes -= self._heads.pop(connection, 0)
+        self.head_bytes -= self._head_bytes_by_connection.pop(connection, 0)
 
     def close_overdue_connections(self) -> None:
         """Close connections that have waited too long, and connections whose peer does not read its answer."""
         now = self._clock()
-        for connection in list(self._open):
+        for connection in list(self._open_connections):
             since = connection.stalled_since
             if since is not None and now - since > MAX_WRITE_STALL_SECONDS:
                 self._abort_connection(connection)
         for connection in list(self._waiting_connections()):
-            max_seconds = MAX_HEAD_SECONDS if connection.is_reading_head else MAX_IDLE_SECONDS
+            max_seconds = MAX_HEAD_RECEIVE_SECONDS if connection.is_reading_head else MAX_IDLE_SECONDS
             if connection.waiting_since is not None and now - connection.waiting_since > max_seconds:
                 self._abort_connection(connection)
 
     def _schedule_overdue_check(self) -> None:
-        self._sweep_timer = asyncio.get_running_loop().call_later(
+        self._overdue_check_timer = asyncio.get_running_loop().call_later(
             OVERDUE_CHECK_INTERVAL_SECONDS, self._close_overdue_and_reschedule
         )
 
     def _close_overdue_and_reschedule(self) -> None:
-        self._sweep_timer = None
+        self._overdue_check_timer = None
         self.close_overdue_connections()
-        if self._open:
+        if self._open_connections:
             self._schedule_overdue_check()
 
     def _evict_waiting_connection(self, new_address: str) -> None:
@@ -187,12 +189,12 @@ class ConnectionTable:
 
         Do nothing if the new connection comes from this address.
         """
-        ((crowd, count),) = self._by_address.most_common(1)
-        if crowd != new_address and count > len(self._open) // 2:
-            self._abort_connection(next(one for one in reversed(self._open) if one.address == crowd))
+        ((crowd, count),) = self._connection_count_by_address.most_common(1)
+        if crowd != new_address and count > len(self._open_connections) // 2:
+            self._abort_connection(next(one for one in reversed(self._open_connections) if one.address == crowd))
 
     def _waiting_connections(self) -> Iterable[Connection]:
-        return (one for one in self._open if one.waiting_since is not None)
+        return (one for one in self._open_connections if one.waiting_since is not None)
 
     def _abort_connection(self, connection: Connection) -> None:
         self.discard(connection)
@@ -205,7 +207,7 @@ def fit_connections_to_descriptors(requested: int) -> int:
     The soft limit of file descriptors is raised as far as necessary and permitted.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    beside = RESERVED_CONNECTIONS + RESERVED_DESCRIPTORS
+    beside = MAX_CONNECTIONS_BEYOND_LIMIT + RESERVED_DESCRIPTORS
     needed = requested + beside
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
@@ -215,7 +217,7 @@ def fit_connections_to_descriptors(requested: int) -> int:
 
 MAX_REQUEST_LINE_BYTES = 64 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
-MAX_HEADERS = 500
+MAX_HEADER_COUNT = 500
 # If a peer has read at least this many bytes of an answer since the last check, it is not stalled.
 MIN_READ_PROGRESS_BYTES = 32 * 1024
 # After a refused head, up to this many bytes are still read and dropped. If the connection were closed at once, the
@@ -249,18 +251,18 @@ class HttpProtocol(HttpToolsProtocol):
         application = self.config.loaded_app
         self._fast_path = application if isinstance(application, FastPath) else NoFastPath()
         self._table = table
-        self._written_together: list[bytes] = []
-        self._written_bytes = 0
+        self._pending_fast_path_responses: list[bytes] = []
+        self._pending_fast_path_bytes = 0
         # If the peer is slow: the number of bytes that it has not read yet, and the time of its last progress.
         # Otherwise None.
-        self._unsent: tuple[int, float] | None = None
+        self._unread_bytes_and_progress_time: tuple[int, float] | None = None
         self._chunk_bytes = self._head_bytes = 0
         self._header_count = 0
         self._dropped_bytes: int | None = None
         self._is_in_head = self._is_answered = False
         self._head_without_upgrade_bytes: bytes | None = None
-        self._waits_since: float = time.monotonic()
-        self._has_served = False
+        self._last_activity_time: float = time.monotonic()
+        self._has_received_head = False
 
     @property
     def address(self) -> str:
@@ -269,23 +271,26 @@ class HttpProtocol(HttpToolsProtocol):
     @property
     def waiting_since(self) -> float | None:
         is_busy = self.cycle is not None and not self.cycle.response_complete
-        return None if is_busy or self.pipeline else self._waits_since
+        return None if is_busy or self.pipeline else self._last_activity_time
 
     @property
     def is_reading_head(self) -> bool:
-        return self._is_in_head or not self._has_served
+        return self._is_in_head or not self._has_received_head
 
     @property
     def stalled_since(self) -> float | None:
         if not self.flow.write_paused:
             return None
         left = self.transport.get_write_buffer_size()
-        if self._unsent is None or left <= self._unsent[0] - MIN_READ_PROGRESS_BYTES:
-            self._unsent = left, time.monotonic()
-        return self._unsent[1]
+        if (
+            self._unread_bytes_and_progress_time is None
+            or left <= self._unread_bytes_and_progress_time[0] - MIN_READ_PROGRESS_BYTES
+        ):
+            self._unread_bytes_and_progress_time = left, time.monotonic()
+        return self._unread_bytes_and_progress_time[1]
 
     def resume_writing(self) -> None:
-        self._unsent = None
+        self._unread_bytes_and_progress_time = None
         super().resume_writing()
 
     def abort(self) -> None:
@@ -317,7 +322,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._write_pipelined()
         if self._is_in_head and (
             self._table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADERS_BYTES
-            or self._header_count > MAX_HEADERS
+            or self._header_count > MAX_HEADER_COUNT
         ):
             self._refuse(self._head_limit_fault())
 
@@ -376,9 +381,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _write_pipelined(self) -> None:
         """Write the collected responses to pipelined requests together, in one system call."""
-        if self._written_together and not self.transport.is_closing():
-            together, self._written_together = self._written_together, []
-            self._written_bytes = 0
+        if self._pending_fast_path_responses and not self.transport.is_closing():
+            together, self._pending_fast_path_responses = self._pending_fast_path_responses, []
+            self._pending_fast_path_bytes = 0
             self.transport.write(together[0] if len(together) == 1 else b"".join(together))
             self.on_response_complete()
 
@@ -389,22 +394,22 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes = self._chunk_bytes
         self._header_count = 0
         self._is_in_head, self._is_answered = True, False
-        self._waits_since = time.monotonic()
+        self._last_activity_time = time.monotonic()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_count += 1
-        if self._header_count <= MAX_HEADERS:
+        if self._header_count <= MAX_HEADER_COUNT:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
-        self._has_served = True
+        self._has_received_head = True
         self._table.release_head_bytes(self)
-        if self.parser.should_upgrade() and self._header_count <= MAX_HEADERS:
-            self._head_without_upgrade_bytes = self._head_without_upgrade()
+        if self.parser.should_upgrade() and self._header_count <= MAX_HEADER_COUNT:
+            self._head_without_upgrade_bytes = self._render_head_without_upgrade()
             self._is_answered = True
             return
-        is_long = self._head_bytes > MAX_HEADERS_BYTES or self._header_count > MAX_HEADERS
+        is_long = self._head_bytes > MAX_HEADERS_BYTES or self._header_count > MAX_HEADER_COUNT
         fault = self._exceeded_limit_fault() if is_long else None
         if fault is None and self._try_fast_path():
             self._is_answered = True
@@ -417,10 +422,10 @@ class HttpProtocol(HttpToolsProtocol):
             set_fault(self.scope, fault)
             self.url = b"/"
         super().on_headers_complete()
-        set_write_whole(self.scope, partial(_write_whole, self.cycle))
-        set_write_part(self.scope, partial(_write_part, self.cycle))
-        set_write_trailers(self.scope, partial(_write_trailers, self.cycle))
-        set_abort(self.scope, self.abort)
+        set_response_writer(self.scope, partial(_write_whole_response, self.cycle))
+        set_chunk_writer(self.scope, partial(_write_framed_chunk, self.cycle))
+        set_trailers_writer(self.scope, partial(_write_trailers, self.cycle))
+        set_abort_callback(self.scope, self.abort)
 
     def _begin_scope(self) -> None:
         """Create the ASGI scope of the request.
@@ -441,7 +446,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self._is_answered:
             super().on_message_complete()
 
-    def _head_without_upgrade(self) -> bytes | None:
+    def _render_head_without_upgrade(self) -> bytes | None:
         """Return the head without its Upgrade header. Return None for CONNECT, which is an upgrade in any case."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
@@ -456,8 +461,10 @@ class HttpProtocol(HttpToolsProtocol):
         response = self._fast_path.cached_response(self._minimal_scope())
         if response is None or not isinstance(response.body, bytes) or len(response.body) > WRITE_CHUNK_BYTES:
             return False
-        self._written_bytes += len(response.body)
-        self._written_together.append(_render_response(response, self.server_state.default_headers, response.body))
+        self._pending_fast_path_bytes += len(response.body)
+        self._pending_fast_path_responses.append(
+            _render_response(response, self.server_state.default_headers, response.body)
+        )
         return True
 
     def _is_plain_get(self) -> bool:
@@ -465,7 +472,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _is_busy(self) -> bool:
         """Return whether an earlier request is still being answered, or the client reads too slowly."""
-        if self._written_bytes > WRITE_CHUNK_BYTES:
+        if self._pending_fast_path_bytes > WRITE_CHUNK_BYTES:
             # The responses to pipelined requests can be a thousand times as large as the requests. To limit memory,
             # write the collected responses as soon as they exceed a limit.
             self._write_pipelined()
@@ -485,14 +492,14 @@ class HttpProtocol(HttpToolsProtocol):
         request_line = len(self.parser.get_method()) + len(self.url) + len("  HTTP/1.1")
         if request_line > MAX_REQUEST_LINE_BYTES:
             return _request_line_fault()
-        if self._header_count > MAX_HEADERS:
+        if self._header_count > MAX_HEADER_COUNT:
             return _headers_fault()
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADERS_BYTES:
             return _headers_fault()
         return None
 
     def on_response_complete(self) -> None:
-        self._waits_since = time.monotonic()
+        self._last_activity_time = time.monotonic()
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -510,7 +517,7 @@ def _request_line_fault() -> Fault:
 
 
 def _headers_fault() -> Fault:
-    return HeadersTooLarge(f"The headers are longer than 64 KiB together, or more than {MAX_HEADERS}.")
+    return HeadersTooLarge(f"The headers are longer than 64 KiB together, or more than {MAX_HEADER_COUNT}.")
 
 
 def _new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
@@ -520,7 +527,7 @@ def _new_parser(protocol: HttpToolsProtocol) -> httptools.HttpRequestParser:
     return parser
 
 
-def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
+def _write_whole_response(cycle: RequestResponseCycle, response: Response, body: bytes) -> bool:
     """Write the head and body of a response at once.
 
     Return False if that is not possible now, for example because the client reads too slowly.
@@ -538,7 +545,7 @@ def _write_whole(cycle: RequestResponseCycle, response: Response, body: bytes) -
     return True
 
 
-def _write_part(cycle: RequestResponseCycle, framed: bytes) -> bool:
+def _write_framed_chunk(cycle: RequestResponseCycle, framed: bytes) -> bool:
     """Write a framed part of a chunked body at once.
 
     Return False if that is not possible now, for example because the client reads too slowly.
@@ -568,7 +575,7 @@ def _finish_cycle(cycle: RequestResponseCycle) -> None:
 
 
 def _render_response(response: Response, defaults: list[Header], body: bytes) -> bytes:
-    head = render_headers(defaults), render_headers(response.headers), response.block
+    head = render_headers(defaults), render_headers(response.headers), response.rendered_headers
     return b"".join((STATUS_LINE[response.status], *head, b"\r\n", body))
 
 

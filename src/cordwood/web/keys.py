@@ -17,8 +17,8 @@ from cordwood.catalog.key_store import (
     read_key_terms,
     unanchored_pin_warnings,
 )
-from cordwood.errors import BadBody, BadKeyTerms, UnknownKey, did_you_mean
-from cordwood.model.json_checks import describe_json_error, find_duplicate_name
+from cordwood.errors import BadApiKeyTerms, BadBody, UnknownApiKey, did_you_mean
+from cordwood.model.json_checks import describe_json_error, find_duplicate_member_name
 from cordwood.model.key import Key, split_scopes
 from cordwood.observe.observation import Observer
 from cordwood.settings.quantities import format_rate
@@ -47,12 +47,12 @@ class KeyRequest(msgspec.Struct):
     rate: str | None = None
     redact: bool | str | None = None
 
-    def to_settings_input(self) -> KeyTermsInput:
+    def to_key_terms_input(self) -> KeyTermsInput:
         scopes = split_scopes(self.scopes) if isinstance(self.scopes, str) else self.scopes
         expires_in = self.expires_in if isinstance(self.expires_in, str | None) else f"{self.expires_in:.6f}s"
         redact = _REDACT_VALUES.get(self.redact)
         if redact is None:
-            raise BadKeyTerms("redact", "is invalid", hint="It is true, false or always.")
+            raise BadApiKeyTerms("redact", "is invalid", hint="It is true, false or always.")
         return KeyTermsInput(scopes, self.description or "", self.pins, expires_in, self.rate, redact_always=redact)
 
 
@@ -70,15 +70,15 @@ class RotationRequest(msgspec.Struct):
 
 async def list_keys(request: Request, services: Services) -> Response:
     _require_unrestricted_key(request, services)
-    return no_store_json_response([_key_json(key) for key in services.authenticator.keys.active_keys()])
+    return no_store_json_response([_key_json(key) for key in services.authenticator.key_store.active_keys()])
 
 
 async def create_key(request: Request, services: Services, options: WebOptions, observer: Observer) -> Response:
     query = _require_unrestricted_key(request, services)
     body = await read_body(request, options.query_body_bounds)
-    key_request = _with_query_string_terms(_read(body, KeyRequest), _member_names(body), query)
-    terms = read_key_terms(key_request.to_settings_input(), services.catalog, time.time())
-    new = await asyncio.to_thread(services.authenticator.keys.create, terms)
+    key_request = _with_query_string_terms(_decode_request(body, KeyRequest), _member_names(body), query)
+    terms = read_key_terms(key_request.to_key_terms_input(), services.catalog, time.time())
+    new = await asyncio.to_thread(services.authenticator.key_store.create, terms)
     audit_key_change(observer, request, "created", new.key.id, terms)
     return _new_key_response(new, services)
 
@@ -87,9 +87,9 @@ async def rotate_key(
     request: Request, services: Services, options: WebOptions, observer: Observer, key_id: str
 ) -> Response:
     _require_unrestricted_key(request, services)
-    key_request = _read(await read_body(request, options.query_body_bounds), RotationRequest)
+    key_request = _decode_request(await read_body(request, options.query_body_bounds), RotationRequest)
     grace_seconds = read_grace_seconds(key_request.grace)
-    new = await asyncio.to_thread(services.authenticator.keys.rotate, key_id, grace_seconds)
+    new = await asyncio.to_thread(services.authenticator.key_store.rotate, key_id, grace_seconds)
     if new is None:
         raise _unknown_key_fault()
     audit_key_change(observer, request, "rotated", key_id, new.key.terms)
@@ -101,7 +101,7 @@ async def revoke_key(request: Request, services: Services, observer: Observer, k
     _require_unrestricted_key(request, services)
     found = services.authenticator.find_stored_key(key_id)
     key_id = found.id if found else key_id
-    if not await asyncio.to_thread(services.authenticator.keys.revoke, key_id):
+    if not await asyncio.to_thread(services.authenticator.key_store.revoke, key_id):
         raise _unknown_key_fault()
     audit_key_change(observer, request, "revoked", key_id)
     return Response(204, [])
@@ -116,7 +116,7 @@ def _require_unrestricted_key(request: Request, services: Services) -> Mapping[s
     return require_unrestricted_caller(request, services, refusal)[1]
 
 
-def _read(body: bytes, kind: type[T]) -> T:
+def _decode_request(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body.decode() or "{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -124,24 +124,24 @@ def _read(body: bytes, kind: type[T]) -> T:
 
 
 def _member_names(body: bytes) -> AbstractSet[str]:
-    """Return the names of the body's members; raise BadBody or BadKeyTerms for a bad name.
+    """Return the names of the body's members; raise BadBody or BadApiKeyTerms for a bad name.
 
     A name is bad if it occurs twice, or is a misspelled term. If the misspelled member `pin` were ignored instead, a
     key without pins would be created, which could read every project.
     """
-    twice = find_duplicate_name(body)
+    twice = find_duplicate_member_name(body)
     if twice is not None:
         raise BadBody(f"The body has the name {twice[:40]!r} twice in one object.")
-    names = _read(body, dict[str, msgspec.Raw]).keys()
-    _check_names(names)
+    names = _decode_request(body, dict[str, msgspec.Raw]).keys()
+    _check_term_names(names)
     return names
 
 
-def _check_names(names: AbstractSet[str]) -> None:
+def _check_term_names(names: AbstractSet[str]) -> None:
     for name in names - _KEY_TERM_NAMES:
         meant = did_you_mean(name, _KEY_TERM_NAMES)
         if meant is not None:
-            raise BadKeyTerms(name, "is not a term of a key", hint=meant)
+            raise BadApiKeyTerms(name, "is not a term of a key", hint=meant)
 
 
 def _with_query_string_terms(
@@ -149,19 +149,19 @@ def _with_query_string_terms(
 ) -> KeyRequest:
     """Add the terms that were sent in the query string.
 
-    Raise BadKeyTerms for a term that must be sent in the body, or that was sent in the body as well.
+    Raise BadApiKeyTerms for a term that must be sent in the body, or that was sent in the body as well.
     """
-    _check_names(query.keys())
+    _check_term_names(query.keys())
     for name in query.keys() & _KEY_TERM_NAMES:
         if name not in _QUERY_STRING_TERMS:
-            raise BadKeyTerms(name, "must be in the body", hint="In the address stand only: description, scopes.")
+            raise BadApiKeyTerms(name, "must be in the body", hint="In the address stand only: description, scopes.")
         if name in in_body:
-            raise BadKeyTerms(name, "is given twice", hint="It is in the body and in the address: send one of them.")
+            raise BadApiKeyTerms(name, "is given twice", hint="It is in the body and in the address: send one of them.")
     return msgspec.structs.replace(key_request, **{name: query[name] for name in _QUERY_STRING_TERMS if name in query})
 
 
-def _unknown_key_fault() -> UnknownKey:
-    return UnknownKey("There is no key of this id.")
+def _unknown_key_fault() -> UnknownApiKey:
+    return UnknownApiKey("There is no key of this id.")
 
 
 def _new_key_response(new: NewKey, services: Services) -> Response:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.errors import TooManyBytes, TooManyRows
+from cordwood.errors import AnswerTooLarge, TooManyRows
 from cordwood.logql.labels import (
     MAX_FIELDS_PER_ENTRY,
     EntryLabels,
@@ -26,8 +26,8 @@ from cordwood.model.datatype import Cell, Rows
 
 # The maximum size of the lines and metadata in an answer. All of them are in memory until the answer is encoded.
 MAX_ENTRIES_BYTES: Final = 16 * 2**20
-_SECOND_US: Final = 1_000_000
-_NS_SUFFIX: Final = "000"
+_MICROSECONDS_PER_SECOND: Final = 1_000_000
+_MICROSECONDS_TO_NANOSECONDS_SUFFIX: Final = "000"
 
 Labels = dict[str, str]
 _encode = msgspec.json.Encoder().encode
@@ -45,7 +45,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
-    """Yield the log entries in the rows; raise TooManyBytes if they take more than `MAX_ENTRIES_BYTES`."""
+    """Yield the log entries in the rows; raise AnswerTooLarge if they take more than `MAX_ENTRIES_BYTES`."""
     size = 0
     for batch in rows.batches:
         for source, time_us, message, metadata in batch:
@@ -56,7 +56,7 @@ def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
                 line = format_line(line, labels.all_labels(), state)
             size += len(line) + len(encoded)
             if size > MAX_ENTRIES_BYTES:
-                raise TooManyBytes(
+                raise AnswerTooLarge(
                     f"The entries are larger than {MAX_ENTRIES_BYTES // 2**20} MiB.", hint="Send a smaller limit."
                 )
             yield LogEntry(int(str(time_us)), line, labels)
@@ -71,7 +71,7 @@ def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) ->
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for entry in _read_entries(rows, state):
         labels = entry.labels.stream_labels if is_categorized else entry.labels.all_labels()
-        value: list[Any] = [f"{entry.time_us}{_NS_SUFFIX}", entry.line]
+        value: list[Any] = [f"{entry.time_us}{_MICROSECONDS_TO_NANOSECONDS_SUFFIX}", entry.line]
         if is_categorized:
             value.append(_categorized_labels(entry.labels))
         streams.setdefault(tuple(sorted(labels.items())), []).append(value)
@@ -116,7 +116,7 @@ def encode_constant(value: float, steps: SampleSteps, *, is_instant: bool, is_ve
     return success_body({"resultType": "scalar", "result": samples[0], "stats": {}})
 
 
-def encode_values(rows: Rows) -> Iterator[bytes]:
+def encode_label_values(rows: Rows) -> Iterator[bytes]:
     yield success_body([_text_of_cell(row[0]) for batch in rows.batches for row in batch])
 
 
@@ -206,7 +206,11 @@ def _labels_of_cells(names: Sequence[str], cells: Iterable[Cell]) -> Labels:
 
 
 def _sample_json(time_us: int, value: float) -> list[object]:
-    seconds = time_us // _SECOND_US if time_us % _SECOND_US == 0 else time_us / _SECOND_US
+    seconds = (
+        time_us // _MICROSECONDS_PER_SECOND
+        if time_us % _MICROSECONDS_PER_SECOND == 0
+        else time_us / _MICROSECONDS_PER_SECOND
+    )
     return [seconds, _format_value(value)]
 
 
@@ -237,7 +241,7 @@ def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
     """Encode the fields of log entries: type, number of distinct values, and the parsers that extract the field."""
     fields: dict[str, _DetectedField] = {}
     for entry in _read_entries(rows, PipelineState()):
-        for name, text, parser in _fields_of(entry):
+        for name, text, parser in _detect_fields(entry):
             if name not in fields and len(fields) >= min(limit, MAX_FIELDS_PER_ENTRY):
                 continue
             field = fields.setdefault(name, _DetectedField(_value_type(text)))
@@ -250,7 +254,7 @@ def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
     yield _encode({"fields": described, "limit": limit})
 
 
-def _fields_of(entry: LogEntry) -> Iterator[tuple[str, str, str | None]]:
+def _detect_fields(entry: LogEntry) -> Iterator[tuple[str, str, str | None]]:
     for name, text in entry.labels.field_labels.items():
         yield name, text, None
     for kind in ParserKind:

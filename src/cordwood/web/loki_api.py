@@ -12,12 +12,12 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.access import apply_pins, may_manage, require_query_permission
-from cordwood.errors import BadParameter, Fault, FeatureUnavailable, UnknownRoute, UnsupportedMediaType
+from cordwood.access import apply_pinned_parameters, may_manage_service, require_query_permission
+from cordwood.errors import BadParameter, Fault, FeatureUnavailable, PathNotFound, UnsupportedMediaType
 from cordwood.logql.labels import WHOLE_STREAM_PREFIX, final_pipeline_state, stream_label_names
 from cordwood.logql.lexer import read_duration_seconds
 from cordwood.logql.metrics import fold_constant, is_constant_vector
-from cordwood.logql.parse import parse, parse_selectors
+from cordwood.logql.parse import parse, parse_log_query
 from cordwood.logql.syntax import (
     ComparisonOperator,
     LogqlRequest,
@@ -33,12 +33,12 @@ from cordwood.model.definitions import Dialect, Endpoint, Stream
 from cordwood.model.json_checks import FORM_MEDIA_TYPE
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import EPOCH, now_us
-from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import AnswerFormat, QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.web import loki_answers
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import (
     JSON_MEDIA_TYPE,
-    NO_STORE,
+    NO_STORE_HEADER,
     Request,
     Response,
     iterate_urlencoded,
@@ -60,8 +60,8 @@ _STREAMS_ENDPOINT_MAX_ROWS: Final = 1000
 
 _STREAMS_ENDPOINT_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
 
-_SECOND_US: Final = 1_000_000
-_MICROSECOND_NS: Final = 1000
+_MICROSECONDS_PER_SECOND: Final = 1_000_000
+_NANOSECONDS_PER_MICROSECOND: Final = 1000
 # If a time is a number of at most this many digits, it is in seconds. A longer number is in nanoseconds.
 _MAX_SECONDS_DIGITS: Final = 10
 _INTEGER_REGEX: Final = re.compile(r"\d{1,19}", re.ASCII)
@@ -73,7 +73,7 @@ _NUMBER_REGEX: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
 _MAX_STEP_SECONDS: Final = 100 * 365 * 86_400
 # If a request has no `step`, its time range is divided into about this many steps, or fewer if it is short.
 _DEFAULT_STEPS: Final = 250
-_EXCERPT_LENGTH: Final = 60
+_MAX_DURATION_CHARACTERS: Final = 60
 
 
 class _ReadAccess(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class _ReadAccess(msgspec.Struct, frozen=True):
         """
         if self.endpoint.id == _STREAMS_ENDPOINT_ID and "project" in texts:
             raise BadParameter("Streams have no parameter project.", hint='Write {project="…"} in the selector.')
-        parameters = apply_pins(self.caller, self._sent_parameter_values(texts, queries), self.endpoint)
+        parameters = apply_pinned_parameters(self.caller, self._sent_parameter_values(texts, queries), self.endpoint)
         for parameter in self.endpoint.parameters:
             if parameter.required and parameter.default is None and parameter.name not in parameters:
                 raise BadParameter(
@@ -118,13 +118,13 @@ def _authorize_read(request: Request, services: Services, query: Mapping[str, st
     key = presented_key(request, query, _KEY_PLACES)
     found = services.catalog.endpoint(address or _DEFAULT_ENDPOINT)
     caller = services.authenticator.authenticate_for_endpoint(key, found, address)
-    request.facts["key"] = caller.key_id
-    if not address and may_manage(caller) and not caller.pins:
+    request.log_fields["key"] = caller.key_id
+    if not address and may_manage_service(caller) and not caller.pins:
         endpoint = _endpoint_of_streams(services.catalog.streams())
     else:
         require_query_permission(caller, found)
         endpoint = found or require_endpoint(services, address or _DEFAULT_ENDPOINT)
-    request.facts["endpoint"] = endpoint.name
+    request.log_fields["endpoint"] = endpoint.name
     if not endpoint.sandbox:
         raise BadParameter(
             f"{endpoint.name} has no sandbox, and LogQL is a query of your own.",
@@ -165,20 +165,20 @@ class _TimeRange(msgspec.Struct, frozen=True):
     @property
     def start_us(self) -> int:
         """The first whole microsecond at or after the start."""
-        return -(-self.start_ns // _MICROSECOND_NS)
+        return -(-self.start_ns // _NANOSECONDS_PER_MICROSECOND)
 
     @property
     def end_us(self) -> int:
         """The first whole microsecond at or after the end."""
-        return -(-self.end_ns // _MICROSECOND_NS)
+        return -(-self.end_ns // _NANOSECONDS_PER_MICROSECOND)
 
 
 def _read_time_range(texts: Mapping[str, str], now_us: int, default_seconds: int) -> _TimeRange:
     """Return the time range in the parameters `start`, `end` and `since`; by default the last `default_seconds`."""
-    now_ns = now_us * _MICROSECOND_NS
+    now_ns = now_us * _NANOSECONDS_PER_MICROSECOND
     end_ns = _read_time("end", texts, now_ns)
-    since_us = _read_interval("since", texts, default_seconds * _SECOND_US)
-    start_ns = _read_time("start", texts, min(end_ns, now_ns) - since_us * _MICROSECOND_NS)
+    since_us = _parse_duration_us("since", texts, default_seconds * _MICROSECONDS_PER_SECOND)
+    start_ns = _read_time("start", texts, min(end_ns, now_ns) - since_us * _NANOSECONDS_PER_MICROSECOND)
     if end_ns < start_ns:
         raise BadParameter("end is before start.", hint="Send a later end.")
     return _TimeRange(start_ns, end_ns)
@@ -205,7 +205,7 @@ def _read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
     raise _bad_time_fault(name, text)
 
 
-def _read_interval(name: str, texts: Mapping[str, str], default_us: int) -> int:
+def _parse_duration_us(name: str, texts: Mapping[str, str], default_us: int) -> int:
     """Parse a duration, such as `5m` or a number of seconds, to microseconds."""
     text = texts.get(name, "").strip()
     if not text:
@@ -214,14 +214,15 @@ def _read_interval(name: str, texts: Mapping[str, str], default_us: int) -> int:
         float(text)
         if _NUMBER_REGEX.fullmatch(text)
         else read_duration_seconds(text)
-        if len(text) <= _EXCERPT_LENGTH
+        if len(text) <= _MAX_DURATION_CHARACTERS
         else None
     )
     if seconds is None or not math.isfinite(seconds) or seconds > _MAX_STEP_SECONDS:
         raise BadParameter(
-            f"{name} is {text[:_EXCERPT_LENGTH]!r}.", hint="Write it as in 30s or 5m, or as a number of seconds."
+            f"{name} is {text[:_MAX_DURATION_CHARACTERS]!r}.",
+            hint="Write it as in 30s or 5m, or as a number of seconds.",
         )
-    return round(seconds * _SECOND_US)
+    return round(seconds * _MICROSECONDS_PER_SECOND)
 
 
 def _read_step(texts: Mapping[str, str], time_range: _TimeRange) -> int:
@@ -230,7 +231,7 @@ def _read_step(texts: Mapping[str, str], time_range: _TimeRange) -> int:
     The default is the range divided by `_DEFAULT_STEPS`, rounded down to whole seconds, but at least one second.
     """
     seconds = (time_range.end_ns - time_range.start_ns) // 10**9 // _DEFAULT_STEPS
-    step_us = _read_interval("step", texts, max(1, seconds) * _SECOND_US)
+    step_us = _parse_duration_us("step", texts, max(1, seconds) * _MICROSECONDS_PER_SECOND)
     if step_us <= 0:
         raise BadParameter("step is 0.", hint="Write it as in 30s or 5m.")
     return step_us
@@ -238,7 +239,7 @@ def _read_step(texts: Mapping[str, str], time_range: _TimeRange) -> int:
 
 def _bad_time_fault(name: str, text: str) -> BadParameter:
     return BadParameter(
-        f"{name} is {text[:_EXCERPT_LENGTH]!r}.",
+        f"{name} is {text[:_MAX_DURATION_CHARACTERS]!r}.",
         hint="A time is a number of seconds or nanoseconds since 1970, or RFC 3339 as in 2026-01-31T12:00:00Z.",
     )
 
@@ -258,7 +259,7 @@ _MAX_RESULT_LIMIT: Final = 5000
 _MAX_LABEL_VALUES: Final = 1000
 _DEFAULT_LINE_LIMIT: Final = 100
 _MAX_MATCH_SELECTORS: Final = 10
-_LABEL_REGEX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
+_LABEL_NAME_REGEX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _LABEL_VALUES_PATH_REGEX: Final = re.compile(r"label/([^/]+)/values")
 _CATEGORIZE_LABELS_FLAG: Final = "categorize-labels"
 # For each outermost function of an instant query that orders the result: the order of the series.
@@ -309,13 +310,13 @@ def render_error(fault: Fault, _: Request) -> Response:
     """Render an error as plain text, as Loki does."""
     status = status_of(fault)
     status = 400 if status in _STATUSES_SENT_AS_400 else status
-    headers = [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)]
+    headers = [_PLAIN_TEXT_HEADER, NO_STORE_HEADER, *retry_after_headers(fault, status)]
     if status == 401:
         headers.append(CHALLENGE_HEADER)
     return Response(status, headers, fault.one_line_text().encode())
 
 
-async def _answer_root(context: HandlerContext) -> Response:
+async def _answer_without_endpoint(context: HandlerContext) -> Response:
     """Answer a request to `/loki/api/v1/…`, which names no endpoint.
 
     A private key without pins reads all streams. Other keys read the endpoint `logs.all`.
@@ -324,7 +325,7 @@ async def _answer_root(context: HandlerContext) -> Response:
     return await _answer_path(context, "", path.removeprefix(_API_PATH_PREFIX))
 
 
-async def _answer_below_endpoint(context: HandlerContext) -> Response:
+async def _answer_for_endpoint(context: HandlerContext) -> Response:
     """Answer a request to `/api/endpoints/NAME/loki/api/v1/…` with rows of the endpoint NAME."""
     endpoint, _, path = context.path_argument.partition(_API_PATH_PREFIX)
     return await _answer_path(context, endpoint, path)
@@ -337,7 +338,7 @@ async def _answer_path(context: HandlerContext, endpoint: str, path: str) -> Res
     reader = _authorize_read(request, services, query, endpoint)
     sent = [
         *iterate_urlencoded(request.query_string, "query string"),
-        *await _form_parameters(request, context.shared.options),
+        *await _form_parameters(request, context.dependencies.options),
     ]
     matches = tuple(text for name, text in sent if name in ("match[]", "match"))
     loki = _LokiRequest(request, services, reader, dict(sent), matches, now_us(), began)
@@ -348,7 +349,7 @@ async def _answer_path(context: HandlerContext, endpoint: str, path: str) -> Res
         raise FeatureUnavailable(f"{path} is not offered.", hint=_HINTS_BY_UNSUPPORTED_PATH[path])
     handler = _HANDLERS.get(path)
     if handler is None:
-        raise UnknownRoute(f"Loki's read API has no {path[:60]} here.", hint=f"There are: {', '.join(_HANDLERS)}.")
+        raise PathNotFound(f"Loki's read API has no {path[:60]} here.", hint=f"There are: {', '.join(_HANDLERS)}.")
     return await handler(loki)
 
 
@@ -358,7 +359,7 @@ async def _form_parameters(request: Request, options: WebOptions) -> list[tuple[
     if request.media_type() not in ("", FORM_MEDIA_TYPE):
         raise UnsupportedMediaType("The parameters are not a form.", hint=f"Send {FORM_MEDIA_TYPE}.")
     with options.query_body_budget.open_reservation(
-        account_of_key(request, request.facts.get("key", ""))
+        account_of_key(request, request.log_fields.get("key", ""))
     ) as reservation:
         return list(iterate_urlencoded(await read_body(request, options.query_body_bounds, reservation), "form"))
 
@@ -380,7 +381,9 @@ async def _answer_instant_query(loki: _LokiRequest) -> Response:
         )
     time_ns = _read_time("time", loki.parameters, loki.now_us * 1000)
     at = _TimeRange(time_ns, time_ns)
-    return await _answer_samples(loki, query, _samples_request(loki.query, at, _SECOND_US), is_instant=True)
+    return await _answer_samples(
+        loki, query, _samples_request(loki.query, at, _MICROSECONDS_PER_SECOND), is_instant=True
+    )
 
 
 def _samples_request(text: str, time_range: _TimeRange, step_us: int) -> LogqlRequest:
@@ -392,7 +395,7 @@ def _samples_request(text: str, time_range: _TimeRange, step_us: int) -> LogqlRe
 
 
 async def _answer_log_lines(loki: _LokiRequest, query: Pipeline, time_range: _TimeRange) -> Response:
-    if _read_interval("interval", loki.parameters, 0):
+    if _parse_duration_us("interval", loki.parameters, 0):
         raise BadParameter("interval is not supported.", hint="Leave it out, and send a smaller limit.")
     direction = loki.parameters.get("direction", "").lower() or "backward"
     if direction not in ("forward", "backward"):
@@ -406,7 +409,7 @@ async def _answer_log_lines(loki: _LokiRequest, query: Pipeline, time_range: _Ti
         start_us=time_range.start_us,
         end_us=time_range.end_us,
         limit=limit,
-        is_forward=direction == "forward",
+        is_oldest_first=direction == "forward",
     )
     flags = loki.request.joined_header(b"x-loki-response-encoding-flags").split(",")
     is_categorized = _CATEGORIZE_LABELS_FLAG in {flag.strip() for flag in flags}
@@ -426,21 +429,23 @@ async def _answer_samples(
     body = loki_answers.encode_constant(
         constant, logql_request.steps, is_instant=is_instant, is_vector=is_constant_vector(query)
     )
-    return Response(200, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE], body)
+    return Response(200, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE_HEADER], body)
 
 
 async def _answer_labels(loki: _LokiRequest) -> Response:
     reader = loki.access
-    sub_queries = await loki.services.query_service.sub_queries(reader.endpoint, reader.caller, reader.account)
+    sub_queries = await loki.services.query_service.describe_sub_queries(reader.endpoint, reader.caller, reader.account)
     body = loki_answers.success_body(stream_label_names(sub_queries))
-    return Response(200, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE], body)
+    return Response(200, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE_HEADER], body)
 
 
 async def _answer_label_values(loki: _LokiRequest, label: str) -> Response:
-    if not _LABEL_REGEX.fullmatch(label):
+    if not _LABEL_NAME_REGEX.fullmatch(label):
         raise BadParameter(f"{label[:60]!r} is not the name of a label.")
     logql_request = _selector_request(loki, ResultKind.VALUES, (loki.parameters.get("query") or "{}",))
-    return await _run_request(loki, msgspec.structs.replace(logql_request, label=label), loki_answers.encode_values, ())
+    return await _run_request(
+        loki, msgspec.structs.replace(logql_request, label=label), loki_answers.encode_label_values, ()
+    )
 
 
 async def _answer_series(loki: _LokiRequest) -> Response:
@@ -481,7 +486,7 @@ async def _answer_volume(loki: _LokiRequest) -> Response:
     time_range = loki.read_time_range(_HOUR_SECONDS)
     width_us = max(1, time_range.end_us - time_range.start_us)
     at = _TimeRange(time_range.end_ns, time_range.end_ns)
-    logql_request = _samples_request(_volume_query(loki, width_us), at, _SECOND_US)
+    logql_request = _samples_request(_volume_query(loki, width_us), at, _MICROSECONDS_PER_SECOND)
     return await _answer_volume_samples(loki, logql_request, is_instant=True)
 
 
@@ -509,7 +514,7 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
 
     The labels are the target labels in the request, or else the labels in the selector.
     """
-    selector = parse_selectors(loki.query)
+    selector = parse_log_query(loki.query)
     if selector.stages:
         raise BadParameter("Volumes are those of a selector alone.", hint='Send one, as in {service_name=~".+"}.')
     if loki.parameters.get("aggregateBy", "series") != "series":
@@ -517,7 +522,7 @@ def _volume_query(loki: _LokiRequest, width_us: int) -> str:
     sent = loki.parameters.get("targetLabels", "")
     labels = [label.strip() for label in sent.split(",")] if sent else [one.label for one in selector.matchers]
     for label in labels:
-        if not _LABEL_REGEX.fullmatch(label):
+        if not _LABEL_NAME_REGEX.fullmatch(label):
             raise BadParameter(f"{label[:60]!r} is not the name of a label.")
     return f"sum by ({', '.join(dict.fromkeys(labels))}) (bytes_over_time({loki.query}\n[{width_us}us]))"
 
@@ -537,13 +542,13 @@ async def _run_request(
         one.label for pipeline in pipelines for one in pipeline.matchers if one.operator is ComparisonOperator.EQUAL
     }
     given = tuple(sorted(compared & parameters.keys()))
-    wanted = msgspec.structs.replace(wanted, ensured_labels=given)
+    wanted = msgspec.structs.replace(wanted, labels_matched_by_parameters=given)
     query_request = QueryRequest(
         endpoint=reader.endpoint,
         caller=reader.caller,
         format=AnswerFormat(f"loki {wanted.result_kind} {options!r}", _JSON_MEDIA_TYPE, encode),
         parameters=parameters,
-        sandbox=SandboxQuery(Language.LOGQL, wanted.text),
+        sandbox=SandboxQuery(QueryLanguage.LOGQL, wanted.json_text),
         redact=read_redact_header(loki.request),
         bypasses_cache="no-cache" in loki.request.joined_header(b"cache-control"),
         anonymous_account=reader.account,
@@ -569,15 +574,17 @@ _HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = 
 
 # The routes of Loki's read API.
 _METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
-_ROOT_ROUTE: Final = Route("loki_read", _METHODS, _answer_root)
+_ROUTE_WITHOUT_ENDPOINT: Final = Route("loki_read", _METHODS, _answer_without_endpoint)
 
-ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {f"{_API_PATH_PREFIX}{path}".encode(): _ROOT_ROUTE for path in _HANDLERS}
+ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {
+    f"{_API_PATH_PREFIX}{path}".encode(): _ROUTE_WITHOUT_ENDPOINT for path in _HANDLERS
+}
 PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
-    (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROOT_ROUTE),
+    (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROUTE_WITHOUT_ENDPOINT),
     # Other paths of Loki, whether or not Loki has them. They are answered with an error.
-    (re.compile(rb"/loki/api/v1/([^/]+)"), _ROOT_ROUTE),
+    (re.compile(rb"/loki/api/v1/([^/]+)"), _ROUTE_WITHOUT_ENDPOINT),
     (
         re.compile(rb"/api/endpoints/([^/]+/loki/api/v1/.+)"),
-        Route("loki_read", _METHODS, _answer_below_endpoint),
+        Route("loki_read", _METHODS, _answer_for_endpoint),
     ),
 )

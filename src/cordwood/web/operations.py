@@ -13,7 +13,7 @@ from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
 from cordwood.serve.query_executor import EngineRun, RunningQuery, ServiceLoad
-from cordwood.web.asgi import NO_STORE, Request, Response, no_store_json_response
+from cordwood.web.asgi import NO_STORE_HEADER, Request, Response, no_store_json_response
 from cordwood.web.credentials import audit_backup, identify_caller, require_private_caller, require_unrestricted_caller
 from cordwood.web.services import Lifecycle, LifecyclePhase, Services
 
@@ -35,11 +35,11 @@ def show_readiness(lifecycle: Lifecycle) -> Response:
 
 
 def show_liveness() -> Response:
-    return Response(200, [(b"content-type", b"text/plain; charset=utf-8"), NO_STORE], b"ok\n")
+    return Response(200, [(b"content-type", b"text/plain; charset=utf-8"), NO_STORE_HEADER], b"ok\n")
 
 
 def show_metrics(counted: Metrics) -> Response:
-    return Response(200, [(b"content-type", prometheus.METRICS_CONTENT_TYPE), NO_STORE], counted.format_text())
+    return Response(200, [(b"content-type", prometheus.METRICS_CONTENT_TYPE), NO_STORE_HEADER], counted.format_text())
 
 
 def _readiness_response(lifecycle: Lifecycle, status: str) -> Response:
@@ -67,7 +67,7 @@ async def show_status(request: Request, services: Services, metrics: Metrics) ->
     )
     streams = {
         stream.name: _stream_json(
-            facts.get(stream.name), sizes.get(stream.name), metrics.arrivals.events_per_second(stream.name)
+            facts.get(stream.name), sizes.get(stream.name), metrics.arrival_rate_counter.events_per_second(stream.name)
         )
         for stream in services.catalog.streams()
     }
@@ -132,7 +132,7 @@ def _stream_json(facts: StreamStats | None, size: int | None, per_second: float)
 
 
 def _read_metric(metrics: Metrics, name: str) -> int | None:
-    read = metrics.gauges.get(name)
+    read = metrics.gauge_readers.get(name)
     return None if read is None else int(read())
 
 
@@ -165,7 +165,7 @@ def running_query_json(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]
 
 async def send_backup(request: Request, services: Services, observer: Observer) -> Response:
     require_unrestricted_caller(request, services, "This key is restricted, and a backup contains everything.")
-    headers = [(b"content-type", b"application/x-tar"), NO_STORE]
+    headers = [(b"content-type", b"application/x-tar"), NO_STORE_HEADER]
     chunks = _ClosableChunks(services.backup_service.archive_chunks())
     first = await asyncio.to_thread(chunks.next_chunk)
     audit_backup(observer, request)

@@ -8,20 +8,20 @@ import msgspec
 
 from cordwood import errors
 from cordwood.errors import Fault
-from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Response
+from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE_HEADER, Header, Response
 
 # The HTTP status for each class of errors. If an error's own class is not listed, the status of its nearest listed base
 # class applies.
 STATUS_BY_FAULT: Mapping[type[Fault], int] = {
     errors.RequestFault: 400,
-    errors.NoKey: 401,
-    errors.BadKey: 401,
+    errors.MissingApiKey: 401,
+    errors.BadApiKey: 401,
     errors.Forbidden: 403,
     errors.UnknownEndpoint: 404,
     errors.UnknownStream: 404,
-    errors.UnknownRoute: 404,
+    errors.PathNotFound: 404,
     errors.UnknownAlert: 404,
-    errors.UnknownKey: 404,
+    errors.UnknownApiKey: 404,
     errors.UnknownResource: 404,
     errors.RequestTooSlow: 408,
     errors.ItemNotReplayable: 409,
@@ -29,9 +29,9 @@ STATUS_BY_FAULT: Mapping[type[Fault], int] = {
     errors.ReadOnlyDefinition: 409,
     errors.StreamInUse: 409,
     errors.RevisionMismatch: 412,
-    errors.UnknownVersion: 404,
-    errors.FieldFault: 422,
-    errors.BadMethod: 405,
+    errors.UnknownDefinitionVersion: 404,
+    errors.InvalidFieldFault: 422,
+    errors.MethodNotAllowed: 405,
     errors.NotAcceptable: 406,
     errors.FeatureUnavailable: 501,
     errors.BodyTooLarge: 413,
@@ -41,16 +41,16 @@ STATUS_BY_FAULT: Mapping[type[Fault], int] = {
     errors.QueryFault: 400,
     errors.QueryRefused: 422,
     errors.PlanTooLarge: 422,
-    errors.CompileTooLong: 422,
+    errors.CompilationTimeout: 422,
     errors.LimitFault: 422,
     errors.QueryOutOfTime: 504,
     errors.OutOfMemory: 503,
     errors.OutOfDisk: 507,
     errors.QueryCancelled: 503,
     errors.RequestRateExceeded: 429,
-    errors.TooManyFollowers: 429,
+    errors.TooManyFollowedQueries: 429,
     errors.StreamRateExceeded: 429,
-    errors.LargeEventsExceeded: 429,
+    errors.LargeEventLimitExceeded: 429,
     errors.ServiceBusy: 503,
     errors.BacklogFull: 429,
     errors.ServiceFault: 503,
@@ -101,7 +101,7 @@ def problem_json(fault: Fault, request_id: str) -> dict[str, Any]:
     if fault.hint:
         error["hint"] = fault.hint
     # If the value of a field is invalid, the document also has Logflare's member `errors`.
-    fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.FieldFault) else {}
+    fields = {"errors": {fault.field: [fault.problem]}} if isinstance(fault, errors.InvalidFieldFault) else {}
     return {
         "type": f"urn:cordwood:error:{fault.code}",
         "title": TITLE_BY_STATUS[status],
@@ -117,7 +117,7 @@ def problem_response(fault: Fault, request_id: str) -> Response:
     status = status_of(fault)
     headers: list[Header] = [
         (b"content-type", b"application/problem+json"),
-        NO_STORE,
+        NO_STORE_HEADER,
     ]
     if status == 401:
         headers.append(CHALLENGE_HEADER)
@@ -137,11 +137,11 @@ def logflare_error_response(fault: Fault, failed: int = 200) -> Response | None:
     The status is `failed` for most errors. It is 401 for errors of keys and for unknown endpoints. Errors of rate
     limits and overload keep their own status, because clients react to it.
     """
-    if isinstance(fault, errors.NoKey | errors.BadKey | errors.Forbidden | errors.UnknownEndpoint):
+    if isinstance(fault, errors.MissingApiKey | errors.BadApiKey | errors.Forbidden | errors.UnknownEndpoint):
         return Response(401, [(b"content-type", JSON_MEDIA_TYPE), CHALLENGE_HEADER], b'{"error":"Unauthorized"}')
     if isinstance(fault, errors.RequestFault | errors.ServiceFault) and not isinstance(fault, errors.BadParameter):
         return None
     status = status_of(fault)
-    headers = [(b"content-type", JSON_MEDIA_TYPE), NO_STORE, *retry_after_headers(fault, status)]
+    headers = [(b"content-type", JSON_MEDIA_TYPE), NO_STORE_HEADER, *retry_after_headers(fault, status)]
     sent_status = status if isinstance(fault, errors.RequestRateExceeded | errors.ServiceBusy) else failed
     return Response(sent_status, headers, msgspec.json.encode({"error": fault.message}))

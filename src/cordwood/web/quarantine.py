@@ -6,16 +6,16 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.access import apply_pins
+from cordwood.access import apply_pinned_parameters
 from cordwood.errors import ItemNotReplayable, UnknownResource, UnknownStream
-from cordwood.ingest.accept import BodyForm
+from cordwood.ingest.accept import BodyFormat
 from cordwood.ingest.quarantine import QuarantinedItem
 from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import datetime_from_micros
 from cordwood.observe.observation import Observer
 from cordwood.serve.query_request import QueryRequest
-from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
+from cordwood.web.asgi import Request, Response, no_store_json_response, parse_count_parameter
 from cordwood.web.credentials import audit_replay, require_private_caller
 from cordwood.web.encode import JSON_FORMAT
 from cordwood.web.services import Services
@@ -38,7 +38,7 @@ with items as (
 ),
 marks as (select replays, min(timestamp) as replayed_at from items where replays is not null group by replays)
 """
-_FROM_AND_WHERE = """
+_FROM_AND_WHERE_SQL = """
 from items as i left join marks as k on k.replays = i.id
 where i.replays is null and (@project is null or i.project = @project)
 """
@@ -48,7 +48,7 @@ _LIST_ENDPOINT = Endpoint(
     sql=f"""{_ITEMS_CTE}
       select i.id, i.timestamp, i.project, i.stream, i.form, i.index, i.reason, i.is_cut, k.replayed_at,
         substr(i.text, 1, 120) as beginning
-      {_FROM_AND_WHERE} and (@stream is null or i.stream = @stream)
+      {_FROM_AND_WHERE_SQL} and (@stream is null or i.stream = @stream)
       order by i.timestamp desc, i.id""",
     revision="quarantine.list/1",
     max_rows=_MAX_LISTED_ITEMS,
@@ -60,7 +60,7 @@ _SHOW_ENDPOINT = Endpoint(
     sql=f"""{_ITEMS_CTE}
       select i.id, i.timestamp, i.project, i.stream, i.form, i.index, i.reason, i.is_cut, k.replayed_at, i.text,
         i.is_transformed
-      {_FROM_AND_WHERE} and i.id = @id""",
+      {_FROM_AND_WHERE_SQL} and i.id = @id""",
     revision="quarantine.show/2",
     max_rows=1,
     parameters=(Parameter("project"), Parameter("id")),
@@ -69,7 +69,7 @@ _SHOW_ENDPOINT = Endpoint(
 
 async def list_quarantine(request: Request, services: Services) -> Response:
     caller, query = require_private_caller(request, services)
-    limit = read_count(query.get("limit"), _DEFAULT_LISTED_ITEMS, _MAX_LISTED_ITEMS)
+    limit = parse_count_parameter(query.get("limit"), _DEFAULT_LISTED_ITEMS, _MAX_LISTED_ITEMS)
     filters = {"stream": query["stream"]} if query.get("stream") else {}
     found = await _query_items(services, caller, _LIST_ENDPOINT, filters)
     return no_store_json_response([_item_json(item) for item in found[:limit]])
@@ -93,7 +93,7 @@ async def replay_item(request: Request, services: Services, observer: Observer, 
         return no_store_json_response({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
     accepted = await services.intake.replay(stream, quarantined, caller.pins or None)
     audit_replay(observer, request, item_id, stream.name)
-    late = {"late": accepted.late} if accepted.late else {}
+    late = {"late": accepted.late_events} if accepted.late_events else {}
     return no_store_json_response(
         {"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates, **late}
     )
@@ -103,7 +103,7 @@ async def _query_items(
     services: Services, caller: Caller, endpoint: Endpoint, parameters: Mapping[str, str]
 ) -> list[ItemRow]:
     """Query the stream of quarantined items as an endpoint, so that limits and the pins of the key apply."""
-    query_request = QueryRequest(endpoint, caller, JSON_FORMAT, apply_pins(caller, parameters, endpoint))
+    query_request = QueryRequest(endpoint, caller, JSON_FORMAT, apply_pinned_parameters(caller, parameters, endpoint))
     answer = await services.query_service.answer(query_request)
     rows: list[ItemRow] = msgspec.json.decode(answer.complete_answer.body)["result"]
     return rows
@@ -128,7 +128,7 @@ def _quarantined_item(item: ItemRow) -> QuarantinedItem:
         id=str(item["id"]),
         received_us=int(str(item["timestamp"])),
         stream=str(item["stream"]),
-        form=BodyForm(str(item["form"])),
+        form=BodyFormat(str(item["form"])),
         text=str(item["text"]),
         project=None if item["project"] is None else str(item["project"]),
         is_transformed=item["is_transformed"] is True,

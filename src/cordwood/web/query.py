@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from cordwood.access import may_manage, require_query_permission
+from cordwood.access import may_manage_service, require_query_permission
 from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.errors import BadParameter, Fault, Forbidden
 from cordwood.ingest.quarantine import QUARANTINE_STREAM
@@ -20,11 +20,11 @@ from cordwood.model.datatype import Row, Rows
 from cordwood.model.definitions import Endpoint
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import now_us
-from cordwood.serve.admission import Allowance
+from cordwood.serve.admission import RequestAllowance
 from cordwood.serve.query_request import AnswerFormat, QueryRequest
 from cordwood.serve.tails import FeedPosition, FeedRow, pack_rows, parse_feed_position
 from cordwood.settings.quantities import read_duration
-from cordwood.sql.follow import HIDDEN_COLUMN_COUNT
+from cordwood.sql.follow import EVENT_POSITION_COLUMN_COUNT
 from cordwood.sql.sub_query_schema import SubQueryColumn, SubQuerySchema
 from cordwood.web.answer_rendering import (
     escape_header_text,
@@ -32,16 +32,16 @@ from cordwood.web.answer_rendering import (
     may_render_inline,
     rate_limit_headers,
     render_answer,
-    render_complete,
+    render_complete_answer,
 )
 from cordwood.web.asgi import (
     Header,
     Request,
     Response,
     choose_coding,
+    chunk_writer_of,
     no_store_json_response,
     parse_urlencoded,
-    write_part_of,
 )
 from cordwood.web.credentials import account_of, account_of_key, presented_key, require_private_caller
 from cordwood.web.encode.cells import distinct_names
@@ -50,7 +50,7 @@ from cordwood.web.request_body import run_while_connected
 from cordwood.web.services import Services, WebOptions, require_endpoint
 
 # All headers that affect how a request is parsed. They are a part of its key in the request cache.
-PARSED_HEADERS = (
+REQUEST_CACHE_KEY_HEADERS = (
     b"authorization",
     b"x-api-key",
     b"accept",
@@ -122,7 +122,7 @@ def _is_cacheable(request: Request) -> bool:
 
 def _request_key(request: Request) -> RequestKey:
     get = request.headers.get
-    return (request.path, request.query_string, *[get(name) for name in PARSED_HEADERS])
+    return (request.path, request.query_string, *[get(name) for name in REQUEST_CACHE_KEY_HEADERS])
 
 
 class AdmittedQuery(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ class AdmittedQuery(msgspec.Struct, frozen=True):
     query_values: Mapping[str, str]
     presented_key: str | None
     request: QueryRequest
-    allowance: Allowance | None
+    allowance: RequestAllowance | None
 
 
 async def admit_query(
@@ -148,13 +148,13 @@ async def admit_query(
     key = presented_key(request, query)
     found = services.catalog.endpoint(address)
     caller = services.authenticator.authenticate_for_endpoint(key, found, address)
-    request.facts["key"] = caller.key_id
+    request.log_fields["key"] = caller.key_id
     require_query_permission(caller, found)
     endpoint = found or require_endpoint(services, address)
-    request.facts["endpoint"] = endpoint.name
+    request.log_fields["endpoint"] = endpoint.name
     allowance = services.query_service.charge_request(caller, account_of(request, caller))
     query_request = await parse_endpoint_request(
-        request, endpoint, caller, query, options, services.query_service.cursors, only_format
+        request, endpoint, caller, query, options, services.query_service.cursor_codec, only_format
     )
     return AdmittedQuery(query, key, query_request, allowance)
 
@@ -172,7 +172,7 @@ async def answer_query(
     if digest is not None:
         coding = choose_coding(request.joined_header(b"accept-encoding"))
         request_cache.put(request, CachedRequest(address, admitted.presented_key, query_request, digest, coding))
-    response = await render_answer(request, query_request, answer, began, services.query_service.cursors)
+    response = await render_answer(request, query_request, answer, began, services.query_service.cursor_codec)
     return _add_query_headers(response, query_request, admitted.allowance)
 
 
@@ -191,11 +191,11 @@ def answer_repeated_request(request: Request, services: Services, request_cache:
     answer = services.query_service.cached_answer(cached_request.answer_digest)
     if answer is None or not may_render_inline(answer, cached_request.coding):
         return None
-    request.facts["key"] = query_request.caller.key_id
-    request.facts["endpoint"] = query_request.endpoint.name
+    request.log_fields["key"] = query_request.caller.key_id
+    request.log_fields["endpoint"] = query_request.endpoint.name
     allowance = services.query_service.charge_request(query_request.caller, account_of(request, query_request.caller))
-    cursors = services.query_service.cursors
-    response = render_complete(request, query_request, answer, cached_request.coding, began, cursors)
+    cursors = services.query_service.cursor_codec
+    response = render_complete_answer(request, query_request, answer, cached_request.coding, began, cursors)
     return _add_query_headers(response, query_request, allowance)
 
 
@@ -205,33 +205,33 @@ def _authenticate_again(services: Services, cached_request: CachedRequest) -> Ca
     )
 
 
-def _add_query_headers(response: Response, query_request: QueryRequest, allowance: Allowance | None) -> Response:
+def _add_query_headers(response: Response, query_request: QueryRequest, allowance: RequestAllowance | None) -> Response:
     response.headers += ignored_parameter_headers(query_request.ignored_parameters)
     if allowance is not None:
         response.headers += rate_limit_headers(allowance)
     return response
 
 
-async def answer_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
+async def answer_ad_hoc_query(request: Request, services: Services, options: WebOptions) -> Response:
     began = time.perf_counter()
-    caller, endpoint, texts = await _read_ad_hoc(request, services, options)
+    caller, endpoint, texts = await _read_ad_hoc_query(request, services, options)
     query_request = parse_ad_hoc_request(request, endpoint, caller, texts)
     answer = await run_while_connected(request, services.query_service.answer(query_request, request.id))
     return await render_answer(request, query_request, answer, began)
 
 
-async def parse_ad_hoc(request: Request, services: Services, options: WebOptions) -> Response:
+async def show_ad_hoc_query_parameters(request: Request, services: Services, options: WebOptions) -> Response:
     """Return the names of the parameters in an ad hoc query.
 
     As in Logflare, the response also has an `expanded_query`. It is the unchanged text, because an ad hoc query cannot
     refer to saved queries.
     """
-    _, endpoint, _ = await _read_ad_hoc(request, services, options)
+    _, endpoint, _ = await _read_ad_hoc_query(request, services, options)
     names = [parameter.name for parameter in endpoint.parameters]
     return no_store_json_response({"result": {"parameters": names, "expanded_query": endpoint.sql}})
 
 
-async def _read_ad_hoc(
+async def _read_ad_hoc_query(
     request: Request, services: Services, options: WebOptions
 ) -> tuple[Caller, Endpoint, Mapping[str, str]]:
     caller, query = require_private_caller(request, services)
@@ -243,12 +243,12 @@ async def _read_ad_hoc(
         )
     texts = {**query, **await read_body_parameters(request, query, options, _QUERY_TEXT_PARAMETERS)}
     streams = [QUARANTINE_STREAM.name, *(stream.name for stream in services.catalog.streams())]
-    endpoint = await services.query_service.create_ad_hoc_endpoint(_ad_hoc_text(texts), streams, caller.key_id)
-    request.facts["endpoint"] = endpoint.name
+    endpoint = await services.query_service.create_ad_hoc_endpoint(_ad_hoc_query_text(texts), streams, caller.key_id)
+    request.log_fields["endpoint"] = endpoint.name
     return caller, endpoint, texts
 
 
-def _ad_hoc_text(texts: Mapping[str, str]) -> str:
+def _ad_hoc_query_text(texts: Mapping[str, str]) -> str:
     _check_backend(texts.get("backend_id"))
     sent = [name for name in _QUERY_TEXT_PARAMETERS if texts.get(name, "").strip()]
     if len(sent) > 1:
@@ -280,8 +280,8 @@ async def show_sandbox_scope(request: Request, services: Services, address: str)
     If the key is pinned to a project, the sub-queries have only the paths that occur in events of this project.
     """
     endpoint, caller, _ = _authorize_sandbox(request, services, address)
-    sub_queries = await services.query_service.sub_queries(endpoint, caller, account_of(request, caller))
-    key = {"private": may_manage(caller), "pins": dict(caller.pins)}
+    sub_queries = await services.query_service.describe_sub_queries(endpoint, caller, account_of(request, caller))
+    key = {"private": may_manage_service(caller), "pins": dict(caller.pins)}
     described = [_sub_query_json(one) for one in sub_queries]
     return no_store_json_response({"endpoint": endpoint.name, "sub_queries": described, "key": key})
 
@@ -300,7 +300,7 @@ def _authorize_sandbox(request: Request, services: Services, address: str) -> tu
     query = parse_urlencoded(request.query_string, "query string")
     found = services.catalog.endpoint(address)
     caller = services.authenticator.authenticate_for_endpoint(presented_key(request, query), found, address)
-    request.facts["key"] = caller.key_id
+    request.log_fields["key"] = caller.key_id
     require_query_permission(caller, found)
     found = found or require_endpoint(services, address)
     services.query_service.charge_request(caller, account_of(request, caller))
@@ -322,26 +322,26 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def _encode_feed_rows(rows: Rows) -> Iterator[bytes]:
-    names = distinct_names(rows.columns[:-HIDDEN_COLUMN_COUNT])
+    names = distinct_names(rows.columns[:-EVENT_POSITION_COLUMN_COUNT])
     for batch in rows.batches:
         if batch:
             yield pack_rows([_feed_row(names, row) for row in batch])
 
 
 def _feed_row(names: list[str], row: Row) -> FeedRow:
-    data = _encode_json(dict(zip(names, row[:-HIDDEN_COLUMN_COUNT], strict=True)))
+    data = _encode_json(dict(zip(names, row[:-EVENT_POSITION_COLUMN_COUNT], strict=True)))
     if b"\n" in data or b"\r" in data:
         # The sender's JSON may have line breaks between its tokens. A line break would end the `data:` line of the
         # Server-Sent Event.
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
-    receipt_us, time_us, key = row[-HIDDEN_COLUMN_COUNT:]
+    receipt_us, time_us, key = row[-EVENT_POSITION_COLUMN_COUNT:]
     return FeedRow(int(str(receipt_us)), int(str(time_us)), str(key), data)
 
 
 FEED_ROWS_FORMAT = AnswerFormat("tail", "text/event-stream", _encode_feed_rows)
 
 
-_SINCE = "since"
+_SINCE_PARAMETER = "since"
 _EVENT_STREAM_HEADERS: tuple[Header, ...] = (
     (b"content-type", FEED_ROWS_FORMAT.media_type.encode()),
     (b"cache-control", b"no-store"),
@@ -354,7 +354,7 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     admitted = await admit_query(request, services, options, address, FEED_ROWS_FORMAT)
     query_request, allowance = admitted.request, admitted.allowance
     endpoint = query_request.endpoint
-    position = _start_position(request, admitted.query_values, endpoint)
+    position = _feed_start_position(request, admitted.query_values, endpoint)
 
     def access_fault() -> Fault | None:
         """Return an error if the endpoint or the key has changed, so that the caller may no longer follow the query."""
@@ -370,7 +370,7 @@ async def follow_query(request: Request, services: Services, options: WebOptions
             return fault
         return Forbidden("The endpoint or the key has changed.", hint="Connect again.")
 
-    write_part = write_part_of(request.scope)
+    write_part = chunk_writer_of(request.scope)
     write = partial(_write_http_chunk, write_part) if write_part is not None else None
     client = account_of_key(request, "")
     follower = await run_while_connected(
@@ -380,7 +380,7 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     # Read the first chunk to start the generator. If it were closed without being started, its `finally` block, which
     # ends the follower, would not run.
     first = await anext(chunks)
-    ignored = ignored_parameter_headers(name for name in query_request.ignored_parameters if name != _SINCE)
+    ignored = ignored_parameter_headers(name for name in query_request.ignored_parameters if name != _SINCE_PARAMETER)
     notices = [(b"cordwood-notice", escape_header_text(notice)) for notice in follower.notices]
     rate = rate_limit_headers(allowance) if allowance is not None else []
     return Response(200, [*_EVENT_STREAM_HEADERS, *ignored, *notices, *rate], _prepend_chunk(first, chunks))
@@ -410,7 +410,7 @@ async def _prepend_chunk(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGen
         yield chunk
 
 
-def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> FeedPosition | None:
+def _feed_start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> FeedPosition | None:
     """Return where to start: after the last event that the client got, or at the time `since`.
 
     None means to start with events that are stored from now on.
@@ -418,8 +418,8 @@ def _start_position(request: Request, query: Mapping[str, str], endpoint: Endpoi
     last_id = request.header(b"last-event-id")
     if last_id:
         return parse_feed_position(last_id)
-    since = query.get(_SINCE)
-    if not since or any(parameter.name == _SINCE for parameter in endpoint.parameters):
+    since = query.get(_SINCE_PARAMETER)
+    if not since or any(parameter.name == _SINCE_PARAMETER for parameter in endpoint.parameters):
         return None
     try:
         seconds = read_duration(since)

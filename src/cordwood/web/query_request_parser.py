@@ -6,13 +6,13 @@ from itertools import islice
 
 import msgspec
 
-from cordwood.access import apply_pins
+from cordwood.access import apply_pinned_parameters
 from cordwood.errors import BadBody, BadParameter, UnsupportedMediaType, find_closest_name
 from cordwood.model.definitions import Endpoint
 from cordwood.model.json_checks import FORM_MEDIA_TYPE, describe_json_error, is_json_sent_as_form
 from cordwood.model.key import Caller
 from cordwood.serve.paging import CursorCodec
-from cordwood.serve.query_request import AnswerFormat, Language, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import AnswerFormat, QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.web.asgi import Request, parse_urlencoded
 from cordwood.web.credentials import account_of, account_of_key
 from cordwood.web.encode import choose_format
@@ -60,7 +60,7 @@ async def parse_endpoint_request(
     ignored = tuple(name[:_MAX_REPORTED_NAME_LENGTH] for name in islice(unknown_names, _MAX_REPORTED_NAMES))
     # Leave out undeclared parameters. They are ignored, so they must not be a part of the cache key either.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
-    parameters = apply_pins(caller, given, endpoint) if caller.pins else given
+    parameters = apply_pinned_parameters(caller, given, endpoint) if caller.pins else given
     _check_misspelled_required(endpoint, parameters, ignored)
     cursor, page_size = (
         _reserved_parameter_value(CURSOR, texts, endpoint),
@@ -136,7 +136,7 @@ async def read_body_parameters(
             return {}
         known_names, unknown_names = names_in_get_body, None
     with options.query_body_budget.open_reservation(
-        account_of_key(request, request.facts.get("key", ""))
+        account_of_key(request, request.log_fields.get("key", ""))
     ) as reservation:
         return _parse_body_parameters(
             await read_body(request, options.query_body_bounds, reservation),
@@ -213,7 +213,7 @@ def _read_sandbox_query(texts: Mapping[str, str], endpoint: Endpoint) -> Sandbox
         )
     if len(sent) > 1:
         raise BadParameter("sql= and lql= were sent together.", hint="Send one of them.")
-    return SandboxQuery(Language(name), texts[name])
+    return SandboxQuery(QueryLanguage(name), texts[name])
 
 
 def _reserved_parameter_value(name: str, texts: Mapping[str, str], endpoint: Endpoint) -> str | None:

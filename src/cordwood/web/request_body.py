@@ -53,7 +53,7 @@ async def read_body(request: Request, bounds: BodyBounds, reservation: MemoryRes
     if codings and body:
         body = await asyncio.to_thread(inflate, body, codings, bounds.max_inflated_bytes, take)
     if reservation is not None:
-        reservation.mark_complete()
+        reservation.mark_body_complete()
     return body
 
 
@@ -263,11 +263,11 @@ def inflate(body: bytes, codings: str, max_bytes: int, on_growth: OnMemoryGrowth
         if coding == SNAPPY_CODING:
             body = decompress_snappy(body, max_bytes, on_growth)
         else:
-            body = _inflate_one(body, coding, max_bytes, on_growth)
+            body = _inflate_single_coding(body, coding, max_bytes, on_growth)
     return body
 
 
-def _inflate_one(body: bytes, coding: str, max_bytes: int, on_growth: OnMemoryGrowth) -> bytes:
+def _inflate_single_coding(body: bytes, coding: str, max_bytes: int, on_growth: OnMemoryGrowth) -> bytes:
     if coding not in INFLATER_FACTORIES_BY_CODING:
         raise UnsupportedMediaType(
             f"A body in the coding {coding!r} is not read here.",
@@ -319,7 +319,7 @@ def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
 MAX_SNAPPY_ELEMENTS: Final = 2_000_000
 # A Snappy block begins with the length of its content, as a varint of a 32-bit number. Such a varint has at most this
 # many bytes.
-_SNAPPY_LENGTH_BYTES: Final = 5
+_MAX_SNAPPY_LENGTH_VARINT_BYTES: Final = 5
 # For each tag, the first byte of an element: the number of bytes that the element adds to the content. The two low bits
 # of a tag are the kind of element: 0 is a literal, and 1 to 3 are copies with an offset of 11, 16 and 32 bits. The size
 # of a literal of more than 60 bytes is not in the tag but in the bytes after it. Then the table has 60 plus the number
@@ -345,7 +345,7 @@ def decompress_snappy(block: bytes, max_bytes: int, on_growth: Callable[[int], o
 def _read_snappy_length(block: bytes) -> tuple[int, int]:
     """Return the length that the block announces for its content, and the position of the first element."""
     length = 0
-    for place, byte in enumerate(block[:_SNAPPY_LENGTH_BYTES]):
+    for place, byte in enumerate(block[:_MAX_SNAPPY_LENGTH_VARINT_BYTES]):
         length |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return length, place + 1

@@ -37,11 +37,11 @@ class HandlerContext(msgspec.Struct, frozen=True):
 
     request: Request
     path_argument: str
-    shared: HandlerDependencies
+    dependencies: HandlerDependencies
 
     def services(self) -> Services:
         """Return the services; raise ServiceStarting or ServiceDraining if the process is not ready."""
-        lifecycle = self.shared.lifecycle
+        lifecycle = self.dependencies.lifecycle
         if lifecycle.phase is LifecyclePhase.DRAINING:
             raise ServiceDraining("The service is stopping.", retry_after=5)
         if lifecycle.services is None:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from cordwood.errors import BadMethod, UnknownRoute, find_closest_name
-from cordwood.ingest.accept import BodyForm
+from cordwood.errors import MethodNotAllowed, PathNotFound, find_closest_name
+from cordwood.ingest.accept import BodyFormat
 from cordwood.observe.metrics import Metrics
 from cordwood.observe.observation import Observer
 from cordwood.web import (
@@ -27,11 +27,11 @@ from cordwood.web.ingest import ingest_events
 from cordwood.web.operations import send_backup
 from cordwood.web.query import (
     ParsedRequestCache,
-    answer_ad_hoc,
+    answer_ad_hoc_query,
     answer_query,
     answer_repeated_request,
     follow_query,
-    parse_ad_hoc,
+    show_ad_hoc_query_parameters,
     show_lql_as_sql,
     show_sandbox_scope,
 )
@@ -48,29 +48,33 @@ READ_OR_CHANGE_METHODS = ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 async def _answer_query(context: HandlerContext) -> Response:
     return await answer_query(
-        context.request, context.services(), context.shared.options, context.path_argument, context.shared.request_cache
+        context.request,
+        context.services(),
+        context.dependencies.options,
+        context.path_argument,
+        context.dependencies.request_cache,
     )
 
 
-def _ingest_handler(form: BodyForm) -> Handler:
+def _ingest_handler(form: BodyFormat) -> Handler:
     async def handle(context: HandlerContext) -> Response:
         return await ingest_events(
-            context.request, context.services(), context.shared.options, context.shared.observer, form
+            context.request, context.services(), context.dependencies.options, context.dependencies.observer, form
         )
 
     return handle
 
 
 async def _follow_query(context: HandlerContext) -> Response:
-    return await follow_query(context.request, context.services(), context.shared.options, context.path_argument)
+    return await follow_query(context.request, context.services(), context.dependencies.options, context.path_argument)
 
 
 async def _answer_health(context: HandlerContext) -> Response:
-    return operations.show_health(context.shared.lifecycle)
+    return operations.show_health(context.dependencies.lifecycle)
 
 
 async def _answer_readiness(context: HandlerContext) -> Response:
-    return operations.show_readiness(context.shared.lifecycle)
+    return operations.show_readiness(context.dependencies.lifecycle)
 
 
 async def _answer_liveness(_: HandlerContext) -> Response:
@@ -78,24 +82,30 @@ async def _answer_liveness(_: HandlerContext) -> Response:
 
 
 async def _answer_metrics(context: HandlerContext) -> Response:
-    return operations.show_metrics(context.shared.metrics)
+    return operations.show_metrics(context.dependencies.metrics)
 
 
 async def _list_or_create_keys(context: HandlerContext) -> Response:
     if context.request.method == "POST":
         return await keys.create_key(
-            context.request, context.services(), context.shared.options, context.shared.observer
+            context.request, context.services(), context.dependencies.options, context.dependencies.observer
         )
     return await keys.list_keys(context.request, context.services())
 
 
 async def _revoke_key(context: HandlerContext) -> Response:
-    return await keys.revoke_key(context.request, context.services(), context.shared.observer, context.path_argument)
+    return await keys.revoke_key(
+        context.request, context.services(), context.dependencies.observer, context.path_argument
+    )
 
 
 async def _rotate_key(context: HandlerContext) -> Response:
     return await keys.rotate_key(
-        context.request, context.services(), context.shared.options, context.shared.observer, context.path_argument
+        context.request,
+        context.services(),
+        context.dependencies.options,
+        context.dependencies.observer,
+        context.path_argument,
     )
 
 
@@ -109,26 +119,26 @@ async def _show_quarantine_item(context: HandlerContext) -> Response:
 
 async def _replay_item(context: HandlerContext) -> Response:
     return await quarantine.replay_item(
-        context.request, context.services(), context.shared.observer, context.path_argument
+        context.request, context.services(), context.dependencies.observer, context.path_argument
     )
 
 
 async def _list_or_create_silences(context: HandlerContext) -> Response:
     if context.request.method == "POST":
-        shared = context.shared
+        shared = context.dependencies
         return await alerts.create_silence(context.request, context.services(), shared.options, shared.observer)
     return await alerts.list_silences(context.request, context.services())
 
 
 async def _delete_silence(context: HandlerContext) -> Response:
     return await alerts.delete_silence(
-        context.request, context.services(), context.shared.observer, context.path_argument
+        context.request, context.services(), context.dependencies.observer, context.path_argument
     )
 
 
 async def _send_test_notification(context: HandlerContext) -> Response:
     return await alerts.send_test_notification(
-        context.request, context.services(), context.shared.observer, context.path_argument
+        context.request, context.services(), context.dependencies.observer, context.path_argument
     )
 
 
@@ -146,12 +156,12 @@ def _item_handler(handle: Callable[[Request, Services, str], Awaitable[Response]
     return answer
 
 
-async def _answer_ad_hoc(context: HandlerContext) -> Response:
-    return await answer_ad_hoc(context.request, context.services(), context.shared.options)
+async def _answer_ad_hoc_query(context: HandlerContext) -> Response:
+    return await answer_ad_hoc_query(context.request, context.services(), context.dependencies.options)
 
 
-async def _parse_ad_hoc(context: HandlerContext) -> Response:
-    return await parse_ad_hoc(context.request, context.services(), context.shared.options)
+async def _show_ad_hoc_query_parameters(context: HandlerContext) -> Response:
+    return await show_ad_hoc_query_parameters(context.request, context.services(), context.dependencies.options)
 
 
 def _definitions_handler(
@@ -178,29 +188,37 @@ def _definition_handler(
     return answer
 
 
-def _text_routes(kind: definition_requests.DefinitionKind[Any]) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
+def _definition_text_and_version_routes(
+    kind: definition_requests.DefinitionKind[Any],
+) -> tuple[tuple[re.Pattern[bytes], Route], ...]:
     """Return the routes for texts and versions of definitions: of endpoints, or of streams, depending on `kind`."""
 
-    async def text(context: HandlerContext) -> Response:
+    async def show_text(context: HandlerContext) -> Response:
         return await _definition_request(kind, context).show_text(context.path_argument)
 
-    async def listed(context: HandlerContext) -> Response:
+    async def list_versions(context: HandlerContext) -> Response:
         return await _definition_request(kind, context).list_versions(context.path_argument)
 
-    async def shown(context: HandlerContext) -> Response:
+    async def show_version(context: HandlerContext) -> Response:
         return await _definition_request(kind, context).show_version(context.path_argument)
 
-    async def restored(context: HandlerContext) -> Response:
+    async def restore_version(context: HandlerContext) -> Response:
         return await _definition_request(kind, context).restore(context.path_argument)
 
     collection = f"{kind.name}s".encode()
     return (
-        (re.compile(definition_requests.TEXT_PATH_TEMPLATE % collection), Route("text", READ_METHODS, text)),
-        (re.compile(definition_requests.VERSIONS_PATH_TEMPLATE % collection), Route("versions", READ_METHODS, listed)),
-        (re.compile(definition_requests.VERSION_PATH_TEMPLATE % collection), Route("versions", READ_METHODS, shown)),
+        (re.compile(definition_requests.TEXT_PATH_TEMPLATE % collection), Route("text", READ_METHODS, show_text)),
+        (
+            re.compile(definition_requests.VERSIONS_PATH_TEMPLATE % collection),
+            Route("versions", READ_METHODS, list_versions),
+        ),
+        (
+            re.compile(definition_requests.VERSION_PATH_TEMPLATE % collection),
+            Route("versions", READ_METHODS, show_version),
+        ),
         (
             re.compile(definition_requests.RESTORE_PATH_TEMPLATE % collection),
-            Route("versions", WRITE_METHODS, restored),
+            Route("versions", WRITE_METHODS, restore_version),
         ),
     )
 
@@ -209,7 +227,7 @@ def _definition_request(
     kind: definition_requests.DefinitionKind[Any], context: HandlerContext
 ) -> "definition_requests.DefinitionRequest[Any]":
     return definition_requests.DefinitionRequest(
-        kind, context.request, context.services(), context.shared.options, context.shared.observer
+        kind, context.request, context.services(), context.dependencies.options, context.dependencies.observer
     )
 
 
@@ -221,8 +239,8 @@ async def _show_explorer(context: HandlerContext) -> Response:
 
 
 async def _show_sign_in(context: HandlerContext) -> Response:
-    if not context.shared.options.offers_sign_in:
-        raise UnknownRoute("There is nothing at /sign-in: only a demo has it.")
+    if not context.dependencies.options.offers_sign_in:
+        raise PathNotFound("There is nothing at /sign-in: only a demo has it.")
     return explorer.show_sign_in(context.request)
 
 
@@ -231,55 +249,59 @@ async def _show_explorer_file(context: HandlerContext) -> Response:
 
 
 async def _show_status(context: HandlerContext) -> Response:
-    return await operations.show_status(context.request, context.services(), context.shared.metrics)
+    return await operations.show_status(context.request, context.services(), context.dependencies.metrics)
 
 
-async def _export_or_reimport(context: HandlerContext) -> Response:
+async def _export_or_reimport_events(context: HandlerContext) -> Response:
     if context.request.method == "POST":
         return await reimport_events(
-            context.request, context.services(), context.shared.options, context.shared.observer, context.path_argument
+            context.request,
+            context.services(),
+            context.dependencies.options,
+            context.dependencies.observer,
+            context.path_argument,
         )
     return await export_events(context.request, context.services(), context.path_argument)
 
 
 async def _send_backup(context: HandlerContext) -> Response:
-    return await send_backup(context.request, context.services(), context.shared.observer)
+    return await send_backup(context.request, context.services(), context.dependencies.observer)
 
 
 QUERY_ROUTE = Route("query", QUERY_METHODS, _answer_query)
 # The paths `/logs`, `/api/logs` and `/api/events` exist with each of these suffixes, which tells the form of the body.
-FORMS_BY_SUFFIX: Mapping[bytes, BodyForm] = {
-    b"": BodyForm.EVENTS,
-    b"/json": BodyForm.JSON,
-    b"/vector": BodyForm.VECTOR,
-    b"/cloudflare": BodyForm.LOGPUSH,
-    b"/logplex": BodyForm.SYSLOG,
-    b"/syslogs": BodyForm.SYSLOG,
-    b"/syslog": BodyForm.SYSLOG,
-    b"/browser/reports": BodyForm.REPORTS,
-    b"/cloud-event": BodyForm.CLOUD_EVENT,
-    b"/typecasts": BodyForm.TYPECASTS,
-    b"/elixir/logger": BodyForm.ERLANG,
-    b"/erlang": BodyForm.ERLANG,
-    b"/erlang/logger": BodyForm.ERLANG,
-    b"/erlang/lager": BodyForm.ERLANG,
-    b"/vercel": BodyForm.VERCEL,
-    b"/zeit": BodyForm.VERCEL,
-    b"/netlify": BodyForm.NETLIFY,
-    b"/github": BodyForm.GITHUB,
+BODY_FORMATS_BY_PATH_SUFFIX: Mapping[bytes, BodyFormat] = {
+    b"": BodyFormat.EVENTS,
+    b"/json": BodyFormat.JSON,
+    b"/vector": BodyFormat.VECTOR,
+    b"/cloudflare": BodyFormat.LOGPUSH,
+    b"/logplex": BodyFormat.SYSLOG,
+    b"/syslogs": BodyFormat.SYSLOG,
+    b"/syslog": BodyFormat.SYSLOG,
+    b"/browser/reports": BodyFormat.BROWSER_REPORTS,
+    b"/cloud-event": BodyFormat.CLOUD_EVENT,
+    b"/typecasts": BodyFormat.TYPECASTS,
+    b"/elixir/logger": BodyFormat.ERLANG,
+    b"/erlang": BodyFormat.ERLANG,
+    b"/erlang/logger": BodyFormat.ERLANG,
+    b"/erlang/lager": BodyFormat.ERLANG,
+    b"/vercel": BodyFormat.VERCEL,
+    b"/zeit": BodyFormat.VERCEL,
+    b"/netlify": BodyFormat.NETLIFY,
+    b"/github": BodyFormat.GITHUB,
 }
 EVENT_ROUTES: Mapping[bytes, Route] = {
     prefix + suffix: Route("ingest", WRITE_METHODS, _ingest_handler(form))
     for prefix in (b"/api/logs", b"/logs", b"/api/events")
-    for suffix, form in FORMS_BY_SUFFIX.items()
+    for suffix, form in BODY_FORMATS_BY_PATH_SUFFIX.items()
 }
 ROUTES_BY_PATH: Mapping[bytes, Route] = {
     **EVENT_ROUTES,
     **shippers.ROUTES_BY_PATH,
     **loki_api.ROUTES_BY_PATH,
-    b"/v1/logs": Route("otlp", WRITE_METHODS, _ingest_handler(BodyForm.OTLP)),
-    b"/v1/traces": Route("otlp", WRITE_METHODS, _ingest_handler(BodyForm.OTLP_TRACES)),
-    b"/v1/metrics": Route("otlp", WRITE_METHODS, _ingest_handler(BodyForm.OTLP_METRICS)),
+    b"/v1/logs": Route("otlp", WRITE_METHODS, _ingest_handler(BodyFormat.OTLP)),
+    b"/v1/traces": Route("otlp", WRITE_METHODS, _ingest_handler(BodyFormat.OTLP_TRACES)),
+    b"/v1/metrics": Route("otlp", WRITE_METHODS, _ingest_handler(BodyFormat.OTLP_METRICS)),
     b"/api/access-tokens": Route("keys", READ_OR_CREATE_METHODS, _list_or_create_keys),
     b"/api/quarantine": Route("quarantine", READ_METHODS, _list_quarantine),
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _send_backup),
@@ -298,14 +320,14 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/api/alerts": Route("alerts", READ_METHODS, _collection_handler(alerts.list_alerts)),
     b"/api/alerts/history": Route("alerts", READ_METHODS, _collection_handler(alerts.list_history)),
     b"/api/alerts/silences": Route("silences", READ_OR_CREATE_METHODS, _list_or_create_silences),
-    b"/api/key": Route("key_view", READ_METHODS, _collection_handler(agents.show_key)),
+    b"/api/key": Route("key_view", READ_METHODS, _collection_handler(agents.show_key_permissions)),
     b"/mcp": Route("mcp", WRITE_METHODS, agents.answer_mcp),
     b"/api/account": Route("account", READ_METHODS, _collection_handler(catalog.show_account)),
     b"/api/backends": Route("account", READ_OR_CREATE_METHODS, _collection_handler(catalog.list_backends)),
     b"/api/rules": Route("account", READ_OR_CREATE_METHODS, _collection_handler(catalog.list_rules)),
     b"/api/queries": Route("queries", READ_METHODS, _collection_handler(operations.list_queries)),
-    b"/api/query": Route("ad_hoc", QUERY_METHODS, _answer_ad_hoc),
-    b"/api/query/parse": Route("ad_hoc", QUERY_METHODS, _parse_ad_hoc),
+    b"/api/query": Route("ad_hoc", QUERY_METHODS, _answer_ad_hoc_query),
+    b"/api/query/parse": Route("ad_hoc", QUERY_METHODS, _show_ad_hoc_query_parameters),
     b"/api/status": Route("status", READ_METHODS, _show_status),
     b"/": Route("explorer", READ_METHODS, _show_explorer),
     b"/sign-in": Route("explorer", READ_METHODS, _show_sign_in),
@@ -336,21 +358,24 @@ PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
             "source", READ_OR_CHANGE_METHODS, _definition_handler(definition_requests.SOURCE_KIND, catalog.show_source)
         ),
     ),
-    (re.compile(rb"/api/sources/([^/]+)/schema"), Route("schema", READ_METHODS, _item_handler(catalog.show_schema))),
+    (
+        re.compile(rb"/api/sources/([^/]+)/schema"),
+        Route("schema", READ_METHODS, _item_handler(catalog.show_source_schema)),
+    ),
     (
         re.compile(rb"/api/sources/([^/]+)/recent"),
         Route("recent", READ_METHODS, _item_handler(stream_events.show_recent_events)),
     ),
     (keys.KEY_PATH_REGEX, Route("key", ("DELETE", "OPTIONS"), _revoke_key)),
     (keys.KEY_ROTATION_PATH_REGEX, Route("key", WRITE_METHODS, _rotate_key)),
-    (STREAM_EVENTS_PATH_REGEX, Route("export", READ_OR_CREATE_METHODS, _export_or_reimport)),
+    (STREAM_EVENTS_PATH_REGEX, Route("export", READ_OR_CREATE_METHODS, _export_or_reimport_events)),
     (alerts.ALERT_PREVIEW_PATH_REGEX, Route("alert", READ_METHODS, _item_handler(alerts.preview_alert))),
     (alerts.TARGET_TEST_PATH_REGEX, Route("alert_target", WRITE_METHODS, _send_test_notification)),
     (alerts.SILENCE_PATH_REGEX, Route("silence", ("DELETE", "OPTIONS"), _delete_silence)),
     (quarantine.QUARANTINE_ITEM_PATH_REGEX, Route("quarantine", READ_METHODS, _show_quarantine_item)),
     (quarantine.REPLAY_PATH_REGEX, Route("quarantine", WRITE_METHODS, _replay_item)),
-    *_text_routes(definition_requests.ENDPOINT_KIND),
-    *_text_routes(definition_requests.SOURCE_KIND),
+    *_definition_text_and_version_routes(definition_requests.ENDPOINT_KIND),
+    *_definition_text_and_version_routes(definition_requests.SOURCE_KIND),
     *shippers.PATTERN_ROUTES,
     *loki_api.PATTERN_ROUTES,
 )
@@ -364,7 +389,7 @@ _KNOWN_PATHS = (
 
 
 def find_route(request: Request) -> tuple[Route, str]:
-    """Return the route for the request's path, and the variable part of the path; raise UnknownRoute if there is none.
+    """Return the route for the request's path, and the variable part of the path; raise PathNotFound if there is none.
 
     As in Logflare, a slash at the end of the path is ignored.
     """
@@ -377,7 +402,7 @@ def find_route(request: Request) -> tuple[Route, str]:
         if match is not None:
             return named, percent_decode(match[1], "path")
     decoded_path = percent_decode(request.path, "path")
-    raise UnknownRoute(f"There is nothing at {decoded_path}.", hint=_nearest_path_hint(decoded_path))
+    raise PathNotFound(f"There is nothing at {decoded_path}.", hint=_nearest_path_hint(decoded_path))
 
 
 def _nearest_path_hint(address: str) -> str | None:
@@ -400,8 +425,10 @@ def create_application(
         route, address = find_route(request)
         request.route = route.name
         if request.method not in route.methods:
-            request.methods = route.methods
-            raise BadMethod(f"{request.method} is not taken here.", hint="There are: " + ", ".join(route.methods) + ".")
+            request.allowed_methods = route.methods
+            raise MethodNotAllowed(
+                f"{request.method} is not taken here.", hint="There are: " + ", ".join(route.methods) + "."
+            )
         if request.method == "OPTIONS":
             return preflight_response(", ".join(route.methods))
         return await route.handler(HandlerContext(request, address, shared))

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from cordwood.access import Authenticator, may_manage, require_ingest_permission
+from cordwood.access import Authenticator, may_manage_service, require_ingest_permission
 from cordwood.alerts.service import AlertService
 from cordwood.catalog.catalog import Catalog, DefinitionEditor, StreamCreator
 from cordwood.errors import Forbidden, ServiceBusy, UnknownEndpoint, UnknownStream, did_you_mean
@@ -48,14 +48,14 @@ class LifecyclePhase(StrEnum):
 class Lifecycle:
     """The phase of the process: STARTING until `set_ready` is called, then READY, and after `start_draining` DRAINING.
 
-    In the phase READY, a part of the service can be unavailable (`set_unready`), for example while the engine is
-    replaced. Thread-safe.
+    In the phase READY, a part of the service can be unavailable (`set_part_unready_reason`), for example while the
+    engine is replaced. Thread-safe.
     """
 
     def __init__(self) -> None:
         self.phase = LifecyclePhase.STARTING
         self.services: Services | None = None
-        self._unready: dict[str, str] = {}
+        self._unready_reason_by_part: dict[str, str] = {}
 
     def set_ready(self, services: Services) -> None:
         self.services = services
@@ -64,16 +64,16 @@ class Lifecycle:
     def start_draining(self) -> None:
         self.phase = LifecyclePhase.DRAINING
 
-    def set_unready(self, part: str, reason: str | None) -> None:
+    def set_part_unready_reason(self, part: str, reason: str | None) -> None:
         """Record why a part of the service, such as `engine`, is unavailable. None means that it is available."""
         if reason is None:
-            self._unready.pop(part, None)
+            self._unready_reason_by_part.pop(part, None)
         else:
-            self._unready[part] = reason
+            self._unready_reason_by_part[part] = reason
 
     def unready_reasons(self) -> list[str]:
         """Return the reasons why the service cannot answer queries; an empty list if it can."""
-        reasons = [*self._unready.copy().values()]
+        reasons = [*self._unready_reason_by_part.copy().values()]
         if self.services is not None and (starved := self.services.query_service.queue_stalled_seconds):
             reasons.append(f"No query has got a slot for {starved:.0f} s: queries that do not end hold all slots.")
         return reasons
@@ -193,5 +193,5 @@ async def _create_stream(maker: StreamCreator, caller: Caller, name: str) -> Str
         )
     # A private key may create as many streams as all keys together, so its id is not passed: no limit for one key
     # applies.
-    key_id = None if may_manage(caller) else caller.key_id
+    key_id = None if may_manage_service(caller) else caller.key_id
     return await asyncio.to_thread(maker.create_stream, name, key_id)

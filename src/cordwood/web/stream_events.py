@@ -8,16 +8,16 @@ from uuid import UUID
 
 import msgspec
 
-from cordwood.access import apply_pins
+from cordwood.access import apply_pinned_parameters
 from cordwood.errors import BadParameter, Forbidden, NotAcceptable
-from cordwood.ingest.build_events import read_timestamp
+from cordwood.ingest.build_events import parse_timestamp_us
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller
 from cordwood.observe.observation import EventsIngested, Observer
 from cordwood.serve.jobs import ExportRange
 from cordwood.serve.query_request import AnswerFormat, QueryRequest
 from cordwood.web.answer_rendering import render_answer
-from cordwood.web.asgi import Request, Response, no_store_json_response, read_count
+from cordwood.web.asgi import Request, Response, no_store_json_response, parse_count_parameter
 from cordwood.web.credentials import require_private_caller
 from cordwood.web.encode import FORMATS, JSON_FORMAT, arrow, parquet
 from cordwood.web.encode.text import encode_event_array, encode_event_lines
@@ -53,10 +53,10 @@ async def export_events(request: Request, services: Services, name: str) -> Resp
     if caller.redact_always:
         raise Forbidden("This key is answered redacted, and an export holds events as they are stored.")
     stream = require_stream(services, name)
-    request.facts["stream"] = stream.name
+    request.log_fields["stream"] = stream.name
     since_us, until_us = _read_time_bounds(query)
     export_range = ExportRange(
-        stream.name, since_us, until_us, project=apply_pins(caller, {}, _EXPORT_ENDPOINT).get("project")
+        stream.name, since_us, until_us, project=apply_pinned_parameters(caller, {}, _EXPORT_ENDPOINT).get("project")
     )
     query_request = QueryRequest(_EXPORT_ENDPOINT, caller, _export_format(query.get("format") or "parquet"))
     return await render_answer(
@@ -83,7 +83,7 @@ def _read_time_bounds(query: Mapping[str, str]) -> tuple[int, int]:
 def _read_time_bound(name: str, text: str | None, default: int) -> int:
     if not text:
         return default
-    found = read_timestamp(text)
+    found = parse_timestamp_us(text)
     if found is None:
         raise BadParameter(f"{name}={text!r} is not a time.", hint="Write it like 2026-01-31T12:00:00Z.")
     return found
@@ -94,13 +94,13 @@ async def reimport_events(
 ) -> Response:
     caller, _ = require_private_caller(request, services)
     stream = require_stream(services, name)
-    request.facts["stream"] = stream.name
+    request.log_fields["stream"] = stream.name
     with services.intake.body_budget.open_reservation(caller.key_id) as reservation:
         body = await read_body(request, options.event_body_bounds, reservation)
         accepted = await services.intake.reimport(stream, body, _pinned_project(caller))
     observer.record(
         EventsIngested(
-            stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late
+            stream=stream.name, accepted=accepted.accepted, duplicates=accepted.duplicates, late=accepted.late_events
         )
     )
     return accepted_response(accepted)
@@ -113,25 +113,27 @@ def _pinned_project(caller: Caller) -> str | None:
 
 
 _MAX_RECENT_EVENTS = 100
-_RECENT_ENDPOINT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
+_RECENT_EVENTS_ENDPOINT_ID = UUID("5d1a4e0f-6c6d-5b0c-8f5e-0c5d3f1b7a05")
 
 
 async def show_recent_events(request: Request, services: Services, address: str) -> Response:
     """Return the newest events of a stream, queried as from an endpoint, so that limits, pins and redaction apply."""
     caller, query = require_private_caller(request, services)
     stream = require_stream(services, address)
-    request.facts["stream"] = stream.name
-    endpoint = _recent_endpoint(stream, read_count(query.get("limit"), _MAX_RECENT_EVENTS, _MAX_RECENT_EVENTS))
+    request.log_fields["stream"] = stream.name
+    endpoint = _recent_events_endpoint(
+        stream, parse_count_parameter(query.get("limit"), _MAX_RECENT_EVENTS, _MAX_RECENT_EVENTS)
+    )
     redact = read_redact_header(request)
     query_request = QueryRequest(
-        endpoint, caller, JSON_FORMAT, apply_pins(caller, {}, endpoint), redact=redact, is_ad_hoc=True
+        endpoint, caller, JSON_FORMAT, apply_pinned_parameters(caller, {}, endpoint), redact=redact, is_ad_hoc=True
     )
     answer = await run_while_connected(request, services.query_service.answer(query_request, request.id))
     rows = msgspec.json.decode(answer.complete_answer.body)["result"]
     return no_store_json_response([_event_json(row) for row in rows])
 
 
-def _recent_endpoint(stream: Stream, limit: int) -> Endpoint:
+def _recent_events_endpoint(stream: Stream, limit: int) -> Endpoint:
     sql = f"""
       select to_json_string(e) as event, e.timestamp, e.ingested_at
       from (
@@ -142,7 +144,7 @@ def _recent_endpoint(stream: Stream, limit: int) -> Endpoint:
       order by e.timestamp, e.id desc"""  # noqa: S608 - a stream of the catalog, and a checked number
     revision = f"stream.recent/1/{stream.id}/{limit}"
     return Endpoint(
-        "stream.recent", _RECENT_ENDPOINT_ID, sql, revision, max_rows=limit, parameters=(Parameter("project"),)
+        "stream.recent", _RECENT_EVENTS_ENDPOINT_ID, sql, revision, max_rows=limit, parameters=(Parameter("project"),)
     )
 
 

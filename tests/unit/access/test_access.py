@@ -10,7 +10,7 @@ from cordwood import access
 from cordwood.access import ANONYMOUS, Authenticator, FixedKey
 from cordwood.catalog.key_store import hash_secret
 from cordwood.catalog.sqlite_keys import SQLiteKeyStore
-from cordwood.errors import BadKey, Forbidden, NoKey
+from cordwood.errors import BadApiKey, Forbidden, MissingApiKey
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.key import Caller, KeyTerms
 
@@ -44,12 +44,12 @@ def caller_with_scopes(*scopes: str) -> Caller:
 
 @pytest.mark.parametrize("presented", [None, ""])
 def test_a_request_without_a_key_is_refused(authenticator: Authenticator, presented: str | None) -> None:
-    with pytest.raises(NoKey):
+    with pytest.raises(MissingApiKey):
         authenticator.authenticate(presented)
 
 
 def test_an_unknown_key_is_refused_and_not_printed(authenticator: Authenticator) -> None:
-    with pytest.raises(BadKey) as caught:
+    with pytest.raises(BadApiKey) as caught:
         authenticator.authenticate("cw_wrong")
     assert "cw_wrong" not in caught.value.one_line_text()
 
@@ -70,7 +70,7 @@ def test_a_stored_key_has_its_terms_and_its_use_is_recorded(authenticator: Authe
 def test_a_key_is_refused_from_its_time_of_expiry(authenticator: Authenticator, keys: SQLiteKeyStore) -> None:
     over = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW_SECONDS))
     alive = keys.create(KeyTerms(frozenset({"query"}), expires_at=NOW_SECONDS + 0.001))
-    with pytest.raises(BadKey):
+    with pytest.raises(BadApiKey):
         authenticator.authenticate(over.secret)
     assert authenticator.authenticate(alive.secret)
 
@@ -104,7 +104,7 @@ def test_each_scope_allows_its_actions_only(
     assert access.may_ingest(caller, DATABASE_STREAM) is database
     assert access.may_query(caller, LOGS_ENDPOINT) is logs
     assert access.may_query(caller, COUNTS_ENDPOINT) is counts
-    assert access.may_manage(caller) is manage
+    assert access.may_manage_service(caller) is manage
 
 
 def test_a_refusal_names_the_scopes_of_the_key() -> None:
@@ -133,7 +133,7 @@ def test_a_public_endpoint_needs_no_key_when_called_by_uuid(authenticator: Authe
 
 
 def test_a_public_endpoint_needs_a_key_when_called_by_name(authenticator: Authenticator) -> None:
-    with pytest.raises(NoKey):
+    with pytest.raises(MissingApiKey):
         authenticator.authenticate_for_endpoint(None, PUBLIC_ENDPOINT, "open")
 
 
@@ -157,7 +157,7 @@ def test_a_valid_key_on_a_public_endpoint_identifies_its_caller(authenticator: A
 
 
 def test_a_private_endpoint_needs_a_key_when_called_by_uuid(authenticator: Authenticator) -> None:
-    with pytest.raises(NoKey):
+    with pytest.raises(MissingApiKey):
         authenticator.authenticate_for_endpoint(None, LOGS_ENDPOINT, str(LOGS_ENDPOINT.id))
     with pytest.raises(Forbidden):
         access.require_query_permission(ANONYMOUS, LOGS_ENDPOINT)
@@ -168,14 +168,14 @@ def caller_pinned_to(**pins: str) -> Caller:
 
 
 def test_a_missing_pinned_parameter_gets_the_value_of_the_pin() -> None:
-    assert access.apply_pins(caller_pinned_to(project="acme"), {"n": "5"}, LOGS_ENDPOINT) == {
+    assert access.apply_pinned_parameters(caller_pinned_to(project="acme"), {"n": "5"}, LOGS_ENDPOINT) == {
         "n": "5",
         "project": "acme",
     }
 
 
 def test_a_pinned_parameter_may_be_given_with_the_value_of_the_pin() -> None:
-    assert access.apply_pins(caller_pinned_to(project="acme"), {"project": "acme"}, LOGS_ENDPOINT) == {
+    assert access.apply_pinned_parameters(caller_pinned_to(project="acme"), {"project": "acme"}, LOGS_ENDPOINT) == {
         "project": "acme"
     }
 
@@ -183,14 +183,14 @@ def test_a_pinned_parameter_may_be_given_with_the_value_of_the_pin() -> None:
 @pytest.mark.parametrize("value", ["other", "", "ACME", "acme ", "acme2"])
 def test_another_value_of_a_pinned_parameter_is_refused(value: str) -> None:
     with pytest.raises(Forbidden, match=f"pinned to project = 'acme' and may not ask for '{value}'"):
-        access.apply_pins(caller_pinned_to(project="acme"), {"project": value}, LOGS_ENDPOINT)
+        access.apply_pinned_parameters(caller_pinned_to(project="acme"), {"project": value}, LOGS_ENDPOINT)
 
 
 def test_a_call_is_refused_if_the_endpoint_lacks_the_pinned_parameter() -> None:
     with pytest.raises(Forbidden, match=r"usage\.api-counts has no parameter"):
-        access.apply_pins(caller_pinned_to(project="acme"), {}, COUNTS_ENDPOINT)
+        access.apply_pinned_parameters(caller_pinned_to(project="acme"), {}, COUNTS_ENDPOINT)
 
 
 def test_without_pins_parameters_are_unchanged() -> None:
     parameters = {"project": "a", "x": "y"}
-    assert access.apply_pins(caller_pinned_to(), parameters, LOGS_ENDPOINT) == parameters
+    assert access.apply_pinned_parameters(caller_pinned_to(), parameters, LOGS_ENDPOINT) == parameters

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cordwood.agents.tool import (
-    MAX_ANSWER_BYTES,
+    MAX_ANSWER_ROWS_BYTES,
     MAX_RESPONSE_BYTES,
     MAX_RESPONSE_LINE_BYTES,
     RowCollector,
@@ -33,26 +33,26 @@ def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: 
     collected = RowCollector(ToolAnswerLimits(1000))
     assert all(collected.add_chunk(body[begin : begin + size]) for begin in range(0, len(body), size))
     assert decode(collected) == rows
-    assert collected.cut is None
+    assert collected.truncation_reason is None
     assert not collected.is_shortened
 
 
 def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
     exact, more = RowCollector(ToolAnswerLimits(3)), RowCollector(ToolAnswerLimits(3))
     assert exact.add_chunk(as_lines([{"n": 1}] * 3))
-    assert exact.cut is None
+    assert exact.truncation_reason is None
     assert not more.add_chunk(as_lines([{"n": 1}] * 4))
-    assert more.cut is not None
-    assert "max_rows=3" in more.cut
+    assert more.truncation_reason is not None
+    assert "max_rows=3" in more.truncation_reason
     assert len(more.rows) == 3
 
 
 def test_rows_beyond_the_byte_limit_end_the_answer() -> None:
     rows = RowCollector(ToolAnswerLimits(1000))
     assert not rows.add_chunk(as_lines([{"text": "x" * 1500}] * 100))
-    assert sum(len(bytes(row)) for row in rows.rows) <= MAX_ANSWER_BYTES
-    assert rows.cut is not None
-    assert "bytes" in rows.cut
+    assert sum(len(bytes(row)) for row in rows.rows) <= MAX_ANSWER_ROWS_BYTES
+    assert rows.truncation_reason is not None
+    assert "bytes" in rows.truncation_reason
 
 
 def test_a_row_without_a_line_end_is_not_held_in_memory() -> None:
@@ -62,7 +62,7 @@ def test_a_row_without_a_line_end_is_not_held_in_memory() -> None:
         chunks += 1
     assert chunks <= MAX_RESPONSE_LINE_BYTES // 100_000
     assert rows.rows == []
-    assert rows.cut is not None
+    assert rows.truncation_reason is not None
 
 
 def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
@@ -72,14 +72,14 @@ def test_the_bytes_read_are_limited_even_if_rows_are_shortened() -> None:
     while rows.add_chunk(line):
         chunks_read += 1
     assert chunks_read <= MAX_RESPONSE_BYTES // len(line) + 1
-    assert rows.cut is not None
+    assert rows.truncation_reason is not None
 
 
 def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
     rows = RowCollector(ToolAnswerLimits(10))
     assert rows.add_chunk(as_lines([{f"column {n}": "x" * 1500 for n in range(40)}]))
     (row,) = decode(rows)
-    assert len(bytes(rows.rows[0])) <= MAX_ANSWER_BYTES // 2
+    assert len(bytes(rows.rows[0])) <= MAX_ANSWER_ROWS_BYTES // 2
     assert row["column 0"] == "x" * 200 + "… (1500 characters)"
     assert rows.is_shortened
 

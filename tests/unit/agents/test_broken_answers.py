@@ -70,7 +70,7 @@ def test_an_answer_that_is_not_http_means_that_there_is_no_service(answers: str)
 def test_the_rest_of_a_body_that_is_not_needed_is_not_awaited(answers: str) -> None:
     body = BodyCollector(max_bytes=5)
     assert send_request(answers, body).status == 200
-    assert body.is_cut
+    assert body.is_too_large
     with pytest.raises(RefusedByService, match="larger than"):
         body.decode_json()
 
@@ -84,11 +84,11 @@ def application_api(*messages: dict[str, Any], budget: int = 2**24) -> Iterator[
             await send(message)
 
     request = SimpleNamespace(id="1", scope={"headers": []})
-    context = SimpleNamespace(request=request, shared=SimpleNamespace(dispatch_request=application))
+    context = SimpleNamespace(request=request, dependencies=SimpleNamespace(dispatch_request=application))
     shared = new_query_body_budget(budget)
     with shared.open_reservation("1") as reservation, shared.open_reservation("2") as other:
         other.reserve(2**20 + 1)
-        other.mark_complete()
+        other.mark_body_complete()
         yield InProcessApi(cast(HandlerContext, context), "key", Caller("1", frozenset()), reservation)
 
 

@@ -11,27 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cordwood.agents.api import ApiCall, KeyPermissions, OfferedEndpoint, OnChunk, Reply
+from cordwood.agents.api import ApiCall, KeyPermissions, OnChunk, QueryableEndpoint, Reply
 from cordwood.agents.mcp_server import answer_message
 from cordwood.agents.toolset import (
     ToolAnswer,
     agent_instructions,
     call_tool,
     create_tools_for_key,
-    quote_sql_name,
-    quote_sql_text,
+    quote_sql_identifier,
+    quote_sql_string,
 )
 from cordwood.sql.parse import parse
 
 
-def endpoint(name: str, token: str = "0" * 8, **changes: Any) -> OfferedEndpoint:
+def endpoint(name: str, token: str = "0" * 8, **changes: Any) -> QueryableEndpoint:
     schema = {"type": "object", "properties": {"project": {"type": "string"}}, "required": ["project"]}
-    offered = OfferedEndpoint(name, token, "Describes something.", "bq_sql", True, 1000, schema)  # noqa: FBT003 - as declared
+    offered = QueryableEndpoint(name, token, "Describes something.", "bq_sql", True, 1000, schema)  # noqa: FBT003 - as declared
     return msgspec.structs.replace(offered, **changes)
 
 
 def key_view(
-    *endpoints: OfferedEndpoint, scopes: str = "query", pins: Mapping[str, str] | None = None
+    *endpoints: QueryableEndpoint, scopes: str = "query", pins: Mapping[str, str] | None = None
 ) -> KeyPermissions:
     return KeyPermissions("7", scopes, pins or {}, False, None, endpoints)  # noqa: FBT003 - as declared
 
@@ -147,7 +147,7 @@ def test_any_error_body_becomes_text(body: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["x", "'", "\\", "\\'", "a'b\\c", "';--", "'''", '"', "`", "é", "@p", "{x}"])
 def test_quoted_texts_and_names_are_parsed_back_unchanged(text: str) -> None:
-    tree = parse(f"select {quote_sql_text(text)} as v from {quote_sql_name(text)} as t").tree
+    tree = parse(f"select {quote_sql_string(text)} as v from {quote_sql_identifier(text)} as t").tree
     (literal,) = [node for node in tree.walk() if type(node).__name__ == "Literal"]
     assert literal.name == text
     (table,) = [node for node in tree.walk() if type(node).__name__ == "Table"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.alerts.evaluation import MAX_GROUPS, MissingColumn, evaluate_groups
+from cordwood.alerts.evaluation import MAX_GROUPS_PER_ANSWER, MissingColumn, evaluate_groups
 from cordwood.catalog.alert_table import read_condition
 from cordwood.model.definitions import MAX_ALERT_TEXT_CHARACTERS
 from tests.unit.alerts.harness import firing_groups, make_alert
@@ -111,8 +111,8 @@ def test_groups_with_equal_truncated_labels_stay_distinct() -> None:
 
 
 def test_the_number_of_groups_is_limited() -> None:
-    rows = [{"m": number} for number in range(MAX_GROUPS + 50)]
-    assert len(evaluate_groups(make_alert("rows", group_by=("m",)), rows)) == MAX_GROUPS
+    rows = [{"m": number} for number in range(MAX_GROUPS_PER_ANSWER + 50)]
+    assert len(evaluate_groups(make_alert("rows", group_by=("m",)), rows)) == MAX_GROUPS_PER_ANSWER
 
 
 def test_the_text_has_the_values_of_the_row_that_fulfils_the_condition() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.app.checks import catalog_sources_of, check_contents, target_for
+from cordwood.app.checks import catalog_sources_of, create_compile_target, read_and_check_definitions
 from cordwood.model.definitions import Alert
 from cordwood.settings.settings import ServeSettings, Settings
 from cordwood.trials.runner import find_pages, run_pages
@@ -62,7 +62,7 @@ def uncommented_file(name: str) -> str:
 
 def alerts_in(folder: Path) -> tuple[Alert, ...]:
     settings = Settings(serve=ServeSettings(endpoints=str(folder)))
-    return tuple(check_contents(catalog_sources_of(settings), target_for(settings)).alerts)
+    return tuple(read_and_check_definitions(catalog_sources_of(settings), create_compile_target(settings)).alerts)
 
 
 @pytest.mark.parametrize("name", SHIPPED_FILES)

@@ -52,7 +52,7 @@ def test_finishing_a_delivery_keeps_a_change_queued_meanwhile(tmp_path: Path) ->
     apply_rows(groups, store, 60, [])
     store.remove_queued_changes(sending, HistoryEntry(START_US, "a", "sent", target="x", count=1))
     assert [item.change.state for item in store.queued_changes()] == [NotifiedState.RESOLVED]
-    assert store.queued_counts() == {"x": 1}
+    assert store.count_queued_changes_by_target() == {"x": 1}
 
 
 def test_the_queue_is_read_fairly_across_targets(tmp_path: Path) -> None:

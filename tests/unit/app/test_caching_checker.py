@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cordwood.app.checks import CachingChecker, compiler_version
+from cordwood.app.checks import CachingEndpointChecker, compiler_version
 from cordwood.app.in_process import open_in_process_app
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.file_catalog import read_catalog
@@ -41,9 +41,10 @@ class DefinitionFiles:
             if "broken" in endpoint.sql:
                 raise BadEndpointFile("It is broken.")
 
-        checks = CachingChecker(self.data, target, check, code)
+        checks = CachingEndpointChecker(self.data, target, check, code)
         read_catalog(
-            CatalogSources(endpoints=self.endpoints, streams=self.streams, includes_shipped=False), checks.check
+            CatalogSources(endpoints_folder=self.endpoints, streams_file=self.streams, includes_shipped=False),
+            checks.check,
         )
         checks.write_passed_digests()
         return compiled

@@ -20,10 +20,10 @@ from cordwood.app.demo import (
     FUNCTIONS_STREAM,
     INCIDENT_DURATION,
     INCIDENT_PATH,
+    INCIDENT_SLOW_PHASE_DURATION,
     LIVE_REQUEST_INTERVAL_SECONDS,
     POSTGRES_STREAM,
     RELAY_STREAM,
-    SLOW_PHASE_DURATION,
     STORAGE_STREAM,
     LiveTraffic,
     history_events,
@@ -79,10 +79,12 @@ def test_one_path_is_slow_and_fails_between_two_deployments() -> None:
     start = incident_start(NOW)
     slow = [time_of(event) for event, _, response in edge_calls(INCIDENT_PATH) if response["origin_time"] > 1_900]
     failed = [time_of(event) for event, _, response in edge_calls(INCIDENT_PATH) if response["status_code"] >= 500]
-    failures_by_time = [time for time in failed if start + SLOW_PHASE_DURATION <= time < start + INCIDENT_DURATION]
+    failures_by_time = [
+        time for time in failed if start + INCIDENT_SLOW_PHASE_DURATION <= time < start + INCIDENT_DURATION
+    ]
     assert len(failures_by_time) > 100
     assert len(failed) - len(failures_by_time) < 10
-    assert start < min(slow) < start + SLOW_PHASE_DURATION
+    assert start < min(slow) < start + INCIDENT_SLOW_PHASE_DURATION
     assert max(slow) < start + INCIDENT_DURATION
     deployed = [
         time_of(event) for event in events_of_week()[FUNCTIONS_STREAM] if event["metadata"]["event_type"] == "Deploy"

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from cordwood.app.checks import check_contents
+from cordwood.app.checks import read_and_check_definitions
 from cordwood.app.in_process import open_in_process_app
 from cordwood.catalog.catalog import CatalogSources
 from cordwood.catalog.endpoint_file import read_endpoint_file
@@ -137,12 +137,12 @@ def test_incompatible_endpoints_are_refused_with_the_position(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(BrokenDefinitionFiles, match=expected):
-        check_contents(CatalogSources(endpoints=write_files(tmp_path, **files)))
+        read_and_check_definitions(CatalogSources(endpoints_folder=write_files(tmp_path, **files)))
 
 
 def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) -> None:
     text = endpoint_text("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
-    contents = check_contents(CatalogSources(endpoints=write_files(tmp_path, same=text)))
+    contents = read_and_check_definitions(CatalogSources(endpoints_folder=write_files(tmp_path, same=text)))
     assert not next(endpoint for endpoint in contents.endpoints if endpoint.name == "cloudflare.logs.prod").included
 
 

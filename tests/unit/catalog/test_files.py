@@ -38,7 +38,7 @@ def endpoint_text(name: str, extra: str = "") -> str:
 
 
 def without_shipped(endpoints: Path) -> CatalogSources:
-    return CatalogSources(endpoints=endpoints, includes_shipped=False)
+    return CatalogSources(endpoints_folder=endpoints, includes_shipped=False)
 
 
 def test_nine_streams_are_shipped() -> None:
@@ -49,7 +49,7 @@ def test_nine_streams_are_shipped() -> None:
 
 def test_endpoints_and_streams_are_found_by_name_and_by_uuid(tmp_path: Path) -> None:
     catalog = FileCatalog(
-        read_catalog(CatalogSources(endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint)
+        read_catalog(CatalogSources(endpoints_folder=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint)
     )
     endpoint, stream = catalog.endpoint("a"), catalog.stream("postgres.logs")
     assert endpoint is not None
@@ -104,7 +104,7 @@ def test_a_missing_folder_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadEndpointFile, match="does not exist"):
         read_catalog(without_shipped(tmp_path / "gone"), accept_endpoint)
     with pytest.raises(BadStreamFile, match="cannot be read"):
-        read_catalog(CatalogSources(streams=tmp_path / "gone"), accept_endpoint)
+        read_catalog(CatalogSources(streams_file=tmp_path / "gone"), accept_endpoint)
 
 
 def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
@@ -116,7 +116,9 @@ def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
 def test_own_streams_add_to_the_shipped_ones_and_override_by_name(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text('[[stream]]\nname = "mine"\n[[stream]]\nname = "postgres.logs"\nretention = "1d"')
-    streams = {stream.name: stream for stream in read_catalog(CatalogSources(streams=file), accept_endpoint).streams}
+    streams = {
+        stream.name: stream for stream in read_catalog(CatalogSources(streams_file=file), accept_endpoint).streams
+    }
     assert set(streams) == SHIPPED_STREAM_NAMES | {"mine"}
     assert streams["postgres.logs"].retention_seconds == 86_400
 
@@ -126,7 +128,7 @@ def test_an_overridden_stream_keeps_the_shipped_id(tmp_path: Path) -> None:
     file.write_text('[[stream]]\nname = "postgres.logs"\nretention = "1d"')
     shipped, mine = (
         next(stream for stream in read_catalog(sources, accept_endpoint).streams if stream.name == "postgres.logs")
-        for sources in (CatalogSources(), CatalogSources(streams=file))
+        for sources in (CatalogSources(), CatalogSources(streams_file=file))
     )
     assert shipped.id == mine.id
 
@@ -136,12 +138,13 @@ def test_a_stream_with_the_id_of_another_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "streams.toml"
     file.write_text(f'[[stream]]\nname = "mine"\nid = "{shipped_id}"')
     with pytest.raises(BadStreamFile, match="is also that of"):
-        read_catalog(CatalogSources(streams=file), accept_endpoint)
+        read_catalog(CatalogSources(streams_file=file), accept_endpoint)
 
 
 def test_replace_exchanges_all_contents(tmp_path: Path) -> None:
     before = read_catalog(
-        CatalogSources(includes_shipped=False, endpoints=write_folder(tmp_path, a=endpoint_text("a"))), accept_endpoint
+        CatalogSources(includes_shipped=False, endpoints_folder=write_folder(tmp_path, a=endpoint_text("a"))),
+        accept_endpoint,
     )
     catalog = FileCatalog(before)
     catalog.replace_contents(CatalogContents((), before.streams))
@@ -159,4 +162,4 @@ def test_an_extension_in_capitals_is_an_error(tmp_path: Path) -> None:
 def test_a_stream_that_differs_from_a_shipped_one_only_in_case_is_refused(tmp_path: Path) -> None:
     (tmp_path / "streams.toml").write_text('[[stream]]\nname = "Postgres.Logs"')
     with pytest.raises(BadStreamFile, match=r"postgres\.logs and Postgres\.Logs differ only in small and capital"):
-        read_catalog(CatalogSources(streams=tmp_path / "streams.toml"), accept_endpoint)
+        read_catalog(CatalogSources(streams_file=tmp_path / "streams.toml"), accept_endpoint)

@@ -11,7 +11,7 @@ from cordwood.catalog.file_catalog import FileCatalog
 from cordwood.catalog.key_store import KeyTermsInput, is_anchored, read_key_terms, unanchored_pin_warnings
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.catalog.toml_document import numeric_id
-from cordwood.errors import BadKeyTerms
+from cordwood.errors import BadApiKeyTerms
 from cordwood.model.key import KeyTerms
 
 NOW_SECONDS = 1_700_000_000.0
@@ -55,7 +55,7 @@ def test_a_target_named_by_its_numeric_id_is_stored_by_uuid() -> None:
 def test_a_numeric_id_of_two_endpoints_is_refused() -> None:
     twin = msgspec.structs.replace(LOGS_ENDPOINT, name="twin", id=UUID(int=LOGS_ENDPOINT.id.int ^ 1))
     catalog = FileCatalog(CatalogContents((LOGS_ENDPOINT, twin), ()))
-    with pytest.raises(BadKeyTerms) as caught:
+    with pytest.raises(BadApiKeyTerms) as caught:
         read_key_terms(KeyTermsInput([f"query:endpoint:{numeric_id(LOGS_ENDPOINT.id)}"]), catalog, NOW_SECONDS)
     assert caught.value.problem == "names more than one endpoint"
 
@@ -80,7 +80,7 @@ def test_a_target_whose_name_has_spaces_is_stored_by_uuid() -> None:
     ],
 )
 def test_an_unknown_scope_or_target_is_refused(scopes: list[str], problem: str) -> None:
-    with pytest.raises(BadKeyTerms) as caught:
+    with pytest.raises(BadApiKeyTerms) as caught:
         parse_key_terms(*scopes)
     assert (caught.value.field, caught.value.problem) == ("scopes", problem)
 
@@ -107,13 +107,13 @@ def test_the_other_terms_are_read_with_their_units() -> None:
     ],
 )
 def test_errors_name_the_field(field: str, value: object) -> None:
-    with pytest.raises(BadKeyTerms) as caught:
+    with pytest.raises(BadApiKeyTerms) as caught:
         parse_key_terms("query", **{field: value})
     assert caught.value.field == field
 
 
 def test_the_length_of_a_note_is_limited() -> None:
-    with pytest.raises(BadKeyTerms, match="description"):
+    with pytest.raises(BadApiKeyTerms, match="description"):
         parse_key_terms("query", note="x" * 501)
 
 

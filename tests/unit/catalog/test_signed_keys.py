@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from cordwood.catalog.signed_keys import JWTVerifier
-from cordwood.errors import BadKey, BadSetting
+from cordwood.errors import BadApiKey, BadSetting
 from cordwood.model.key import Caller
 
 SIGNING_SECRET = "a-secret-of-more-than-thirty-two-bytes"
@@ -56,7 +56,7 @@ def keys_by_jwks(tmp_path: Path) -> JWTVerifier:
 
 
 def assert_refused(keys: JWTVerifier, token: str, message: str) -> None:
-    with pytest.raises(BadKey, match=message) as caught:
+    with pytest.raises(BadApiKey, match=message) as caught:
         keys.find_caller(token)
     assert token not in caught.value.one_line_text()
 

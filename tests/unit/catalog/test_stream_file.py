@@ -4,7 +4,7 @@ import pytest
 
 from cordwood.catalog.stream_file import read_stream_file
 from cordwood.errors import BadStreamFile
-from cordwood.model.definitions import ClockPolicy, Stream
+from cordwood.model.definitions import EventTimePolicy, Stream
 
 
 def read_stream(text: str) -> tuple[Stream, ...]:
@@ -29,8 +29,8 @@ def test_every_setting_of_a_stream_is_read() -> None:
     assert str(stream.id) == "3c1e8a52-7f0b-4c5e-9d1a-0e6b5a2f4c01"
     assert stream.retention_seconds == 30 * 86_400
     assert stream.derive_templates == {"metadata.request.url": "https://{project}"}
-    assert (stream.late_policy, stream.late_seconds) == (ClockPolicy.QUARANTINE, 7 * 86_400)
-    assert (stream.future_policy, stream.future_seconds) == (ClockPolicy.CLAMP, 300)
+    assert (stream.late_policy, stream.late_seconds) == (EventTimePolicy.QUARANTINE, 7 * 86_400)
+    assert (stream.future_policy, stream.future_seconds) == (EventTimePolicy.CLAMP, 300)
     assert stream.events_per_second == 10
     assert stream.project_at == ("owner", "ref")
 
@@ -38,7 +38,7 @@ def test_every_setting_of_a_stream_is_read() -> None:
 def test_a_stream_with_only_a_name_has_the_defaults() -> None:
     (stream,) = read_stream('[[stream]]\nname = "a"')
     assert stream.retention_seconds is None
-    assert (stream.late_policy, stream.future_policy) == (ClockPolicy.ACCEPT, ClockPolicy.ACCEPT)
+    assert (stream.late_policy, stream.future_policy) == (EventTimePolicy.ACCEPT, EventTimePolicy.ACCEPT)
 
 
 def test_the_default_id_is_derived_from_the_name() -> None:

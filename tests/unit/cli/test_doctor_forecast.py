@@ -10,9 +10,9 @@ from cordwood.cli.doctor import CheckVerdict, check_disk_forecast
 @pytest.mark.parametrize(
     ("seconds", "verdict", "message"),
     [
-        (3 * 3600.0, CheckVerdict.BAD, "full in about 3 hours"),
-        (90.0, CheckVerdict.BAD, "full in about a minute"),
-        (2 * 86_400.0, CheckVerdict.DOUBTFUL, "full in about 2 days"),
+        (3 * 3600.0, CheckVerdict.PROBLEM, "full in about 3 hours"),
+        (90.0, CheckVerdict.PROBLEM, "full in about a minute"),
+        (2 * 86_400.0, CheckVerdict.WARNING, "full in about 2 days"),
     ],
 )
 def test_a_filling_disk_is_reported_with_advice(seconds: float, verdict: CheckVerdict, message: str) -> None:

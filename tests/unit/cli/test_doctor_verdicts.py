@@ -6,7 +6,7 @@ from cordwood.cli.doctor import (
     CheckVerdict,
     check_clock,
     check_disk,
-    check_key_variables,
+    check_key_environment_variables,
     check_memory,
     check_open_file_limit,
     open_file_limit,
@@ -21,8 +21,8 @@ PUBLIC, OLDER_PUBLIC, PRIVATE = "LOGFLARE_PUBLIC_ACCESS_TOKEN", "LOGFLARE_API_KE
     ("free", "total", "verdict"),
     [
         (50 * GB, 100 * GB, CheckVerdict.GOOD),
-        (5 * GB, 100 * GB, CheckVerdict.DOUBTFUL),
-        (GB // 10, GB, CheckVerdict.BAD),
+        (5 * GB, 100 * GB, CheckVerdict.WARNING),
+        (GB // 10, GB, CheckVerdict.PROBLEM),
     ],
 )
 def test_a_disk_is_judged_by_its_free_space(free: int, total: int, verdict: CheckVerdict) -> None:
@@ -33,9 +33,9 @@ def test_a_disk_is_judged_by_its_free_space(free: int, total: int, verdict: Chec
     ("allowed", "verdict"),
     [
         (4 * GB, CheckVerdict.GOOD),
-        (GB * 11 // 10, CheckVerdict.DOUBTFUL),
-        (GB // 2, CheckVerdict.BAD),
-        (None, CheckVerdict.DOUBTFUL),
+        (GB * 11 // 10, CheckVerdict.WARNING),
+        (GB // 2, CheckVerdict.PROBLEM),
+        (None, CheckVerdict.WARNING),
     ],
 )
 def test_the_memory_limit_must_fit_the_allowed_memory(allowed: int | None, verdict: CheckVerdict) -> None:
@@ -44,7 +44,7 @@ def test_the_memory_limit_must_fit_the_allowed_memory(allowed: int | None, verdi
 
 @pytest.mark.parametrize(
     ("limit", "verdict"),
-    [(65_536, CheckVerdict.GOOD), (1024, CheckVerdict.GOOD), (512, CheckVerdict.DOUBTFUL), (64, CheckVerdict.BAD)],
+    [(65_536, CheckVerdict.GOOD), (1024, CheckVerdict.GOOD), (512, CheckVerdict.WARNING), (64, CheckVerdict.PROBLEM)],
 )
 def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: CheckVerdict) -> None:
     assert check_open_file_limit(limit).verdict is verdict
@@ -55,8 +55,8 @@ def test_a_low_limit_on_open_files_is_reported(limit: int, verdict: CheckVerdict
     [
         (NOW_SECONDS, None, CheckVerdict.GOOD),
         (NOW_SECONDS, NOW_SECONDS - 5, CheckVerdict.GOOD),
-        (NOW_SECONDS, NOW_SECONDS + 3600, CheckVerdict.BAD),
-        (0.0, None, CheckVerdict.BAD),
+        (NOW_SECONDS, NOW_SECONDS + 3600, CheckVerdict.PROBLEM),
+        (0.0, None, CheckVerdict.PROBLEM),
     ],
 )
 def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | None, verdict: CheckVerdict) -> None:
@@ -64,11 +64,13 @@ def test_a_clock_before_the_last_write_is_reported(now: float, newest: float | N
 
 
 def test_conflicting_tokens_are_reported() -> None:
-    assert [finding.verdict for finding in check_key_variables({PUBLIC: "a", OLDER_PUBLIC: "b", PRIVATE: "c"})] == [
-        CheckVerdict.DOUBTFUL
+    assert [
+        finding.verdict for finding in check_key_environment_variables({PUBLIC: "a", OLDER_PUBLIC: "b", PRIVATE: "c"})
+    ] == [CheckVerdict.WARNING]
+    assert [finding.verdict for finding in check_key_environment_variables({PUBLIC: "a", PRIVATE: "a"})] == [
+        CheckVerdict.PROBLEM
     ]
-    assert [finding.verdict for finding in check_key_variables({PUBLIC: "a", PRIVATE: "a"})] == [CheckVerdict.BAD]
-    assert list(check_key_variables({PUBLIC: "a", OLDER_PUBLIC: "a", PRIVATE: "c"})) == []
+    assert list(check_key_environment_variables({PUBLIC: "a", OLDER_PUBLIC: "a", PRIVATE: "c"})) == []
 
 
 def test_the_limit_on_open_files_of_this_process_is_read() -> None:

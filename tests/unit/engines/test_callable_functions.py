@@ -43,7 +43,8 @@ def functions_of_clickhouse() -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "lists", [of_duckdb._LISTED_FUNCTIONS, of_clickhouse._LISTED_FUNCTIONS, of_clickhouse._LISTED_AGGREGATES]
+    "lists",
+    [of_duckdb._ALLOWED_BUILTIN_FUNCTIONS, of_clickhouse._ALLOWED_BUILTIN_FUNCTIONS, of_clickhouse._ALLOWED_AGGREGATES],
 )
 def test_the_names_are_sorted_and_unique(lists: str) -> None:
     names = [name for name in lists.split() if name[0].isalpha()]
@@ -54,21 +55,21 @@ def test_every_listed_function_exists_in_duckdb() -> None:
     # DuckDB's catalog does not have the functions that have their own parser node.
     in_the_grammar = {"cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile"}
     in_the_grammar |= {"percent_rank", "rank", "row_number"}
-    assert set(of_duckdb._LISTED_FUNCTIONS.split()) - functions_of_duckdb() <= in_the_grammar
+    assert set(of_duckdb._ALLOWED_BUILTIN_FUNCTIONS.split()) - functions_of_duckdb() <= in_the_grammar
 
 
 def test_every_listed_function_exists_in_clickhouse() -> None:
     # ClickHouse accepts some names in any case, and its parser makes some functions from operators.
     known = {name.lower() for name in functions_of_clickhouse()} | {"exists", "grouping", "lambda"}
-    assert {name.lower() for name in of_clickhouse._LISTED_FUNCTIONS.split()} <= known
+    assert {name.lower() for name in of_clickhouse._ALLOWED_BUILTIN_FUNCTIONS.split()} <= known
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "clickhouse"])
 def test_every_function_that_a_rule_prints_is_listed(engine: str) -> None:
     package, known, listed = (
-        (duckdb_rules, functions_of_duckdb(), of_duckdb.CALLABLE_FUNCTIONS)
+        (duckdb_rules, functions_of_duckdb(), of_duckdb.ALLOWED_FUNCTIONS)
         if engine == "duckdb"
-        else (clickhouse_rules, functions_of_clickhouse(), of_clickhouse.CALLABLE_FUNCTIONS)
+        else (clickhouse_rules, functions_of_clickhouse(), of_clickhouse.ALLOWED_FUNCTIONS)
     )
     written = {name for text in rule_templates(package) for name in CALL_PATTERN.findall(text)}
     assert written & known - listed <= NAMES_THAT_ARE_NOT_CALLED[engine]
@@ -80,5 +81,5 @@ def test_no_listed_function_reads_anything_but_its_arguments() -> None:
         r"(?i)read_|file|glob|pragma|duckdb_|current|setting|getenv|query|dict|join(get)|url|s3|remote|version|catalog"
         r"|schema|secret|user|host|sleep|nextval|execute|serialize|attach|load|macro|session|server|system"
     )
-    names = of_duckdb.CALLABLE_FUNCTIONS | of_clickhouse.CALLABLE_FUNCTIONS | of_duckdb.CALLABLE_TABLE_FUNCTIONS
+    names = of_duckdb.ALLOWED_FUNCTIONS | of_clickhouse.ALLOWED_FUNCTIONS | of_duckdb.ALLOWED_TABLE_FUNCTIONS
     assert [name for name in sorted(names) if suspicious.search(name)] == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.formats.csv import detect_delimiter
 from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.model.event import Event
@@ -23,7 +23,7 @@ FEWER_EXAMPLES = settings(max_examples=60)
 
 
 def read_csv(text: str, media: str = "text/csv", *, max_items: int = 1000, item_bytes: int = 100_000) -> ParsedBody:
-    return read_body(BodyForm.EVENTS, Body(text.encode(), media, max_items=max_items, max_item_bytes=item_bytes))
+    return read_body(BodyFormat.EVENTS, Body(text.encode(), media, max_items=max_items, max_item_bytes=item_bytes))
 
 
 def events(text: str, media: str = "text/csv") -> list[Event]:

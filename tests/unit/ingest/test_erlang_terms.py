@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.formats.erlang import BadTerm, read_term
 from cordwood.ingest.parsed_body import Body
 
@@ -105,7 +105,7 @@ def test_a_damaged_body_is_decoded_or_refused() -> None:
             broken[chance.randrange(len(broken))] = chance.randrange(256)
         try:
             parsed = read_body(
-                BodyForm.ERLANG, Body(bytes(broken[: chance.randrange(len(broken) + 1)]), "application/bert")
+                BodyFormat.ERLANG, Body(bytes(broken[: chance.randrange(len(broken) + 1)]), "application/bert")
             )
         except BadBody:
             continue
@@ -117,9 +117,9 @@ def test_a_batch_becomes_events() -> None:
         message=binary_term("started"), metadata=map_term(level=atom_term("info"), pid=binary_term("<0.1.0>"))
     )
     body = b"\x83" + map_term(batch=list_term(event, b"a\x01"))
-    parsed = read_body(BodyForm.ERLANG, Body(body, "application/bert"))
+    parsed = read_body(BodyFormat.ERLANG, Body(body, "application/bert"))
     (stored,) = build_events(parsed, 1)
     assert (stored.event_message, json.loads(stored.metadata or "")) == ("started", {"level": "info", "pid": "<0.1.0>"})
     assert [(item.index, item.reason) for item in parsed.refused_items] == [(1, "The item is not an object.")]
     with pytest.raises(BodyTooLarge):
-        read_body(BodyForm.ERLANG, Body(body, "application/bert", max_items=1))
+        read_body(BodyFormat.ERLANG, Body(body, "application/bert", max_items=1))

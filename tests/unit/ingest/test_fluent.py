@@ -11,8 +11,8 @@ from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats import fluent
 from cordwood.ingest.formats.fluent import (
     ForwardMessage,
+    MessagePackValueScanner,
     NotForwardProtocolError,
-    ValueScanner,
     read_entries,
     read_message,
 )
@@ -150,7 +150,7 @@ def test_numbers_and_texts_of_every_width_are_decoded() -> None:
         "x" * 70_000,
     ]
     values += [list(range(20)), {str(n): n for n in range(20)}, b"x" * 300, False]
-    decoded_values = fluent._ValueDecoder(pack(values)).read_value()
+    decoded_values = fluent._MessagePackDecoder(pack(values)).read_value()
     assert decoded_values[:-2] == values[:-2]
     assert decoded_values[-2:] == ["x" * 300, False]
 
@@ -208,7 +208,7 @@ def test_an_invalid_message_is_refused(sent: bytes) -> None:
 def test_the_end_of_a_message_is_found_for_any_chunk_size(size: int) -> None:
     first = pack(["app", [[EVENT_TIME, record(n)] for n in range(3)], {"chunk": "x" * 300}])
     data = first + pack(["b", 1, {}])
-    scanner, grown, end = ValueScanner(), bytearray(), None
+    scanner, grown, end = MessagePackValueScanner(), bytearray(), None
     for at in range(0, len(data), size):
         if end is None:
             grown += data[at : at + size]
@@ -219,7 +219,7 @@ def test_the_end_of_a_message_is_found_for_any_chunk_size(size: int) -> None:
 def test_a_scanner_reads_each_byte_once() -> None:
     """Pass the bytes one by one, and check that the number of steps is linear and not quadratic."""
     sent = pack(["t", list(range(20_000))])
-    scanner, grown, steps = ValueScanner(), bytearray(), 0
+    scanner, grown, steps = MessagePackValueScanner(), bytearray(), 0
     skipped = fluent._read_value_head
 
     def counted(data: bytes | bytearray, at: int) -> tuple[int, int]:
@@ -237,4 +237,4 @@ def test_a_scanner_reads_each_byte_once() -> None:
 
 def test_an_invalid_first_byte_ends_the_scan() -> None:
     with pytest.raises(NotForwardProtocolError):
-        ValueScanner().find_end(b"\x92\xc1")
+        MessagePackValueScanner().find_end(b"\x92\xc1")

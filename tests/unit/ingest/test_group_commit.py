@@ -46,7 +46,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> BlockingDisk:
 @pytest.fixture
 def flusher(disk: BlockingDisk, tmp_path: Path) -> Iterator[GroupCommitter]:
     engine = DuckDBEngine(tmp_path, DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     flusher = GroupCommitter(engine)
     yield flusher
     disk.released.set()

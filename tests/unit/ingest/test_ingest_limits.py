@@ -116,7 +116,7 @@ def test_only_one_body_may_exceed_half_of_the_budget() -> None:
     budget = BodyMemoryBudget(100)
     with budget.open_reservation("a") as large, budget.open_reservation("b") as second:
         large.reserve(900)
-        large.mark_complete()
+        large.mark_body_complete()
         second.reserve(50)
         with pytest.raises(BacklogFull):
             second.reserve(1)
@@ -131,7 +131,7 @@ def test_arriving_bodies_of_a_key_with_more_than_half_are_revoked() -> None:
         budget.open_reservation("b") as other,
     ):
         stored.reserve(40)
-        stored.mark_complete()
+        stored.mark_body_complete()
         arriving.reserve(40)
         arriving.set_revoke_callback(lambda: revoked.append("arriving"))
         other.reserve(50)

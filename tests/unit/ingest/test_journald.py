@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE, JournalDecoder, JournalEntry
 from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.ingest.quarantine import QuarantinedItem, decode_quarantined_item
@@ -32,7 +32,7 @@ ENTRIES = (
 )
 
 
-def read_journal(data: bytes, form: BodyForm = BodyForm.EVENTS) -> ParsedBody:
+def read_journal(data: bytes, form: BodyFormat = BodyFormat.EVENTS) -> ParsedBody:
     return read_body(form, Body(data, JOURNAL_MEDIA_TYPE, max_item_bytes=MAX_ITEMS))
 
 
@@ -110,10 +110,10 @@ def test_a_body_without_a_valid_entry_is_refused() -> None:
 
 def test_the_number_of_entries_is_limited() -> None:
     with pytest.raises(BodyTooLarge):
-        read_body(BodyForm.EVENTS, Body(journal_entry(0) * 11, JOURNAL_MEDIA_TYPE, max_items=10))
+        read_body(BodyFormat.EVENTS, Body(journal_entry(0) * 11, JOURNAL_MEDIA_TYPE, max_items=10))
 
 
 def test_a_quarantined_entry_is_decoded_as_it_was_sent() -> None:
-    item = QuarantinedItem("q", 0, "s", BodyForm.JOURNALD, journal_entry(4, b"MESSAGE=m\n").decode())
+    item = QuarantinedItem("q", 0, "s", BodyFormat.JOURNALD, journal_entry(4, b"MESSAGE=m\n").decode())
     (event,) = decode_quarantined_item(item).events
     assert (event.id, event.event_message) == ("s=1;i=4", "m")

@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.errors import BadBody, UnsupportedMediaType
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.model.event import Event
 
@@ -15,7 +15,7 @@ NOW_US = 1_700_000_000_000_000
 
 def parse_body(text: str | bytes, media: str = "application/json") -> ParsedBody:
     data = text.encode() if isinstance(text, str) else text
-    return read_body(BodyForm.EVENTS, Body(data, media))
+    return read_body(BodyFormat.EVENTS, Body(data, media))
 
 
 def events(text: str | bytes, media: str = "application/json") -> list[Event]:

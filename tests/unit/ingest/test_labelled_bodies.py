@@ -11,7 +11,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BodyTooLarge
-from cordwood.ingest.accept import BodyForm, Intake, IntakeLimits, StreamPart
+from cordwood.ingest.accept import BodyFormat, BodyPartForStream, Intake, IntakeLimits
 from cordwood.ingest.formats.datadog import read_logs
 from cordwood.ingest.formats.splunk import read_events, read_raw_lines
 from cordwood.ingest.parsed_body import Body, ItemOutcome, ItemState, LabelledBody, PostedEvent
@@ -27,7 +27,7 @@ DROPPING_STREAM = Stream("dropping", UUID(int=2), transforms=(Transform(Transfor
 def intake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intake]:
     folder: Path = tmp_path_factory.mktemp("labelled")
     engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(threads=1), clock_us=lambda: NOW_US)
-    engine.prepare([PLAIN_STREAM, DROPPING_STREAM])
+    engine.create_stream_tables([PLAIN_STREAM, DROPPING_STREAM])
     opened = Intake(engine, lambda: NOW_US, IntakeLimits(max_event_bytes=1000))
     yield opened
     opened.close()
@@ -54,10 +54,10 @@ def test_parts_are_stored_together_and_every_item_has_its_outcome(intake: Intake
     async def stored() -> None:
         body = await intake.decode(read, b"x" * 1001)
         parts = [
-            StreamPart(PLAIN_STREAM, body.parts_by_labels["a",]),
-            StreamPart(DROPPING_STREAM, body.parts_by_labels["b",]),
+            BodyPartForStream(PLAIN_STREAM, body.parts_by_labels["a",]),
+            BodyPartForStream(DROPPING_STREAM, body.parts_by_labels["b",]),
         ]
-        plain, dropping = await intake.store(parts, 1001, BodyForm.EVENTS, is_itemized=True)
+        plain, dropping = await intake.store_body_parts(parts, 1001, BodyFormat.EVENTS, is_itemized=True)
         assert not any(part.parsed.events for part in parts)
         assert (plain.accepted, plain.duplicates, plain.quarantined) == (2, 1, 2)
         assert (dropping.accepted, dropping.duplicates, dropping.dropped) == (1, 1, 1)
@@ -82,13 +82,15 @@ def test_repeated_parts_are_duplicates_and_items_are_listed_only_on_request(inta
         body = LabelledBody()
         for number in range(3):
             body.part_for_labels("a").add_event(posted_item(f"again-{number}"), number)
-        (first,) = await intake.store([StreamPart(PLAIN_STREAM, body.part_for_labels("a"))], 100, BodyForm.EVENTS)
+        (first,) = await intake.store_body_parts(
+            [BodyPartForStream(PLAIN_STREAM, body.part_for_labels("a"))], 100, BodyFormat.EVENTS
+        )
         assert (first.accepted, first.item_outcomes) == (3, {})
         body = LabelledBody()
         for number in range(1, 4):
             body.part_for_labels("a").add_event(posted_item(f"again-{number}"), number)
-        (second_outcome,) = await intake.store(
-            [StreamPart(PLAIN_STREAM, body.part_for_labels("a"))], 100, BodyForm.EVENTS, is_itemized=True
+        (second_outcome,) = await intake.store_body_parts(
+            [BodyPartForStream(PLAIN_STREAM, body.part_for_labels("a"))], 100, BodyFormat.EVENTS, is_itemized=True
         )
         assert [outcome.state for outcome in second_outcome.item_outcomes.values()] == [
             "duplicate",
@@ -99,8 +101,8 @@ def test_repeated_parts_are_duplicates_and_items_are_listed_only_on_request(inta
     asyncio.run(stored())
 
 
-@pytest.mark.parametrize("form", [BodyForm.DATADOG, BodyForm.ELASTIC, BodyForm.SPLUNK])
-def test_a_quarantined_item_of_a_labelled_form_is_decoded_again_by_itself(form: BodyForm) -> None:
+@pytest.mark.parametrize("form", [BodyFormat.DATADOG, BodyFormat.ELASTIC, BodyFormat.SPLUNK])
+def test_a_quarantined_item_of_a_labelled_form_is_decoded_again_by_itself(form: BodyFormat) -> None:
     item = QuarantinedItem("q1", NOW_US, "plain", form, '{"message":"again","service":"s","k":1,"event":"again"}')
     (event,) = decode_quarantined_item(item).events
     assert (event.id, event.event_message) == ("q1", "again")

@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.errors import BadBody
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.parsed_body import Body, ParsedBody
 from cordwood.model.event import Event
 
@@ -16,13 +16,13 @@ EVENT_TIME = "2023-07-22T04:26:40Z"
 EVENT_TIME_US = 1_690_000_000_000_000
 
 
-def read_format(form: BodyForm, text: str, media: str = "application/json", **headers: str) -> ParsedBody:
+def read_format(form: BodyFormat, text: str, media: str = "application/json", **headers: str) -> ParsedBody:
     return read_body(
         form, Body(text.encode(), media, {name.replace("_", "-"): value for name, value in headers.items()})
     )
 
 
-def events(form: BodyForm, text: str, media: str = "application/json", **headers: str) -> list[Event]:
+def events(form: BodyFormat, text: str, media: str = "application/json", **headers: str) -> list[Event]:
     return build_events(read_format(form, text, media, **headers), NOW_US)
 
 
@@ -32,8 +32,8 @@ def metadata(event: Event) -> dict[str, object]:
     return decoded
 
 
-@pytest.mark.parametrize("form", [BodyForm.JSON, BodyForm.REPORTS])
-def test_a_whole_object_is_both_message_and_metadata(form: BodyForm) -> None:
+@pytest.mark.parametrize("form", [BodyFormat.JSON, BodyFormat.BROWSER_REPORTS])
+def test_a_whole_object_is_both_message_and_metadata(form: BodyFormat) -> None:
     (event,) = events(form, '{"id": "x", "timestamp": "2020-01-01T00:00:00Z", "message": "m"}')
     assert (event.timestamp_us, event.timestamp_inferred) == (NOW_US, True)
     assert event.event_message == event.metadata == '{"id": "x", "timestamp": "2020-01-01T00:00:00Z", "message": "m"}'
@@ -41,33 +41,33 @@ def test_a_whole_object_is_both_message_and_metadata(form: BodyForm) -> None:
 
 def test_vectors_message_and_timestamp_are_not_in_the_metadata() -> None:
     (event,) = events(
-        BodyForm.VECTOR, f'[{{"message": "m", "timestamp": "{EVENT_TIME}", "project": "p", "host": "h"}}]'
+        BodyFormat.VECTOR, f'[{{"message": "m", "timestamp": "{EVENT_TIME}", "project": "p", "host": "h"}}]'
     )
     assert (event.event_message, event.timestamp_us, event.project) == ("m", EVENT_TIME_US, "p")
     assert metadata(event) == {"project": "p", "host": "h"}
 
 
 def test_vector_events_need_no_message_or_timestamp() -> None:
-    (event,) = events(BodyForm.VECTOR, '{"project": "p"}\n', "application/x-ndjson")
+    (event,) = events(BodyFormat.VECTOR, '{"project": "p"}\n', "application/x-ndjson")
     assert (event.event_message, event.project, event.timestamp_inferred) == ('{"project":"p"}', "p", True)
 
 
 @pytest.mark.parametrize("media", ["application/json", "text/plain; charset=utf-8", "application/x-ndjson"])
 def test_a_logpush_line_is_an_event_at_its_edge_start_timestamp(media: str) -> None:
     line = '{"EdgeStartTimestamp":1690000000000000000,"RayID":"r"}'
-    first, second = events(BodyForm.LOGPUSH, f"{line}\n{line}\n", media)
+    first, second = events(BodyFormat.LOGPUSH, f"{line}\n{line}\n", media)
     assert first.event_message == first.metadata == line
     assert first.timestamp_us == second.timestamp_us == EVENT_TIME_US
 
 
 def test_bad_lines_of_logpush_are_quarantined() -> None:
-    parsed = read_format(BodyForm.LOGPUSH, '{"RayID":"r"}\nnonsense\n[1]\n', "text/plain")
+    parsed = read_format(BodyFormat.LOGPUSH, '{"RayID":"r"}\nnonsense\n[1]\n', "text/plain")
     assert len(parsed.events) == 1
     assert [item.index for item in parsed.refused_items] == [1, 2]
 
 
 def test_a_cloud_event_has_the_attributes_and_time_of_its_headers() -> None:
-    (event,) = events(BodyForm.CLOUD_EVENT, '{"a": 1}', ce_time=EVENT_TIME, ce_type="t.x", ce_spec_version="1.0")
+    (event,) = events(BodyFormat.CLOUD_EVENT, '{"a": 1}', ce_time=EVENT_TIME, ce_type="t.x", ce_spec_version="1.0")
     assert event.timestamp_us == EVENT_TIME_US
     assert json.loads(event.extras or "") == {
         "a": 1,
@@ -76,7 +76,9 @@ def test_a_cloud_event_has_the_attributes_and_time_of_its_headers() -> None:
 
 
 def test_a_structured_cloud_event_has_its_own_time() -> None:
-    (event,) = events(BodyForm.CLOUD_EVENT, json.dumps({"id": "i", "time": EVENT_TIME}), "application/cloudevents+json")
+    (event,) = events(
+        BodyFormat.CLOUD_EVENT, json.dumps({"id": "i", "time": EVENT_TIME}), "application/cloudevents+json"
+    )
     assert (event.id, event.timestamp_us) == ("i", EVENT_TIME_US)
 
 
@@ -86,7 +88,7 @@ SYSLOG_LINE = (
 
 
 def test_a_syslog_line_is_parsed() -> None:
-    (event,) = events(BodyForm.SYSLOG, SYSLOG_LINE + "\n", "application/logplex-1")
+    (event,) = events(BodyFormat.SYSLOG, SYSLOG_LINE + "\n", "application/logplex-1")
     assert (event.event_message, event.timestamp_us) == ('hello {"n": 1}', EVENT_TIME_US + 500_000)
     decoded = metadata(event)
     assert decoded.pop("message_raw") == SYSLOG_LINE
@@ -107,14 +109,14 @@ def test_a_syslog_line_is_parsed() -> None:
 def test_syslog_with_octet_counting_is_split() -> None:
     lines = ["<13>1 - h a - - - one\ntwo", "<13>1 - h a - - - zwölf"]
     framed = "".join(f"{len(line.encode())} {line}" for line in lines)
-    assert [event.event_message for event in events(BodyForm.SYSLOG, framed, "text/plain")] == ["one\ntwo", "zwölf"]
+    assert [event.event_message for event in events(BodyFormat.SYSLOG, framed, "text/plain")] == ["one\ntwo", "zwölf"]
 
 
 @pytest.mark.parametrize("off", [-1, 1, 3, 500], ids=["one short", "one long", "into the next", "beyond the end"])
 def test_with_wrong_octet_counts_each_line_is_a_message(off: int) -> None:
     lines = [f"<13>1 - h a - - - {text}" for text in ("zwölf", "two", "three")]
     counted = "\n".join(f"{len(line.encode()) + off + 1} {line}" for line in lines) + "\n"
-    parsed = read_format(BodyForm.SYSLOG, counted, "text/plain")
+    parsed = read_format(BodyFormat.SYSLOG, counted, "text/plain")
     assert [event.event_message for event in parsed.events] == ["zwölf", "two", "three"]
     assert parsed.refused_items == []
 
@@ -122,32 +124,32 @@ def test_with_wrong_octet_counts_each_line_is_a_message(off: int) -> None:
 def test_octet_counts_may_exclude_the_line_end() -> None:
     lines = ["<13>1 - h a - - - one", "<13>1 - h a - - - two"]
     counted = "\n".join(f"{len(line)} {line}" for line in lines)
-    assert [event.event_message for event in events(BodyForm.SYSLOG, counted, "text/plain")] == ["one", "two"]
+    assert [event.event_message for event in events(BodyFormat.SYSLOG, counted, "text/plain")] == ["one", "two"]
 
 
 def test_logplex_lines_and_rfc_3164_lines_are_parsed() -> None:
     text = (
         "<40>1 2012-11-30T06:45:29+00:00 host app web.3 - State changed\n<34>Oct 11 22:14:15 mymachine su[12]: failed"
     )
-    first, second = events(BodyForm.SYSLOG, text, "application/logplex-1")
+    first, second = events(BodyFormat.SYSLOG, text, "application/logplex-1")
     assert first.event_message == "State changed"
     assert metadata(first)["message_id"] is None
     assert (second.event_message, metadata(second)["process_id"], second.timestamp_inferred) == ("failed", "12", True)
 
 
 def test_an_invalid_syslog_line_is_quarantined() -> None:
-    parsed = read_format(BodyForm.SYSLOG, "<13>1 - h a - - - one\nodd\n<999>1 - h a - - - x", "text/plain")
+    parsed = read_format(BodyFormat.SYSLOG, "<13>1 - h a - - - one\nodd\n<999>1 - h a - - - x", "text/plain")
     assert (len(parsed.events), [item.index for item in parsed.refused_items]) == (1, [1, 2])
 
 
 def test_a_body_without_syslog_is_refused() -> None:
     with pytest.raises(BadBody):
-        read_format(BodyForm.SYSLOG, "odd", "text/plain")
+        read_format(BodyFormat.SYSLOG, "odd", "text/plain")
 
 
 def test_a_form_is_one_event_with_optional_json_metadata() -> None:
     sent = b"event_message=caf%C3%A9+au+lait&timestamp=1690000000.5&tag=a&tag=b&empty=&metadata=%7B%22n%22%3A1%7D"
-    (event,) = build_events(read_body(BodyForm.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
+    (event,) = build_events(read_body(BodyFormat.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
     assert (event.event_message, event.timestamp_us) == ("caf\u00e9 au lait", 1_690_000_000_500_000)
     assert (event.metadata, event.extras) == ('{"n":1}', '{"tag":["a","b"],"empty":""}')
 
@@ -155,14 +157,14 @@ def test_a_form_is_one_event_with_optional_json_metadata() -> None:
 @pytest.mark.parametrize("metadata", ["{not json", "7", "[1]", '"x"'])
 def test_form_metadata_that_is_not_an_object_stays_text(metadata: str) -> None:
     sent = urlencode({"metadata": metadata}).encode()
-    (event,) = build_events(read_body(BodyForm.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
+    (event,) = build_events(read_body(BodyFormat.EVENTS, Body(sent, "application/x-www-form-urlencoded")), NOW_US)
     assert json.loads(event.metadata or "") == metadata
 
 
 @pytest.mark.parametrize("sent", [b"", b"&".join([b"a=1"] * 10_001)])
 def test_a_form_with_no_or_too_many_fields_is_refused(sent: bytes) -> None:
     with pytest.raises(BadBody, match="The form"):
-        read_body(BodyForm.EVENTS, Body(sent, "application/x-www-form-urlencoded"))
+        read_body(BodyFormat.EVENTS, Body(sent, "application/x-www-form-urlencoded"))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +181,6 @@ def test_a_form_with_no_or_too_many_fields_is_refused(sent: bytes) -> None:
 def test_json_in_a_syslog_message_becomes_structured_data(
     message: str, structured_data: dict[str, object] | None
 ) -> None:
-    (event,) = events(BodyForm.SYSLOG, f"<13>1 2023-07-22T04:26:40Z h a 1 2 - {message}", "text/plain")
+    (event,) = events(BodyFormat.SYSLOG, f"<13>1 2023-07-22T04:26:40Z h a 1 2 - {message}", "text/plain")
     assert event.event_message == message
     assert metadata(event)["sd"] == ([] if structured_data is None else [{**structured_data, "id": "json"}])

@@ -8,7 +8,7 @@ import pytest
 
 from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.formats.protobuf import encode_export_response, encode_rpc_status, iterate_fields
 from cordwood.ingest.parsed_body import Body
 from cordwood.model.event import Event
@@ -18,7 +18,7 @@ RECORD_NS = 1_690_000_000_123_456_789
 
 
 def events(body: bytes, media: str) -> list[Event]:
-    return build_events(read_body(BodyForm.OTLP, Body(body, media)), NOW_US)
+    return build_events(read_body(BodyFormat.OTLP, Body(body, media)), NOW_US)
 
 
 def json_request(*records: object, resource: object = None) -> list[Event]:
@@ -226,7 +226,7 @@ def test_too_large_numbers_and_unpaired_surrogates_are_replaced() -> None:
 
 def test_an_invalid_record_is_quarantined_and_the_others_are_read() -> None:
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, 7, {}]}]}]}).encode()
-    parsed = read_body(BodyForm.OTLP, Body(body, "application/json"))
+    parsed = read_body(BodyFormat.OTLP, Body(body, "application/json"))
     assert len(parsed.events) == 2
     assert [(item.index, item.reason) for item in parsed.refused_items] == [(1, "The log record is not an object.")]
 
@@ -275,7 +275,7 @@ def test_the_copies_of_resource_attributes_have_a_total_limit(media: str) -> Non
     else:
         attribute = message(1, key_value("a", message(1, text.encode())))
         body = message(1, message(1, attribute) + message(2, message(2, b"") * 50))
-    form = BodyForm.OTLP
+    form = BodyFormat.OTLP
     assert len(read_body(form, Body(body, media, max_metadata_bytes=60_000)).events) == 50
     with pytest.raises(BodyTooLarge, match="what they share"):
         read_body(form, Body(body, media, max_metadata_bytes=30_000))

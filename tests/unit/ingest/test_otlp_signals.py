@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.build_events import build_events
-from cordwood.ingest.formats import BodyForm, read_body
+from cordwood.ingest.formats import BodyFormat, read_body
 from cordwood.ingest.parsed_body import Body
 from cordwood.model.event import Event
 
@@ -22,7 +22,7 @@ TRACE_ID, SPAN_ID = bytes(range(16)), bytes(range(8, 16))
 PROTOBUF = "application/x-protobuf"
 
 
-def events(form: BodyForm, body: bytes, media: str = PROTOBUF, limit: int = 200_000) -> list[Event]:
+def events(form: BodyFormat, body: bytes, media: str = PROTOBUF, limit: int = 200_000) -> list[Event]:
     return build_events(read_body(form, Body(body, media, max_items=limit)), NOW_US)
 
 
@@ -68,7 +68,7 @@ def metadata(event: Event) -> dict[str, object]:
 
 
 def test_a_span_is_an_event_at_its_start_time_with_a_stable_id() -> None:
-    span, bare = events(BodyForm.OTLP_TRACES, traces_request().SerializeToString())
+    span, bare = events(BodyFormat.OTLP_TRACES, traces_request().SerializeToString())
     assert (span.event_message, span.project, span.timestamp_us) == ("GET /", "p", START_NS // 1000)
     assert span.id == f"{TRACE_ID.hex()}-{SPAN_ID.hex()}-server"
     assert metadata(span) == {
@@ -91,7 +91,7 @@ def test_a_span_is_an_event_at_its_start_time_with_a_stable_id() -> None:
 def test_each_data_point_is_an_event() -> None:
     points = [
         (event.event_message, metadata(event))
-        for event in events(BodyForm.OTLP_METRICS, metrics_request().SerializeToString())
+        for event in events(BodyFormat.OTLP_METRICS, metrics_request().SerializeToString())
     ]
     assert [name for name, _ in points] == ["g", "g", "s", "h", "e", "q"]
     first, second, total, histogram, exponential, summary = (of for _, of in points)
@@ -115,12 +115,12 @@ def test_each_data_point_is_an_event() -> None:
 
 @pytest.mark.parametrize(
     ("form", "request_"),
-    [(BodyForm.OTLP_TRACES, traces_request()), (BodyForm.OTLP_METRICS, metrics_request())],
+    [(BodyFormat.OTLP_TRACES, traces_request()), (BodyFormat.OTLP_METRICS, metrics_request())],
     ids=["traces", "metrics"],
 )
 class TestBothSignals:
     def test_json_and_protobuf_give_the_same_events(
-        self, form: BodyForm, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
+        self, form: BodyFormat, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
     ) -> None:
         as_json = events(form, MessageToJson(request_).encode(), "application/json")
         as_protobuf = events(form, request_.SerializeToString())
@@ -128,7 +128,7 @@ class TestBothSignals:
         assert [metadata(event) for event in as_json] == [metadata(event) for event in as_protobuf]
 
     def test_a_damaged_body_is_read_or_refused(
-        self, form: BodyForm, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
+        self, form: BodyFormat, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
     ) -> None:
         chance = random.Random(1)
         for media, valid_body in (
@@ -145,7 +145,7 @@ class TestBothSignals:
                     continue
 
     def test_events_beyond_the_limit_are_refused(
-        self, form: BodyForm, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
+        self, form: BodyFormat, request_: ExportTraceServiceRequest | ExportMetricsServiceRequest
     ) -> None:
         with pytest.raises((BodyTooLarge, BadBody), match=r"too many|more than 1 item"):
             events(form, request_.SerializeToString(), limit=1)
@@ -156,7 +156,7 @@ def test_packed_numbers_are_counted_as_fields() -> None:
     point = request.resource_metrics[0].scope_metrics[0].metrics[3].exponential_histogram.data_points[0]
     point.positive.bucket_counts.extend([1] * 5000)
     with pytest.raises(BadBody, match="too many fields"):
-        events(BodyForm.OTLP_METRICS, request.SerializeToString(), limit=100)
+        events(BodyFormat.OTLP_METRICS, request.SerializeToString(), limit=100)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_packed_numbers_are_counted_as_fields() -> None:
 def test_malformed_metrics_are_refused_or_quarantined(odd: str) -> None:
     body = f'{{"resourceMetrics": [{{"scopeMetrics": [{{"metrics": [{odd}]}}]}}]}}'.encode()
     try:
-        parsed = read_body(BodyForm.OTLP_METRICS, Body(body, "application/json"))
+        parsed = read_body(BodyFormat.OTLP_METRICS, Body(body, "application/json"))
     except BadBody:
         return
     assert len(parsed.events) + len(parsed.refused_items) == 1
@@ -174,5 +174,5 @@ def test_malformed_metrics_are_refused_or_quarantined(odd: str) -> None:
 def test_times_beyond_the_calendar_are_omitted() -> None:
     span = {"name": "n", "startTimeUnixNano": "9" * 400, "endTimeUnixNano": 10**30}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
-    (event,) = events(BodyForm.OTLP_TRACES, body, "application/json")
+    (event,) = events(BodyFormat.OTLP_TRACES, body, "application/json")
     assert metadata(event) == {"type": "span"}

@@ -15,8 +15,8 @@ from cordwood.ingest.shape_inference import (
     ShapeInferrer,
 )
 from cordwood.model.event import (
-    MAX_PATH_CHARACTERS,
-    MAX_PATH_STEPS,
+    MAX_LISTED_PATH_CHARACTERS,
+    MAX_LISTED_PATH_STEPS,
     Event,
     EventPath,
     KindsByPath,
@@ -114,13 +114,13 @@ def test_the_number_of_keys_below_one_path_is_limited() -> None:
 def test_the_nearest_listed_ancestor_of_a_path_that_is_too_long_is_marked() -> None:
     stream = LearningStream()
     stream.learn(event({"short": {"a": 1}}))
-    learnt = stream.learn(event({"short": {"k" * (MAX_PATH_CHARACTERS + 1): 1, "b": 2}}))
+    learnt = stream.learn(event({"short": {"k" * (MAX_LISTED_PATH_CHARACTERS + 1): 1, "b": 2}}))
     assert learnt[("metadata", "short")] == {ValueKind.UNLISTED}
     deepest: object = {"too": "deep"}
-    for _ in range(MAX_PATH_STEPS - 1):
+    for _ in range(MAX_LISTED_PATH_STEPS - 1):
         deepest = {"a": deepest}
     learnt = stream.learn(event(deepest))
-    assert learnt["metadata", *"a" * (MAX_PATH_STEPS - 1)] == OBJECT | {ValueKind.UNLISTED}
+    assert learnt["metadata", *"a" * (MAX_LISTED_PATH_STEPS - 1)] == OBJECT | {ValueKind.UNLISTED}
     assert stream.learn(event(deepest)) == {}
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cordwood.ingest.build_events import read_timestamp
-from cordwood.ingest.formats.text_lines import encode_event, read_access_line, read_logfmt_line, read_plain_line
+from cordwood.ingest.build_events import parse_timestamp_us
+from cordwood.ingest.formats.text_lines import encode_event, read_access_log_line, read_logfmt_line, read_plain_line
 from cordwood.ingest.parsed_body import PostedEvent
 
 ACCESS_LOG_LINE = (
@@ -19,9 +19,9 @@ def metadata(event: PostedEvent | None) -> object:
 
 
 def test_an_access_log_line_is_parsed() -> None:
-    event = read_access_line(ACCESS_LOG_LINE)
+    event = read_access_log_line(ACCESS_LOG_LINE)
     assert event is not None
-    assert (event.event_message, read_timestamp(event.timestamp)) == (ACCESS_LOG_LINE, 971_211_336_000_000)
+    assert (event.event_message, parse_timestamp_us(event.timestamp)) == (ACCESS_LOG_LINE, 971_211_336_000_000)
     headers = {"referer": 'https://x/\\"y', "user_agent": "Mozilla/5.0 (X)"}
     assert metadata(event) == {
         "request": {
@@ -37,9 +37,9 @@ def test_an_access_log_line_is_parsed() -> None:
 
 
 def test_the_common_log_format_and_an_invalid_request_line_are_parsed() -> None:
-    event = read_access_line('::1 - - [10/Oct/2000:13:55:36 +0000] "\\x16\\x03" 400 -')
+    event = read_access_log_line('::1 - - [10/Oct/2000:13:55:36 +0000] "\\x16\\x03" 400 -')
     assert metadata(event) == {"request": {"remote_addr": "::1"}, "response": {"status_code": 400}}
-    assert read_access_line("no access line") is None
+    assert read_access_log_line("no access line") is None
 
 
 def test_logfmt_has_its_message_and_time() -> None:
@@ -72,7 +72,7 @@ def test_a_line_that_is_not_logfmt_is_refused(line: str) -> None:
 )
 def test_a_plain_line_is_a_message_with_its_leading_timestamp(line: str, time_us: int | None) -> None:
     event = read_plain_line(line)
-    assert (event.event_message, read_timestamp(event.timestamp)) == (line, time_us)
+    assert (event.event_message, parse_timestamp_us(event.timestamp)) == (line, time_us)
 
 
 def test_the_json_of_an_event_omits_absent_fields() -> None:
@@ -89,4 +89,4 @@ def test_long_lines_of_no_format_are_refused_quickly(text: str) -> None:
     line = text * 50_000 + "="
     assert read_plain_line(line).timestamp is None
     assert read_logfmt_line(line) is None
-    assert read_access_line(line) is None
+    assert read_access_log_line(line) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.ingest.build_events import read_timestamp
+from cordwood.ingest.build_events import parse_timestamp_us
 
 UNIX_SECONDS = 1_690_000_000
 
@@ -37,7 +37,7 @@ UNIX_SECONDS = 1_690_000_000
     ],
 )
 def test_a_timestamp_is_parsed_to_the_microsecond(sent: str | float, microseconds: int) -> None:
-    assert read_timestamp(sent) == microseconds
+    assert parse_timestamp_us(sent) == microseconds
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_a_timestamp_is_parsed_to_the_microsecond(sent: str | float, microsecond
     ],
 )
 def test_a_value_that_is_not_a_timestamp_is_none(sent: str | float | None) -> None:
-    assert read_timestamp(sent) is None
+    assert parse_timestamp_us(sent) is None

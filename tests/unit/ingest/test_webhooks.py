@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import pytest
 
 from cordwood.errors import BadBody
-from cordwood.ingest.formats import BodyForm
+from cordwood.ingest.formats import BodyFormat
 from tests.unit.ingest.test_other_formats import EVENT_TIME_US, NOW_US, events, metadata, read_format
 
 EVENT_TIME_MS = EVENT_TIME_US // 1000
@@ -19,7 +19,7 @@ VERCEL_FUNCTION_REPORT = (
 
 def test_a_vercel_log_has_its_id_time_and_message() -> None:
     static = {"id": "v1", "source": "static", "timestamp": EVENT_TIME_MS, "proxy": VERCEL_PROXY}
-    first, second = events(BodyForm.VERCEL, json.dumps([static, {"source": "build", "message": "built"}]))
+    first, second = events(BodyFormat.VERCEL, json.dumps([static, {"source": "build", "message": "built"}]))
     assert (first.id, first.timestamp_us, first.event_message) == (
         "v1",
         EVENT_TIME_US,
@@ -31,7 +31,7 @@ def test_a_vercel_log_has_its_id_time_and_message() -> None:
 
 def test_the_report_of_a_vercel_function_is_parsed() -> None:
     event, mismatches = events(
-        BodyForm.VERCEL,
+        BodyFormat.VERCEL,
         "\n".join(json.dumps({"source": "lambda", "message": m}) for m in (VERCEL_FUNCTION_REPORT, "x")),
         "application/x-ndjson",
     )
@@ -45,8 +45,8 @@ def test_the_report_of_a_vercel_function_is_parsed() -> None:
 
 
 def test_an_empty_vercel_body_is_accepted_without_events() -> None:
-    assert read_format(BodyForm.VERCEL, "").events == []
-    assert read_format(BodyForm.VERCEL, "[]").events == []
+    assert read_format(BodyFormat.VERCEL, "").events == []
+    assert read_format(BodyFormat.VERCEL, "[]").events == []
 
 
 def test_the_message_of_a_netlify_log_is_made_of_its_fields() -> None:
@@ -59,7 +59,7 @@ def test_the_message_of_a_netlify_log_is_made_of_its_fields() -> None:
         "request_id": "r",
     }
     first, second = events(
-        BodyForm.NETLIFY, json.dumps([traffic, {"log_type": "functions", "level": "info", "message": "m"}])
+        BodyFormat.NETLIFY, json.dumps([traffic, {"log_type": "functions", "level": "info", "message": "m"}])
     )
     assert (first.event_message, first.timestamp_us) == ("traffic | GET | 200 | r | /", EVENT_TIME_US)
     assert "timestamp" not in metadata(first)
@@ -74,7 +74,7 @@ def test_a_github_delivery_is_one_event_without_urls(media: str) -> None:
     }
     text = json.dumps({**delivery, "sender": {"login": "me"}})
     body = text if media == "application/json" else urlencode({"payload": text})
-    (event,) = events(BodyForm.GITHUB, body, media, x_github_event="issues", x_github_delivery="72d3162e-cc78-11e3")
+    (event,) = events(BodyFormat.GITHUB, body, media, x_github_event="issues", x_github_delivery="72d3162e-cc78-11e3")
     assert (event.id, event.event_message) == ("72d3162e-cc78-11e3", "o/r | me | opened")
     assert metadata(event) == {
         "action": "opened",
@@ -86,11 +86,11 @@ def test_a_github_delivery_is_one_event_without_urls(media: str) -> None:
 
 def test_a_github_form_needs_the_field_payload() -> None:
     with pytest.raises(BadBody, match="payload"):
-        read_format(BodyForm.GITHUB, "a=1", "application/x-www-form-urlencoded")
+        read_format(BodyFormat.GITHUB, "a=1", "application/x-www-form-urlencoded")
 
 
-@pytest.mark.parametrize("form", [BodyForm.VERCEL, BodyForm.NETLIFY, BodyForm.GITHUB, BodyForm.TYPECASTS])
-def test_invalid_items_are_quarantined_and_unexpected_values_kept(form: BodyForm) -> None:
+@pytest.mark.parametrize("form", [BodyFormat.VERCEL, BodyFormat.NETLIFY, BodyFormat.GITHUB, BodyFormat.TYPECASTS])
+def test_invalid_items_are_quarantined_and_unexpected_values_kept(form: BodyFormat) -> None:
     deep = '{"a":' * 2000 + "1" + "}" * 2000
     mismatches = (
         '{"source": 1, "proxy": [], "message": {"x": 1}, "timestamp": [], "repository": 5, "n": 1e400, "id": 7}'
@@ -107,7 +107,7 @@ def test_typecasts_turn_texts_into_numbers() -> None:
     ]
     body = {"message": "m", "metadata": {"list": [{"ms": "1.5"}, {"ms": 2}], "ms": "3"}, "x": "4"}
     (event, plain) = events(
-        BodyForm.TYPECASTS, json.dumps({"batch": [{"body": body, "typecasts": casts}, {"message": "p"}]})
+        BodyFormat.TYPECASTS, json.dumps({"batch": [{"body": body, "typecasts": casts}, {"message": "p"}]})
     )
     assert metadata(event) == {"list": [{"ms": 1.5}, {"ms": 2}], "ms": "3"}
     assert (json.loads(event.extras or ""), plain.event_message) == ({"x": "4"}, "p")
@@ -116,5 +116,5 @@ def test_typecasts_turn_texts_into_numbers() -> None:
 @pytest.mark.parametrize("value", ["no number", "nan", "1e999"])
 def test_a_failed_typecast_quarantines_the_item(value: str) -> None:
     cast = {"path": ["a"], "from": "string", "to": "float"}
-    parsed = read_format(BodyForm.TYPECASTS, json.dumps({"batch": [{"body": {"a": value}, "typecasts": [cast]}]}))
+    parsed = read_format(BodyFormat.TYPECASTS, json.dumps({"batch": [{"body": {"a": value}, "typecasts": [cast]}]}))
     assert [item.reason for item in parsed.refused_items] == ["The text at a is not a number."]

@@ -70,7 +70,7 @@ class ListenerSite:
 
     def event_count(self, outcome: str) -> int:
         """Return the number of events with this outcome, summed over all listeners."""
-        return self.metrics._listeners.sums_by_label(1).get(outcome, 0)
+        return self.metrics._listener_outcomes.sums_by_label(1).get(outcome, 0)
 
 
 def settings_of(listen: ListenSettings, folder: Path = Path(), **ingest: Any) -> Settings:
@@ -123,7 +123,7 @@ def with_listeners(site: ListenerSite) -> Callable[..., None]:
 
 
 def port_of(listeners: Listeners, position: int = 0) -> int:
-    return listeners._bound[position].address.port
+    return listeners._bound_listeners[position].address.port
 
 
 async def connect(listeners: Listeners, position: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -36,15 +36,15 @@ def test_port_0_binds_to_a_free_port(scheme: str, host: str) -> None:
         (ListenSettings(syslog="tcp://127.0.0.1:1,udp://10.1.2.3:1,tcp://localhost:1"), [CheckVerdict.GOOD] * 3),
         (
             ListenSettings(syslog="tcp://0.0.0.0:1,udp://[::]:1,tcp://198.51.100.1:1"),
-            [CheckVerdict.DOUBTFUL] * 2 + [CheckVerdict.GOOD],
+            [CheckVerdict.WARNING] * 2 + [CheckVerdict.GOOD],
         ),
         (
             ListenSettings(syslog="tls://0.0.0.0:1,tcp://0.0.0.0:2", tls_client_ca="x"),
-            [CheckVerdict.GOOD, CheckVerdict.DOUBTFUL],
+            [CheckVerdict.GOOD, CheckVerdict.WARNING],
         ),
-        (ListenSettings(syslog="tls://0.0.0.0:1", tls_certificate="x"), [CheckVerdict.DOUBTFUL]),
+        (ListenSettings(syslog="tls://0.0.0.0:1", tls_certificate="x"), [CheckVerdict.WARNING]),
         (ListenSettings(fluent="tcp://0.0.0.0:1", fluent_shared_key="x"), [CheckVerdict.GOOD]),
-        (ListenSettings(fluent="tcp://8.8.8.8:1"), [CheckVerdict.DOUBTFUL]),
+        (ListenSettings(fluent="tcp://8.8.8.8:1"), [CheckVerdict.WARNING]),
         (ListenSettings(otlp_grpc="tcp://0.0.0.0:1"), [CheckVerdict.GOOD]),
     ],
 )
@@ -71,7 +71,7 @@ def test_doctor_reports_an_address_on_which_nothing_listens() -> None:
     ):
         (finding,) = check_unreachable_listeners(listen)
         assert (finding.verdict, finding.observation) == (
-            CheckVerdict.BAD,
+            CheckVerdict.PROBLEM,
             f"nothing listens on tcp://127.0.0.1:{port}",
         )
 

@@ -26,7 +26,7 @@ class FakeConnection:
         self.waiting_since: float | None = clock.now
         self.was_cut = False
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         self.was_cut = True
 
 
@@ -46,10 +46,10 @@ def test_a_connection_without_a_valid_message_is_closed_and_an_idle_proven_one_i
         assert budget.add(unproven)
         assert budget.add(proven)
         clock.now += 19
-        budget.close_overdue()
+        budget.close_overdue_connections()
         assert not unproven.was_cut
         clock.now += 3600
-        budget.close_overdue()
+        budget.close_overdue_connections()
         assert (unproven.was_cut, proven.was_cut) == (True, False)
         assert budget.open_connections == (proven,)
 
@@ -68,7 +68,7 @@ def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
         dripping.waited_seconds = steady.waited_seconds = BODY_RATE_GRACE_SECONDS + 100
         dripping.partial_message_bytes = 99 * MIN_BODY_BYTES_PER_SECOND
         steady.partial_message_bytes = 102 * MIN_BODY_BYTES_PER_SECOND
-        budget.close_overdue()
+        budget.close_overdue_connections()
         assert [item.was_cut for item in (stalled, dripping, steady, stored)] == [True, True, False, False]
 
     run_with_budget(test)

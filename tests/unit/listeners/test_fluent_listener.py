@@ -90,7 +90,7 @@ def test_every_mode_is_acknowledged_and_a_repeated_chunk_is_stored_once(
 
 def test_nothing_is_acknowledged_before_it_is_stored(site: ListenerSite, with_listeners: Run) -> None:
     intake = site.components.services.intake
-    store, refuses = intake.store, True
+    store, refuses = intake.store_body_parts, True
 
     async def raise_disk_full(*arguments: object, **options: object) -> object:
         if refuses:
@@ -108,7 +108,7 @@ def test_nothing_is_acknowledged_before_it_is_stored(site: ListenerSite, with_li
         assert await stored_count(site, "late") == (2, 2)
         await close_writer(writer)
 
-    with mock.patch.object(intake, "store", raise_disk_full):
+    with mock.patch.object(intake, "store_body_parts", raise_disk_full):
         with_listeners(OPEN_LISTENER, handle)
 
 
@@ -200,8 +200,8 @@ def test_a_chunk_waits_while_the_body_budget_is_exhausted(site: ListenerSite, wi
         reader, writer = await connect(listeners)
         with budget.open_reservation("someone") as first, budget.open_reservation("else") as second:
             for reservation in (first, second):
-                reservation.reserve(budget._half)
-                reservation.mark_complete()
+                reservation.reserve(budget._half_of_max_bytes)
+                reservation.mark_body_complete()
             writer.write(forward_chunk("room", 1000, chunk="room"))
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(reader.read(1), 0.4)

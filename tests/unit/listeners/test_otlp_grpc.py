@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from cordwood.app.in_process import InProcessApp, open_in_process_app
-from cordwood.app.service import start_otlp_grpc
+from cordwood.app.service import start_otlp_grpc_listener
 from cordwood.errors import BadSetting
 from cordwood.listeners.otlp_grpc import MAX_MESSAGE_BYTES, OtlpGrpcServer, start_otlp_grpc_server
 from cordwood.settings.settings import (
@@ -339,5 +339,5 @@ def test_a_missing_package_is_reported_with_the_install_command(monkeypatch: pyt
     monkeypatch.delitem(sys.modules, "cordwood.listeners.otlp_grpc", raising=False)
     settings = Settings(listen=ListenSettings(otlp_grpc="tcp://127.0.0.1:0"))
     with pytest.raises(BadSetting, match="grpcio") as caught:
-        asyncio.run(start_otlp_grpc(settings, None))  # type: ignore[arg-type] # it is not used
+        asyncio.run(start_otlp_grpc_listener(settings, None))  # type: ignore[arg-type] # it is not used
     assert "cordwood[grpc]" in (caught.value.hint or "")

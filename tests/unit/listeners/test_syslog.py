@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from cordwood.errors import BadSetting, OutOfDisk
-from cordwood.ingest.accept import StreamPart
+from cordwood.ingest.accept import BodyPartForStream
 from cordwood.listeners import connection, syslog
 from cordwood.listeners.listeners import Listeners, bind_listeners
 from cordwood.model.key import KeyTerms
@@ -130,7 +130,7 @@ def test_lines_that_were_read_are_stored_at_shutdown(site: ListenerSite, with_li
 
 def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: ListenerSite, with_listeners: Run) -> None:
     intake = site.components.services.intake
-    store, refuses = intake.store, True
+    store, refuses = intake.store_body_parts, True
 
     async def raise_disk_full(*arguments: object, **options: object) -> object:
         if refuses:
@@ -165,7 +165,7 @@ def test_a_full_disk_pauses_reading_and_no_line_is_lost(site: ListenerSite, with
 
         await until(all_stored)
 
-    with mock.patch.object(intake, "store", raise_disk_full):
+    with mock.patch.object(intake, "store_body_parts", raise_disk_full):
         with_listeners(TCP_LISTENER, handle)
 
 
@@ -173,7 +173,7 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(
     site: ListenerSite, with_listeners: Run
 ) -> None:
     intake = site.components.services.intake
-    store, may_store, reached = intake.store, asyncio.Event(), asyncio.Event()
+    store, may_store, reached = intake.store_body_parts, asyncio.Event(), asyncio.Event()
 
     async def store_when_permitted(*arguments: object, **options: object) -> object:
         reached.set()
@@ -185,12 +185,12 @@ def test_lines_that_were_read_are_stored_after_their_connection_is_replaced(
         sender.write(b"".join(syslog_line(f"cut-{number}") for number in range(10)))
         await reached.wait()
         for sender_connection in listeners._budget.open_connections:
-            sender_connection.cut()
+            sender_connection.abort()
         may_store.set()
         await until(lambda: stored_rows(site, "cut-%", 10))
         await close_writer(sender)
 
-    with mock.patch.object(intake, "store", store_when_permitted):
+    with mock.patch.object(intake, "store_body_parts", store_when_permitted):
         with_listeners(TCP_LISTENER, handle)
 
 
@@ -219,9 +219,9 @@ def test_datagrams_are_stored_and_those_beyond_the_queue_are_counted(
 
 def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: ListenerSite, with_listeners: Run) -> None:
     intake = site.components.services.intake
-    store, may_store = intake.store, asyncio.Event()
+    store, may_store = intake.store_body_parts, asyncio.Event()
 
-    async def store_when_permitted(parts: list[StreamPart], *arguments: object, **options: object) -> object:
+    async def store_when_permitted(parts: list[BodyPartForStream], *arguments: object, **options: object) -> object:
         if parts[0].stream.name == "postgres.logs":
             await may_store.wait()
         return await store(parts, *arguments, **options)  # type: ignore[arg-type]
@@ -235,14 +235,14 @@ def test_a_stalled_stream_does_not_delay_datagrams_of_others(site: ListenerSite,
         may_store.set()
         await until(lambda: stored_rows(site, "slow-%", 1))
 
-    with mock.patch.object(intake, "store", store_when_permitted):
+    with mock.patch.object(intake, "store_body_parts", store_when_permitted):
         with_listeners(ListenSettings(syslog="udp://127.0.0.1:0"), handle, default_stream="postgres.logs")
 
 
 def test_datagrams_beyond_the_queue_of_one_stream_are_dropped(
     site: ListenerSite, with_listeners: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syslog, "MAX_STORING_BYTES_PER_STREAM", 0)
+    monkeypatch.setattr(syslog, "MAX_UNSTORED_BYTES_PER_STREAM", 0)
 
     async def handle(listeners: Listeners) -> None:
         dropped = site.event_count("dropped")
@@ -262,7 +262,7 @@ def test_received_datagrams_are_stored_at_shutdown(site: ListenerSite, with_list
         before = site.event_count("received")
 
         async def read() -> bool:
-            return site.event_count("received") > before or listeners._opened[0]._messages.unstored_count > 0  # type: ignore[attr-defined]
+            return site.event_count("received") > before or listeners._open_listeners[0]._messages.unstored_count > 0  # type: ignore[attr-defined]
 
         await until(read)
         await asyncio.sleep(0)

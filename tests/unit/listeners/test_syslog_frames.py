@@ -22,7 +22,7 @@ def split_stream(data: bytes, size: int) -> list[tuple[bytes, bool]]:
     items: list[SyslogMessage] = []
     for at in range(0, len(data), size):
         items += frames.feed(data[at : at + size])
-        assert frames.held_bytes <= MAX_BYTES + size
+        assert frames.buffered_bytes <= MAX_BYTES + size
     return [(message.data[:40], message.is_cut) for message in (*items, *frames.finish())]
 
 
@@ -82,5 +82,5 @@ def test_an_endless_line_is_skipped_in_bounded_memory() -> None:
     frames = SyslogFrameDecoder(MAX_BYTES)
     items = [item for _ in range(100) for item in frames.feed(b"x" * MAX_BYTES)]
     assert [item.is_cut for item in items] == [True]
-    assert frames.held_bytes <= MAX_BYTES
+    assert frames.buffered_bytes <= MAX_BYTES
     assert [item.data for item in frames.feed(b"\n<13>x\n")] == [b"<13>x"]

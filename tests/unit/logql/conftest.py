@@ -46,8 +46,8 @@ class LogqlEngine:
     program: EndpointProgram
 
     def rows(self, request: LogqlRequest, redaction: Redaction | None = None) -> tuple[list[str], list[Row]]:
-        check_logql_patterns(request.text, self.engine.regex_error)
-        statement = compile_logql(self.program, request.text, self.engine.target, self.engine.shapes(), redaction)
+        check_logql_patterns(request.json_text, self.engine.regex_error)
+        statement = compile_logql(self.program, request.json_text, self.engine.target, self.engine.shapes(), redaction)
         question = bind_parameters(statement, {}, NOW_US, self.engine.regex_error)
         rows = self.engine.answer(question, AnswerLimits(max_rows=1000, timeout_seconds=30), Unstoppable())
         decoded_rows = [tuple(map(_decode_cell, row)) for batch in rows.batches for row in batch]
@@ -55,7 +55,7 @@ class LogqlEngine:
 
     def lines(self, query: str, **more: object) -> list[str]:
         """Return the lines that a log query finds, oldest first."""
-        request = LogqlRequest(ResultKind.ENTRIES, (query,), START_US, END_US, is_forward=True)
+        request = LogqlRequest(ResultKind.ENTRIES, (query,), START_US, END_US, is_oldest_first=True)
         names, rows = self.rows(msgspec.structs.replace(request, **more))
         return [str(row[names.index("event_message")]) for row in rows]
 
@@ -99,10 +99,10 @@ def logql(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
     intake = Intake(engine, lambda: NOW_US)
     streams = {name: Stream(name, uuid5(NAMESPACE_DNS, name)) for name in STREAMS}
-    engine.prepare([*streams.values()])
+    engine.create_stream_tables([*streams.values()])
     for name, events in STREAMS.items():
         body = "\n".join(map(json.dumps, events)).encode()
-        asyncio.run(intake.accept(streams[name], "application/x-ndjson", body))
+        asyncio.run(intake.ingest_body(streams[name], "application/x-ndjson", body))
     intake.close()
     endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", sandbox=True)
     yield LogqlEngine(engine, parse_and_check_endpoint(endpoint))

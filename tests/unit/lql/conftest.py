@@ -49,7 +49,7 @@ class Uncancelled:
 
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
-    def on_progress(self, read: ReadProgress) -> None: ...
+    def set_progress_reader(self, read: ReadProgress) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def lql_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LqlEngine]:
         tmp_path_factory.mktemp("lql"), DuckDBTarget(), DuckDBOptions(threads=1), clock_us=lambda: NOW_US
     )
     stream = Stream("edge", uuid5(NAMESPACE_DNS, "edge"))
-    engine.prepare([stream])
+    engine.create_stream_tables([stream])
     intake = Intake(engine, lambda: NOW_US)
-    asyncio.run(intake.accept(stream, "application/x-ndjson", EVENTS.encode()))
+    asyncio.run(intake.ingest_body(stream, "application/x-ndjson", EVENTS.encode()))
     intake.close()
     endpoint = Endpoint("spec", uuid5(NAMESPACE_DNS, "spec"), ENDPOINT_SQL, "1", sandbox=True)
     yield LqlEngine(engine, parse_and_check_endpoint(endpoint))

@@ -40,7 +40,7 @@ _TIME_FORMATS: Final = {TimeUnit.MINUTE: "%Y-%m-%dT%H:%MZ", TimeUnit.HOUR: "%Y-%
 
 
 def format_query(query: LqlQuery) -> str:
-    commands: list[Command] = [*query.columns, *query.aggregates, *query.buckets, *query.dimensions, *query.orders]
+    commands: list[Command] = [*query.columns, *query.aggregates, *query.buckets, *query.dimensions, *query.sort_keys]
     sources = [query.source] if query.source else []
     limits = [query.limit] if query.limit else []
     filters = [format_filter(part) for part in query.filter.filters]

@@ -132,7 +132,7 @@ def _query(
     conjunction = _conjunction(filters) if filters else And(())
     filter_ = conjunction if isinstance(conjunction, And) else And((conjunction,))
     limit = None if rows is None else Limit(rows)
-    return LqlQuery(filter=filter_, orders=tuple(orders), limit=limit, **output)  # type: ignore[arg-type] # one of the two shapes below
+    return LqlQuery(filter=filter_, sort_keys=tuple(orders), limit=limit, **output)  # type: ignore[arg-type] # one of the two shapes below
 
 
 OUTPUTS = st.one_of(

@@ -31,7 +31,7 @@ class ForecastedDisk:
 def test_steady_growth_is_forecast_and_warned_of_with_advice() -> None:
     disk = ForecastedDisk(100 * GB)
     disk.write(1800, 98.2 * GB / (3 * 3600))
-    assert disk.forecast.seconds_left == pytest.approx(disk.free / (98.2 * GB / (3 * 3600)), rel=0.01)
+    assert disk.forecast.seconds_until_full == pytest.approx(disk.free / (98.2 * GB / (3 * 3600)), rel=0.01)
     assert disk.warnings[0][1].startswith("The disk is full in about 3 hours at the pace of the last hour. ")
     assert "limits.store_size" in disk.warnings[0][1]
 
@@ -41,14 +41,14 @@ def test_no_warning_if_the_disk_does_not_fill_within_a_day() -> None:
         disk = ForecastedDisk(100 * GB)
         disk.write(4 * 3600, pace)
         assert disk.warnings == []
-    assert math.isinf(ForecastedDisk(GB).forecast.seconds_left)
+    assert math.isinf(ForecastedDisk(GB).forecast.seconds_until_full)
 
 
 def test_no_forecast_from_less_than_five_minutes() -> None:
     disk = ForecastedDisk(10 * GB)
     disk.write(270, 1e7)
     assert disk.warnings == []
-    assert math.isinf(disk.forecast.seconds_left)
+    assert math.isinf(disk.forecast.seconds_until_full)
 
 
 def test_alternating_growth_and_shrinkage_is_not_a_trend() -> None:

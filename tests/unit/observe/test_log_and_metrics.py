@@ -12,7 +12,7 @@ from cordwood.observe.observation import (
     CachedAnswerRefreshed,
     EngineQueried,
     EventsIngested,
-    IsolationRefused,
+    IsolationBreachRefused,
     JsonLineLog,
     Observer,
     OperatorMessage,
@@ -101,7 +101,7 @@ def test_metrics_count_observations() -> None:
     observer.record(EngineQueried(endpoint="logs.all", engine="duckdb", outcome="ok", seconds=0.1))
     observer.record(CachedAnswerRefreshed(endpoint="logs.all", outcome="engine.unreachable"))
     observer.record(AdmissionAwaited(places="compile", lane="unknown", outcome="refused", seconds=0.2))
-    observer.record(IsolationRefused(incident="i", engine="duckdb", breach="the table x", sql="SELECT"))
+    observer.record(IsolationBreachRefused(incident="i", engine="duckdb", breach="the table x", sql="SELECT"))
     observer.record(PartialAnswersUsed(outcome="reused"))
     observer.record(EventsIngested(stream='a"b\\c\nd', accepted=3, duplicates=1))
     text = metrics.format_text().decode()

@@ -16,5 +16,5 @@ def test_a_text_that_a_stage_matches_also_matches_its_hint(text: str) -> None:
     for stage in (*DETECTION.builtin_stages, *DETECTION.operator_stages):
         finds = re.finditer(stage.pattern, text, re.ASCII)
         if any(not any(match.group(number) for number in stage.kept_groups) for match in finds):
-            assert re.search(stage.hint, text, re.ASCII)
-            assert re.search(DETECTION.combined_hint, text, re.ASCII)
+            assert re.search(stage.prefilter_pattern, text, re.ASCII)
+            assert re.search(DETECTION.combined_prefilter_pattern, text, re.ASCII)

@@ -36,7 +36,7 @@ RunQuery = Callable[[str], list[Row]]
 class _Uncancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
-    def on_progress(self, read: ReadProgress) -> None: ...
+    def set_progress_reader(self, read: ReadProgress) -> None: ...
 
 
 class RecordingEngine:
@@ -44,7 +44,7 @@ class RecordingEngine:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.engine = DuckDBEngine(folder, DuckDBTarget())
-        self.engine.prepare([Stream("s", UUID(int=1))])
+        self.engine.create_stream_tables([Stream("s", UUID(int=1))])
         self.executed_sql: list[str | None] = []
         self.count = 0
         answer = QueryRunner._answer_from_all_events

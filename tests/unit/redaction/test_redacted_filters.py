@@ -55,14 +55,14 @@ Query = Callable[[str], list[object]]
 class _Uncancelled:
     def on_cancel(self, stop: Callable[[], None]) -> None: ...
 
-    def on_progress(self, read: ReadProgress) -> None: ...
+    def set_progress_reader(self, read: ReadProgress) -> None: ...
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     folder: Path = tmp_path_factory.mktemp("sparing")
     opened = DuckDBEngine(folder, DuckDBTarget())
-    opened.prepare([Stream("s", UUID(int=1))])
+    opened.create_stream_tables([Stream("s", UUID(int=1))])
     events = [Event(str(at), at, text, "p", json.dumps({"text": text}), "{}") for at, text in enumerate(SAMPLE_TEXTS)]
     inspected, learnt = ShapeInferrer(opened.shapes).infer_stream_shape("s", events)
     opened.append([Batch("s", inspected, 0, learnt)])

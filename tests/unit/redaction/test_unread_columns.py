@@ -3,13 +3,13 @@
 import pytest
 from sqlglot import exp, parse_one
 
-from cordwood.sql.redaction.redaction_pass import positions_unused_by_clauses
+from cordwood.sql.redaction.redaction_pass import output_positions_unused_by_clauses
 
 
 def positions_of_unread(sql: str) -> set[int]:
     tree = parse_one(sql, dialect="duckdb")
     assert isinstance(tree, exp.Select)
-    return set(positions_unused_by_clauses(tree))
+    return set(output_positions_unused_by_clauses(tree))
 
 
 @pytest.mark.parametrize(

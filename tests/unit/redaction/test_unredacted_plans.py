@@ -38,7 +38,7 @@ QUERIES_OF_OUTPUT_COLUMNS = [
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     folder: Path = tmp_path_factory.mktemp("plain")
     opened = DuckDBEngine(folder, DuckDBTarget())
-    opened.prepare([Stream("s", UUID(int=1))])
+    opened.create_stream_tables([Stream("s", UUID(int=1))])
     metadata = json.dumps({"status": 200, "took": 1.5, "hit": True, "path": "/a"})
     inspected, learnt = ShapeInferrer(opened.shapes).infer_stream_shape(
         "s", [Event("1", 1, "a", "default", metadata, "{}")]

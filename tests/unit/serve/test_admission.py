@@ -16,7 +16,7 @@ from cordwood.serve.admission import (
     CompileSlotPolicy,
     Lane,
     QuerySlotPolicy,
-    RunWaitingList,
+    WaitingAccounts,
 )
 
 
@@ -36,7 +36,7 @@ class QueuedRun:
 
     def __init__(self, admission: AdmissionController, lane: Lane, account: str = "one") -> None:
         self.inside = False
-        self.waiting = RunWaitingList(account)
+        self.waiting = WaitingAccounts(account)
         self.slot: AdmissionSlot | None = None
         self._leave = asyncio.Event()
         self.visit = asyncio.ensure_future(self._take(admission, lane))
@@ -113,7 +113,7 @@ def test_a_full_queue_refuses_at_once() -> None:
         admission = make_admission(slots=2, queue_length=1, patience_seconds=10)
         visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK, Lane.QUICK)
         with pytest.raises(ServiceBusy) as raised:
-            async with admission.hold_slot(Lane.QUICK, RunWaitingList("one")):
+            async with admission.hold_slot(Lane.QUICK, WaitingAccounts("one")):
                 pass
         assert raised.value.retry_after
         await release_visitors(visitors)
@@ -126,7 +126,7 @@ def test_a_run_that_waited_too_long_is_refused() -> None:
         admission = make_admission(slots=2, queue_length=10, patience_seconds=0.01)
         visitors = await queue_visitors(admission, Lane.QUICK, Lane.QUICK)
         with pytest.raises(ServiceBusy):
-            async with admission.hold_slot(Lane.QUICK, RunWaitingList("one")):
+            async with admission.hold_slot(Lane.QUICK, WaitingAccounts("one")):
                 pass
         assert admission.queued_count == 0
         await release_visitors(visitors)

@@ -10,7 +10,7 @@ import pytest
 
 from cordwood.engines.engine import BackupFile
 from cordwood.errors import BadBackup
-from cordwood.serve.backup_archive import ARCHIVE_END, ArchivedFile, pack_member, unpack_archive
+from cordwood.serve.backup_archive import TAR_END_MARKER, ArchivedFile, pack_member, unpack_archive
 
 SAMPLE_FILES = {"empty": b"", "deep/er/one": b"x", "block": bytes(range(256)) * 2, "large": b"abc" * 100_000}
 
@@ -20,7 +20,7 @@ def archive_chunks(files: dict[str, bytes]) -> tuple[bytes, list[ArchivedFile]]:
     backup_files = [BackupFile(name, len(data), partial(iter, (data,))) for name, data in files.items()]
     return b"".join(
         chunk for file in backup_files for chunk in pack_member(file, 0.0, listed.append)
-    ) + ARCHIVE_END, listed
+    ) + TAR_END_MARKER, listed
 
 
 def unpack(chunks: Sequence[bytes], folder: Path) -> list[ArchivedFile]:

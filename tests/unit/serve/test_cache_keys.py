@@ -5,13 +5,13 @@ import asyncio
 import msgspec
 import pytest
 
-from cordwood.access import apply_pins
+from cordwood.access import apply_pinned_parameters
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
 from cordwood.model.key import Caller
 from cordwood.serve.cached_answers import cache_key
-from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
-from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, PlanVariant, fixed_plan
+from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
+from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, PlanVariant, plan_without_placeholders
 from cordwood.sql.stages import Statement
 from cordwood.web.encode import FORMATS, JSON_FORMAT
 from tests.unit.serve.harness import CALLER, UNCACHED_ENDPOINT, WARMED_ENDPOINT, ServeHarness, make_request
@@ -34,20 +34,20 @@ ENDPOINT_WITH_NUMERIC_PARAMETERS = msgspec.structs.replace(
 
 
 def sandbox_request(text: str, **parameters: str) -> QueryRequest:
-    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, parameters, SandboxQuery(Language.SQL, text))
+    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, parameters, SandboxQuery(QueryLanguage.SQL, text))
 
 
 GROUPED_SQL = "select project, count(*) as n from numbers where ratio > 1 group by project order by n limit 5"
 
 
 def lql_request(text: str) -> QueryRequest:
-    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxQuery(Language.LQL, text))
+    return QueryRequest(WARMED_ENDPOINT, CALLER, JSON_FORMAT, {}, SandboxQuery(QueryLanguage.LQL, text))
 
 
 def pinned_request(pin: str, **parameters: str) -> QueryRequest:
     caller = Caller("key-2", frozenset({"query"}), {"project": pin})
     return msgspec.structs.replace(
-        make_request(), caller=caller, parameters=apply_pins(caller, parameters, WARMED_ENDPOINT)
+        make_request(), caller=caller, parameters=apply_pinned_parameters(caller, parameters, WARMED_ENDPOINT)
     )
 
 
@@ -56,7 +56,7 @@ def key_of_request(request: QueryRequest) -> bytes:
         harness = ServeHarness()
         job = await harness.answers._create_job(request)
         await harness.answers.close()
-        return cache_key(request, job.question)
+        return cache_key(request, job.bound_statement)
 
     return asyncio.run(found())
 
@@ -216,7 +216,7 @@ def test_the_time_of_the_call_is_not_in_the_key() -> None:
 
 
 def test_every_field_of_a_statement_is_in_its_digest() -> None:
-    statement = Statement(fixed_plan("select 1"), (), (), ())
+    statement = Statement(plan_without_placeholders("select 1"), (), (), ())
     filled: dict[str, object] = {
         field.name: ("x",) if field.default == () or field.required else "x"
         for field in msgspec.structs.fields(Statement)
@@ -224,7 +224,7 @@ def test_every_field_of_a_statement_is_in_its_digest() -> None:
         # statements share an answer.
         if field.name != "shape_lookups"
     }
-    filled |= {"plan": fixed_plan("select 2"), "row_limit": 7}
+    filled |= {"plan": plan_without_placeholders("select 2"), "row_limit": 7}
     changed = [msgspec.structs.replace(statement, **{name: value}) for name, value in filled.items()]
     assert len({statement.digest, *(variant.digest for variant in changed)}) == len(filled) + 1
 
@@ -246,4 +246,7 @@ def test_every_part_of_a_plan_is_in_the_digest_of_its_statement() -> None:
 
 
 def test_equal_statements_have_equal_digests() -> None:
-    assert Statement(fixed_plan("select 1"), (), (), ()).digest == Statement(fixed_plan("select 1"), (), (), ()).digest
+    assert (
+        Statement(plan_without_placeholders("select 1"), (), (), ()).digest
+        == Statement(plan_without_placeholders("select 1"), (), (), ()).digest
+    )

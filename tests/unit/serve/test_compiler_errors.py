@@ -9,7 +9,7 @@ import pytest
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadEndpointFile, CompilerFailed, QueryUnsupported
 from cordwood.observe.observation import BugFound
-from cordwood.serve.query_request import Language, SandboxQuery
+from cordwood.serve.query_request import QueryLanguage, SandboxQuery
 from cordwood.sql.stages import LoweredQuery, ResolvedQuery
 from tests.fakes.engines import ScriptedEngine
 from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, ServeHarness, make_request, run_with_harness
@@ -60,7 +60,7 @@ def test_an_endpoint_that_can_no_longer_be_read_is_described_without_columns() -
 def test_a_location_is_reported_once_and_without_the_query() -> None:
     async def test(harness: ServeHarness) -> None:
         for secret in ("hunter2", "hunter3"):
-            own = SandboxQuery(Language.SQL, f"select '{secret}' as x from numbers")
+            own = SandboxQuery(QueryLanguage.SQL, f"select '{secret}' as x from numbers")
             with pytest.raises(CompilerFailed):
                 await harness.answers.answer(msgspec.structs.replace(make_request(), sandbox=own))
         (reported,) = reported_bugs(harness)
@@ -71,7 +71,7 @@ def test_a_location_is_reported_once_and_without_the_query() -> None:
 
 def test_a_refused_query_is_not_reported() -> None:
     async def test(harness: ServeHarness) -> None:
-        own = SandboxQuery(Language.SQL, "select soundex('x') as x from numbers")
+        own = SandboxQuery(QueryLanguage.SQL, "select soundex('x') as x from numbers")
         with pytest.raises(QueryUnsupported):
             await harness.answers.answer(msgspec.structs.replace(make_request(), sandbox=own))
         assert not reported_bugs(harness)

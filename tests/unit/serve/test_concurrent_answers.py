@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from cordwood.engines.engine import CancelToken
-from cordwood.errors import BadQueryValue, QueryOutOfTime, RequestRateExceeded, ServiceBusy, TooManyBytes
+from cordwood.errors import AnswerTooLarge, BadQueryValue, QueryOutOfTime, RequestRateExceeded, ServiceBusy
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AdmissionAwaited, EngineQueried
-from cordwood.serve.admission import RunWaitingList, ServeLimits
+from cordwood.serve.admission import ServeLimits, WaitingAccounts
 from cordwood.serve.answer import Answer, CacheOutcome
 from cordwood.serve.jobs import CompleteAnswer, StreamedAnswer
 from cordwood.serve.query_executor import SingleFlight
-from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import (
     CALLER,
@@ -44,7 +44,7 @@ def joined_keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         flights: SingleFlight[CompleteAnswer],
         key: Hashable,
         account: str,
-        start: Callable[[CancelToken, RunWaitingList], Awaitable[CompleteAnswer]],
+        start: Callable[[CancelToken, WaitingAccounts], Awaitable[CompleteAnswer]],
     ) -> CompleteAnswer:
         if isinstance(key, bytes):
             keys.append(key)
@@ -141,7 +141,7 @@ def test_a_run_past_its_time_limit_is_cancelled_as_out_of_time() -> None:
 def test_an_answer_above_the_byte_limit_is_refused() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: [[("x" * 1000,)]] * 10
-        with pytest.raises(TooManyBytes):
+        with pytest.raises(AnswerTooLarge):
             await harness.answers.answer(make_request())
 
     run_with_harness(test, ServeHarness(ServeLimits(answer_bytes=5000)))
@@ -157,7 +157,7 @@ def test_truncation_at_max_rows_is_in_the_receipt() -> None:
 
 def heavy_request(number: int) -> QueryRequest:
     return msgspec.structs.replace(
-        make_request(UNCACHED_ENDPOINT), sandbox=SandboxQuery(Language.SQL, f"select {number} as n from numbers")
+        make_request(UNCACHED_ENDPOINT), sandbox=SandboxQuery(QueryLanguage.SQL, f"select {number} as n from numbers")
     )
 
 

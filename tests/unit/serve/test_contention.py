@@ -8,22 +8,22 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cordwood.errors import CompileTooLong, EngineUnreachable, QueryOutOfTime, ServiceBusy
+from cordwood.errors import CompilationTimeout, EngineUnreachable, QueryOutOfTime, ServiceBusy
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import AdmissionAwaited, Observer
-from cordwood.serve.admission import RunWaitingList, ServeLimits
+from cordwood.serve.admission import ServeLimits, WaitingAccounts
 from cordwood.serve.answer import Answer
-from cordwood.serve.compilation import MAX_QUICK_CPU_SECONDS, CompilePool
+from cordwood.serve.compilation import MAX_QUICK_COMPILATION_CPU_SECONDS, CompilePool
 from cordwood.serve.jobs import StreamedAnswer
-from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.budget import (
     MAX_COMPILATION_CPU_SECONDS,
     MAX_SAVED_QUERY_CPU_SECONDS,
     CompilationBudget,
     budget_scope,
     check_cpu_time,
-    cpu_seconds,
+    thread_cpu_seconds,
 )
 from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import (
@@ -39,7 +39,7 @@ NDJSON = FORMATS["ndjson"]
 
 
 def request_of_caller(key_id: str, request: QueryRequest, text: str | None = None) -> QueryRequest:
-    sandbox = None if text is None else SandboxQuery(Language.SQL, text)
+    sandbox = None if text is None else SandboxQuery(QueryLanguage.SQL, text)
     return msgspec.structs.replace(request, caller=Caller(key_id, frozenset({"private"})), sandbox=sandbox)
 
 
@@ -194,14 +194,14 @@ class NoteList:
 def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_caller_query(RunWaitingList("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
+        await pool.compile_caller_query(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_COMPILATION_CPU_SECONDS)
         heavy_tasks = [
-            asyncio.ensure_future(pool.compile_caller_query(RunWaitingList("heavy"), blocked, f"text {number}"))
+            asyncio.ensure_future(pool.compile_caller_query(WaitingAccounts("heavy"), blocked, f"text {number}"))
             for number in range(5)
         ]
         await until(lambda: blocked.begun == ["text 0"])
-        assert await pool.compile_caller_query(RunWaitingList("light"), str, "compiled") == "compiled"
-        assert await pool.compile_saved_query(RunWaitingList("heavy"), str, "saved") == "saved"
+        assert await pool.compile_caller_query(WaitingAccounts("light"), str, "compiled") == "compiled"
+        assert await pool.compile_saved_query(WaitingAccounts("heavy"), str, "saved") == "saved"
         assert blocked.begun == ["text 0"]
         blocked.released.set()
         await asyncio.gather(*heavy_tasks, return_exceptions=True)
@@ -213,12 +213,12 @@ def test_slow_queries_of_one_caller_do_not_block_the_compilation_of_others() -> 
 def test_many_quick_compilations_do_not_count_as_slow() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_caller_query(RunWaitingList("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
+        await pool.compile_caller_query(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_COMPILATION_CPU_SECONDS)
         for _ in range(60):
-            await pool.compile_caller_query(RunWaitingList("busy"), time.sleep, 0.02)
-        running = asyncio.ensure_future(pool.compile_caller_query(RunWaitingList("heavy"), blocked, "slow"))
+            await pool.compile_caller_query(WaitingAccounts("busy"), time.sleep, 0.02)
+        running = asyncio.ensure_future(pool.compile_caller_query(WaitingAccounts("heavy"), blocked, "slow"))
         await until(lambda: blocked.begun == ["slow"])
-        assert await pool.compile_caller_query(RunWaitingList("busy"), str, "compiled") == "compiled"
+        assert await pool.compile_caller_query(WaitingAccounts("busy"), str, "compiled") == "compiled"
         blocked.released.set()
         await running
         pool.close()
@@ -229,11 +229,11 @@ def test_many_quick_compilations_do_not_count_as_slow() -> None:
 def test_a_slow_compilation_of_a_saved_query_is_not_counted_for_its_caller() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
-        await pool.compile_saved_query(RunWaitingList("reader"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
-        await pool.compile_caller_query(RunWaitingList("heavy"), use_cpu, 2 * MAX_QUICK_CPU_SECONDS)
-        running = asyncio.ensure_future(pool.compile_caller_query(RunWaitingList("heavy"), blocked, "slow"))
+        await pool.compile_saved_query(WaitingAccounts("reader"), use_cpu, 2 * MAX_QUICK_COMPILATION_CPU_SECONDS)
+        await pool.compile_caller_query(WaitingAccounts("heavy"), use_cpu, 2 * MAX_QUICK_COMPILATION_CPU_SECONDS)
+        running = asyncio.ensure_future(pool.compile_caller_query(WaitingAccounts("heavy"), blocked, "slow"))
         await until(lambda: blocked.begun == ["slow"])
-        assert await pool.compile_caller_query(RunWaitingList("reader"), str, "compiled") == "compiled"
+        assert await pool.compile_caller_query(WaitingAccounts("reader"), str, "compiled") == "compiled"
         blocked.released.set()
         await running
         pool.close()
@@ -254,14 +254,14 @@ def test_a_slow_compilation_is_preempted_by_others_and_starts_again() -> None:
             return name
 
         slow_tasks = [
-            asyncio.ensure_future(pool.compile_caller_query(RunWaitingList(name), compile_until_released, name))
+            asyncio.ensure_future(pool.compile_caller_query(WaitingAccounts(name), compile_until_released, name))
             for name in ("first", "second")
         ]
         await until(lambda: len(starts) == 2)
-        assert await pool.compile_caller_query(RunWaitingList("quick"), str, "compiled") == "compiled"
+        assert await pool.compile_caller_query(WaitingAccounts("quick"), str, "compiled") == "compiled"
         # One of the slow compilations has started again, but it does not take the last free thread.
         await until(lambda: len(starts) == 3)
-        assert await pool.compile_caller_query(RunWaitingList("quick"), str, "compiled") == "compiled"
+        assert await pool.compile_caller_query(WaitingAccounts("quick"), str, "compiled") == "compiled"
         is_released.set()
         assert set(await asyncio.gather(*slow_tasks)) == {"first", "second"}
         assert "own_slow" in {note.lane for note in notes.queued}
@@ -276,12 +276,12 @@ def test_a_slow_compilation_continues_if_nobody_waits() -> None:
 
         def compile_slowly() -> None:
             starts.append(1)
-            deadline = cpu_seconds() + 2 * MAX_QUICK_CPU_SECONDS
+            deadline = thread_cpu_seconds() + 2 * MAX_QUICK_COMPILATION_CPU_SECONDS
             with budget_scope(CompilationBudget(seconds=60)):
-                while cpu_seconds() < deadline:
+                while thread_cpu_seconds() < deadline:
                     check_cpu_time()
 
-        await pool.compile_caller_query(RunWaitingList("slow"), compile_slowly)
+        await pool.compile_caller_query(WaitingAccounts("slow"), compile_slowly)
         assert len(starts) == 1
         pool.close()
 
@@ -296,12 +296,12 @@ def test_saved_queries_have_more_time_to_compile_than_those_of_callers() -> None
         return "compiled"
 
     async def test() -> None:
-        pool, waiting = make_pool(), RunWaitingList("caller")
+        pool, waiting = make_pool(), WaitingAccounts("caller")
         assert await pool.compile_saved_query(waiting, compile_for, MAX_SAVED_QUERY_CPU_SECONDS) == "compiled"
         assert await pool.compile_caller_query(waiting, compile_for, MAX_COMPILATION_CPU_SECONDS) == "compiled"
-        with pytest.raises(CompileTooLong):
+        with pytest.raises(CompilationTimeout):
             await pool.compile_saved_query(waiting, compile_for, MAX_SAVED_QUERY_CPU_SECONDS + 1)
-        with pytest.raises(CompileTooLong):
+        with pytest.raises(CompilationTimeout):
             await pool.compile_caller_query(waiting, compile_for, MAX_COMPILATION_CPU_SECONDS + 1)
         pool.close()
 
@@ -320,12 +320,12 @@ def test_waiting_too_long_for_compilation_is_refused() -> None:
         notes = NoteList()
         pool, blocked = make_pool(notes), BlockedWork()
         running = [
-            asyncio.ensure_future(pool.compile_caller_query(RunWaitingList(f"caller {number}"), blocked, "text"))
+            asyncio.ensure_future(pool.compile_caller_query(WaitingAccounts(f"caller {number}"), blocked, "text"))
             for number in range(2)
         ]
         await until(lambda: len(blocked.begun) == 2)
         with pytest.raises(ServiceBusy) as raised:
-            await pool.compile_caller_query(RunWaitingList("another"), blocked, "text")
+            await pool.compile_caller_query(WaitingAccounts("another"), blocked, "text")
         assert raised.value.retry_after
         blocked.released.set()
         await asyncio.gather(*running)
@@ -343,17 +343,17 @@ def test_a_cancelled_compilation_holds_its_slot_until_the_thread_ends() -> None:
     async def test() -> None:
         pool, blocked = make_pool(), BlockedWork()
         leaving = [
-            asyncio.ensure_future(pool.compile_caller_query(RunWaitingList("caller"), blocked, "text"))
+            asyncio.ensure_future(pool.compile_caller_query(WaitingAccounts("caller"), blocked, "text"))
             for _ in range(2)
         ]
         await until(lambda: len(blocked.begun) == 2)
         for task in leaving:
             task.cancel()
         with pytest.raises(ServiceBusy):
-            await pool.compile_caller_query(RunWaitingList("another"), blocked, "text")
+            await pool.compile_caller_query(WaitingAccounts("another"), blocked, "text")
         blocked.released.set()
         await asyncio.gather(*leaving, return_exceptions=True)
-        assert await pool.compile_caller_query(RunWaitingList("another"), blocked, "text") == "text"
+        assert await pool.compile_caller_query(WaitingAccounts("another"), blocked, "text") == "text"
         pool.close()
 
     asyncio.run(test())

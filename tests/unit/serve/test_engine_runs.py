@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.errors import QueryOutOfTime
 from cordwood.serve.query_executor import MAX_LISTED_SLOW_RUNS, EngineRunTracker
-from cordwood.serve.query_request import Language, SandboxQuery
+from cordwood.serve.query_request import QueryLanguage, SandboxQuery
 from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, make_request
 
 
@@ -31,7 +31,7 @@ def test_the_outcome_of_a_run_is_recorded() -> None:
 
 def test_a_sandbox_query_is_listed_with_its_text() -> None:
     runs = EngineRunTracker()
-    own = msgspec.structs.replace(make_request(), sandbox=SandboxQuery(Language.LQL, "f:numbers"))
+    own = msgspec.structs.replace(make_request(), sandbox=SandboxQuery(QueryLanguage.LQL, "f:numbers"))
     with runs.track(own):
         assert [(run.language, run.query_text) for run in runs.running_runs()] == [("lql", "f:numbers")]
 

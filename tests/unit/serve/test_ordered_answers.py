@@ -166,18 +166,21 @@ def test_the_time_of_both_runs_is_limited() -> None:
         assert total > 10
         now = 0.0
         orders = OrderedRunHistory(lambda: now)
-        assert orders.first_run_limit_seconds(job) is None
-        assert orders.second_run_limit_seconds(job, 0.01) == 1.0
-        assert orders.second_run_limit_seconds(job, 2.0) == 4.0
-        assert orders.second_run_limit_seconds(job, total - 1) == 1.0
+        assert orders.ordered_first_run_timeout_seconds(job) is None
+        assert orders.ordered_rerun_timeout_seconds(job, 0.01) == 1.0
+        assert orders.ordered_rerun_timeout_seconds(job, 2.0) == 4.0
+        assert orders.ordered_rerun_timeout_seconds(job, total - 1) == 1.0
         orders.record_run(job, 3.0)
-        assert orders.first_run_limit_seconds(job) == 6.0
+        assert orders.ordered_first_run_timeout_seconds(job) == 6.0
         orders.record_run(job, total)
-        assert orders.first_run_limit_seconds(job) == total
+        assert orders.ordered_first_run_timeout_seconds(job) == total
         orders.record_run(job, None)
-        assert (orders.first_run_limit_seconds(job), orders.second_run_limit_seconds(job, 2.0)) == (None, None)
+        assert (orders.ordered_first_run_timeout_seconds(job), orders.ordered_rerun_timeout_seconds(job, 2.0)) == (
+            None,
+            None,
+        )
         now = ORDERED_RUN_RETRY_SECONDS + 1
-        assert orders.second_run_limit_seconds(job, 2.0) == 4.0
+        assert orders.ordered_rerun_timeout_seconds(job, 2.0) == 4.0
 
     run_with_harness(test)
 

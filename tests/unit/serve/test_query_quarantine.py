@@ -15,8 +15,8 @@ from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer, QuarantinedQueryRefused, QueryQuarantined
 from cordwood.serve.jobs import QueryJob
 from cordwood.serve.query_executor import QUERY_QUARANTINE_SECONDS, QueryQuarantine, sql_fingerprint
-from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
-from cordwood.sql.plan import fixed_plan
+from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
+from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Slot, Statement
 from cordwood.web.encode import JSON_FORMAT
 
@@ -31,9 +31,11 @@ class ManualClock:
 
 
 def make_job(sql: str, *, account: str = "k", is_ad_hoc: bool = True) -> QueryJob:
-    text = SandboxQuery(Language.SQL, sql) if is_ad_hoc else None
+    text = SandboxQuery(QueryLanguage.SQL, sql) if is_ad_hoc else None
     ask = QueryRequest(ENDPOINT, Caller(account, frozenset({"query"})), JSON_FORMAT, sandbox=text)
-    return QueryJob(ask, BoundStatement(Statement(fixed_plan(sql), (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0)
+    return QueryJob(
+        ask, BoundStatement(Statement(plan_without_placeholders(sql), (), (), ())), AnswerLimits(10, 1.0), 100, 0, 0.0
+    )
 
 
 class NoteList:
@@ -65,7 +67,7 @@ def test_a_killed_query_is_refused_to_all_keys_for_ten_minutes() -> None:
     clock, notes = ManualClock(), NoteList()
     quarantine = QueryQuarantine(Observer((notes,)), clock)
     quarantine.require_not_quarantined(make_job("SELECT 1"))
-    quarantine.record_kill(make_job("SELECT 1"))
+    quarantine.record_engine_kill(make_job("SELECT 1"))
     clock.now += 100
     with pytest.raises(QuarantinedQuery, match="last ran") as refused:
         quarantine.require_not_quarantined(make_job("SELECT 1", account="another"))
@@ -82,7 +84,7 @@ def test_a_killed_query_is_refused_to_all_keys_for_ten_minutes() -> None:
 
 def test_other_literals_are_refused_only_to_the_key_of_the_killed_query() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
-    quarantine.record_kill(make_job("SELECT a FROM s WHERE b = 'slow'"))
+    quarantine.record_engine_kill(make_job("SELECT a FROM s WHERE b = 'slow'"))
     with pytest.raises(QuarantinedQuery):
         quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 'quick'"))
     quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 'quick'", account="another"))
@@ -94,13 +96,14 @@ def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
     of_a, of_b = (
         msgspec.structs.replace(
             make_job("SELECT a FROM s WHERE p = $project", account=project),
-            question=BoundStatement(
-                Statement(fixed_plan("SELECT a FROM s WHERE p = $project"), slots, (), ()), {"project": project}
+            bound_statement=BoundStatement(
+                Statement(plan_without_placeholders("SELECT a FROM s WHERE p = $project"), slots, (), ()),
+                {"project": project},
             ),
         )
         for project in "ab"
     )
-    quarantine.record_kill(of_a)
+    quarantine.record_engine_kill(of_a)
     quarantine.require_not_quarantined(of_b)
     with pytest.raises(QuarantinedQuery):
         quarantine.require_not_quarantined(of_a)
@@ -108,8 +111,8 @@ def test_other_values_of_parameters_are_not_refused_to_other_keys() -> None:
 
 def test_a_key_with_two_killed_queries_may_only_run_saved_queries() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
-    quarantine.record_kill(make_job("SELECT a FROM s"))
-    quarantine.record_kill(make_job("SELECT b FROM s"))
+    quarantine.record_engine_kill(make_job("SELECT a FROM s"))
+    quarantine.record_engine_kill(make_job("SELECT b FROM s"))
     with pytest.raises(QuarantinedQuery, match="this key's own"):
         quarantine.require_not_quarantined(make_job("SELECT c FROM s"))
     quarantine.require_not_quarantined(make_job("SELECT c FROM s", account="another"))
@@ -118,7 +121,7 @@ def test_a_key_with_two_killed_queries_may_only_run_saved_queries() -> None:
 
 def test_saved_queries_that_were_killed_are_not_refused() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
-    quarantine.record_kill(make_job("SELECT a FROM s", is_ad_hoc=False))
+    quarantine.record_engine_kill(make_job("SELECT a FROM s", is_ad_hoc=False))
     quarantine.require_not_quarantined(make_job("SELECT a FROM s"))
     assert quarantine.quarantined_query_count() == 0
 
@@ -126,12 +129,12 @@ def test_saved_queries_that_were_killed_are_not_refused() -> None:
 def test_a_query_that_ran_beside_others_when_the_process_was_killed_is_refused_from_the_second_time_on() -> None:
     clock = ManualClock()
     quarantine = QueryQuarantine(Observer(), clock)
-    quarantine.record_possible_kill(make_job("SELECT a FROM s WHERE b = 1"))
+    quarantine.record_possible_engine_kill(make_job("SELECT a FROM s WHERE b = 1"))
     quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 1"))
     clock.now += QUERY_QUARANTINE_SECONDS + 1
-    quarantine.record_possible_kill(make_job("SELECT a FROM s WHERE b = 1"))
+    quarantine.record_possible_engine_kill(make_job("SELECT a FROM s WHERE b = 1"))
     quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 1"))
-    quarantine.record_possible_kill(make_job("SELECT a FROM s WHERE b = 2"))
+    quarantine.record_possible_engine_kill(make_job("SELECT a FROM s WHERE b = 2"))
     with pytest.raises(QuarantinedQuery, match="last ran"):
         quarantine.require_not_quarantined(make_job("SELECT a FROM s WHERE b = 1"))
 
@@ -139,9 +142,9 @@ def test_a_query_that_ran_beside_others_when_the_process_was_killed_is_refused_f
 def test_a_key_is_refused_after_four_different_suspected_queries() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
     for column in "abc":
-        quarantine.record_possible_kill(make_job(f"SELECT {column} FROM s"))
+        quarantine.record_possible_engine_kill(make_job(f"SELECT {column} FROM s"))
     quarantine.require_not_quarantined(make_job("SELECT e FROM s"))
-    quarantine.record_possible_kill(make_job("SELECT d FROM s"))
+    quarantine.record_possible_engine_kill(make_job("SELECT d FROM s"))
     with pytest.raises(QuarantinedQuery, match="this key's own"):
         quarantine.require_not_quarantined(make_job("SELECT e FROM s"))
     quarantine.require_not_quarantined(make_job("SELECT e FROM s", account="another"))
@@ -150,13 +153,13 @@ def test_a_key_is_refused_after_four_different_suspected_queries() -> None:
 def test_saved_queries_are_not_suspected() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
     for _ in range(2):
-        quarantine.record_possible_kill(make_job("SELECT a FROM s", is_ad_hoc=False))
+        quarantine.record_possible_engine_kill(make_job("SELECT a FROM s", is_ad_hoc=False))
     quarantine.require_not_quarantined(make_job("SELECT a FROM s"))
 
 
 def test_the_number_of_quarantined_queries_is_bounded() -> None:
     quarantine = QueryQuarantine(Observer(), ManualClock())
     for number in range(5_000):
-        quarantine.record_kill(make_job(f"SELECT c{number} FROM s", account=f"k{number}"))
+        quarantine.record_engine_kill(make_job(f"SELECT c{number} FROM s", account=f"k{number}"))
     assert quarantine.quarantined_query_count() == 2_000
     quarantine.require_not_quarantined(make_job("SELECT c0 FROM s", account="k0"))

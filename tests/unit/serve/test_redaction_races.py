@@ -56,7 +56,7 @@ class RacingEngine(DuckDBEngine):
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[RacingEngine]:
     opened = RacingEngine(tmp_path, DuckDBTarget())
-    opened.prepare([Stream("s", UUID(int=1))])
+    opened.create_stream_tables([Stream("s", UUID(int=1))])
     opened.store(7)
     yield opened
     opened.close()

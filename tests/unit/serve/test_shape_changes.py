@@ -18,7 +18,7 @@ from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import CacheOutcome, QueryService, QueryServiceDependencies
 from cordwood.serve.cached_answers import MemoryAnswerCache
-from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.web.encode import JSON_FORMAT
 from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import CALLER, complete_answer
@@ -57,7 +57,7 @@ class ShapeHarness:
         self.now_us += seconds * 1_000_000
 
     async def ask(self, text: str) -> tuple[CacheOutcome, list[dict[str, str]]]:
-        request = QueryRequest(self.endpoint, CALLER, JSON_FORMAT, {}, SandboxQuery(Language.SQL, text))
+        request = QueryRequest(self.endpoint, CALLER, JSON_FORMAT, {}, SandboxQuery(QueryLanguage.SQL, text))
         digest = self.answers.cache_lookup_digest(request)
         assert digest is not None
         answer = self.answers.cached_answer(digest) or await self.answers.answer(request)
@@ -70,7 +70,7 @@ class ShapeHarness:
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
     opened = DuckDBEngine(tmp_path, DuckDBTarget())
-    opened.prepare([Stream("s", UUID(int=1))])
+    opened.create_stream_tables([Stream("s", UUID(int=1))])
     yield opened
     opened.close()
 

@@ -7,7 +7,7 @@ import pytest
 
 from cordwood.engines.engine import CancelToken
 from cordwood.errors import BadQueryValue
-from cordwood.serve.admission import RunWaitingList
+from cordwood.serve.admission import WaitingAccounts
 from cordwood.serve.query_executor import SingleFlight
 
 
@@ -18,7 +18,7 @@ class CountedRuns:
         self.tokens: list[CancelToken] = []
         self.end = asyncio.Event()
 
-    async def start(self, token: CancelToken, _: RunWaitingList) -> str:
+    async def start(self, token: CancelToken, _: WaitingAccounts) -> str:
         self.tokens.append(token)
         await self.end.wait()
         return f"answer {len(self.tokens)}"
@@ -96,7 +96,7 @@ def test_a_caller_after_a_cancellation_starts_a_new_run() -> None:
 
 
 def test_a_failure_reaches_all_callers_and_is_not_kept() -> None:
-    async def fails(_: CancelToken, __: RunWaitingList) -> str:
+    async def fails(_: CancelToken, __: WaitingAccounts) -> str:
         await asyncio.sleep(0)
         raise BadQueryValue("division by zero")
 

@@ -14,7 +14,7 @@ from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Shape, ValueKind
 from cordwood.model.key import Caller
 from cordwood.serve.compilation import StatementCache
-from cordwood.serve.query_request import Language, QueryRequest, SandboxQuery
+from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.paging import Page
 from cordwood.web.encode import FORMATS
 from tests.unit.serve.harness import WARMED_ENDPOINT
@@ -63,7 +63,7 @@ def test_a_compiled_statement_is_found() -> None:
 
 
 def sandbox(text: str) -> SandboxQuery:
-    return SandboxQuery(Language.SQL, text)
+    return SandboxQuery(QueryLanguage.SQL, text)
 
 
 QUERY_OF_A_PATH = sandbox("select m.user_agent from logs cross join unnest(metadata) as m")

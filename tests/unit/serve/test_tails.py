@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from cordwood.errors import FeatureUnavailable, TooManyFollowers
+from cordwood.errors import FeatureUnavailable, TooManyFollowedQueries
 from cordwood.model.datatype import Column, Datatype, Kind, Row
 from cordwood.model.key import Caller
 from cordwood.observe.observation import BugFound
@@ -134,15 +134,15 @@ def test_keys_and_addresses_have_separate_limits() -> None:
         harness.engine.rows = lambda _: []
         await follow(tails, "a", address="one")
         await follow(tails, "a", address="two")
-        with pytest.raises(TooManyFollowers, match="follows 2 queries"):
+        with pytest.raises(TooManyFollowedQueries, match="follows 2 queries"):
             await follow(tails, "a", address="three")
         await follow(tails, "b", address="one")
         await follow(tails, "c", address="one")
-        with pytest.raises(TooManyFollowers, match="follows 3 queries"):
+        with pytest.raises(TooManyFollowedQueries, match="follows 3 queries"):
             await follow(tails, "d", address="one")
         await follow(tails, "d", address="two")
         await follow(tails, "d", address="two")
-        with pytest.raises(TooManyFollowers, match="this service allows"):
+        with pytest.raises(TooManyFollowedQueries, match="this service allows"):
             await follow(tails, "e", address="four")
 
     run_with_harness(test)

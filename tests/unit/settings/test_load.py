@@ -25,7 +25,7 @@ def test_defaults_apply_without_any_source() -> None:
     loaded = load_settings(environment={})
     assert loaded.settings.web.port == 4000
     assert loaded.settings.limits.query_time == 30.0
-    assert loaded.origins_by_setting == {}
+    assert loaded.sources_by_setting == {}
 
 
 def test_the_default_memory_limit_is_a_quarter_of_the_allowed_memory() -> None:
@@ -50,7 +50,7 @@ def test_flags_override_the_environment_which_overrides_the_file() -> None:
     web = loaded.settings.web
     assert (web.port, web.host, web.drain_time) == (3, "b", 1.0)
     assert loaded.settings.limits.memory == 100_000_000
-    assert loaded.origins_by_setting == {
+    assert loaded.sources_by_setting == {
         "web.port": "a flag",
         "web.host": "environment CORDWOOD_WEB_HOST",
         "web.drain_time": "cordwood.toml",
@@ -147,7 +147,7 @@ def test_service_variables_of_kubernetes_are_ignored() -> None:
 
 def test_url_and_key_of_client_commands_are_not_settings() -> None:
     environment = {"CORDWOOD_URL": "http://a", "CORDWOOD_KEY": "k"}
-    assert load_settings(environment=environment).origins_by_setting == {}
+    assert load_settings(environment=environment).sources_by_setting == {}
     assert client_default_url_and_key(environment) == ("http://a", "k")
     assert client_default_url_and_key({}) == (None, None)
 
@@ -163,7 +163,7 @@ def test_variables_of_logflare_are_read() -> None:
     )
     assert (loaded.settings.keys.private, loaded.settings.keys.public) == ("priv", "pub")
     assert loaded.settings.web.port == 4001
-    assert loaded.origins_by_setting["keys.public"] == "environment LOGFLARE_PUBLIC_ACCESS_TOKEN"
+    assert loaded.sources_by_setting["keys.public"] == "environment LOGFLARE_PUBLIC_ACCESS_TOKEN"
     assert loaded.notices == ()
 
 

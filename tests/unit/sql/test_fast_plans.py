@@ -44,9 +44,9 @@ FROM_UNNESTED_REQUESTS = (
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     duckdb_engine = DuckDBEngine(tmp_path_factory.mktemp("engine"), DuckDBTarget())
-    duckdb_engine.prepare([Stream(STREAM, UUID(int=1))])
+    duckdb_engine.create_stream_tables([Stream(STREAM, UUID(int=1))])
     duckdb_engine.append([Batch(STREAM, [event(number) for number in range(20_000)], START_US)])
-    with duckdb_engine._storage.query_view((STREAM,)) as (cursor, _):
+    with duckdb_engine._storage.open_query_view((STREAM,)) as (cursor, _):
         yield cursor
     duckdb_engine.close()
 

@@ -18,7 +18,7 @@ from cordwood.sql.compile import (
     compile_saved_query,
     parse_and_check_endpoint,
 )
-from cordwood.sql.follow import HIDDEN_COLUMN_COUNT, RECEIPT_RANGE_PARAMETERS
+from cordwood.sql.follow import EVENT_POSITION_COLUMN_COUNT, RECEIPT_TIME_RANGE_PARAMETERS
 from cordwood.sql.paging import Page
 from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.redaction.patterns import Redaction
@@ -52,9 +52,9 @@ def arrival_condition(statement: Statement) -> str:
 )
 def test_the_hidden_columns_come_after_those_of_the_query_and_order_the_rows(text: str) -> None:
     statement = compile_followed(text)
-    assert statement.column_names[:-HIDDEN_COLUMN_COUNT] == ("m", "id")
+    assert statement.column_names[:-EVENT_POSITION_COLUMN_COUNT] == ("m", "id")
     assert statement.row_limit == MAX_FOLLOWED_PAGE_ROWS + 1
-    assert {slot.name for slot in statement.slots if slot.is_read} >= RECEIPT_RANGE_PARAMETERS.keys()
+    assert {slot.name for slot in statement.slots if slot.is_read} >= RECEIPT_TIME_RANGE_PARAMETERS.keys()
     sql = arrival_condition(statement)
     assert "ORDER BY 3 ASC NULLS FIRST, 4 ASC NULLS FIRST, 5 ASC NULLS FIRST LIMIT 501" in sql
 
@@ -81,7 +81,7 @@ def test_rows_are_ordered_by_the_digest_of_a_redacted_id() -> None:
 
 def test_order_and_limit_of_a_saved_query_are_removed() -> None:
     statement = compile_saved_query(PROGRAM, TARGET, SHAPES)
-    assert statement.column_names[:-HIDDEN_COLUMN_COUNT] == ("id",)
+    assert statement.column_names[:-EVENT_POSITION_COLUMN_COUNT] == ("id",)
     assert "LIMIT 100" not in arrival_condition(statement)
 
 
@@ -93,7 +93,7 @@ def test_a_query_that_uses_the_names_of_hidden_columns_is_refused(name: str) -> 
         compile_followed(f"select `{name}` from edge_logs")
 
 
-@pytest.mark.parametrize("name", RECEIPT_RANGE_PARAMETERS)
+@pytest.mark.parametrize("name", RECEIPT_TIME_RANGE_PARAMETERS)
 def test_callers_and_endpoints_cannot_set_the_range(name: str) -> None:
     with pytest.raises(QueryFault, match="is not declared"):
         compile_followed(f"select id from edge_logs where timestamp > @{name}")

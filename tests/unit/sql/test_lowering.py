@@ -14,25 +14,27 @@ def test_children_are_lowered_before_their_parent() -> None:
         visited.append(node.sql())
         return node
 
-    merge_rule_sets([RuleSet(nodes={exp.Add: note, exp.Column: note})]).lower(parse_one("a + b"))
+    merge_rule_sets([RuleSet(by_node_class={exp.Add: note, exp.Column: note})]).lower(parse_one("a + b"))
     assert visited == ["a", "b", "a + b"]
 
 
 def test_a_function_without_a_class_is_found_by_its_name_in_any_case() -> None:
-    rules = merge_rule_sets([RuleSet(by_name={"MY_FUNCTION": lambda _: exp.column("found")})])
+    rules = merge_rule_sets([RuleSet(by_function_name={"MY_FUNCTION": lambda _: exp.column("found")})])
     assert rules.lower(parse_one("select my_Function(1)")).sql() == "SELECT found"
 
 
 def test_a_replacement_keeps_the_type_and_position() -> None:
     tree = parse_one("a + b")
     tree.meta["datatype"] = "anything"
-    lowered = merge_rule_sets([RuleSet(nodes={exp.Add: lambda _: exp.column("sum")})]).lower(tree)
+    lowered = merge_rule_sets([RuleSet(by_node_class={exp.Add: lambda _: exp.column("sum")})]).lower(tree)
     assert lowered.meta["datatype"] == "anything"
 
 
 def test_two_rules_for_one_node_are_an_error() -> None:
     with pytest.raises(ValueError, match="two rules"):
-        merge_rule_sets([RuleSet(nodes={exp.Add: lambda node: node}), RuleSet(nodes={exp.Add: lambda node: node})])
+        merge_rule_sets(
+            [RuleSet(by_node_class={exp.Add: lambda node: node}), RuleSet(by_node_class={exp.Add: lambda node: node})]
+        )
 
 
 def test_an_unsupported_node_is_reported_with_its_position() -> None:

@@ -58,7 +58,7 @@ def test_rules_are_chosen_by_the_class_of_an_operation_and_applied_once() -> Non
         lowered.append("path")
         return fragment("{0}.a", node.expressions[0], operation=PathRead(("a",)))
 
-    rules = merge_rule_sets([RuleSet(operations={PathRead: path})])
+    rules = merge_rule_sets([RuleSet(by_operation_class={PathRead: path})])
     result = rules.lower(exp.select(exp.alias_(read_path("a"), "x"))).expressions[0].this
     assert lowered == ["path"]
     assert has_operation(result, PathRead)
@@ -67,4 +67,6 @@ def test_rules_are_chosen_by_the_class_of_an_operation_and_applied_once() -> Non
 
 def test_two_rules_for_one_operation_are_an_error() -> None:
     with pytest.raises(ValueError, match="two rules"):
-        merge_rule_sets([RuleSet(operations={PathRead: copy_tree}), RuleSet(operations={PathRead: copy_tree})])
+        merge_rule_sets(
+            [RuleSet(by_operation_class={PathRead: copy_tree}), RuleSet(by_operation_class={PathRead: copy_tree})]
+        )

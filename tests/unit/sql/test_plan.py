@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, PlanVariant, fixed_plan
+from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, PlanVariant, plan_without_placeholders
 
 BLOCK_FILTER = BlockFilter("s", ("abcdef",))
 ALL_EVENTS = PlanVariant(("every ", OptionalPredicate("p", ("a",), ("b ", BLOCK_FILTER)), BLOCK_FILTER))
@@ -31,15 +31,15 @@ def test_a_variant_is_chosen_by_the_state_of_the_store(
     wanted_variant: tuple[EventRange, bool], expected: PlanVariant | None
 ) -> None:
     reads, optimistic = wanted_variant
-    assert PLAN.choose_variant(reads, optimistic=optimistic) == expected
+    assert PLAN.find_variant_or_fallback(reads, optimistic=optimistic) == expected
 
 
 @pytest.mark.parametrize("reads", [EventRange.ALL, EventRange.FLUSHED])
 def test_a_plan_of_one_variant_has_no_optimistic_one(reads: EventRange) -> None:
-    plan = fixed_plan("SELECT 1")
-    assert plan.choose_variant(reads) == PlanVariant(("SELECT 1",))
-    assert plan.choose_variant(reads, optimistic=True) is None
-    assert plan.choose_variant(EventRange.RECENTLY_CACHED) is None
+    plan = plan_without_placeholders("SELECT 1")
+    assert plan.find_variant_or_fallback(reads) == PlanVariant(("SELECT 1",))
+    assert plan.find_variant_or_fallback(reads, optimistic=True) is None
+    assert plan.find_variant_or_fallback(EventRange.RECENTLY_CACHED) is None
 
 
 def test_each_block_filter_is_found_once_even_within_an_optional_predicate() -> None:

@@ -10,11 +10,11 @@ from sqlglot import parse_one
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.clickhouse.target import ClickHouseTarget
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.errors import CompileTooLong, PlanTooLarge, QueryFault
+from cordwood.errors import CompilationTimeout, PlanTooLarge, QueryFault
 from cordwood.sql import plan_size
 from cordwood.sql.budget import (
+    MAX_COMPILATION_NODES,
     MAX_PRINTED_CHARACTERS,
-    MAX_TREE_NODES,
     CompilationBudget,
     allow_saved_query_cpu_time,
     budget_scope,
@@ -116,7 +116,7 @@ def test_rows_of_values_that_double_are_refused_before_their_expansion(logs: End
     steps = ", ".join(f"c{n} as (select x + x as x from c{n - 1})" for n in range(1, 41))
     with budget_scope(CompilationBudget()) as budget, pytest.raises(PlanTooLarge, match=f"{MAX_PLANNING_POINTS:,}"):
         compile_sandbox_query(logs, f"with c0 as (select 1 as x), {steps} select x from c40", TARGETS[engine], {})
-    assert budget.nodes < MAX_TREE_NODES // 5
+    assert budget.counted_nodes < MAX_COMPILATION_NODES // 5
 
 
 def test_duckdb_materializes_ctes_of_large_plans(logs: EndpointProgram) -> None:
@@ -150,9 +150,11 @@ def test_every_client_query_needs_at_most_a_tenth_of_the_limits(
 
 def is_too_large(logs: EndpointProgram, text: str, target: Target) -> bool:
     try:
-        with budget_scope(CompilationBudget(nodes=MAX_TREE_NODES // 10, characters=MAX_PRINTED_CHARACTERS // 10)):
+        with budget_scope(
+            CompilationBudget(nodes=MAX_COMPILATION_NODES // 10, characters=MAX_PRINTED_CHARACTERS // 10)
+        ):
             compile_sandbox_query(logs, text, target, {})
-    except (PlanTooLarge, CompileTooLong):
+    except (PlanTooLarge, CompilationTimeout):
         return True
     except QueryFault:
         return False

@@ -116,7 +116,7 @@ def test_event_arrays_are_elements_where_arrays_are_required(resolve: Callable[[
     tree = resolve(
         "select 1 from edge_logs where 'x' in unnest(metadata.tags) and array_length(metadata.tags) > 1"
     ).tree
-    assert [elements.only_arrays_seen for _, elements in find_operations(tree, RecordElements)] == [True, True]
+    assert [elements.has_seen_only_arrays for _, elements in find_operations(tree, RecordElements)] == [True, True]
 
 
 def test_an_unqualified_name_is_a_field_of_the_records_in_scope(resolve_body: ResolveBody) -> None:

@@ -49,7 +49,7 @@ def test_an_address_without_connections_is_removed() -> None:
         table = ConnectionTable(10)
         for connection in await table_with_three(table):
             table.discard(connection)
-        assert not table._by_address
+        assert not table._connection_count_by_address
 
     asyncio.run(open_and_close())
 
@@ -116,7 +116,7 @@ def test_the_address_with_the_most_connections_loses_one_to_a_probe() -> None:
     async def fill() -> None:
         table = ConnectionTable(10)
         connections_of_one_address = [
-            AnsweringConnection("192.0.2.1") for _ in range(10 + http_protocol.RESERVED_CONNECTIONS)
+            AnsweringConnection("192.0.2.1") for _ in range(10 + http_protocol.MAX_CONNECTIONS_BEYOND_LIMIT)
         ]
         assert all(table.add(connection) for connection in connections_of_one_address)
         assert not table.add(AnsweringConnection("192.0.2.1")), "it takes no place from itself"

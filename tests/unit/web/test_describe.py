@@ -11,11 +11,11 @@ from cordwood.web.describe.openapi import (
     EndpointWithColumns,
     Schema,
     cell_schema,
-    flat_schema,
     openapi_document,
     parameter_schema,
     row_schema,
     stream_schema,
+    type_names_by_dotted_path,
 )
 
 TEXT_TYPE, INT_TYPE = Datatype(Kind.STRING), Datatype(Kind.INT64)
@@ -96,7 +96,7 @@ def test_a_stream_schema_nests_as_its_events_do() -> None:
 
 
 def test_a_flat_schema_has_the_paths_of_scalars_and_their_arrays() -> None:
-    assert flat_schema(SHAPE) == {
+    assert type_names_by_dotted_path(SHAPE) == {
         "id": "string",
         "timestamp": "datetime",
         "event_message": "string",

@@ -79,12 +79,12 @@ def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
 def test_an_unready_component_is_reported_with_its_reason() -> None:
     async def test(harness: ServeHarness) -> None:
         lifecycle = open_routes(harness)
-        lifecycle.set_unready("engine", "The engine is being replaced.")
+        lifecycle.set_part_unready_reason("engine", "The engine is being replaced.")
         assert status_and_body(show_readiness(lifecycle)) == (
             503,
             {"status": "not_ready", "reasons": ["The engine is being replaced."]},
         )
-        lifecycle.set_unready("engine", None)
+        lifecycle.set_part_unready_reason("engine", None)
         assert status_and_body(show_readiness(lifecycle))[0] == 200
 
     run_with_harness(test)
@@ -104,7 +104,7 @@ class FullDisk(ScriptedEngine):
 def test_a_full_disk_is_reported_as_degraded_and_ready() -> None:
     async def send(lifecycle: Lifecycle) -> None:
         assert lifecycle.services is not None
-        await lifecycle.services.intake.accept(STREAM, "application/json", b'[{"event_message": "x"}]')
+        await lifecycle.services.intake.ingest_body(STREAM, "application/json", b'[{"event_message": "x"}]')
 
     async def test(harness: ServeHarness) -> None:
         engine = FullDisk()

@@ -160,7 +160,7 @@ class Connector:
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
-        self._lookups = threading.BoundedSemaphore(_MAX_CONCURRENT_LOOKUPS)
+        self._lookup_slots = threading.BoundedSemaphore(_MAX_CONCURRENT_LOOKUPS)
 
     @contextmanager
     def open_connection(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
@@ -191,22 +191,22 @@ class Connector:
         return allowed
 
     def _resolve(self, host: str, port: int, deadline: Deadline) -> list[_ResolvedAddress]:
-        if not self._lookups.acquire(timeout=deadline.remaining_seconds()):
+        if not self._lookup_slots.acquire(timeout=deadline.remaining_seconds()):
             raise DeliveryFailed(
                 f"The name {host} was not looked up: {_MAX_CONCURRENT_LOOKUPS} look-ups are unanswered."
             )
-        lookup = _NameLookup(host, port, self._lookups)
+        lookup = _NameLookup(host, port, self._lookup_slots)
         try:
             lookup.start()
         except RuntimeError:
-            self._lookups.release()
+            self._lookup_slots.release()
             raise DeliveryFailed("The system allows no further thread.") from None
         lookup.join(deadline.remaining_seconds())
         if lookup.is_alive():
             raise DeliveryFailed(f"The name {host} was not resolved within {deadline.seconds:g} s.")
         if lookup.problem is not None:
             raise DeliveryFailed(f"The name {host} cannot be resolved: {lookup.problem}.")
-        return lookup.resolved[:_MAX_RESOLVED_ADDRESSES]
+        return lookup.resolved_addresses[:_MAX_RESOLVED_ADDRESSES]
 
 
 def _open_socket(family: socket.AddressFamily, address: tuple[Any, ...], seconds: float) -> socket.socket:
@@ -230,20 +230,20 @@ class _NameLookup(threading.Thread):
         super().__init__(name="alerts-lookup", daemon=True)
         self._host = host
         self._port = port
-        self._places = places
-        self.resolved: list[_ResolvedAddress] = []
+        self._lookup_slots = places
+        self.resolved_addresses: list[_ResolvedAddress] = []
         self.problem: str | None = None
 
     def run(self) -> None:
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            self.resolved = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+            self.resolved_addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
         except OSError as problem:
             self.problem = problem.strerror or "the resolver failed"
         except UnicodeError:
             self.problem = "it is not a valid name"
         finally:
-            self._places.release()
+            self._lookup_slots.release()
 
 
 @contextmanager
@@ -280,7 +280,7 @@ class BoundedFile(io.RawIOBase):
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb", buffering=0)
-        self._left = _MAX_RESPONSE_BYTES
+        self._remaining_bytes = _MAX_RESPONSE_BYTES
         self.is_at_end = False
 
     def readable(self) -> bool:
@@ -289,8 +289,8 @@ class BoundedFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         count = self._file.readinto(buffer)
         self.is_at_end = count == 0
-        self._left -= count or 0
-        if self._left < 0:
+        self._remaining_bytes -= count or 0
+        if self._remaining_bytes < 0:
             raise OSError("the answer is too long")
         return count
 

@@ -65,7 +65,7 @@ class _HttpSender:
 
     def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
         self._connector = connector
-        self._context = context
+        self._get_tls_context = context
 
     def post(self, target: AlertTarget, bodies: Iterable[bytes], headers: MakeHeaders, deadline: Deadline) -> None:
         """Post each body; raise DeliveryFailed at the first body that the target does not accept."""
@@ -82,7 +82,7 @@ class _HttpSender:
         Each body that the target accepts is removed from `remaining_bodies`.
         """
         address = _http_address_of(target)
-        connection = start_tls(tcp_socket, target.host, self._context()) if address.is_tls else tcp_socket
+        connection = start_tls(tcp_socket, target.host, self._get_tls_context()) if address.is_tls else tcp_socket
         with connection:
             client = _HttpClient(target.host, target.port)
             client.sock = connection
@@ -159,11 +159,11 @@ def _check_status(target: AlertTarget, answer: http.client.HTTPResponse) -> None
     hint = " Redirects are not followed." if 300 <= answer.status < 400 else ""
     raise DeliveryFailed(
         f"{target.host} answered {status}{f': {text}' if text and not hint else ''}.{hint}",
-        read_retry_after(answer.getheader("Retry-After"), time.time()),
+        parse_retry_after_seconds(answer.getheader("Retry-After"), time.time()),
     )
 
 
-def read_retry_after(text: str | None, now: float) -> float | None:
+def parse_retry_after_seconds(text: str | None, now: float) -> float | None:
     """Return the seconds of a Retry-After header, which has a number or a date; return None for an invalid header."""
     if text is None:
         return None
@@ -226,7 +226,7 @@ class _SmtpSender:
 
     def __init__(self, connector: Connector, context: Callable[[], ssl.SSLContext]) -> None:
         self._connector = connector
-        self._context = context
+        self._get_tls_context = context
 
     def send(self, target: AlertTarget, message: MakeMessage, deadline: Deadline) -> None:
         """Send an e-mail to every recipient that the server accepts; raise DeliveryFailed if it accepts none."""
@@ -234,7 +234,7 @@ class _SmtpSender:
         if not isinstance(address, MailAddress):
             raise TypeError(f"{target} is not an e-mail target")
         with self._connector.open_connection(target.host, target.port, deadline) as plain:
-            connection = start_tls(plain, target.host, self._context()) if address.is_tls else plain
+            connection = start_tls(plain, target.host, self._get_tls_context()) if address.is_tls else plain
             with connection:
                 session = _SmtpSession(connection, target.host.rstrip("."), target.port)
                 try:
@@ -246,7 +246,7 @@ class _SmtpSender:
     def _sign_in(self, session: "_SmtpSession", address: MailAddress) -> None:
         session.ehlo_or_helo_if_needed()
         if not address.is_tls and session.has_extn("starttls"):
-            session.starttls(context=self._context())
+            session.starttls(context=self._get_tls_context())
             session.ehlo()
         elif not address.is_tls and address.user:
             raise DeliveryFailed("The server does not offer STARTTLS, and the password is not sent without it.")
@@ -311,7 +311,7 @@ class Deliverer:
     ) -> None:
         self.targets = targets
         self._signing_key = signing_key
-        self._send_seconds = send_seconds
+        self._send_timeout_seconds = send_seconds
         self._tls = tls
         connector = Connector(policy)
         self._http = _HttpSender(connector, self._tls_context)
@@ -330,7 +330,7 @@ class Deliverer:
 
     def deliver(self, target: AlertTarget, notification: Notification) -> None:
         """Send a notification; raise DeliveryFailed if the target did not accept all of it."""
-        deadline = Deadline(self._send_seconds)
+        deadline = Deadline(self._send_timeout_seconds)
         try:
             self._send(target, notification, deadline)
         except DeliveryFailed as failed:
@@ -352,9 +352,9 @@ class Deliverer:
             self._smtp.send(target, partial(mail_message, notification, target.address), deadline)
             return
         bodies = _make_request_bodies(target.kind, target.address, notification)
-        self._http.post(target, bodies, partial(self._message_headers, target, notification), deadline)
+        self._http.post(target, bodies, partial(self._signature_headers, target, notification), deadline)
 
-    def _message_headers(self, target: AlertTarget, notification: Notification, body: bytes) -> Mapping[str, str]:
+    def _signature_headers(self, target: AlertTarget, notification: Notification, body: bytes) -> Mapping[str, str]:
         if target.kind is not AlertTargetKind.WEBHOOK:
             return {}
         return webhook_headers(self._signing_key, notification.id, int(time.time()), body)

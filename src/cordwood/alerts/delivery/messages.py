@@ -37,7 +37,7 @@ _MAX_SLACK_CHANGE_TEXT_LENGTH: Final = 1200
 # The maximum length of the fallback text, as Discord limits it. Mattermost and Discord show this text, and not the
 # blocks.
 _MAX_SLACK_FALLBACK_LENGTH: Final = 2000
-_MAX_SLACK_FALLBACK_TEXT_LENGTH: Final = 300
+_MAX_FALLBACK_CHANGE_TEXT_LENGTH: Final = 300
 _MAX_SLACK_LINK_LENGTH: Final = 300
 _MAX_PAGERDUTY_SUMMARY_LENGTH: Final = 1024
 _MAX_PAGERDUTY_DEDUP_KEY_LENGTH: Final = 255
@@ -46,12 +46,12 @@ _MAX_MAIL_SUBJECT_LENGTH: Final = 150
 _STATE_EMOJI: Final = {NotifiedState.FIRING: "\U0001f534", NotifiedState.RESOLVED: "\U0001f7e2"}
 
 # Only this many characters of a text are processed; the others are cut off.
-_MAX_PROCESSED_CHARACTERS: Final = 20_000
+_MAX_CLEANED_CHARACTERS: Final = 20_000
 # Most invisible characters are removed. Zero-width joiners are kept, because they are part of emoji and of several
 # scripts. Private and unassigned characters are kept as well: at worst they are shown as a box.
 _ALLOWED_FORMAT_CHARACTERS: Final = {"\u200c", "\u200d"}
 _KEPT_UNICODE_CATEGORIES: Final = {"Cn", "Co"}
-_SPACE_UNICODE_CATEGORIES: Final = {"Cc", "Zl", "Zp", "Zs"}
+_CATEGORIES_REPLACED_BY_SPACE: Final = {"Cc", "Zl", "Zp", "Zs"}
 _SLACK_ESCAPES: Final = {
     "&": "&amp;",
     "<": "&lt;",
@@ -128,7 +128,7 @@ def slack_body(notification: Notification) -> bytes:
     part = _select_included_changes(notification, AlertTargetKind.SLACK)
     title = escape_for_slack(f"{notification.alert}: {part.counts_text()}", _MAX_SLACK_HEADER_LENGTH)
     lines = [_slack_line(change, _MAX_SLACK_CHANGE_TEXT_LENGTH) for change in part.changes]
-    short_lines = [_slack_line(change, _MAX_SLACK_FALLBACK_TEXT_LENGTH) for change in part.changes]
+    short_lines = [_slack_line(change, _MAX_FALLBACK_CHANGE_TEXT_LENGTH) for change in part.changes]
     origin = (
         f"{notification.severity.value}, endpoint {escape_for_slack(notification.endpoint, _MAX_ALERT_NAME_LENGTH)}"
     )
@@ -137,7 +137,7 @@ def slack_body(notification: Notification) -> bytes:
     link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
     further = [f"{part.omitted_count} further changes are not shown"] if part.omitted_count else []
     fallback = [
-        _slack_fallback(title, short_lines, part.omitted_count),
+        _slack_fallback_text(title, short_lines, part.omitted_count),
         *([link] if 0 < len(link) <= _MAX_SLACK_LINK_LENGTH else []),
     ]
     return msgspec.json.encode(
@@ -169,7 +169,7 @@ def _slack_line(change: StateChange, limit: int) -> str:
     return f"{_STATE_EMOJI[change.state]} {change.state.value} {words}".rstrip()
 
 
-def _slack_fallback(title: str, lines: list[str], omitted: int) -> str:
+def _slack_fallback_text(title: str, lines: list[str], omitted: int) -> str:
     """Return the fallback text: the title, and as many whole lines as fit into the limit."""
     shown = [title]
     room = _MAX_SLACK_FALLBACK_LENGTH - _MAX_SLACK_LINK_LENGTH - utf16_length(title) - len("\nand 1000000000 more\n")
@@ -227,7 +227,7 @@ def _pagerduty_trigger(notification: Notification, change: StateChange, omitted:
 
 
 def _pagerduty_dedup_key(fingerprint: str) -> str:
-    clean = clean_text(fingerprint)
+    clean = remove_invisible_characters(fingerprint)
     is_usable = clean == fingerprint and 0 < len(fingerprint) <= _MAX_PAGERDUTY_DEDUP_KEY_LENGTH
     return fingerprint if is_usable else sha256(fingerprint.encode("utf-8", "replace")).hexdigest()
 
@@ -376,15 +376,15 @@ def _datetime_from_microseconds(microseconds: int) -> datetime:
     return datetime.fromtimestamp(min(max(microseconds, 0) // 1000, 253_402_300_799_000) / 1000, UTC)
 
 
-def clean_text(text: str) -> str:
+def remove_invisible_characters(text: str) -> str:
     """Return the text in one line, without control, bidirectional and other invisible characters."""
-    return " ".join("".join(map(_clean_character, text[:_MAX_PROCESSED_CHARACTERS])).split())
+    return " ".join("".join(map(_replace_invisible_character, text[:_MAX_CLEANED_CHARACTERS])).split())
 
 
 def shorten_text(text: str, limit: int) -> str:
     """Return the cleaned text with at most `limit` characters; if it was cut, it ends with a note that says so."""
-    clean = clean_text(text)
-    if len(clean) <= limit and len(text) <= _MAX_PROCESSED_CHARACTERS:
+    clean = remove_invisible_characters(text)
+    if len(clean) <= limit and len(text) <= _MAX_CLEANED_CHARACTERS:
         return clean
     note = _truncation_note(text)
     return clean[: max(0, limit - len(note))] + note
@@ -395,8 +395,8 @@ def escape_for_slack(text: str, limit: int) -> str:
 
     The escaped text has at most `limit` UTF-16 units. If it was cut, it ends with a note that says so.
     """
-    pieces = [_SLACK_ESCAPES.get(character, character) for character in clean_text(text)]
-    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_PROCESSED_CHARACTERS:
+    pieces = [_SLACK_ESCAPES.get(character, character) for character in remove_invisible_characters(text)]
+    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_CLEANED_CHARACTERS:
         return "".join(pieces)
     note = _truncation_note(text)
     room = limit - len(note)
@@ -418,10 +418,10 @@ def _truncation_note(text: str) -> str:
     return f"… (cut from {len(text)} characters)"
 
 
-def _clean_character(character: str) -> str:
+def _replace_invisible_character(character: str) -> str:
     if character.isprintable() or character in _ALLOWED_FORMAT_CHARACTERS:
         return character
     category = unicodedata.category(character)
     if category in _KEPT_UNICODE_CATEGORIES:
         return character
-    return " " if category in _SPACE_UNICODE_CATEGORIES else ""
+    return " " if category in _CATEGORIES_REPLACED_BY_SPACE else ""

@@ -94,7 +94,7 @@ class AlertTarget(msgspec.Struct, frozen=True):
         return f"AlertTarget(name={self.name!r}, kind={self.kind.value!r}, host={self.host!r})"
 
     @property
-    def max_changes(self) -> int:
+    def max_changes_per_notification(self) -> int:
         """The maximum number of changes in one notification. Further changes are sent in the next notification."""
         return MAX_CHANGES_BY_TARGET_KIND[self.kind]
 

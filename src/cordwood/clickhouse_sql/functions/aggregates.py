@@ -65,7 +65,7 @@ def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
         return _translate_uniq(translator, call)
     if len(call.arguments) > 1:
         raise translator.refused_error(call.node, "count takes at most 1 argument.")
-    value = translator.value_with_default(call.arguments[0]) if call.arguments else None
+    value = translator.value_with_default_for_null(call.arguments[0]) if call.arguments else None
     if call.if_condition is not None:
         condition = translator.filter_condition(call.if_condition)
         if value is not None and value.type.nullable:
@@ -84,7 +84,7 @@ def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
         raise translator.refused_error(call.node, f"{call.display_name} of several values is not supported.", hint)
     (node,) = _checked_arguments(translator, call, 1)
-    value = _filtered_argument(translator, call, translator.value_with_default(node).node)
+    value = _filtered_argument(translator, call, translator.value_with_default_for_null(node).node)
     return Value(translator.fill_template(call.node, "count(distinct @value)", value=value), INT)
 
 
@@ -146,7 +146,7 @@ def _replace_nan_with_null(value: Value, name: str = "") -> Value:
 
 
 def _comparable_value(translator: ArgumentTranslator, node: exp.Expr) -> Value:
-    value = translator.value_with_default(node)
+    value = translator.value_with_default_for_null(node)
     if value.type.name in ("UInt8", "Bool"):
         return translator.number_value(node)
     if value.type.name in ("Map", "Array", "Interval"):

@@ -34,7 +34,7 @@ def _translate_multi_if(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_coalesce(translator: ArgumentTranslator, call: Call) -> Value:
-    values = [translator.value_with_default(part) for part in checked_arguments(translator, call, 1, -1)]
+    values = [translator.value_with_default_for_null(part) for part in checked_arguments(translator, call, 1, -1)]
     nodes, type_ = unify_values(translator, call.node, values)
     if len(nodes) == 1:
         return Value(nodes[0], type_)
@@ -46,12 +46,12 @@ def _translate_coalesce(translator: ArgumentTranslator, call: Call) -> Value:
 
 def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = checked_arguments(translator, call, 2)
-    value, sentinel = translator.value(left), translator.value_with_default(right)
+    value, sentinel = translator.value(left), translator.value_with_default_for_null(right)
     if value.default is not None and value.default == sentinel.constant:
         # The default need not be put in place of NULL here: both NULL and a value equal to the default give NULL.
         nullif = translator.fill_template(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node)
         return Value(nullif, value.type.as_nullable())
-    value = value.with_default()
+    value = value.with_default_for_null()
     if value.type.name != sentinel.type.name:
         nodes, type_ = unify_values(translator, call.node, [value, sentinel])
         value, sentinel = Value(nodes[0], type_), Value(nodes[1], type_)
@@ -63,7 +63,7 @@ def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
 
 def _null_test_translator(*, negated: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        test = null_test(translator.value_with_default(*checked_arguments(translator, call, 1)))
+        test = null_test(translator.value_with_default_for_null(*checked_arguments(translator, call, 1)))
         if not negated:
             return test
         if test.is_constant:

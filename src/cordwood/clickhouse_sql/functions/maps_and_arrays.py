@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_arguments
 from cordwood.clickhouse_sql.casts import parse_type_name
-from cordwood.clickhouse_sql.scope import AttributeForm, all_attributes, array_element_item, attribute_item
+from cordwood.clickhouse_sql.scope import AttributeForm, all_attributes, array_element_reference, attribute_reference
 from cordwood.clickhouse_sql.translate import (
     array_element,
     array_of_values,
@@ -42,7 +42,7 @@ def _translate_map(translator: ArgumentTranslator, call: Call) -> Value:
     keys = [translator.constant_text(key, "The key of a map") for key in parts[::2]]
     if len(set(keys)) < len(keys):
         raise translator.refused_error(call.node, "A map has each key once.")
-    values = [translator.value_with_default(value) for value in parts[1::2]]
+    values = [translator.value_with_default_for_null(value) for value in parts[1::2]]
     if values:
         nodes, type_ = unify_values(translator, call.node, values)
         values = [Value(node, type_) for node in nodes]
@@ -103,7 +103,7 @@ def _translate_map_contains(translator: ArgumentTranslator, call: Call) -> Value
         return flag_value(is_true=any(name == key_text for name, _ in value.map_entries))
     if is_json_map(value):
         return Value(internal_call("json_has", value.node, exp.Literal.string(key_text)), FLAG)
-    attribute = translator.row_scope.value(attribute_item(key_text))
+    attribute = translator.row_scope.value(attribute_reference(key_text))
     if attribute is None:
         raise translator.refused_error(
             node, "The keys of this map are not known here.", "Ask for them in the query that reads logs."
@@ -117,7 +117,7 @@ def _translate_array(translator: ArgumentTranslator, call: Call) -> Value:
     return array_of_values(
         translator,
         call.node,
-        [translator.value_with_default(part) for part in checked_arguments(translator, call, 0, -1)],
+        [translator.value_with_default_for_null(part) for part in checked_arguments(translator, call, 0, -1)],
     )
 
 
@@ -133,7 +133,7 @@ def _translate_array_element(translator: ArgumentTranslator, call: Call) -> Valu
 
 def _translate_array_contains(translator: ArgumentTranslator, call: Call) -> Value:
     node, element_node = checked_arguments(translator, call, 2)
-    array, value = translator.array_value(node), translator.value_with_default(element_node)
+    array, value = translator.array_value(node), translator.value_with_default_for_null(element_node)
     element_type: Type = array.type.element or STRING
     type_ = common_type(element_type, value.type)
     if type_ is None or value.type.name == "Nothing":
@@ -191,7 +191,7 @@ def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
 
 def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
     """Translate arrayJoin to an element of its array, which the module `select` joins to the rows in FROM."""
-    joined_element = translator.row_scope.value(array_element_item(call.node))
+    joined_element = translator.row_scope.value(array_element_reference(call.node))
     if joined_element is None:
         raise translator.refused_error(call.node, "arrayJoin cannot stand here.")
     return joined_element
@@ -209,7 +209,7 @@ def _json_translator(name: str, type_: Type, default: str | int | None) -> _Call
         extracted = Value(internal_call(name, value.node, *path), type_, default=default)
         if not value.type.nullable or type_.name == "Array":
             return extracted
-        parts = {"text": value.node, "extracted": extracted.node_with_default()}
+        parts = {"text": value.node, "extracted": extracted.node_with_default_for_null()}
         filled = translator.fill_template(call.node, "if(@text is null, null, @extracted)", **parts)
         return Value(filled, type_.as_nullable())
 

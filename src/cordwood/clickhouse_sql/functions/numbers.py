@@ -84,7 +84,7 @@ def _translate_int_div(translator: ArgumentTranslator, call: Call) -> Value:
 
 def _greatest_or_least_translator(name: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
-        values = [translator.value_with_default(part) for part in checked_arguments(translator, call, 1, -1)]
+        values = [translator.value_with_default_for_null(part) for part in checked_arguments(translator, call, 1, -1)]
         nodes, type_ = unify_values(translator, call.node, values)
         if any(value.type.nullable for value in values):
             raise translator.refused_error(

@@ -47,7 +47,9 @@ def _internal_function_translator(name: str) -> _CallTranslator:
 
 
 def _translate_concat(translator: ArgumentTranslator, call: Call) -> Value:
-    values = [to_text(translator.value_with_default(part)) for part in checked_arguments(translator, call, 1, -1)]
+    values = [
+        to_text(translator.value_with_default_for_null(part)) for part in checked_arguments(translator, call, 1, -1)
+    ]
     concatenated = exp.Concat(expressions=[value.node for value in values])
     concatenated.meta["bigquery_name"] = "CONCAT"
     return Value(concatenated, _copy_nullability(STRING, *values))
@@ -139,7 +141,7 @@ def _position_translator(*, ignores_case: bool) -> _CallTranslator:
 
 def _translate_length(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = checked_arguments(translator, call, 1)
-    value = translator.value_with_default(node)
+    value = translator.value_with_default_for_null(node)
     if value.type.name == "Map":
         value = keys_of_map(translator, node, value)
     if value.type.name == "Array":
@@ -150,7 +152,7 @@ def _translate_length(translator: ArgumentTranslator, call: Call) -> Value:
 def _emptiness_test_translator(sign: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = checked_arguments(translator, call, 1)
-        value = translator.value_with_default(node)
+        value = translator.value_with_default_for_null(node)
         if value.type.name == "Map":
             value = keys_of_map(translator, node, value)
         if value.type.name == "Array":
@@ -263,7 +265,7 @@ def _trim_translator(name: str) -> _CallTranslator:
 
 def _translate_reverse(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = checked_arguments(translator, call, 1)
-    value = translator.value_with_default(node)
+    value = translator.value_with_default_for_null(node)
     if value.type.name == "Array":
         return Value(translator.fill_template(call.node, "array_reverse(@array)", array=value.node), value.type)
     return _template_translator("reverse(@a)", STRING)(translator, call)

@@ -35,7 +35,7 @@ def _copy_nullability(type_: Type, value: Value) -> Type:
 def _start_of_unit_translator(unit: str, amount: int = 1) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
-        return start_of_interval(translator, call.node, translator.value_with_default(node), unit, amount)
+        return start_of_interval(translator, call.node, translator.value_with_default_for_null(node), unit, amount)
 
     return translate_call
 
@@ -45,8 +45,8 @@ def _translate_start_of_week(translator: ArgumentTranslator, call: Call) -> Valu
     node, *rest = checked_arguments(translator, call, 1, 2)
     mode = int(translator.constant_number(rest[0], "The mode of a week")) if rest else 0
     if mode % 2:
-        return start_of_interval(translator, call.node, translator.value_with_default(node), "week")
-    moment = to_datetime(translator, call.node, translator.value_with_default(node))
+        return start_of_interval(translator, call.node, translator.value_with_default_for_null(node), "week")
+    moment = to_datetime(translator, call.node, translator.value_with_default_for_null(node))
     sunday = translator.fill_template(
         call.node, "date(timestamp_trunc(@moment, week(sunday)), 'UTC')", moment=moment.node
     )
@@ -59,7 +59,7 @@ def _translate_start_of_interval(translator: ArgumentTranslator, call: Call) -> 
     if step.type != INTERVAL or not isinstance(step.constant, int) or step.constant < 1:
         raise translator.refused_error(interval, "A constant interval is wanted here.", "Write INTERVAL 5 MINUTE.")
     return start_of_interval(
-        translator, call.node, translator.value_with_default(node), step.interval_unit, step.constant
+        translator, call.node, translator.value_with_default_for_null(node), step.interval_unit, step.constant
     )
 
 
@@ -68,7 +68,7 @@ def _translate_date_trunc(translator: ArgumentTranslator, call: Call) -> Value:
     return start_of_interval(
         translator,
         call.node,
-        translator.value_with_default(node),
+        translator.value_with_default_for_null(node),
         parse_unit(translator, unit, translator.constant_text(unit, "A unit of time")),
     )
 
@@ -78,7 +78,7 @@ def _time_to_number_translator(template: str) -> _CallTranslator:
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
-        moment = to_datetime(translator, call.node, translator.value_with_default(node))
+        moment = to_datetime(translator, call.node, translator.value_with_default_for_null(node))
         return Value(translator.fill_template(call.node, template, moment=moment.node), _copy_nullability(INT, moment))
 
     return translate_call
@@ -152,7 +152,7 @@ def _translate_to_date(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _cast_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr, type_: Type) -> Value:
-    value = translator.value_with_default(node)
+    value = translator.value_with_default_for_null(node)
     converted = cast_to(translator, call.node, value, type_)
     return msgspec.structs.replace(converted, type=_copy_nullability(converted.type, value))
 
@@ -172,7 +172,9 @@ def _time_part_translator(name: str) -> _CallTranslator:
 
 
 def _translate_iso_week(translator: ArgumentTranslator, call: Call) -> Value:
-    moment = to_datetime(translator, call.node, translator.value_with_default(*checked_arguments(translator, call, 1)))
+    moment = to_datetime(
+        translator, call.node, translator.value_with_default_for_null(*checked_arguments(translator, call, 1))
+    )
     return Value(
         translator.fill_template(call.node, "extract(isoweek from @moment)", moment=moment.node),
         _copy_nullability(INT, moment),
@@ -186,7 +188,9 @@ def _time_digits_translator(pattern: str) -> _CallTranslator:
 
 def _translate_day_of_week(translator: ArgumentTranslator, call: Call) -> Value:
     """Return the day of the week, from 1 for Monday to 7 for Sunday."""
-    moment = to_datetime(translator, call.node, translator.value_with_default(*checked_arguments(translator, call, 1)))
+    moment = to_datetime(
+        translator, call.node, translator.value_with_default_for_null(*checked_arguments(translator, call, 1))
+    )
     day = translator.fill_template(call.node, "mod(extract(dayofweek from @moment) + 5, 7) + 1", moment=moment.node)
     return Value(day, _copy_nullability(INT, moment))
 
@@ -205,7 +209,7 @@ def _add_units_translator(unit: str, *, is_minus: bool) -> _CallTranslator:
         return add_interval(
             translator,
             call.node,
-            translator.value_with_default(node),
+            translator.value_with_default_for_null(node),
             interval_of(translator, call.node, amount, unit),
             is_minus=is_minus,
         )
@@ -217,7 +221,11 @@ def _add_interval_translator(*, is_minus: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, interval = checked_arguments(translator, call, 2)
         return add_interval(
-            translator, call.node, translator.value_with_default(node), translator.value(interval), is_minus=is_minus
+            translator,
+            call.node,
+            translator.value_with_default_for_null(node),
+            translator.value(interval),
+            is_minus=is_minus,
         )
 
     return translate_call
@@ -228,7 +236,7 @@ def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
     unit_node, start, end = checked_arguments(translator, call, 3)
     unit = parse_unit(translator, unit_node, translator.constant_text(unit_node, "A unit of time"))
     start_time, end_time = (
-        to_datetime(translator, call.node, translator.value_with_default(node)) for node in (start, end)
+        to_datetime(translator, call.node, translator.value_with_default_for_null(node)) for node in (start, end)
     )
     if unit == "week":
         parts = {
@@ -277,12 +285,12 @@ _COMPUTED_ELEMENT_TEMPLATES: Final = {
 }
 
 
-_MAX_COMPUTED_ELEMENTS: Final = 4
+_MAX_COMPUTED_FORMAT_ELEMENTS: Final = 4
 
 
 def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = arguments_before_zone(translator, call, 2)
-    moment = to_datetime(translator, call.node, translator.value_with_default(node))
+    moment = to_datetime(translator, call.node, translator.value_with_default_for_null(node))
     segments: list[str] = [""]
     computed: list[str] = []
     text = translator.constant_text(pattern, "A format")
@@ -307,8 +315,10 @@ def _concatenate_formatted_parts(
     translator: ArgumentTranslator, call: Call, moment: Value, segments: list[str], computed: list[str]
 ) -> exp.Expr:
     """Concatenate the segments of a format and the computed elements between them; BigQuery formats the segments."""
-    if len(computed) > _MAX_COMPUTED_ELEMENTS:
-        raise translator.refused_error(call.node, f"%f and %e can stand {_MAX_COMPUTED_ELEMENTS} times in a format.")
+    if len(computed) > _MAX_COMPUTED_FORMAT_ELEMENTS:
+        raise translator.refused_error(
+            call.node, f"%f and %e can stand {_MAX_COMPUTED_FORMAT_ELEMENTS} times in a format."
+        )
     parts: list[exp.Expr] = []
     for index, segment in enumerate(segments):
         if index:

@@ -52,23 +52,23 @@ class PendingBatchQueue:
             incomplete.unlink()
         files = self._queued_files()
         self._next_number = int(files[-1].stem) + 1 if files else 1
-        self._bytes = sum(file.stat().st_size for file in files)
+        self._queued_bytes = sum(file.stat().st_size for file in files)
 
     def __bool__(self) -> bool:
-        return self._bytes > 0
+        return self._queued_bytes > 0
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Write the batches to disk, synced before the method returns; raise BacklogFull if the queue is full."""
         body = msgspec.msgpack.encode([_to_pending_batch(batch) for batch in batches])
         with self._lock:
-            if self._bytes + len(body) > self._max_bytes:
+            if self._queued_bytes + len(body) > self._max_bytes:
                 raise BacklogFull(
                     "ClickHouse is unreachable, and the buffer for events is full until it is reachable again.",
                     retry_after=30,
                 )
             write_durably(self._folder / f"{self._next_number:012d}{_PENDING_FILE_SUFFIX}", body)
             self._next_number += 1
-            self._bytes += len(body)
+            self._queued_bytes += len(body)
 
     def drain(self, store: Callable[[Sequence[Batch]], object]) -> None:
         """Send all queued batches to `store`, oldest first; stop with the fault if `store` raises one.
@@ -89,7 +89,7 @@ class PendingBatchQueue:
         body = file.read_bytes()
         store([_from_pending_batch(pending) for pending in _pending_batches_decoder.decode(body)])
         with self._lock:
-            self._bytes -= len(body)
+            self._queued_bytes -= len(body)
             file.unlink()
 
     def _queued_files(self) -> list[Path]:
@@ -124,29 +124,29 @@ class BufferedAppender:
         report: ReportOperatorMessage,
     ) -> None:
         self._storage = storage
-        self._pending = pending
-        self._intervals = intervals
-        self._report = report
+        self._pending_queue = pending
+        self._retry_intervals = intervals
+        self._report_message = report
         self._is_unavailable = False
         self._retry_at = 0.0
         self._closed = threading.Event()
-        self._watcher: threading.Thread | None = None
+        self._retry_thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread that reconnects to the server and reads the shapes that other processes have learnt."""
-        if self._watcher is None:
-            self._watcher = threading.Thread(target=self._retry_until_closed, name="clickhouse", daemon=True)
-            self._watcher.start()
+        if self._retry_thread is None:
+            self._retry_thread = threading.Thread(target=self._retry_until_closed, name="clickhouse", daemon=True)
+            self._retry_thread.start()
 
     def close(self) -> None:
         self._closed.set()
-        if self._watcher is not None:
-            self._watcher.join(timeout=1.0)
+        if self._retry_thread is not None:
+            self._retry_thread.join(timeout=1.0)
 
     @property
     def has_pending(self) -> bool:
         """Return whether the buffer holds events that were accepted but have not been sent to the server yet."""
-        return bool(self._pending)
+        return bool(self._pending_queue)
 
     @property
     def is_unavailable(self) -> bool:
@@ -164,28 +164,28 @@ class BufferedAppender:
             return self._storage.append(batches)
         except UNAVAILABLE_FAULTS as fault:
             self.record_unavailable(fault)
-            if self._pending is None:
+            if self._pending_queue is None:
                 raise
             return self._buffer_batches(batches)
 
     def send_pending(self) -> bool:
         """Send the buffered batches, but not during the retry interval; return whether the buffer is empty now."""
-        if self._pending and not self.is_unavailable:
+        if self._pending_queue and not self.is_unavailable:
             try:
-                self._pending.drain(self._storage.append)
+                self._pending_queue.drain(self._storage.append)
             except UNAVAILABLE_FAULTS as fault:
                 self.record_unavailable(fault)
-        return not self._pending
+        return not self._pending_queue
 
     def record_unavailable(self, fault: Fault) -> None:
         """Record that the server is unavailable, and start the retry interval; report only the first such fault."""
         is_connected = isinstance(fault, QueryOutOfTime)
         self._retry_at = time.monotonic() + (
-            self._intervals.unresponsive_seconds if is_connected else self._intervals.unreachable_seconds
+            self._retry_intervals.unresponsive_seconds if is_connected else self._retry_intervals.unreachable_seconds
         )
         if not self._is_unavailable:
-            self._report(
-                f"{fault.message}{' Events are kept on disk until it can be.' if self._pending is not None else ''}"
+            self._report_message(
+                f"{fault.message}{' Events are kept on disk until it can be.' if self._pending_queue is not None else ''}"
             )
         self._is_unavailable = True
 
@@ -193,20 +193,20 @@ class BufferedAppender:
         self._retry_at = 0.0
         if self.send_pending() and self._is_unavailable:
             self._is_unavailable = False
-            self._report("ClickHouse is reachable again, and the buffered events are stored.")
+            self._report_message("ClickHouse is reachable again, and the buffered events are stored.")
 
     def _buffer_batches(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        if self._pending is not None:
-            self._pending.add(batches)
+        if self._pending_queue is not None:
+            self._pending_queue.add(batches)
         return [BatchAppendResult(len(batch.events), 0) for batch in batches]
 
     def _retry_until_closed(self) -> None:
-        while not self._closed.wait(self._intervals.unreachable_seconds):
+        while not self._closed.wait(self._retry_intervals.unreachable_seconds):
             try:
                 self._storage.run_maintenance()
             except UNAVAILABLE_FAULTS as fault:
                 self.record_unavailable(fault)
             except Fault as fault:
-                self._report(fault.message)
+                self._report_message(fault.message)
             else:
                 self._record_available()

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.bounded_cache import compiled_pattern
+from cordwood.bounded_cache import compile_pattern
 from cordwood.engines.clickhouse.buffered_appender import (
     UNAVAILABLE_FAULTS,
     BufferedAppender,
@@ -43,8 +43,8 @@ from cordwood.engines.engine import (
     BackupFile,
     BatchAppendResult,
     Cancellation,
-    Run,
-    RunRequest,
+    QueryRun,
+    QueryRunRequest,
     StreamStats,
 )
 from cordwood.engines.isolation import IsolationCheck
@@ -55,7 +55,7 @@ from cordwood.errors import BadQueryValue, EngineFailed, NothingToBackUp
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
-from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig, RedactMode
+from cordwood.model.redaction import REDACTION_CONFIG_WITHOUT_KEY, RedactionConfig, RedactMode
 from cordwood.observe.observation import RecordObservation, ReportOperatorMessage, ignore_message, ignore_observation
 from cordwood.sql.plan import EventRange, print_segments
 from cordwood.sql.stages import BoundStatement, Statement, Target
@@ -64,23 +64,23 @@ from cordwood.sql.stages import BoundStatement, Statement, Target
 class ClickHouseOptions(msgspec.Struct, frozen=True):
     """Settings of the engine. If `pending_folder` is None, no events are buffered while the server is unavailable.
 
-    `retry_seconds` is the interval between attempts to connect to an unavailable server. `report` is called when the
-    server becomes unavailable, and when it is available again. `response_timeout_seconds` is the time to wait for the
-    server's response to a request. It must exceed the time limit of queries, so that a slow query does not look like a
-    dead server. With `has_ttl`, the server also deletes old events by itself, according to its own clock.
+    `retry_interval_seconds` is the interval between attempts to connect to an unavailable server. `report` is called
+    when the server becomes unavailable, and when it is available again. `response_timeout_seconds` is the time to wait
+    for the server's response to a request. It must exceed the time limit of queries, so that a slow query does not look
+    like a dead server. With `has_ttl`, the server also deletes old events by itself, according to its own clock.
     """
 
     cluster: str = ""
     async_inserts: bool = False
-    memory_bytes: int = 1 << 30
+    max_query_memory_bytes: int = 1 << 30
     pending_folder: Path | None = None
-    pending_bytes: int = 1 << 30
+    max_pending_bytes: int = 1 << 30
     has_ttl: bool = True
     response_timeout_seconds: float = 60.0
-    redaction: RedactionConfig = UNKEYED_REDACTION
-    retry_seconds: float = 1.0
-    report: ReportOperatorMessage = ignore_message
-    note: RecordObservation = ignore_observation
+    redaction: RedactionConfig = REDACTION_CONFIG_WITHOUT_KEY
+    retry_interval_seconds: float = 1.0
+    report_message: ReportOperatorMessage = ignore_message
+    record_observation: RecordObservation = ignore_observation
 
 
 # With this value of the setting `readonly`, a query may change other settings, but cannot write.
@@ -89,7 +89,7 @@ _READONLY_SETTING_VALUE: Final = 2
 # The maximum number of tables that the setting `additional_table_filters` makes empty for a query. The number is small
 # because the server parses the setting for each query, which takes 0.3 ms for 20 tables and 1.1 ms for 100.
 # `_NO_ROWS_FILTER_SQL` is a filter that rejects every row.
-_MAX_EMPTIED_TABLES: Final = 30
+_MAX_FILTERED_OUT_TABLES: Final = 30
 _NO_ROWS_FILTER_SQL: Final = "'0'"
 
 # The maximum length of a query's SQL, which is set on the server for each query. The server's default is smaller than
@@ -104,18 +104,22 @@ class ClickHouseEngine:
         self.target: Target = ClickHouseTarget(options.redaction.rules)
         self._options = options
         self._session = Session(address, response_timeout_seconds=options.response_timeout_seconds)
-        self._check = StatementChecker(self._session, IsolationCheck(self.target.name, options.note))
-        self._progress = QueryProgressReader(self._session)
-        self._optimistic = OptimisticRedactionRunner()
-        self._redaction = AnswerRedactor(self._session, options.redaction)
+        self._statement_checker = StatementChecker(
+            self._session, IsolationCheck(self.target.name, options.record_observation)
+        )
+        self._progress_reader = QueryProgressReader(self._session)
+        self._optimistic_runner = OptimisticRedactionRunner()
+        self._answer_redactor = AnswerRedactor(self._session, options.redaction)
         self._storage = Storage(
             self._session, TableStatementBuilder(options.cluster, options.has_ttl), wait_for_async=options.async_inserts
         )
-        pending = PendingBatchQueue(options.pending_folder, options.pending_bytes) if options.pending_folder else None
-        intervals = RetryIntervals(options.retry_seconds, options.response_timeout_seconds)
-        self._standby = BufferedAppender(self._storage, pending, intervals, options.report)
+        pending = (
+            PendingBatchQueue(options.pending_folder, options.max_pending_bytes) if options.pending_folder else None
+        )
+        intervals = RetryIntervals(options.retry_interval_seconds, options.response_timeout_seconds)
+        self._buffered_appender = BufferedAppender(self._storage, pending, intervals, options.report_message)
 
-    def prepare(self, streams: Sequence[Stream]) -> None:
+    def create_stream_tables(self, streams: Sequence[Stream]) -> None:
         """Create the tables of the streams.
 
         If the server is unavailable and events can be buffered, a background thread creates the tables later.
@@ -123,39 +127,40 @@ class ClickHouseEngine:
         self._storage.register_streams(streams)
         try:
             self._storage.create_tables()
-            self._standby.send_pending()
+            self._buffered_appender.send_pending()
         except UNAVAILABLE_FAULTS as fault:
             if self._options.pending_folder is None or not is_unavailable(fault):
                 raise
-            self._standby.record_unavailable(fault)
+            self._buffered_appender.record_unavailable(fault)
         if self._options.pending_folder is not None:
-            self._standby.start()
+            self._buffered_appender.start()
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Do nothing: table names are case-sensitive, so streams whose names differ only in case do not conflict."""
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        return self._standby.append(batches)
+        return self._buffered_appender.append(batches)
 
     def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         self._storage.create_tables()
         self._storage.memory_reclaimer.record_activity()
-        rows = self._optimistic.run_statement(
-            question.statement, lambda optimistic: self._answer_variant(question, limits, cancel, optimistic=optimistic)
+        rows = self._optimistic_runner.run_statement(
+            question.statement,
+            lambda optimistic: self._answer_with_plan_variant(question, limits, cancel, optimistic=optimistic),
         )
         return remove_paging_columns(rows, question.statement)
 
-    def _answer_variant(
+    def _answer_with_plan_variant(
         self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation, *, optimistic: bool
     ) -> Rows:
-        variant = question.statement.plan.choose_variant(EventRange.ALL, optimistic=optimistic)
+        variant = question.statement.plan.find_variant_or_fallback(EventRange.ALL, optimistic=optimistic)
         if variant is None:
             raise ValueError("a plan without that variant")
         sql = print_segments(variant.segments)
-        self._check.check(sql, question.statement.streams)
+        self._statement_checker.check(sql, question.statement.streams)
         mark, finished = uuid.uuid4().hex, threading.Event()
         cancel.on_cancel(lambda: self._session.cancel_query(mark, finished))
-        cancel.on_progress(lambda: None if finished.is_set() else self._progress.progress_of(mark))
+        cancel.set_progress_reader(lambda: None if finished.is_set() else self._progress_reader.progress_of(mark))
         started_at = time.monotonic()
         query = self._build_query(sql, question, limits, mark)
         with ExitStack() as resources:
@@ -164,14 +169,17 @@ class ClickHouseEngine:
             columns, renderers = _columns_and_renderers(selected, question)
             rows = Rows(columns, ())
             redact = partial(
-                self._redaction.redact_rows, question.statement, query=query, until=started_at + limits.timeout_seconds
+                self._answer_redactor.redact_rows,
+                question.statement,
+                query=query,
+                until=started_at + limits.timeout_seconds,
             )
             rows.batches = _read_row_batches(
                 resources.pop_all(), selected, _BlockRenderer(redact, renderers, limits.max_rows, started_at), rows
             )
         return rows
 
-    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
+    def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
         return run_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
@@ -189,9 +197,9 @@ class ClickHouseEngine:
         While the server is unavailable, return the values that were read last.
         """
         try:
-            return self._storage.stream_stats(refresh=not self._standby.is_unavailable)
+            return self._storage.stream_stats(refresh=not self._buffered_appender.is_unavailable)
         except UNAVAILABLE_FAULTS as fault:
-            self._standby.record_unavailable(fault)
+            self._buffered_appender.record_unavailable(fault)
             return self._storage.stream_stats(refresh=False)
 
     def newest_receipt_us(self) -> int | None:
@@ -201,7 +209,7 @@ class ClickHouseEngine:
         return self._storage.stored_bytes_by_stream()
 
     def delete_expired_events(self, now_us: int) -> int:
-        self._standby.send_pending()
+        self._buffered_appender.send_pending()
         return self._storage.delete_expired_events(now_us)
 
     def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
@@ -222,10 +230,10 @@ class ClickHouseEngine:
     @property
     def has_pending_events(self) -> bool:
         """Return whether events that were accepted have not been sent to the server yet."""
-        return self._standby.has_pending
+        return self._buffered_appender.has_pending
 
     def close(self) -> None:
-        self._standby.close()
+        self._buffered_appender.close()
         self._session.close()
 
     def _build_query(self, sql: str, question: BoundStatement, limits: AnswerLimits, mark: str) -> BoundQuery:
@@ -234,7 +242,7 @@ class ClickHouseEngine:
             "readonly": _READONLY_SETTING_VALUE,
             "max_execution_time": limits.timeout_seconds,
             "timeout_before_checking_execution_speed": 0,
-            "max_memory_usage": self._options.memory_bytes,
+            "max_memory_usage": self._options.max_query_memory_bytes,
             "max_result_rows": limits.max_rows + 1,
             "result_overflow_mode": "break",
             "max_query_size": _MAX_QUERY_BYTES,
@@ -253,12 +261,12 @@ class ClickHouseEngine:
         """Return the setting that makes all tables of streams appear empty to the query, except those in `read`.
 
         This protects the other streams if a statement reads them in spite of the check. On a cluster, return no
-        setting, because its servers read tables with other names. If there are more than `_MAX_EMPTIED_TABLES` other
-        tables, return no setting, because it would be slow.
+        setting, because its servers read tables with other names. If there are more than `_MAX_FILTERED_OUT_TABLES`
+        other tables, return no setting, because it would be slow.
         """
         # Use full names, because a name without the database would also match another table's alias.
         others = self._storage.tables_of_other_streams(read)
-        if self._options.cluster or not 0 < len(others) <= _MAX_EMPTIED_TABLES:
+        if self._options.cluster or not 0 < len(others) <= _MAX_FILTERED_OUT_TABLES:
             return {}
         return {
             "additional_table_filters": f"{{{', '.join(f'{text_literal(name)}: {_NO_ROWS_FILTER_SQL}' for name in others)}}}"
@@ -271,7 +279,7 @@ def _python_regex_error(pattern: str) -> str | None:
     It stands in for the server's own check while the server is unavailable.
     """
     try:
-        compiled_pattern(pattern)
+        compile_pattern(pattern)
     except re.error as problem:
         return str(problem)
     return None
@@ -345,8 +353,8 @@ class AnswerRedactor:
 
     def __init__(self, session: Session, redacting: RedactionConfig) -> None:
         self._session = session
-        self._redacting = redacting
-        self._texts = TextRedactor()
+        self._redaction_config = redacting
+        self._text_redactor = TextRedactor()
 
     def redact_rows(
         self, statement: Statement, rows: Sequence[Sequence[object]], query: BoundQuery, until: float
@@ -359,7 +367,7 @@ class AnswerRedactor:
         are_texts = {position: _is_text_column(statement, position) for position in statement.raw_column_indexes}
         for start in range(0, len(rows), _MAX_ROWS_PER_REDACTION):
             batch = rows[start : start + _MAX_ROWS_PER_REDACTION]
-            yield from self._texts.redact_rows(
+            yield from self._text_redactor.redact_rows(
                 mode, batch, are_texts, lambda texts: self._redact_texts(mode, texts, query, until)
             )
 
@@ -373,12 +381,12 @@ class AnswerRedactor:
             joined[at : at + _MAX_BOUND_TEXT_CHARACTERS] for at in range(0, len(joined), _MAX_BOUND_TEXT_CHARACTERS)
         ]
         values = {
-            REDACTION_KEY_PARAMETER: self._redacting.key,
+            REDACTION_KEY_PARAMETER: self._redaction_config.key,
             **{f"piece{at}": chunk for at, chunk in enumerate(chunks)},
         }
-        sql = add_settings_clause(redact_texts_sql(self._redacting.rules, mode, len(chunks)))
+        sql = add_settings_clause(redact_texts_sql(self._redaction_config.rules, mode, len(chunks)))
         with self._session.select(
-            BoundQuery(sql, values, _settings_with_deadline(query.settings, until), query.query_mark)
+            BoundQuery(sql, values, _settings_with_deadline(query.settings, until), query.query_tag)
         ) as selected:
             ((redacted,),) = [row for block in selected.blocks for row in block]
         if not isinstance(redacted, list) or len(redacted) != len(texts):

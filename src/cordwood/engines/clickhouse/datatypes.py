@@ -73,7 +73,9 @@ def rendered_type(engine_type: Datatype, declared_type: Datatype | None) -> Data
         return Datatype(Kind.ARRAY, element=rendered_type(engine_type.element, declared_type.element))
     if declared_type.kind is engine_type.kind is Kind.STRUCT:
         return _rendered_struct(engine_type, declared_type)
-    return declared_type if (engine_type.kind, declared_type.kind) in _REPRESENTABLE_KIND_PAIRS else engine_type
+    return (
+        declared_type if (engine_type.kind, declared_type.kind) in _RENDERABLE_AS_DECLARED_KIND_PAIRS else engine_type
+    )
 
 
 def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype:
@@ -86,7 +88,7 @@ def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype
 
 
 # Pairs of kinds: that of a ClickHouse type, and that of a BigQuery type whose values ClickHouse may return in it.
-_REPRESENTABLE_KIND_PAIRS: Final = frozenset(
+_RENDERABLE_AS_DECLARED_KIND_PAIRS: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {
         (Kind.TIMESTAMP, Kind.DATETIME),

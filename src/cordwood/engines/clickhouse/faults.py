@@ -48,7 +48,7 @@ class _FaultGroup(NamedTuple):
     """Error codes of ClickHouse with their fault, and the fault's message if ClickHouse's cannot be reworded."""
 
     codes: frozenset[int]
-    fault: type[Fault]
+    fault_class: type[Fault]
     default_message: str
 
 
@@ -107,7 +107,7 @@ _ENGINE_NOT_OPENED_MESSAGE: Final = "Unable to open the chdb engine"
 
 
 @contextmanager
-def clickhouse_faults(seconds: object = None) -> Iterator[None]:
+def translate_clickhouse_errors(seconds: object = None) -> Iterator[None]:
     """Translate the client's exceptions in the `with` block; `seconds` is the query's time limit, for the message."""
     try:
         yield
@@ -127,7 +127,7 @@ def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
     code = getattr(problem, "code", None)
     if code is None:
         return _no_answer_fault(str(problem))
-    message = server_message(str(problem))
+    message = clean_server_message(str(problem))
     return (
         _limit_fault(code, message, seconds)
         or _operator_fault(code, message)
@@ -174,7 +174,7 @@ def _query_fault(code: int, message: str) -> Fault | None:
         )
     for kind in _QUERY_FAULTS:
         if code in kind.codes:
-            return kind.fault(_reword_sentence(message) or kind.default_message)
+            return kind.fault_class(_reword_sentence(message) or kind.default_message)
     return None
 
 
@@ -217,14 +217,14 @@ _UNTRUSTED_CERTIFICATE_HINT: Final = (
 _TLS_PORT_HINT: Final = "Take the port of its TLS, often 8443, or secure=0, in the setting `engine`."
 
 
-def server_message(text: str) -> str:
+def clean_server_message(text: str) -> str:
     """Return the server's message without error codes, the excerpt of the query, and the server's version."""
     # Keep the text after the last `DB::Exception: `, up to the excerpt of the query. The excerpt may contain the error
     # messages of other parts of the query.
     text = text.rpartition("DB::Exception: ")[2].strip()
     for suffix in _MESSAGE_SUFFIX_STARTS:
         text = text.split(suffix, 1)[0]
-    return _CODE_NAME_PATTERN.sub("", text.strip()).rstrip(":")
+    return _ERROR_CODE_NAME_PATTERN.sub("", text.strip()).rstrip(":")
 
 
 _MESSAGE_SUFFIX_STARTS: Final = (
@@ -240,7 +240,7 @@ _MESSAGE_SUFFIX_STARTS: Final = (
     ": JOIN cannot infer",
     "\n",
 )
-_CODE_NAME_PATTERN: Final = re.compile(r"\. ?\([A-Z_0-9]+\)$")
+_ERROR_CODE_NAME_PATTERN: Final = re.compile(r"\. ?\([A-Z_0-9]+\)$")
 
 
 _WRAPPED_TYPE_PATTERN: Final = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)")
@@ -356,16 +356,16 @@ def _always_reword_to(sentence: str) -> RewordMatch:
     return lambda match: match.expand(sentence)
 
 
-_FUNCTION_PATTERN: Final = r"'?`?(?P<function>\w+)`?'?"
+_FUNCTION_NAME_PATTERN: Final = r"'?`?(?P<function>\w+)`?'?"
 _REWORDING_BY_PATTERN: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = tuple(
     (re.compile(pattern, re.DOTALL), reworder)
     for pattern, reworder in (
-        (rf"Illegal types of arguments \((?P<types>.*)\) of function {_FUNCTION_PATTERN}", _reword_argument_types),
-        (rf"Illegal types (?P<one>.*) and (?P<other>.*) of arguments of function {_FUNCTION_PATTERN}", _reword_argument_pair),
-        (rf"Illegal type \(?(?P<types>.*?)\)? of (?:\w+ )?argument (?:\(.*?\) )?of (?:aggregate )?function {_FUNCTION_PATTERN}(?:[.,].*)?", _reword_argument_types),
-        (rf"A value of illegal type was provided as \w+ argument .* to function {_FUNCTION_PATTERN}\. Expected: .*, got: (?P<types>.*)", _reword_argument_types),
-        (rf"(?:First |Second )?[Aa]rgument (?:\d+ )?(?:for|of) function {_FUNCTION_PATTERN} must be .*(?:has type|got|Found) '?(?P<types>.*?)'?(?: instead)?", _reword_argument_types),
-        (rf".* of function {_FUNCTION_PATTERN} should be .* illegal type: (?P<types>.*)", _reword_argument_types),
+        (rf"Illegal types of arguments \((?P<types>.*)\) of function {_FUNCTION_NAME_PATTERN}", _reword_argument_types),
+        (rf"Illegal types (?P<one>.*) and (?P<other>.*) of arguments of function {_FUNCTION_NAME_PATTERN}", _reword_argument_pair),
+        (rf"Illegal type \(?(?P<types>.*?)\)? of (?:\w+ )?argument (?:\(.*?\) )?of (?:aggregate )?function {_FUNCTION_NAME_PATTERN}(?:[.,].*)?", _reword_argument_types),
+        (rf"A value of illegal type was provided as \w+ argument .* to function {_FUNCTION_NAME_PATTERN}\. Expected: .*, got: (?P<types>.*)", _reword_argument_types),
+        (rf"(?:First |Second )?[Aa]rgument (?:\d+ )?(?:for|of) function {_FUNCTION_NAME_PATTERN} must be .*(?:has type|got|Found) '?(?P<types>.*?)'?(?: instead)?", _reword_argument_types),
+        (rf".* of function {_FUNCTION_NAME_PATTERN} should be .* illegal type: (?P<types>.*)", _reword_argument_types),
         (r"There is no supertype for types (.*?) because .*", _reword_no_common_type),
         (r"There is no supertype for the argument type '(.*)' and the default value type '.*'.*", lambda match: f"The default value is of another type than {bigquery_type_name(match[1])}"),
         (r"Offset must be an integer, '(.*)' given.*", lambda match: f"An offset must be INT64, not {bigquery_type_name(match[1])}"),

@@ -18,7 +18,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.events import SubcolumnForm, event_from_subcolumn, subcolumn_read
-from cordwood.engines.clickhouse.tables import PATHS_COLUMN_BY_COLUMN
+from cordwood.engines.clickhouse.tables import JSON_COLUMN_BY_TEXT_COLUMN
 from cordwood.model.event import ValueKind
 from cordwood.sql.nodes import (
     PATH_KINDS_METADATA_KEY,
@@ -27,10 +27,10 @@ from cordwood.sql.nodes import (
     is_event_path,
     is_object_test_node,
     is_same_or_nested_value,
+    path_root_and_steps,
     path_steps,
     referenced_cte,
     replace_node,
-    root_and_steps,
 )
 
 _ONLY_TEXT_KINDS: Final = frozenset({ValueKind.TEXT})
@@ -47,7 +47,7 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
     column: str
     steps: tuple[str, ...]
-    read_mode: SubcolumnForm
+    subcolumn_form: SubcolumnForm
 
     @property
     def generated_name(self) -> str:
@@ -55,7 +55,9 @@ class _ColumnPath(msgspec.Struct, frozen=True):
 
         If the author's sub-query already has a column of that name, the path is not pushed down.
         """
-        return " ".join((self.column, *self.steps, *(["is record"] if self.read_mode is SubcolumnForm.RECORD else [])))
+        return " ".join(
+            (self.column, *self.steps, *(["is record"] if self.subcolumn_form is SubcolumnForm.IS_OBJECT else []))
+        )
 
 
 def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
@@ -65,14 +67,14 @@ def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> None:
     for node in list(tree.find_all(exp.Anonymous)):
         is_test = has_operation(node, IsObjectTest)
         column_and_path = _column_and_path_of(node.expressions[0] if is_test else node)
-        mode = SubcolumnForm.RECORD if is_test else _read_mode(node)
+        mode = SubcolumnForm.IS_OBJECT if is_test else _subcolumn_form_of(node)
         if column_and_path is not None and mode is not None:
-            _replace_by_column(
+            _replace_by_subcolumn_read(
                 node, column_and_path[0], _ColumnPath(column_and_path[0].name, column_and_path[1], mode), streams
             )
 
 
-def _read_mode(node: exp.Expr) -> SubcolumnForm | None:
+def _subcolumn_form_of(node: exp.Expr) -> SubcolumnForm | None:
     kinds = node.meta_get(PATH_KINDS_METADATA_KEY) if is_event_path(node) else None
     if not kinds:
         return None
@@ -83,13 +85,13 @@ def _read_mode(node: exp.Expr) -> SubcolumnForm | None:
     return SubcolumnForm.JSON if kinds <= _ONLY_TEXT_KINDS | _NUMBER_OR_BOOL_KINDS else None
 
 
-def _replace_by_column(node: exp.Expr, column: exp.Column, read: _ColumnPath, streams: frozenset[str]) -> None:
+def _replace_by_subcolumn_read(node: exp.Expr, column: exp.Column, read: _ColumnPath, streams: frozenset[str]) -> None:
     select = node.find_ancestor(exp.Select)
     expression = (
         _read_through_relation(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
     )
     if expression is not None:
-        node.replace(event_from_subcolumn(expression, read.read_mode, node))
+        node.replace(event_from_subcolumn(expression, read.subcolumn_form, node))
 
 
 def _read_through_relation(
@@ -119,9 +121,9 @@ def _read_subcolumn(select: exp.Select, table: exp.Expr, read: _ColumnPath) -> e
 
     Return None in an outer join, because a missing value could not be told from a missing row.
     """
-    if read.column not in PATHS_COLUMN_BY_COLUMN or any(join.side for join in select.args.get("joins") or ()):
+    if read.column not in JSON_COLUMN_BY_TEXT_COLUMN or any(join.side for join in select.args.get("joins") or ()):
         return None
-    return subcolumn_read(table.alias_or_name, read.column, read.steps, read.read_mode)
+    return subcolumn_read(table.alias_or_name, read.column, read.steps, read.subcolumn_form)
 
 
 def _add_path_column(query: exp.Expr, read: _ColumnPath, streams: frozenset[str], depth: int) -> bool:
@@ -135,7 +137,7 @@ def _add_path_column(query: exp.Expr, read: _ColumnPath, streams: frozenset[str]
     if column_and_path is None:
         return False
     column, steps = column_and_path
-    inner_read = _ColumnPath(column.name, (*steps, *read.steps), read.read_mode)
+    inner_read = _ColumnPath(column.name, (*steps, *read.steps), read.subcolumn_form)
     expression = _read_through_relation(query, column.table, inner_read, streams, depth + 1)
     if expression is not None:
         _append_generated_column(query, expression, read.generated_name)
@@ -154,7 +156,7 @@ def _append_generated_column(query: exp.Select, expression: exp.Expr, name: str)
 
 def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, ...]] | None:
     """Return the qualified column and the path that the node reads below it; None if the node is not such a read."""
-    root, steps = root_and_steps(node.unalias()) if node is not None else (None, ())
+    root, steps = path_root_and_steps(node.unalias()) if node is not None else (None, ())
     return (root, steps) if isinstance(root, exp.Column) and root.table else None
 
 
@@ -176,17 +178,17 @@ def _relations(select: exp.Select) -> Iterator[exp.Expr]:
 # Conditions that are NULL if any operand is NULL. WHERE does not select a row for which its condition is NULL.
 _NULL_REJECTING_CONDITIONS: Final = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.RegexpLike)
 # Conditions that cannot hold if their first operand is NULL.
-_FIRST_NULL_REJECTING_CONDITIONS: Final = (exp.In, exp.Between)
-_CAST_NODES: Final = (exp.Cast, exp.TryCast, exp.Paren)
+_FIRST_OPERAND_NULL_REJECTING_CONDITIONS: Final = (exp.In, exp.Between)
+_CAST_OR_PAREN_NODES: Final = (exp.Cast, exp.TryCast, exp.Paren)
 
 
 def drop_implied_record_tests(tree: exp.Expr) -> None:
     for where in list(tree.find_all(exp.Where)):
         conditions = list(_conjuncts(where.this))
-        present_paths = [path for condition in conditions for path in _present_paths(condition)]
+        present_paths = [path for condition in conditions for path in _paths_implied_not_null(condition)]
         for condition in conditions:
             if is_object_test_node(condition) and any(
-                _is_below(path, condition.expressions[0]) for path in present_paths
+                _is_path_within(path, condition.expressions[0]) for path in present_paths
             ):
                 _remove_conjunct(condition)
 
@@ -204,18 +206,18 @@ def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
             yield one
 
 
-def _present_paths(condition: exp.Expr) -> Iterator[exp.Expr]:
+def _paths_implied_not_null(condition: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the paths that have a value in every row for which the condition holds."""
     operands = (condition.this, condition.expression) if isinstance(condition, _NULL_REJECTING_CONDITIONS) else ()
-    for operand in (condition.this,) if isinstance(condition, _FIRST_NULL_REJECTING_CONDITIONS) else operands:
+    for operand in (condition.this,) if isinstance(condition, _FIRST_OPERAND_NULL_REJECTING_CONDITIONS) else operands:
         value = operand
-        while isinstance(value, _CAST_NODES):
+        while isinstance(value, _CAST_OR_PAREN_NODES):
             value = value.this
         if is_event_path(value):
             yield value
 
 
-def _is_below(path: exp.Expr, record: exp.Expr) -> bool:
+def _is_path_within(path: exp.Expr, record: exp.Expr) -> bool:
     return is_same_or_nested_value(path, record) and len(path_steps(path)) > len(path_steps(record))
 
 

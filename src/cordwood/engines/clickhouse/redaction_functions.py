@@ -14,7 +14,7 @@ from cordwood.sql.redaction.masking import (
     JSON_STRING_OR_GAP_PATTERN,
     MARKED_DIGIT_REPLACEMENT,
     MATCH_PART_SEPARATOR,
-    MATCH_START,
+    MATCH_START_MARKER,
     MAY_NEED_REDACTION_MESSAGE,
     OPTIMISTIC_TEXT_FUNCTION_PREFIX,
     REDACT_EVENT_FUNCTION_PREFIX,
@@ -55,7 +55,7 @@ def redaction_functions(rules: RedactionRules, mode: RedactMode) -> dict[str, st
         (REDACT_TEXT_FUNCTION_PREFIX, text),
         (REDACT_JSON_FUNCTION_PREFIX, json),
         (REDACT_EVENT_FUNCTION_PREFIX, event),
-        (OPTIMISTIC_TEXT_FUNCTION_PREFIX, _optimistic_text_sql(rules)),
+        (OPTIMISTIC_TEXT_FUNCTION_PREFIX, _fail_if_redaction_needed_sql(rules)),
     )
     return {
         f"{name}_{mode}": f"({_VALUE_VARIABLE} -> {_apply_in_lambda_sql(body)}) AS {name}_{mode}"
@@ -88,11 +88,11 @@ def _redacted_text_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
     redacted = masking.apply_builtin_stages(
         masking.apply_stages(_NON_NULL_TEXT_SQL, detection.operator_stages), detection.builtin_stages
     )
-    return f"if(match({_TEXT_VARIABLE}, {text_literal(detection.combined_hint)}), {redacted}, {_TEXT_VARIABLE})"
+    return f"if(match({_TEXT_VARIABLE}, {text_literal(detection.combined_prefilter_pattern)}), {redacted}, {_TEXT_VARIABLE})"
 
 
-def _optimistic_text_sql(rules: RedactionRules) -> str:
-    failure = f"throwIf(match({_TEXT_VARIABLE}, {text_literal(DetectionRules(rules).combined_hint)}), {text_literal(RAISED_ERROR_PREFIX + MAY_NEED_REDACTION_MESSAGE)})"
+def _fail_if_redaction_needed_sql(rules: RedactionRules) -> str:
+    failure = f"throwIf(match({_TEXT_VARIABLE}, {text_literal(DetectionRules(rules).combined_prefilter_pattern)}), {text_literal(RAISED_ERROR_PREFIX + MAY_NEED_REDACTION_MESSAGE)})"
     return f"if(assumeNotNull({failure}) = 1, '', {_TEXT_VARIABLE})"
 
 
@@ -103,7 +103,7 @@ def _redacted_json_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
         redacted_text = masking.apply_stages(f"JSONExtractString({_STRING_VARIABLE})", detection.operator_stages)
         segments = f"extractAll({text}, {text_literal(JSON_STRING_OR_GAP_PATTERN)})"
         text = f"arrayStringConcat(arrayMap({_STRING_VARIABLE} -> if(startsWith({_STRING_VARIABLE}, '\"'), toJSONString({redacted_text}), {_STRING_VARIABLE}), {segments}))"
-    hint = DetectionRules(RedactionRules(rules.detectors)).combined_hint
+    hint = DetectionRules(RedactionRules(rules.detectors)).combined_prefilter_pattern
     separated = (
         f"if(match({text}, {text_literal(_LONG_ARRAY_NUMBER_PATTERN)}),"
         f" replaceRegexpAll({text}, {text_literal(TEXT_BEFORE_DIGIT_PATTERN)}, {text_literal(MARKED_DIGIT_REPLACEMENT)}), {text})"
@@ -113,7 +113,7 @@ def _redacted_json_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
 
 
 class _RedactionSQL:
-    def remove_mark(self, text: str, mark: str) -> str:
+    def remove_marker(self, text: str, mark: str) -> str:
         return f"replaceAll({text}, {text_literal(mark)}, '')"
 
     def replace_matches(self, text: str, pattern: str, shown: str) -> str:
@@ -122,15 +122,15 @@ class _RedactionSQL:
     def conditional(self, condition: str, then: str, otherwise: str) -> str:
         return f"if({condition}, {then}, {otherwise})"
 
-    def match_part(self, at: int) -> str:
+    def current_match_part(self, at: int) -> str:
         return f"splitByString({text_literal(MATCH_PART_SEPARATOR)}, {_SEGMENT_VARIABLE})[{at}]"
 
-    def map_segments(self, marked: str, each: str) -> str:
+    def replace_marked_segments(self, marked: str, each: str) -> str:
         is_find = f"position({_SEGMENT_VARIABLE}, {text_literal(MATCH_PART_SEPARATOR)}) > 0"
-        segments = f"splitByString({text_literal(MATCH_START)}, {marked})"
+        segments = f"splitByString({text_literal(MATCH_START_MARKER)}, {marked})"
         return f"arrayStringConcat(arrayMap({_SEGMENT_VARIABLE} -> if({is_find}, {each}, {_SEGMENT_VARIABLE}), {segments}))"
 
-    def card_digits(self, text: str) -> str:
+    def remove_card_separators(self, text: str) -> str:
         return self.replace_matches(text, "[ +-]|%20", "")
 
     def passes_luhn(self, digits: str) -> str:
@@ -145,7 +145,7 @@ class _RedactionSQL:
         inner = f"lower(hex(SHA256({{{REDACTION_KEY_PARAMETER}:String}} || lowerUTF8({value}))))"
         return f"substring(lower(hex(SHA256({{{REDACTION_KEY_PARAMETER}:String}} || {inner}))), 1, 16)"
 
-    def address_network(self, value: str) -> str:
+    def network_of_ip_address(self, value: str) -> str:
         decoded = f"replaceAll(replaceAll(lower({value}), '%25', '%'), '%3a', ':')"
         normalized = f"splitByString('%', {decoded})[1]"
         ipv4_network = f"arrayStringConcat(arraySlice(splitByString('.', {value}), 1, 3), '.') || '.0/24'"

@@ -20,7 +20,7 @@ import msgspec
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from cordwood.engines.clickhouse.faults import clickhouse_faults
+from cordwood.engines.clickhouse.faults import translate_clickhouse_errors
 from cordwood.engines.engine import Progress
 from cordwood.errors import BadQueryValue, BadSetting, DataFolderUnusable
 
@@ -28,7 +28,7 @@ NamedValues = Mapping[str, object]
 
 # The setting that holds a query's mark. A query id cannot serve as the mark, because the in-process engine does not
 # support query ids.
-QUERY_MARK_SETTING: Final = "log_comment"
+QUERY_TAG_SETTING: Final = "log_comment"
 
 # Keep the client's libraries from printing log lines, because cordwood reports their failures as faults.
 for _library in ("clickhouse_connect", "urllib3"):
@@ -46,7 +46,7 @@ _STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
 
 # Progress that was read longer ago than this is read again when a caller asks for it.
 _MAX_PROGRESS_AGE_SECONDS: Final = 0.4
-_PROGRESS_SETTINGS: Final = {"max_execution_time": 2, "log_queries": 0}
+_PROGRESS_QUERY_SETTINGS: Final = {"max_execution_time": 2, "log_queries": 0}
 _SELECT_PROGRESS_SQL: Final = (
     "SELECT Settings[{name:String}], read_rows, total_rows_approx FROM system.processes"
     " WHERE has({marks:Array(String)}, Settings[{name:String}])"
@@ -64,7 +64,7 @@ class BoundQuery(msgspec.Struct, frozen=True):
     sql: str
     values: NamedValues
     settings: NamedValues
-    query_mark: str = ""
+    query_tag: str = ""
     bytes_columns: tuple[str, ...] = ()
 
     @property
@@ -94,13 +94,13 @@ class Session:
     """A pool of clients. Only one thread at a time uses a client, because the in-process engine requires this."""
 
     def __init__(self, address: str, *, response_timeout_seconds: float = 60.0) -> None:
-        self._arguments = client_arguments(address)
+        self._client_arguments = client_arguments(address)
         self._is_in_process = is_in_process(address)
         self._folder = _folder_of(address)
-        self._response_timeout = response_timeout_seconds
-        self._idle: list[Client] = []
+        self._response_timeout_seconds = response_timeout_seconds
+        self._idle_clients: list[Client] = []
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
 
     @property
     def is_in_process(self) -> bool:
@@ -112,8 +112,8 @@ class Session:
         """Run a query, and give its answer to the `with` block; if the block is left early, the query is cancelled."""
         if not self.is_in_process:
             _check_value_sizes(query.values)
-        settings = dict(query.settings) | ({QUERY_MARK_SETTING: query.query_mark} if query.query_mark else {})
-        with self._borrow_client() as client, clickhouse_faults(query.time_limit_seconds):
+        settings = dict(query.settings) | ({QUERY_TAG_SETTING: query.query_tag} if query.query_tag else {})
+        with self._borrow_client() as client, translate_clickhouse_errors(query.time_limit_seconds):
             stream = client.query_row_block_stream(
                 query.sql,
                 parameters=dict(query.bound_values),
@@ -135,14 +135,14 @@ class Session:
             return [row for block in selected.blocks for row in block]
 
     def execute(self, sql: str, values: NamedValues | None = None) -> None:
-        with self._borrow_client() as client, clickhouse_faults():
+        with self._borrow_client() as client, translate_clickhouse_errors():
             client.command(sql, parameters=dict(values or {}))
 
     def insert(
         self, table: str, columns: Mapping[str, Sequence[object]], kinds: Sequence[str], settings: NamedValues
     ) -> None:
         """Insert the columns as one block, which is stored as a whole or not at all."""
-        with self._borrow_client() as client, clickhouse_faults():
+        with self._borrow_client() as client, translate_clickhouse_errors():
             client.insert(
                 table,
                 list(columns.values()),
@@ -165,7 +165,7 @@ class Session:
     def _kill_query(self, mark: str) -> bool:
         """Cancel the query with this mark; return whether the server cancelled it, or False after a failure."""
         with suppress(Exception), self._borrow_client() as client:
-            rows = client.query(_KILL_QUERY_SQL, {"name": QUERY_MARK_SETTING, "mark": mark}).result_rows
+            rows = client.query(_KILL_QUERY_SQL, {"name": QUERY_TAG_SETTING, "mark": mark}).result_rows
             # The answer has a row for each cancelled query, whose first value is a text. If no query was cancelled, the
             # client makes up a row of its own counters.
             return any(isinstance(row[0], str) and row[0] for row in rows if row)
@@ -173,8 +173,8 @@ class Session:
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
+            self._is_closed = True
+            idle, self._idle_clients = self._idle_clients, []
         for client in idle:
             client.close()
 
@@ -184,30 +184,30 @@ class Session:
         try:
             yield client
         except BaseException as problem:
-            self._return_client(client, is_usable=self._is_usable_after(client, problem))
+            self._return_client(client, is_usable=self._is_usable_after_failure(client, problem))
             raise
         self._return_client(client, is_usable=True)
 
     def _take_client(self) -> Client:
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        with clickhouse_faults():
+            if self._idle_clients:
+                return self._idle_clients.pop()
+        with translate_clickhouse_errors():
             return self._connect()
 
     def _connect(self) -> Client:
         if self.is_in_process:
             _create_folder(self._folder)
-            return clickhouse_connect.get_client(**self._arguments)
+            return clickhouse_connect.get_client(**self._client_arguments)
         return clickhouse_connect.get_client(
-            **self._arguments,
-            send_receive_timeout=int(self._response_timeout),
+            **self._client_arguments,
+            send_receive_timeout=int(self._response_timeout_seconds),
             connect_timeout=5,
             query_retries=0,
             autogenerate_session_id=False,
         )
 
-    def _is_usable_after(self, client: Client, problem: BaseException) -> bool:
+    def _is_usable_after_failure(self, client: Client, problem: BaseException) -> bool:
         """Return whether the client can be used again after a failure."""
         if not self.is_in_process:
             return getattr(problem.__cause__, "code", None) is not None
@@ -219,8 +219,8 @@ class Session:
 
     def _return_client(self, client: Client, *, is_usable: bool) -> None:
         with self._lock:
-            if is_usable and not self._closed:
-                self._idle.append(client)
+            if is_usable and not self._is_closed:
+                self._idle_clients.append(client)
                 return
         client.close()
 
@@ -248,7 +248,7 @@ def _translate_block_faults(
 ) -> Iterator[Sequence[Sequence[object]]]:
     """Yield the blocks of an answer, and translate the client's exceptions into faults."""
     while True:
-        with clickhouse_faults(seconds):
+        with translate_clickhouse_errors(seconds):
             block = next(stream, None)
         if block is None:
             return
@@ -265,34 +265,34 @@ class QueryProgressReader:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._wanted: set[str] = set()
-        self._found: Mapping[str, Progress] = {}
+        self._requested_query_tags: set[str] = set()
+        self._progress_by_query_tag: Mapping[str, Progress] = {}
         self._is_reading = False
         self._read_at = 0.0
 
     def progress_of(self, mark: str) -> Progress | None:
         """Return the query's progress that was read last; if it is too old, start a thread that reads it again."""
         with self._lock:
-            self._wanted.add(mark)
+            self._requested_query_tags.add(mark)
             is_due = not self._is_reading and time.monotonic() > self._read_at + _MAX_PROGRESS_AGE_SECONDS
             self._is_reading = self._is_reading or is_due
         if is_due:
             threading.Thread(target=self._read_progress, name="progress", daemon=True).start()
-        return self._found.get(mark)
+        return self._progress_by_query_tag.get(mark)
 
     def _read_progress(self) -> None:
         with self._lock:
-            marks, self._wanted = sorted(self._wanted), set()
+            marks, self._requested_query_tags = sorted(self._requested_query_tags), set()
         found: dict[str, Progress] = {}
         # If the server cannot be reached, or hides its processes from this user, no progress is known.
         with suppress(Exception):
-            values = {"name": QUERY_MARK_SETTING, "marks": marks}
+            values = {"name": QUERY_TAG_SETTING, "marks": marks}
             for mark, rows_read, rows_total in self._session.fetch_rows(
-                _SELECT_PROGRESS_SQL, values, _PROGRESS_SETTINGS
+                _SELECT_PROGRESS_SQL, values, _PROGRESS_QUERY_SETTINGS
             ):
                 found[str(mark)] = _make_progress(int(str(rows_read)), int(str(rows_total)))
         with self._lock:
-            self._found, self._is_reading, self._read_at = found, False, time.monotonic()
+            self._progress_by_query_tag, self._is_reading, self._read_at = found, False, time.monotonic()
 
 
 def _make_progress(rows_read: int, rows_total: int) -> Progress:
@@ -336,7 +336,7 @@ def client_arguments(address: str) -> Mapping[str, Any]:
     """Return the client's arguments for an address; raise BadSetting if the address is invalid."""
     if address.partition("://")[0] not in ADDRESS_SCHEMES:
         raise BadSetting("engine: a ClickHouse address begins with clickhouse:// or chdb://.")
-    return _folder_arguments(address) if is_in_process(address) else _server_arguments(address)
+    return _in_process_client_arguments(address) if is_in_process(address) else _server_client_arguments(address)
 
 
 def _folder_of(address: str) -> Path | None:
@@ -345,7 +345,7 @@ def _folder_of(address: str) -> Path | None:
     return Path(path) if is_in_process(address) and path else None
 
 
-def _folder_arguments(address: str) -> Mapping[str, Any]:
+def _in_process_client_arguments(address: str) -> Mapping[str, Any]:
     parts = urlsplit(address)
     if parts.netloc not in ("", "memory"):
         raise BadSetting(
@@ -361,7 +361,7 @@ def _folder_arguments(address: str) -> Mapping[str, Any]:
     }
 
 
-def _server_arguments(address: str) -> Mapping[str, Any]:
+def _server_client_arguments(address: str) -> Mapping[str, Any]:
     parts = urlsplit(address)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     is_tls = _uses_tls(parts, options.pop("secure", None), _port_of(parts.netloc.rpartition("@")[2]))

@@ -28,8 +28,8 @@ from cordwood.engines.isolation import (
     ScopedNodes,
     UnlistedFunctionError,
     VisibleCtes,
-    check_functions,
     decode_tree,
+    refuse_unlisted_functions,
     scoped_children,
     walk_tree,
 )
@@ -242,7 +242,7 @@ _NOT_SERIALIZED_CODE: Final = 36
 _SYNTAX_ERROR_CODE: Final = 62
 _MULTIPLE_STATEMENTS_MESSAGE: Final = "Multi-statements are not allowed"
 
-_EXPECTED_SETTINGS: Final = [
+_REQUIRED_STATEMENT_SETTINGS: Final = [
     (name, int(value) if value.isdigit() else value.strip("'")) for name, value in STATEMENT_SETTINGS.items()
 ]
 
@@ -260,16 +260,16 @@ class StatementChecker:
 
     def __init__(self, session: Session, isolation: IsolationCheck) -> None:
         self._session = session
-        self._isolation = isolation
+        self._isolation_check = isolation
 
     def check(self, text: str, streams: Collection[str]) -> None:
         """Raise IsolationCheckFailed unless the SQL is one SELECT that reads only these streams."""
-        self._isolation.check(text, streams, lambda: self._inspect_tree(text, streams))
+        self._isolation_check.check(text, streams, lambda: self._inspect_tree(text, streams))
 
     def _inspect_tree(self, text: str, streams: Collection[str]) -> None:
         query = decode_tree(_TREE_DECODER, self._parse_to_json(text))
-        inspection = _TreeInspector(frozenset(streams), _settings_of(query))
-        check_functions(lambda: walk_tree(query, inspection.visit), self._has_function)
+        inspection = _TreeInspector(frozenset(streams), _require_statement_settings(query))
+        refuse_unlisted_functions(lambda: walk_tree(query, inspection.visit), self._has_function)
         if _has_duplicate_names(query):
             _check_cte_references(query, frozenset(streams))
 
@@ -322,13 +322,13 @@ def _check_cte_references(query: SelectWithUnionQuery, tables: frozenset[str]) -
         raise QueryRefused("The query is nested too deeply.", hint="Split it into sub-queries in WITH.") from deep
 
 
-def _settings_of(query: SelectWithUnionQuery) -> SetQuery:
+def _require_statement_settings(query: SelectWithUnionQuery) -> SetQuery:
     """Return the statement's settings; raise IsolationBreachError unless they are `STATEMENT_SETTINGS`, in order."""
     select_settings = [item.settings for item in query.list_of_selects.children if isinstance(item, SelectQuery)]
     all_settings = [settings for settings in (query.settings_ast, *select_settings) if settings is not None]
     if (
         len(all_settings) != 1
-        or [(item.name, item.value.value) for item in all_settings[0].changes] != _EXPECTED_SETTINGS
+        or [(item.name, item.value.value) for item in all_settings[0].changes] != _REQUIRED_STATEMENT_SETTINGS
     ):
         raise IsolationBreachError("other settings than every statement has")
     return all_settings[0]
@@ -399,7 +399,7 @@ def _cte_names(select: SelectQuery) -> VisibleCtes:
 
 
 def _check_function(function: Function) -> None:
-    if function.name not in CALLABLE_FUNCTIONS:
+    if function.name not in ALLOWED_FUNCTIONS:
         raise UnlistedFunctionError(function.name)
     arguments = function.arguments.children if function.arguments else []
     if _IN_FUNCTION_PATTERN.fullmatch(function.name) and any(
@@ -408,11 +408,11 @@ def _check_function(function: Function) -> None:
         raise IsolationBreachError(f"a name as the set of {function.name}")
 
 
-class _CteFrame(msgspec.Struct, eq=False):
+class _CteScope(msgspec.Struct, eq=False):
     """The CTEs of one WITH; `enclosing` is the frame of the next outer query that has a WITH, or None."""
 
     ctes: dict[str, WithElement]
-    enclosing: "_CteFrame | None"
+    enclosing: "_CteScope | None"
     is_recursive: bool = False
 
 
@@ -427,18 +427,18 @@ class _CteResolver:
 
     def __init__(self, tables: frozenset[str]) -> None:
         self._tables = tables
-        self._steps = 0
+        self._visited_node_count = 0
         self._visited: set[tuple[int, int, frozenset[int]]] = set()
         # The list keeps all frames alive, because `_visited` identifies a frame by its address, which must not be used
         # again.
-        self._frames: list[_CteFrame] = []
+        self._cte_scopes: list[_CteScope] = []
 
     def check_references(
-        self, node: Any, frame: _CteFrame | None = None, resolving: frozenset[int] = frozenset()
+        self, node: Any, frame: _CteScope | None = None, resolving: frozenset[int] = frozenset()
     ) -> None:
         """Raise IsolationBreachError if a name in the tree below `node` can refer to a table that is not permitted."""
-        self._steps += 1
-        if self._steps > _MAX_CTE_NODE_VISITS:
+        self._visited_node_count += 1
+        if self._visited_node_count > _MAX_CTE_NODE_VISITS:
             raise IsolationBreachError("CTEs of the same names that are read too often to be followed")
         kind = type(node)
         if kind is TableIdentifier:
@@ -446,7 +446,7 @@ class _CteResolver:
         elif kind is SelectWithUnionQuery:
             self._check_union(node, frame, resolving)
         elif kind is SelectQuery:
-            inner_frame = self._frame_of(node, frame)
+            inner_frame = self._cte_scope_of(node, frame)
             for element in node.with_.children if node.with_ else ():
                 if not isinstance(element, WithElement):
                     self.check_references(element, inner_frame, resolving)
@@ -454,18 +454,18 @@ class _CteResolver:
         else:
             self._check_children(node, frame, resolving)
 
-    def _check_children(self, node: Any, frame: _CteFrame | None, resolving: frozenset[int], *excluded: str) -> None:
+    def _check_children(self, node: Any, frame: _CteScope | None, resolving: frozenset[int], *excluded: str) -> None:
         for part, _ in scoped_children(node, frozenset(), *excluded):
             self.check_references(part, frame, resolving)
 
-    def _check_union(self, union: SelectWithUnionQuery, frame: _CteFrame | None, resolving: frozenset[int]) -> None:
+    def _check_union(self, union: SelectWithUnionQuery, frame: _CteScope | None, resolving: frozenset[int]) -> None:
         first, *others = union.list_of_selects.children
         self.check_references(first, frame, resolving)
-        union_frame = self._frame_of(first, frame) if isinstance(first, SelectQuery) else frame
+        union_frame = self._cte_scope_of(first, frame) if isinstance(first, SelectQuery) else frame
         for other in others:
             self.check_references(other, union_frame, resolving)
 
-    def _check_reference(self, name: str, frame: _CteFrame | None, resolving: frozenset[int]) -> None:
+    def _check_reference(self, name: str, frame: _CteScope | None, resolving: frozenset[int]) -> None:
         current_frame = frame
         while current_frame is not None:
             element = current_frame.ctes.get(name)
@@ -478,22 +478,22 @@ class _CteResolver:
         if name not in self._tables:
             raise IsolationBreachError(f"the table {name}")
 
-    def _check_cte(self, element: WithElement, frame: _CteFrame | None, resolving: frozenset[int]) -> None:
+    def _check_cte(self, element: WithElement, frame: _CteScope | None, resolving: frozenset[int]) -> None:
         key = (id(element), id(frame), resolving)
         if key not in self._visited:
             self._visited.add(key)
             self.check_references(element.subquery, frame, resolving | {id(element)})
 
-    def _frame_of(self, select: SelectQuery, enclosing: _CteFrame | None) -> _CteFrame | None:
+    def _cte_scope_of(self, select: SelectQuery, enclosing: _CteScope | None) -> _CteScope | None:
         elements = (
             [element for element in select.with_.children if isinstance(element, WithElement)] if select.with_ else []
         )
         if not elements:
             return enclosing
-        self._frames.append(
-            _CteFrame({element.name: element for element in elements}, enclosing, select.recursive_with)
+        self._cte_scopes.append(
+            _CteScope({element.name: element for element in elements}, enclosing, select.recursive_with)
         )
-        return self._frames[-1]
+        return self._cte_scopes[-1]
 
 
 def _has_duplicate_names(query: SelectWithUnionQuery) -> bool:
@@ -511,7 +511,7 @@ def _has_duplicate_names(query: SelectWithUnionQuery) -> bool:
     return any(count > 1 for count in names.values())
 
 
-_LISTED_FUNCTIONS: Final = """
+_ALLOWED_BUILTIN_FUNCTIONS: Final = """
     ATAN2 CAST IPv4NumToString IPv4StringToNumOrNull IPv6NumToString IPv6StringToNumOrNull JSONExtract
     JSONExtractArrayRaw JSONExtractBool JSONExtractFloat JSONExtractInt JSONExtractKeys JSONExtractKeysAndValuesRaw
     JSONExtractRaw JSONExtractString JSONExtractUInt JSONHas JSONLength JSONType MD5 PERCENT_RANK SHA1 SHA256 SHA512
@@ -542,7 +542,7 @@ _LISTED_FUNCTIONS: Final = """
 """
 
 # The aggregates that a statement may call, with the combinator suffixes that the lowering rules use.
-_LISTED_AGGREGATES: Final = """
+_ALLOWED_AGGREGATES: Final = """
     any anyOrNull argMax argMaxOrNull argMin argMinOrNull avgOrNull avgOrNullDistinct corrStableOrNullIf count
     countIf covarPopStableOrNullIf covarSampStableOrNullIf groupArray groupArrayIf groupBitAndOrNull
     groupBitAndOrNullDistinct groupBitOrOrNull groupBitOrOrNullDistinct groupBitXorOrNull groupBitXorOrNullDistinct
@@ -564,6 +564,6 @@ _REDACTION_FUNCTIONS: Final = frozenset(
     for mode in RedactMode
 )
 
-CALLABLE_FUNCTIONS: Final = (
-    frozenset(_LISTED_FUNCTIONS.split()) | frozenset(_LISTED_AGGREGATES.split()) | _REDACTION_FUNCTIONS
+ALLOWED_FUNCTIONS: Final = (
+    frozenset(_ALLOWED_BUILTIN_FUNCTIONS.split()) | frozenset(_ALLOWED_AGGREGATES.split()) | _REDACTION_FUNCTIONS
 )

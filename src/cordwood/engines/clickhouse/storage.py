@@ -43,8 +43,8 @@ DEDUPLICATION_WINDOW_EVENTS: Final = 100_000
 # The oldest supported release of ClickHouse.
 _MIN_CLICKHOUSE_VERSION: Final = (26, 8)
 
-# The maximum total size of the ids in one bound value, before they are escaped: see `split_for_binding`.
-_MAX_BOUND_IDS_BYTES: Final = 60 << 10
+# The maximum total size of the ids in one bound value, before they are escaped: see `split_into_parameter_lists`.
+_MAX_BOUND_PARAMETER_BYTES: Final = 60 << 10
 
 # The maximum number of checksums of ids in one bound value, and in one statement. All values of a statement are escaped
 # and sent in the URL of a request, which a server limits to 1 MiB.
@@ -82,17 +82,17 @@ class Storage:
     def __init__(self, session: Session, tables: TableStatementBuilder, *, wait_for_async: bool = False) -> None:
         self._session = session
         self.memory_reclaimer = MemoryReclaimer(session)
-        self._tables = tables
+        self._table_statements = tables
         self._insert_settings = _insert_settings(tables.cluster, wait_for_async=wait_for_async)
         self._streams: dict[str, Stream] = {}
         self._database = ""
-        self._windows: dict[str, RecentIds] = {}
+        self._recent_ids_by_stream: dict[str, RecentIds] = {}
         self._shapes: dict[str, Shape] = {}
-        self._projects = _ProjectShapeStore(session)
+        self._project_shape_store = _ProjectShapeStore(session)
         self._stats: dict[str, StreamStats] = {}
         # The streams whose tables have not been created yet.
-        self._missing_tables: dict[str, Stream] = {}
-        self._lock = threading.Lock()
+        self._streams_without_table: dict[str, Stream] = {}
+        self._append_lock = threading.Lock()
         self._create_lock = threading.Lock()
         self._shapes_lock = threading.Lock()
         self._count_lock = threading.Lock()
@@ -101,31 +101,31 @@ class Storage:
         """Register the streams, whose tables are created as soon as the server is available."""
         for stream in streams:
             self._streams[stream.name] = stream
-            self._windows.setdefault(stream.name, RecentIds(self._session, stream.name))
-        self._missing_tables |= {stream.name: stream for stream in streams}
+            self._recent_ids_by_stream.setdefault(stream.name, RecentIds(self._session, stream.name))
+        self._streams_without_table |= {stream.name: stream for stream in streams}
 
     def create_tables(self) -> None:
         """Create the tables of all registered streams."""
-        if not self._missing_tables:
+        if not self._streams_without_table:
             return
         with self._create_lock:
             ((version, database),) = self._session.fetch_rows("SELECT version(), currentDatabase()")
             check_server_version(str(version))
             self._database = str(database)
-            missing = dict(self._missing_tables)
-            for statement in self._tables.schema_statements(list(missing.values())):
+            missing = dict(self._streams_without_table)
+            for statement in self._table_statements.schema_statements(list(missing.values())):
                 self._session.execute(statement)
             self._read_shapes()
-            self._projects.read_new_rows()
-            self._missing_tables = {
-                name: stream for name, stream in self._missing_tables.items() if missing.get(name) is not stream
+            self._project_shape_store.read_new_rows()
+            self._streams_without_table = {
+                name: stream for name, stream in self._streams_without_table.items() if missing.get(name) is not stream
             }
 
     def run_maintenance(self) -> None:
         """Create missing tables, read the shapes that other processes have learnt, and return freed memory."""
         self.create_tables()
         self._read_shapes()
-        self._projects.read_new_rows()
+        self._project_shape_store.read_new_rows()
         self.memory_reclaimer.reclaim_when_idle()
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
@@ -136,7 +136,7 @@ class Storage:
         """
         self.create_tables()
         appended: dict[int, BatchAppendResult] = {}
-        with self._lock:
+        with self._append_lock:
             for positions in _group_batch_positions(batches):
                 group = [batches[position] for position in positions]
                 appended.update(zip(positions, self._append_to_stream(group), strict=True))
@@ -151,7 +151,7 @@ class Storage:
         return {name: self._shapes.get(name, Shape()) for name in self._streams}
 
     def project_shapes(self) -> Mapping[str, ProjectShapes]:
-        return {name: self._projects.shapes_of(name) for name in self._streams}
+        return {name: self._project_shape_store.shapes_of(name) for name in self._streams}
 
     def stream_stats(self, *, refresh: bool = True) -> Mapping[str, StreamStats]:
         """Return the number of events and the time range of each stream.
@@ -174,7 +174,8 @@ class Storage:
             str(table): int(str(size)) for table, size in self._session.fetch_rows(f"{parts} GROUP BY table")
         }
         return {
-            name: bytes_by_table.get(f"{name} local" if self._tables.cluster else name, 0) for name in self._streams
+            name: bytes_by_table.get(f"{name} local" if self._table_statements.cluster else name, 0)
+            for name in self._streams
         }
 
     def delete_expired_events(self, now_us: int) -> int:
@@ -189,11 +190,11 @@ class Storage:
         name = batches[0].stream
         if name not in self._streams:
             raise UnknownStream(f"There is no stream {name!r}.")
-        new_events = self._windows[name].select_new_events(batches)
+        new_events = self._recent_ids_by_stream[name].select_new_events(batches)
         for batch, events in zip(batches, new_events, strict=True):
             if events:
                 self._store_new_shapes(batch)
-                self._projects.store_new_shapes(batch)
+                self._project_shape_store.store_new_shapes(batch)
         if any(new_events):
             received = [batch.received_us for batch in batches]
             self._session.insert(
@@ -205,7 +206,7 @@ class Storage:
             self.memory_reclaimer.record_insert(
                 sum(_count_characters(event) for events in new_events for event in events)
             )
-        return [_append_result(batch, events) for batch, events in zip(batches, new_events, strict=True)]
+        return [_make_append_result(batch, events) for batch, events in zip(batches, new_events, strict=True)]
 
     def _store_new_shapes(self, batch: Batch) -> None:
         """Write the paths and kinds that are new in this batch to the table of shapes.
@@ -266,7 +267,7 @@ class Storage:
         count = f"SELECT count() FROM {quote_identifier(stream.name)} WHERE timestamp < {{before:DateTime64(6, 'UTC')}}"  # noqa: S608 - our own name
         deleted = int(str(self._session.fetch_rows(count, before)[0][0]))
         if deleted:
-            self._session.execute(self._tables.delete_expired_statement(stream.name), before)
+            self._session.execute(self._table_statements.delete_expired_statement(stream.name), before)
         return deleted
 
 
@@ -286,12 +287,12 @@ class RecentIds:
     def __init__(self, session: Session, stream: str) -> None:
         self._session = session
         self._table = quote_identifier(stream)
-        self._since_us: int | None = None
-        self._appended = 0
+        self._cached_window_start_us: int | None = None
+        self._events_since_window_read = 0
 
     def select_new_events(self, batches: Sequence[Batch]) -> list[list[Event]]:
         """Return, for each batch, the events with new ids; of several events with one id, only the first is new."""
-        seen_ids = self._stored_ids(batches)
+        seen_ids = self._find_stored_ids(batches)
         new_events: list[list[Event]] = []
         for batch in batches:
             new_events.append([])
@@ -299,10 +300,10 @@ class RecentIds:
                 if event.id not in seen_ids:
                     seen_ids.add(event.id)
                     new_events[-1].append(event)
-            self._appended += len(new_events[-1])
+            self._events_since_window_read += len(new_events[-1])
         return new_events
 
-    def _stored_ids(self, batches: Sequence[Batch]) -> set[str]:
+    def _find_stored_ids(self, batches: Sequence[Batch]) -> set[str]:
         events = [event for batch in batches for event in batch.events]
         received_times = (event.received_us for event in events if event.received_us)
         since = min(
@@ -335,7 +336,7 @@ class RecentIds:
 
     def _find_ids_exactly(self, since: str, ids: Sequence[str]) -> set[str]:
         """Return those of the given ids that are stored; ids that are too long for a bound value are left out."""
-        chunks = split_for_binding([id_ for id_ in ids if len(id_) < _MAX_BOUND_IDS_BYTES // 4])
+        chunks = split_into_parameter_lists([id_ for id_ in ids if len(id_) < _MAX_BOUND_PARAMETER_BYTES // 4])
         values = ({"ids": chunk, "since": since} for chunk in chunks)
         found = (self._select_ids("has({ids:Array(String)}, id)", bound, len(ids)) for bound in values)
         return {id_ for chunk in found for id_ in chunk}
@@ -352,17 +353,17 @@ class RecentIds:
 
         The time is read from the table again only after many appends. An outdated time only makes the window longer.
         """
-        if self._since_us is None or self._appended > DEDUPLICATION_WINDOW_EVENTS // 4:
+        if self._cached_window_start_us is None or self._events_since_window_read > DEDUPLICATION_WINDOW_EVENTS // 4:
             window = (
                 f"SELECT ingested_at FROM {self._table} ORDER BY ingested_at DESC LIMIT {DEDUPLICATION_WINDOW_EVENTS}"  # noqa: S608 - our own name
             )
             sql = f"SELECT toUnixTimestamp64Micro(min(ingested_at)) FROM ({window})"  # noqa: S608 - the same
-            self._since_us = int(str(self._session.fetch_rows(sql)[0][0]))
-            self._appended = 0
-        return self._since_us
+            self._cached_window_start_us = int(str(self._session.fetch_rows(sql)[0][0]))
+            self._events_since_window_read = 0
+        return self._cached_window_start_us
 
 
-def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+def split_into_parameter_lists(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     """Split texts into lists that each fit into one bound value.
 
     A server accepts 128 KiB for a bound value, and escaping may double the size of the texts.
@@ -371,7 +372,7 @@ def split_for_binding(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     size = 0
     for text in texts:
         width = len(text.encode("utf-8", "surrogatepass")) + 2
-        if chunk and size + width > _MAX_BOUND_IDS_BYTES:
+        if chunk and size + width > _MAX_BOUND_PARAMETER_BYTES:
             yield chunk
             chunk, size = [], 0
         chunk.append(text)
@@ -413,7 +414,7 @@ def _count_characters(event: Event) -> int:
     return len(event.metadata or "") + len(event.event_message or "") + len(event.extras or "")
 
 
-def _append_result(batch: Batch, stored: Sequence[Event]) -> BatchAppendResult:
+def _make_append_result(batch: Batch, stored: Sequence[Event]) -> BatchAppendResult:
     if len(stored) == len(batch.events):
         return BatchAppendResult(len(stored), 0)
     # Recognise the stored events by object identity, because a batch may contain equal events as distinct objects.
@@ -488,7 +489,7 @@ class _ProjectShapeStore:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._shapes: dict[str, ProjectShapes] = defaultdict(ProjectShapes)
-        self._read_to_us = 0
+        self._read_until_us = 0
         self._lock = threading.Lock()
 
     def shapes_of(self, stream: str) -> ProjectShapes:
@@ -522,14 +523,14 @@ class _ProjectShapeStore:
     def read_new_rows(self) -> None:
         """Read the rows of project shapes that any process has written since the last call."""
         with self._lock:
-            since = {"since": max(0, self._read_to_us - _SHAPE_READ_OVERLAP_US)}
+            since = {"since": max(0, self._read_until_us - _SHAPE_READ_OVERLAP_US)}
             for stream, path, kind, projects, seen_us in self._session.fetch_rows(
                 _SELECT_NEW_PROJECT_SHAPES_SQL, since
             ):
                 kinds: KindsByPath = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
                 for project in cast("list[str]", projects):
                     self._shapes[str(stream)].add_kinds(str(project), kinds)
-                self._read_to_us = max(self._read_to_us, int(str(seen_us)))
+                self._read_until_us = max(self._read_until_us, int(str(seen_us)))
 
 
 def _new_project_rows(shapes: ProjectShapes, project: str, kinds: KindsByPath) -> Iterator[tuple[str, list[str], str]]:
@@ -557,13 +558,13 @@ class MemoryReclaimer:
         self._session = session
         self._clock = clock
         self._lock = threading.Lock()
-        self._active_at = clock()
+        self._last_active_at = clock()
         self._is_reclaimed = True
         self._inserted_characters = 0
 
     def record_activity(self) -> None:
         """Record that the engine is active now, for example because a query runs."""
-        self._active_at = self._clock()
+        self._last_active_at = self._clock()
         self._is_reclaimed = False
 
     def record_insert(self, characters: int) -> None:
@@ -579,7 +580,7 @@ class MemoryReclaimer:
 
     def reclaim_when_idle(self) -> None:
         """Return freed memory if the engine is idle now, and was active since memory was last returned."""
-        if self._is_reclaimed or self._clock() - self._active_at < _MIN_IDLE_SECONDS_BEFORE_RECLAIM:
+        if self._is_reclaimed or self._clock() - self._last_active_at < _MIN_IDLE_SECONDS_BEFORE_RECLAIM:
             return
         self._is_reclaimed = True
         trim_heap()

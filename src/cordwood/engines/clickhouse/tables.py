@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.engines.engine import STORED_COLUMNS
+from cordwood.engines.engine import STORED_EVENT_COLUMNS
 from cordwood.model.definitions import Stream
 
 # The columns of a stream's table into which values are inserted, with their types. `metadata` and `extras` hold the
@@ -22,12 +22,12 @@ INSERTED_COLUMNS: Final = {
     "object_paths": "LowCardinality(String)",
 }
 
-# `OBJECT_PATHS_COLUMN` holds the paths at which an event has objects. `PATHS_COLUMN_BY_COLUMN` names, for a column with
-# JSON text, a column of type JSON with the same content, of which a query can read single paths. Answers are made from
-# the text, because the type JSON loses nulls, empty objects and the order of keys, and treats a dot in a key like a
-# nested path.
+# `OBJECT_PATHS_COLUMN` holds the paths at which an event has objects. `JSON_COLUMN_BY_TEXT_COLUMN` names, for a column
+# with JSON text, a column of type JSON with the same content, of which a query can read single paths. Answers are made
+# from the text, because the type JSON loses nulls, empty objects and the order of keys, and treats a dot in a key like
+# a nested path.
 OBJECT_PATHS_COLUMN: Final = "object_paths"
-PATHS_COLUMN_BY_COLUMN: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
+JSON_COLUMN_BY_TEXT_COLUMN: Final = {"metadata": "metadata_paths", "extras": "extras_paths"}
 _JSON_TYPE: Final = "JSON(max_dynamic_paths = 256)"
 
 SHAPES_TABLE: Final = "cordwood_shapes"
@@ -59,17 +59,17 @@ class TableStatementBuilder(msgspec.Struct, frozen=True):
 
     def schema_statements(self, streams: Sequence[Stream]) -> Iterator[str]:
         """Yield statements that create or update the tables of shapes and of the streams; all may be run repeatedly."""
-        yield self._create_table_statement(SHAPES_TABLE, _SHAPE_COLUMNS, _SHAPE_LAYOUT, "ReplacingMergeTree")
+        yield self._create_table_statement(SHAPES_TABLE, _SHAPE_COLUMNS, _SHAPES_ORDER_BY_CLAUSE, "ReplacingMergeTree")
         if self.cluster:
             yield self._create_distributed_statement(SHAPES_TABLE, "cityHash64(stream)")
         yield self._create_table_statement(
-            PROJECT_SHAPES_TABLE, _PROJECT_SHAPE_COLUMNS, _PROJECT_SHAPE_LAYOUT, "ReplacingMergeTree"
+            PROJECT_SHAPES_TABLE, _PROJECT_SHAPE_COLUMNS, _PROJECT_SHAPES_ORDER_BY_CLAUSE, "ReplacingMergeTree"
         )
         if self.cluster:
             yield self._create_distributed_statement(PROJECT_SHAPES_TABLE, "cityHash64(stream, project)")
         for stream in streams:
             yield self._create_table_statement(
-                stream.name, _event_columns(), self._event_layout_clauses(stream), "MergeTree"
+                stream.name, _event_columns(), self._event_storage_clauses(stream), "MergeTree"
             )
             yield self._alter_codecs_statement(stream)
             if self.has_ttl:
@@ -87,7 +87,7 @@ class TableStatementBuilder(msgspec.Struct, frozen=True):
             f"ENGINE = {self._engine_clause(table, engine)}\n{layout}"
         )
 
-    def _event_layout_clauses(self, stream: Stream) -> str:
+    def _event_storage_clauses(self, stream: Stream) -> str:
         retention_seconds = stream.retention_seconds if self.has_ttl else None
         ttl = f"{_ttl_clause(retention_seconds)}\n" if retention_seconds is not None else ""
         window = "" if self.cluster else ", non_replicated_deduplication_window = 1000"
@@ -134,14 +134,14 @@ class TableStatementBuilder(msgspec.Struct, frozen=True):
 
 
 _SHAPE_COLUMNS: Final = ("stream String", "path Array(String)", "kind LowCardinality(String)")
-_SHAPE_LAYOUT: Final = "ORDER BY (stream, path, kind)"
+_SHAPES_ORDER_BY_CLAUSE: Final = "ORDER BY (stream, path, kind)"
 _PROJECT_SHAPE_COLUMNS: Final = (
     "stream String",
     "project String",
     *_SHAPE_COLUMNS[1:],
     "seen_at DateTime64(6, 'UTC') DEFAULT now64(6)",
 )
-_PROJECT_SHAPE_LAYOUT: Final = "ORDER BY (stream, project, path, kind)"
+_PROJECT_SHAPES_ORDER_BY_CLAUSE: Final = "ORDER BY (stream, project, path, kind)"
 
 
 # The columns for which earlier versions of cordwood used another codec. Once a table's codec is changed, the parts that
@@ -161,7 +161,7 @@ def _event_columns() -> list[str]:
     stored = [f"{name} {kind} {_CODEC_BY_COLUMN.get(name, '')}".rstrip() for name, kind in INSERTED_COLUMNS.items()]
     paths = [
         f"{name} {_JSON_TYPE} MATERIALIZED ifNull(accurateCastOrNull({text}, '{_JSON_TYPE}'), CAST('{{}}', '{_JSON_TYPE}'))"
-        for text, name in PATHS_COLUMN_BY_COLUMN.items()
+        for text, name in JSON_COLUMN_BY_TEXT_COLUMN.items()
     ]
     return [*stored, *paths, *_INDEX_DEFINITIONS]
 
@@ -181,7 +181,7 @@ def text_literal(text: str) -> str:
 def select_events_sql(stream: str) -> str:
     """Return the statement that reads a stream's stored events in a time range; its parameter `project` may be NULL."""
     return (
-        f"SELECT {', '.join(column.name for column in STORED_COLUMNS)} FROM {quote_identifier(stream)}"  # noqa: S608 - our own names
+        f"SELECT {', '.join(column.name for column in STORED_EVENT_COLUMNS)} FROM {quote_identifier(stream)}"  # noqa: S608 - our own names
         " WHERE timestamp >= fromUnixTimestamp64Micro({since:Int64}, 'UTC')"
         " AND timestamp < fromUnixTimestamp64Micro({until:Int64}, 'UTC')"
         " AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})"

@@ -50,10 +50,10 @@ class ClickHouseTarget:
     name = "clickhouse"
 
     def __init__(self, rules: RedactionRules = DEFAULT_REDACTION_RULES) -> None:
-        self._printer = Dialect.get_or_raise("clickhouse").generator
+        self._sql_generator_class = Dialect.get_or_raise("clickhouse").generator
         self._quoting = ClickHouseQuoting()
         self._rules = rules
-        self._functions: dict[RedactMode, dict[str, str]] = {}
+        self._redaction_functions_by_mode: dict[RedactMode, dict[str, str]] = {}
 
     def stream_table(self, stream: str) -> StreamTable:
         return table_named_as_stream(stream)
@@ -62,10 +62,10 @@ class ClickHouseTarget:
         tree = resolved.tree
         annotate_types(tree)
         check_types(tree, resolved.text)
-        _mark_stream_names(tree)
+        _keep_stream_names_verbatim(tree)
         mode = resolved.redaction
         if mode is not None:
-            _refuse_key_parameter(tree)
+            _refuse_redaction_key_parameter(tree)
         drop_implied_record_tests(tree)
         push_down_paths(tree, frozenset(resolved.streams))
         lowered = rewrite_leading_parentheses(RULES.lower(tree))
@@ -75,7 +75,7 @@ class ClickHouseTarget:
         return LoweredQuery(lowered, resolved, alternatives)
 
     def print(self, tree: exp.Expr) -> PrintedTree:
-        generator = self._printer(identify=False, comments=False)
+        generator = self._sql_generator_class(identify=False, comments=False)
         mode = tree.meta_get(_REDACTION_MODE_KEY)
         if mode is not None:
             tree = _add_redaction_functions(tree, self._redaction_functions(mode))
@@ -83,9 +83,9 @@ class ClickHouseTarget:
         return tokenized.replace_placeholder_tokens(add_settings_clause(tokenized.text))
 
     def _redaction_functions(self, mode: RedactMode) -> dict[str, str]:
-        if mode not in self._functions:
-            self._functions[mode] = redaction_functions(self._rules, mode)
-        return self._functions[mode]
+        if mode not in self._redaction_functions_by_mode:
+            self._redaction_functions_by_mode[mode] = redaction_functions(self._rules, mode)
+        return self._redaction_functions_by_mode[mode]
 
 
 def _add_redaction_functions(tree: exp.Expr, definition_by_name: Mapping[str, str]) -> exp.Expr:
@@ -108,14 +108,14 @@ def add_settings_clause(sql: str) -> str:
     return f"{sql} SETTINGS {', '.join(f'{name} = {value}' for name, value in STATEMENT_SETTINGS.items())}"
 
 
-def _mark_stream_names(tree: exp.Expr) -> None:
+def _keep_stream_names_verbatim(tree: exp.Expr) -> None:
     """Mark the names of streams' tables, so that the printer does not encode them with `encode_engine_name`."""
     for table in tree.find_all(exp.Table):
         if table.meta_get("stream") is not None:
             mark_verbatim_name(table.this)
 
 
-def _refuse_key_parameter(tree: exp.Expr) -> None:
+def _refuse_redaction_key_parameter(tree: exp.Expr) -> None:
     if any(slot.name == REDACTION_KEY_PARAMETER for slot in tree.find_all(exp.Parameter)):
         raise QueryUnsupported(f"A parameter called {REDACTION_KEY_PARAMETER} is not supported where redaction is on.")
 
@@ -123,11 +123,11 @@ def _refuse_key_parameter(tree: exp.Expr) -> None:
 class ClickHouseQuoting:
     """How names, texts, bytes and slots are written in ClickHouse's SQL."""
 
-    quoted_pattern = re.compile(
+    quoted_or_comment_pattern = re.compile(
         r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL
     )
 
-    def engine_identifier(self, name: str) -> str:
+    def encode_identifier(self, name: str) -> str:
         return encode_engine_name(name)
 
     def quote_name(self, name: str) -> str:
@@ -139,6 +139,6 @@ class ClickHouseQuoting:
     def quote_bytes(self, data: bytes) -> str:
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
-    def slot_placeholder(self, slot: exp.Parameter) -> str:
+    def parameter_placeholder(self, slot: exp.Parameter) -> str:
         """Return the placeholder of a parameter; its type in ClickHouse is nullable, because the value may be NULL."""
         return f"{{{slot.name}:Nullable({TYPE_NAME_BY_KIND[kind_of(slot) or Kind.STRING]})}}"

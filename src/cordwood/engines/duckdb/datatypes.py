@@ -12,7 +12,7 @@ from duckdb.sqltypes import DuckDBPyType
 from cordwood.engines.duckdb.rules.building_blocks import decode_engine_name
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
 from cordwood.engines.duckdb.storage.tables import quote_identifier
-from cordwood.engines.records import render_structured, wrap_as_records
+from cordwood.engines.records import convert_struct_or_array_json, wrap_as_records
 from cordwood.model.datatype import Cell, Datatype, Kind
 
 _KIND_BY_TYPE_NAME = {
@@ -73,7 +73,7 @@ def render_cell_sql(value: str, duckdb_type: DuckDBPyType) -> str:
 def cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]] | None:
     """Return the function that converts a fetched column to cells, or None if its values are cells already."""
     if _type_name(duckdb_type) in {"list", "array", "struct"}:
-        return _structured_cell_reader(duckdb_type)
+        return _array_or_struct_cell_reader(duckdb_type)
     return _CELL_READER_BY_TYPE_NAME.get(_type_name(duckdb_type))
 
 
@@ -160,17 +160,19 @@ def _read_json(values: Sequence[object]) -> list[Cell]:
     return [None if value is None else msgspec.Raw(str(value).encode()) for value in values]
 
 
-def _structured_cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
+def _array_or_struct_cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequence[object]], list[Cell]]:
     """Return the function that converts a fetched column of arrays or structs to cells.
 
     Objects inside an event's value become records, which are arrays with one struct; structs that the query made stay
     structs.
     """
     datatype = datatype_of(duckdb_type)
-    return lambda values: [None if value is None else render_structured(str(value), datatype) for value in values]
+    return lambda values: [
+        None if value is None else convert_struct_or_array_json(str(value), datatype) for value in values
+    ]
 
 
-def _read_records(values: Sequence[object]) -> list[Cell]:
+def _wrap_json_as_records(values: Sequence[object]) -> list[Cell]:
     return [None if value is None or value == "null" else wrap_as_records(str(value)) for value in values]
 
 
@@ -180,6 +182,6 @@ _CELL_READER_BY_TYPE_NAME: dict[str, Callable[[Sequence[object]], list[Cell]]] =
     "decimal": _read_decimals,
     "bignum": _read_decimals,
     "json": _read_json,
-    "map": _read_records,
-    "variant": _read_records,
+    "map": _wrap_json_as_records,
+    "variant": _wrap_json_as_records,
 }

@@ -17,7 +17,7 @@ from cordwood.engines.duckdb.query.query_runner import PARSED_STATEMENT_CACHE_BY
 from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor
 from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
-from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS, Session
+from cordwood.engines.duckdb.storage.session import DATABASE_FILE_NAME, ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.engine import (
@@ -25,8 +25,8 @@ from cordwood.engines.engine import (
     BackupFile,
     BatchAppendResult,
     Cancellation,
-    Run,
-    RunRequest,
+    QueryRun,
+    QueryRunRequest,
     StreamStats,
 )
 from cordwood.engines.isolation import IsolationCheck
@@ -35,16 +35,16 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch, Shape
-from cordwood.model.redaction import UNKEYED_REDACTION, RedactionConfig
+from cordwood.model.redaction import REDACTION_CONFIG_WITHOUT_KEY, RedactionConfig
 from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import RecordObservation, ReportOperatorMessage, ignore_message, ignore_observation
 from cordwood.sql.stages import BoundStatement, Target
 
-_MIN_MEMORY_FOR_TWO_WORKERS = 192 * 10**6
-_MIN_MEMORY_TO_KEEP_HEAP = 600 * 10**6
+_MIN_TWO_WORKER_MEMORY_BYTES = 192 * 10**6
+_MIN_HEAP_RETENTION_MEMORY_BYTES = 600 * 10**6
 # The maximum bytes of pending events, which are not flushed yet, in an engine with less memory than
-# `_MIN_MEMORY_FOR_TWO_WORKERS`. Such an engine flushes a fifth of a row group at a time, so that it never has to buffer
-# a whole row group.
+# `_MIN_TWO_WORKER_MEMORY_BYTES`. Such an engine flushes a fifth of a row group at a time, so that it never has to
+# buffer a whole row group.
 _SMALL_ENGINE_MAX_UNFLUSHED_BYTES = 16 * 10**6
 # The maximum bytes of the cache of each stream's newest events. The cache holds about ten thousand events of an HTTP
 # gateway.
@@ -62,9 +62,9 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     # The maximum bytes of pending events, which are not flushed yet. While there are more, `append` blocks.
     max_unflushed_bytes: int = 96 * 1024 * 1024
     threads: int = 2
-    report: ReportOperatorMessage = ignore_message
-    note: RecordObservation = ignore_observation
-    redaction: RedactionConfig = UNKEYED_REDACTION
+    report_message: ReportOperatorMessage = ignore_message
+    record_observation: RecordObservation = ignore_observation
+    redaction: RedactionConfig = REDACTION_CONFIG_WITHOUT_KEY
     max_store_bytes: int | None = None
     # The maximum bytes of the cache of parsed statements.
     parsed_statement_cache_bytes: int = PARSED_STATEMENT_CACHE_BYTES
@@ -73,7 +73,7 @@ class DuckDBOptions(msgspec.Struct, frozen=True):
     starts_without_shredding: bool = False
     # The maximum bytes of memory and disk space for partial answers, which are stored when a question is repeated.
     partial_answer_limits: PartialAnswerLimits = PartialAnswerLimits(
-        memory_bytes=_MAX_PARTIAL_ANSWER_BYTES, disk_bytes=64 * 2**20
+        max_memory_bytes=_MAX_PARTIAL_ANSWER_BYTES, max_disk_bytes=64 * 2**20
     )
 
 
@@ -94,13 +94,13 @@ def _flush_limits(options: DuckDBOptions) -> FlushLimits:
     Each flush worker needs 50 to 100 MB to write a row group. Memory that a flush has freed, about 200 MB, is kept
     longer for the next flush if the engine has enough memory.
     """
-    if options.memory_bytes < _MIN_MEMORY_FOR_TWO_WORKERS:
+    if options.memory_bytes < _MIN_TWO_WORKER_MEMORY_BYTES:
         return FlushLimits(1, min(_SMALL_ENGINE_MAX_UNFLUSHED_BYTES, options.max_unflushed_bytes), ROW_GROUP_ROWS // 5)
     workers = 2 if options.threads > 1 else 1
     return FlushLimits(
         workers,
         options.max_unflushed_bytes,
-        keep_freed_memory_seconds=10.0 if options.memory_bytes > _MIN_MEMORY_TO_KEEP_HEAP else 1.0,
+        keep_freed_memory_seconds=10.0 if options.memory_bytes > _MIN_HEAP_RETENTION_MEMORY_BYTES else 1.0,
     )
 
 
@@ -128,34 +128,36 @@ class DuckDBEngine:
         self.target = target
         folder.mkdir(parents=True, exist_ok=True)
         self._session = Session(folder, memory_bytes=options.memory_bytes, threads=options.threads)
-        self._file = folder / DATABASE_FILE
-        self._report = options.report
+        self._file = folder / DATABASE_FILE_NAME
+        self._report_message = options.report_message
         with translate_open_errors(self._file), ExitStack() as cleanup:
             cleanup.callback(self._session.close)
             if options.starts_without_shredding:
-                with self._session.shared_cursor() as cursor:
+                with self._session.cursor_with_shared_access() as cursor:
                     self._session.stop_shredding(cursor)
-            self._storage = Storage(self._session, folder, _storage_limits(options), clock_us, options.report)
+            self._storage = Storage(self._session, folder, _storage_limits(options), clock_us, options.report_message)
             cleanup.pop_all()
         self._storage.start()
-        check = StatementChecker(IsolationCheck(target.name, options.note))
+        check = StatementChecker(IsolationCheck(target.name, options.record_observation))
         self._query_runner = QueryRunner(
             self._storage,
             AnswerRedactor(self._session.cursor, options.redaction),
             check,
-            PartialAnswerCache(folder / PARTIAL_ANSWERS_FOLDER, options.partial_answer_limits, options.note),
+            PartialAnswerCache(
+                folder / PARTIAL_ANSWERS_FOLDER, options.partial_answer_limits, options.record_observation
+            ),
             options.parsed_statement_cache_bytes,
         )
 
-    def prepare(self, streams: Sequence[Stream]) -> None:
+    def create_stream_tables(self, streams: Sequence[Stream]) -> None:
         with translate_open_errors(self._file):
-            self._storage.prepare(streams)
+            self._storage.create_stream_tables(streams)
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
         self._storage.check_streams(streams)
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
-        with translate_append_errors(self._report):
+        with translate_append_errors(self._report_message):
             return self._storage.append(batches)
 
     def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
@@ -165,7 +167,7 @@ class DuckDBEngine:
         batches is already stored with this or a higher number, the earlier append stored it. So the event counts as
         accepted, not as repeated.
         """
-        with translate_append_errors(self._report):
+        with translate_append_errors(self._report_message):
             return self._storage.append(batches, acknowledged)
 
     def must_restart(self) -> bool:
@@ -179,7 +181,7 @@ class DuckDBEngine:
     def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         return remove_paging_columns(self._query_runner.answer(question, limits, cancel), question.statement)
 
-    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
+    def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
         return run_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:

@@ -37,7 +37,7 @@ _UNWRITABLE_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 # For each class of DuckDB's errors, the fault to raise, and the sentence to show if DuckDB's message has no rewording.
 # The first class in the list that matches the error is used. If none matches, the query did not cause the error, and
-# `_file_fault` translates it.
+# `_storage_fault` translates it.
 _FAULT_BY_ERROR_CLASS: Final[tuple[tuple[type[duckdb.Error], type[Fault], str], ...]] = (
     (duckdb.NotImplementedException, QueryUnsupported, "The query combines types or clauses in a way that is not supported"),
     (duckdb.InvalidInputException, BadQueryValue, "A function is given a value that it cannot take"),
@@ -104,19 +104,19 @@ def translate_open_errors(file: Path) -> Iterator[None]:
 def fault_of_error(problem: duckdb.Error) -> Fault:
     message = _first_line(problem)
     # After a failed checkpoint, DuckDB's message that the file must be reopened quotes the cause of the failure, for
-    # example a lack of memory. `_file_fault` must translate this message, although it mentions memory.
+    # example a lack of memory. `_storage_fault` must translate this message, although it mentions memory.
     if is_out_of_memory(problem) and _MUST_REOPEN_MESSAGE not in message:
         return _out_of_memory_fault()
     if _NESTED_TOO_DEEPLY_MESSAGE in message:
         return PlanTooLarge(
             "An expression of the query is nested too deeply for the engine's planner.", hint=_NESTED_TOO_DEEPLY_HINT
         )
-    if message.startswith(_SUBQUERY_COPIED_MESSAGE):
-        return QueryUnsupported("A sub-query is not supported in this place", hint=_SUBQUERY_COPIED_HINT)
+    if message.startswith(_CANNOT_COPY_SUBQUERY_MESSAGE):
+        return QueryUnsupported("A sub-query is not supported in this place", hint=_CANNOT_COPY_SUBQUERY_HINT)
     for kind, fault, sentence in _FAULT_BY_ERROR_CLASS:
         if isinstance(problem, kind):
             return _query_fault(message, fault, sentence)
-    return _file_fault(message)
+    return _storage_fault(message)
 
 
 def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
@@ -131,7 +131,7 @@ def _query_fault(message: str, fault: type[Fault], sentence: str) -> Fault:
     return (BadQueryValue if reworded_message and fault is QueryUnsupported else fault)(reworded_message or sentence)
 
 
-def _file_fault(message: str) -> Fault:
+def _storage_fault(message: str) -> Fault:
     """Translate an error of reading, writing or committing; DuckDB's message is shown only if the file is damaged."""
     if _MUST_REOPEN_MESSAGE in message:
         return QueryCancelled("The query was stopped: the engine reopens its file.", hint="Ask again.", retry_after=1)
@@ -210,8 +210,8 @@ _NESTED_TOO_DEEPLY_MESSAGE = "Max expression depth limit"
 _NESTED_TOO_DEEPLY_HINT = "Nest fewer functions in each other, and put together fewer texts at once."
 # DuckDB's message when its planner has to copy an expression that contains a sub-query. The planner copies expressions
 # in grouping sets, and in a list whose elements are compared.
-_SUBQUERY_COPIED_MESSAGE = "Cannot copy BoundSubqueryExpression"
-_SUBQUERY_COPIED_HINT = "Compute it in a sub-query of WITH, and use its column."
+_CANNOT_COPY_SUBQUERY_MESSAGE = "Cannot copy BoundSubqueryExpression"
+_CANNOT_COPY_SUBQUERY_HINT = "Compute it in a sub-query of WITH, and use its column."
 _ERROR_CLASS_PREFIX_PATTERN = re.compile(r"^[A-Z][A-Za-z ]* (?:Error|Exception): ")
 
 
@@ -239,7 +239,7 @@ _BIGQUERY_TYPE_BY_ENGINE_TYPE: Final = {
     "BIGNUM": "BIGNUMERIC",
     "VARIANT": "a value of an event",
 }
-_TYPES_WITH_SAME_NAME: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
+_TYPES_NAMED_AS_IN_BIGQUERY: Final = frozenset({"DATE", "TIME", "INTERVAL", "JSON", "NULL", "STRING", "BYTES"})
 # The DuckDB type to which BIGNUMERIC is compiled. Any other DECIMAL type in a message comes from NUMERIC.
 _DUCKDB_TYPE_OF_BIGNUMERIC: Final = "DECIMAL(38,18)"
 _LIST_TYPE_PATTERN: Final = re.compile(r"(.*)\[\d*\]")
@@ -268,14 +268,14 @@ def bigquery_type_name(text: str) -> str:
         return f"ARRAY<{bigquery_type_name(match[1])}>"
     match = _STRUCT_TYPE_PATTERN.fullmatch(text)
     if match:
-        return f"STRUCT<{', '.join(_field_name_and_type(part) for part in _split_types(match[1]))}>"
+        return f"STRUCT<{', '.join(_bigquery_struct_field(part) for part in _split_types(match[1]))}>"
     text = text.strip('"')
     if text.startswith("DECIMAL"):
         return "BIGNUMERIC" if text.replace(" ", "") == _DUCKDB_TYPE_OF_BIGNUMERIC else "NUMERIC"
-    return text if text in _TYPES_WITH_SAME_NAME else _BIGQUERY_TYPE_BY_ENGINE_TYPE.get(text, "another type")
+    return text if text in _TYPES_NAMED_AS_IN_BIGQUERY else _BIGQUERY_TYPE_BY_ENGINE_TYPE.get(text, "another type")
 
 
-def _field_name_and_type(text: str) -> str:
+def _bigquery_struct_field(text: str) -> str:
     """Return a STRUCT field as BigQuery writes it, such as `a INT64`.
 
     The name is omitted if the compiler generated it.
@@ -329,7 +329,7 @@ def _reword_mixed_types(match: re.Match[str]) -> str:
     )
 
 
-def _reword_join_types(match: re.Match[str]) -> str:
+def _reword_uncombinable_types(match: re.Match[str]) -> str:
     return f"{bigquery_type_name(match[1])} and {bigquery_type_name(match[2])} cannot be put together"
 
 
@@ -367,7 +367,7 @@ _REWORDING_BY_PATTERN: Final[tuple[tuple[re.Pattern[str], RewordMatch], ...]] = 
         (r"Cannot compare values of type (.*) and type (.*) - an explicit cast is required.*", _reword_incomparable_types),
         (r"Cannot (?:compare|mix) values of type (.*) and (.*) in (IN)/ANY/ALL clause.*", _reword_mixed_types),
         (r"Cannot mix values of type (.*) and (.*) in (\w+) (?:clause|expression|operator).*", _reword_mixed_types),
-        (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _reword_join_types),
+        (r"Cannot (?:concatenate|combine)(?: lists)?(?: of)? types (?:of )?(.*) and (.*) - .*", _reword_uncombinable_types),
         (r"Cannot deduce template type .*", _always_reword_to("The elements of an array must be of one type")),
         (r"Unimplemented type for cast \((.*) -> (.*?)\)" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_invalid_cast),
         (r"Could not convert string (['\"])(.*)\1 to (.+?)" + _CAST_SOURCE_SUFFIX_PATTERN, _reword_unconvertible_text),

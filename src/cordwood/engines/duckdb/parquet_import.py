@@ -10,21 +10,21 @@ from pathlib import Path
 import duckdb
 import msgspec
 
-from cordwood.engines.engine import STORED_COLUMNS
+from cordwood.engines.engine import STORED_EVENT_COLUMNS
 from cordwood.errors import BadBody
 from cordwood.model.datatype import Kind
 
 DAMAGED_FILE_HINT = "It was cut off or is damaged: have it made again. What is stored of it is not stored twice."
 _FETCH_BATCH_ROWS = 2048
 
-_EXPORT_COLUMN_NAMES = {column.name for column in STORED_COLUMNS}
+_EXPORT_COLUMN_NAMES = {column.name for column in STORED_EVENT_COLUMNS}
 _STORED_FIELDS_SQL = ", ".join(
     f"{column.name}: epoch_us({column.name})"
     if column.datatype.kind is Kind.TIMESTAMP
     else f"{column.name}: {column.name}"
-    for column in STORED_COLUMNS
+    for column in STORED_EVENT_COLUMNS
 )
-_POSTED_FIELDS = ("id", "timestamp", "event_message", "project")
+_UNCHANGED_FIELD_NAMES = ("id", "timestamp", "event_message", "project")
 
 _JsonFields = dict[str, msgspec.Raw]
 
@@ -40,7 +40,7 @@ def read_parquet_events(file: Path) -> Iterator[bytes]:
         for (row,) in _read_rows(reader):
             fields = decode(row)
             yield encode(
-                _restore_posted_event(fields)
+                _restore_original_event(fields)
                 if fields.keys() == _EXPORT_COLUMN_NAMES
                 else fields | _decode_metadata(fields.get("metadata"))
             )
@@ -83,9 +83,9 @@ def _read_rows(reader: duckdb.DuckDBPyConnection) -> Iterator[tuple[str]]:
         yield from rows
 
 
-def _restore_posted_event(stored: _JsonFields) -> _JsonFields:
+def _restore_original_event(stored: _JsonFields) -> _JsonFields:
     """Return the fields that an exported event had when it was sent, without the receive time that was added later."""
-    posted = {name: stored[name] for name in _POSTED_FIELDS}
+    posted = {name: stored[name] for name in _UNCHANGED_FIELD_NAMES}
     metadata, extras = _decode_text(stored["metadata"]), _decode_text(stored["extras"])
     if metadata is not None:
         posted["metadata"] = msgspec.Raw(metadata.encode())

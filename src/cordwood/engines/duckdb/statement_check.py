@@ -24,8 +24,8 @@ from cordwood.engines.isolation import (
     ScopedNodes,
     UnlistedFunctionError,
     VisibleCtes,
-    check_functions,
     decode_tree,
+    refuse_unlisted_functions,
     scoped_children,
     walk_tree,
 )
@@ -430,19 +430,19 @@ class StatementChecker:
     """Checks statements on the connections that run them afterwards; safe to use from several threads."""
 
     def __init__(self, isolation: IsolationCheck) -> None:
-        self._isolation = isolation
-        self._serialize_statement: duckdb.Statement | None = None
+        self._isolation_check = isolation
+        self._serialization_statement: duckdb.Statement | None = None
 
     def check(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
         """Raise IsolationCheckFailed unless `text` is a single SELECT that reads only streams in `streams`."""
-        self._isolation.check(text, streams, lambda: self._inspect(cursor, text, streams))
+        self._isolation_check.check(text, streams, lambda: self._inspect_tree(cursor, text, streams))
 
-    def _inspect(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
+    def _inspect_tree(self, cursor: duckdb.DuckDBPyConnection, text: str, streams: Collection[str]) -> None:
         if "\0" in text:
             raise IsolationBreachError("a NUL character")
-        if self._serialize_statement is None:
-            (self._serialize_statement,) = cursor.extract_statements(_SERIALIZE_STATEMENT_SQL)
-        ((serialized,),) = cursor.execute(self._serialize_statement, {"sql": text}).fetchall()
+        if self._serialization_statement is None:
+            (self._serialization_statement,) = cursor.extract_statements(_SERIALIZE_STATEMENT_SQL)
+        ((serialized,),) = cursor.execute(self._serialization_statement, {"sql": text}).fetchall()
         parsed = decode_tree(_PARSE_RESULT_DECODER, serialized)
         if parsed.error:
             # If the text is not SQL, this call raises the same DuckDB error that running the text would raise.
@@ -454,7 +454,9 @@ class StatementChecker:
             raise IsolationBreachError(f"{len(parsed.statements)} statements")
         (statement,) = parsed.statements
         inspection = _TreeInspector(_permitted_tables(streams))
-        check_functions(lambda: walk_tree(statement, inspection.visit), lambda name: _has_function(cursor, name))
+        refuse_unlisted_functions(
+            lambda: walk_tree(statement, inspection.visit), lambda name: _has_function(cursor, name)
+        )
         if inspection.session_values:
             _require_defined_names(inspection.session_values, statement)
 
@@ -466,7 +468,7 @@ def _has_function(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
 
 
 def _permitted_tables(streams: Collection[str]) -> frozenset[TablePath]:
-    return frozenset(path for stream in streams for path in StreamTableStatements(stream).paths)
+    return frozenset(path for stream in streams for path in StreamTableStatements(stream).qualified_table_names)
 
 
 class _TreeInspector:
@@ -484,11 +486,11 @@ class _TreeInspector:
         elif kind is Function or kind is Window:
             _check_function(node)
         elif kind is TypeName:
-            _check_qualified_name("type", node.qualified_name, CALLABLE_TYPES)
+            _check_qualified_name("type", node.qualified_name, ALLOWED_TYPES)
         elif kind is TableReference:
             self._check_table(node, scope)
         elif kind is TableFunction:
-            _check_qualified_name("table function", node.function.qualified_name, CALLABLE_TABLE_FUNCTIONS)
+            _check_qualified_name("table function", node.function.qualified_name, ALLOWED_TABLE_FUNCTIONS)
         elif kind in _QUERY_NODE_TYPES:
             return _visit_query(node, scope)
         return scoped_children(node, scope)
@@ -551,7 +553,7 @@ def _check_function(function: Function | Window) -> None:
     name = function.function_name
     if function.qualified_name.path != [name]:
         raise IsolationBreachError(f"the function {function.qualified_name.path}")
-    if name not in CALLABLE_FUNCTIONS:
+    if name not in ALLOWED_FUNCTIONS:
         raise UnlistedFunctionError(name)
 
 
@@ -560,7 +562,7 @@ def _check_qualified_name(kind: str, name: QualifiedName, known: frozenset[str])
         raise IsolationBreachError(f"the {kind} {name.path}")
 
 
-_LISTED_FUNCTIONS: Final = """
+_ALLOWED_BUILTIN_FUNCTIONS: Final = """
     % & * + - ->> / // << >> | || ~ ~~
     abs acos acosh any_value arg_max arg_max_null arg_min arg_min_null array_agg array_to_string asin asinh atan atan2 atanh avg base64 bin bit_and
     bit_count bit_or bit_xor bool_and bool_or ceil chr concat contains corr cos cosh count count_star covar_pop covar_samp
@@ -592,10 +594,10 @@ _REDACTION_MACRO_NAMES: Final = frozenset(
     for mode in RedactMode
 )
 
-CALLABLE_FUNCTIONS: Final = frozenset(_LISTED_FUNCTIONS.split()) | _REDACTION_MACRO_NAMES
-CALLABLE_TABLE_FUNCTIONS: Final = frozenset({"unnest"})
+ALLOWED_FUNCTIONS: Final = frozenset(_ALLOWED_BUILTIN_FUNCTIONS.split()) | _REDACTION_MACRO_NAMES
+ALLOWED_TABLE_FUNCTIONS: Final = frozenset({"unnest"})
 
-CALLABLE_TYPES: Final = frozenset(
+ALLOWED_TYPES: Final = frozenset(
     """
     BIGINT BIT BLOB BOOLEAN DATE DECIMAL DOUBLE HUGEINT INTEGER INTERVAL JSON list MAP STRUCT TIME TIMESTAMP TIMESTAMPTZ
     UBIGINT UHUGEINT VARCHAR VARIANT

@@ -30,7 +30,7 @@ from cordwood.sql.tree_printer import PrintedTree, print_tree
 from cordwood.sql.type_checks import check_types
 from cordwood.sql.type_inference import annotate_types
 
-_QUOTED_TEXT_PATTERN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
+_QUOTED_OR_COMMENT_PATTERN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|/\*.*?\*/""", re.DOTALL)
 
 
 class DuckDBTarget:
@@ -39,7 +39,7 @@ class DuckDBTarget:
     name = "duckdb"
 
     def __init__(self) -> None:
-        self._printer = Dialect.get_or_raise("duckdb").generator
+        self._generator_class = Dialect.get_or_raise("duckdb").generator
         self._quoting = DuckDBQuoting()
 
     def stream_table(self, stream: str) -> StreamTable:
@@ -62,7 +62,7 @@ class DuckDBTarget:
         if len(sources) == 1:
             flatten_sub_queries(lowered, sources[0].table)
         if resolved.is_followed_query:
-            return msgspec.structs.replace(_lower_live_query(resolved, lowered, sources), completions=completions)
+            return msgspec.structs.replace(_lower_followed_query(resolved, lowered, sources), completions=completions)
         partial = split_aggregation(lowered, sources[0]) if may_split and len(sources) == 1 else None
         flushed = copy_tree(lowered)
         flushed_sources = _find_sources_in_copy(flushed, sources, streams)
@@ -79,11 +79,11 @@ class DuckDBTarget:
         return LoweredQuery(all_events, resolved, tuple(alternatives), completions, partial)
 
     def print(self, tree: exp.Expr) -> PrintedTree:
-        generator = self._printer(comments=False)
+        generator = self._generator_class(comments=False)
         return print_tree(tree, lambda node: generator.generate(node, copy=False), self._quoting)
 
 
-def _lower_live_query(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequence[ScanSource]) -> LoweredQuery:
+def _lower_followed_query(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequence[ScanSource]) -> LoweredQuery:
     """Return two trees of a followed query: one reads all events, the other only the events that just arrived."""
     arrived = copy_tree(lowered)
     arrived_sources = _find_sources_in_copy(arrived, sources, frozenset(resolved.streams))
@@ -102,9 +102,9 @@ def _find_sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams
 class DuckDBQuoting:
     """Defines how names, texts, bytes and slots are written in DuckDB's SQL."""
 
-    quoted_pattern = _QUOTED_TEXT_PATTERN
+    quoted_or_comment_pattern = _QUOTED_OR_COMMENT_PATTERN
 
-    def engine_identifier(self, name: str) -> str:
+    def encode_identifier(self, name: str) -> str:
         return encode_engine_name(name)
 
     def quote_name(self, name: str) -> str:
@@ -117,5 +117,5 @@ class DuckDBQuoting:
         """Return bytes as a quoted text of hexadecimal escapes, which the rules cast to BLOB."""
         return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
 
-    def slot_placeholder(self, slot: exp.Parameter) -> str:
+    def parameter_placeholder(self, slot: exp.Parameter) -> str:
         return f"${slot.name}"

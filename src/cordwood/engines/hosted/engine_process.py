@@ -11,7 +11,7 @@ from contextlib import closing
 from itertools import chain
 from typing import Any, Protocol, cast
 
-from cordwood.engines.engine import BatchAppendResult, CancelToken, Engine, Progress, RunRequest
+from cordwood.engines.engine import BatchAppendResult, CancelToken, Engine, Progress, QueryRunRequest
 from cordwood.engines.hosted.messages import (
     FLOW_CONTROL_WINDOW_BYTES,
     MAX_FRAME_CHUNK_BYTES,
@@ -71,11 +71,11 @@ def run_engine(link: socket.socket, open_engine: OpenEngine) -> None:
     if open_frame is None or open_frame[0] != FrameKind.OPEN:
         return
 
-    def note(observation: object) -> None:
-        frames.send(FrameKind.NOTE, pack_object(observation))
+    def send_observation(observation: object) -> None:
+        frames.send(FrameKind.OBSERVATION, pack_object(observation))
 
     try:
-        engine = open_engine(unpack_object(open_frame[1]), note)
+        engine = open_engine(unpack_object(open_frame[1]), send_observation)
     except Exception as problem:  # noqa: BLE001 - the other process raises it
         frames.send(FrameKind.OPENED, pack_exception(problem))
         return
@@ -92,7 +92,7 @@ class _OutgoingAnswer:
     def __init__(self, number: int, frames: FrameConnection) -> None:
         self.cancel_token = CancelToken()
         self._number = number
-        self._frames = frames
+        self._frame_connection = frames
         self._window_changed = threading.Condition()
         self._unacknowledged_bytes = 0
         self.cancel_token.on_cancel(self._wake_sender)
@@ -100,7 +100,7 @@ class _OutgoingAnswer:
     def send(self, chunks: Iterable[bytes]) -> None:
         for chunk in chunks:
             for part in _split_chunk(chunk):
-                self._send(part)
+                self._wait_and_send_chunk(part)
 
     def send_buffered(self, chunks: Iterable[bytes]) -> bytes:
         """Send an answer without waiting for the reader, because the total size of the answer is limited.
@@ -115,7 +115,7 @@ class _OutgoingAnswer:
                 continue
             # Send large chunks in parts, without copying them as a whole.
             for part in chain([buffer], _split_chunk(chunk)):
-                self._frames.send(FrameKind.CHUNK, prefix_request_number(self._number, part))
+                self._frame_connection.send(FrameKind.CHUNK, prefix_request_number(self._number, part))
             buffer = b""
         return buffer
 
@@ -124,7 +124,7 @@ class _OutgoingAnswer:
             self._unacknowledged_bytes -= consumed_bytes
             self._window_changed.notify_all()
 
-    def _send(self, chunk: bytes) -> None:
+    def _wait_and_send_chunk(self, chunk: bytes) -> None:
         with self._window_changed:
             self._window_changed.wait_for(
                 lambda: self._unacknowledged_bytes < FLOW_CONTROL_WINDOW_BYTES or self.cancel_token.is_cancelled
@@ -132,7 +132,7 @@ class _OutgoingAnswer:
             if self.cancel_token.is_cancelled:
                 raise QueryCancelled("The query was stopped: no client waits for its answer.")
             self._unacknowledged_bytes += len(chunk)
-        self._frames.send(FrameKind.CHUNK, prefix_request_number(self._number, chunk))
+        self._frame_connection.send(FrameKind.CHUNK, prefix_request_number(self._number, chunk))
 
     def _wake_sender(self) -> None:
         with self._window_changed:
@@ -148,19 +148,19 @@ class _RequestLoop:
 
     def __init__(self, engine: RestartableEngine, frames: FrameConnection) -> None:
         self._engine = engine
-        self._frames = frames
+        self._frame_connection = frames
         self._threads = ThreadPoolExecutor(_MAX_REQUEST_THREADS, thread_name_prefix="engine")
         self._outgoing: dict[int, _OutgoingAnswer] = {}
         self._counts_lock = threading.Lock()
         self._version_numbers = itertools.count(1)
 
     def run(self) -> None:
-        while (frame := self._frames.receive()) is not None:
+        while (frame := self._frame_connection.receive()) is not None:
             kind, payload = frame
             if kind == FrameKind.PING:
-                self._frames.send(FrameKind.PONG)
+                self._frame_connection.send(FrameKind.PONG)
             elif kind == FrameKind.ASK_PROGRESS:
-                self._frames.send(FrameKind.PROGRESS, pack_object(self._progress_by_number()))
+                self._frame_connection.send(FrameKind.PROGRESS, pack_object(self._progress_by_number()))
             elif kind == FrameKind.CREDIT:
                 number, consumed_bytes = unpack_credit(payload)
                 if outgoing := self._outgoing.get(number):
@@ -180,7 +180,7 @@ class _RequestLoop:
                 self._threads.submit(outgoing.cancel_token.cancel)
             return
         if kind in (FrameKind.RUN, FrameKind.SNAPSHOT):
-            self._outgoing[number] = _OutgoingAnswer(number, self._frames)
+            self._outgoing[number] = _OutgoingAnswer(number, self._frame_connection)
         handle = {
             FrameKind.CALL: self._handle_call,
             FrameKind.APPEND: self._handle_append,
@@ -202,21 +202,21 @@ class _RequestLoop:
         finally:
             self._outgoing.pop(number, None)
         try:
-            self._frames.send(kind, answer)
+            self._frame_connection.send(kind, answer)
         except OSError:
             os._exit(0)
 
     def _handle_call(self, _: int, payload: memoryview) -> object:
         name, arguments = cast(tuple[str, tuple[Any, ...]], unpack_object(payload))
-        if name == "prepare":
-            return self._handle_prepare(*arguments)
+        if name == "create_stream_tables":
+            return self._handle_create_stream_tables(*arguments)
         if name == "sweep":
             deleted = self._engine.delete_expired_events(*arguments)
             return deleted, self._stream_counts(self._engine.stream_stats())
         return getattr(self._engine, name)(*arguments)
 
-    def _handle_prepare(self, streams: Sequence[Stream]) -> Mapping[str, StreamState]:
-        self._engine.prepare(streams)
+    def _handle_create_stream_tables(self, streams: Sequence[Stream]) -> Mapping[str, StreamState]:
+        self._engine.create_stream_tables(streams)
         names = {stream.name for stream in streams}
         shapes, projects = self._engine.shapes(), self._engine.project_shapes()
         return {
@@ -239,7 +239,7 @@ class _RequestLoop:
 
     def _handle_run(self, number: int, payload: memoryview) -> object:
         outgoing = self._outgoing[number]
-        request = cast(RunRequest, unpack_object(payload))
+        request = cast(QueryRunRequest, unpack_object(payload))
         run = run_locally(self._engine, request, outgoing.cancel_token)
         last_chunk = b""
         with closing(run.chunks()) as chunks:
@@ -255,7 +255,7 @@ class _RequestLoop:
         with self._engine.snapshot() as files:
             outgoing.send([pack_object([(file.name, file.size) for file in files])])
             for file in files:
-                outgoing.send(file.chunks())
+                outgoing.send(file.read_chunks())
 
     def _stream_counts(self, names: Iterable[str]) -> Mapping[str, StreamCounts]:
         with self._counts_lock:

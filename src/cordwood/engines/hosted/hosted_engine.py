@@ -12,9 +12,9 @@ from cordwood.engines.engine import (
     BackupFile,
     BatchAppendResult,
     Cancellation,
-    Run,
-    RunRequest,
-    RunStats,
+    QueryRun,
+    QueryRunRequest,
+    QueryRunStats,
     StreamStats,
 )
 from cordwood.engines.hosted.link import EngineCall
@@ -77,8 +77,8 @@ class HostedEngine:
         """Return the process ids of the fork server and of the engine's process, for measuring their memory."""
         return self._supervisor.pids()
 
-    def prepare(self, streams: Sequence[Stream]) -> None:
-        states = self._call_engine("prepare", list(streams))
+    def create_stream_tables(self, streams: Sequence[Stream]) -> None:
+        states = self._call_engine("create_stream_tables", list(streams))
         self._dispatcher.add_streams(streams)
         self._mirror.update_states(cast(Mapping[str, StreamState], states))
 
@@ -99,9 +99,9 @@ class HostedEngine:
         return result.batch_results
 
     def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
-        return decode_rows(self.run(RunRequest(question, limits, encode_rows), cancel))
+        return decode_rows(self.run_query(QueryRunRequest(question, limits, encode_rows), cancel))
 
-    def run(self, request: RunRequest, cancel: Cancellation) -> Run:
+    def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
         # Send the statement without its shape lookups, which are not needed to run it.
         statement = msgspec.structs.replace(request.question.statement, shape_lookups={})
         question = msgspec.structs.replace(request.question, statement=statement)
@@ -113,7 +113,7 @@ class HostedEngine:
             is_buffered=request.max_bytes is not None,
         )
         cancel.on_cancel(lambda: self._dispatcher.cancel_call(call))
-        cancel.on_progress(lambda: None if call.has_ended else call.progress)
+        cancel.set_progress_reader(lambda: None if call.has_ended else call.progress)
         self._dispatcher.start_call(call)
         return _HostedRun(self._dispatcher, call)
 
@@ -182,7 +182,7 @@ class _HostedRun:
     def __init__(self, dispatcher: RequestDispatcher, call: EngineCall) -> None:
         self._dispatcher = dispatcher
         self._call = call
-        self._stats: RunStats | None = None
+        self._stats: QueryRunStats | None = None
 
     def chunks(self) -> Generator[bytes, None, None]:
         """Yield the chunks of the answer.
@@ -199,7 +199,7 @@ class _HostedRun:
                 yield chunk
                 self._dispatcher.wait_for_call(call)
             if call.is_query:
-                self._stats, last_chunk = cast(tuple[RunStats, bytes], call.answer())
+                self._stats, last_chunk = cast(tuple[QueryRunStats, bytes], call.result())
                 if last_chunk:
                     yield last_chunk
         finally:
@@ -209,7 +209,7 @@ class _HostedRun:
                     self._dispatcher.wait_for_call(call)
                     _discard_chunk(call)
 
-    def stats(self) -> RunStats:
+    def stats(self) -> QueryRunStats:
         if self._stats is None:
             raise EngineFailed("The answer is not at its end.")
         return self._stats

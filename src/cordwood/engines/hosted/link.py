@@ -47,26 +47,26 @@ class EngineCall:
     ) -> None:
         self.number = next(_call_numbers) % _CALL_NUMBER_LIMIT
         self.kind = kind
-        self.seconds = seconds
+        self.timeout_seconds = seconds
         self.is_buffered = is_buffered
-        self.delivered = False
+        self.has_delivered_chunks = False
         self.times_sent = 0
         self.sent_at: float | None = None
         self.created_at = self.waiting_since = time.monotonic()
         # How long the call had been running when its process ended, if that happened.
-        self.run_seconds = 0.0
+        self.seconds_before_process_end = 0.0
         self.cancelled_at: float | None = None
-        self.cancel_is_sent = False
+        self.is_cancel_sent = False
         # The time at which the supervisor first noticed that the query had exceeded its time limit.
         self.overdue_since: float | None = None
         # Set if the query is a suspect (it may have ended a process), and runs again separately from other suspects.
-        self.runs_alone = False
+        self.is_suspect_rerun = False
         # If the supervisor interrupted the call: the error to raise in the caller, and the time of the interruption.
         self.stop_fault: Fault | None = None
         self.stopped_at = 0.0
         # The lowest memory use of the engine's process, in bytes, since the call began. The growth during the call is
         # measured from it.
-        self.bytes_before: int | None = None
+        self.lowest_process_bytes: int | None = None
         # The progress that the engine's process reported last.
         self.progress: Progress | None = None
         self._build_payload = build_payload
@@ -86,7 +86,7 @@ class EngineCall:
         began_at = time.monotonic() if self.sent_at is None else self.sent_at
         return self.times_sent > 1 or began_at - self.created_at > _MAX_UNDELAYED_WAIT_SECONDS
 
-    def request_payload(self) -> bytes:
+    def build_request_payload(self) -> bytes:
         """Return the payload of the frame that sends the request, and count the request as sent."""
         self.times_sent += 1
         return prefix_request_number(self.number, self._build_payload(self.times_sent > 1))
@@ -109,9 +109,9 @@ class EngineCall:
         """Prepare the call to be sent again: reset the state of its run, and drop chunks that were not taken yet."""
         with self._changed:
             self._chunks.clear()
-        self.run_seconds = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
-        self.sent_at, self.waiting_since, self.cancel_is_sent = None, time.monotonic(), False
-        self.stop_fault, self.bytes_before, self.progress, self.overdue_since = None, None, None, None
+        self.seconds_before_process_end = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
+        self.sent_at, self.waiting_since, self.is_cancel_sent = None, time.monotonic(), False
+        self.stop_fault, self.lowest_process_bytes, self.progress, self.overdue_since = None, None, None, None
 
     def wait(self, seconds: float) -> bool:
         """Wait until the call has ended or has a chunk; return False if neither happens within `seconds`."""
@@ -123,10 +123,10 @@ class EngineCall:
         with self._changed:
             if self._exception is not None:
                 raise self._exception
-            self.delivered = True
+            self.has_delivered_chunks = True
             return self._chunks.popleft() if self._chunks else None
 
-    def answer(self) -> object:
+    def result(self) -> object:
         if self._exception is not None:
             raise self._exception
         return None if self._answer is None else unpack_object(self._answer)
@@ -148,7 +148,7 @@ class EngineCall:
 _OPENING_CALL_NUMBER = 0
 
 
-class KillReason:
+class ProcessEndReason:
     """The reason why a process ended, and the queries that caused its end.
 
     `kind` classifies the reason: `memory`, `time` or `died`. `message` states the reason, as the end of a sentence,
@@ -159,9 +159,9 @@ class KillReason:
     def __init__(
         self, kind: str, message: str, calls: Sequence[EngineCall] = (), suspects: Sequence[EngineCall] = ()
     ) -> None:
-        self.kind = kind
+        self.cause = kind
         self.message = message
-        self.calls = calls
+        self.causing_calls = calls
         self.suspects = suspects
 
 
@@ -177,30 +177,31 @@ class EngineLink:
         self,
         child: ForkedProcess,
         note: RecordObservation,
-        explain_end: Callable[[int, Sequence[EngineCall]], KillReason | None],
+        explain_end: Callable[[int, Sequence[EngineCall]], ProcessEndReason | None],
     ) -> None:
         self.child = child
-        self.frames = FrameConnection(child.link)
-        self.calls: dict[int, EngineCall] = {}
-        self.kill_reason: KillReason | None = None
+        self.frame_connection = FrameConnection(child.link)
+        self.unanswered_calls: dict[int, EngineCall] = {}
+        self.known_end_reason: ProcessEndReason | None = None
         # Set if the supervisor killed the process because it did not answer. The signal then does not tell the cause,
         # and all running queries become suspects.
         self.is_unresponsive = False
         self.opened_at = self.last_received_at = time.monotonic()
-        self._note = note
+        self._record_observation = note
         self._explain_end = explain_end
         self._reader: threading.Thread | None = None
 
-    def open(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
+    def open_engine(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
         """Let the process open the engine and prepare the streams; raise the error if this fails."""
-        self.frames.send(FrameKind.OPEN, pack_object(settings))
+        self.frame_connection.send(FrameKind.OPEN, pack_object(settings))
         problem = self._wait_for_frame(FrameKind.OPENED)
         if problem:
             raise unpack_exception(memoryview(problem))
         if not streams:
             return {}
-        self.frames.send(
-            FrameKind.CALL, prefix_request_number(_OPENING_CALL_NUMBER, pack_object(("prepare", (list(streams),))))
+        self.frame_connection.send(
+            FrameKind.CALL,
+            prefix_request_number(_OPENING_CALL_NUMBER, pack_object(("create_stream_tables", (list(streams),)))),
         )
         _, states = split_request_number(self._wait_for_frame(FrameKind.DONE))
         self.opened_at = self.last_received_at = time.monotonic()
@@ -214,7 +215,7 @@ class EngineLink:
         """Start a thread that passes each arriving frame to `handle_frame` until the connection ends."""
 
         def work() -> None:
-            while (frame := self.frames.receive()) is not None:
+            while (frame := self.frame_connection.receive()) is not None:
                 self.last_received_at = time.monotonic()
                 handle_frame(self, *frame)
             handle_disconnect(self)
@@ -222,49 +223,49 @@ class EngineLink:
         self._reader = threading.Thread(target=work, name="engine-reader", daemon=True)
         self._reader.start()
 
-    def kill(self, reason: KillReason | None = None) -> None:
-        self.kill_reason = self.kill_reason or reason
+    def kill(self, reason: ProcessEndReason | None = None) -> None:
+        self.known_end_reason = self.known_end_reason or reason
         self.child.kill()
 
-    def end_reason(self, calls: Sequence[EngineCall]) -> KillReason:
+    def determine_end_reason(self, calls: Sequence[EngineCall]) -> ProcessEndReason:
         """Return why the process ended while these calls were running; to be called after the connection has closed."""
-        if self.kill_reason is not None:
-            return self.kill_reason
-        signal_number = 0 if self.is_unresponsive else self.child.wait_for_end_signal()
+        if self.known_end_reason is not None:
+            return self.known_end_reason
+        signal_number = 0 if self.is_unresponsive else self.child.wait_for_exit()
         reason = self._explain_end(signal_number, calls) or _unexpected_end_reason(calls)
         if signal_number == MEMORY_LIMIT_SIGNAL:
-            self.kill_reason = reason
+            self.known_end_reason = reason
         return reason
 
     def close(self) -> None:
         """Kill the process if it has not ended, and close the connection; no thread must send frames meanwhile."""
         self.child.kill()
-        self.frames.shut_down()
+        self.frame_connection.shut_down()
         if self._reader is not None and self._reader is not threading.current_thread():
             self._reader.join()
-        self.frames.close()
+        self.frame_connection.close()
 
     def _wait_for_frame(self, expected: FrameKind) -> bytes:
-        while (frame := self.frames.receive()) is not None:
+        while (frame := self.frame_connection.receive()) is not None:
             kind, payload = frame
             if kind == expected:
                 return payload
-            if kind == FrameKind.NOTE:
-                self._note(unpack_object(payload))
+            if kind == FrameKind.OBSERVATION:
+                self._record_observation(unpack_object(payload))
             elif kind == FrameKind.FAILED:
                 raise unpack_exception(split_request_number(payload)[1])
         raise EngineFailed("The engine's process ended while it opened the events.")
 
 
-def _unexpected_end_reason(calls: Sequence[EngineCall]) -> KillReason:
+def _unexpected_end_reason(calls: Sequence[EngineCall]) -> ProcessEndReason:
     """Return the reason for the end of a process if neither the supervisor nor the signal explains it.
 
-    A call with `runs_alone` was already running when an earlier process ended. If exactly one such call was running
-    now, it is the cause. Otherwise, the cause is unknown.
+    A call with `is_suspect_rerun` was already running when an earlier process ended. If exactly one such call was
+    running now, it is the cause. Otherwise, the cause is unknown.
     """
-    alone_calls = [call for call in calls if call.runs_alone]
+    alone_calls = [call for call in calls if call.is_suspect_rerun]
     if len(alone_calls) > 1:
         alone_calls = []
-    return KillReason(
+    return ProcessEndReason(
         "died", "the process ended both times that it ran" if alone_calls else "it ended by itself", alone_calls
     )

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from cordwood.engines.hosted.link import EngineCall, EngineLink, KillReason
+from cordwood.engines.hosted.link import EngineCall, EngineLink, ProcessEndReason
 from cordwood.errors import OutOfMemory
 from cordwood.processes.memory_use import ResidentMemoryReader
 from cordwood.processes.memory_watchdog import MEMORY_LIMIT_SIGNAL, MemoryLimit
@@ -14,7 +14,7 @@ _HARD_LIMIT_CEILING_RATIO = 1.08
 # How long an interrupted query may take to free its memory. After that, the process is killed.
 _MEMORY_RELEASE_GRACE_SECONDS = 0.3
 # A query is stopped or suspected only if memory has grown by more than this share of the ceiling while it ran.
-_MIN_GROWTH_CEILING_SHARE = 1 / 16
+_MIN_SUSPICIOUS_GROWTH_SHARE = 1 / 16
 # How long memory may stay above the ceiling before the process is killed, and the shortest time between two such kills.
 _MAX_ABOVE_CEILING_SECONDS, _REPLACEMENT_INTERVAL_SECONDS = 5.0, 60.0
 
@@ -30,7 +30,7 @@ class MemoryCeiling:
         # How much memory the engine's process used when its use was last read.
         self._process_bytes = 0
         self._exceeded_since: float | None = None
-        self._replace_after = 0.0
+        self._next_replacement_at = 0.0
 
     def hard_limit(self) -> MemoryLimit:
         return MemoryLimit(self._hard_limit_bytes, self._initial_own_bytes)
@@ -57,17 +57,17 @@ class MemoryCeiling:
             return
         self._process_bytes = process_bytes
         for call in queries:
-            call.bytes_before = min(call.bytes_before or process_bytes, process_bytes)
+            call.lowest_process_bytes = min(call.lowest_process_bytes or process_bytes, process_bytes)
         if process_bytes + self._grown_own_bytes() <= self._max_bytes:
             self._exceeded_since = None
             return
         self._exceeded_since = self._exceeded_since or now
         self._stop_newest_query(link, queries, process_bytes, now, interrupt)
-        if now > max(self._exceeded_since + _MAX_ABOVE_CEILING_SECONDS, self._replace_after):
-            self._replace_after = now + _REPLACEMENT_INTERVAL_SECONDS
-            link.kill(KillReason("memory", "memory stayed above its ceiling"))
+        if now > max(self._exceeded_since + _MAX_ABOVE_CEILING_SECONDS, self._next_replacement_at):
+            self._next_replacement_at = now + _REPLACEMENT_INTERVAL_SECONDS
+            link.kill(ProcessEndReason("memory", "memory stayed above its ceiling"))
 
-    def explain_end(self, signal_number: int, calls: Sequence[EngineCall]) -> KillReason | None:
+    def explain_end(self, signal_number: int, calls: Sequence[EngineCall]) -> ProcessEndReason | None:
         """Return why a signal ended the process during these calls; None if it has nothing to do with memory."""
         queries = [call for call in calls if call.is_query]
         if signal_number == MEMORY_LIMIT_SIGNAL:
@@ -75,23 +75,23 @@ class MemoryCeiling:
         if signal_number == signal.SIGKILL:
             # Either a person sent the signal, or the kernel did because memory ran out. In the second case, the process
             # has grown while the query that caused the end was running.
-            alone_calls = [call for call in self._grown_calls(queries, self._process_bytes) if call.runs_alone]
-            return KillReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
+            alone_calls = [call for call in self._grown_calls(queries, self._process_bytes) if call.is_suspect_rerun]
+            return ProcessEndReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
         return None
 
-    def _hard_limit_kill_reason(self, queries: Sequence[EngineCall]) -> KillReason:
+    def _hard_limit_kill_reason(self, queries: Sequence[EngineCall]) -> ProcessEndReason:
         """Return the reason for the kill by the memory watchdog, and the queries that may be its cause.
 
         Background work, or several queries together, may have taken the memory. Therefore, the queries run again one at
-        a time. If exactly one of them was already running for the second time (`runs_alone`), it is the cause.
+        a time. If exactly one of them was already running for the second time (`is_suspect_rerun`), it is the cause.
         """
         process_bytes = self._hard_limit_bytes - self._grown_own_bytes()
-        new_queries = [call for call in queries if call.bytes_before is None]
+        new_queries = [call for call in queries if call.lowest_process_bytes is None]
         suspects = [*new_queries, *self._grown_calls(queries, process_bytes)]
-        causes = [call for call in suspects if call.runs_alone]
+        causes = [call for call in suspects if call.is_suspect_rerun]
         if len(causes) == 1:
             return _ceiling_kill_reason(causes)
-        return KillReason("memory", "memory passed its hard limit", [], suspects)
+        return ProcessEndReason("memory", "memory passed its hard limit", [], suspects)
 
     def _grown_own_bytes(self) -> int:
         """Return by how many bytes the serving process has grown since it was first measured.
@@ -124,16 +124,18 @@ class MemoryCeiling:
             link.kill(_ceiling_kill_reason(grown_calls))
 
     def _grown_calls(self, queries: Sequence[EngineCall], process_bytes: int) -> Sequence[EngineCall]:
-        """Return the queries during which memory grew by more than `_MIN_GROWTH_CEILING_SHARE` of the ceiling."""
-        min_growth = self._max_bytes * _MIN_GROWTH_CEILING_SHARE
+        """Return the queries during which memory grew by more than `_MIN_SUSPICIOUS_GROWTH_SHARE` of the ceiling."""
+        min_growth = self._max_bytes * _MIN_SUSPICIOUS_GROWTH_SHARE
         return [
-            call for call in queries if call.bytes_before is not None and process_bytes - call.bytes_before > min_growth
+            call
+            for call in queries
+            if call.lowest_process_bytes is not None and process_bytes - call.lowest_process_bytes > min_growth
         ]
 
 
-def _ceiling_kill_reason(grown_calls: Sequence[EngineCall]) -> KillReason:
+def _ceiling_kill_reason(grown_calls: Sequence[EngineCall]) -> ProcessEndReason:
     causes, suspects = (grown_calls, []) if len(grown_calls) == 1 else ([], grown_calls)
-    return KillReason("memory", "memory passed its ceiling while it ran", causes, suspects)
+    return ProcessEndReason("memory", "memory passed its ceiling while it ran", causes, suspects)
 
 
 def _out_of_memory_fault() -> OutOfMemory:

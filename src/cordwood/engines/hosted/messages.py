@@ -16,7 +16,7 @@ from typing import cast
 
 import msgspec
 
-from cordwood.engines.engine import BatchAppendResult, Run, StreamStats
+from cordwood.engines.engine import BatchAppendResult, QueryRun, StreamStats
 from cordwood.engines.local_run import OutdatedStatementError
 from cordwood.errors import Fault, Span
 from cordwood.model.datatype import Column, Row, Rows
@@ -47,7 +47,7 @@ class FrameKind(IntEnum):
     DONE = 17
     FAILED = 18
     CHUNK = 19
-    NOTE = 20
+    OBSERVATION = 20
     PONG = 21
     PROGRESS = 22
 
@@ -180,14 +180,14 @@ def encode_rows(rows: Rows) -> Iterator[bytes]:
         yield REQUEST_NUMBER_FORMAT.pack(len(data)) + data
 
 
-def decode_rows(run: Run) -> Rows:
+def decode_rows(run: QueryRun) -> Rows:
     values = _decoded_values(run.chunks())
     rows = Rows(cast(tuple[Column, ...], next(values)), ())
     rows.batches = _decoded_batches(run, rows, values)
     return rows
 
 
-def _decoded_batches(run: Run, rows: Rows, values: Generator[object, None, None]) -> Iterator[list[Row]]:
+def _decoded_batches(run: QueryRun, rows: Rows, values: Generator[object, None, None]) -> Iterator[list[Row]]:
     with closing(values):
         for batch in values:
             yield cast(list[Row], batch)

@@ -20,14 +20,14 @@ class StateMirror:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shapes: dict[str, Shape] = {}
-        self._projects: dict[str, ProjectShapes] = {}
+        self._project_shapes: dict[str, ProjectShapes] = {}
         self._counts: dict[str, StreamCounts] = {}
 
     def shapes(self) -> Mapping[str, Shape]:
         return self._shapes
 
     def project_shapes(self) -> Mapping[str, ProjectShapes]:
-        return self._projects
+        return self._project_shapes
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
         return {name: counts.stats for name, counts in dict(self._counts).items()}
@@ -43,12 +43,12 @@ class StateMirror:
     def update_states(self, states: Mapping[str, StreamState]) -> None:
         """Copy the states of streams from the engine's process, and keep paths and kinds that were copied earlier."""
         with self._lock:
-            shapes, projects = dict(self._shapes), dict(self._projects)
+            shapes, projects = dict(self._shapes), dict(self._project_shapes)
             for name, state in states.items():
                 shapes[name] = shapes.get(name, Shape(version=1)).merged_with_kinds(state.kinds)
                 _merge_project_shapes(projects.setdefault(name, ProjectShapes()), state)
                 self._counts[name] = state.counts
-            self._shapes, self._projects = shapes, projects
+            self._shapes, self._project_shapes = shapes, projects
 
     def apply_append(
         self, batches: Sequence[Batch], appended: Sequence[BatchAppendResult], counts: Mapping[str, StreamCounts]
@@ -60,7 +60,7 @@ class StateMirror:
                 if result.accepted and batch.stream in shapes:
                     shapes[batch.stream] = shapes[batch.stream].merged_with_kinds(batch.learnt)
                     for project, kinds in batch.by_project.items():
-                        self._projects[batch.stream].add_kinds(project, kinds)
+                        self._project_shapes[batch.stream].add_kinds(project, kinds)
             self._shapes = shapes
             self._replace_older_counts(counts)
 

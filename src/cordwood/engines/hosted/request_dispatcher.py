@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from cordwood.engines.engine import Progress
-from cordwood.engines.hosted.link import EngineCall, EngineLink, KillReason
+from cordwood.engines.hosted.link import EngineCall, EngineLink, ProcessEndReason
 from cordwood.engines.hosted.messages import FrameKind, StreamState, pack_credit, split_request_number, unpack_object
 from cordwood.errors import (
     EngineKilledDuringQuery,
@@ -38,8 +38,8 @@ class RequestDispatcher:
     """
 
     def __init__(self, note: RecordObservation) -> None:
-        self.note = note
-        self.wake = threading.Event()
+        self.record_observation = note
+        self.supervisor_wake_event = threading.Event()
         self.streams: dict[str, Stream] = {}
         self._lock = threading.Lock()
         self._link: EngineLink | None = None
@@ -63,7 +63,7 @@ class RequestDispatcher:
         """Send a call whose answer has no chunks, wait for the answer, and return it."""
         self.start_call(call)
         self.wait_for_call(call)
-        return call.answer()
+        return call.result()
 
     def start_call(self, call: EngineCall) -> None:
         with self._lock:
@@ -86,9 +86,9 @@ class RequestDispatcher:
     def grant_credit(self, call: EngineCall, chunk: bytes) -> None:
         """Tell the engine's process that the caller has taken a chunk, so that the process may send more chunks."""
         link = self._link
-        if link is not None and call.number in link.calls:
+        if link is not None and call.number in link.unanswered_calls:
             try:
-                link.frames.send(FrameKind.CREDIT, pack_credit(call.number, len(chunk)))
+                link.frame_connection.send(FrameKind.CREDIT, pack_credit(call.number, len(chunk)))
             except OSError:
                 link.kill()
 
@@ -97,7 +97,7 @@ class RequestDispatcher:
         call.cancelled_at = call.cancelled_at or time.monotonic()
         if call.sent_at is None:
             self._fail_waiting_call(call, _cancelled_fault(call))
-        self.wake.set()
+        self.supervisor_wake_event.set()
 
     def _fail_waiting_call(self, call: EngineCall, fault: Fault) -> None:
         with self._lock:
@@ -126,7 +126,7 @@ class RequestDispatcher:
 
     def calls_in_progress(self) -> Sequence[EngineCall]:
         with self._lock:
-            return [] if self._link is None else list(self._link.calls.values())
+            return [] if self._link is None else list(self._link.unanswered_calls.values())
 
     def run_next_suspect(self) -> None:
         """Send the next suspect (a query that may have ended a process), unless another suspect has just begun."""
@@ -135,10 +135,13 @@ class RequestDispatcher:
             link = self._link
             if link is None or not self._suspects:
                 return
-            if any(call.runs_alone and (call.sent_at or 0.0) > began_before for call in link.calls.values()):
+            if any(
+                call.is_suspect_rerun and (call.sent_at or 0.0) > began_before
+                for call in link.unanswered_calls.values()
+            ):
                 return
             call = self._suspects.pop(0)
-            call.runs_alone = True
+            call.is_suspect_rerun = True
             _register_call(link, call)
         _send_call(link, call)
 
@@ -151,12 +154,12 @@ class RequestDispatcher:
             self._suspects.clear()
         for call in queued_calls:
             call.fail(ServiceDraining("The service is stopping."))
-        self.wake.set()
+        self.supervisor_wake_event.set()
         return link
 
     def _handle_frame(self, link: EngineLink, kind: int, payload: bytes) -> None:
-        if kind == FrameKind.NOTE:
-            self.note(unpack_object(payload))
+        if kind == FrameKind.OBSERVATION:
+            self.record_observation(unpack_object(payload))
             return
         if kind == FrameKind.PONG:
             return
@@ -165,12 +168,12 @@ class RequestDispatcher:
             return
         number, body = split_request_number(payload)
         if kind == FrameKind.CHUNK:
-            call = link.calls.get(number)
+            call = link.unanswered_calls.get(number)
             if call is not None:
                 call.add_chunk(bytes(body))
             return
         with self._lock:
-            call = link.calls.pop(number, None)
+            call = link.unanswered_calls.pop(number, None)
         if call is None:
             return
         if kind == FrameKind.DONE:
@@ -179,32 +182,34 @@ class RequestDispatcher:
             call.fail(_cancelled_fault(call))
         else:
             call.fail_with_payload(body)
-        if call.runs_alone:
-            self.wake.set()
+        if call.is_suspect_rerun:
+            self.supervisor_wake_event.set()
 
     def _handle_disconnect(self, link: EngineLink) -> None:
         with self._lock:
             if self._link is link:
                 self._link = None
-            calls = list(link.calls.values())
-            link.calls.clear()
+            calls = list(link.unanswered_calls.values())
+            link.unanswered_calls.clear()
             is_closed = self._closed
-        kill_reason = link.end_reason(calls)
+        kill_reason = link.determine_end_reason(calls)
         if not is_closed:
-            self.note(EngineEnded(cause=kill_reason.kind, reason=kill_reason.message, queries=len(kill_reason.calls)))
+            self.record_observation(
+                EngineEnded(cause=kill_reason.cause, reason=kill_reason.message, queries=len(kill_reason.causing_calls))
+            )
         for call in calls:
             fault = _draining_fault() if is_closed else _fault_of_lost_call(call, kill_reason)
             if fault is not None:
                 call.fail(fault)
             else:
-                self._repeat_call(call, is_suspect=link.kill_reason is None or call in kill_reason.suspects)
-        self.wake.set()
+                self._repeat_call(call, is_suspect=link.known_end_reason is None or call in kill_reason.suspects)
+        self.supervisor_wake_event.set()
 
     def _repeat_call(self, call: EngineCall, *, is_suspect: bool) -> None:
         call.prepare_resend()
         with self._lock:
             if is_suspect and call.is_query:
-                insort(self._suspects, call, key=lambda suspect: suspect.run_seconds)
+                insort(self._suspects, call, key=lambda suspect: suspect.seconds_before_process_end)
             else:
                 self._queued_calls.append(call)
 
@@ -217,34 +222,34 @@ StatesByStream = Mapping[str, StreamState]
 
 
 def _register_call(link: EngineLink, call: EngineCall) -> None:
-    link.calls[call.number] = call
+    link.unanswered_calls[call.number] = call
     call.sent_at = time.monotonic()
 
 
 def _record_progress(link: EngineLink, progress_by_number: Mapping[int, Progress]) -> None:
     for number, progress in progress_by_number.items():
         # The call may have ended since the engine's process sent its progress.
-        if (call := link.calls.get(number)) is not None:
+        if (call := link.unanswered_calls.get(number)) is not None:
             call.progress = progress
 
 
 def _send_call(link: EngineLink, call: EngineCall) -> None:
     try:
-        link.frames.send(call.kind, call.request_payload())
+        link.frame_connection.send(call.kind, call.build_request_payload())
     except OSError:
         # Do nothing else here: when the connection has ended, the link's reader handles all running calls, including
         # this one.
         link.kill()
 
 
-def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | None:
+def _fault_of_lost_call(call: EngineCall, kill_reason: ProcessEndReason) -> Fault | None:
     """Return the fault of a call that was running when its process ended; None if the call is to be sent again."""
-    if call in kill_reason.calls:
+    if call in kill_reason.causing_calls:
         return QueryKilled(
             f"The query was ended together with the engine's process, because {kill_reason.message}.",
             hint="Read a shorter time range or fewer events; a caller's own query that was ended is refused for ten minutes.",
         )
-    if kill_reason.kind == "time" and call in kill_reason.suspects:
+    if kill_reason.cause == "time" and call in kill_reason.suspects:
         return EngineKilledDuringQuery(
             "The engine's process was replaced, because this query or one beside it did not stop in time.",
             hint="Ask again; if it fails again, read a shorter time range or fewer events.",
@@ -255,7 +260,7 @@ def _fault_of_lost_call(call: EngineCall, kill_reason: KillReason) -> Fault | No
     if call.cancelled_at is not None:
         return _cancelled_fault(call)
     max_sends = _MAX_QUERY_SENDS if call.is_query else _MAX_OTHER_REQUEST_SENDS
-    if call.kind == FrameKind.SNAPSHOT or (call.is_query and call.delivered) or call.times_sent >= max_sends:
+    if call.kind == FrameKind.SNAPSHOT or (call.is_query and call.has_delivered_chunks) or call.times_sent >= max_sends:
         return _unreachable_fault()
     return None
 

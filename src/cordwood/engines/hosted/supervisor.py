@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cordwood.engines.hosted.link import EngineCall, EngineLink, KillReason
+from cordwood.engines.hosted.link import EngineCall, EngineLink, ProcessEndReason
 from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
 from cordwood.engines.hosted.messages import FrameKind, StreamState, prefix_request_number
 from cordwood.engines.hosted.request_dispatcher import RequestDispatcher
@@ -36,7 +36,7 @@ _MIN_PROCESS_LIFE_SECONDS = 1.0
 _EARLY_MEMORY_EXCESS_SECONDS, _MEMORY_UNWATCHED_SECONDS = 10.0, 60.0
 
 # A function that receives the reason why the engine cannot answer, or None if it can.
-StateCallback = Callable[[str | None], None]
+AvailabilityCallback = Callable[[str | None], None]
 
 
 class LaunchOptions(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class LaunchOptions(msgspec.Struct, frozen=True):
 
     settings: object
     memory_ceiling_bytes: int
-    on_state: StateCallback
+    on_availability_change: AvailabilityCallback
     low_memory_settings: object = None
 
 
@@ -70,19 +70,19 @@ class Supervisor:
         self._opening_link: EngineLink | None = None
         # The link to the process that opened the engine last, until that process is replaced.
         self._opened_link: EngineLink | None = None
-        self._ended_for_memory = False
+        self._has_last_process_exceeded_memory = False
         self._failures = 0
         self._retry_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
         self._memory_ceiling = MemoryCeiling(options.memory_ceiling_bytes)
         # The earliest time at which the memory watchdog is told to watch a new process.
-        self._watch_at = 0.0
+        self._earliest_memory_watch_at = 0.0
         self._watched_link: EngineLink | None = None
         self._thread = threading.Thread(target=self._run_thread, name="engine-keeper", daemon=True)
 
     def start(self) -> None:
         """Start the first process, or raise an error; afterwards, a thread replaces each process that ends."""
-        self._open_process()
+        self._start_process()
         self._thread.start()
 
     def stop(self) -> None:
@@ -92,7 +92,7 @@ class Supervisor:
             opening = self._opening_link
             if opening is not None:
                 opening.kill()
-            self._dispatcher.wake.set()
+            self._dispatcher.supervisor_wake_event.set()
             self._thread.join(_BUSY_PAUSE_SECONDS)
         if self._opened_link is not None:
             self._opened_link.close()
@@ -112,22 +112,24 @@ class Supervisor:
                 self._replace_process()
             else:
                 self._watch_process(link, time.monotonic())
-            is_idle = link is not None and not link.calls
-            self._dispatcher.wake.wait(_IDLE_PAUSE_SECONDS if is_idle else _BUSY_PAUSE_SECONDS)
-            self._dispatcher.wake.clear()
+            is_idle = link is not None and not link.unanswered_calls
+            self._dispatcher.supervisor_wake_event.wait(_IDLE_PAUSE_SECONDS if is_idle else _BUSY_PAUSE_SECONDS)
+            self._dispatcher.supervisor_wake_event.clear()
 
     # The following methods open and replace processes.
 
-    def _open_process(self) -> None:
+    def _start_process(self) -> None:
         try:
             child = self._fork_server.fork()
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
-        link = self._opening_link = EngineLink(child, self._dispatcher.note, self._memory_ceiling.explain_end)
-        low_memory_settings = self._options.low_memory_settings if self._ended_for_memory else None
+        link = self._opening_link = EngineLink(
+            child, self._dispatcher.record_observation, self._memory_ceiling.explain_end
+        )
+        low_memory_settings = self._options.low_memory_settings if self._has_last_process_exceeded_memory else None
         settings = low_memory_settings or self._options.settings
         try:
-            states: dict[str, StreamState] = link.open(settings, list(self._dispatcher.streams.values()))
+            states: dict[str, StreamState] = link.open_engine(settings, list(self._dispatcher.streams.values()))
         except BaseException as problem:
             link.close()
             if isinstance(problem, OSError):
@@ -147,9 +149,9 @@ class Supervisor:
         previous, self._opened_link = self._opened_link, None
         if previous is not None:
             previous.close()
-            self._ended_for_memory = _ended_because_of_memory(previous)
+            self._has_last_process_exceeded_memory = _ended_because_of_memory(previous)
             if _exceeded_memory_early(previous, now):
-                self._watch_at = now + _MEMORY_UNWATCHED_SECONDS
+                self._earliest_memory_watch_at = now + _MEMORY_UNWATCHED_SECONDS
             if _ended_soon_after_opening(previous, now):
                 self._record_failure(
                     "The engine's process ends soon after it was started.", _MAX_BACK_OFF_AFTER_OPENING_SECONDS
@@ -157,13 +159,13 @@ class Supervisor:
                 if self._failures > 1:
                     return
         try:
-            self._open_process()
+            self._start_process()
         except Fault as fault:
             self._record_failure(fault.message)
         except Exception as problem:  # noqa: BLE001 - the service goes on and says that it cannot answer
             self._record_failure(f"The engine cannot be opened: {problem!r}.")
         else:
-            self._options.on_state(None)
+            self._options.on_availability_change(None)
 
     def _record_failure(self, reason: str, max_back_off_seconds: float = _MAX_BACK_OFF_SECONDS) -> None:
         self._failures += 1
@@ -171,8 +173,10 @@ class Supervisor:
             _FIRST_BACK_OFF_SECONDS * 2 ** min(self._failures - 1, 10), max_back_off_seconds
         )
         if self._failures > 1:
-            self._options.on_state(reason)
-            self._dispatcher.note(OperatorMessage(message=f"The engine cannot answer: {reason}", level="error"))
+            self._options.on_availability_change(reason)
+            self._dispatcher.record_observation(
+                OperatorMessage(message=f"The engine cannot answer: {reason}", level="error")
+            )
 
     # The following methods watch a process.
 
@@ -182,7 +186,7 @@ class Supervisor:
         calls = self._dispatcher.calls_in_progress()
         self._dispatcher.run_next_suspect()
         for call in calls:
-            if call.cancelled_at is not None and not call.cancel_is_sent:
+            if call.cancelled_at is not None and not call.is_cancel_sent:
                 _send_interrupt(link, call)
         queries = [call for call in calls if call.is_query]
         self._kill_process_if_overdue(link, queries, now)
@@ -195,7 +199,7 @@ class Supervisor:
         """Kill the process if a query has not stopped some time after its time limit.
 
         If other queries are running, the overdue query may only have waited for them. In this case, it becomes a
-        suspect. If it was a suspect already (`runs_alone`), it counts as the cause.
+        suspect. If it was a suspect already (`is_suspect_rerun`), it counts as the cause.
         """
         for call in queries:
             if call.overdue_since is None and now > _deadline_of(call):
@@ -204,14 +208,14 @@ class Supervisor:
                 call.overdue_since = now
         overdue = [call for call in queries if now > (call.overdue_since or now) + INTERRUPT_GRACE_SECONDS]
         if overdue:
-            causes = overdue if len(queries) == 1 else [call for call in overdue if call.runs_alone]
+            causes = overdue if len(queries) == 1 else [call for call in overdue if call.is_suspect_rerun]
             suspects = [call for call in overdue if call not in causes]
             message = f"it did not stop within {INTERRUPT_GRACE_SECONDS:g} s after its time was over"
-            link.kill(KillReason("time", message, causes, suspects))
+            link.kill(ProcessEndReason("time", message, causes, suspects))
 
     def _watch_memory(self, link: EngineLink, now: float) -> None:
-        """Tell the memory watchdog to watch the process: once for each process, and not before `_watch_at`."""
-        if link is not self._watched_link and now >= self._watch_at:
+        """Tell the memory watchdog to watch the process: once a process, and not before `_earliest_memory_watch_at`."""
+        if link is not self._watched_link and now >= self._earliest_memory_watch_at:
             self._fork_server.watch_memory(link.child, self._memory_ceiling.hard_limit())
             self._watched_link = link
 
@@ -237,25 +241,25 @@ class Supervisor:
 
 def _ended_soon_after_opening(link: EngineLink, now: float) -> bool:
     """Return whether a process ended soon after it had opened the engine, for an unknown reason."""
-    return link.kill_reason is None and now - link.opened_at < _MIN_PROCESS_LIFE_SECONDS
+    return link.known_end_reason is None and now - link.opened_at < _MIN_PROCESS_LIFE_SECONDS
 
 
 def _ended_because_of_memory(link: EngineLink) -> bool:
     """Return whether a process ended because of its memory, while no query is known to be the cause."""
-    reason = link.kill_reason
-    return reason is not None and reason.kind == "memory" and not reason.calls
+    reason = link.known_end_reason
+    return reason is not None and reason.cause == "memory" and not reason.causing_calls
 
 
 def _exceeded_memory_early(link: EngineLink, now: float) -> bool:
     """Return whether memory exceeded its limit soon after the engine was opened, while no query is suspected."""
-    reason = link.kill_reason
+    reason = link.known_end_reason
     has_suspects = reason is not None and bool(reason.suspects)
     return _ended_because_of_memory(link) and not has_suspects and now - link.opened_at < _EARLY_MEMORY_EXCESS_SECONDS
 
 
 def _deadline_of(call: EngineCall) -> float:
     sent_at = call.sent_at or time.monotonic()
-    deadline = sent_at + (call.seconds or float("inf"))
+    deadline = sent_at + (call.timeout_seconds or float("inf"))
     return (
         deadline
         if call.cancelled_at is None
@@ -264,12 +268,12 @@ def _deadline_of(call: EngineCall) -> float:
 
 
 def _send_interrupt(link: EngineLink, call: EngineCall) -> None:
-    call.cancel_is_sent = _try_send(link, FrameKind.CANCEL, prefix_request_number(call.number))
+    call.is_cancel_sent = _try_send(link, FrameKind.CANCEL, prefix_request_number(call.number))
 
 
 def _try_send(link: EngineLink, kind: FrameKind, payload: bytes = b"") -> bool:
     try:
-        return link.frames.try_send(kind, payload)
+        return link.frame_connection.try_send(kind, payload)
     except OSError:
         link.kill()
         return False

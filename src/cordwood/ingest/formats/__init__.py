@@ -18,11 +18,11 @@ from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE as JOURNAL_MEDIA
 from cordwood.ingest.formats.journald import read_journal
 from cordwood.ingest.formats.json import (
     read_cloud_events,
+    read_events_with_typecasts,
     read_json_events,
     read_logpush,
     read_ndjson,
     read_objects_as_messages,
-    read_typecasts,
     read_vector,
 )
 from cordwood.ingest.formats.loki import read_quarantined_streams
@@ -39,7 +39,7 @@ from cordwood.model.json_checks import FORM_MEDIA_TYPE, is_json_sent_as_form
 BodyDecoder = Callable[[Body], ParsedBody]
 
 
-class BodyForm(StrEnum):
+class BodyFormat(StrEnum):
     """The form of the bodies that a route or listener accepts.
 
     If a form has several decoders, the content type of the body selects one.
@@ -49,7 +49,7 @@ class BodyForm(StrEnum):
     JSON = "json"
     VECTOR = "vector"
     LOGPUSH = "logpush"
-    REPORTS = "reports"
+    BROWSER_REPORTS = "reports"
     CLOUD_EVENT = "cloud-event"
     SYSLOG = "syslog"
     JOURNALD = "journald"
@@ -94,55 +94,55 @@ def _single_item_decoder(read: Callable[[Body], LabelledBody]) -> BodyDecoder:
     return read_item
 
 
-_DECODERS_BY_FORM: Mapping[BodyForm, Mapping[str, BodyDecoder]] = {
-    BodyForm.EVENTS: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events)
+_DECODERS_BY_FORMAT: Mapping[BodyFormat, Mapping[str, BodyDecoder]] = {
+    BodyFormat.EVENTS: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events)
     | _decoders_by_media_type(_NDJSON_MEDIA_TYPES, read_ndjson)
     | _decoders_by_media_type(_CSV_MEDIA_TYPES, read_csv)
     | {FORM_MEDIA_TYPE: read_form, JOURNAL_MEDIA: read_journal},
-    BodyForm.JSON: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_objects_as_messages),
-    BodyForm.VECTOR: _decoders_by_media_type(
+    BodyFormat.JSON: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_objects_as_messages),
+    BodyFormat.VECTOR: _decoders_by_media_type(
         (*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES, *_TEXT_MEDIA_TYPES), read_vector
     ),
-    BodyForm.LOGPUSH: _decoders_by_media_type(
+    BodyFormat.LOGPUSH: _decoders_by_media_type(
         (*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES, *_TEXT_MEDIA_TYPES), read_logpush
     ),
-    BodyForm.REPORTS: _decoders_by_media_type(
+    BodyFormat.BROWSER_REPORTS: _decoders_by_media_type(
         (*_JSON_MEDIA_TYPES, "application/reports+json", "application/csp-report"), read_objects_as_messages
     ),
-    BodyForm.SYSLOG: _decoders_by_media_type(
+    BodyFormat.SYSLOG: _decoders_by_media_type(
         ("application/logplex-1", "application/syslog", *_TEXT_MEDIA_TYPES), read_syslog
     ),
-    BodyForm.JOURNALD: {JOURNAL_MEDIA: read_journal},
+    BodyFormat.JOURNALD: {JOURNAL_MEDIA: read_journal},
     # Fluent messages arrive at their own listener. This entry is for replays: it decodes quarantined items of the form,
     # which are JSON.
-    BodyForm.FLUENT: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events),
-    BodyForm.OTLP: _decoders_of_signal(LOGS_SIGNAL),
-    BodyForm.OTLP_TRACES: _decoders_of_signal(TRACES_SIGNAL),
-    BodyForm.OTLP_METRICS: _decoders_of_signal(METRICS_SIGNAL),
-    BodyForm.ERLANG: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events)
+    BodyFormat.FLUENT: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events),
+    BodyFormat.OTLP: _decoders_of_signal(LOGS_SIGNAL),
+    BodyFormat.OTLP_TRACES: _decoders_of_signal(TRACES_SIGNAL),
+    BodyFormat.OTLP_METRICS: _decoders_of_signal(METRICS_SIGNAL),
+    BodyFormat.ERLANG: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events)
     | _decoders_by_media_type(("application/bert", "application/x-erlang-binary"), read_bert),
-    BodyForm.TYPECASTS: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_typecasts),
-    BodyForm.VERCEL: _decoders_by_media_type((*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES), read_vercel),
-    BodyForm.NETLIFY: _decoders_by_media_type((*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES), read_netlify),
-    BodyForm.GITHUB: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_github) | {FORM_MEDIA_TYPE: read_github},
-    BodyForm.CLOUD_EVENT: _decoders_by_media_type(
+    BodyFormat.TYPECASTS: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_events_with_typecasts),
+    BodyFormat.VERCEL: _decoders_by_media_type((*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES), read_vercel),
+    BodyFormat.NETLIFY: _decoders_by_media_type((*_JSON_MEDIA_TYPES, *_NDJSON_MEDIA_TYPES), read_netlify),
+    BodyFormat.GITHUB: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_github) | {FORM_MEDIA_TYPE: read_github},
+    BodyFormat.CLOUD_EVENT: _decoders_by_media_type(
         (*_JSON_MEDIA_TYPES, "application/cloudevents+json"), read_cloud_events
     ),
     # Bodies of the following forms have labels, and are decoded by the modules of web/shippers. These entries are for
     # replays: they decode quarantined items of the forms.
-    BodyForm.DATADOG: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_datadog, {}))),
-    BodyForm.ELASTIC: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_documents),
-    BodyForm.SPLUNK: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_splunk, {}))),
-    BodyForm.LOKI: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(read_quarantined_streams)),
+    BodyFormat.DATADOG: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_datadog, {}))),
+    BodyFormat.ELASTIC: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_documents),
+    BodyFormat.SPLUNK: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_splunk, {}))),
+    BodyFormat.LOKI: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(read_quarantined_streams)),
 }
 
 
-def read_body(form: BodyForm, body: Body) -> ParsedBody:
+def read_body(form: BodyFormat, body: Body) -> ParsedBody:
     """Decode a body by its form and media type.
 
     A charset in the Content-Type is ignored, because JSON is always UTF-8.
     """
-    formats = _DECODERS_BY_FORM[form]
+    formats = _DECODERS_BY_FORMAT[form]
     if "application/json" in formats and is_json_sent_as_form(body.media_type, body.data):
         body = msgspec.structs.replace(body, content_type="application/json")
     media = (

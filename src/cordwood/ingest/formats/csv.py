@@ -17,7 +17,7 @@ from cordwood.ingest.formats.json import require_events
 from cordwood.ingest.items import RawFields, add_event_of_fields, check_line_count, too_many_items_fault
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
-DELIMITERS: Final = (",", ";", "\t", "|")
+CANDIDATE_DELIMITERS: Final = (",", ";", "\t", "|")
 MAX_COLUMNS: Final = 5000
 # The delimiter is detected from at most this many characters and records at the beginning of the text.
 _DELIMITER_SAMPLE_CHARACTERS: Final = 64 * 1024
@@ -60,8 +60,8 @@ class _LineRecorder:
         self._lines = iter(lines)
         self._limit = max_characters
         self._size = 0
-        self.record: list[str] = []
-        self.count = 0
+        self.record_lines: list[str] = []
+        self.line_count = 0
         self.is_exhausted = False
 
     def __iter__(self) -> "_LineRecorder":
@@ -73,15 +73,15 @@ class _LineRecorder:
         except StopIteration:
             self.is_exhausted = True
             raise
-        self.count += 1
-        self.record.append(line)
+        self.line_count += 1
+        self.record_lines.append(line)
         self._size += len(line)
         if self._size > self._limit:
             raise _RecordTooLongError
         return line
 
     def begin_record(self) -> None:
-        self.record, self._size = [], 0
+        self.record_lines, self._size = [], 0
 
 
 def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> Iterator[CsvRecord]:
@@ -95,13 +95,13 @@ def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> I
     parser = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
         source.begin_record()
-        first = source.count + 1
+        first = source.line_count + 1
         try:
             cells = next(parser)
         except StopIteration:
             return
         except _RecordTooLongError:
-            if len(source.record) > 1:
+            if len(source.record_lines) > 1:
                 raise _unclosed_field_fault(first, max_characters) from None
             yield _faulty_record(source, first, f"The line is longer than {max_characters:,} characters.")
         except csv.Error as problem:
@@ -114,7 +114,7 @@ def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> I
 
 
 def _faulty_record(source: _LineRecorder, first: int, reason: str) -> CsvRecord:
-    return CsvRecord(first, (), reason, "".join(source.record).rstrip("\r\n"))
+    return CsvRecord(first, (), reason, "".join(source.record_lines).rstrip("\r\n"))
 
 
 def _unclosed_field_fault(line: int, max_characters: int) -> BadBody:
@@ -144,7 +144,7 @@ def detect_delimiter(sample: str) -> str:
 
     Return a comma if no delimiter divides the header into several fields.
     """
-    scores = {delimiter: delimiter_score(sample, delimiter) for delimiter in DELIMITERS}
+    scores = {delimiter: delimiter_score(sample, delimiter) for delimiter in CANDIDATE_DELIMITERS}
     return max(scores, key=lambda delimiter: scores[delimiter])
 
 
@@ -283,7 +283,7 @@ class CsvColumns:
         self.names = names
         self._converters = [types.converter(name) for name in names]
 
-    def record_fault(self, record: CsvRecord) -> str | None:
+    def find_record_fault(self, record: CsvRecord) -> str | None:
         """Return the reason why a record cannot become an event, or None if it can become one."""
         if record.fault is None and len(record.cells) != len(self.names):
             return f"The record has {len(record.cells)} fields, but the header has {len(self.names)}."
@@ -322,7 +322,7 @@ def read_csv_with_options(options: CsvOptions, body: Body) -> ParsedBody:
     for count, record in enumerate(records):
         if count == body.max_items:
             raise too_many_items_fault(body.max_items)
-        fault = columns.record_fault(record)
+        fault = columns.find_record_fault(record)
         if fault is None:
             fields = columns.row_fields(record.cells)
             names_left -= sum(map(len, fields))

@@ -57,8 +57,8 @@ def read_term(data: bytes, max_terms: int) -> object:
         raise BadTerm(f"it does not begin with the version byte {TERM_FORMAT_VERSION}")
     reader = _TermReader(data, max_terms)
     value = reader.read(0)
-    if reader.at != len(data):
-        raise BadTerm(f"there is more after the term, at byte {reader.at}")
+    if reader.position != len(data):
+        raise BadTerm(f"there is more after the term, at byte {reader.position}")
     return value
 
 
@@ -66,9 +66,9 @@ class _TermReader:
     """Reads terms at a position in the bytes, with a method for each kind of term."""
 
     def __init__(self, data: bytes, max_terms: int) -> None:
-        self.at = 1
+        self.position = 1
         self._data = data
-        self._left = max_terms
+        self._terms_left = max_terms
         self._readers: Mapping[int, Callable[[int], object]] = {
             70: self._read_float,
             97: lambda _: self._read_integer(1),
@@ -97,20 +97,20 @@ class _TermReader:
     def _read_keeping_atoms(self, level: int) -> object:
         if level > _MAX_TERM_LEVELS:
             raise BadTerm(f"it is nested deeper than {_MAX_TERM_LEVELS} levels")
-        self._left -= 1
-        if self._left < 0:
+        self._terms_left -= 1
+        if self._terms_left < 0:
             raise BadTerm("it has too many terms")
-        place, tag = self.at, self._read_integer(1)
+        place, tag = self.position, self._read_integer(1)
         reader = self._readers.get(tag)
         if reader is None:
             raise BadTerm(f"the term at byte {place} is not data (tag {tag})")
         return reader(level)
 
     def _read_bytes(self, size: int) -> bytes:
-        taken = self._data[self.at : self.at + size]
+        taken = self._data[self.position : self.position + size]
         if len(taken) < size:
             raise BadTerm("it ends early")
-        self.at += size
+        self.position += size
         return taken
 
     def _read_integer(self, size: int, *, signed: bool = False) -> int:
@@ -149,29 +149,29 @@ class _TermReader:
         return found.decode("ascii") if _PRINTABLE_BYTES.issuperset(found) else list(found)
 
     def _read_list(self, level: int) -> list[object]:
-        values = [self.read(level + 1) for _ in range(self._check_count(self._read_integer(4)))]
+        values = [self.read(level + 1) for _ in range(self._check_term_count(self._read_integer(4)))]
         tail = self.read(level + 1)
         return values if tail == [] else [*values, tail]
 
     def _read_tuple(self, size: int, level: int) -> object:
-        values = [self._read_keeping_atoms(level + 1) for _ in range(self._check_count(size))]
+        values = [self._read_keeping_atoms(level + 1) for _ in range(self._check_term_count(size))]
         if values and isinstance(values[0], Atom) and values[0] == "bert":
             return _convert_bert_tuple(values[1:])
         return [_ATOM_VALUES.get(value, str(value)) if isinstance(value, Atom) else value for value in values]
 
     def _read_map(self, level: int) -> dict[str, object]:
         found: dict[str, object] = {}
-        for _ in range(self._check_count(self._read_integer(4))):
+        for _ in range(self._check_term_count(self._read_integer(4))):
             key = self._read_keeping_atoms(level + 1)
             found[_map_key_text(key)] = self.read(level + 1)
         return found
 
-    def _check_count(self, size: int) -> int:
+    def _check_term_count(self, size: int) -> int:
         """Return `size`, a number of terms; raise BadTerm if fewer bytes are left, or fewer terms are allowed.
 
         Call this before allocating memory for the terms.
         """
-        if size > min(self._left, len(self._data) - self.at):
+        if size > min(self._terms_left, len(self._data) - self.position):
             raise BadTerm("it ends early, or has too many terms")
         return size
 

@@ -60,13 +60,15 @@ _LENGTH_FORMATS_BY_FIRST_BYTE: Final = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
     0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
 }  # fmt: skip
-_TEXT_CODES: Final = frozenset(code for code, (_, extra) in _LENGTH_FORMATS_BY_FIRST_BYTE.items() if not extra)
+_TEXT_OR_BINARY_FIRST_BYTES: Final = frozenset(
+    code for code, (_, extra) in _LENGTH_FORMATS_BY_FIRST_BYTE.items() if not extra
+)
 # The first bytes of arrays and maps. For each: the size of the length field, and the number of values per element (an
 # element of a map is a key and a value).
 _CONTAINER_FORMATS_BY_FIRST_BYTE: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
-class ValueScanner:
+class MessagePackValueScanner:
     """Finds the end of the value at `position` in data that grows, without reading any byte twice."""
 
     def __init__(self, position: int = 0) -> None:
@@ -134,7 +136,7 @@ _NUMBER_FORMATS_BY_FIRST_BYTE: Final = {
 }  # fmt: skip
 
 
-class _ValueDecoder:
+class _MessagePackDecoder:
     """Decodes MessagePack values from data that is complete."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
@@ -242,7 +244,7 @@ def read_message(data: bytes) -> ForwardMessage | None:
         raise NotForwardProtocolError("A message is an array of two to four elements.")
     elements = data[0] & 0x0F
     try:
-        reader = _ValueDecoder(data, 1)
+        reader = _MessagePackDecoder(data, 1)
         tag = reader.read_value()
         if not isinstance(tag, str) or len(tag) > _MAX_TAG_LENGTH:
             raise NotForwardProtocolError("A message begins with a tag.")
@@ -251,7 +253,7 @@ def read_message(data: bytes) -> ForwardMessage | None:
         raise NotForwardProtocolError("The message is not one of the Forward protocol.") from problem
 
 
-def _read_entries_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> ForwardMessage:
+def _read_entries_by_mode(reader: _MessagePackDecoder, tag: str, elements: int) -> ForwardMessage:
     data, position = reader.data, reader.position
     if position >= len(data):
         raise IncompleteData
@@ -261,7 +263,7 @@ def _read_entries_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> For
     if 0x90 <= first < 0xA0 or first in (0xDC, 0xDD):
         reader.position = _find_value_end(data, position)
         message = ForwardMessage(tag, data, after, reader.position, values)
-    elif 0xA0 <= first < 0xC0 or first in _TEXT_CODES:
+    elif 0xA0 <= first < 0xC0 or first in _TEXT_OR_BINARY_FIRST_BYTES:
         message = ForwardMessage(tag, _text_content(data, position, after))
         reader.position = after
     else:
@@ -273,7 +275,7 @@ def _read_entries_by_mode(reader: _ValueDecoder, tag: str, elements: int) -> For
     return _apply_options(message, _read_options(reader, rest))
 
 
-def _read_options(reader: _ValueDecoder, elements: int) -> dict[str, Any]:
+def _read_options(reader: _MessagePackDecoder, elements: int) -> dict[str, Any]:
     if len(reader.data) - reader.position > _MAX_OPTION_BYTES:
         raise NotForwardProtocolError("The options of a message are too long.")
     options = reader.read_value() if elements == 1 else None
@@ -330,7 +332,7 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
         return
     for index, entry in enumerate(_split_entries(message)):
         held_bytes += len(entry)
-        if entry[:1] == _UNDECODABLE_MARK:
+        if entry[:1] == _UNDECODABLE_DATA_PREFIX:
             parsed.refuse_item(index, "The rest of the chunk is not MessagePack.", _entry_excerpt(entry[1:]))
         elif len(entry) > item_bytes:
             parsed.refuse_item(index, f"The entry is larger than {item_bytes} bytes.", _entry_excerpt(entry))
@@ -344,14 +346,14 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
 
 
 # No value of MessagePack begins with this byte. It marks the beginning of data that cannot be split into entries.
-_UNDECODABLE_MARK: Final = b"\xc1"
+_UNDECODABLE_DATA_PREFIX: Final = b"\xc1"
 
 
 def _split_entries(message: ForwardMessage) -> Iterator[bytes]:
     """Yield the entries of a message, each as bytes.
 
     If data is reached that cannot be split into entries, yield the beginning of this data, marked by
-    `_UNDECODABLE_MARK`, and stop.
+    `_UNDECODABLE_DATA_PREFIX`, and stop.
     """
     found = _split_with_msgspec(message)
     if found is not None:
@@ -364,7 +366,7 @@ def _split_entries(message: ForwardMessage) -> Iterator[bytes]:
         except (IncompleteData, NotForwardProtocolError):
             end = 0
         if not position < end <= len(packed):
-            yield _UNDECODABLE_MARK + packed[position : position + _ENTRY_EXCERPT_BYTES]
+            yield _UNDECODABLE_DATA_PREFIX + packed[position : position + _ENTRY_EXCERPT_BYTES]
             return
         yield packed[position:end]
         position = end
@@ -421,7 +423,7 @@ def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | Non
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
         # msgspec cannot decode the entry, so it is decoded in Python below.
         pass
-    return _read_decoded_entry(_ValueDecoder(entry).read_value(MAX_NESTING_LEVELS + 2), tag)
+    return _read_decoded_entry(_MessagePackDecoder(entry).read_value(MAX_NESTING_LEVELS + 2), tag)
 
 
 def _has_bytes_or_time(value: Any) -> bool:

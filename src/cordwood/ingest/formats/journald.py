@@ -103,9 +103,9 @@ class JournalDecoder:
         self._buffer = bytearray()
         # The positions in the buffer: where the current entry begins, and where its next field begins.
         self._start = self._at = 0
-        self._searched = 0
+        self._line_end_search_position = 0
         self._skipped_bytes = 0
-        self._skips_line = False
+        self._is_skipping_line = False
         self._entry = JournalEntry()
 
     @property
@@ -124,7 +124,7 @@ class JournalDecoder:
             self._start = self._at
         del self._buffer[: self._start]
         self._at -= self._start
-        self._searched = max(0, self._searched - self._start)
+        self._line_end_search_position = max(0, self._line_end_search_position - self._start)
         self._start = 0
         return entries
 
@@ -144,13 +144,13 @@ class JournalDecoder:
             self._at += skipped
             self._skipped_bytes -= skipped
             return skipped > 0
-        end = self._buffer.find(b"\n", max(self._at, self._searched))
-        self._searched = len(self._buffer) if end < 0 else 0
+        end = self._buffer.find(b"\n", max(self._at, self._line_end_search_position))
+        self._line_end_search_position = len(self._buffer) if end < 0 else 0
         if end < 0:
             self._skip_rest_of_large_entry()
             return False
-        if self._skips_line:
-            self._skips_line = False
+        if self._is_skipping_line:
+            self._is_skipping_line = False
             self._at = end + 1
         elif end == self._at:
             if self._entry.fields or self._entry.problem:
@@ -162,8 +162,8 @@ class JournalDecoder:
 
     def _skip_rest_of_large_entry(self) -> None:
         """Discard the buffered beginning of an incomplete line, if its entry is too large to be stored anyway."""
-        if self._skips_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_FIELD_NAME_BYTES):
-            self._skips_line = True
+        if self._is_skipping_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_FIELD_NAME_BYTES):
+            self._is_skipping_line = True
             self._at = len(self._buffer)
 
     def _read_field(self, end: int) -> bool:

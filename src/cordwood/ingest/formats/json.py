@@ -99,7 +99,7 @@ def _decode_common_layouts(text: bytes | str) -> ParsedBody:
     return ParsedBody(_batch_decoder.decode(text).batch)
 
 
-def read_typecasts(body: Body) -> ParsedBody:
+def read_events_with_typecasts(body: Body) -> ParsedBody:
     """Decode items such as `{"body": {…}, "typecasts": [{"path": […], "from": "string", "to": "float"}]}`.
 
     An item whose type casts fail is quarantined.

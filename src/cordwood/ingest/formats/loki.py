@@ -57,17 +57,17 @@ class _PushBody(msgspec.Struct):
     streams: list[_PushStream]
 
 
-class _LooseStream(msgspec.Struct, gc=False):
+class _RawEntryStream(msgspec.Struct, gc=False):
     stream: msgspec.Raw
     values: list[msgspec.Raw] = []
 
 
-class _LoosePushBody(msgspec.Struct):
-    streams: list[_LooseStream]
+class _RawEntryPushBody(msgspec.Struct):
+    streams: list[_RawEntryStream]
 
 
 _push_decoder = msgspec.json.Decoder(_PushBody)
-_loose_push_decoder = msgspec.json.Decoder(_LoosePushBody)
+_raw_entry_push_decoder = msgspec.json.Decoder(_RawEntryPushBody)
 _entry_decoder = msgspec.json.Decoder(_PushEntry)
 
 
@@ -93,7 +93,7 @@ def read_json_push(body: Body) -> LabelledBody:
         reading.begin_stream(_decode_labels(stream))
         for entry in entries:
             reading.add_json_entry(entry)
-    return reading.labelled
+    return reading.labelled_body
 
 
 def _decode_streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_PushEntry | msgspec.Raw]]]:
@@ -102,7 +102,7 @@ def _decode_streams(body: Body) -> Iterable[tuple[msgspec.Raw, Iterable[_PushEnt
     except (msgspec.DecodeError, RecursionError):
         plain = without_unpaired_surrogates(body.text)
     try:
-        return [(one.stream, one.values) for one in _loose_push_decoder.decode(plain).streams]
+        return [(one.stream, one.values) for one in _raw_entry_push_decoder.decode(plain).streams]
     except msgspec.ValidationError as problem:
         raise BadBody(f"The body is not a valid Loki push request: {problem}.") from problem
     except (msgspec.DecodeError, RecursionError) as problem:
@@ -168,7 +168,7 @@ def read_protobuf_push(body: Body) -> LabelledBody:
         reading.begin_stream(_parse_labels(stream.get("labels", "")))
         for entry in stream.get("entries", ()):
             reading.add_protobuf_entry(entry)
-    return reading.labelled
+    return reading.labelled_body
 
 
 def _check_protobuf_message_counts(data: bytes, limit: int) -> None:
@@ -237,31 +237,33 @@ class _PushReader:
     """
 
     def __init__(self, body: Body) -> None:
-        self.labelled = LabelledBody(max_item_bytes=body.max_item_bytes)
+        self.labelled_body = LabelledBody(max_item_bytes=body.max_item_bytes)
         self._body = body
         self._budget = MetadataBudget(body)
         self._tenant = body.headers.get(TENANT_HEADER, "")
         self._seen: Counter[str] = Counter()
         self._index = 0
         # The following attributes hold values of the current stream.
-        self._part = ParsedBody()
-        self._fields: dict[str, object] = {}
+        self._current_body_part = ParsedBody()
+        self._shared_fields: dict[str, object] = {}
         self._project: str | None = None
         self._level: str | None = None
-        self._shared = b""
-        self._plain = _EMPTY_JSON
+        self._shared_metadata_prefix = b""
+        self._shared_metadata = _EMPTY_JSON
         self._digest = blake2b(digest_size=_EVENT_ID_BYTES)
 
     def begin_stream(self, labels: LabelPairs) -> None:
         """Begin a stream. Entries that are added next belong to it and get its labels."""
         service = next((labels[name] for name in SERVICE_NAME_LABELS if labels.get(name)), None)
-        self._part = self.labelled.part_for_labels(*(label for label in (self._tenant, service) if label))
+        self._current_body_part = self.labelled_body.part_for_labels(
+            *(label for label in (self._tenant, service) if label)
+        )
         self._project = labels.get("project")
         self._level = _find_level_in_labels(labels)
-        self._fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
-        self._shared = _encode(self._fields)[:-1]
-        self._plain = self._make_event_metadata(_EMPTY_JSON, self._level)
-        self._digest = blake2b(_encode([self._body.pinned_project, self._fields]), digest_size=_EVENT_ID_BYTES)
+        self._shared_fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
+        self._shared_metadata_prefix = _encode(self._shared_fields)[:-1]
+        self._shared_metadata = self._make_event_metadata(_EMPTY_JSON, self._level)
+        self._digest = blake2b(_encode([self._body.pinned_project, self._shared_fields]), digest_size=_EVENT_ID_BYTES)
 
     def add_json_entry(self, entry: _PushEntry | msgspec.Raw) -> None:
         """Add an entry as an event, or quarantine it if it cannot be decoded."""
@@ -276,12 +278,12 @@ class _PushReader:
         if metadata == _NULL_JSON:
             metadata = _EMPTY_JSON
         elif metadata is not _EMPTY_JSON:
-            reason, own_level = self._check_metadata(metadata)
+            reason, own_level = self._find_metadata_fault_and_level(metadata)
             if reason is not None:
                 self._quarantine_entry(reason, _encode(entry))
                 return
             level = own_level or level
-        self._add_event(_to_nanoseconds(entry.time), entry.line, metadata, level)
+        self._add_event(_parse_nanoseconds(entry.time), entry.line, metadata, level)
 
     def add_protobuf_entry(self, entry: Mapping[str, Any]) -> None:
         moment = entry.get("timestamp", {})
@@ -290,7 +292,7 @@ class _PushReader:
         metadata = msgspec.Raw(_encode(pairs)) if pairs else _EMPTY_JSON
         self._add_event(time, entry.get("line", ""), metadata, _find_level_in_labels(pairs) or self._level)
 
-    def _check_metadata(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
+    def _find_metadata_fault_and_level(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
         """Check the metadata of an entry.
 
         Return the reason why the metadata cannot be stored, or None; and the log level that the metadata names, or
@@ -307,7 +309,7 @@ class _PushReader:
             return "The metadata of the entry is not an object, or its level is not a text.", None
 
     def _add_event(self, time: int | str, line: str, metadata: msgspec.Raw, level: str | None) -> None:
-        stored = self._plain if metadata is _EMPTY_JSON else self._make_event_metadata(metadata, level)
+        stored = self._shared_metadata if metadata is _EMPTY_JSON else self._make_event_metadata(metadata, level)
         self._budget.charge_metadata(stored)
         event = PostedEvent(
             id=self._derive_event_id(time, line, metadata),
@@ -316,14 +318,14 @@ class _PushReader:
             project=self._project,
             metadata=stored,
         )
-        self._part.add_event(event, self._take_next_position())
+        self._current_body_part.add_event(event, self._take_next_position())
 
     def _quarantine_entry(self, reason: str, entry: bytes) -> None:
         """Quarantine an entry as a Loki stream that has the same labels and contains only this entry."""
-        stream = {"stream": self._fields["labels"], "values": [msgspec.Raw(entry)]}
+        stream = {"stream": self._shared_fields["labels"], "values": [msgspec.Raw(entry)]}
         text = _encode(stream)
         self._budget.charge_metadata(msgspec.Raw(text))
-        self._part.refuse_item(self._take_next_position(), reason, text.decode())
+        self._current_body_part.refuse_item(self._take_next_position(), reason, text.decode())
 
     def _take_next_position(self) -> int:
         """Return the position of the next entry in the request; raise BodyTooLarge if there are too many entries."""
@@ -336,7 +338,7 @@ class _PushReader:
         """Return the metadata of an event, made of its stream's labels, its own metadata, and its log level."""
         own = b',"structured_metadata":' + bytes(metadata) if metadata is not _EMPTY_JSON else b""
         named = b',"level":' + _encode(level) if level else b""
-        return msgspec.Raw(self._shared + own + named + b"}")
+        return msgspec.Raw(self._shared_metadata_prefix + own + named + b"}")
 
     def _derive_event_id(self, time: int | str, line: str, metadata: msgspec.Raw) -> str | None:
         """Return an id that is the same if the push is repeated, or None for an entry without a valid time.
@@ -358,7 +360,7 @@ class _PushReader:
 _MAX_TIME_DIGITS: Final = 20
 
 
-def _to_nanoseconds(time: str | int) -> int | str:
+def _parse_nanoseconds(time: str | int) -> int | str:
     """Return a time that is written in digits as a number; return any other value unchanged."""
     if isinstance(time, str) and len(time) <= _MAX_TIME_DIGITS and time.isascii() and time.isdecimal():
         return int(time)

@@ -39,7 +39,7 @@ _SEVERITY_NAMES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 _SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _SPAN_STATUSES = ("unset", "ok", "error")
 # The beginning of the year 10000 in nanoseconds since 1970. Times from then on cannot be formatted.
-_MAX_TIME_NS = 253_402_300_800 * 10**9
+_YEAR_10000_START_NS = 253_402_300_800 * 10**9
 # The value of `metric_type` in the events of a metric. The key is the field that holds the data points of such a metric
 # in OTLP's JSON encoding.
 _METRIC_TYPES_BY_DATA_KEY = {
@@ -49,7 +49,7 @@ _METRIC_TYPES_BY_DATA_KEY = {
     "exponentialHistogram": "exponential_histogram",
     "summary": "summary",
 }
-_TEMPORALITIES = ("unspecified", "delta", "cumulative")
+_AGGREGATION_TEMPORALITIES = ("unspecified", "delta", "cumulative")
 
 
 class OtlpSignal(msgspec.Struct, frozen=True):
@@ -201,7 +201,7 @@ def _convert_attributes(owner: object) -> dict[str, object]:
     """Return the attributes of a message as an object. OTLP sends attributes as a list of keys and values."""
     if not isinstance(owner, dict):
         return {}
-    return _convert_pairs({"values": owner.get("attributes")})
+    return _convert_key_value_list({"values": owner.get("attributes")})
 
 
 def _convert_any_value(value: object) -> object:
@@ -219,7 +219,7 @@ def _convert_array(value: object) -> object:
     return [_convert_any_value(one) for one in _objects_in_array(value, "values")] if isinstance(value, dict) else []
 
 
-def _convert_pairs(value: object) -> dict[str, object]:
+def _convert_key_value_list(value: object) -> dict[str, object]:
     pairs = _objects_in_array(value, "values") if isinstance(value, dict) else []
     return {str(pair.get("key", "")): _convert_any_value(pair.get("value")) for pair in pairs}
 
@@ -231,25 +231,25 @@ def _integer_or_unchanged(value: object) -> object:
         return value
 
 
-def _finite_or_text(value: object) -> object:
+def _convert_non_finite_to_text(value: object) -> object:
     """Return a number unchanged, but infinities and NaN as strings, as in protobuf's JSON mapping."""
     if not isinstance(value, float) or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _unchanged(value: object) -> object:
+def _return_unchanged(value: object) -> object:
     return value
 
 
 _CONVERTERS_BY_VALUE_KEY: Mapping[str, Callable[[object], object]] = {
-    "stringValue": _unchanged,
-    "boolValue": _unchanged,
-    "bytesValue": _unchanged,
+    "stringValue": _return_unchanged,
+    "boolValue": _return_unchanged,
+    "bytesValue": _return_unchanged,
     "intValue": _integer_or_unchanged,
-    "doubleValue": _finite_or_text,
+    "doubleValue": _convert_non_finite_to_text,
     "arrayValue": _convert_array,
-    "kvlistValue": _convert_pairs,
+    "kvlistValue": _convert_key_value_list,
 }
 
 
@@ -285,26 +285,30 @@ def _enum_value_name(value: object, prefix: str, words: tuple[str, ...]) -> str 
 
 def _format_time_ns(time_ns: int | None) -> str | None:
     """Format a time as ISO 8601 with nanoseconds; return None for a time out of range."""
-    if time_ns is None or time_ns >= _MAX_TIME_NS:
+    if time_ns is None or time_ns >= _YEAR_10000_START_NS:
         return None
     seconds, rest = divmod(time_ns, 10**9)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09}Z"
 
 
-def _log_events(record: JsonObject, resource: JsonObject, shared_metadata: JsonObject) -> Iterator[PostedEvent]:
+def _events_from_log_record(
+    record: JsonObject, resource: JsonObject, shared_metadata: JsonObject
+) -> Iterator[PostedEvent]:
     body, described = _convert_any_value(record.get("body")), _convert_attributes(record)
     timestamp = _read_time_ns(record.get("timeUnixNano")) or _read_time_ns(record.get("observedTimeUnixNano"))
-    metadata = {**_log_metadata(record, body, described), **shared_metadata}
-    yield _make_posted_event(_log_message(body, record), timestamp, resource, metadata, _log_uid(described))
+    metadata = {**_log_record_metadata(record, body, described), **shared_metadata}
+    yield _make_posted_event(
+        _log_record_message(body, record), timestamp, resource, metadata, _log_record_uid(described)
+    )
 
 
-def _log_uid(described: JsonObject) -> str | None:
+def _log_record_uid(described: JsonObject) -> str | None:
     """Return the attribute `log.record.uid`. It becomes the event's id, so that a repeated record is a duplicate."""
     uid = described.get("log.record.uid")
     return uid if isinstance(uid, str) else None
 
 
-def _log_metadata(record: JsonObject, body: object, described: JsonObject) -> dict[str, object]:
+def _log_record_metadata(record: JsonObject, body: object, described: JsonObject) -> dict[str, object]:
     severity, severity_text = _severity_number(record.get("severityNumber")), record.get("severityText") or None
     return {
         "type": "otel_log",
@@ -321,7 +325,7 @@ def _log_metadata(record: JsonObject, body: object, described: JsonObject) -> di
     }
 
 
-def _log_message(body: object, record: JsonObject) -> str | None:
+def _log_record_message(body: object, record: JsonObject) -> str | None:
     if body is None:
         name = record.get("eventName")
         return str(name) if name else None
@@ -351,11 +355,11 @@ LOGS_SIGNAL = OtlpSignal(
     "logRecords",
     "log record",
     OTLP_LOGS_REQUEST_FIELDS,
-    _log_events,
+    _events_from_log_record,
 )
 
 
-def _span_events(span: JsonObject, resource: JsonObject, shared_metadata: JsonObject) -> Iterator[PostedEvent]:
+def _events_from_span(span: JsonObject, resource: JsonObject, shared_metadata: JsonObject) -> Iterator[PostedEvent]:
     start, end = _read_time_ns(span.get("startTimeUnixNano")), _read_time_ns(span.get("endTimeUnixNano"))
     trace_id, span_id = _convert_id_to_hex(span.get("traceId")), _convert_id_to_hex(span.get("spanId"))
     kind, status = _enum_value_name(span.get("kind"), "SPAN_KIND_", _SPAN_KINDS), span.get("status")
@@ -364,7 +368,7 @@ def _span_events(span: JsonObject, resource: JsonObject, shared_metadata: JsonOb
         "trace_id": trace_id,
         "span_id": span_id,
         "parent_span_id": _convert_id_to_hex(span.get("parentSpanId")),
-        **_present_fields(
+        **_snake_case_fields(
             span, "traceState", "flags", "droppedAttributesCount", "droppedEventsCount", "droppedLinksCount"
         ),
         "kind": kind,
@@ -373,8 +377,8 @@ def _span_events(span: JsonObject, resource: JsonObject, shared_metadata: JsonOb
         "duration_ms": _duration_ms(start, end),
         "status": _span_status(status) if isinstance(status, dict) else None,
         "attributes": _convert_attributes(span) or None,
-        "events": [_nested_span_item(one) for one in _objects_in_array(span, "events")] or None,
-        "links": [_nested_span_item(one) for one in _objects_in_array(span, "links")] or None,
+        "events": [_span_event_or_link(one) for one in _objects_in_array(span, "events")] or None,
+        "links": [_span_event_or_link(one) for one in _objects_in_array(span, "links")] or None,
         **shared_metadata,
     }
     name = span.get("name")
@@ -384,13 +388,13 @@ def _span_events(span: JsonObject, resource: JsonObject, shared_metadata: JsonOb
     yield _make_posted_event(None if name is None else str(name), start, resource, metadata, given_id)
 
 
-def _present_fields(span: JsonObject, *names: str) -> JsonObject:
+def _snake_case_fields(span: JsonObject, *names: str) -> JsonObject:
     """Return the named fields of a span under names in snake case; the value is None if the span lacks the field."""
     return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
 
 
 def _duration_ms(start_ns: int | None, end_ns: int | None) -> float | None:
-    if start_ns is None or end_ns is None or max(start_ns, end_ns) >= _MAX_TIME_NS:
+    if start_ns is None or end_ns is None or max(start_ns, end_ns) >= _YEAR_10000_START_NS:
         return None
     return (end_ns - start_ns) / 1e6
 
@@ -403,7 +407,7 @@ def _span_status(status: JsonObject) -> JsonObject | None:
     return {name: value for name, value in fields.items() if value} or None
 
 
-def _nested_span_item(item: JsonObject) -> JsonObject:
+def _span_event_or_link(item: JsonObject) -> JsonObject:
     """Convert an event or a link of a span to an object that uses the same field names as spans."""
     fields = {
         "name": item.get("name"),
@@ -423,11 +427,11 @@ TRACES_SIGNAL = OtlpSignal(
     "spans",
     "span",
     OTLP_TRACES_REQUEST_FIELDS,
-    _span_events,
+    _events_from_span,
 )
 
 
-def _metric_events(metric: JsonObject, resource: JsonObject, shared_metadata: JsonObject) -> Iterator[PostedEvent]:
+def _events_from_metric(metric: JsonObject, resource: JsonObject, shared_metadata: JsonObject) -> Iterator[PostedEvent]:
     name = metric.get("name")
     for data_name, told_type in _METRIC_TYPES_BY_DATA_KEY.items():
         data = metric.get(data_name)
@@ -439,7 +443,7 @@ def _metric_events(metric: JsonObject, resource: JsonObject, shared_metadata: Js
             "unit": metric.get("unit") or None,
             "description": metric.get("description") or None,
             "aggregation_temporality": _enum_value_name(
-                data.get("aggregationTemporality"), "AGGREGATION_TEMPORALITY_", _TEMPORALITIES
+                data.get("aggregationTemporality"), "AGGREGATION_TEMPORALITY_", _AGGREGATION_TEMPORALITIES
             ),
             "is_monotonic": data.get("isMonotonic"),
             **shared_metadata,
@@ -468,18 +472,21 @@ def _data_point_metadata(point: JsonObject) -> JsonObject:
     return {
         "value": _data_point_value(point.get("asInt"), point.get("asDouble")),
         "count": _integer_or_unchanged(point.get("count")),
-        "sum": _finite_or_text(point.get("sum")),
-        "min": _finite_or_text(point.get("min")),
-        "max": _finite_or_text(point.get("max")),
+        "sum": _convert_non_finite_to_text(point.get("sum")),
+        "min": _convert_non_finite_to_text(point.get("min")),
+        "max": _convert_non_finite_to_text(point.get("max")),
         "bucket_counts": _convert_numbers(point.get("bucketCounts")),
         "explicit_bounds": _convert_numbers(point.get("explicitBounds")),
         "scale": _integer_or_unchanged(point.get("scale")),
         "zero_count": _integer_or_unchanged(point.get("zeroCount")),
-        "zero_threshold": _finite_or_text(point.get("zeroThreshold")),
+        "zero_threshold": _convert_non_finite_to_text(point.get("zeroThreshold")),
         "positive": _convert_buckets(point.get("positive")),
         "negative": _convert_buckets(point.get("negative")),
         "quantiles": [
-            {"quantile": _finite_or_text(one.get("quantile", 0.0)), "value": _finite_or_text(one.get("value", 0.0))}
+            {
+                "quantile": _convert_non_finite_to_text(one.get("quantile", 0.0)),
+                "value": _convert_non_finite_to_text(one.get("value", 0.0)),
+            }
             for one in _objects_in_array(point, "quantileValues")
         ]
         or None,
@@ -490,14 +497,14 @@ def _data_point_metadata(point: JsonObject) -> JsonObject:
 
 
 def _data_point_value(as_integer: object, as_double: object) -> object:
-    return _integer_or_unchanged(as_integer) if as_integer is not None else _finite_or_text(as_double)
+    return _integer_or_unchanged(as_integer) if as_integer is not None else _convert_non_finite_to_text(as_double)
 
 
 def _convert_numbers(values: object) -> list[object] | None:
     """Return a list of numbers, or None if it is empty. 64-bit integers that were sent as strings become numbers."""
     if not isinstance(values, list) or not values:
         return None
-    return [_integer_or_unchanged(one) if isinstance(one, str) else _finite_or_text(one) for one in values]
+    return [_integer_or_unchanged(one) if isinstance(one, str) else _convert_non_finite_to_text(one) for one in values]
 
 
 def _convert_buckets(buckets: object) -> JsonObject | None:
@@ -516,5 +523,5 @@ METRICS_SIGNAL = OtlpSignal(
     "metrics",
     "metric",
     OTLP_METRICS_REQUEST_FIELDS,
-    _metric_events,
+    _events_from_metric,
 )

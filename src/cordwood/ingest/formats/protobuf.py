@@ -79,7 +79,7 @@ def _decode_nested_message(data: bytes, field_types: FieldTypes) -> DecodedMessa
 def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
     """Return a decoder for a field of numbers of a fixed size, which may be sent singly or packed together."""
 
-    def numbers(value: WireValue) -> object:
+    def decode_numbers(value: WireValue) -> object:
         if isinstance(value, int) or len(value) == size:
             return read(value)
         if len(value) % size:
@@ -87,7 +87,7 @@ def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
         _charge_packed_numbers(len(value) // size)
         return [read(value[position : position + size]) for position in range(0, len(value), size)]
 
-    return numbers
+    return decode_numbers
 
 
 def decode_packed_varints(value: WireValue) -> object:
@@ -207,11 +207,11 @@ def _encode_rpc_status_detail(kind: bytes, message: bytes) -> bytes:
     return encode_bytes_field(3, encode_bytes_field(1, _RPC_TYPE_URL_PREFIX + kind) + encode_bytes_field(2, message))
 
 
-def _decode_hex(value: WireValue) -> str:
+def _decode_bytes_to_hex(value: WireValue) -> str:
     return require_bytes(value).hex()
 
 
-def _decode_base64(value: WireValue) -> str:
+def _decode_bytes_to_base64(value: WireValue) -> str:
     return base64.b64encode(require_bytes(value)).decode()
 
 
@@ -230,7 +230,7 @@ _ANY_VALUE_FIELDS.update(
         4: ("doubleValue", decode_double, False),
         5: ("arrayValue", message_decoder(_ARRAY_VALUE_FIELDS), False),
         6: ("kvlistValue", message_decoder(_KEY_VALUE_LIST_FIELDS), False),
-        7: ("bytesValue", _decode_base64, False),
+        7: ("bytesValue", _decode_bytes_to_base64, False),
     }
 )
 _ATTRIBUTES_DECODER = message_decoder(_KEY_VALUE_FIELDS)
@@ -242,8 +242,8 @@ _LOG_RECORD_FIELDS: FieldTypes = {
     6: ("attributes", _ATTRIBUTES_DECODER, True),
     7: ("droppedAttributesCount", decode_unsigned, False),
     8: ("flags", decode_unsigned, False),
-    9: ("traceId", _decode_hex, False),
-    10: ("spanId", _decode_hex, False),
+    9: ("traceId", _decode_bytes_to_hex, False),
+    10: ("spanId", _decode_bytes_to_hex, False),
     11: ("observedTimeUnixNano", decode_unsigned, False),
     12: ("eventName", decode_text, False),
 }
@@ -279,17 +279,17 @@ _SPAN_EVENT_FIELDS: FieldTypes = {
     4: ("droppedAttributesCount", decode_unsigned, False),
 }
 _SPAN_LINK_FIELDS: FieldTypes = {
-    1: ("traceId", _decode_hex, False),
-    2: ("spanId", _decode_hex, False),
+    1: ("traceId", _decode_bytes_to_hex, False),
+    2: ("spanId", _decode_bytes_to_hex, False),
     3: ("traceState", decode_text, False),
     4: ("attributes", _ATTRIBUTES_DECODER, True),
 }
 _SPAN_STATUS_FIELDS: FieldTypes = {2: ("message", decode_text, False), 3: ("code", decode_unsigned, False)}
 _SPAN_FIELDS: FieldTypes = {
-    1: ("traceId", _decode_hex, False),
-    2: ("spanId", _decode_hex, False),
+    1: ("traceId", _decode_bytes_to_hex, False),
+    2: ("spanId", _decode_bytes_to_hex, False),
     3: ("traceState", decode_text, False),
-    4: ("parentSpanId", _decode_hex, False),
+    4: ("parentSpanId", _decode_bytes_to_hex, False),
     5: ("name", decode_text, False),
     6: ("kind", decode_unsigned, False),
     7: ("startTimeUnixNano", decode_unsigned, False),
@@ -331,7 +331,7 @@ _EXPONENTIAL_BUCKETS_FIELDS: FieldTypes = {
     1: ("offset", decode_zigzag, False),
     2: ("bucketCounts", decode_packed_varints, True),
 }
-_EXPONENTIAL_POINT_FIELDS: FieldTypes = {
+_EXPONENTIAL_HISTOGRAM_POINT_FIELDS: FieldTypes = {
     **_POINT_TIME_FIELDS,
     1: ("attributes", _ATTRIBUTES_DECODER, True),
     4: ("count", decode_unsigned, False),
@@ -373,7 +373,7 @@ _METRIC_FIELDS: FieldTypes = {
     5: ("gauge", _data_points_decoder(_NUMBER_POINT_FIELDS), False),
     7: ("sum", _data_points_decoder(_NUMBER_POINT_FIELDS), False),
     9: ("histogram", _data_points_decoder(_HISTOGRAM_POINT_FIELDS), False),
-    10: ("exponentialHistogram", _data_points_decoder(_EXPONENTIAL_POINT_FIELDS), False),
+    10: ("exponentialHistogram", _data_points_decoder(_EXPONENTIAL_HISTOGRAM_POINT_FIELDS), False),
     11: ("summary", _data_points_decoder(_SUMMARY_POINT_FIELDS), False),
 }
 OTLP_METRICS_REQUEST_FIELDS = _export_request_fields("resourceMetrics", "scopeMetrics", "metrics", _METRIC_FIELDS)

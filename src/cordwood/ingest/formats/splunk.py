@@ -29,7 +29,7 @@ EVENT_BLANK_MESSAGE = "Event field cannot be blank."
 NOT_JSON_MESSAGE = "The events end here with something that is not a JSON object."
 
 # These fields may also be sent as parameters of the URL, which then apply to all events of the body.
-URL_FIELDS = ("time", "host", "source", "sourcetype", "index")
+QUERY_PARAMETER_FIELDS = ("time", "host", "source", "sourcetype", "index")
 _EMPTY_JSON = msgspec.Raw(b"")
 _MESSAGE_FIELDS = ("message", "line", "log", "msg")
 
@@ -37,12 +37,12 @@ _MESSAGE_FIELDS = ("message", "line", "log", "msg")
 class HecBody(LabelledBody):
     """A decoded body.
 
-    `stopped_at_index` is the position of the item that could not be decoded as a JSON object. The body after this
-    position is lost.
+    `first_undecodable_index` is the position of the item that could not be decoded as a JSON object. The body after
+    this position is lost.
     """
 
     event_count: int = 0
-    stopped_at_index: int | None = None
+    first_undecodable_index: int | None = None
 
 
 def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
@@ -58,7 +58,7 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
         split_items(text, body.max_items) if is_array else split_objects(text, body.max_items)
     ):
         if item is None:
-            found.stopped_at_index = index
+            found.first_undecodable_index = index
             break
         found.event_count += 1
         fields = decode_fields(item, index, aside)
@@ -66,8 +66,8 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
             event = _add_event({**more, **fields}, index, item, found)
             budget.charge_metadata(event.metadata if event else _EMPTY_JSON)
     found.add_refused_items(aside)
-    if found.stopped_at_index is not None and not any(part.events for part in found.parts_by_labels.values()):
-        raise NoReadableItem(found.stopped_at_index, NOT_JSON_MESSAGE)
+    if found.first_undecodable_index is not None and not any(part.events for part in found.parts_by_labels.values()):
+        raise NoReadableItem(found.first_undecodable_index, NOT_JSON_MESSAGE)
     return found
 
 
@@ -84,7 +84,7 @@ def read_raw_lines(shared: Mapping[str, str], body: Body) -> HecBody:
 
 
 def _encode_shared_fields(shared: Mapping[str, str]) -> RawFields:
-    return {name: msgspec.Raw(_encode(shared[name])) for name in URL_FIELDS if shared.get(name)}
+    return {name: msgspec.Raw(_encode(shared[name])) for name in QUERY_PARAMETER_FIELDS if shared.get(name)}
 
 
 def _add_event(fields: RawFields, index: int, item: str, found: HecBody) -> PostedEvent | None:

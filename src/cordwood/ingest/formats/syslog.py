@@ -57,8 +57,8 @@ _COLOUR_ESCAPE_PATTERN = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _STRUCTURED_DATA_ELEMENT_PATTERN = re.compile(
     r'\[(?P<id>[^\s=\]"]+)(?P<parameters>(?: [^\s=\]"]+="(?:[^"\\]|\\.)*")*)\]'
 )
-_PARAMETER_PATTERN = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
-_ESCAPE_PATTERN = re.compile(r'\\(["\\\]])')
+_STRUCTURED_DATA_PARAMETER_PATTERN = re.compile(r' ([^\s=\]"]+)="((?:[^"\\]|\\.)*)"')
+_STRUCTURED_DATA_ESCAPE_PATTERN = re.compile(r'\\(["\\\]])')
 _LOGFMT_PAIR_PATTERN = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
@@ -159,7 +159,7 @@ def _make_event(line: str, header_values: Mapping[str, str | None], more: Struct
     is_new, rest = "version" in header_values, header_values["rest"] or ""
     data, text = _split_structured_data(rest) if is_new else ([], rest)
     message = _COLOUR_ESCAPE_PATTERN.sub("", text).strip()
-    metadata = _priority_fields(int(header_values["priority"] or 0)) | _header_name_fields(header_values) | more
+    metadata = _priority_fields(int(header_values["priority"] or 0)) | _host_and_process_fields(header_values) | more
     metadata |= {"message_raw": line, "message_text": message, "sd": data + _find_embedded_json(message)}
     if header_values.get("appname") == "heroku":
         metadata["logfmt"] = {key: value.strip('"') for key, value in _LOGFMT_PAIR_PATTERN.findall(message)}
@@ -177,7 +177,7 @@ def _priority_fields(priority: int) -> StructuredDataElement:
     return {"priority": priority, "facility": FACILITIES[facility], "severity": level, "level": level}
 
 
-def _header_name_fields(header_values: Mapping[str, str | None]) -> StructuredDataElement:
+def _host_and_process_fields(header_values: Mapping[str, str | None]) -> StructuredDataElement:
     """Return the names in the header (host, app, process and message), with None for a dash, which means unknown."""
     names = ("hostname", "appname", "process_id", "message_id")
     return {name: None if header_values.get(name) == "-" else header_values.get(name) for name in names}
@@ -193,7 +193,8 @@ def _split_structured_data(rest: str) -> tuple[list[StructuredDataElement], str]
     elements: list[StructuredDataElement] = []
     while element := _STRUCTURED_DATA_ELEMENT_PATTERN.match(rest):
         parameters = {
-            name: _ESCAPE_PATTERN.sub(r"\1", value) for name, value in _PARAMETER_PATTERN.findall(element["parameters"])
+            name: _STRUCTURED_DATA_ESCAPE_PATTERN.sub(r"\1", value)
+            for name, value in _STRUCTURED_DATA_PARAMETER_PATTERN.findall(element["parameters"])
         }
         elements.append({"id": element["id"], **parameters})
         rest = rest[element.end() :]

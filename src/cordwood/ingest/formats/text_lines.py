@@ -25,7 +25,7 @@ def read_plain_line(line: str) -> PostedEvent:
 
 # A pair of logfmt. The value may be in quotes, with backslash escapes. A key without a value gets the value true.
 _LOGFMT_PAIR_PATTERN: Final = re.compile(r'\s*([^\s="]++)(?:=("(?:[^"\\]|\\.)*+"|[^\s"]*+))?(?=\s|$)')
-_ESCAPE_PATTERN: Final = re.compile(r"\\(.)", re.DOTALL)
+_LOGFMT_ESCAPE_PATTERN: Final = re.compile(r"\\(.)", re.DOTALL)
 _CHARACTERS_BY_ESCAPE: Final = {"n": "\n", "t": "\t", "r": "\r"}
 _TIME_FIELDS: Final = ("timestamp", "ts", "time", "t")
 _MESSAGE_FIELDS: Final = ("msg", "message", "event_message")
@@ -66,12 +66,12 @@ def _parse_logfmt_pairs(line: str) -> dict[str, str | bool] | None:
 def _unquote_logfmt_value(value: str) -> str:
     if not value.startswith('"'):
         return value
-    return _ESCAPE_PATTERN.sub(lambda escape: _CHARACTERS_BY_ESCAPE.get(escape[1], escape[1]), value[1:-1])
+    return _LOGFMT_ESCAPE_PATTERN.sub(lambda escape: _CHARACTERS_BY_ESCAPE.get(escape[1], escape[1]), value[1:-1])
 
 
 _QUOTED_TEXT_PATTERN: Final = r'"((?:[^"\\]|\\.)*+)"'
 # A line in the common or the combined log format of Apache and nginx. Further fields may follow at its end.
-_ACCESS_LINE_PATTERN: Final = re.compile(
+_ACCESS_LOG_LINE_PATTERN: Final = re.compile(
     r"(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) \[(?P<time>[^\]]{20,40})\] "
     rf"{_QUOTED_TEXT_PATTERN.replace('(', '(?P<request>', 1)} (?P<status>\d{{3}}) (?P<bytes>\d+|-)"
     rf"(?: {_QUOTED_TEXT_PATTERN.replace('(', '(?P<referer>', 1)} {_QUOTED_TEXT_PATTERN.replace('(', '(?P<agent>', 1)})?(?=\s|$)",
@@ -80,9 +80,9 @@ _ACCESS_LINE_PATTERN: Final = re.compile(
 _REQUEST_LINE_PATTERN: Final = re.compile(r"([A-Z]{1,20}) (\S+)(?: (HTTP/[\d.]+))?")
 
 
-def read_access_line(line: str) -> PostedEvent | None:
+def read_access_log_line(line: str) -> PostedEvent | None:
     """Return a line in the common or combined log format as an event, or None for any other line."""
-    found = _ACCESS_LINE_PATTERN.match(line)
+    found = _ACCESS_LOG_LINE_PATTERN.match(line)
     if found is None:
         return None
     request = _REQUEST_LINE_PATTERN.fullmatch(found["request"])
@@ -121,7 +121,7 @@ LineDecoder = Callable[[str], PostedEvent | None]
 LINE_DECODERS: Final[Mapping[str, LineDecoder]] = {
     "lines": read_plain_line,
     "logfmt": read_logfmt_line,
-    "combined": read_access_line,
+    "combined": read_access_log_line,
     "syslog": read_syslog_line,
 }
 

@@ -25,12 +25,12 @@ _encode = msgspec.json.Encoder().encode
 
 Record = dict[str, Any]
 
-_RUNTIME_REPORT_PATTERN = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re.MULTILINE)
-_REPORT_FIELD_PATTERN = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
+_LAMBDA_REPORT_PATTERN = re.compile(r"^REPORT RequestId: (\S{1,100})\t(.{0,2000})$", re.MULTILINE)
+_LAMBDA_REPORT_FIELD_PATTERN = re.compile(r"([A-Z][A-Za-z ]{1,40}): ([\d.]{1,20}) (ms|MB)")
 # Lines that the runtime of a function on AWS Lambda logs before and after the lines of the function itself.
-_RUNTIME_LINE_PATTERN = re.compile(r"^(?:START|END|REPORT) RequestId: ")
+_LAMBDA_RUNTIME_LINE_PATTERN = re.compile(r"^(?:START|END|REPORT) RequestId: ")
 _DELIVERY_ID_PATTERN = re.compile(r"[\w-]{1,100}", re.ASCII)
-_MAX_RECORD_LEVELS = 100
+_MAX_RECORD_NESTING_DEPTH = 100
 
 
 def read_vercel(body: Body) -> ParsedBody:
@@ -148,15 +148,15 @@ def _object_or_empty(value: object) -> Record:
 
 def _parse_lambda_message(message: str) -> Record:
     """Split the message of a function into the report of its runtime and the lines that the function logged."""
-    report = _RUNTIME_REPORT_PATTERN.search(message)
+    report = _LAMBDA_REPORT_PATTERN.search(message)
     if report is None:
         return {"parse_status": "error"}
     measures = {
         f"{name.lower().replace(' ', '_')}_{unit.lower()}": float(value)
-        for name, value, unit in _REPORT_FIELD_PATTERN.findall(report[2])
+        for name, value, unit in _LAMBDA_REPORT_FIELD_PATTERN.findall(report[2])
         if value.count(".") < 2 and value != "."
     }
-    lines = [line for line in message.split("\n") if line.strip() and not _RUNTIME_LINE_PATTERN.match(line)]
+    lines = [line for line in message.split("\n") if line.strip() and not _LAMBDA_RUNTIME_LINE_PATTERN.match(line)]
     return {"parse_status": "full", "request_id": report[1], "report": measures, "lines_string": "\n".join(lines)}
 
 
@@ -166,7 +166,7 @@ def _without_url_keys(record: Record) -> Record:
     waiting: list[tuple[Any, int]] = [(kept, 0)]
     while waiting:
         value, level = waiting.pop()
-        if level > _MAX_RECORD_LEVELS:
+        if level > _MAX_RECORD_NESTING_DEPTH:
             continue
         if isinstance(value, dict):
             for key in [key for key in value if key.endswith("_url")]:

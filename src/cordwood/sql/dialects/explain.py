@@ -214,15 +214,15 @@ def _aliased_expression(source: QueryTokens, word_index: int) -> str | None:
 def _simplify_message(fault: Fault) -> Fault:
     """Rewrite the parser's error about an unexpected word or a missing expression as a sentence; mutates the error."""
     if isinstance(fault, BadQuerySyntax):
-        fault.message = _MISSING_EXPRESSION_PATTERN.sub(_readable_message, fault.message)
+        fault.message = _MISSING_EXPRESSION_PATTERN.sub(_readable_syntax_error_message, fault.message)
     return fault
 
 
-def _readable_message(match: re.Match[str]) -> str:
+def _readable_syntax_error_message(match: re.Match[str]) -> str:
     return "Syntax error: unexpected word" if "Unexpected" in match[0] else "Syntax error: an expression is missing"
 
 
-_MAX_NOTICES: Final = 5
+_MAX_MISTAKE_NOTICES: Final = 5
 _NULL_COMPARISON_OPERATORS: Final = {"=": "IS NULL", "!=": "IS NOT NULL", "<>": "IS NOT NULL"}
 
 
@@ -231,12 +231,12 @@ def find_likely_mistakes(text: str, columns: Collection[str]) -> tuple[str, ...]
     if len(text) > _MAX_EXPLAINED_TEXT_CHARACTERS or not ('"' in text or "null" in text.lower()):
         return ()
     source = QueryTokens(text)
-    return tuple(dict.fromkeys([*_find_quoted_columns(source, columns), *_find_null_comparisons(source)]))[
-        :_MAX_NOTICES
-    ]
+    return tuple(
+        dict.fromkeys([*_write_quoted_column_notices(source, columns), *_write_null_comparison_notices(source)])
+    )[:_MAX_MISTAKE_NOTICES]
 
 
-def _find_quoted_columns(source: QueryTokens, columns: Collection[str]) -> Iterator[str]:
+def _write_quoted_column_notices(source: QueryTokens, columns: Collection[str]) -> Iterator[str]:
     for word in source.words:
         source_text = source.text[word.start : word.end]
         name = source_text[1:-1]
@@ -244,7 +244,7 @@ def _find_quoted_columns(source: QueryTokens, columns: Collection[str]) -> Itera
             yield f"{source_text} is a text, not a column: write {name}, without quotes, for the column"
 
 
-def _find_null_comparisons(source: QueryTokens) -> Iterator[str]:
+def _write_null_comparison_notices(source: QueryTokens) -> Iterator[str]:
     for operator, word in pairwise(source.words):
         if word.text == "NULL" and operator.text in _NULL_COMPARISON_OPERATORS:
             yield f"{operator.text} NULL is never true: write {_NULL_COMPARISON_OPERATORS[operator.text]}"
@@ -279,7 +279,7 @@ _CAUSING_WORDS_BY_MESSAGE_PATTERN: Final = tuple(
 )
 _FUNCTION_NAME_PATTERN: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _FALLIBLE_OPERATORS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
-_MAX_OTHER_POSITIONS: Final = 3
+_MAX_OTHER_FAULT_POSITIONS: Final = 3
 
 
 @contextmanager
@@ -306,7 +306,7 @@ def _copy_with_positions(fault: QueryFault, positions: list[Span]) -> QueryFault
     """
     located = copy(fault)
     located.span = positions[0]
-    others = ", ".join(map(str, positions[1 : 1 + _MAX_OTHER_POSITIONS]))
+    others = ", ".join(map(str, positions[1 : 1 + _MAX_OTHER_FAULT_POSITIONS]))
     if others:
         located.hint = f"{fault.hint or ''} It may also come from {others}.".strip()
     return located
@@ -335,11 +335,11 @@ def find_possible_causes(message: str, text: str) -> list[Span]:
 
 def _find_causing_words(source: QueryTokens, causes: frozenset[str] | set[str]) -> Iterator[QueryToken]:
     for index, word in enumerate(source.words):
-        if not word.is_text_literal and word.text in causes and _may_raise(source, index):
+        if not word.is_text_literal and word.text in causes and _begins_fallible_expression(source, index):
             yield word
 
 
-def _may_raise(source: QueryTokens, index: int) -> bool:
+def _begins_fallible_expression(source: QueryTokens, index: int) -> bool:
     """Return whether the word begins an expression that can fail: a sub-query, subscript, call or operator."""
     word = source.words[index]
     previous = source.words[index - 1] if index > 0 else None

@@ -106,8 +106,8 @@ _TIME_PART_REPLACEMENTS: Final = {
     "MICROSECONDS": "EXTRACT(MICROSECOND FROM {inside})",
     **{f"{part}S": f"EXTRACT({part} FROM {{inside}})" for part in ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR")},
 }
-_VALUE_HINT: Final = "Write the value itself, or a parameter of the endpoint by its name, as in @project."
-_PARAMETER_HINT: Final = "Parameters are named, as in @project."
+_VALUE_OR_PARAMETER_HINT: Final = "Write the value itself, or a parameter of the endpoint by its name, as in @project."
+_NAMED_PARAMETER_HINT: Final = "Parameters are named, as in @project."
 
 FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
     ForeignSyntax(("NOT", "ILIKE"), "Write NOT LOWER({left}) LIKE LOWER({right})."),
@@ -181,9 +181,15 @@ FOREIGN_SYNTAX: Final[tuple[ForeignSyntax, ...]] = (
     ForeignSyntax(
         ("DISTINCT", ")"), "Write COUNT(DISTINCT value).", message="An expression is missing after DISTINCT."
     ),
-    ForeignSyntax(("?",), _VALUE_HINT, message=f'"?" is not a parameter of BigQuery. {_PARAMETER_HINT}'),
-    ForeignSyntax(("{", "{"), _VALUE_HINT, message=f"A template's variable is not read here. {_PARAMETER_HINT}"),
-    ForeignSyntax(("$", "{"), _VALUE_HINT, message=f"A template's variable is not read here. {_PARAMETER_HINT}"),
+    ForeignSyntax(
+        ("?",), _VALUE_OR_PARAMETER_HINT, message=f'"?" is not a parameter of BigQuery. {_NAMED_PARAMETER_HINT}'
+    ),
+    ForeignSyntax(
+        ("{", "{"), _VALUE_OR_PARAMETER_HINT, message=f"A template's variable is not read here. {_NAMED_PARAMETER_HINT}"
+    ),
+    ForeignSyntax(
+        ("$", "{"), _VALUE_OR_PARAMETER_HINT, message=f"A template's variable is not read here. {_NAMED_PARAMETER_HINT}"
+    ),
 )
 _SYNTAX_BY_FIRST_WORD: Final[Mapping[str, tuple[ForeignSyntax, ...]]] = {
     first: tuple(form for form in FOREIGN_SYNTAX if form.words[0] == first)
@@ -194,11 +200,11 @@ _TOKENS_BEFORE_COLON_PARAMETER: Final = frozenset(
     "= < > <= >= != <> ( , + - * / AND OR LIKE IN BETWEEN LIMIT OFFSET WHERE NOT".split()
 )
 # Infix operators of other dialects that are names or prefix operators in BigQuery; they match only between operands.
-_INFIX_OPERATORS: Final[Mapping[str, ForeignSyntax]] = {
+_SYNTAX_BY_INFIX_OPERATOR: Final[Mapping[str, ForeignSyntax]] = {
     word: ForeignSyntax((word,), "Write REGEXP_CONTAINS({left}, {right}).") for word in ("~", "REGEXP", "RLIKE", "GLOB")
 } | {"XOR": ForeignSyntax(("XOR",), "Write {left} != {right}.")}
 _TYPOGRAPHIC_QUOTE_PATTERN: Final = re.compile("[\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb]")
-_DASHES: Final = frozenset("\u2013\u2014\u2212")
+_TYPOGRAPHIC_DASHES: Final = frozenset("\u2013\u2014\u2212")
 
 
 class ForeignSyntaxFinding(msgspec.Struct, frozen=True):
@@ -216,14 +222,14 @@ def find_foreign_syntax(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
         if syntax is not None:
             yield _finding_of_match(syntax, ForeignSyntaxMatch(source, index, len(syntax.words)))
         else:
-            yield from _find_foreign_sign(source, index, word)
+            yield from _find_foreign_punctuation(source, index, word)
 
 
 def _match_syntax_at(source: QueryTokens, index: int) -> ForeignSyntax | None:
     word = source.words[index]
     if word.is_text_literal:
         return None
-    infix = _INFIX_OPERATORS.get(word.text)
+    infix = _SYNTAX_BY_INFIX_OPERATOR.get(word.text)
     if infix is not None and source.operand_before(index) and source.operand_after(index):
         return infix
     return next(
@@ -265,7 +271,7 @@ def _placeholder_value(match: ForeignSyntaxMatch, name: str) -> str:
     return match.source_word(int(name)) if name.isdigit() else str(getattr(match, name))
 
 
-def _find_foreign_sign(source: QueryTokens, index: int, word: QueryToken) -> Iterator[ForeignSyntaxFinding]:
+def _find_foreign_punctuation(source: QueryTokens, index: int, word: QueryToken) -> Iterator[ForeignSyntaxFinding]:
     source_text = source.text_between(index, index)
     if word.is_text_literal:
         return
@@ -273,7 +279,7 @@ def _find_foreign_sign(source: QueryTokens, index: int, word: QueryToken) -> Ite
     if mark:
         message = f"The typographic quote {mark[0]} is not a quote of SQL."
         yield ForeignSyntaxFinding(word.start, message, "Write ' around a text, and nothing or ` around a name.")
-    elif source_text in _DASHES:
+    elif source_text in _TYPOGRAPHIC_DASHES:
         yield ForeignSyntaxFinding(
             word.start,
             f"The dash {source_text} is not an operator of SQL.",
@@ -281,7 +287,9 @@ def _find_foreign_sign(source: QueryTokens, index: int, word: QueryToken) -> Ite
         )
     elif re.fullmatch(r"\$\d+", source_text):
         yield ForeignSyntaxFinding(
-            word.start, f'"{source_text}" is not a parameter of BigQuery. {_PARAMETER_HINT}', _VALUE_HINT
+            word.start,
+            f'"{source_text}" is not a parameter of BigQuery. {_NAMED_PARAMETER_HINT}',
+            _VALUE_OR_PARAMETER_HINT,
         )
     elif source_text == ":" and index > 0 and index + 1 < len(source.words) and source.words[index + 1].is_name:
         yield _finding_of_colon(source, index)
@@ -293,7 +301,9 @@ def _finding_of_colon(source: QueryTokens, index: int) -> ForeignSyntaxFinding:
     word, previous = source.words[index], source.words[index - 1]
     if previous.text in _TOKENS_BEFORE_COLON_PARAMETER:
         hint = f"Write @{name} for a parameter of the endpoint, or the value itself."
-        return ForeignSyntaxFinding(word.start, f'":{name}" is not a parameter of BigQuery. {_PARAMETER_HINT}', hint)
+        return ForeignSyntaxFinding(
+            word.start, f'":{name}" is not a parameter of BigQuery. {_NAMED_PARAMETER_HINT}', hint
+        )
     value = source.operand_before(index) or "value"
     return ForeignSyntaxFinding(
         word.start, '":" is not an operator of BigQuery.', f"Write {value}.{name} for a field of an event."

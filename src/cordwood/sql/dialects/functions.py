@@ -58,7 +58,7 @@ _BIGQUERY_ELEMENT_BY_TO_CHAR: Final = {
     "DDD": "%j",
     "Q": "%Q",
 }
-_BIGQUERY_ELEMENT_BY_DATE_FORMAT: Final = {
+_BIGQUERY_ELEMENT_BY_MYSQL_ELEMENT: Final = {
     "%i": "%M",
     "%s": "%S",
     "%f": "%E6S",
@@ -88,7 +88,7 @@ def _translate_to_char_format(text: str) -> str | None:
 
 def _translate_date_format(text: str) -> str | None:
     """Convert a DATE_FORMAT format of MySQL to BigQuery's format elements."""
-    return _translate_format(text, _BIGQUERY_ELEMENT_BY_DATE_FORMAT, re.NOFLAG)
+    return _translate_format(text, _BIGQUERY_ELEMENT_BY_MYSQL_ELEMENT, re.NOFLAG)
 
 
 def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFlag) -> str | None:

@@ -48,7 +48,7 @@ REDACTION_WORD: Final = "REDACTED"
 
 # Markers in a text during redaction. They are removed from every text before matching, so that a text cannot contain
 # markers of its own.
-MATCH_START: Final = "\x01"
+MATCH_START_MARKER: Final = "\x01"
 MATCH_PART_SEPARATOR: Final = "\x02"
 DIGIT_MARKER: Final = "\x03"
 
@@ -59,7 +59,7 @@ MARKED_DIGIT_REPLACEMENT: Final = rf"\1{DIGIT_MARKER}\2"
 # Matches one JSON string, or the text between two strings.
 JSON_STRING_OR_GAP_PATTERN: Final = r'(?s)"(?:[^"\\]|\\.)*"|[^"]+'
 
-_HEX: Final = "0123456789abcdef"
+_HEX_DIGITS: Final = "0123456789abcdef"
 # The letters that replace a digest's hexadecimal digits, so that no later pass matches the digest as a number or an
 # address.
 _LETTER_BY_HEX_DIGIT: Final = "ghijklmnopqrstuv"
@@ -68,21 +68,21 @@ _LETTER_BY_HEX_DIGIT: Final = "ghijklmnopqrstuv"
 class MaskingSql(Protocol):
     """An engine's SQL for the steps of masking; arguments and results are SQL expressions."""
 
-    def remove_mark(self, text: str, mark: str) -> str: ...
+    def remove_marker(self, text: str, mark: str) -> str: ...
 
     def replace_matches(self, text: str, pattern: str, replacement: str) -> str: ...
 
     def conditional(self, condition: str, then: str, otherwise: str) -> str: ...
 
-    def match_part(self, index: int) -> str:
+    def current_match_part(self, index: int) -> str:
         """Return one part, counted from 1, of the current segment, which is split at `MATCH_PART_SEPARATOR`."""
         ...
 
-    def map_segments(self, marked: str, each: str) -> str:
-        """Split the text at `MATCH_START`; replace each segment that contains `MATCH_PART_SEPARATOR` by `each`."""
+    def replace_marked_segments(self, marked: str, each: str) -> str:
+        """Split the text at `MATCH_START_MARKER`; replace each segment that has a `MATCH_PART_SEPARATOR` by `each`."""
         ...
 
-    def card_digits(self, text: str) -> str:
+    def remove_card_separators(self, text: str) -> str:
         """Return the digits of a card number without separators."""
         ...
 
@@ -94,7 +94,7 @@ class MaskingSql(Protocol):
         """Return a keyed digest of a value, as sixteen hexadecimal digits."""
         ...
 
-    def address_network(self, value: str) -> str:
+    def network_of_ip_address(self, value: str) -> str:
         """Return the network of an IP address: /24 for IPv4, /48 for IPv6.
 
         An IPv4 address within an IPv6 address is left to a later pass.
@@ -122,7 +122,7 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
         kept.
         """
         text = (
-            self._remove_marks(text, (MATCH_START, MATCH_PART_SEPARATOR))
+            self._remove_marks(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR))
             if digits_are_marked
             else self.remove_markers(text)
         )
@@ -130,15 +130,15 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
 
     def remove_markers(self, text: str) -> str:
         """Remove all markers from the text."""
-        return self._remove_marks(text, (MATCH_START, MATCH_PART_SEPARATOR, DIGIT_MARKER))
+        return self._remove_marks(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR, DIGIT_MARKER))
 
     def remove_match_markers(self, text: str) -> str:
         """Remove the markers around matches from a text after matching."""
-        return self._remove_marks(text, (MATCH_START, MATCH_PART_SEPARATOR))
+        return self._remove_marks(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR))
 
     def _remove_marks(self, text: str, marks: Sequence[str]) -> str:
         for mark in marks:
-            text = self.sql.remove_mark(text, mark)
+            text = self.sql.remove_marker(text, mark)
         return text
 
     def _apply_stage(self, text: str, stage: DetectionStage) -> str:
@@ -153,7 +153,7 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
     def _has_fixed_replacement(self, stage: DetectionStage) -> bool:
         """Return whether the stage replaces all its matches by the same word."""
         if self.mode is RedactMode.TRUNCATE:
-            return stage.match_kind is not MatchKind.ADDRESS
+            return stage.match_kind is not MatchKind.IP_ADDRESS
         return self.mode is RedactMode.REPLACE or stage.match_kind is MatchKind.OTHER
 
     def _replace_by_fixed_word(self, text: str, stage: DetectionStage) -> str:
@@ -165,23 +165,23 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
         marked = self.sql.replace_matches(
             text,
             stage.pattern,
-            f"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{replacement}",
+            f"{MATCH_START_MARKER}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{replacement}",
         )
         restored = self.sql.replace_matches(
             marked,
-            f"{MATCH_START}([^{MATCH_PART_SEPARATOR}]+){MATCH_PART_SEPARATOR}{REDACTION_WORD}",
+            f"{MATCH_START_MARKER}([^{MATCH_PART_SEPARATOR}]+){MATCH_PART_SEPARATOR}{REDACTION_WORD}",
             _group_references((1,)),
         )
         # The other matches still have both markers, next to each other. Remove them, because a later pass may insert
         # and search for markers, too.
-        return self.sql.remove_mark(restored, MATCH_START + MATCH_PART_SEPARATOR)
+        return self.sql.remove_marker(restored, MATCH_START_MARKER + MATCH_PART_SEPARATOR)
 
     def _replace_by_computed_value(self, text: str, stage: DetectionStage) -> str:
         """Replace each match by a value computed from its parts: the kept groups, the prefix, and the whole match."""
-        kept_text, prefix, match, remainder = map(self.sql.match_part, range(1, 5))
-        marked = rf"{MATCH_START}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
+        kept_text, prefix, match, remainder = map(self.sql.current_match_part, range(1, 5))
+        marked = rf"{MATCH_START_MARKER}{_group_references(stage.kept_groups)}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
         value = self._replacement_sql(f"substring({match}, length({prefix}) + 1)", stage.match_kind)
-        return self.sql.map_segments(
+        return self.sql.replace_marked_segments(
             self.sql.replace_matches(text, stage.pattern, marked),
             self.sql.conditional(
                 f"{kept_text} <> ''", f"{kept_text} || {remainder}", f"{prefix} || {value} || {remainder}"
@@ -193,23 +193,21 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
 
         In the regular expression, the first group after the `prefix_groups` contains the digits of the number.
         """
-        number, prefix, match, remainder = map(self.sql.match_part, range(1, 5))
-        marked = rf"{MATCH_START}\{stage.prefix_groups[-1] + 1}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
-        digits = self.sql.card_digits(number)
+        number, prefix, match, remainder = map(self.sql.current_match_part, range(1, 5))
+        marked = rf"{MATCH_START_MARKER}\{stage.prefix_groups[-1] + 1}{MATCH_PART_SEPARATOR}{_group_references(stage.prefix_groups)}{MATCH_PART_SEPARATOR}\0{MATCH_PART_SEPARATOR}"
+        digits = self.sql.remove_card_separators(number)
         is_card = f"{number} <> '' AND {self.sql.passes_luhn(digits)}"
         masked = f"{prefix} || {self._replacement_sql(digits, stage.match_kind)} || {remainder}"
-        return self.sql.map_segments(
+        return self.sql.replace_marked_segments(
             self.sql.replace_matches(text, stage.pattern, marked),
             self.sql.conditional(is_card, masked, f"{match} || {remainder}"),
         )
 
     def _replacement_sql(self, value: str, match_kind: MatchKind) -> str:
         if self.mode is RedactMode.HASH:
-            return (
-                f"'{REDACTION_WORD}-' || translate({self.sql.keyed_digest(value)}, '{_HEX}', '{_LETTER_BY_HEX_DIGIT}')"
-            )
-        if self.mode is RedactMode.TRUNCATE and match_kind is MatchKind.ADDRESS:
-            return self.sql.address_network(value)
+            return f"'{REDACTION_WORD}-' || translate({self.sql.keyed_digest(value)}, '{_HEX_DIGITS}', '{_LETTER_BY_HEX_DIGIT}')"
+        if self.mode is RedactMode.TRUNCATE and match_kind is MatchKind.IP_ADDRESS:
+            return self.sql.network_of_ip_address(value)
         return f"'{REDACTION_WORD}'"
 
 
@@ -296,7 +294,7 @@ class RedactionLoweringRules(msgspec.Struct, frozen=True):
 
     def rules(self) -> RuleSet:
         return RuleSet(
-            operations={
+            by_operation_class={
                 RedactedText: self._translate_redacted_text,
                 RedactedEventText: self._translate_redacted_event_text,
                 RedactedEvent: self._translate_redacted_event,

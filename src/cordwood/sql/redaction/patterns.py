@@ -25,7 +25,7 @@ class MatchKind(StrEnum):
 
     OTHER = "plain"
     MAIL = "mail"
-    ADDRESS = "address"
+    IP_ADDRESS = "address"
     CARD = "card"
 
 
@@ -41,7 +41,7 @@ class DetectionPass(msgspec.Struct, frozen=True):
     stage: int
     name: str
     detector: Detector | None
-    hint: str
+    prefilter_pattern: str
     pattern: str
     kept_groups: tuple[int, ...] = ()
     prefix_groups: tuple[int, ...] = ()
@@ -77,17 +77,19 @@ _WORDS_BEFORE_ADDRESS: Final = (
     "(?:ip|ipv4|addr|address|hosts?|from|to|src|dst|source|dest|clients?|peer|tcp|udp|inet|inside|outside|remote"
     "|local|servers?|proxy|gateway|network|subnet|node|upstream|backend|origin|users?|route|block|lookup|via|by|at|on)"
 )
-_BEFORE_PRODUCT_NAME: Final = r"(?:^|[\s\"'(;,|\[=])"
-_PRODUCT_NAME: Final = rf"(?:{_BEFORE_PRODUCT_NAME}|{_ESCAPE_SEQUENCE})[a-z][a-z0-9_+-]*/v?{_FOUR_DOTTED_NUMBERS}"
+_PRODUCT_NAME_LEFT_BOUNDARY: Final = r"(?:^|[\s\"'(;,|\[=])"
+_PRODUCT_NAME: Final = (
+    rf"(?:{_PRODUCT_NAME_LEFT_BOUNDARY}|{_ESCAPE_SEQUENCE})[a-z][a-z0-9_+-]*/v?{_FOUR_DOTTED_NUMBERS}"
+)
 _PRODUCT_VERSION: Final = rf"\b(?:v|ver|version|release|rev|build)[ ._=:-]?{_FOUR_DOTTED_NUMBERS}"
-_FIVE_NUMBERS: Final = rf"(?:{_WORD_START})[0-9]+(?:\.[0-9]+){{4,}}"
+_FIVE_OR_MORE_DOTTED_NUMBERS: Final = rf"(?:{_WORD_START})[0-9]+(?:\.[0-9]+){{4,}}"
 
 _IPV6_GROUP: Final = "[0-9a-f]+"
 _IPV6_COLON: Final = r"(?::|%(?:25)*3a)"
 _IPV6_ZONE: Final = r"(?:%(?:25)?[a-z][0-9a-z._-]*)?"
 _IPV6_IPV4_TAIL: Final = rf"(?:{_FOUR_DOTTED_NUMBERS}|{_IPV6_GROUP})"
 # An IPv6 address with at least two groups besides the `::`, with all eight groups, or with an IPv4 address at the end.
-_LONG_IPV6_ADDRESS: Final = (
+_UNCOMPRESSED_IPV6_ADDRESS: Final = (
     rf"{_IPV6_GROUP}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})*{_IPV6_IPV4_TAIL}{_IPV6_ZONE}"
     rf"|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_COLON}(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}{_IPV6_ZONE}"
     rf"|(?:{_IPV6_GROUP}{_IPV6_COLON}){{6}}(?:{_FOUR_DOTTED_NUMBERS}|{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_GROUP}){_IPV6_ZONE}"
@@ -98,17 +100,17 @@ _LONG_IPV6_ADDRESS: Final = (
 _IPV6_GROUP_WITH_DIGIT: Final = (
     "(?:[0-9][0-9a-f]{3}|[0-9a-f][0-9][0-9a-f]{2}|[0-9a-f]{2}[0-9][0-9a-f]|[0-9a-f]{3}[0-9]|f[cd][a-f]{2}|fe[ab][a-f])"
 )
-_SHORT_IPV6_ADDRESS: Final = (
+_COMPRESSED_IPV6_ADDRESS: Final = (
     rf"{_IPV6_GROUP}{_IPV6_COLON}{_IPV6_COLON}{_IPV6_GROUP}{_IPV6_ZONE}(?:\b|_)"
     rf"|(?:{_IPV6_GROUP}(?:{_IPV6_COLON}{_IPV6_GROUP})+|{_IPV6_GROUP_WITH_DIGIT}){_IPV6_COLON}{_IPV6_COLON}(?:\B|_|%)"
 )
-_LEADING_IPV6: Final = rf"{_IPV6_COLON}{_IPV6_COLON}(?:(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}|{_FOUR_DOTTED_NUMBERS}){_IPV6_ZONE}"
+_IPV6_ADDRESS_STARTING_WITH_COLONS: Final = rf"{_IPV6_COLON}{_IPV6_COLON}(?:(?:{_IPV6_GROUP}{_IPV6_COLON})+{_IPV6_IPV4_TAIL}|{_FOUR_DOTTED_NUMBERS}){_IPV6_ZONE}"
 _LOOPBACK_IPV6: Final = rf"{_IPV6_COLON}{_IPV6_COLON}{_IPV6_GROUP}{_IPV6_ZONE}(?:\b|_)"
 # Groups of letters that do not begin with a prefix of local addresses. Two such groups, as in `a::b`, are kept, because
 # they are probably code.
 _NON_ADDRESS_IPV6_GROUP: Final = "(?:[a-e][a-f]*|f[a-f]?[a-f]?|f[abf][a-f]+|fe[c-f][a-f]+)"
 _CODE_WITH_SCOPE_OPERATOR: Final = rf"\b{_NON_ADDRESS_IPV6_GROUP}::{_NON_ADDRESS_IPV6_GROUP}\b|\B::[a-f]+\b"
-_HARDWARE_ADDRESS: Final = r"\b[0-9a-f][0-9a-f](?::[0-9a-f][0-9a-f]){5,}\b"
+_MAC_ADDRESS: Final = r"\b[0-9a-f][0-9a-f](?::[0-9a-f][0-9a-f]){5,}\b"
 
 _CREDENTIAL_WORD: Final = (
     r"(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|(?:access|refresh|auth|id|session)[_-]?token"
@@ -116,7 +118,7 @@ _CREDENTIAL_WORD: Final = (
 )
 # The endings of the credential words above. A hint may match too much, so it needs only these endings, which compile to
 # a smaller pattern.
-_CREDENTIAL_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
+_CREDENTIAL_WORD_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
 _ASSIGNMENT_SIGN: Final = rf"{_WHITESPACE}*(?:=>?|:|%(?:25)*3[ad]){_WHITESPACE}*"
 _AUTHENTICATION_SCHEME: Final = (
     rf"(?:(?:bearer|basic|token|digest|api-?key|negotiate|ntlm|hawk|hmac|aws4-hmac-sha256|signature){_WHITESPACE}+)?"
@@ -129,7 +131,7 @@ _SCHEME_WORD_IN_PROSE: Final = (
 )
 # Keys of known issuers, recognised by their prefix. If other words can begin with the prefix, such as `Asia/Kolkata`,
 # `hf_transfer` and `sg.example.com`, the key must have a minimum length.
-_PROVIDER_KEY: Final = (
+_PROVIDER_API_KEY: Final = (
     r"(?:(?:sb_secret_|sb_publishable_|sbp_|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-"
     r"|xox[abeoprs]-|ya29\.|dop_v1_|shpat_)[a-z0-9_./+=-]{7,}[a-z0-9_/+=-]"
     r"|(?:sk-|pypi-)[a-z0-9_-]{16,}|(?:npm_|hf_)[a-z0-9]{20,}|aiza[a-z0-9_-]{24,}|(?-i:(?:AKIA|ASIA)[A-Z0-9]{16})"
@@ -137,7 +139,7 @@ _PROVIDER_KEY: Final = (
 )
 
 # The prefixes of these keys, without the minimum lengths, for the hint.
-_PROVIDER_KEY_HINTS: Final = (
+_PROVIDER_API_KEY_PREFILTER_PATTERN: Final = (
     r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
     r"|(?-i:AKIA|ASIA)|aiza|ya29\.|npm_|pypi-|hf_|\bsg\.|dop_v1_|shpat_"
 )
@@ -192,7 +194,7 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         2,
         "named secrets",
         Detector.SECRET,
-        rf"{_CREDENTIAL_ENDING}{_WHITESPACE}*[=:\\\"'%]",
+        rf"{_CREDENTIAL_WORD_ENDING}{_WHITESPACE}*[=:\\\"'%]",
         rf"({_CREDENTIAL_WORD})(?:(\"\s*:\s*\[\s*\")[^\"\\](?:[^\"\\]|\\.|\"\s*,\s*\")*"
         rf"|(\\+\"\s*:\s*\[\s*\\+\")(?:[^\"\\]|\\+[^\"\\]|\\+\"\s*,\s*\\+\")+"
         rf"|((?:\"\s*:\s*|{_ASSIGNMENT_SIGN})\")[^\"\\,:}}\]\s](?:[^\"\\]|\\.)*"
@@ -223,8 +225,8 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         3,
         "known keys",
         Detector.SECRET,
-        _PROVIDER_KEY_HINTS,
-        rf"({_WORD_START}){_PROVIDER_KEY}",
+        _PROVIDER_API_KEY_PREFILTER_PATTERN,
+        rf"({_WORD_START}){_PROVIDER_API_KEY}",
         prefix_groups=(1,),
     ),
     DetectionPass(
@@ -249,22 +251,22 @@ _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
         "v6 addresses",
         Detector.IP,
         r"::|%(?:25)*3a|(?:[0-9a-f]+:){6}",
-        rf"({_HARDWARE_ADDRESS})|({_WORD_START})(?:{_LONG_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_LEADING_IPV6}"
-        rf"|({_CODE_WITH_SCOPE_OPERATOR})|({_WORD_START})(?:{_SHORT_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_LOOPBACK_IPV6}",
+        rf"({_MAC_ADDRESS})|({_WORD_START})(?:{_UNCOMPRESSED_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_IPV6_ADDRESS_STARTING_WITH_COLONS}"
+        rf"|({_CODE_WITH_SCOPE_OPERATOR})|({_WORD_START})(?:{_COMPRESSED_IPV6_ADDRESS})|(\B|_|{_ESCAPE_SEQUENCE}){_LOOPBACK_IPV6}",
         kept_groups=(1, 4),
         prefix_groups=(2, 3, 5, 6),
-        match_kind=MatchKind.ADDRESS,
+        match_kind=MatchKind.IP_ADDRESS,
     ),
     DetectionPass(
         6,
         "v4 addresses",
         Detector.IP,
         r"[0-9]\.[0-9]+\.[0-9]|%(?:25)*(?:2e|3[0-9])",
-        rf"({_FIVE_NUMBERS})|{_ENCODED_IPV4_ADDRESS}|((?:{_BEFORE_PRODUCT_NAME}?\b{_WORDS_BEFORE_ADDRESS}/?)|{_WORD_START}){_IPV4_ADDRESS}{_WORD_END}"
+        rf"({_FIVE_OR_MORE_DOTTED_NUMBERS})|{_ENCODED_IPV4_ADDRESS}|((?:{_PRODUCT_NAME_LEFT_BOUNDARY}?\b{_WORDS_BEFORE_ADDRESS}/?)|{_WORD_START}){_IPV4_ADDRESS}{_WORD_END}"
         rf"|({_PRODUCT_NAME}|{_PRODUCT_VERSION})",
         kept_groups=(1, 3),
         prefix_groups=(2,),
-        match_kind=MatchKind.ADDRESS,
+        match_kind=MatchKind.IP_ADDRESS,
     ),
     DetectionPass(
         7,
@@ -295,7 +297,7 @@ class DetectionStage(msgspec.Struct, frozen=True):
     kept_groups: tuple[int, ...]
     prefix_groups: tuple[int, ...]
     match_kind: MatchKind
-    hint: str
+    prefilter_pattern: str
 
 
 class DetectionRules(msgspec.Struct, frozen=True, dict=True):
@@ -323,18 +325,18 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def stages_before_addresses(self) -> tuple[DetectionStage, ...]:
+    def stages_before_ip_addresses(self) -> tuple[DetectionStage, ...]:
         """The built-in stages before the last address stage. In most texts, only that last stage has a match."""
         last = max(
-            (index for index, stage in enumerate(self.builtin_stages) if stage.match_kind is MatchKind.ADDRESS),
+            (index for index, stage in enumerate(self.builtin_stages) if stage.match_kind is MatchKind.IP_ADDRESS),
             default=0,
         )
         return self.builtin_stages[:last]
 
     @cached_property
-    def combined_hint(self) -> str:
+    def combined_prefilter_pattern(self) -> str:
         """The pattern of a quick check of a text: it matches if any stage may have a match."""
-        return "|".join(stage.hint for stage in (*self.builtin_stages, *self.operator_stages))
+        return "|".join(stage.prefilter_pattern for stage in (*self.builtin_stages, *self.operator_stages))
 
     def is_secret_name(self, name: str) -> bool:
         """Return whether a field of this name holds a secret, whatever its value."""
@@ -354,7 +356,9 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
         group_count += len(_CAPTURING_GROUP_PATTERN.findall(redaction_pass.pattern))
     pattern, hint = (
         "|".join(parts)
-        for parts in zip(*((redaction_pass.pattern, redaction_pass.hint) for redaction_pass in passes), strict=True)
+        for parts in zip(
+            *((redaction_pass.pattern, redaction_pass.prefilter_pattern) for redaction_pass in passes), strict=True
+        )
     )
     return DetectionStage(_REGEX_FLAGS + pattern, kept_groups, prefix_groups, passes[0].match_kind, f"(?i:{hint})")
 
@@ -363,7 +367,7 @@ def _combine_passes(passes: Sequence[DetectionPass]) -> DetectionStage:
 # hidden names. Each path of such a shape is estimated at 100 bytes.
 _HIDDEN_NAMES_CACHE_BYTES: Final = 4 * 2**20
 _VISIBLE_KINDS_CACHE_BYTES: Final = 4 * 2**20
-_BYTES_PER_PATH: Final = 100
+_BYTES_PER_CACHED_PATH: Final = 100
 
 
 class Redaction(msgspec.Struct, frozen=True, dict=True):
@@ -382,7 +386,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _visible_kinds_cache(self) -> BoundedCache[int, tuple[KindsByPath, KindsByPath]]:
-        return BoundedCache(_VISIBLE_KINDS_CACHE_BYTES, lambda _, kept: _BYTES_PER_PATH * len(kept[0]))
+        return BoundedCache(_VISIBLE_KINDS_CACHE_BYTES, lambda _, kept: _BYTES_PER_CACHED_PATH * len(kept[0]))
 
     def is_secret_name(self, name: str) -> bool:
         return self.detection.is_secret_name(name)
@@ -414,7 +418,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return cached[1]
 
     def _contains_personal_data(self, name: str) -> bool:
-        if self._compiled_hint is not None and self._compiled_hint.search(name) is None:
+        if self._compiled_prefilter_pattern is not None and self._compiled_prefilter_pattern.search(name) is None:
             return False
         return any(
             not any(match.group(number) for number in stage.kept_groups)
@@ -423,8 +427,8 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def _compiled_hint(self) -> "re.Pattern[str] | None":
-        return _compile_pattern(self.detection.combined_hint)
+    def _compiled_prefilter_pattern(self) -> "re.Pattern[str] | None":
+        return _compile_pattern(self.detection.combined_prefilter_pattern)
 
     @cached_property
     def _compiled_patterns(self) -> list[tuple[DetectionStage, "re.Pattern[str]"]]:

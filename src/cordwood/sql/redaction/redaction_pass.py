@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
 from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import (
     RecordElements,
     RedactedEvent,
@@ -107,19 +107,19 @@ class ScopedRelation(msgspec.Struct, eq=False):
     read; the relation gets a column for each of them, and the mapping has them by the names of these columns.
     """
 
-    columns: RawColumns | str
+    raw_columns_or_stream: RawColumns | str
     relation: exp.Expr
     reading_select: exp.Expr | None
     used_columns: dict[str, exp.Expr] = {}
     lifted_values: dict[str, exp.Expr] = {}
 
     def raw_value(self, name: str) -> RawValue | None:
-        if not isinstance(self.columns, str):
-            return self.columns.get(name)
+        if not isinstance(self.raw_columns_or_stream, str):
+            return self.raw_columns_or_stream.get(name)
         if name in _NEVER_REDACTED_COLUMNS:
             return None
         path = () if name == "extras" else (name,)
-        return RawValue(((self.columns, path),), is_event_value=name in _EVENT_COLUMNS)
+        return RawValue(((self.raw_columns_or_stream, path),), is_event_value=name in _EVENT_COLUMNS)
 
 
 RelationsByName = dict[str, ScopedRelation]
@@ -185,12 +185,12 @@ def _is_read_by_sub_query(reader: exp.Expr | None, alias: str) -> bool:
     return any(column.find_ancestor(exp.Select) is not reader for column in columns)
 
 
-_ONLY_TEXT: Final = frozenset({ValueKind.TEXT})
+_TEXT_ONLY_KINDS: Final = frozenset({ValueKind.TEXT})
 _OBJECT_AND_ARRAY_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _TEXTLESS_KINDS: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 
 
-def redact_reads(resolved: ResolvedQuery, redaction: Redaction, shapes: Mapping[str, Shape]) -> ResolvedQuery:
+def redact_raw_value_reads(resolved: ResolvedQuery, redaction: Redaction, shapes: Mapping[str, Shape]) -> ResolvedQuery:
     """Redact the reads of raw values in a resolved tree. Mutates the tree."""
     tree = resolved.tree
     walk = _ReadRedactor(redaction, RecordingShapeReader(shapes), frozenset(_starred_relation_names(tree)))
@@ -200,7 +200,7 @@ def redact_reads(resolved: ResolvedQuery, redaction: Redaction, shapes: Mapping[
     raw_columns = tuple(position for position, name in enumerate(names) if name in raw)
     if len(set(names)) < len(names) and raw_columns:
         raise QueryUnsupported("Two columns of the answer have one name.")
-    shape_lookups = {**resolved.shape_lookups, **walk.records.shape_lookups}
+    shape_lookups = {**resolved.shape_lookups, **walk.shape_reader.shape_lookups}
     return msgspec.structs.replace(
         resolved,
         redaction=redaction.mode,
@@ -233,26 +233,26 @@ class _ReadRedactor:
 
     def __init__(self, redaction: Redaction, records: RecordingShapeReader, expanded_names: frozenset[str]) -> None:
         self._redaction = redaction
-        self.records = records
+        self.shape_reader = records
         self._starred_relation_names = expanded_names
         # Paths that are read without redaction, because no text was ever seen there.
         self.textless_paths: dict[StreamPath, None] = {}
         # Visited columns by object id. The nodes are held because Python could otherwise reuse their ids.
-        self._checked_columns: dict[int, exp.Expr] = {}
+        self._visited_columns: dict[int, exp.Expr] = {}
         self._lifted_count = 0
 
     def refuse_unvisited_columns(self, tree: exp.Expr) -> None:
         """Refuse a tree with a column that the walk did not visit, because it might be read without redaction."""
         for node in tree.walk(prune=_is_redacted):
-            if isinstance(node, exp.Column) and id(node) not in self._checked_columns:
+            if isinstance(node, exp.Column) and id(node) not in self._visited_columns:
                 raise QueryUnsupported("A column stands where redaction does not look.")
 
     def _mark_columns_visited(self, node: exp.Expr) -> None:
-        self._checked_columns |= {id(column): column for column in node.find_all(exp.Column)}
+        self._visited_columns |= {id(column): column for column in node.find_all(exp.Column)}
 
     def redact_query(self, node: exp.Expr, ctes: CteColumns, outer: RelationsByName, *, passes_raw: bool) -> RawColumns:
         """Redact the reads of a query; return its output columns that are still raw, by name."""
-        count_nodes(1 + len(ctes))
+        charge_nodes(1 + len(ctes))
         ctes = {**ctes, **self._redact_ctes(node, ctes, outer)}
         if isinstance(node, exp.Select):
             return self._redact_select(node, ctes, outer, passes_raw=passes_raw)
@@ -287,10 +287,10 @@ class _ReadRedactor:
             self._redact_source(relation, ctes, sources, is_expanded=is_expanded)
         for part in _clauses_without_columns_and_relations(node):
             self._redact_clause(part, ctes, sources)
-        raw_positions = positions_unused_by_clauses(node) if passes_raw else frozenset()
+        raw_positions = output_positions_unused_by_clauses(node) if passes_raw else frozenset()
         raw_outputs: dict[str, RawValue] = {}
         for position, item in enumerate(node.expressions, start=1):
-            raw = self._raw_output(item, sources) if position in raw_positions else None
+            raw = self._raw_value_of_output_column(item, sources) if position in raw_positions else None
             if raw is not None:
                 raw_outputs[item.alias] = raw
             else:
@@ -300,7 +300,7 @@ class _ReadRedactor:
                 self._mark_columns_visited(_wrap_relation(source))
         return raw_outputs
 
-    def _raw_output(self, item: exp.Expr, sources: RelationsByName) -> RawValue | None:
+    def _raw_value_of_output_column(self, item: exp.Expr, sources: RelationsByName) -> RawValue | None:
         """Return the raw value that an output column passes on unchanged; None if the column passes on no raw value."""
         raw = self._raw_value(item.this, sources) if isinstance(item, exp.Alias) else None
         if raw is None or self._has_secret_key(raw) or _is_outer_source(_only_source_of(item.this, sources), item):
@@ -372,7 +372,7 @@ class _ReadRedactor:
         return not _is_read_by_sub_query(node.find_ancestor(exp.Select), node.alias_or_name)
 
     def _redact_expression(self, node: exp.Expr, ctes: CteColumns, sources: RelationsByName) -> None:
-        count_nodes()
+        charge_nodes()
         raw = self._raw_value(node, sources)
         if raw is not None:
             self._redact_read(node, raw, _only_source_of(node, sources))
@@ -448,12 +448,12 @@ class _ReadRedactor:
             return set_type(operation_node(RedactedText(mode), node), exp.DType.VARCHAR)
         if self._has_hidden_key(raw):
             return set_type(exp.Null(), exp.DType.VARIANT)
-        if raw.kinds(self.records) == _ONLY_TEXT and not self._has_secret_key(raw):
+        if raw.kinds(self.shape_reader) == _TEXT_ONLY_KINDS and not self._has_secret_key(raw):
             # The value is always a text, so redact it as a text: no test of the value's kind is needed, and the engine
             # stores such values in columns.
             return set_type(operation_node(RedactedEventText(mode), node), exp.DType.VARIANT)
         if self._has_secret_key(raw):
-            may_be_record = bool(raw.kinds(self.records) & _OBJECT_AND_ARRAY_KINDS)
+            may_be_record = bool(raw.kinds(self.shape_reader) & _OBJECT_AND_ARRAY_KINDS)
             return set_type(operation_node(RedactedSecret(mode, may_be_record), node), exp.DType.VARIANT)
         return set_type(operation_node(RedactedEvent(mode), node), exp.DType.VARIANT)
 
@@ -472,7 +472,7 @@ class _ReadRedactor:
 
     def _is_textless(self, raw: RawValue) -> bool:
         """Return whether only numbers and booleans were ever seen at the value's paths; if so, record these paths."""
-        kinds = raw.kinds(self.records)
+        kinds = raw.kinds(self.shape_reader)
         is_textless = bool(kinds) and kinds <= _TEXTLESS_KINDS and not self._has_hidden_key(raw)
         if is_textless:
             self.textless_paths |= dict.fromkeys(raw.paths)
@@ -533,7 +533,7 @@ _CLAUSES_IGNORING_SELECTED_VALUES: Final = frozenset(
 _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
-def positions_unused_by_clauses(select: exp.Select) -> frozenset[int]:
+def output_positions_unused_by_clauses(select: exp.Select) -> frozenset[int]:
     """Return the positions of selected values by which no clause of the SELECT sorts, groups or compares.
 
     Positions are counted from 1. If the SELECT has a clause that is not in `_CLAUSES_IGNORING_SELECTED_VALUES`, return

@@ -46,7 +46,7 @@ def resolve_projections(select: exp.Expr, context: NameContext) -> list[OutputCo
         name = alias_or_last_name_part(item)
         if not name:
             name, unnamed_count = f"f{unnamed_count}_", unnamed_count + 1
-        items.append(_resolve_with_alias(item, name, context))
+        items.append(_resolve_and_set_alias(item, name, context))
     if kind == "VALUE":
         items = [item.unalias() for item in items]
     select.set("expressions", items)
@@ -58,7 +58,7 @@ def _output_column(item: exp.Expr) -> OutputColumn:
     return OutputColumn(name, lineage_of(item))
 
 
-def _resolve_with_alias(item: exp.Expr, name: str, context: NameContext) -> exp.Expr:
+def _resolve_and_set_alias(item: exp.Expr, name: str, context: NameContext) -> exp.Expr:
     if not isinstance(item, exp.Alias):
         alias = exp.Alias(this=item, alias=exp.to_identifier(name, quoted=True))
     else:
@@ -91,7 +91,7 @@ def _expand_star(item: exp.Expr, context: NameContext, columns_before: int) -> l
     _check_column_count(columns_before + len(fields))
     excluded = {_lower_case_name(name) for name in star.args.get("except_") or []}
     replacements = {alias.alias.lower(): alias for alias in star.args.get("replace") or []}
-    _check_listed_names(item, context, fields, excluded | set(replacements))
+    _check_star_modifier_names(item, context, fields, excluded | set(replacements))
     return [
         _star_column(field, replacements.get(field.name.lower()), context)
         for field in fields
@@ -112,7 +112,7 @@ def _lower_case_name(name: exp.Expr) -> str:
     return name.name.lower()
 
 
-def _check_listed_names(item: exp.Expr, context: NameContext, fields: list[Field], listed: set[str]) -> None:
+def _check_star_modifier_names(item: exp.Expr, context: NameContext, fields: list[Field], listed: set[str]) -> None:
     missing = listed - {field.name.lower() for field in fields}
     if missing:
         name = exp.to_identifier(min(missing))
@@ -168,7 +168,7 @@ def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[Fi
 def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
     """Yield the fields of an unnested record's element; if no fields are known, yield the element itself."""
     lineage = record.lineage
-    if lineage.fields or (lineage.is_event and context.resolution.record_shapes.keys(lineage)):
+    if lineage.fields or (lineage.is_event and context.resolution.shape_reader.keys(lineage)):
         yield from _fields_of_value(record.copy_expression(), context)
     else:
         yield record
@@ -177,9 +177,7 @@ def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
 def _fields_of_value(value: exp.Expr, context: NameContext) -> Iterator[Field]:
     lineage = lineage_of(value)
     names = (
-        context.resolution.record_shapes.keys(lineage)
-        if lineage.is_event
-        else tuple(name for name, _ in lineage.fields)
+        context.resolution.shape_reader.keys(lineage) if lineage.is_event else tuple(name for name, _ in lineage.fields)
     )
     if not names and lineage == Lineage():
         raise context.resolution.unsupported_error(value, "A star over a value whose fields are not known")
@@ -193,21 +191,21 @@ class SelectAliases:
     """The aliases of the select list, and their positions in it, counted from 1."""
 
     def __init__(self, select: exp.Expr) -> None:
-        self.items = [item for item in select.expressions if isinstance(item, exp.Alias)]
-        self.by_name: dict[str, list[int]] = {}
+        self.aliased_items = [item for item in select.expressions if isinstance(item, exp.Alias)]
+        self.positions_by_name: dict[str, list[int]] = {}
         for index, item in enumerate(select.expressions, start=1):
             if isinstance(item, exp.Alias):
-                self.by_name.setdefault(item.alias.lower(), []).append(index)
+                self.positions_by_name.setdefault(item.alias.lower(), []).append(index)
         self.expressions = select.expressions
 
     def expressions_by_name(self) -> Mapping[str, exp.Expr]:
-        return {name: self.expressions[positions[0] - 1].this for name, positions in self.by_name.items()}
+        return {name: self.expressions[positions[0] - 1].this for name, positions in self.positions_by_name.items()}
 
     def alias_ordinal(self, item: exp.Expr, context: NameContext) -> exp.Expr | None:
         """Return the position of the select alias that `item` names, as an ordinal; None if it names none."""
         if not isinstance(item, exp.Column) or len(item.parts) != 1:
             return None
-        positions = self.by_name.get(item.name.lower())
+        positions = self.positions_by_name.get(item.name.lower())
         if positions is None:
             return None
         first = self.expressions[positions[0] - 1].this
@@ -252,7 +250,7 @@ def _resolve_group_key(item: exp.Expr, context: NameContext, aliases: SelectAlia
     parent, key, index = item.parent, item.arg_key, item.index
     if parent is None or key is None:
         return
-    ordinal = _ordinal_in_text(item) or aliases.alias_ordinal(item, context)
+    ordinal = _ordinal_from_literal(item) or aliases.alias_ordinal(item, context)
     if ordinal is not None:
         _child_at(parent, key, index).replace(ordinal if ordinals else _replace_ordinal(ordinal, aliases))
         return
@@ -300,11 +298,11 @@ def _expand_named_windows(windows: Sequence[exp.Expr]) -> None:
     for window in windows:
         base = by_name.get(window.alias.lower())
         if base is not None:
-            _inherit_clauses(window, copy_tree(base))
+            _inherit_window_clauses(window, copy_tree(base))
         by_name[window.name.lower()] = window
 
 
-def _inherit_clauses(window: exp.Expr, base: exp.Expr) -> None:
+def _inherit_window_clauses(window: exp.Expr, base: exp.Expr) -> None:
     for key in ("partition_by", "order", "spec"):
         if not window.args.get(key):
             window.set(key, base.args.get(key))
@@ -327,7 +325,7 @@ def _resolve_order_key(
     ordered: exp.Expr, context: NameContext, alias_context: NameContext, aliases: SelectAliases
 ) -> bool:
     """Resolve a key of ORDER BY, if possible to an ordinal; return False for a constant key, which does not sort."""
-    ordinal = _ordinal_in_text(ordered.this) or aliases.alias_ordinal(ordered.this, context)
+    ordinal = _ordinal_from_literal(ordered.this) or aliases.alias_ordinal(ordered.this, context)
     if ordinal is None:
         resolve_expression(ordered.this, alias_context)
         ordinal = aliases.expression_ordinal(ordered.this)
@@ -369,7 +367,7 @@ def _resolve_output_ordinal(ordered: exp.Expr, positions: Mapping[str, int], con
     """Resolve a key of a set operation's ORDER BY, usually to an ordinal; return False for a constant key."""
     item = ordered.this
     position = positions.get(item.name.lower()) if isinstance(item, exp.Column) and len(item.parts) == 1 else None
-    ordinal = _ordinal_in_text(item) if position is None else exp.Literal.number(position)
+    ordinal = _ordinal_from_literal(item) if position is None else exp.Literal.number(position)
     if ordinal is None:
         resolve_expression(item, context)
         return not _is_constant_key(ordered.this)
@@ -381,7 +379,7 @@ def _resolve_output_ordinal(ordered: exp.Expr, positions: Mapping[str, int], con
 _ROW_DEPENDENT_CLASSES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query)
 
 
-def _ordinal_in_text(item: exp.Expr) -> exp.Expr | None:
+def _ordinal_from_literal(item: exp.Expr) -> exp.Expr | None:
     """Return the ordinal if the author wrote a number, possibly in parentheses or hexadecimal; None otherwise."""
     item = item.unnest()
     if isinstance(item, exp.Literal) and item.is_int:
@@ -413,7 +411,7 @@ def _set_order_keys(owner: exp.Expr, keys: list[exp.Expr]) -> None:
     owner.set("order", order if keys else None)
 
 
-def remove_inner_orders(tree: exp.Expr) -> None:
+def remove_sub_query_order_by(tree: exp.Expr) -> None:
     """Drop ORDER BY from sub-queries. If a query only passes on a sub-query's rows, move the ORDER BY to that query."""
     table_queries = [
         query for query in tree.find_all(exp.Select, exp.SetOperation) if _is_unlimited_derived_table(query, tree)
@@ -422,7 +420,7 @@ def remove_inner_orders(tree: exp.Expr) -> None:
     if not orders:
         return
     if isinstance(tree, exp.Select) and _preserves_rows(tree):
-        _inherit_order(tree)
+        _inherit_order_by_of_source(tree)
     for query in table_queries:
         if id(query) in orders:
             query.set("order", None)
@@ -446,7 +444,7 @@ def _preserves_rows(select: exp.Expr) -> bool:
     return not any(item.find(exp.AggFunc) for item in select.expressions)
 
 
-def _inherit_order(select: exp.Expr) -> None:
+def _inherit_order_by_of_source(select: exp.Expr) -> None:
     from_ = select.args.get("from_")
     source = from_.this if from_ is not None else None
     query = _query_of_source(source, select)

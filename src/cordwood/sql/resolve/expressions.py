@@ -13,9 +13,9 @@ from sqlglot import exp
 
 from cordwood.errors import UnknownQueryName, find_closest_name
 from cordwood.model.event import ValueKind
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.datatypes import SQLGLOT_TYPE_BY_KIND
-from cordwood.sql.diagnostics import copy_position
+from cordwood.sql.diagnostics import copy_source_position
 from cordwood.sql.nodes import NOW_SLOT_NAME, event_elements, is_event_path, parameter_node, replace_node, set_type
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.names import CteScope, NameResolution
@@ -41,7 +41,7 @@ class _ExpressionResolver(msgspec.Struct):
     aggregate_depth: int = 0
 
     def visit(self, node: exp.Expr) -> None:
-        count_nodes()
+        charge_nodes()
         resolver = _RESOLVER_BY_NODE_CLASS.get(type(node))
         if resolver is not None:
             resolver(self, node)
@@ -122,7 +122,7 @@ class _ExpressionResolver(msgspec.Struct):
             node.replace(record)
             return
         node.this.replace(event_elements(copy_tree(node.this), only_arrays=False))
-        node.meta["lineage"] = self.context.resolution.record_shapes.elements(lineage)
+        node.meta["lineage"] = self.context.resolution.shape_reader.elements(lineage)
 
     def _first_element_of_object(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
         """Return the object itself for its element 0, because queries read a record as an array with one struct.
@@ -133,7 +133,7 @@ class _ExpressionResolver(msgspec.Struct):
         is_first = (
             isinstance(index, exp.Literal) and not index.is_string and index.this == str(node.args.get("offset") or 0)
         )
-        if not is_first or self.context.resolution.record_shapes.kinds(lineage) != frozenset({ValueKind.OBJECT}):
+        if not is_first or self.context.resolution.shape_reader.kinds(lineage) != frozenset({ValueKind.OBJECT}):
             return None
         record: exp.Expr = copy_tree(node.this)
         record.meta["lineage"] = lineage
@@ -144,11 +144,11 @@ class _ExpressionResolver(msgspec.Struct):
         self.visit_children(node)
         unnest = node.args.get("unnest")
         if isinstance(unnest, exp.Unnest):
-            replace_by_elements(self.context.resolution, unnest.expressions[0])
+            replace_event_value_by_elements(self.context.resolution, unnest.expressions[0])
 
     def resolve_array_function(self, node: exp.Expr) -> None:
         self.visit_children(node)
-        replace_by_elements(self.context.resolution, node.this)
+        replace_event_value_by_elements(self.context.resolution, node.this)
 
     def resolve_struct(self, node: exp.Expr) -> None:
         """Resolve STRUCT(…); a field without a name takes the name of its column."""
@@ -171,7 +171,7 @@ class _ExpressionResolver(msgspec.Struct):
             node.replace(_time_from_now_slot(node))
 
 
-def strip_empty_default(value: exp.Expr) -> exp.Expr:
+def strip_empty_array_default(value: exp.Expr) -> exp.Expr:
     """Replace `COALESCE(path, [])`, used as an array, by the path: if it is missing, there are no elements anyway."""
     if (
         isinstance(value, exp.Coalesce)
@@ -188,14 +188,14 @@ def _is_empty_array(value: exp.Expr) -> bool:
     return isinstance(value, exp.Null) or (isinstance(value, exp.Array) and not value.expressions)
 
 
-def replace_by_elements(resolution: NameResolution, value: exp.Expr) -> None:
+def replace_event_value_by_elements(resolution: NameResolution, value: exp.Expr) -> None:
     """Replace an event's value that is used as an array by its elements."""
-    value = strip_empty_default(value)
+    value = strip_empty_array_default(value)
     lineage = lineage_of(value)
     if lineage.is_event:
-        only_arrays = resolution.record_shapes.kinds(lineage) == frozenset({ValueKind.ARRAY})
+        only_arrays = resolution.shape_reader.kinds(lineage) == frozenset({ValueKind.ARRAY})
         elements = event_elements(copy_tree(value), only_arrays=only_arrays)
-        elements.meta["lineage"] = Lineage(element=resolution.record_shapes.elements(lineage))
+        elements.meta["lineage"] = Lineage(element=resolution.shape_reader.elements(lineage))
         value.replace(elements)
 
 
@@ -245,7 +245,7 @@ def _parameter_slot(resolution: NameResolution, node: exp.Expr) -> exp.Expr:
     if parameter is None:
         raise _undeclared_parameter_error(resolution, node, list(resolution.parameters))
     placeholder = exp.Parameter(this=exp.Var(this=parameter.name))
-    return copy_position(node, set_type(placeholder, SQLGLOT_TYPE_BY_KIND[parameter.type]))
+    return copy_source_position(node, set_type(placeholder, SQLGLOT_TYPE_BY_KIND[parameter.type]))
 
 
 def _time_from_now_slot(node: exp.Expr) -> exp.Expr:
@@ -258,7 +258,7 @@ def _time_from_now_slot(node: exp.Expr) -> exp.Expr:
         value = exp.Datetime(this=value, expression=zone)
     elif isinstance(node, exp.CurrentTime):
         value = exp.Time(this=value, zone=zone) if zone is not None else exp.TsOrDsToTime(this=value)
-    return copy_position(node, value)
+    return copy_source_position(node, value)
 
 
 def _undeclared_parameter_error(resolution: NameResolution, node: exp.Expr, names: list[str]) -> UnknownQueryName:
@@ -343,7 +343,7 @@ def _mark_folded(value: exp.Expr) -> exp.Expr:
     return paren
 
 
-def are_group_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
+def may_be_group_keys(columns: Iterable[str], select: exp.Expr | None) -> bool:
     """Return whether GROUP BY of `select` might refer to one of the columns.
 
     Such a column must not be replaced by a constant: in GROUP BY, a constant would be invalid, or would stand for the

@@ -21,9 +21,9 @@ from cordwood.errors import (
 )
 from cordwood.model.definitions import Parameter
 from cordwood.model.event import EventPath, ValueKind
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, WHOLE_EXTRAS_METADATA_KEY, event_path, root_and_steps
+from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, WHOLE_EXTRAS_METADATA_KEY, event_path, path_root_and_steps
 from cordwood.sql.record_shapes import RecordingShapeReader, join_lineages
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, ValueOrigin, copy_value, lineage_of
 from cordwood.sql.stages import Target
@@ -44,13 +44,13 @@ class OutputColumn(msgspec.Struct, frozen=True):
 class Cte(msgspec.Struct):
     """A named sub-query in scope.
 
-    `name` is the sub-query's name in the resolved tree. `is_value` is set if its rows are single values (SELECT AS
-    VALUE). `constant_columns` are the columns of a sub-query that is one row of constants; otherwise None.
+    `name` is the sub-query's name in the resolved tree. `is_value_table` is set if its rows are single values (SELECT
+    AS VALUE). `constant_columns` are the columns of a sub-query that is one row of constants; otherwise None.
     """
 
     name: str
     output_columns: list[OutputColumn]
-    is_value: bool = False
+    is_value_table: bool = False
     constant_columns: dict[str, exp.Expr] | None = None
 
 
@@ -76,7 +76,7 @@ class NameResolution(msgspec.Struct):
 
     text: str
     target: Target
-    record_shapes: RecordingShapeReader
+    shape_reader: RecordingShapeReader
     parameters: Mapping[str, Parameter]
     resolve_query: QueryResolver
     may_read_streams: bool = False
@@ -154,16 +154,16 @@ def _resolve_in_relation(resolution: NameResolution, parts: NameParts, relation:
     """Resolve `alias.column…`, `alias.key…` or the alias of an unnested record; return None for any other name."""
     if len(parts) == 1:
         return relation.unnested_element.copy_expression() if relation.unnested_element is not None else None
-    if parts[1].meta_get(WHOLE_EXTRAS_METADATA_KEY) and relation.extra_keys is not None:
-        return relation.extra_keys.copy_expression()
+    if parts[1].meta_get(WHOLE_EXTRAS_METADATA_KEY) and relation.extra_keys_object is not None:
+        return relation.extra_keys_object.copy_expression()
     column = relation.fields.get(parts[1].name.lower())
     if column is not None:
         _check_unambiguous(resolution, parts[1], column)
         return access_fields(resolution, column.copy_expression(), parts[2:])
     if relation.unnested_element is not None:
         return access_fields(resolution, relation.unnested_element.copy_expression(), parts[1:])
-    if relation.extra_keys is not None:
-        return access_fields(resolution, relation.extra_keys.copy_expression(), parts[1:])
+    if relation.extra_keys_object is not None:
+        return access_fields(resolution, relation.extra_keys_object.copy_expression(), parts[1:])
     return None
 
 
@@ -205,12 +205,12 @@ def _row_struct(resolution: NameResolution, relation: Relation) -> exp.Expr:
 
 def extra_fields(resolution: NameResolution, relation: Relation) -> Iterator[Field]:
     """Yield as fields the known keys of a stream's events that are not columns of the stream's table."""
-    if relation.extra_keys is None:
+    if relation.extra_keys_object is None:
         return
-    for name in resolution.record_shapes.keys(relation.extra_keys.lineage):
+    for name in resolution.shape_reader.keys(relation.extra_keys_object.lineage):
         if name.lower() not in relation.fields:
             value = access_fields(
-                resolution, relation.extra_keys.copy_expression(), [exp.to_identifier(name, quoted=True)]
+                resolution, relation.extra_keys_object.copy_expression(), [exp.to_identifier(name, quoted=True)]
             )
             yield Field(name, value, lineage_of(value))
 
@@ -227,33 +227,33 @@ def _resolve_record_field(resolution: NameResolution, parts: NameParts, scope: S
             hint="Write one of them.",
             span=resolution.span_of_node(parts[0]),
         )
-    owner = owners[0].unnested_element or owners[0].extra_keys
+    owner = owners[0].unnested_element or owners[0].extra_keys_object
     return access_fields(resolution, owner.copy_expression(), parts) if owner is not None else None
 
 
 def _has_field(resolution: NameResolution, relation: Relation, name: exp.Identifier) -> bool:
-    record = relation.unnested_element or relation.extra_keys
+    record = relation.unnested_element or relation.extra_keys_object
     if record is None:
         return False
     if record.lineage.is_event:
-        return resolution.record_shapes.has_key(record.lineage, name.name, bool(name.quoted))
+        return resolution.shape_reader.has_key(record.lineage, name.name, bool(name.quoted))
     return any(field.lower() == name.name.lower() for field, _ in record.lineage.fields)
 
 
 def _resolve_as_unseen_key(resolution: NameResolution, parts: NameParts, scope: Scope) -> exp.Expr | None:
     """Resolve a name that no event has as a key yet, in an unnested record or else in a stream's events."""
     for relation in reversed(scope.relations):
-        keys = _record_with_any_key(resolution, relation)
+        keys = _record_accepting_any_key(resolution, relation)
         if keys is not None:
             return access_fields(resolution, keys.copy_expression(), parts)
     return None
 
 
-def _record_with_any_key(resolution: NameResolution, relation: Relation) -> Field | None:
+def _record_accepting_any_key(resolution: NameResolution, relation: Relation) -> Field | None:
     record = relation.unnested_element
-    if record is not None and record.lineage.is_event and resolution.record_shapes.has_no_seen_keys(record.lineage):
+    if record is not None and record.lineage.is_event and resolution.shape_reader.has_no_seen_keys(record.lineage):
         return record
-    return relation.extra_keys
+    return relation.extra_keys_object
 
 
 def access_fields(resolution: NameResolution, value: exp.Expr, parts: NameParts) -> exp.Expr:
@@ -302,14 +302,14 @@ def _make_path_read(resolution: NameResolution, value: exp.Expr, lineage: Lineag
 
     If a name refers to several keys, return COALESCE of the reads of their paths.
     """
-    base, steps = root_and_steps(value)
+    base, steps = path_root_and_steps(value)
     paths = [(steps, lineage)]
     for part in parts:
-        paths = [extended for path in paths for extended in _follow_key(resolution, path, part)]
+        paths = [extended for path in paths for extended in _extend_path_by_key(resolution, path, part)]
         # A name can refer to several keys that differ only in case or dashes. Each such name multiplies the number of
         # paths, so the budget counts the paths.
-        count_nodes(len(paths))
-    resolution.record_shapes.record_unseen_paths(paths[0][1])
+        charge_nodes(len(paths))
+    resolution.shape_reader.record_unseen_paths(paths[0][1])
     reads = [_make_event_path(resolution, base, path) for path in paths]
     value_read = reads[0] if len(reads) == 1 else exp.Coalesce(this=reads[0], expressions=reads[1:])
     value_read.meta["lineage"] = join_lineages(path_lineage for _, path_lineage in paths)
@@ -322,17 +322,17 @@ def _make_path_read(resolution: NameResolution, value: exp.Expr, lineage: Lineag
 def _make_event_path(resolution: NameResolution, base: exp.Expr, path: tuple[EventPath, Lineage]) -> exp.Expr:
     steps, lineage = path
     path_read = event_path(copy_value(base), steps)
-    kinds = path_read.meta[PATH_KINDS_METADATA_KEY] = resolution.record_shapes.kinds(lineage)
+    kinds = path_read.meta[PATH_KINDS_METADATA_KEY] = resolution.shape_reader.kinds(lineage)
     path_read.meta["only_text"] = kinds == frozenset({ValueKind.TEXT})
     return path_read
 
 
-def _follow_key(
+def _extend_path_by_key(
     resolution: NameResolution, path: tuple[EventPath, Lineage], part: exp.Identifier
 ) -> list[tuple[EventPath, Lineage]]:
     steps, lineage = path
-    keys = resolution.record_shapes.keys_matching_name(lineage, part.name, bool(part.quoted)) or (part.name,)
-    return [((*steps, key), resolution.record_shapes.child(lineage, key)) for key in keys]
+    keys = resolution.shape_reader.keys_matching_name(lineage, part.name, bool(part.quoted)) or (part.name,)
+    return [((*steps, key), resolution.shape_reader.child(lineage, key)) for key in keys]
 
 
 def unknown_name_error(resolution: NameResolution, parts: NameParts, scope: Scope | None) -> UnknownQueryName:
@@ -355,7 +355,7 @@ def _find_similar_path(resolution: NameResolution, name: str, scope: Scope | Non
             origins.update(*(column.lineage.origins for column in relation.fields.values()))
         scope = scope.parent
     candidates = (ValueOrigin(origin.stream, (*origin.path, name)) for origin in sorted(origins, key=str))
-    return next((similar for similar in map(resolution.record_shapes.most_similar_path, candidates) if similar), None)
+    return next((similar for similar in map(resolution.shape_reader.most_similar_path, candidates) if similar), None)
 
 
 def _unknown_column_error(resolution: NameResolution, part: exp.Identifier, relation: Relation) -> UnknownQueryName:
@@ -381,9 +381,9 @@ def visible_names(resolution: NameResolution, scope: Scope | None) -> list[str]:
             names.update(dict.fromkeys(column.name for column in relation.fields.values()))
             if not relation.name.startswith(_GENERATED_ALIASES):
                 names[relation.name] = None
-            record = relation.unnested_element or relation.extra_keys
+            record = relation.unnested_element or relation.extra_keys_object
             if record is not None:
-                names.update(dict.fromkeys(resolution.record_shapes.keys(record.lineage)))
+                names.update(dict.fromkeys(resolution.shape_reader.keys(record.lineage)))
                 names.update(dict.fromkeys(name for name, _ in record.lineage.fields))
         scope = scope.parent
     return list(names)

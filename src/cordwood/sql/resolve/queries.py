@@ -9,15 +9,15 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import AmbiguousName, CompileTooLong, PlanTooLarge, QueryRefused
+from cordwood.errors import AmbiguousName, CompilationTimeout, PlanTooLarge, QueryRefused
 from cordwood.model.event import Shape
-from cordwood.sql.budget import copy_tree, count_nodes
+from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import add_condition
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.record_shapes import RecordingShapeReader
 from cordwood.sql.resolve.clauses import (
     SelectAliases,
-    remove_inner_orders,
+    remove_sub_query_order_by,
     resolve_filters,
     resolve_group_by,
     resolve_limits,
@@ -28,7 +28,7 @@ from cordwood.sql.resolve.clauses import (
 from cordwood.sql.resolve.expressions import NameContext, constant_query_columns, resolve_expression
 from cordwood.sql.resolve.names import Cte, CteScope, NameResolution, OutputColumn
 from cordwood.sql.resolve.sources import resolve_from_clause
-from cordwood.sql.resolve.tables import make_names_unique, make_plain_select
+from cordwood.sql.resolve.tables import make_names_unique, strip_select_as_kind
 from cordwood.sql.scope import Field, Lineage, Relation, Scope
 from cordwood.sql.stages import AdmittedTree, LoweredQuery, ResolvedQuery, StreamTable, Target, table_named_as_stream
 from cordwood.sql.tree_printer import PrintedTree
@@ -84,13 +84,13 @@ class _SubQueryResolver(msgspec.Struct):
             return None
         inner, sub_queries = _resolution_of_included_endpoint(self.resolution, included)
         tree = copy_tree(included.final_query)
-        is_value = make_plain_select(tree)
+        is_value = strip_select_as_kind(tree)
         outputs = make_names_unique(tree, _resolve_query(inner, tree, CteScope(), None))
         _prepend_sub_queries(tree, sub_queries)
         unique_name = self.resolution.unique_name(name)
         alias = exp.TableAlias(this=exp.to_identifier(unique_name, quoted=True))
         self.resolved_ctes[unique_name] = exp.CTE(this=tree, alias=alias)
-        self.cte_by_endpoint[name] = Cte(unique_name, outputs, is_value=is_value)
+        self.cte_by_endpoint[name] = Cte(unique_name, outputs, is_value_table=is_value)
         return self.cte_by_endpoint[name]
 
     def sub_query_names(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _mark_inline(cte: exp.Expr) -> None:
 def resolve_saved_query(program: EndpointProgram, target: Target, shapes: Mapping[str, Shape]) -> ResolvedQuery:
     resolution, sub_queries = _create_resolution(program, target, shapes)
     tree = copy_tree(program.final_query)
-    make_plain_select(tree)
+    strip_select_as_kind(tree)
     _resolve_query(resolution, tree, CteScope(), None)
     return _finish_resolution(resolution, sub_queries, tree)
 
@@ -121,7 +121,7 @@ def resolve_sandbox_query(
 ) -> ResolvedQuery:
     resolution, sub_queries = _create_resolution(program, target, shapes)
     sandbox = msgspec.structs.replace(resolution, text=admitted.text, may_read_streams=False)
-    make_plain_select(admitted.tree)
+    strip_select_as_kind(admitted.tree)
     _resolve_query(sandbox, admitted.tree, CteScope(), None)
     return _finish_resolution(sandbox, sub_queries, admitted.tree)
 
@@ -130,9 +130,9 @@ def resolve_standalone_query(admitted: AdmittedTree, target: Target) -> Resolved
     resolution = NameResolution(
         admitted.text, target, RecordingShapeReader({}), {}, _resolve_query, keeps_time_functions=True
     )
-    make_plain_select(admitted.tree)
+    strip_select_as_kind(admitted.tree)
     _resolve_query(resolution, admitted.tree, CteScope(), None)
-    remove_inner_orders(admitted.tree)
+    remove_sub_query_order_by(admitted.tree)
     return ResolvedQuery(admitted.tree, admitted.text)
 
 
@@ -195,17 +195,17 @@ def _prepend_sub_queries(tree: exp.Expr, sub_queries: _SubQueryResolver) -> None
 def _finish_resolution(resolution: NameResolution, sub_queries: _SubQueryResolver, tree: exp.Expr) -> ResolvedQuery:
     """Return the resolved query. Its WITH begins with those sub-queries of the endpoint that the query references."""
     _prepend_sub_queries(tree, sub_queries)
-    remove_inner_orders(tree)
+    remove_sub_query_order_by(tree)
     return ResolvedQuery(
         tree,
         resolution.text,
         sub_queries=sub_queries.sub_query_names(),
         unseen_paths=tuple(
             path if suggestion is None else f"{path}; did you mean {suggestion}?"
-            for path, suggestion in resolution.record_shapes.unseen_paths.items()
+            for path, suggestion in resolution.shape_reader.unseen_paths.items()
         ),
         streams=tuple(resolution.streams),
-        shape_lookups=resolution.record_shapes.shape_lookups,
+        shape_lookups=resolution.shape_reader.shape_lookups,
     )
 
 
@@ -231,10 +231,10 @@ def _resolve_query(
 
     If the budget is exceeded, the error gets the position of the innermost query that was being resolved.
     """
-    count_nodes(1 + len(ctes.cte_by_name))
+    charge_nodes(1 + len(ctes.cte_by_name))
     try:
         return _resolve_clauses(resolution, node, ctes, parent)
-    except (PlanTooLarge, CompileTooLong) as fault:
+    except (PlanTooLarge, CompilationTimeout) as fault:
         fault.span = fault.span or resolution.span_of_node(node)
         raise
 
@@ -331,14 +331,14 @@ def _resolve_set_operation(
     outputs = _resolve_query(resolution, operations[-1].this, ctes, parent)
     for operation in reversed(operations):
         right = _resolve_query(resolution, operation.expression, ctes, parent)
-        _align_field_names(operation.expression, outputs)
+        _align_struct_field_names(operation.expression, outputs)
         if operation is not node:
             _resolve_order_and_limit(resolution, operation, outputs, ctes, parent)
         outputs = _combine_outputs(resolution, operation, outputs, right)
     return outputs
 
 
-def _align_field_names(query: exp.Expr, outputs: list[OutputColumn]) -> None:
+def _align_struct_field_names(query: exp.Expr, outputs: list[OutputColumn]) -> None:
     """Rename struct fields to those of the other side: BigQuery pairs fields by position, engines by name."""
     if query.args.get("kind") == "STRUCT" and len(query.expressions) == len(outputs):
         for item, output in zip(query.expressions, outputs, strict=True):
@@ -398,19 +398,21 @@ def _output_names(
     left_names, right_names = _name_by_lower_case(left), _name_by_lower_case(right)
     side = str(operation.args.get("side") or operation.args.get("kind") or "").upper()
     if operation.args.get("on"):
-        return _listed_names(
+        return _column_names_in_on(
             resolution,
             operation,
-            _COLUMN_CHOICE_BY_SIDE[side if side in _COLUMN_CHOICE_BY_SIDE else "INNER"](left_names, right_names),
+            _OUTPUT_NAME_CHOOSER_BY_SIDE[side if side in _OUTPUT_NAME_CHOOSER_BY_SIDE else "INNER"](
+                left_names, right_names
+            ),
         )
-    if side in _COLUMN_CHOICE_BY_SIDE:
-        return _COLUMN_CHOICE_BY_SIDE[side](left_names, right_names)
+    if side in _OUTPUT_NAME_CHOOSER_BY_SIDE:
+        return _OUTPUT_NAME_CHOOSER_BY_SIDE[side](left_names, right_names)
     if left_names.keys() != right_names.keys():
         raise _unpaired_columns_error(resolution, operation, sorted(left_names.keys() ^ right_names.keys()))
     return list(left_names.values())
 
 
-def _listed_names(resolution: NameResolution, operation: exp.Expr, available: list[str]) -> list[str]:
+def _column_names_in_on(resolution: NameResolution, operation: exp.Expr, available: list[str]) -> list[str]:
     """Return the column names in ON of a set operation; raise an error if a name is not available."""
     names = [column.name for column in operation.args["on"]]
     available_lower = {name.lower() for name in available}
@@ -427,14 +429,14 @@ def _name_by_lower_case(outputs: list[OutputColumn]) -> _NameByLowerCase:
     return {output.name.lower(): output.name for output in outputs}
 
 
-_COLUMN_CHOICE_BY_SIDE: Final[Mapping[str, Callable[[_NameByLowerCase, _NameByLowerCase], list[str]]]] = {
-    "FULL": lambda ours, theirs: [*ours.values(), *_missing_names(ours, theirs)],
+_OUTPUT_NAME_CHOOSER_BY_SIDE: Final[Mapping[str, Callable[[_NameByLowerCase, _NameByLowerCase], list[str]]]] = {
+    "FULL": lambda ours, theirs: [*ours.values(), *_names_only_on_right(ours, theirs)],
     "LEFT": lambda ours, _: list(ours.values()),
     "INNER": lambda ours, theirs: [name for lower, name in ours.items() if lower in theirs],
 }
 
 
-def _missing_names(left_names: _NameByLowerCase, right_names: _NameByLowerCase) -> list[str]:
+def _names_only_on_right(left_names: _NameByLowerCase, right_names: _NameByLowerCase) -> list[str]:
     return [name for lower, name in right_names.items() if lower not in left_names]
 
 
@@ -530,7 +532,7 @@ def _resolve_cte(
     if columns:
         raise resolution.unsupported_error(cte, "A list of columns after a name in WITH")
     name = resolution.unique_name(cte.alias)
-    is_value = make_plain_select(cte.this)
+    is_value = strip_select_as_kind(cte.this)
     if recursive and isinstance(cte.this, exp.SetOperation):
         ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_outputs(resolution, cte.this, ctes, parent)))
     outputs = make_names_unique(cte.this, resolution.resolve_query(resolution, cte.this, ctes, parent))
@@ -540,7 +542,7 @@ def _resolve_cte(
         name = resolution.unique_name(cte.alias)
     cte.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
     values = None if is_value else _constant_cte_columns(cte.this, outputs)
-    return Cte(name, outputs, is_value=is_value, constant_columns=values)
+    return Cte(name, outputs, is_value_table=is_value, constant_columns=values)
 
 
 def _constant_cte_columns(query: exp.Expr, outputs: list[OutputColumn]) -> dict[str, exp.Expr] | None:

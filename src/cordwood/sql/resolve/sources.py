@@ -15,11 +15,11 @@ from cordwood.sql.nodes import add_condition, is_object_test_node, is_same_or_ne
 from cordwood.sql.resolve import tables
 from cordwood.sql.resolve.expressions import (
     NameContext,
-    are_group_keys,
     constant_relation,
-    replace_by_elements,
+    may_be_group_keys,
+    replace_event_value_by_elements,
     resolve_expression,
-    strip_empty_default,
+    strip_empty_array_default,
 )
 from cordwood.sql.resolve.names import UNNEST_ALIAS, CteScope, NameResolution, ambiguous_name_error, unknown_name_error
 from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, copy_value, lineage_of
@@ -28,15 +28,15 @@ from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, co
 class _FromResolver(msgspec.Struct):
     """The state of reading one FROM from left to right.
 
-    `filters` collects the filters that replace joins with unnested objects. `may_filter_in_where` is set if such a filter
-    may be put in WHERE, because no later outer join adds rows with NULL. `first_relation_index` is the index, in the
-    scope, of the first relation of this chain of joins.
+    `filters` collects the filters that replace joins with unnested objects. `may_filter_in_where` is set if such a
+    filter may be put in WHERE, because no later outer join adds rows with NULL. `first_relation_index` is the index, in
+    the scope, of the first relation of this chain of joins.
     """
 
     resolution: NameResolution
     ctes: CteScope
     scope: Scope
-    join_replacing_filters: list[exp.Expr]
+    filters_replacing_joins: list[exp.Expr]
     may_filter_in_where: bool = True
     first_relation_index: int = 0
 
@@ -59,7 +59,7 @@ def resolve_from_clause(select: exp.Expr, resolution: NameResolution, ctes: CteS
         return reader.scope
     _resolve_join_chain(reader, from_.this, joins)
     select.set("joins", [join for join in joins if join.args.get("this") is not None])
-    for filter_ in reader.join_replacing_filters:
+    for filter_ in reader.filters_replacing_joins:
         add_condition(select, filter_)
     return reader.scope
 
@@ -93,7 +93,7 @@ def _adds_null_left_rows(join: exp.Expr) -> bool:
 
 
 def _resolve_join(reader: _FromResolver, join: exp.Expr) -> None:
-    _check_join(reader.resolution, join)
+    _refuse_unsupported_join(reader.resolution, join)
     source = join.this
     _, unnest = _source_and_equivalent_unnest(reader, source)
     if unnest is not None:
@@ -103,14 +103,14 @@ def _resolve_join(reader: _FromResolver, join: exp.Expr) -> None:
         return
     side = join.args.get("side")
     paths_are_safe = side == "LEFT" or (reader.may_filter_in_where and side != "FULL")
-    inner = msgspec.structs.replace(reader, join_replacing_filters=[], may_filter_in_where=paths_are_safe)
+    inner = msgspec.structs.replace(reader, filters_replacing_joins=[], may_filter_in_where=paths_are_safe)
     relation_count = len(reader.scope.relations)
     _resolve_from_item(inner, source)
     if join.args.get("using"):
         _rewrite_using_as_on(reader.resolution, join, reader.scope, (reader.first_relation_index, relation_count))
     elif join.args.get("on") is not None:
         resolve_expression(join.args["on"], reader.context)
-    _attach_filters(reader, join, inner.join_replacing_filters)
+    _attach_filters(reader, join, inner.filters_replacing_joins)
 
 
 def _replace_constant_join(reader: _FromResolver, join: exp.Expr, source: exp.Expr) -> bool:
@@ -121,14 +121,14 @@ def _replace_constant_join(reader: _FromResolver, join: exp.Expr, source: exp.Ex
     if any(join.args.get(key) for key in ("side", "on", "using")):
         return False
     columns = tables.constant_table_columns(reader.resolution, reader.ctes, source)
-    if columns is None or are_group_keys(columns, join.parent_select):
+    if columns is None or may_be_group_keys(columns, join.parent_select):
         return False
     reader.scope.relations.append(constant_relation(source.alias or source.name, columns))
     join.set("this", None)
     return True
 
 
-def _check_join(resolution: NameResolution, join: exp.Expr) -> None:
+def _refuse_unsupported_join(resolution: NameResolution, join: exp.Expr) -> None:
     if join.args.get("method") or join.args.get("kind") in ("SEMI", "ANTI", "STRAIGHT_JOIN"):
         raise resolution.unsupported_error(join, f"A {join.args.get('method') or join.args.get('kind')} JOIN")
 
@@ -136,7 +136,7 @@ def _check_join(resolution: NameResolution, join: exp.Expr) -> None:
 def _attach_filters(reader: _FromResolver, join: exp.Expr, filters: list[exp.Expr]) -> None:
     """Add the filters of a parenthesised join to WHERE, or to the ON of the LEFT JOIN that contains it."""
     if join.args.get("side") != "LEFT":
-        reader.join_replacing_filters.extend(filters)
+        reader.filters_replacing_joins.extend(filters)
         return
     if filters:
         join.set("on", exp.and_(join.args.get("on"), *filters, copy=False))
@@ -202,13 +202,13 @@ def _find_column(resolution: NameResolution, name: exp.Identifier, scope: Scope)
     return scope.find_merged_column(relation, name.name) or MergedColumn(column, frozenset([relation.name.lower()]), 0)
 
 
-_RIGHT_SIDE_FIRST: Final = "RIGHT"
-_BOTH_SIDES: Final = "FULL"
+_RIGHT_JOIN_SIDE: Final = "RIGHT"
+_FULL_JOIN_SIDE: Final = "FULL"
 
 
 def _merge_columns(left: MergedColumn, right: MergedColumn, side: str, first_relation: int) -> MergedColumn:
-    column = right.column if side == _RIGHT_SIDE_FIRST else left.column
-    if side == _BOTH_SIDES:
+    column = right.column if side == _RIGHT_JOIN_SIDE else left.column
+    if side == _FULL_JOIN_SIDE:
         merged_value = exp.Coalesce(this=left.column.copy_expression(), expressions=[right.column.copy_expression()])
         column = Field(left.column.name, merged_value, left.column.lineage)
     return MergedColumn(column, left.merged_relation_names | right.merged_relation_names, first_relation)
@@ -318,7 +318,7 @@ def _resolve_unnest_join(reader: _FromResolver, unnest: exp.Expr, join: exp.Expr
     if unnest is not join.this:
         join.set("this", unnest)
     resolve_expression(unnest.expressions[0], reader.context)
-    value = strip_empty_default(unnest.expressions[0])
+    value = strip_empty_array_default(unnest.expressions[0])
     if _unnests_only_objects(reader, value, join):
         _resolve_object_unnest(reader, unnest, value, join)
         return
@@ -332,7 +332,7 @@ def _unnests_only_objects(reader: _FromResolver, value: exp.Expr, join: exp.Expr
     lineage = lineage_of(value)
     if not lineage.is_event or _adds_null_left_rows(join):
         return False
-    kinds = reader.resolution.record_shapes.kinds(lineage)
+    kinds = reader.resolution.shape_reader.kinds(lineage)
     if kinds is None or ValueKind.ARRAY in kinds:
         return False
     if join.args.get("side") == "LEFT":
@@ -353,16 +353,16 @@ def _resolve_object_unnest(reader: _FromResolver, unnest: exp.Expr, value: exp.E
         relation.fields[offset.name.lower()] = Field(offset.name, offset_value)
     reader.scope.relations.append(relation)
     if not is_left:
-        reader.join_replacing_filters[:] = [
-            filter_ for filter_ in reader.join_replacing_filters if not _is_implied_filter(filter_, value)
+        reader.filters_replacing_joins[:] = [
+            filter_ for filter_ in reader.filters_replacing_joins if not _is_implied_filter(filter_, value)
         ]
-        reader.join_replacing_filters.append(_object_filter(reader.resolution, value, lineage))
-        _add_join_filter(reader.join_replacing_filters, join, reader.context)
+        reader.filters_replacing_joins.append(_object_filter(reader.resolution, value, lineage))
+        _add_join_filter(reader.filters_replacing_joins, join, reader.context)
     join.set("this", None)
 
 
 def _object_filter(resolution: NameResolution, value: exp.Expr, lineage: Lineage) -> exp.Expr:
-    only_objects = resolution.record_shapes.kinds(lineage) == frozenset({ValueKind.OBJECT})
+    only_objects = resolution.shape_reader.kinds(lineage) == frozenset({ValueKind.OBJECT})
     return object_test_node(copy_value(value), only_objects=only_objects)
 
 
@@ -383,7 +383,7 @@ def _unnest_relation(reader: _FromResolver, unnest: exp.Expr) -> Relation:
     """Return the relation of an UNNEST: the array's element is its record, and a named offset is a column."""
     if len(unnest.expressions) != 1:
         raise reader.resolution.unsupported_error(unnest, "UNNEST of several arrays")
-    replace_by_elements(reader.resolution, unnest.expressions[0])
+    replace_event_value_by_elements(reader.resolution, unnest.expressions[0])
     element = lineage_of(unnest.expressions[0]).element or Lineage()
     name = _unnest_alias(reader.resolution, unnest)
     relation = Relation(name, unnested_element=Field(name, _quoted_column(name, name), element))

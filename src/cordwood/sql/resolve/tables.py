@@ -101,7 +101,7 @@ def _resolve_endpoint_reference(scope: Scope, table: exp.Expr, endpoint: Cte, ta
     table.set("db", None)
     table.set("catalog", None)
     set_source_alias(table, alias)
-    relation = _derived_relation(alias, endpoint.output_columns, is_value=endpoint.is_value)
+    relation = _derived_relation(alias, endpoint.output_columns, is_value=endpoint.is_value_table)
     scope.relations.append(msgspec.structs.replace(relation, qualified_name=qualified_name))
 
 
@@ -121,13 +121,13 @@ def _resolve_cte_reference(scope: Scope, table: exp.Expr, cte: Cte) -> None:
     alias = table.alias or table.name
     table.set("this", exp.to_identifier(cte.name, quoted=True))
     set_source_alias(table, alias)
-    scope.relations.append(_derived_relation(alias, cte.output_columns, is_value=cte.is_value))
+    scope.relations.append(_derived_relation(alias, cte.output_columns, is_value=cte.is_value_table))
 
 
 def resolve_derived_table(resolution: NameResolution, ctes: CteScope, scope: Scope, source: exp.Expr) -> None:
     """Resolve a derived table. It can use columns of outer queries, but not of its siblings in the same FROM."""
     pivots = source.args.get("pivots") or []
-    is_value = make_plain_select(source.this)
+    is_value = strip_select_as_kind(source.this)
     outputs = make_names_unique(source.this, resolution.resolve_query(resolution, source.this, ctes, scope.parent))
     alias = _pop_pivot_alias(source) or source.alias or resolution.unique_name("_derived")
     source.set("pivots", None)
@@ -178,7 +178,7 @@ def set_source_alias(source: exp.Expr, alias: str) -> None:
     source.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
 
 
-def make_plain_select(query: exp.Expr) -> bool:
+def strip_select_as_kind(query: exp.Expr) -> bool:
     """Turn SELECT AS STRUCT and SELECT AS VALUE into plain SELECTs; return whether a SELECT AS VALUE was among them."""
     pending = [query]
     is_value = False
@@ -263,7 +263,7 @@ def _resolve_stream_reference(resolution: NameResolution, scope: Scope, table: e
     whole_event = Lineage(origins=frozenset({ValueOrigin(stream, ())}))
     qualified_name = "" if table.alias else stream
     scope.relations.append(
-        Relation(alias, fields, extra_keys=Field(alias, extra_keys, whole_event), qualified_name=qualified_name)
+        Relation(alias, fields, extra_keys_object=Field(alias, extra_keys, whole_event), qualified_name=qualified_name)
     )
     table.set("this", exp.to_identifier(stream_table.table, quoted=True))
     table.set("db", None)
@@ -363,7 +363,8 @@ def _rewrite_pivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
     """
     key = pivoted.resolve_copy(pivot.args["fields"][0].this)
     calls = [
-        (item.alias, pivoted.resolve_copy(_checked_aggregate(pivoted.resolution, item))) for item in pivot.expressions
+        (item.alias, pivoted.resolve_copy(_require_aggregate_call(pivoted.resolution, item)))
+        for item in pivot.expressions
     ]
     used = {column.name.lower() for part in (key, *(call for _, call in calls)) for column in part.find_all(exp.Column)}
     group_fields = [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
@@ -381,7 +382,7 @@ def _rewrite_pivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
     return select
 
 
-def _checked_aggregate(resolution: NameResolution, item: exp.Expr) -> exp.Expr:
+def _require_aggregate_call(resolution: NameResolution, item: exp.Expr) -> exp.Expr:
     call: exp.Expr = item.unalias()
     if not isinstance(call, exp.AggFunc):
         raise resolution.unsupported_error(item, "In PIVOT, an expression that is not a call of an aggregate function")

@@ -43,7 +43,7 @@ def read_aggregate_argument(node: exp.Expr) -> AggregateArgument:
     argument = AggregateArgument(node.this)
     inner = node.this
     while isinstance(inner, _MODIFIER_CLASSES):
-        inner = _strip_modifier(inner, argument)
+        inner = _read_and_strip_modifier(inner, argument)
     argument.value = inner
     # In sqlglot's tree, IGNORE NULLS may also be the parent of the aggregate.
     if isinstance(node.parent, (exp.IgnoreNulls, exp.RespectNulls)):
@@ -105,7 +105,7 @@ def _quantile_count(node: exp.Expr) -> exp.Expr | None:
     return parts
 
 
-def _strip_modifier(inner: exp.Expr, argument: AggregateArgument) -> exp.Expr:
+def _read_and_strip_modifier(inner: exp.Expr, argument: AggregateArgument) -> exp.Expr:
     stripped: exp.Expr = inner.this
     if isinstance(inner, exp.Limit):
         argument.limit = inner.expression
@@ -121,7 +121,7 @@ def _strip_modifier(inner: exp.Expr, argument: AggregateArgument) -> exp.Expr:
     return stripped
 
 
-def event_value_kind(node: exp.Expr) -> Kind | None:
+def aggregated_event_value_kind(node: exp.Expr) -> Kind | None:
     """Return the type to which an aggregate converts an event's value; None for aggregates that accept any type."""
     return _EVENT_KIND_BY_AGGREGATE.get(type(node))
 
@@ -167,7 +167,7 @@ def drop_nulls_modifier(node: exp.Expr) -> exp.Expr:
     return inherit_metadata(inner, node)
 
 
-def nan_for_single_infinite(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
+def make_nan_for_infinite_value(aggregate: exp.Expr, single_value: exp.Expr) -> exp.Expr:
     """Return the aggregate, changed so that it is NaN for a single infinite or NaN value, where engines return zero.
 
     `single_value` selects any one of the aggregated values. The SQL adds zero times this value, which is NaN if the

@@ -6,9 +6,16 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import NUMBER_KINDS, TIME_KINDS, Datatype, Kind
-from cordwood.sql.datatypes import STRING, VARIANT, kind_of, set_datatype, type_of_type_node
-from cordwood.sql.lowering import RuleSet, bytes_part, fragment, mark_null_on_error, raise_unsupported, text_part
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, NUMBER_KINDS, Datatype, Kind
+from cordwood.sql.datatypes import STRING, VARIANT, datatype_of_type_node, kind_of, set_datatype
+from cordwood.sql.lowering import (
+    RuleSet,
+    bytes_literal_node,
+    fragment,
+    mark_null_on_error,
+    raise_unsupported,
+    string_literal_node,
+)
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_python_value, constant_text, is_integer_literal
 from cordwood.sql.rules.time_text import TimePrinter
 from cordwood.sql.rules.times import replace_leap_second
@@ -29,7 +36,7 @@ class LiteralRules(msgspec.Struct, frozen=True):
     def _translate_literal(self, node: exp.Expr) -> exp.Expr:
         value = constant_python_value(node)
         if node.is_string:
-            lowered = text_part(str(node.this))
+            lowered = string_literal_node(str(node.this))
         else:
             lowered = (
                 self.integer_literal(node, int(str(value))) if is_integer_literal(node) else self.float_literal(node)
@@ -42,14 +49,14 @@ class LiteralRules(msgspec.Struct, frozen=True):
         """Translate a bytes literal, which the parser returns as text with its escapes decoded."""
         text = str(node.this)
         raw = text.encode("latin-1") if all(ord(char) < 256 for char in text) else text.encode()
-        return self.bytes_literal(bytes_part(raw), text)
+        return self.bytes_literal(bytes_literal_node(raw), text)
 
     def _translate_raw_string(self, node: exp.Expr) -> exp.Expr:
         return self._translate_literal(exp.Literal.string(str(node.this)))
 
     def rules(self) -> RuleSet:
         return RuleSet(
-            nodes={
+            by_node_class={
                 exp.Literal: self._translate_literal,
                 exp.ByteString: self._translate_bytes_literal,
                 exp.RawString: self._translate_raw_string,
@@ -57,7 +64,7 @@ class LiteralRules(msgspec.Struct, frozen=True):
         )
 
 
-def parent_past_sign(node: exp.Expr) -> exp.Expr | None:
+def parent_outside_sign_and_parentheses(node: exp.Expr) -> exp.Expr | None:
     """Return the nearest ancestor of a literal other than its sign and the parentheses around it."""
     parent = node.parent
     while isinstance(parent, (exp.Paren, exp.Neg)):
@@ -98,7 +105,7 @@ class CastRules(msgspec.Struct, frozen=True):
     text_to_bytes_templates: Mapping[str, str]
 
     def _translate_cast(self, node: exp.Expr) -> exp.Expr:
-        to = type_of_type_node(node.args["to"])
+        to = datatype_of_type_node(node.args["to"])
         if to is None:
             raise_unsupported(node, f"The type {node.args['to'].sql('bigquery')}")
         if node.args.get("format"):
@@ -129,7 +136,7 @@ class CastRules(msgspec.Struct, frozen=True):
     def _cast_scalar(self, node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
         """Cast between two scalar types for which `casters` has no entry."""
         source = kind_of(value)
-        if source is Kind.STRING and to.kind in TIME_KINDS:
+        if source is Kind.STRING and to.kind in DATE_AND_TIME_KINDS:
             return self.text_to_time(node, value, to.kind)
         if source in (Kind.TIMESTAMP, Kind.DATETIME, Kind.TIME) and to.kind is Kind.STRING:
             return self.time_printer.print_as_cast(value, None)
@@ -141,7 +148,7 @@ class CastRules(msgspec.Struct, frozen=True):
         format_text, source = constant_text(node.args["format"]), kind_of(node.this)
         if format_text is None:
             raise_unsupported(node, "CAST with a format that is not a literal")
-        if to == STRING and source in TIME_KINDS:
+        if to == STRING and source in DATE_AND_TIME_KINDS:
             return self.time_printer.print_by_cast_format(node, node.this, format_text)
         if to == STRING and source is Kind.BYTES:
             return _cast_by_bytes_format(node, self.bytes_to_text_templates, format_text.upper())
@@ -150,7 +157,7 @@ class CastRules(msgspec.Struct, frozen=True):
         return raise_unsupported(node, f"CAST to {to.kind} with a format")
 
     def rules(self) -> RuleSet:
-        return RuleSet(nodes={exp.Cast: self._translate_cast, exp.TryCast: self._translate_safe_cast})
+        return RuleSet(by_node_class={exp.Cast: self._translate_cast, exp.TryCast: self._translate_safe_cast})
 
 
 def _cast_by_bytes_format(node: exp.Expr, templates: Mapping[str, str], format_text: str) -> exp.Expr:
@@ -178,7 +185,7 @@ class ConditionRules(msgspec.Struct, frozen=True):
                 node.set(key, self.to_boolean(part))
         return node
 
-    def translate_in_event_query(self, node: exp.Expr, kind: Kind) -> exp.Expr:
+    def translate_in_event_subquery(self, node: exp.Expr, kind: Kind) -> exp.Expr:
         """Translate `x IN (query)` for a query that returns values of events; both sides are converted to `kind`."""
         column = set_datatype(fragment("_c"), VARIANT)
         value, item = (

@@ -11,10 +11,17 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import BadQueryValue
-from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBER_KINDS, TIME_KINDS, Datatype, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, EXACT_NUMERIC_KINDS, NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, set_datatype
-from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, span_in_text, text_part
+from cordwood.sql.lowering import (
+    RuleSet,
+    fragment,
+    raise_unsupported,
+    returns_null_on_error,
+    span_in_text,
+    string_literal_node,
+)
 from cordwood.sql.nodes import constant_int, constant_text, is_null, parse_digits
 from cordwood.sql.rules.json_functions import JsonPrinter
 from cordwood.sql.rules.vocabulary import CommonSql, ExplicitCast
@@ -207,7 +214,7 @@ def _split_format(format_string: str) -> Iterator[str | FormatSpecifier | None]:
 
 # The number of digits in a group, and the separator of groups, by conversion letter.
 _DIGIT_GROUPING_BY_LETTER: Final = {"d": (3, ","), "o": (4, ","), "x": (4, ":"), "X": (4, ":")}
-ZERO_PADDING_REFUSAL: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
+UNSUPPORTED_ZERO_PADDING_SUBJECT: Final = "A field in FORMAT that zeros fill, whose width is not a literal,"
 
 
 class FormatSql(Protocol):
@@ -249,14 +256,14 @@ class FormatSql(Protocol):
         """Return SQL for the digits of the absolute value of the float @a; the placeholder {0} is the specifier."""
         ...
 
-    def exact_digits(self, decimals: int, *, with_point: bool) -> str:
+    def exact_numeric_digits(self, decimals: int, *, with_point: bool) -> str:
         """Return SQL for the digits of the absolute value of the NUMERIC or BIGNUMERIC @a.
 
         If `with_point` is set, the digits end with a decimal point if there are no decimals.
         """
         ...
 
-    def strip_leading(self, text: str, mark: str) -> str: ...
+    def strip_leading_character(self, text: str, mark: str) -> str: ...
     def indent_json(self, node: exp.Expr, json_value: exp.Expr) -> exp.Expr: ...
     def escape_bytes(self, *quotes: str) -> str: ...
     def fill_template_unless_null(self, template: str, value: exp.Expr) -> exp.Expr: ...
@@ -284,7 +291,7 @@ class FormatRules(msgspec.Struct, frozen=True):
             if part is None:
                 yield self._null_or_error(node, "The format of FORMAT is not valid: a percent sign is written %%.")
             elif isinstance(part, str):
-                yield text_part(part)
+                yield string_literal_node(part)
             else:
                 yield self._print_field(node, part)
 
@@ -307,7 +314,7 @@ class FormatRules(msgspec.Struct, frozen=True):
             return (
                 self._print_exact_number(node, field, field.exact_numeric_kind)
                 if field.exact_numeric_kind
-                else self._print_fraction(node, field)
+                else self._print_float(node, field)
             )
         if letter in TEXT_CONVERSION_LETTERS:
             return self.sql.pad(node, field, self._print_text(node, letter, field.value))
@@ -330,7 +337,7 @@ class FormatRules(msgspec.Struct, frozen=True):
     def _separate_digits(self, digits: str, size: int, mark: str) -> str:
         """Insert a separator between groups of `size` digits, counted from the last digit."""
         marked = self.common_sql.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
-        return self.sql.strip_leading(f"reverse({marked})", mark)
+        return self.sql.strip_leading_character(f"reverse({marked})", mark)
 
     def _compose_number(
         self, node: exp.Expr, field: FormatField, digits: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = ()
@@ -344,11 +351,11 @@ class FormatRules(msgspec.Struct, frozen=True):
         if not spec.is_zero_padded:
             return self.sql.pad(node, field, words.fill_template(words.concat(sign, digits), *parts, texts=texts))
         if spec.width == "*":
-            raise_unsupported(node, ZERO_PADDING_REFUSAL)
+            raise_unsupported(node, UNSUPPORTED_ZERO_PADDING_SUBJECT)
         zeros = self.sql.padding_zeros(int(spec.width or 0), sign, digits)
         return words.fill_template(words.concat(sign, zeros, digits), *parts, texts=texts)
 
-    def _print_fraction(self, node: exp.Expr, field: FormatField) -> exp.Expr:
+    def _print_float(self, node: exp.Expr, field: FormatField) -> exp.Expr:
         words, spec = self.common_sql, field.spec
         value = fragment(words.as_float("{0}"), words.convert_implicitly(field.value, Kind.FLOAT64))
         if self.sql.lacks_flag_support(spec):
@@ -356,7 +363,7 @@ class FormatRules(msgspec.Struct, frozen=True):
                 raise_unsupported(node, "A precision in FORMAT that is not a literal, beside such flags,")
             digits = self.sql.fraction_digits(spec)
             digits = self._group_digits(digits) if spec.has_digit_groups else digits
-            return self._compose_number(node, field, digits, value, texts=[text_part(spec.number_specifier)])
+            return self._compose_number(node, field, digits, value, texts=[string_literal_node(spec.number_specifier)])
         padded = self.sql.printf(node, field, spec.conversion_letter, value)
         if not spec.is_zero_padded:
             return padded
@@ -375,7 +382,7 @@ class FormatRules(msgspec.Struct, frozen=True):
             raise_unsupported(node, f"A precision of {kind} in FORMAT that is not a literal")
         decimals = int(spec.precision or 6)
         kept_decimals = min(decimals, self.sql.decimal_places[kind])
-        digits = self.sql.exact_digits(kept_decimals, with_point=spec.has_alternate_form)
+        digits = self.sql.exact_numeric_digits(kept_decimals, with_point=spec.has_alternate_form)
         if decimals > kept_decimals:
             digits = self.common_sql.concat(digits, f"repeat('0', {decimals - kept_decimals})")
         digits = self._group_digits(digits) if spec.has_digit_groups else digits
@@ -406,7 +413,11 @@ class FormatRules(msgspec.Struct, frozen=True):
             return self._print_nested(value, datatype, depth, typed=False)
         if datatype is not None and datatype.kind is Kind.BYTES:
             return self.sql.fill_template_unless_null(self.sql.escape_bytes(*self.sql.escaped_quotes), value)
-        return self._append_fraction(self.cast_to(value, value, STRING), datatype) if datatype != STRING else value
+        return (
+            self._append_fraction_to_whole_float(self.cast_to(value, value, STRING), datatype)
+            if datatype != STRING
+            else value
+        )
 
     def _print_literal(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         """Return the text of a value for %T: a literal of the value's type."""
@@ -417,18 +428,18 @@ class FormatRules(msgspec.Struct, frozen=True):
             return self._print_nested(value, datatype, depth, typed=True)
         if datatype.kind in self.sql.literal_templates:
             return self.sql.fill_template_unless_null(self.sql.literal_templates[datatype.kind], value)
-        text = self._append_fraction(self.cast_to(value, value, STRING), datatype)
+        text = self._append_fraction_to_whole_float(self.cast_to(value, value, STRING), datatype)
         if datatype.kind is Kind.FLOAT64:
             # NaN and the infinities have no literal form, so they are printed as casts of texts.
             cast = words.concat("'CAST(\"'", "@a", "'\" AS FLOAT64)'")
             return words.fill_template(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
         if datatype.kind is Kind.INTERVAL:
             return fragment(words.concat("'INTERVAL \"'", "{0}", "'\" YEAR TO SECOND'"), text)
-        if datatype.kind in (*TIME_KINDS, *EXACT_NUMERIC_KINDS):
+        if datatype.kind in (*DATE_AND_TIME_KINDS, *EXACT_NUMERIC_KINDS):
             return fragment(words.concat(f"'{datatype.kind} \"'", "{0}", "'\"'"), text)
         return text
 
-    def _append_fraction(self, text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
+    def _append_fraction_to_whole_float(self, text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
         """Append `.0` to a FLOAT64 that is a whole number, to distinguish it from an INT64."""
         if datatype is None or datatype.kind is not Kind.FLOAT64:
             return text
@@ -454,4 +465,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         return fragment(words.let_binding("{0}", name, body), value, *parts)
 
     def rules(self) -> RuleSet:
-        return RuleSet(nodes={exp.Format: self._translate_format}, before_children={exp.Format: _unwrap_cast_null})
+        return RuleSet(
+            by_node_class={exp.Format: self._translate_format},
+            by_node_class_before_children={exp.Format: _unwrap_cast_null},
+        )

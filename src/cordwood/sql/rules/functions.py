@@ -13,7 +13,14 @@ from sqlglot import exp
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import LoweringRule, RuleSet, bigquery_function_name, fragment, raise_unsupported, text_part
+from cordwood.sql.lowering import (
+    LoweringRule,
+    RuleSet,
+    bigquery_function_name,
+    fragment,
+    raise_unsupported,
+    string_literal_node,
+)
 from cordwood.sql.nodes import constant_int
 from cordwood.sql.rules.vocabulary import CommonSql
 
@@ -29,7 +36,7 @@ MAX_GENERATED_ELEMENTS: Final = 1_048_575
 MAX_GENERATED_ELEMENTS_PER_ROW: Final = 4_096
 
 
-def max_elements(*bounds: exp.Expr) -> int:
+def max_generated_elements(*bounds: exp.Expr) -> int:
     """Return the limit on the elements of an array between `bounds`; it is lower if the bounds vary by row."""
     return (
         MAX_GENERATED_ELEMENTS_PER_ROW
@@ -108,7 +115,7 @@ def _argument_reader(key: str, kind: Kind | None = None, default: exp.Expr | Non
     return read
 
 
-def _event_value_reader(inner: ArgumentReader, kind: Kind) -> ArgumentReader:
+def _event_value_argument_reader(inner: ArgumentReader, kind: Kind) -> ArgumentReader:
     """Return a reader of an argument that converts an event's value to `kind`, and leaves other values unchanged."""
 
     def read(words: CommonSql, node: exp.Expr) -> exp.Expr:
@@ -118,7 +125,7 @@ def _event_value_reader(inner: ArgumentReader, kind: Kind) -> ArgumentReader:
     return read
 
 
-def _positional_reader(index: int) -> ArgumentReader:
+def _positional_argument_reader(index: int) -> ArgumentReader:
     """Return a reader of an argument by its index, for nodes that store their arguments as a list."""
     return lambda _, node: node.expressions[index]
 
@@ -131,8 +138,8 @@ def rules_from_templates(
     """Return the lowering rules of the functions for which the engine has templates."""
     rules = {key: _function_rule(words, functions[key], template) for key, template in templates.items()}
     return RuleSet(
-        nodes={key: rule for key, rule in rules.items() if not isinstance(key, str)},
-        by_name={key: rule for key, rule in rules.items() if isinstance(key, str)},
+        by_node_class={key: rule for key, rule in rules.items() if not isinstance(key, str)},
+        by_function_name={key: rule for key, rule in rules.items() if isinstance(key, str)},
     )
 
 
@@ -145,7 +152,7 @@ def _function_rule(words: CommonSql, function: FunctionSignature, template: Func
         if isinstance(chosen, CheckedTemplate) and chosen.guarded_argument:
             checked = words.fail_if(node, is_invalid, function.failure_message, chosen.guarded_argument)
             value = value.replace("@checked", checked)
-        elif is_invalid and not _is_valid_count(function, arguments):
+        elif is_invalid and not _has_valid_constant_count(function, arguments):
             value = words.fail_if(node, is_invalid, function.failure_message, value)
         if "@" not in value:
             return fragment(value, *arguments)
@@ -170,17 +177,17 @@ def _choose_template_by_argument_type(template: FunctionTemplate, arguments: lis
     return template
 
 
-def _is_valid_count(function: FunctionSignature, arguments: list[exp.Expr]) -> bool:
+def _has_valid_constant_count(function: FunctionSignature, arguments: list[exp.Expr]) -> bool:
     count = None if function.count_argument_index is None else constant_int(arguments[function.count_argument_index])
     return count is not None and count >= 0
 
 
-def _text_reader(key: str) -> ArgumentReader:
-    return _event_value_reader(_argument_reader(key), Kind.STRING)
+def _text_argument_reader(key: str) -> ArgumentReader:
+    return _event_value_argument_reader(_argument_reader(key), Kind.STRING)
 
 
 _READ_THIS_ARGUMENT: Final = _argument_reader("this")
-_READ_TEXT_ARGUMENT: Final = _text_reader("this")
+_READ_TEXT_ARGUMENT: Final = _text_argument_reader("this")
 _READ_BYTES_ARGUMENT: Final = _argument_reader("this", Kind.BYTES)
 _READ_TIMESTAMP_ARGUMENT: Final = _argument_reader("this", Kind.TIMESTAMP)
 _WORD_DELIMITERS: Final = ' \t\n\v\f\r[](){}/|<>!?@"^#$&~_,.:;*%+-'
@@ -217,7 +224,7 @@ STRING_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
         (_READ_TEXT_ARGUMENT, _argument_reader("expression"), _argument_reader("replacement"))
     ),
     **dict.fromkeys(
-        (exp.StartsWith, exp.EndsWith), FunctionSignature((_READ_TEXT_ARGUMENT, _text_reader("expression")))
+        (exp.StartsWith, exp.EndsWith), FunctionSignature((_READ_TEXT_ARGUMENT, _text_argument_reader("expression")))
     ),
     exp.Reverse: FunctionSignature((_READ_TEXT_ARGUMENT,), _too_long_message("REVERSE")),
     **dict.fromkeys((exp.Upper, exp.Lower), FunctionSignature((_READ_TEXT_ARGUMENT,))),
@@ -225,9 +232,9 @@ STRING_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
     exp.CodePointsToString: FunctionSignature((_READ_THIS_ARGUMENT,), "Invalid codepoint"),
     exp.CodePointsToBytes: FunctionSignature((_READ_THIS_ARGUMENT,), "Invalid extended ASCII code point"),
     **dict.fromkeys((exp.Unicode, exp.Ascii), FunctionSignature((_READ_TEXT_ARGUMENT,))),
-    exp.Chr: FunctionSignature((_positional_reader(0),), "Invalid codepoint"),
+    exp.Chr: FunctionSignature((_positional_argument_reader(0),), "Invalid codepoint"),
     exp.Initcap: FunctionSignature(
-        (_READ_TEXT_ARGUMENT, _argument_reader("expression", default=text_part(_WORD_DELIMITERS))),
+        (_READ_TEXT_ARGUMENT, _argument_reader("expression", default=string_literal_node(_WORD_DELIMITERS))),
         _too_long_message("INITCAP"),
     ),
     exp.SafeConvertBytesToString: FunctionSignature((_READ_THIS_ARGUMENT,)),
@@ -242,29 +249,34 @@ HASH_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
     ),
     exp.FromBase32: FunctionSignature((_READ_TEXT_ARGUMENT,), "Failed to decode invalid base32 string"),
     exp.FarmFingerprint: FunctionSignature(
-        (_event_value_reader(_positional_reader(0), Kind.STRING),),
+        (_event_value_argument_reader(_positional_argument_reader(0), Kind.STRING),),
         "FARM_FINGERPRINT of more than 256 bytes of a column",
     ),
     exp.Uuid: FunctionSignature(()),
 }
 
 NET_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
-    "NET.IP_TO_STRING": FunctionSignature((_positional_reader(0),), "NET.IP_TO_STRING() requires 4 or 16 bytes"),
+    "NET.IP_TO_STRING": FunctionSignature(
+        (_positional_argument_reader(0),), "NET.IP_TO_STRING() requires 4 or 16 bytes"
+    ),
     "NET.IP_NET_MASK": FunctionSignature(
-        (_positional_reader(0), _positional_reader(1)),
+        (_positional_argument_reader(0), _positional_argument_reader(1)),
         "The arguments of NET.IP_NET_MASK() are out of range",
         "@a NOT IN (4, 16) OR @b < 0 OR @b > @a * 8",
     ),
     "NET.IP_TRUNC": FunctionSignature(
-        (_positional_reader(0), _positional_reader(1)), "The arguments of NET.IP_TRUNC() are out of range"
+        (_positional_argument_reader(0), _positional_argument_reader(1)),
+        "The arguments of NET.IP_TRUNC() are out of range",
     ),
     "NET.IPV4_FROM_INT64": FunctionSignature(
-        (_positional_reader(0),),
+        (_positional_argument_reader(0),),
         "NET.IPV4_FROM_INT64() encountered an integer out of range",
         "@a < -2147483648 OR @a > 4294967295",
     ),
-    "NET.IPV4_TO_INT64": FunctionSignature((_positional_reader(0),), "NET.IPV4_TO_INT64() requires 4 bytes"),
-    "NET.HOST": FunctionSignature((_event_value_reader(_positional_reader(0), Kind.STRING),), can_engine_fail=True),
+    "NET.IPV4_TO_INT64": FunctionSignature((_positional_argument_reader(0),), "NET.IPV4_TO_INT64() requires 4 bytes"),
+    "NET.HOST": FunctionSignature(
+        (_event_value_argument_reader(_positional_argument_reader(0), Kind.STRING),), can_engine_fail=True
+    ),
 }
 
 TIME_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
@@ -320,5 +332,5 @@ ARRAY_FUNCTIONS: Final[Mapping[FunctionKey, FunctionSignature]] = {
     # The offsets of ARRAY_SLICE count from zero, and both ends belong to the slice. Negative offsets count from the end
     # of the array.
     exp.ArraySlice: FunctionSignature(tuple(map(_argument_reader, ("this", "start", "end")))),
-    "ARRAY_IS_DISTINCT": FunctionSignature((_positional_reader(0),)),
+    "ARRAY_IS_DISTINCT": FunctionSignature((_positional_argument_reader(0),)),
 }

@@ -14,9 +14,16 @@ from typing import Final, NoReturn
 import msgspec
 from sqlglot import exp
 
-from cordwood.model.datatype import TIME_KINDS, Datatype, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, Datatype, Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import LoweringRule, RuleSet, bigquery_function_name, fragment, raise_unsupported, text_part
+from cordwood.sql.lowering import (
+    LoweringRule,
+    RuleSet,
+    bigquery_function_name,
+    fragment,
+    raise_unsupported,
+    string_literal_node,
+)
 from cordwood.sql.nodes import constant_python_value, constant_text, parse_digits
 from cordwood.sql.rules.time_text import TimePrinter
 from cordwood.sql.rules.vocabulary import CommonSql
@@ -116,7 +123,7 @@ def canonical_json_text(text: str, *, rounds: bool) -> str | None:
             object_pairs_hook=_keep_first_values,
             parse_int=lambda digits: _parse_integer(digits, rounds=rounds),
             parse_float=lambda digits: _parse_fraction(digits, rounds=rounds),
-            parse_constant=_refuse_constant,
+            parse_constant=_refuse_nan_or_infinity,
         )
         written = _write_json(parsed)
         written.encode()
@@ -146,7 +153,7 @@ def _parse_fraction(digits: str, *, rounds: bool) -> _NumberText:
     return _NumberText(repr(value))
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _refuse_nan_or_infinity(name: str) -> NoReturn:
     raise ValueError(name)
 
 
@@ -247,7 +254,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
         for position, (label, field) in enumerate(datatype.fields, 1):
             key = ("," if parts else "{") + json.dumps(label, ensure_ascii=False) + ":"
             value = self._print_nullable(fragment(words.struct_field(name, position)), field, scalars, depth + 1)
-            parts += [text_part(key), value]
+            parts += [string_literal_node(key), value]
         body = words.concat(*(f"{{{index}}}" for index in range(1, len(parts) + 1)), "'}'") if parts else "'{}'"
         return fragment(
             words.let_binding("{0}", name, words.conditional(words.is_null(name), "NULL", body)), node, *parts
@@ -264,28 +271,28 @@ class JsonPrinter(msgspec.Struct, frozen=True):
         return self.apply_pretty_print(node, self.print_value(node.this, datatype_of(node.this)))
 
     def rules(self) -> RuleSet:
-        return RuleSet(nodes={exp.JSONFormat: self._translate_to_json})
+        return RuleSet(by_node_class={exp.JSONFormat: self._translate_to_json})
 
 
 def with_rounding_check(rule: LoweringRule) -> LoweringRule:
     """Return `rule`, the rule of FLOAT64(json), with a check that `wide_number_mode` is not the unsupported 'exact'."""
 
-    def checked(node: exp.Expr) -> exp.Expr:
+    def apply_checked_rule(node: exp.Expr) -> exp.Expr:
         if not rounds_wide_numbers(node, default_mode="round"):
             raise_unsupported(node, "FLOAT64 with wide_number_mode => 'exact'")
         return rule(node)
 
-    return checked
+    return apply_checked_rule
 
 
 def string_function_rule(times: TimePrinter, rule: LoweringRule) -> LoweringRule:
     """Return the rule of STRING: it prints a time, as in `STRING(timestamp[, zone])`, and applies `rule` to JSON."""
 
-    def checked(node: exp.Expr) -> exp.Expr:
+    def apply_string_rule(node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-        if kind_of(value) not in TIME_KINDS:
+        if kind_of(value) not in DATE_AND_TIME_KINDS:
             return rule(node)
         zone = node.args.get("zone") or (node.expressions[1] if len(node.expressions) > 1 else None)
         return times.print_as_cast(value, zone)
 
-    return checked
+    return apply_string_rule

@@ -48,7 +48,7 @@ _NUMBER_WITH_COMMAS_PATTERN: Final = r"(,*\d[\d,]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?
 PARSE_NUMERIC_PATTERN: Final = rf"\s*([+-]?\s*{_NUMBER_WITH_COMMAS_PATTERN}|{_NUMBER_WITH_COMMAS_PATTERN}\s*[+-])\s*"
 
 
-def are_ascending(array: exp.Expr) -> bool:
+def has_ascending_elements(array: exp.Expr) -> bool:
     """Return whether the boundaries are constant numbers in ascending order."""
     values = [constant_python_value(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
     numbers = [value for value in values if isinstance(value, (int, float))]
@@ -56,16 +56,16 @@ def are_ascending(array: exp.Expr) -> bool:
 
 
 _ARITHMETIC_CLASSES: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div)
-_TRAVERSED_CLASSES: Final = (*_ARITHMETIC_CLASSES, exp.Neg, exp.Paren)
+_CLASSES_SEARCHED_FOR_INPUTS: Final = (*_ARITHMETIC_CLASSES, exp.Neg, exp.Paren)
 # An input of arithmetic that contains one of these nodes must not be evaluated twice, because this would be expensive,
 # or could give different results.
 _NON_REPEATABLE_CLASSES: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
-_MAX_INPUTS: Final = 8
+_MAX_OVERFLOW_CHECK_INPUTS: Final = 8
 
 # Upper bounds of the magnitude of values, by type, as powers of ten.
-_INT64_MAGNITUDE: Final = 19.0
-_EXACT_NUMERIC_MAGNITUDE: Final = 40.0
-_FLOAT64_MAGNITUDE: Final = 308.3
+_INT64_MAGNITUDE_LOG10: Final = 19.0
+_EXACT_NUMERIC_MAGNITUDE_LOG10: Final = 40.0
+_FLOAT64_MAGNITUDE_LOG10: Final = 308.3
 
 
 class OverflowCheck(Operation, frozen=True):
@@ -76,18 +76,18 @@ class OverflowCheck(Operation, frozen=True):
     """
 
 
-def _check_overflow(node: exp.Expr) -> exp.Expr:
+def _wrap_in_overflow_check(node: exp.Expr) -> exp.Expr:
     """Wrap FLOAT64 arithmetic that could overflow in an `OverflowCheck`, unless it is part of larger arithmetic.
 
     Return any other node unchanged.
     """
     if not _is_outermost_arithmetic(node) or not may_overflow(node):
         return node
-    inputs = list(_find_inputs(node))
+    inputs = list(_find_non_constant_inputs(node))
     if (
-        len(inputs) > _MAX_INPUTS
+        len(inputs) > _MAX_OVERFLOW_CHECK_INPUTS
         or any(operand.find(*_NON_REPEATABLE_CLASSES) for operand in inputs)
-        or not _can_repeat(node, inputs)
+        or not _can_repeat_inputs(node, inputs)
     ):
         return node
     # The copies are lowered to identical SQL, which the engine evaluates once.
@@ -97,10 +97,10 @@ def _check_overflow(node: exp.Expr) -> exp.Expr:
 
 
 def may_overflow(node: exp.Expr) -> bool:
-    return kind_of(node) is Kind.FLOAT64 and _max_magnitude(node) > _FLOAT64_MAGNITUDE
+    return kind_of(node) is Kind.FLOAT64 and _max_magnitude_log10(node) > _FLOAT64_MAGNITUDE_LOG10
 
 
-def _can_repeat(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
+def _can_repeat_inputs(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
     """Return whether the overflow check may repeat the inputs of the arithmetic in the SQL.
 
     Inputs must not be repeated in GROUP BY. In a grouped query, outside of aggregates, inputs may be repeated only if
@@ -125,57 +125,57 @@ def _is_outermost_arithmetic(node: exp.Expr) -> bool:
     return not (isinstance(parent, _ARITHMETIC_CLASSES) and kind_of(parent) is Kind.FLOAT64)
 
 
-def _find_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
+def _find_non_constant_inputs(node: exp.Expr) -> Iterator[exp.Expr]:
     """Yield the inputs of the arithmetic that are not constant.
 
     If one of these inputs is infinite, the result may be infinite without an overflow.
     """
     for part in node.iter_expressions():
-        if isinstance(part, _TRAVERSED_CLASSES):
-            yield from _find_inputs(part)
+        if isinstance(part, _CLASSES_SEARCHED_FOR_INPUTS):
+            yield from _find_non_constant_inputs(part)
         elif constant_python_value(part) is None:
             yield part
 
 
-def _max_magnitude(node: exp.Expr) -> float:
+def _max_magnitude_log10(node: exp.Expr) -> float:
     """Return an exponent x such that the absolute value of the expression is at most 10**x.
 
     If computing the value may overflow, x exceeds the largest exponent of FLOAT64.
     """
     value = constant_python_value(node)
     if isinstance(value, (int, float)):
-        return math.log10(abs(value)) if value else -_FLOAT64_MAGNITUDE
+        return math.log10(abs(value)) if value else -_FLOAT64_MAGNITUDE_LOG10
     if isinstance(node, (exp.Neg, exp.Paren)):
-        return _max_magnitude(node.this)
+        return _max_magnitude_log10(node.this)
     if isinstance(node, exp.Mul):
-        return _max_magnitude(node.this) + _max_magnitude(node.expression)
+        return _max_magnitude_log10(node.this) + _max_magnitude_log10(node.expression)
     if isinstance(node, (exp.Div, exp.SafeDivide)):
-        return _max_magnitude(node.this) - _min_magnitude(node.expression)
+        return _max_magnitude_log10(node.this) - _min_divisor_magnitude_log10(node.expression)
     if isinstance(node, (exp.Add, exp.Sub)):
-        return max(_max_magnitude(node.this), _max_magnitude(node.expression)) + math.log10(2)
-    return _max_input_magnitude(node)
+        return max(_max_magnitude_log10(node.this), _max_magnitude_log10(node.expression)) + math.log10(2)
+    return _max_input_magnitude_log10(node)
 
 
-def _max_input_magnitude(node: exp.Expr) -> float:
+def _max_input_magnitude_log10(node: exp.Expr) -> float:
     """Return an upper bound of the magnitude of a value that is not arithmetic, as a power of ten.
 
     An average or a cast has the bound of its argument.
     """
     if isinstance(node, exp.Avg):
-        return _max_input_magnitude(node.this)
+        return _max_input_magnitude_log10(node.this)
     if isinstance(node, (exp.Cast, exp.TryCast)) and kind_of(node) is Kind.FLOAT64:
-        return _max_input_magnitude(node.this)
+        return _max_input_magnitude_log10(node.this)
     kind = kind_of(node)
     return (
-        _INT64_MAGNITUDE
+        _INT64_MAGNITUDE_LOG10
         if kind is Kind.INT64
-        else _EXACT_NUMERIC_MAGNITUDE
+        else _EXACT_NUMERIC_MAGNITUDE_LOG10
         if kind in EXACT_NUMERIC_KINDS
-        else _FLOAT64_MAGNITUDE
+        else _FLOAT64_MAGNITUDE_LOG10
     )
 
 
-def _min_magnitude(node: exp.Expr) -> float:
+def _min_divisor_magnitude_log10(node: exp.Expr) -> float:
     """Return a lower bound of a divisor's magnitude, as a power of ten.
 
     The divisor is assumed not to be zero, because division by zero is refused elsewhere.
@@ -183,7 +183,7 @@ def _min_magnitude(node: exp.Expr) -> float:
     value = constant_python_value(node)
     if isinstance(value, (int, float)) and value:
         return math.log10(abs(value))
-    return 0.0 if kind_of(node) is Kind.INT64 else -_FLOAT64_MAGNITUDE
+    return 0.0 if kind_of(node) is Kind.INT64 else -_FLOAT64_MAGNITUDE_LOG10
 
 
 # Functions of a FLOAT64, in SQL that all engines understand. In the first table, a function fails if its result is
@@ -339,7 +339,7 @@ class NumberRules(msgspec.Struct, frozen=True):
 
     def rules(self) -> RuleSet:
         return RuleSet(
-            nodes={
+            by_node_class={
                 **{node: self._unchecked_rule(template) for node, template in _UNCHECKED_FUNCTIONS.items()},
                 **{
                     node: self._finite_checked_rule(template, node.__name__.upper())
@@ -356,9 +356,9 @@ class NumberRules(msgspec.Struct, frozen=True):
                 exp.Greatest: self._greatest_or_least_rule("greatest"),
                 exp.Least: self._greatest_or_least_rule("least"),
             },
-            by_name={"IEEE_DIVIDE": self._translate_ieee_division},
-            operations={OverflowCheck: self._translate_overflow_check},
-            before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), _check_overflow),
+            by_function_name={"IEEE_DIVIDE": self._translate_ieee_division},
+            by_operation_class={OverflowCheck: self._translate_overflow_check},
+            by_node_class_before_children=dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), _wrap_in_overflow_check),
         )
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.bounded_cache import compiled_pattern
+from cordwood.bounded_cache import compile_pattern
 from cordwood.errors import BadQueryValue
 from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.lowering import LoweringRule, raise_unsupported, returns_null_on_error, span_in_text
@@ -17,7 +17,7 @@ from cordwood.sql.nodes import constant_text, is_null
 _MAX_FOLDED_TEXT_CHARACTERS: Final = 10_000
 # The metadata key of a call that is known not to be constant. It prevents that a long chain of calls is traversed again
 # for each of its calls.
-_NOT_CONSTANT_KEY: Final = "is_open"
+_NOT_CONSTANT_METADATA_KEY: Final = "is_open"
 
 
 def _fold_constant(node: exp.Expr) -> exp.Expr:
@@ -31,7 +31,7 @@ def _constant_text_of_concatenation(node: exp.Expr) -> str | None:
         return _constant_text_of_concatenation(node.this)
     if not isinstance(node, (exp.Concat, exp.DPipe, exp.Trim)):
         return constant_text(node)
-    if node.meta_get(_NOT_CONSTANT_KEY) or (
+    if node.meta_get(_NOT_CONSTANT_METADATA_KEY) or (
         isinstance(node, exp.Trim) and any(map(node.args.get, ("expression", "position")))
     ):
         return None
@@ -39,7 +39,7 @@ def _constant_text_of_concatenation(node: exp.Expr) -> str | None:
     for part in _concatenated_operands(node):
         text = _constant_text_of_concatenation(part)
         if text is None or sum(map(len, texts)) + len(text) > _MAX_FOLDED_TEXT_CHARACTERS:
-            node.meta[_NOT_CONSTANT_KEY] = True
+            node.meta[_NOT_CONSTANT_METADATA_KEY] = True
             return None
         texts.append(text)
     return texts[0].strip() if isinstance(node, exp.Trim) else "".join(texts)
@@ -57,7 +57,7 @@ CONSTANT_FOLDING_RULES: Final[Mapping[type[exp.Expr], LoweringRule]] = dict.from
 )
 
 
-def strip_lower_calls(node: exp.Expr) -> exp.Expr:
+def strip_contains_substr_lower_calls(node: exp.Expr) -> exp.Expr:
     """Remove the LOWER calls that sqlglot puts around both arguments of CONTAINS_SUBSTR; refuse to search for NULL."""
     if node.args.get("json_scope") is not None:
         raise_unsupported(node, "CONTAINS_SUBSTR with a json_scope")
@@ -72,7 +72,7 @@ def strip_lower_calls(node: exp.Expr) -> exp.Expr:
 DUPLICATE_CHARACTER_MESSAGE: Final = "Duplicate character in TRANSLATE source characters"
 
 
-def translate_arguments(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+def read_translate_arguments(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
     source, target = node.args.get("from_") or node.args.get("from"), node.args.get("to")
     if source is None or target is None:
         raise_unsupported(node, "TRANSLATE with these arguments")
@@ -91,7 +91,7 @@ def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
     return has_duplicate
 
 
-_NET_FUNCTION_NAMES: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
+_NET_FUNCTION_BY_NODE_CLASS: Final[dict[type[exp.Expr], str]] = {exp.Host: "HOST", exp.RegDomain: "REG_DOMAIN"}
 
 
 def as_net_call(node: exp.Expr) -> exp.Expr:
@@ -101,13 +101,13 @@ def as_net_call(node: exp.Expr) -> exp.Expr:
         return inherit_metadata(
             exp.Anonymous(this=f"NET.{str(inner.this).upper()}", expressions=inner.expressions), node
         )
-    name = _NET_FUNCTION_NAMES.get(type(inner))
+    name = _NET_FUNCTION_BY_NODE_CLASS.get(type(inner))
     if name is None:
         raise_unsupported(node, "This NET function")
     return inherit_metadata(exp.Anonymous(this=f"NET.{name}", expressions=[inner.this]), inner)
 
 
-def refuse_public_suffix(node: exp.Expr) -> exp.Expr:
+def refuse_public_suffix_function(node: exp.Expr) -> exp.Expr:
     """Refuse a function that needs the list of public suffixes, which changes every week."""
     return raise_unsupported(node, f"{node.this}, which needs the list of public suffixes,")
 
@@ -118,13 +118,13 @@ _NON_PYTHON_REGEX_PATTERN: Final = re.compile(
 )
 # Patterns whose empty matches are at the same positions on all engines. Such a pattern consists of anchors, or begins
 # with `^` and so matches only once, at the start.
-_FIXED_EMPTY_MATCH_PATTERN: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
+_ANCHORED_EMPTY_MATCH_PATTERN: Final = re.compile(r"(?:[\^$|()]|\\[bAz]|\(\?[a-zA-Z-]*:)*|\^[^|]*")
 _MULTI_LINE_FLAG: Final = "(?m"
 _BACKSLASH_ESCAPE_PATTERN: Final = re.compile(r"\\(.?)", re.DOTALL)
 
 
-def count_groups(pattern: str) -> int:
-    return sum(_is_capturing(pattern, index) for index in _find_delimiters(pattern))
+def count_capturing_groups(pattern: str) -> int:
+    return sum(_is_capturing(pattern, index) for index in _find_group_delimiters(pattern))
 
 
 def may_capturing_group_be_unmatched(pattern: str) -> bool:
@@ -133,7 +133,7 @@ def may_capturing_group_be_unmatched(pattern: str) -> bool:
     This is possible if the group, or a group around it, is optional or is one of several alternatives.
     """
     opened = [_GroupAnalysis(is_capturing=False)]
-    for index in _find_delimiters(pattern):
+    for index in _find_group_delimiters(pattern):
         if pattern[index] == "(":
             opened.append(_GroupAnalysis(is_capturing=_is_capturing(pattern, index)))
         elif pattern[index] == "|":
@@ -169,7 +169,7 @@ def _is_capturing(pattern: str, index: int) -> bool:
     return named or not pattern.startswith("?", index + 1)
 
 
-def _find_delimiters(pattern: str) -> Iterator[int]:
+def _find_group_delimiters(pattern: str) -> Iterator[int]:
     """Yield the positions of unescaped `(`, `)` and `|` outside of character classes."""
     index, in_class = 0, False
     while index < len(pattern):
@@ -189,14 +189,14 @@ def _find_delimiters(pattern: str) -> Iterator[int]:
 
 def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
     """Return the message and hint of an error that RE2 would report in the pattern; None if no such error is found."""
-    unsupported = _NON_RE2_REGEX_PATTERN.search(_ESCAPED_BACKSLASH.sub("  ", pattern))
+    unsupported = _NON_RE2_REGEX_PATTERN.search(_ESCAPED_BACKSLASH_PATTERN.sub("  ", pattern))
     if unsupported is not None:
-        subject, hint = _UNSUPPORTED_SYNTAX_ERRORS[
+        subject, hint = _UNSUPPORTED_SYNTAX_ERROR_BY_GROUP[
             next(name for name, matched in unsupported.groupdict().items() if matched)
         ]
         return f"{subject}: {unsupported[0]}", hint
     try:
-        compiled_pattern(_NON_PYTHON_REGEX_PATTERN.sub("", pattern))
+        compile_pattern(_NON_PYTHON_REGEX_PATTERN.sub("", pattern))
     except re.error as error:
         message = next(
             (
@@ -210,9 +210,9 @@ def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
     return None
 
 
-_ESCAPED_BACKSLASH: Final = re.compile(r"\\\\")
+_ESCAPED_BACKSLASH_PATTERN: Final = re.compile(r"\\\\")
 _NON_RE2_REGEX_PATTERN: Final = re.compile(r"(?P<look>\(\?<?[=!])|(?P<again>(?<!\\)\\[1-9])|(?P<atomic>\(\?>)")
-_UNSUPPORTED_SYNTAX_ERRORS: Final = {
+_UNSUPPORTED_SYNTAX_ERROR_BY_GROUP: Final = {
     "look": (
         "RE2 has no lookahead or lookbehind",
         "Match what is wanted with one REGEXP_CONTAINS, and exclude the rest with AND NOT REGEXP_CONTAINS(…).",
@@ -241,9 +241,9 @@ def may_match_empty_text(pattern: str) -> bool:
     return compiled is not None and any(compiled.fullmatch(text, len(text)) for text in ("", "a", " "))
 
 
-def has_fixed_empty_matches(pattern: str) -> bool:
+def has_only_anchored_empty_matches(pattern: str) -> bool:
     """Return whether the pattern matches the empty text only at the start or end of the text or at word boundaries."""
-    return bool(_FIXED_EMPTY_MATCH_PATTERN.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
+    return bool(_ANCHORED_EMPTY_MATCH_PATTERN.fullmatch(pattern)) and _MULTI_LINE_FLAG not in pattern
 
 
 def has_invalid_regexp_rewrite(node: exp.Expr) -> bool:
@@ -255,7 +255,7 @@ def has_invalid_regexp_rewrite(node: exp.Expr) -> bool:
     rewrite, pattern = constant_text(node.args["replacement"]), constant_text(node.expression)
     if rewrite is None or pattern is None:
         return False
-    valid_escapes = {"\\", *map(str, range(min(count_groups(pattern), 9) + 1))}
+    valid_escapes = {"\\", *map(str, range(min(count_capturing_groups(pattern), 9) + 1))}
     is_bad = any(escape[1] not in valid_escapes for escape in _BACKSLASH_ESCAPE_PATTERN.finditer(rewrite))
     if is_bad and not returns_null_on_error(node):
         raise BadQueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=span_in_text(node))
@@ -264,9 +264,9 @@ def has_invalid_regexp_rewrite(node: exp.Expr) -> bool:
 
 def may_group_match_empty_text(pattern: str) -> bool:
     """Return whether the pattern's only capturing group may match the empty text."""
-    opened = next(index for index in _find_delimiters(pattern) if _is_capturing(pattern, index))
+    opened = next(index for index in _find_group_delimiters(pattern) if _is_capturing(pattern, index))
     depth = 0
-    for index in _find_delimiters(pattern):
+    for index in _find_group_delimiters(pattern):
         depth += (index >= opened) * ((pattern[index] == "(") - (pattern[index] == ")"))
         if index > opened and depth == 0:
             return may_match_empty_text(pattern[opened : index + 1])
@@ -275,6 +275,6 @@ def may_group_match_empty_text(pattern: str) -> bool:
 
 def _compile_or_none(pattern: str) -> re.Pattern[str] | None:
     try:
-        return compiled_pattern(_NON_PYTHON_REGEX_PATTERN.sub("", pattern))
+        return compile_pattern(_NON_PYTHON_REGEX_PATTERN.sub("", pattern))
     except re.error:
         return None

@@ -23,7 +23,7 @@ from cordwood.sql.lowering import (
     mark_null_on_error,
     raise_unsupported,
     returns_null_on_error,
-    text_part,
+    string_literal_node,
 )
 from cordwood.sql.nodes import constant_text, internal_function_name
 from cordwood.sql.rules.vocabulary import CommonSql
@@ -57,7 +57,7 @@ def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement
 
     An element that this type does not have is yielded as text.
     """
-    for match in _FORMAT_ELEMENT_PATTERN.finditer(_unescape_elements(format_string)):
+    for match in _FORMAT_ELEMENT_PATTERN.finditer(_restore_bigquery_elements(format_string)):
         element = match[1]
         if element is None or element == "%":
             yield None, match[2] or "%"
@@ -67,7 +67,7 @@ def _split_time_format(format_string: str, kind: Kind) -> Iterator[FormatElement
             yield element, ""
 
 
-def _unescape_elements(format_string: str) -> str:
+def _restore_bigquery_elements(format_string: str) -> str:
     """Return the format as the author wrote it: sqlglot has replaced some of BigQuery's elements by Python's."""
     return _remove_modifiers(format_string.replace("%S.%f", "%E6S").replace("%-d", "%e"))
 
@@ -147,7 +147,9 @@ class EngineFormat(msgspec.Struct, frozen=True):
     format_string: str
 
 
-def _merge_formats(parts: Iterable[EngineFormat | str], call: Callable[[int], str]) -> tuple[list[str], list[exp.Expr]]:
+def _merge_adjacent_formats(
+    parts: Iterable[EngineFormat | str], call: Callable[[int], str]
+) -> tuple[list[str], list[exp.Expr]]:
     """Merge adjacent parts that one call of the engine's function can print; return templates, and formats for them.
 
     `call` returns the template of a call of the engine's function, given the index of the call's format.
@@ -157,7 +159,9 @@ def _merge_formats(parts: Iterable[EngineFormat | str], call: Callable[[int], st
     for is_engine_format, run in groupby(parts, lambda part: isinstance(part, EngineFormat)):
         if is_engine_format:
             templates.append(call(len(formats)))
-            formats.append(text_part("".join(part.format_string for part in run if isinstance(part, EngineFormat))))
+            formats.append(
+                string_literal_node("".join(part.format_string for part in run if isinstance(part, EngineFormat)))
+            )
         else:
             templates += [part for part in run if isinstance(part, str)]
     return templates, formats
@@ -214,7 +218,7 @@ _PARSED_ELEMENT_BY_EQUIVALENT: Final = {
     "E4Y": "Y",
     "Ez": "z",
 }
-_ABBREVIATIONS: Final = {
+_FORMAT_BY_NUMERIC_ABBREVIATION: Final = {
     "D": "%m/%d/%y",
     "x": "%m/%d/%y",
     "F": "%Y-%m-%d",
@@ -222,7 +226,7 @@ _ABBREVIATIONS: Final = {
     "X": "%H:%M:%S",
     "R": "%H:%M",
 }
-_ALL_ABBREVIATIONS: Final = {**_ABBREVIATIONS, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
+_FORMAT_BY_ABBREVIATION: Final = {**_FORMAT_BY_NUMERIC_ABBREVIATION, "c": "%a %b %e %H:%M:%S %Y", "r": "%I:%M:%S %p"}
 
 _PARSED_ELEMENT_PATTERN: Final = re.compile(
     r"%(E[Ccx XyY]|O[a-zA-Z]|E\*S|E\d+S|E4Y|Ez|-?[A-Za-z%])|(\s+)|(.)", re.DOTALL
@@ -294,8 +298,8 @@ def _split_parsed_format(format_string: str) -> Iterator[tuple[str | None, str]]
 def _expand_abbreviations(format_string: str) -> str:
     """Replace each element that abbreviates several elements, such as `%F` for `%Y-%m-%d`, by these elements."""
     return re.sub(
-        "%([" + "".join(_ALL_ABBREVIATIONS) + "])",
-        lambda match: _ALL_ABBREVIATIONS[match[1]],
+        "%([" + "".join(_FORMAT_BY_ABBREVIATION) + "])",
+        lambda match: _FORMAT_BY_ABBREVIATION[match[1]],
         _remove_modifiers(format_string),
     )
 
@@ -463,7 +467,7 @@ def time_parsing_rules(assemble: TimeParserBuilder, unsupported_elements: frozen
         exp.ParseDatetime: Kind.DATETIME,
         exp.ParseTime: Kind.TIME,
     }
-    return RuleSet(nodes={node: rule_for(kind) for node, kind in kinds.items()})
+    return RuleSet(by_node_class={node: rule_for(kind) for node, kind in kinds.items()})
 
 
 def _constant_format(node: exp.Expr, kind: Kind) -> str:
@@ -481,14 +485,14 @@ class TimePrinterSql(Protocol):
 
     # The engine's letters for the elements that its own function prints as BigQuery does, and templates for the other
     # elements.
-    engine_letters: Mapping[str, str]
+    engine_letter_by_element: Mapping[str, str]
     element_templates: Mapping[str, str]
     # Templates of the offset of @a from UTC: the offset in minutes; then its sign, its hours and its minutes as text.
     # The hours and the minutes have two digits each.
-    offset_in_minutes: str
-    offset_sign: str
-    offset_hours: str
-    offset_minutes_part: str
+    offset_in_minutes_template: str
+    offset_sign_template: str
+    offset_hours_template: str
+    offset_minutes_part_template: str
     # A point and three or six fractional digits of the second, or nothing if the fraction is zero.
     fraction_template_if_not_zero: str
     # The template that calls the engine's own function with a time and a format, and three formats for this function:
@@ -554,8 +558,8 @@ class TimePrinter(msgspec.Struct, frozen=True):
     def _print_element(self, element: str | None, text: str) -> EngineFormat | str:
         if element is None:
             return _literal_format(text)
-        if element in self.sql.engine_letters:
-            return EngineFormat(f"%{self.sql.engine_letters[element]}")
+        if element in self.sql.engine_letter_by_element:
+            return EngineFormat(f"%{self.sql.engine_letter_by_element[element]}")
         digits = _fraction_digits(element)
         if digits is not None:
             return self.sql.seconds_format(digits)
@@ -567,7 +571,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
 
     def _join_elements(self, elements: Iterable[EngineFormat | str]) -> tuple[str, list[exp.Expr]]:
         """Return a template that prints the format elements of the time @a, and the formats for its placeholders."""
-        parts, formats = _merge_formats(
+        parts, formats = _merge_adjacent_formats(
             elements, lambda index: self.sql.format_call_template.format("@a", f"{{{index}}}")
         )
         return parts[0] if len(parts) == 1 else self.common_sql.concat(*parts), formats
@@ -586,9 +590,9 @@ class TimePrinter(msgspec.Struct, frozen=True):
                 sql.day_and_clock_format, words.timestamp_to_utc_wall_clock(value), after=("'+00'",)
             )
         minutes = words.conditional(
-            f"{sql.offset_in_minutes} % 60 = 0", "''", words.concat("':'", sql.offset_minutes_part)
+            f"{sql.offset_in_minutes_template} % 60 = 0", "''", words.concat("':'", sql.offset_minutes_part_template)
         )
-        zoned = words.concat(sql.offset_sign, sql.offset_hours, minutes)
+        zoned = words.concat(sql.offset_sign_template, sql.offset_hours_template, minutes)
         local, utc = sql.to_zone_wall_clock(copy_tree(value), zone), words.timestamp_to_utc_wall_clock(value)
         return self._print_wall_clock(sql.day_and_clock_format, local, utc, after=(zoned,))
 
@@ -634,7 +638,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
         digits = _fraction_digits(element)
         if digits is not None:
             return self.sql.fraction_template(digits)
-        case, letter = _letter_case(element, text), self.sql.engine_letters[element]
+        case, letter = _letter_case(element, text), self.sql.engine_letter_by_element[element]
         element_text = self.sql.format_call_template.format("@a", f"'%{letter}'")
         if "." in text:
             element_text = self.common_sql.concat(self.sql.first_letter_template.format(element_text), "'.M.'")
@@ -649,6 +653,6 @@ class TimePrinter(msgspec.Struct, frozen=True):
 
     def rules(self) -> RuleSet:
         return RuleSet(
-            nodes={exp.TimeToStr: self._translate_format},
-            by_name={internal_function_name("iso_time").upper(): self._translate_iso_time},
+            by_node_class={exp.TimeToStr: self._translate_format},
+            by_function_name={internal_function_name("iso_time").upper(): self._translate_iso_time},
         )

@@ -13,7 +13,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import BadQuerySyntax
-from cordwood.model.datatype import TIME_KINDS, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata, kind_of
 from cordwood.sql.lowering import (
@@ -45,7 +45,7 @@ CANONICAL_PATTERN_BY_KIND: Final = {
     Kind.TIME: _CLOCK_PATTERN,
 }
 
-_MAX_SHOWN_CHARACTERS: Final = 40
+_MAX_SHOWN_TIME_CHARACTERS: Final = 40
 _TIME_LITERAL_PATTERN: Final = re.compile(
     rf"(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)(?:(?P<between>[ Tt])(?P<clock>{_CLOCK_PATTERN}))?(?P<zone>{_ZONE_OFFSET_SUFFIX_PATTERN}| \D.*)?",
     re.ASCII,
@@ -90,7 +90,7 @@ def needs_runtime_check(value: exp.Expr, kind: Kind) -> bool:
 def invalid_time_message(value: exp.Expr, kind: Kind) -> str:
     """Return the error message for an invalid time; it quotes a constant text, but not values of events."""
     text = constant_text(value)
-    return f"Invalid {kind}" if text is None else f'Invalid {kind}: "{text[:_MAX_SHOWN_CHARACTERS]}"'
+    return f"Invalid {kind}" if text is None else f'Invalid {kind}: "{text[:_MAX_SHOWN_TIME_CHARACTERS]}"'
 
 
 def engine_spelling_of_time(value: exp.Expr, kind: Kind) -> str | None:
@@ -114,13 +114,13 @@ def replace_leap_second(value: exp.Expr, to: Kind) -> exp.Expr:
     text = constant_text(value)
     if text is None or ":60" not in text or to not in _LEAP_SECOND_KINDS or kind_of(value) is not Kind.STRING:
         return value
-    respelled = _LEAP_SECOND_PATTERN.sub(_next_minute, text, count=1)
+    respelled = _LEAP_SECOND_PATTERN.sub(_round_up_to_next_minute, text, count=1)
     literal = inherit_metadata(exp.Literal.string(respelled), value)
     literal.meta[CONSTANT_VALUE_METADATA_KEY] = respelled
     return literal
 
 
-def _next_minute(match: re.Match[str]) -> str:
+def _round_up_to_next_minute(match: re.Match[str]) -> str:
     year, month, day, separator, hour, minute = match.groups()
     try:
         written_minute = datetime(int(year or 2000), int(month or 1), int(day or 1), int(hour), int(minute))  # noqa: DTZ001 - a wall clock
@@ -185,7 +185,7 @@ def date_part_name(node: exp.Expr) -> str:
     return time_unit_name(node) if isinstance(node, exp.WeekStart) else node.sql("bigquery").upper().replace(" ", "")
 
 
-def checked_date_part(node: exp.Expr) -> str:
+def require_supported_date_part(node: exp.Expr) -> str:
     """Return the date part of an EXTRACT; raise BadQuerySyntax for a part that values of this type do not have.
 
     Without the error, an engine would return 0 for the hour of a DATE.
@@ -278,13 +278,13 @@ _KIND_BY_DIFFERENCE_FUNCTION: Final[Mapping[type[exp.Expr], Kind]] = {
 def _with_unit_check(rule: LoweringRule) -> LoweringRule:
     """Return the rule with a check that the unit is valid for the value's type, because engines do not check this."""
 
-    def checked(node: exp.Expr) -> exp.Expr:
+    def apply_checked_rule(node: exp.Expr) -> exp.Expr:
         argument_kind = kind_of(node.this)
         kind = (
             kind_of(node)
             if type(node) not in _KIND_BY_DIFFERENCE_FUNCTION
             else argument_kind
-            if argument_kind in TIME_KINDS
+            if argument_kind in DATE_AND_TIME_KINDS
             else _KIND_BY_DIFFERENCE_FUNCTION[type(node)]
         )
         unit = time_unit_name(node.args.get("unit"))
@@ -297,10 +297,10 @@ def _with_unit_check(rule: LoweringRule) -> LoweringRule:
             )
         return rule(node)
 
-    return checked
+    return apply_checked_rule
 
 
-def _are_timestamps(difference: exp.Expr) -> bool:
+def _has_timestamp_operands(difference: exp.Expr) -> bool:
     """Return whether both operands of a difference are TIMESTAMPs."""
     return kind_of(difference.this) is Kind.TIMESTAMP is kind_of(difference.expression)
 
@@ -389,7 +389,11 @@ class TimeRules(msgspec.Struct, frozen=True):
 
     def translate_difference(self, node: exp.Expr) -> exp.Expr:
         """Translate a difference of two times by the types of its operands; the name of the function has no effect."""
-        return self._translate_timestamp_difference(node) if _are_timestamps(node) else self._count_boundaries(node)
+        return (
+            self._translate_timestamp_difference(node)
+            if _has_timestamp_operands(node)
+            else self._count_boundaries(node)
+        )
 
     def _count_boundaries(self, node: exp.Expr) -> exp.Expr:
         """Return the number of units, such as days, that begin between two times: the result of the DIFF functions."""
@@ -449,7 +453,7 @@ class TimeRules(msgspec.Struct, frozen=True):
     def rules(self) -> RuleSet:
         truncated = (exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc)
         return RuleSet(
-            nodes={
+            by_node_class={
                 **dict.fromkeys(truncated, _with_unit_check(self._translate_truncation)),
                 **dict.fromkeys((exp.DateDiff, exp.TimeDiff), _with_unit_check(self.translate_difference)),
                 exp.DatetimeDiff: self.translate_difference,
@@ -457,14 +461,14 @@ class TimeRules(msgspec.Struct, frozen=True):
                 exp.Interval: self._translate_interval,
                 exp.MakeInterval: self._translate_make_interval,
             },
-            by_name=dict.fromkeys(_KIND_BY_BUCKET_FUNCTION, self._translate_bucket),
+            by_function_name=dict.fromkeys(_KIND_BY_BUCKET_FUNCTION, self._translate_bucket),
         )
 
 
 def time_addition_rules(add: LoweringRule, subtract: LoweringRule, total: LoweringRule) -> RuleSet:
     """Return the rules of functions that add to or subtract from times, and of `+` and `-`, given an engine's rules."""
     return RuleSet(
-        nodes={
+        by_node_class={
             **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), _with_unit_check(add)),
             **dict.fromkeys((exp.TimestampSub, exp.DatetimeSub, exp.DateSub, exp.TimeSub), _with_unit_check(subtract)),
             **dict.fromkeys((exp.Add, exp.Sub), total),

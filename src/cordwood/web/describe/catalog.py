@@ -10,17 +10,17 @@ from typing import Any, Final
 from cordwood.access import may_query
 from cordwood.catalog.alert_table import alert_to_table
 from cordwood.catalog.catalog import DefinitionEditor
-from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGES, stream_revision, stream_to_fields
+from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGE_BY_DIALECT, stream_revision, stream_to_fields
 from cordwood.catalog.toml_document import numeric_id
 from cordwood.engines.engine import StreamStats
 from cordwood.errors import BadParameter, Fault, FeatureUnavailable
 from cordwood.model.definitions import Endpoint, Parameter, Stream
 from cordwood.model.event import Shape
 from cordwood.model.key import Caller
-from cordwood.web.asgi import NO_STORE, Header, Request, Response, no_store_json_response, parse_urlencoded
+from cordwood.web.asgi import NO_STORE_HEADER, Header, Request, Response, no_store_json_response, parse_urlencoded
 from cordwood.web.credentials import presented_key, require_private_caller
 from cordwood.web.describe.client import generate_client
-from cordwood.web.describe.openapi import EndpointWithColumns, flat_schema, stream_schema
+from cordwood.web.describe.openapi import EndpointWithColumns, stream_schema, type_names_by_dotted_path
 from cordwood.web.describe.openapi import openapi_document as document_of
 from cordwood.web.describe.page import page_html
 from cordwood.web.explorer import PAGE_SECURITY_HEADERS, static_file_url
@@ -44,7 +44,7 @@ _LOGFLARE_ACCOUNT_JSON: Final = {
     "bigquery_dataset_id": None,
     "bigquery_dataset_location": None,
 }
-_ALTERNATIVE_HINTS: Final = {
+_HINT_BY_UNSUPPORTED_COLLECTION: Final = {
     "backends": "All streams are stored by the engine in the setting `engine`; have the sender send events elsewhere as well.",
     "rules": "Send an event to every stream that should have it; filter on reading with an endpoint.",
 }
@@ -71,7 +71,7 @@ async def show_api_client(request: Request, services: Services) -> Response:
     async with _CLIENT_GENERATION_LOCK:
         tag, text = await asyncio.to_thread(_generate_client, endpoints)
     headers: list[Header] = [
-        NO_STORE,
+        NO_STORE_HEADER,
         (b"content-type", b"text/x-python; charset=utf-8"),
         (b"content-disposition", b'attachment; filename="cordwood_client.py"'),
         (b"x-content-type-options", b"nosniff"),
@@ -128,21 +128,21 @@ def _caller_or_none(request: Request, services: Services) -> Caller | None:
 
 async def list_endpoints(request: Request, services: Services) -> Response:
     require_private_caller(request, services)
-    origins = _origins(services.endpoint_definitions)
+    origins = _origin_by_name(services.endpoint_definitions)
     return no_store_json_response([endpoint_json(one, origins.get(one.name)) for one in services.catalog.endpoints()])
 
 
 async def show_endpoint(request: Request, services: Services, address: str) -> Response:
     require_private_caller(request, services)
     found = require_endpoint(services, address)
-    origin = _origins(services.endpoint_definitions).get(found.name)
+    origin = _origin_by_name(services.endpoint_definitions).get(found.name)
     return no_store_json_response(endpoint_json(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
 
 
 async def list_sources(request: Request, services: Services) -> Response:
     require_private_caller(request, services)
     facts = await services.query_service.stream_stats()
-    origins = _origins(services.stream_definitions)
+    origins = _origin_by_name(services.stream_definitions)
     streams = services.catalog.streams()
     return no_store_json_response([stream_json(one, origins.get(one.name), facts.get(one.name)) for one in streams])
 
@@ -151,26 +151,26 @@ async def show_source(request: Request, services: Services, address: str) -> Res
     require_private_caller(request, services)
     stream = require_stream(services, address)
     facts = await services.query_service.stream_stats()
-    fields = stream_json(stream, _origins(services.stream_definitions).get(stream.name), facts.get(stream.name))
+    fields = stream_json(stream, _origin_by_name(services.stream_definitions).get(stream.name), facts.get(stream.name))
     return no_store_json_response(fields, 200, (b"etag", f'"{fields["revision"]}"'.encode()))
 
 
-async def show_schema(request: Request, services: Services, address: str) -> Response:
+async def show_source_schema(request: Request, services: Services, address: str) -> Response:
     """Return the JSON Schema of a stream's events or, with `?variant=dot`, an object from dotted paths to types."""
     caller, query = require_private_caller(request, services)
     stream = require_stream(services, address)
-    shape = services.query_service.shapes_for(caller).get(stream.name, Shape())
+    shape = services.query_service.shapes_visible_to_caller(caller).get(stream.name, Shape())
     variant = query.get("variant")
     if variant not in (None, "", "dot"):
         raise BadParameter(
             f"There is no variant {variant!r} of a schema.", hint="Use variant=dot, or omit it for JSON Schema."
         )
     if variant == "dot":
-        return no_store_json_response(flat_schema(shape))
+        return no_store_json_response(type_names_by_dotted_path(shape))
     return no_store_json_response(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
 
 
-def _origins(definitions: DefinitionEditor[Endpoint] | DefinitionEditor[Stream] | None) -> Mapping[str, str]:
+def _origin_by_name(definitions: DefinitionEditor[Endpoint] | DefinitionEditor[Stream] | None) -> Mapping[str, str]:
     return definitions.origins() if definitions is not None else {}
 
 
@@ -182,7 +182,7 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
         "name": endpoint.name,
         "description": endpoint.description,
         "query": endpoint.sql,
-        "language": LOGFLARE_LANGUAGES[endpoint.dialect],
+        "language": LOGFLARE_LANGUAGE_BY_DIALECT[endpoint.dialect],
         "sandboxable": endpoint.sandbox,
         "cache_duration_seconds": _int_if_whole(endpoint.cache_seconds),
         "proactive_requerying_seconds": _int_if_whole(endpoint.warm_seconds),
@@ -253,6 +253,6 @@ def _empty_collection(request: Request, services: Services, collection: str) -> 
     require_private_caller(request, services)
     if request.method == "POST":
         raise FeatureUnavailable(
-            f"cordwood has no {collection}, so none can be created.", hint=_ALTERNATIVE_HINTS[collection]
+            f"cordwood has no {collection}, so none can be created.", hint=_HINT_BY_UNSUPPORTED_COLLECTION[collection]
         )
     return no_store_json_response([])

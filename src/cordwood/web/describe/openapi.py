@@ -49,7 +49,7 @@ _PARAMETER_SCHEMAS: Mapping[Kind, Schema] = {
     Kind.DATE: {"type": "string", "format": "date"},
     Kind.TIMESTAMP: {"type": "string", "format": "date-time"},
 }
-_EXAMPLES: Mapping[Kind, str] = {
+_EXAMPLE_BY_KIND: Mapping[Kind, str] = {
     Kind.TIMESTAMP: "2026-01-31T12:00:00Z",
     Kind.DATETIME: "2026-01-31T12:00:00",
     Kind.DATE: "2026-01-31",
@@ -122,7 +122,7 @@ def _example_of(parameter: Parameter) -> object:
         return _PARSERS_BY_JSON_TYPE[_PARAMETER_SCHEMAS.get(parameter.type, _STRING_SCHEMA)["type"]](parameter.example)
     if parameter.one_of or parameter.default is not None:
         return None
-    return _EXAMPLES.get(parameter.type)
+    return _EXAMPLE_BY_KIND.get(parameter.type)
 
 
 def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
@@ -134,7 +134,7 @@ def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
     return {**head, **root}
 
 
-def flat_schema(shape: Shape) -> dict[str, str]:
+def type_names_by_dotted_path(shape: Shape) -> dict[str, str]:
     """Return the type names of values by their dotted paths, without records and lists of records themselves."""
     flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
     kinds = dict(_sorted_kinds(shape))
@@ -194,7 +194,7 @@ Columns = Sequence[tuple[str, Datatype | None]]
 
 # The statuses of the errors that can answer a request for an endpoint.
 _QUERY_ERROR_STATUSES = (400, 401, 403, 404, 406, 408, 413, 415, 422, 429, 500, 503, 504, 507)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+_SENTENCE_END_PATTERN = re.compile(r"(?<=[.!?])\s|\n")
 # The maximum length of an endpoint's summary in the OpenAPI document.
 _MAX_SUMMARY_CHARACTERS = 120
 _SHARED_PARAMETERS = ("format", "cursor", "redact", "no_cache")
@@ -288,7 +288,7 @@ def _operation(described: EndpointWithColumns, verb: str) -> dict[str, Any]:
 
 def _summary(endpoint: Endpoint) -> str:
     """Return the first sentence of the endpoint's description, or a sentence with its name if it has no description."""
-    first = _SENTENCE_END.split(endpoint.description.strip(), 1)[0].removesuffix(".")
+    first = _SENTENCE_END_PATTERN.split(endpoint.description.strip(), 1)[0].removesuffix(".")
     if not first:
         return f"Query {endpoint.name}"
     return first if len(first) <= _MAX_SUMMARY_CHARACTERS else f"{first[: _MAX_SUMMARY_CHARACTERS - 1]}…"

@@ -241,13 +241,13 @@ def _row_schema(document: DocumentNode, schema: DocumentNode) -> DocumentNode:
 
 def _curl_command(document: DocumentNode, path: str, verb: str, operation: DocumentNode) -> str:
     parameters = [resolve_reference(document, one) for one in operation.get("parameters", ())]
-    values = _example_arguments([one for one in parameters if one["in"] == "query"])
+    values = _curl_example_arguments([one for one in parameters if one["in"] == "query"])
     method = ("G" if values else "") if verb == "get" else f" -X {verb.upper()}"
     first = f'curl -sS{method} "$CORDWOOD_URL{_example_path(path, parameters)}"'
-    return " \\\n  ".join([first, *_key_arguments(operation), *_body_arguments(document, operation), *values])
+    return " \\\n  ".join([first, *_curl_key_arguments(operation), *_curl_body_arguments(document, operation), *values])
 
 
-def _example_arguments(parameters: Sequence[DocumentNode]) -> list[str]:
+def _curl_example_arguments(parameters: Sequence[DocumentNode]) -> list[str]:
     """Return arguments of the curl command with example values.
 
     There are arguments for the required parameters. If no parameter is required, there are arguments for those that
@@ -264,12 +264,12 @@ def _example_path(path: str, parameters: Sequence[DocumentNode]) -> str:
     return path
 
 
-def _key_arguments(operation: DocumentNode) -> list[str]:
+def _curl_key_arguments(operation: DocumentNode) -> list[str]:
     is_open = operation.get("security") in ([], [{}])
     return [] if is_open else ['-H "X-API-KEY: $CORDWOOD_KEY"']
 
 
-def _body_arguments(document: DocumentNode, operation: DocumentNode) -> list[str]:
+def _curl_body_arguments(document: DocumentNode, operation: DocumentNode) -> list[str]:
     """Return the arguments of the curl command for the body.
 
     If the schema lists members, the body is an example with the required members.

@@ -16,8 +16,8 @@ from cordwood.web.encode.cells import (
     NUMERIC_PRECISION,
     NUMERIC_SCALE,
     BinaryValue,
+    BinaryValueType,
     TypedColumn,
-    ValueForm,
     distinct_names,
     pack_bits,
     typed_columns,
@@ -31,7 +31,7 @@ _OFFSET_BYTES = 4
 class FlatScalar(msgspec.Struct, frozen=True):
     """A scalar value in a flatbuffer table. Its `width` is u8, i16, i32 or i64."""
 
-    width: str
+    format_name: str
     value: int
 
 
@@ -60,12 +60,12 @@ FlatNode = FlatString | StructVector | TableVector | FlatTable
 
 def encode_flatbuffer(root: FlatTable) -> bytes:
     out = bytearray(_OFFSET_BYTES)
-    _write_offset(out, 0, _write(out, root))
+    _write_offset(out, 0, _write_node(out, root))
     _pad_to_multiple(out, 8)
     return bytes(out)
 
 
-def _write(out: bytearray, node: FlatNode) -> int:
+def _write_node(out: bytearray, node: FlatNode) -> int:
     """Append a node of the flatbuffer to `out`; return its offset in `out`."""
     if isinstance(node, FlatTable):
         return _write_table(out, node)
@@ -88,9 +88,9 @@ def _write_table(out: bytearray, table: FlatTable) -> int:
     struct.pack_into("<i", out, begin, begin - vtable)
     for place, field in zip(places, table.fields, strict=True):
         if isinstance(field, FlatScalar):
-            struct.pack_into(_SCALAR_FORMATS[field.width][0], out, begin + place, field.value)
+            struct.pack_into(_SCALAR_FORMATS[field.format_name][0], out, begin + place, field.value)
         elif field is not None:
-            _write_offset(out, begin + place, _write(out, field))
+            _write_offset(out, begin + place, _write_node(out, field))
     return begin
 
 
@@ -101,7 +101,7 @@ def _table_layout(table: FlatTable) -> tuple[list[int], int]:
     """
     places, end = [], _OFFSET_BYTES
     for field in table.fields:
-        size = _SCALAR_FORMATS[field.width][1] if isinstance(field, FlatScalar) else _OFFSET_BYTES
+        size = _SCALAR_FORMATS[field.format_name][1] if isinstance(field, FlatScalar) else _OFFSET_BYTES
         begin = -(-end // size) * size
         places.append(0 if field is None else begin)
         end = end if field is None else begin + size
@@ -133,7 +133,7 @@ def _write_table_vector(out: bytearray, tables: TableVector) -> int:
     begin = len(out)
     out += struct.pack("<I", len(tables.rows)) + bytes(_OFFSET_BYTES * len(tables.rows))
     for number, table in enumerate(tables.rows):
-        _write_offset(out, begin + 4 + _OFFSET_BYTES * number, _write(out, table))
+        _write_offset(out, begin + 4 + _OFFSET_BYTES * number, _write_node(out, table))
     return begin
 
 
@@ -146,7 +146,7 @@ def _pad_to_multiple(out: bytearray, size: int) -> None:
 
 
 # Constants from Arrow's flatbuffer schemas (Schema.fbs, Message.fbs).
-_METADATA_V5 = 4
+_METADATA_VERSION_V5 = 4
 _SCHEMA, _RECORD_BATCH = 1, 3
 _MICROSECOND_UNIT = 2
 _CONTINUATION_MARKER = b"\xff\xff\xff\xff"
@@ -154,26 +154,26 @@ END_OF_STREAM = _CONTINUATION_MARKER + bytes(4)
 
 # For each form of values: the number of its type in Arrow's union `Type`, and the table with the parameters of this
 # type.
-_ARROW_TYPES: Mapping[ValueForm, tuple[int, FlatTable]] = {
-    ValueForm.INT64: (2, FlatTable([FlatScalar("i32", 64), FlatScalar("u8", 1)])),
-    ValueForm.FLOAT64: (3, FlatTable([FlatScalar("i16", 2)])),
-    ValueForm.BYTES: (4, FlatTable([])),
-    ValueForm.TEXT: (5, FlatTable([])),
-    ValueForm.BOOL: (6, FlatTable([])),
-    ValueForm.NUMERIC: (
+_ARROW_TYPES: Mapping[BinaryValueType, tuple[int, FlatTable]] = {
+    BinaryValueType.INT64: (2, FlatTable([FlatScalar("i32", 64), FlatScalar("u8", 1)])),
+    BinaryValueType.FLOAT64: (3, FlatTable([FlatScalar("i16", 2)])),
+    BinaryValueType.BYTES: (4, FlatTable([])),
+    BinaryValueType.TEXT: (5, FlatTable([])),
+    BinaryValueType.BOOL: (6, FlatTable([])),
+    BinaryValueType.NUMERIC: (
         7,
         FlatTable([FlatScalar("i32", NUMERIC_PRECISION), FlatScalar("i32", NUMERIC_SCALE), FlatScalar("i32", 128)]),
     ),
-    ValueForm.DATE: (8, FlatTable([FlatScalar("i16", 0)])),
-    ValueForm.TIME: (9, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT), FlatScalar("i32", 64)])),
-    ValueForm.TIMESTAMP: (10, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT), FlatString("UTC")])),
-    ValueForm.DATETIME: (10, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT)])),
+    BinaryValueType.DATE: (8, FlatTable([FlatScalar("i16", 0)])),
+    BinaryValueType.TIME: (9, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT), FlatScalar("i32", 64)])),
+    BinaryValueType.TIMESTAMP: (10, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT), FlatString("UTC")])),
+    BinaryValueType.DATETIME: (10, FlatTable([FlatScalar("i16", _MICROSECOND_UNIT)])),
 }
 
 
 def encode_arrow(rows: Rows) -> Iterator[bytes]:
     columns = typed_columns(rows.columns, distinct_names(rows.columns))
-    yield _message(_SCHEMA, _schema_table(columns), b"")
+    yield _encode_ipc_message(_SCHEMA, _schema_table(columns), b"")
     for batch in rows.batches:
         if batch:
             yield _record_batch_message(columns, [list(cells) for cells in zip(*batch, strict=True)], len(batch))
@@ -185,7 +185,7 @@ def _schema_table(columns: Sequence[TypedColumn]) -> FlatTable:
 
 
 def _field_table(column: TypedColumn) -> FlatTable:
-    number, table = _ARROW_TYPES[column.form]
+    number, table = _ARROW_TYPES[column.value_type]
     return FlatTable(
         [FlatString(column.name), FlatScalar("u8", 1), FlatScalar("u8", number), table, None, TableVector([])]
     )
@@ -197,22 +197,24 @@ def _record_batch_message(columns: Sequence[TypedColumn], cells: Sequence[list],
         values = column.convert_cells(column_cells)
         nulls = values.count(None)
         nodes.append((count, nulls))
-        for buffer in (validity_bitmap(values) if nulls else b"", *_column_buffers(column.form, values)):
+        for buffer in (validity_bitmap(values) if nulls else b"", *_column_buffers(column.value_type, values)):
             places.append((len(body), len(buffer)))
             body += buffer + bytes(-len(buffer) % 8)
     table = FlatTable([FlatScalar("i64", count), StructVector(nodes), StructVector(places)])
-    return _message(_RECORD_BATCH, table, bytes(body))
+    return _encode_ipc_message(_RECORD_BATCH, table, bytes(body))
 
 
-def _message(kind: int, header: FlatTable, body: bytes) -> bytes:
+def _encode_ipc_message(kind: int, header: FlatTable, body: bytes) -> bytes:
     metadata = encode_flatbuffer(
-        FlatTable([FlatScalar("i16", _METADATA_V5), FlatScalar("u8", kind), header, FlatScalar("i64", len(body))])
+        FlatTable(
+            [FlatScalar("i16", _METADATA_VERSION_V5), FlatScalar("u8", kind), header, FlatScalar("i64", len(body))]
+        )
     )
     return _CONTINUATION_MARKER + struct.pack("<I", len(metadata)) + metadata + body
 
 
-def _column_buffers(form: ValueForm, values: Sequence[BinaryValue]) -> list[bytes]:
-    return _BUFFER_ENCODERS_BY_FORM.get(form, _int64_buffers)(values)
+def _column_buffers(form: BinaryValueType, values: Sequence[BinaryValue]) -> list[bytes]:
+    return _BUFFER_ENCODERS_BY_VALUE_TYPE.get(form, _int64_buffers)(values)
 
 
 def _int64_buffers(values: Sequence[BinaryValue]) -> list[bytes]:
@@ -241,11 +243,11 @@ def _bytes_buffers(values: Sequence[BinaryValue]) -> list[bytes]:
     return [array("i", ends).tobytes(), b"".join(pieces)]
 
 
-_BUFFER_ENCODERS_BY_FORM: Mapping[ValueForm, Callable[[Sequence[BinaryValue]], list[bytes]]] = {
-    ValueForm.FLOAT64: _float_buffers,
-    ValueForm.BOOL: _bool_buffers,
-    ValueForm.NUMERIC: _decimal_buffers,
-    ValueForm.DATE: _int32_buffers,
-    ValueForm.BYTES: _bytes_buffers,
-    ValueForm.TEXT: _bytes_buffers,
+_BUFFER_ENCODERS_BY_VALUE_TYPE: Mapping[BinaryValueType, Callable[[Sequence[BinaryValue]], list[bytes]]] = {
+    BinaryValueType.FLOAT64: _float_buffers,
+    BinaryValueType.BOOL: _bool_buffers,
+    BinaryValueType.NUMERIC: _decimal_buffers,
+    BinaryValueType.DATE: _int32_buffers,
+    BinaryValueType.BYTES: _bytes_buffers,
+    BinaryValueType.TEXT: _bytes_buffers,
 }

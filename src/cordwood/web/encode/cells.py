@@ -30,7 +30,7 @@ def distinct_names(columns: Sequence[Column]) -> list[str]:
 
 BinaryValue = int | float | bytes | None
 
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_EPOCH_DAY_ORDINAL = date(1970, 1, 1).toordinal()
 _INT64_RANGE = range(-(2**63), 2**63)
 # A NUMERIC has up to 38 digits, nine of them after the decimal point. Python's default decimal context would round it
 # to 28 digits.
@@ -38,7 +38,7 @@ NUMERIC_PRECISION, NUMERIC_SCALE = 38, 9
 _NUMERIC_CONTEXT = Context(prec=2 * NUMERIC_PRECISION)
 
 
-class ValueForm(Enum):
+class BinaryValueType(Enum):
     """The representation of a column's values in a binary format."""
 
     BOOL = auto()
@@ -57,10 +57,10 @@ class TypedColumn(msgspec.Struct, frozen=True):
     """A column with the form that its values have in a binary format."""
 
     name: str
-    form: ValueForm
+    value_type: BinaryValueType
 
     def convert_cells(self, cells: Sequence[Cell]) -> list[BinaryValue]:
-        read = _PARSERS_BY_FORM[self.form]
+        read = _PARSERS_BY_VALUE_TYPE[self.value_type]
         try:
             return [None if cell is None else read(cell) for cell in cells]
         except (ValueError, TypeError, ArithmeticError):
@@ -73,7 +73,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
 def typed_columns(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
     """Return the columns with the forms of their values. Values of types without a form become text or JSON text."""
     return [
-        TypedColumn(name, _FORMS_BY_KIND.get(column.datatype.kind, ValueForm.TEXT))
+        TypedColumn(name, _VALUE_TYPES_BY_KIND.get(column.datatype.kind, BinaryValueType.TEXT))
         for name, column in zip(names, columns, strict=True)
     ]
 
@@ -123,29 +123,29 @@ def _parse_time(cell: Cell) -> int:
     return ((clock.hour * 60 + clock.minute) * 60 + clock.second) * 1_000_000 + clock.microsecond
 
 
-_FORMS_BY_KIND: Mapping[Kind, ValueForm] = {
-    Kind.BOOL: ValueForm.BOOL,
-    Kind.INT64: ValueForm.INT64,
-    Kind.FLOAT64: ValueForm.FLOAT64,
-    Kind.NUMERIC: ValueForm.NUMERIC,
-    Kind.TIMESTAMP: ValueForm.TIMESTAMP,
-    Kind.DATETIME: ValueForm.DATETIME,
-    Kind.DATE: ValueForm.DATE,
-    Kind.TIME: ValueForm.TIME,
-    Kind.BYTES: ValueForm.BYTES,
+_VALUE_TYPES_BY_KIND: Mapping[Kind, BinaryValueType] = {
+    Kind.BOOL: BinaryValueType.BOOL,
+    Kind.INT64: BinaryValueType.INT64,
+    Kind.FLOAT64: BinaryValueType.FLOAT64,
+    Kind.NUMERIC: BinaryValueType.NUMERIC,
+    Kind.TIMESTAMP: BinaryValueType.TIMESTAMP,
+    Kind.DATETIME: BinaryValueType.DATETIME,
+    Kind.DATE: BinaryValueType.DATE,
+    Kind.TIME: BinaryValueType.TIME,
+    Kind.BYTES: BinaryValueType.BYTES,
 }
 
-_PARSERS_BY_FORM: Mapping[ValueForm, Callable[[Cell], BinaryValue]] = {
-    ValueForm.BOOL: lambda cell: 1 if cell is True or cell == "true" else 0,
-    ValueForm.INT64: _parse_int64,
-    ValueForm.FLOAT64: lambda cell: float(_text_or_empty(cell)),
-    ValueForm.NUMERIC: _parse_numeric,
-    ValueForm.TIMESTAMP: _parse_int64,
-    ValueForm.DATETIME: _parse_datetime,
-    ValueForm.DATE: lambda cell: date.fromisoformat(_text_or_empty(cell)).toordinal() - _EPOCH_DAY,
-    ValueForm.TIME: _parse_time,
-    ValueForm.BYTES: lambda cell: base64.b64decode(_text_or_empty(cell)),
-    ValueForm.TEXT: lambda cell: _text_or_empty(cell).encode(),
+_PARSERS_BY_VALUE_TYPE: Mapping[BinaryValueType, Callable[[Cell], BinaryValue]] = {
+    BinaryValueType.BOOL: lambda cell: 1 if cell is True or cell == "true" else 0,
+    BinaryValueType.INT64: _parse_int64,
+    BinaryValueType.FLOAT64: lambda cell: float(_text_or_empty(cell)),
+    BinaryValueType.NUMERIC: _parse_numeric,
+    BinaryValueType.TIMESTAMP: _parse_int64,
+    BinaryValueType.DATETIME: _parse_datetime,
+    BinaryValueType.DATE: lambda cell: date.fromisoformat(_text_or_empty(cell)).toordinal() - _EPOCH_DAY_ORDINAL,
+    BinaryValueType.TIME: _parse_time,
+    BinaryValueType.BYTES: lambda cell: base64.b64decode(_text_or_empty(cell)),
+    BinaryValueType.TEXT: lambda cell: _text_or_empty(cell).encode(),
 }
 
 

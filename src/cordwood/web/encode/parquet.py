@@ -15,8 +15,8 @@ from cordwood.web.encode.cells import (
     NUMERIC_PRECISION,
     NUMERIC_SCALE,
     BinaryValue,
+    BinaryValueType,
     TypedColumn,
-    ValueForm,
     distinct_names,
     pack_bits,
     typed_columns,
@@ -59,7 +59,7 @@ def encode_struct(struct: ThriftStruct) -> bytes:
             continue
         kind = _TRUE if field is True else _type_code(field)
         step = number - last
-        out += bytes([step << 4 | kind]) if step < 16 else bytes([kind]) + encode_varint(_zigzag(number))
+        out += bytes([step << 4 | kind]) if step < 16 else bytes([kind]) + encode_varint(_encode_zigzag(number))
         out += b"" if isinstance(field, bool) else _encode_field(field)
         last = number
     return bytes(out) + b"\0"
@@ -92,7 +92,7 @@ def _type_code(field: ThriftField) -> int:
 def _encode_field(field: ThriftField) -> bytes:
     match field:
         case ThriftInt32() | ThriftInt64():
-            return encode_varint(_zigzag(field.value))
+            return encode_varint(_encode_zigzag(field.value))
         case str():
             encoded = field.encode()
             return encode_varint(len(encoded)) + encoded
@@ -109,7 +109,7 @@ def _encode_list(items: Sequence[ThriftInt32] | Sequence[str] | Sequence[ThriftS
     return head + b"".join([_encode_field(item) for item in items])
 
 
-def _zigzag(number: int) -> int:
+def _encode_zigzag(number: int) -> int:
     return number << 1 if number >= 0 else (-number << 1) - 1
 
 
@@ -182,23 +182,25 @@ _DECIMAL_TYPE: Mapping[int, ThriftField | None] = {
     8: ThriftInt32(NUMERIC_PRECISION),
     10: ThriftStruct({5: ThriftStruct({1: ThriftInt32(NUMERIC_SCALE), 2: ThriftInt32(NUMERIC_PRECISION)})}),
 }
-_STORAGE_BY_FORM: Mapping[ValueForm, _ColumnStorage] = {
-    ValueForm.BOOL: _ColumnStorage(_BOOLEAN, {}, _encode_bools),
-    ValueForm.INT64: _ColumnStorage(_INT64, {}, _encode_int64s),
-    ValueForm.FLOAT64: _ColumnStorage(_DOUBLE, {}, _encode_floats),
-    ValueForm.NUMERIC: _ColumnStorage(_FIXED, _DECIMAL_TYPE, _encode_decimals),
-    ValueForm.TIMESTAMP: _ColumnStorage(
+_STORAGE_BY_VALUE_TYPE: Mapping[BinaryValueType, _ColumnStorage] = {
+    BinaryValueType.BOOL: _ColumnStorage(_BOOLEAN, {}, _encode_bools),
+    BinaryValueType.INT64: _ColumnStorage(_INT64, {}, _encode_int64s),
+    BinaryValueType.FLOAT64: _ColumnStorage(_DOUBLE, {}, _encode_floats),
+    BinaryValueType.NUMERIC: _ColumnStorage(_FIXED, _DECIMAL_TYPE, _encode_decimals),
+    BinaryValueType.TIMESTAMP: _ColumnStorage(
         _INT64, _logical_type_fields(8, ThriftStruct({1: True, 2: _MICROSECONDS_UNIT}), converted=10), _encode_int64s
     ),
-    ValueForm.DATETIME: _ColumnStorage(
+    BinaryValueType.DATETIME: _ColumnStorage(
         _INT64, _logical_type_fields(8, ThriftStruct({1: False, 2: _MICROSECONDS_UNIT})), _encode_int64s
     ),
-    ValueForm.DATE: _ColumnStorage(_INT32, _logical_type_fields(6, ThriftStruct({}), converted=6), _encode_int32s),
-    ValueForm.TIME: _ColumnStorage(
+    BinaryValueType.DATE: _ColumnStorage(
+        _INT32, _logical_type_fields(6, ThriftStruct({}), converted=6), _encode_int32s
+    ),
+    BinaryValueType.TIME: _ColumnStorage(
         _INT64, _logical_type_fields(7, ThriftStruct({1: False, 2: _MICROSECONDS_UNIT}), converted=8), _encode_int64s
     ),
-    ValueForm.BYTES: _ColumnStorage(_BYTE_ARRAY, {}, _encode_byte_arrays),
-    ValueForm.TEXT: _ColumnStorage(
+    BinaryValueType.BYTES: _ColumnStorage(_BYTE_ARRAY, {}, _encode_byte_arrays),
+    BinaryValueType.TEXT: _ColumnStorage(
         _BYTE_ARRAY, _logical_type_fields(1, ThriftStruct({}), converted=0), _encode_byte_arrays
     ),
 }
@@ -208,12 +210,12 @@ def encode_parquet(rows: Rows) -> Iterator[bytes]:
     columns = typed_columns(rows.columns, distinct_names(rows.columns))
     file = _ParquetFile(columns)
     yield MAGIC
-    for group in _groups(rows):
+    for group in _row_groups(rows):
         yield file.encode_row_group(group)
     yield file.encode_footer()
 
 
-def _groups(rows: Rows) -> Iterator[list[Row]]:
+def _row_groups(rows: Rows) -> Iterator[list[Row]]:
     group: list[Row] = []
     for batch in rows.batches:
         group += batch
@@ -230,7 +232,7 @@ class _ParquetFile:
     def __init__(self, columns: Sequence[TypedColumn]) -> None:
         self._columns = columns
         self._offset = len(MAGIC)
-        self._groups: list[ThriftStruct] = []
+        self._row_groups: list[ThriftStruct] = []
         self._row_count = 0
 
     def encode_row_group(self, rows: Sequence[Row]) -> bytes:
@@ -239,7 +241,7 @@ class _ParquetFile:
             page, raw_bytes = _data_page(column, column.convert_cells(cells))
             chunks.append(_column_chunk(column, len(rows), self._offset + len(out), (len(page), raw_bytes)))
             out += page
-        self._groups.append(ThriftStruct({1: chunks, 2: ThriftInt64(len(out)), 3: ThriftInt64(len(rows))}))
+        self._row_groups.append(ThriftStruct({1: chunks, 2: ThriftInt64(len(out)), 3: ThriftInt64(len(rows))}))
         self._offset += len(out)
         self._row_count += len(rows)
         return bytes(out)
@@ -248,14 +250,14 @@ class _ParquetFile:
         root = ThriftStruct({4: "schema", 5: ThriftInt32(len(self._columns))})
         schema = [root, *(_schema_element(column) for column in self._columns)]
         about = ThriftStruct(
-            {1: ThriftInt32(2), 2: schema, 3: ThriftInt64(self._row_count), 4: self._groups, 6: "cordwood"}
+            {1: ThriftInt32(2), 2: schema, 3: ThriftInt64(self._row_count), 4: self._row_groups, 6: "cordwood"}
         )
         metadata = encode_struct(about)
         return metadata + struct.pack("<I", len(metadata)) + MAGIC
 
 
 def _schema_element(column: TypedColumn) -> ThriftStruct:
-    stored = _STORAGE_BY_FORM[column.form]
+    stored = _STORAGE_BY_VALUE_TYPE[column.value_type]
     fields: dict[int, ThriftField | None] = {
         1: ThriftInt32(stored.physical_type),
         3: ThriftInt32(_OPTIONAL_REPETITION),
@@ -268,7 +270,7 @@ def _schema_element(column: TypedColumn) -> ThriftStruct:
 def _data_page(column: TypedColumn, values: Sequence[BinaryValue]) -> tuple[bytes, int]:
     """Return a page with its header as bytes, and the size that they would have without compression."""
     there = [value for value in values if value is not None]
-    content = _definition_levels(values) + _STORAGE_BY_FORM[column.form].encode_values(there)
+    content = _definition_levels(values) + _STORAGE_BY_VALUE_TYPE[column.value_type].encode_values(there)
     compressed = zstd.compress(content, options=_PAGE_COMPRESSION_OPTIONS)
     about = ThriftStruct(
         {1: ThriftInt32(len(values)), 2: ThriftInt32(_PLAIN), 3: ThriftInt32(_RLE), 4: ThriftInt32(_RLE)}
@@ -292,7 +294,7 @@ def _column_chunk(column: TypedColumn, count: int, offset: int, sizes: tuple[int
     compressed_bytes, raw_bytes = sizes
     about = ThriftStruct(
         {
-            1: ThriftInt32(_STORAGE_BY_FORM[column.form].physical_type),
+            1: ThriftInt32(_STORAGE_BY_VALUE_TYPE[column.value_type].physical_type),
             2: [ThriftInt32(_PLAIN), ThriftInt32(_RLE)],
             3: [column.name],
             4: ThriftInt32(_ZSTD_CODEC),

@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.access import require_ingest_permission
 from cordwood.errors import Fault, Forbidden, LimitFault, NoReadableItem, UnknownStream
-from cordwood.ingest.accept import BodyForm, IngestOutcome, StreamPart
+from cordwood.ingest.accept import BodyFormat, BodyPartForStream, IngestOutcome
 from cordwood.ingest.limits import MemoryReservation
 from cordwood.ingest.parsed_body import Body, LabelledBody, ParsedBody, StreamLabels
 from cordwood.model.definitions import Stream
@@ -19,7 +19,7 @@ from cordwood.model.key import Caller
 from cordwood.observe.observation import Observer
 from cordwood.web.asgi import Request, parse_urlencoded
 from cordwood.web.credentials import KeyPlaces, audit_refusal, presented_key
-from cordwood.web.ingest import ingested_observation
+from cordwood.web.ingest import events_ingested_observation
 from cordwood.web.problems import status_of
 from cordwood.web.request_body import read_body
 from cordwood.web.route import HandlerContext
@@ -41,10 +41,10 @@ class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
     `is_itemized` is true if the protocol's answers report the outcome of each item.
     """
 
-    form: BodyForm
+    form: BodyFormat
     key_places: KeyPlaces
     read_body: Callable[[Body], T]
-    is_itemized: bool = False
+    reports_item_outcomes: bool = False
 
 
 class RefusedStreamPart(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ def admit_sender(context: HandlerContext, places: KeyPlaces) -> tuple[Caller, Ma
     request, services = context.request, context.services()
     query = parse_urlencoded(request.query_string, "query string")
     caller = services.authenticator.authenticate(presented_key(request, query, places))
-    request.facts["key"] = caller.key_id
+    request.log_fields["key"] = caller.key_id
     require_ingest_permission(caller, None)
     services.query_service.charge_request(caller)
     return caller, query
@@ -95,17 +95,19 @@ async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) 
     named = await find_named_stream(context, caller, query)
     with intake.body_budget.open_reservation(caller.key_id) as reservation:
         size, body = await _read_and_decode_body(context, protocol, reservation, caller)
-        if not protocol.is_itemized:
+        if not protocol.reports_item_outcomes:
             _require_readable_item(body)
         parts, refused = await _split_by_stream(context, caller, body, named)
-        if protocol.is_itemized:
-            _audit_first_refusal(context.shared.observer, request, refused)
+        if protocol.reports_item_outcomes:
+            _audit_first_refusal(context.dependencies.observer, request, refused)
         else:
             _raise_first(one.fault for one in refused if status_of(one.fault) in RETRYABLE_STATUSES)
-        outcomes = await intake.store(parts, size, protocol.form, caller.pins or None, is_itemized=protocol.is_itemized)
-    _log_ingestion(context.shared.observer, request, parts, outcomes)
+        outcomes = await intake.store_body_parts(
+            parts, size, protocol.form, caller.pins or None, is_itemized=protocol.reports_item_outcomes
+        )
+    _log_ingestion(context.dependencies.observer, request, parts, outcomes)
     delivered = Delivery(body, outcomes, refused)
-    if not protocol.is_itemized:
+    if not protocol.reports_item_outcomes:
         _raise_first(one.fault for one in refused)
     return delivered
 
@@ -133,7 +135,7 @@ async def _read_and_decode_body(
     """Read and decode the body; return its size after decompression, and the decoded body."""
     request = context.request
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    body = await read_body(request, context.shared.options.event_body_bounds, reservation)
+    body = await read_body(request, context.dependencies.options.event_body_bounds, reservation)
     size, content_type = len(body), request.header(b"content-type") or ""
     decoding = context.services().intake.decode(
         protocol.read_body, body, content_type, headers, caller.pins.get("project")
@@ -157,12 +159,12 @@ def _require_readable_item(body: LabelledBody) -> None:
 
 async def _split_by_stream(
     context: HandlerContext, caller: Caller, body: LabelledBody, named: Stream | None
-) -> tuple[list[StreamPart], list[RefusedStreamPart]]:
+) -> tuple[list[BodyPartForStream], list[RefusedStreamPart]]:
     """Find the stream of each part of the body; return the parts with their streams, and the refused parts."""
     parts, refused = [], []
     for labels, parsed in body.parts_by_labels.items():
         try:
-            parts.append(StreamPart(named or await stream_of_labels(context, caller, labels), parsed))
+            parts.append(BodyPartForStream(named or await stream_of_labels(context, caller, labels), parsed))
         except (UnknownStream, Forbidden, LimitFault) as fault:
             refused.append(RefusedStreamPart(_item_positions(parsed), fault))
     body.parts_by_labels.clear()
@@ -170,7 +172,7 @@ async def _split_by_stream(
 
 
 async def stream_of_labels(context: HandlerContext, caller: Caller, labels: StreamLabels) -> Stream:
-    services, mapping = context.services(), context.shared.options.stream_mapping
+    services, mapping = context.services(), context.dependencies.options.stream_mapping
     try:
         name = mapping.stream_name_for_labels(labels, lambda label: services.catalog.stream(label) is not None)
     except UnknownStream as unmapped:
@@ -208,9 +210,9 @@ def _raise_first(faults: Iterable[Fault]) -> None:
 
 
 def _log_ingestion(
-    observer: Observer, request: Request, parts: Sequence[StreamPart], outcomes: Sequence[IngestOutcome]
+    observer: Observer, request: Request, parts: Sequence[BodyPartForStream], outcomes: Sequence[IngestOutcome]
 ) -> None:
     if len(parts) == 1:
-        request.facts["stream"] = parts[0].stream.name
+        request.log_fields["stream"] = parts[0].stream.name
     for part, accepted in zip(parts, outcomes, strict=True):
-        observer.record(ingested_observation(part.stream, accepted))
+        observer.record(events_ingested_observation(part.stream, accepted))

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.errors import BadMethod, BadParameter, Fault, OutOfDisk, UnknownRoute
-from cordwood.ingest.accept import BodyForm
+from cordwood.errors import BadParameter, Fault, MethodNotAllowed, OutOfDisk, PathNotFound
+from cordwood.ingest.accept import BodyFormat
 from cordwood.ingest.formats.elastic import BulkBody, BulkOperation, read_bulk
 from cordwood.ingest.parsed_body import ItemOutcome, ItemState
-from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Header, Request, Response, parse_urlencoded
+from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE_HEADER, Header, Request, Response, parse_urlencoded
 from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials, key_of_id_key_pair
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.route import READ_METHODS, HandlerContext
@@ -47,7 +47,7 @@ _ERROR_TYPES_BY_STATUS: Final[Mapping[int, str]] = {
     503: "unavailable_shards_exception",
 }
 # The usual size of the result of one item in bytes. The size of a whole answer is estimated from it.
-_RESULT_BYTES: Final = 128
+_ESTIMATED_ITEM_RESULT_BYTES: Final = 128
 # The maximum number of errors in an answer for which the reason is given. Even a short body can cause a hundred
 # thousand errors.
 _MAX_ERRORS_WITH_REASON: Final = 1000
@@ -63,12 +63,12 @@ async def receive_bulk(context: HandlerContext) -> Response:
     if len(context.path_argument) > _MAX_INDEX_LENGTH:
         raise BadParameter(f"The name of the index is longer than {_MAX_INDEX_LENGTH} characters.")
     protocol = ShipperProtocol(
-        BodyForm.ELASTIC, _KEY_PLACES, partial(read_bulk, context.path_argument), is_itemized=True
+        BodyFormat.ELASTIC, _KEY_PLACES, partial(read_bulk, context.path_argument), reports_item_outcomes=True
     )
     delivered = await store_delivery(context, protocol)
     took = round((asyncio.get_running_loop().time() - started) * 1000)
     answer = partial(_bulk_answer, delivered, took, query.get("filter_path", ""))
-    size = _RESULT_BYTES * len(delivered.body.operations)
+    size = _ESTIMATED_ITEM_RESULT_BYTES * len(delivered.body.operations)
     return _json_response(context.request, await context.services().intake.run_decoder(size, answer))
 
 
@@ -132,15 +132,15 @@ class _FilterPath(msgspec.Struct, frozen=True):
 def _result(operation: BulkOperation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, Any]:
     named = {"_index": operation.index, "_id": operation.id or (outcome.id if outcome else None)}
     if operation.refusal_reason:
-        return named | _failure(400, "illegal_argument_exception", operation.refusal_reason)
+        return named | _error_result(400, "illegal_argument_exception", operation.refusal_reason)
     if fault is not None:
         return named | _refused_item_result(operation, fault)
     if outcome is None or outcome.state is ItemState.QUARANTINED:
         reason = outcome.reason if outcome else ""
-        return named | _failure(400, "document_parsing_exception", f"{reason} The document is in the quarantine.")
+        return named | _error_result(400, "document_parsing_exception", f"{reason} The document is in the quarantine.")
     if outcome.state is ItemState.DUPLICATE and operation.action == "create":
         reason = f"[{outcome.id}]: version conflict, document already exists (current version [1])"
-        return named | _failure(409, "version_conflict_engine_exception", reason)
+        return named | _error_result(409, "version_conflict_engine_exception", reason)
     if outcome.state is ItemState.STORED:
         return named | {"_version": 1, "result": "created", "status": 201}
     return named | {"_version": 1, "result": "noop", "status": 200}
@@ -149,11 +149,13 @@ def _result(operation: BulkOperation, outcome: ItemOutcome | None, fault: Fault 
 def _refused_item_result(operation: BulkOperation, fault: Fault) -> dict[str, object]:
     status = _response_status(fault)
     if status == 404:
-        return _failure(404, "index_not_found_exception", f"no such index [{operation.index}]: {fault.one_line_text()}")
-    return _failure(status, _error_type(fault, status), fault.one_line_text())
+        return _error_result(
+            404, "index_not_found_exception", f"no such index [{operation.index}]: {fault.one_line_text()}"
+        )
+    return _error_result(status, _error_type(fault, status), fault.one_line_text())
 
 
-def _failure(status: int, kind: str, reason: str) -> dict[str, object]:
+def _error_result(status: int, kind: str, reason: str) -> dict[str, object]:
     return {"status": status, "error": {"type": kind, "reason": reason}}
 
 
@@ -171,7 +173,7 @@ def is_elastic_client(request: Request) -> bool:
 async def show_cluster(context: HandlerContext) -> Response:
     """Answer a request for `/` from a client of Elasticsearch with a description of the cluster."""
     admit_sender(context, _KEY_PLACES)
-    return _json_response(context.request, msgspec.json.encode(_CLUSTER))
+    return _json_response(context.request, msgspec.json.encode(_CLUSTER_INFO))
 
 
 async def answer_client_check(context: HandlerContext) -> Response:
@@ -179,16 +181,18 @@ async def answer_client_check(context: HandlerContext) -> Response:
     admit_sender(context, _KEY_PLACES)
     request, address = context.request, context.path_argument.strip("/")
     if request.method == "PUT":
-        if not _is_writable_path(address):
-            request.methods = READ_METHODS
-            raise BadMethod("Clients of Elasticsearch may not put this.", hint="Streams have transforms instead.")
+        if not _is_accepted_put_path(address):
+            request.allowed_methods = READ_METHODS
+            raise MethodNotAllowed(
+                "Clients of Elasticsearch may not put this.", hint="Streams have transforms instead."
+            )
         return _json_response(request, b'{"acknowledged":true}')
     answer = _cluster_answer(address, request.header(b"host") or "")
     if answer is None:
-        raise UnknownRoute(f"There is nothing at {address} for clients of Elasticsearch.")
+        raise PathNotFound(f"There is nothing at {address} for clients of Elasticsearch.")
     if isinstance(answer, str):
         return Response(
-            200, [(b"content-type", b"text/plain; charset=UTF-8"), NO_STORE, _PRODUCT_HEADER], answer.encode()
+            200, [(b"content-type", b"text/plain; charset=UTF-8"), NO_STORE_HEADER, _PRODUCT_HEADER], answer.encode()
         )
     return _json_response(request, msgspec.json.encode(answer))
 
@@ -199,8 +203,8 @@ async def answer_below_prefix(context: HandlerContext) -> Response:
     index, _, last = address.rpartition("/")
     if last == "_bulk" and "/" not in index:
         if context.request.method not in BULK_METHODS:
-            context.request.methods = BULK_METHODS
-            raise BadMethod("Bulk requests are sent by POST.")
+            context.request.allowed_methods = BULK_METHODS
+            raise MethodNotAllowed("Bulk requests are sent by POST.")
         return await receive_bulk(msgspec.structs.replace(context, path_argument=index))
     return await answer_client_check(msgspec.structs.replace(context, path_argument=address))
 
@@ -232,7 +236,7 @@ def _json_response(request: Request, body: bytes, status: int = 200, *more: Head
     """Return a response with a JSON body. If the client accepts Elasticsearch's own media type, use that."""
     own = _VENDOR_JSON_REGEX.search(request.joined_header(b"accept"))
     media = own[0].encode() if own else JSON_MEDIA_TYPE
-    return Response(status, [(b"content-type", media), NO_STORE, _PRODUCT_HEADER, *more], body)
+    return Response(status, [(b"content-type", media), NO_STORE_HEADER, _PRODUCT_HEADER, *more], body)
 
 
 # Before clients send documents, they request the version, licence, health, nodes, templates and policies of the
@@ -243,7 +247,7 @@ def _json_response(request: Request, body: bytes, status: int = 200, *more: Head
 _ELASTIC_VERSION: Final = "8.19.0"
 _CLUSTER_NAME: Final = "cordwood"
 
-_CLUSTER: Final[Mapping[str, object]] = {
+_CLUSTER_INFO: Final[Mapping[str, object]] = {
     "name": _CLUSTER_NAME,
     "cluster_name": _CLUSTER_NAME,
     "cluster_uuid": "Y29yZHdvb2QtY29yZHdvbw",
@@ -260,7 +264,7 @@ _CLUSTER: Final[Mapping[str, object]] = {
 
 _LICENSE: Final = {"uid": _CLUSTER_NAME, "type": "basic", "mode": "basic", "status": "active"}
 _DISABLED_FEATURE: Final = {"available": False, "enabled": False}
-_HEALTH: Final = {
+_CLUSTER_HEALTH: Final = {
     "cluster_name": _CLUSTER_NAME,
     "status": "green",
     "timed_out": False,
@@ -275,7 +279,7 @@ _HEALTH: Final = {
 }
 
 
-def _make_named_answer(entry: Callable[[str], object]) -> Callable[[str], object]:
+def _create_answer_keyed_by_name(entry: Callable[[str], object]) -> Callable[[str], object]:
     """Return a function that takes a name and returns a body whose only member has this name.
 
     For an empty name, the body has no members.
@@ -283,7 +287,7 @@ def _make_named_answer(entry: Callable[[str], object]) -> Callable[[str], object
     return lambda name: {name: entry(name)} if name else {}
 
 
-def _make_listed_answer(key: str, entry: Callable[[str], object]) -> Callable[[str], object]:
+def _create_single_entry_list_answer(key: str, entry: Callable[[str], object]) -> Callable[[str], object]:
     return lambda name: {key: [{"name": name, key.removesuffix("s"): entry(name)}] if name else []}
 
 
@@ -296,14 +300,16 @@ _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
         "license": _LICENSE,
         "features": {"ilm": _DISABLED_FEATURE, "security": {**_DISABLED_FEATURE, "available": True}},
     },
-    "_cluster/health": lambda _: _HEALTH,
-    "_ilm/policy": _make_named_answer(lambda _: {"version": 1, "policy": {"phases": {}}}),
-    "_template": _make_named_answer(lambda name: {"order": 0, "index_patterns": [f"{name}*"], "settings": {}}),
-    "_index_template": _make_listed_answer(
+    "_cluster/health": lambda _: _CLUSTER_HEALTH,
+    "_ilm/policy": _create_answer_keyed_by_name(lambda _: {"version": 1, "policy": {"phases": {}}}),
+    "_template": _create_answer_keyed_by_name(
+        lambda name: {"order": 0, "index_patterns": [f"{name}*"], "settings": {}}
+    ),
+    "_index_template": _create_single_entry_list_answer(
         "index_templates", lambda name: {"index_patterns": [f"{name}*"], "composed_of": []}
     ),
-    "_component_template": _make_listed_answer("component_templates", lambda _: {"template": {}}),
-    "_ingest/pipeline": _make_named_answer(
+    "_component_template": _create_single_entry_list_answer("component_templates", lambda _: {"template": {}}),
+    "_ingest/pipeline": _create_answer_keyed_by_name(
         lambda _: {"description": "Ignored: streams have transforms.", "processors": []}
     ),
     "_cat/templates": lambda name: f"{name} [{name}*] 0\n" if name else "",
@@ -312,7 +318,7 @@ _CLUSTER_ANSWERS: Final[Mapping[str, Callable[[str], object]]] = {
 }
 _NODES_PATH: Final = "_nodes"
 # Below these paths, PUT requests are accepted but have no effect.
-_WRITABLE_PATHS: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
+_ACCEPTED_PUT_PATHS: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
 
 # The first segments of all paths, from which the table of routes is made.
 ROOT_SEGMENTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES_PATH)}))
@@ -334,8 +340,8 @@ def _cluster_answer(path: str, host: str) -> object:
     return None
 
 
-def _is_writable_path(path: str) -> bool:
-    return path.startswith(tuple(f"{known}/" for known in _WRITABLE_PATHS))
+def _is_accepted_put_path(path: str) -> bool:
+    return path.startswith(tuple(f"{known}/" for known in _ACCEPTED_PUT_PATHS))
 
 
 def _nodes_answer(host: str) -> object:

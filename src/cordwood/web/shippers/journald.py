@@ -15,15 +15,15 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import Fault, ServiceDraining, UnsupportedMediaType
-from cordwood.ingest.accept import BodyForm, IngestOutcome, StreamPart
+from cordwood.ingest.accept import BodyFormat, BodyPartForStream, IngestOutcome
 from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE, JournalDecoder, JournalEntry
 from cordwood.ingest.limits import MemoryReservation
 from cordwood.ingest.parsed_body import LabelledBody
 from cordwood.model.definitions import Stream
 from cordwood.model.key import Caller
-from cordwood.web.asgi import NO_STORE, Request, Response
+from cordwood.web.asgi import NO_STORE_HEADER, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
-from cordwood.web.ingest import ingested_observation
+from cordwood.web.ingest import events_ingested_observation
 from cordwood.web.problems import retry_after_headers, status_of
 from cordwood.web.request_body import (
     BODY_RATE_GRACE_SECONDS,
@@ -44,8 +44,8 @@ _DECODED_CHUNK_BYTES: Final = 16 * 1024
 _MAX_UNRESERVED_ENTRY_BYTES: Final = 16 * 1024
 # The maximum time for which storing the entries of a chunk is retried. During this time, no more of the body is read.
 MAX_STORE_RETRY_SECONDS: Final = 60.0
-_MAX_PAUSE_SECONDS: Final = 2.0
-_MIN_PAUSE_SECONDS: Final = 0.2
+_MAX_RETRY_PAUSE_SECONDS: Final = 2.0
+_MIN_RETRY_PAUSE_SECONDS: Final = 0.2
 
 
 async def receive_upload(context: HandlerContext) -> Response:
@@ -60,7 +60,7 @@ async def receive_upload(context: HandlerContext) -> Response:
     # Open a reservation, although without memory, because this limits the number of uploads of a key at the same time.
     with services.intake.body_budget.open_reservation(caller.key_id), ExitStack() as exit_stack:
         await _Upload(context, caller, named, exit_stack).receive()
-    return Response(202, [_PLAIN_TEXT_HEADER, NO_STORE], b"OK.\n")
+    return Response(202, [_PLAIN_TEXT_HEADER, NO_STORE_HEADER], b"OK.\n")
 
 
 def render_error(fault: Fault, _: Request) -> Response:
@@ -71,7 +71,7 @@ def render_error(fault: Fault, _: Request) -> Response:
     status = status_of(fault)
     return Response(
         status,
-        [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)],
+        [_PLAIN_TEXT_HEADER, NO_STORE_HEADER, *retry_after_headers(fault, status)],
         f"{fault.one_line_text()}\n".encode(),
     )
 
@@ -82,12 +82,12 @@ class _Upload:
     def __init__(self, context: HandlerContext, caller: Caller, named: Stream | None, exit_stack: ExitStack) -> None:
         self._context = context
         self._caller = caller
-        self._named = named
+        self._named_stream = named
         self._exit_stack = exit_stack
         self._intake = context.services().intake
         self._decoder = JournalDecoder(self._intake.max_item_bytes)
         self._unfinished_entry_reservation: MemoryReservation | None = None
-        self._entries = 0
+        self._entry_count = 0
         self._received_bytes = 0
         self._waited_seconds = 0.0
 
@@ -101,7 +101,7 @@ class _Upload:
             if entries:
                 await self._store_with_retries(entries, len(data))
             self._reserve_unfinished_entry(self._decoder.held_bytes)
-            if has_more and self._context.shared.lifecycle.phase is LifecyclePhase.DRAINING:
+            if has_more and self._context.dependencies.lifecycle.phase is LifecyclePhase.DRAINING:
                 raise ServiceDraining("The service is stopping.", retry_after=5)
 
     async def _receive_chunk(self) -> tuple[bytes, bool]:
@@ -137,42 +137,46 @@ class _Upload:
             try:
                 await self._store(body, body_bytes)
             except Fault as fault:
-                is_draining = self._context.shared.lifecycle.phase is LifecyclePhase.DRAINING
+                is_draining = self._context.dependencies.lifecycle.phase is LifecyclePhase.DRAINING
                 if status_of(fault) not in RETRYABLE_STATUSES or is_draining or time.monotonic() > gives_up_at:
                     raise
-                await asyncio.sleep(min(max(_MIN_PAUSE_SECONDS, fault.retry_after or 0.0), _MAX_PAUSE_SECONDS))
+                await asyncio.sleep(
+                    min(max(_MIN_RETRY_PAUSE_SECONDS, fault.retry_after or 0.0), _MAX_RETRY_PAUSE_SECONDS)
+                )
             else:
                 return
 
     async def _store(self, body: LabelledBody, body_bytes: int) -> None:
         with self._intake.body_budget.open_reservation(self._caller.key_id) as reservation:
             reservation.reserve(body_bytes)
-            reservation.mark_complete()
+            reservation.mark_body_complete()
             parts = [
                 # `store` empties the part that it gets, but a retry would need the part. So pass a copy.
-                StreamPart(
+                BodyPartForStream(
                     await self._find_stream(labels),
                     msgspec.structs.replace(
-                        parsed, refused_items=list(parsed.refused_items), out_of_bounds_counts=Counter()
+                        parsed, refused_items=list(parsed.refused_items), out_of_time_bounds_counts=Counter()
                     ),
                 )
                 for labels, parsed in body.parts_by_labels.items()
             ]
-            outcomes = await self._intake.store(parts, body_bytes, BodyForm.JOURNALD, self._caller.pins or None)
+            outcomes = await self._intake.store_body_parts(
+                parts, body_bytes, BodyFormat.JOURNALD, self._caller.pins or None
+            )
         self._log_ingestion(parts, outcomes)
 
     async def _find_stream(self, labels: tuple[str, ...]) -> Stream:
-        if self._named is None:
+        if self._named_stream is None:
             return await stream_of_labels(self._context, self._caller, labels)
-        self._intake.check_stream_rate(self._named)
-        return self._named
+        self._intake.check_stream_rate(self._named_stream)
+        return self._named_stream
 
     def _label_entries(self, entries: Sequence[JournalEntry]) -> LabelledBody:
         body = LabelledBody(max_item_bytes=self._intake.max_item_bytes)
         for entry in entries:
-            labels = (entry.sender_name,) if entry.sender_name and self._named is None else ()
-            entry.add_to_body(body.part_for_labels(*labels), self._entries)
-            self._entries += 1
+            labels = (entry.sender_name,) if entry.sender_name and self._named_stream is None else ()
+            entry.add_to_body(body.part_for_labels(*labels), self._entry_count)
+            self._entry_count += 1
         return body
 
     def _reserve_unfinished_entry(self, held_bytes: int) -> None:
@@ -185,12 +189,12 @@ class _Upload:
             self._unfinished_entry_reservation = self._exit_stack.enter_context(
                 self._intake.body_budget.open_reservation(self._caller.key_id)
             )
-        if held_bytes > self._unfinished_entry_reservation.held:
-            self._unfinished_entry_reservation.reserve(held_bytes - self._unfinished_entry_reservation.held)
+        if held_bytes > self._unfinished_entry_reservation.held_bytes:
+            self._unfinished_entry_reservation.reserve(held_bytes - self._unfinished_entry_reservation.held_bytes)
 
-    def _log_ingestion(self, parts: Sequence[StreamPart], outcomes: Sequence[IngestOutcome]) -> None:
-        request, observer = self._context.request, self._context.shared.observer
-        if self._named is not None:
-            request.facts["stream"] = self._named.name
+    def _log_ingestion(self, parts: Sequence[BodyPartForStream], outcomes: Sequence[IngestOutcome]) -> None:
+        request, observer = self._context.request, self._context.dependencies.observer
+        if self._named_stream is not None:
+            request.log_fields["stream"] = self._named_stream.name
         for part, accepted in zip(parts, outcomes, strict=True):
-            observer.record(ingested_observation(part.stream, accepted))
+            observer.record(events_ingested_observation(part.stream, accepted))

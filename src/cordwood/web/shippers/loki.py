@@ -6,12 +6,12 @@ from typing import Final
 import msgspec
 
 from cordwood.errors import Fault, UnsupportedMediaType
-from cordwood.ingest.accept import BodyForm
+from cordwood.ingest.accept import BodyFormat
 from cordwood.ingest.formats.loki import read_json_push, read_protobuf_push
 from cordwood.ingest.parsed_body import Body, LabelledBody
 from cordwood.model.json_checks import is_json_sent_as_form
 from cordwood.web.answer_rendering import escape_header_text
-from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE, Request, Response
+from cordwood.web.asgi import JSON_MEDIA_TYPE, NO_STORE_HEADER, Request, Response
 from cordwood.web.credentials import KeyPlaces, key_of_basic_credentials
 from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_of
 from cordwood.web.route import HandlerContext
@@ -44,7 +44,7 @@ async def receive_push(context: HandlerContext) -> Response:
     request = context.request
     if request.media_type() in _PROTOBUF_MEDIA_TYPES:
         _add_snappy_coding(request)
-    delivered = await store_delivery(context, ShipperProtocol(BodyForm.LOKI, _KEY_PLACES, _read))
+    delivered = await store_delivery(context, ShipperProtocol(BodyFormat.LOKI, _KEY_PLACES, _read_push_body))
     return Response(
         204,
         [
@@ -62,13 +62,13 @@ def render_error(fault: Fault, _: Request) -> Response:
     """Render an error as plain text, as Loki does."""
     status = status_of(fault)
     status = _RETRYABLE_STATUS_REPLACEMENTS.get(status, _PERMANENT_STATUS_REPLACEMENTS.get(status, status))
-    headers = [_PLAIN_TEXT_HEADER, NO_STORE, *retry_after_headers(fault, status)]
+    headers = [_PLAIN_TEXT_HEADER, NO_STORE_HEADER, *retry_after_headers(fault, status)]
     if status == 401:
         headers.append(CHALLENGE_HEADER)
     return Response(status, headers, fault.one_line_text().encode())
 
 
-def _read(body: Body) -> LabelledBody:
+def _read_push_body(body: Body) -> LabelledBody:
     if body.media_type in _PROTOBUF_MEDIA_TYPES:
         return read_protobuf_push(body)
     if "json" in body.media_type or is_json_sent_as_form(body.media_type, body.data):
@@ -94,5 +94,5 @@ def _quarantine_notices(delivered: Delivery[LabelledBody]) -> Iterator[str]:
     A notice is used instead of an error, because some clients would send the whole push again after an error.
     """
     if delivered.quarantined_count:
-        index, reason = min(reason for one in delivered.outcomes for reason in one.reasons)
+        index, reason = min(reason for one in delivered.outcomes for reason in one.quarantine_reasons)
         yield f"{delivered.quarantined_count} entries are quarantined. Entry {index + 1}: {reason}"

@@ -13,8 +13,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from cordwood.errors import BadBody, BadKey, Fault, Forbidden, NoKey, NoReadableItem, UnknownStream
-from cordwood.ingest.accept import BodyForm
+from cordwood.errors import BadApiKey, BadBody, Fault, Forbidden, MissingApiKey, NoReadableItem, UnknownStream
+from cordwood.ingest.accept import BodyFormat
 from cordwood.ingest.formats.splunk import (
     EVENT_BLANK_MESSAGE,
     EVENT_REQUIRED_MESSAGE,
@@ -38,7 +38,7 @@ _KEY_PLACES: Final = KeyPlaces(
 )
 _CHANNEL_HEADER: Final = b"x-splunk-request-channel"
 _MAX_CHANNEL_LENGTH: Final = 128
-_MAX_ACKS: Final = 10_000
+_MAX_ACKS_PER_REQUEST: Final = 10_000
 _CODES_BY_ITEM_ERROR: Final[Mapping[str, int]] = {EVENT_REQUIRED_MESSAGE: 12, EVENT_BLANK_MESSAGE: 13}
 _TEXTS_BY_CODE: Final[Mapping[int, str]] = {
     0: "Success",
@@ -65,7 +65,7 @@ _ack_id_numbers = itertools.count(time.time_ns() // 1000)
 
 
 class _AckRequest(msgspec.Struct):
-    acks: Annotated[list[int], Meta(max_length=_MAX_ACKS)]
+    acks: Annotated[list[int], Meta(max_length=_MAX_ACKS_PER_REQUEST)]
 
 
 _decode_ack_request = msgspec.json.Decoder(_AckRequest).decode
@@ -74,25 +74,25 @@ _decode_ack_request = msgspec.json.Decoder(_AckRequest).decode
 
 
 async def receive_events(context: HandlerContext) -> Response:
-    return await _receive(context, read_events)
+    return await _receive_body(context, read_events)
 
 
-async def receive_raw(context: HandlerContext) -> Response:
-    return await _receive(context, read_raw_lines)
+async def receive_raw_events(context: HandlerContext) -> Response:
+    return await _receive_body(context, read_raw_lines)
 
 
-async def _receive(context: HandlerContext, read: Callable[[Mapping[str, str], Body], HecBody]) -> Response:
+async def _receive_body(context: HandlerContext, read: Callable[[Mapping[str, str], Body], HecBody]) -> Response:
     query = parse_urlencoded(context.request.query_string, "query string")
     channel = _read_channel(context.request, query)
     if len(channel) > _MAX_CHANNEL_LENGTH:
         return _splunk_response(11, 400)
-    delivered = await store_delivery(context, ShipperProtocol(BodyForm.SPLUNK, _KEY_PLACES, partial(read, query)))
+    delivered = await store_delivery(context, ShipperProtocol(BodyFormat.SPLUNK, _KEY_PLACES, partial(read, query)))
     body = delivered.body
-    if body.stopped_at_index is not None:
+    if body.first_undecodable_index is not None:
         return _splunk_response(
             6,
             400,
-            number=body.stopped_at_index,
+            number=body.first_undecodable_index,
             detail=f"{NOT_JSON_MESSAGE} Events before it, which are stored: {body.event_count}.",
         )
     if not body.event_count:
@@ -115,7 +115,7 @@ async def answer_acknowledgements(context: HandlerContext) -> Response:
     caller, query = admit_sender(context, _KEY_PLACES)
     if not _read_channel(context.request, query):
         return _splunk_response(10, 400)
-    options = context.shared.options
+    options = context.dependencies.options
     with options.query_body_budget.open_reservation(caller.key_id) as reservation:
         body = await read_body(context.request, options.query_body_bounds, reservation)
         try:
@@ -127,7 +127,7 @@ async def answer_acknowledgements(context: HandlerContext) -> Response:
 
 
 async def show_health(context: HandlerContext) -> Response:
-    lifecycle = context.shared.lifecycle
+    lifecycle = context.dependencies.lifecycle
     is_ready = (
         lifecycle.phase is LifecyclePhase.READY and not lifecycle.unready_reasons() and not lifecycle.degraded_reasons()
     )
@@ -154,14 +154,14 @@ def render_error(fault: Fault, _: Request) -> Response:
     if status >= 500:
         return _splunk_response(8, 500, detail=fault.one_line_text())
     return _splunk_response(
-        _splunk_code(fault, status), 403 if isinstance(fault, BadKey) else status, detail=fault.one_line_text()
+        _splunk_code(fault, status), 403 if isinstance(fault, BadApiKey) else status, detail=fault.one_line_text()
     )
 
 
 def _splunk_code(fault: Fault, status: int) -> int:
-    if isinstance(fault, NoKey):
+    if isinstance(fault, MissingApiKey):
         return 2
-    if isinstance(fault, BadKey | Forbidden):
+    if isinstance(fault, BadApiKey | Forbidden):
         return 4
     return 27 if status == 413 else 6
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cordwood.alerts.delivery.connections import read_address_policy
-from cordwood.alerts.delivery.deliverer import Deliverer, read_retry_after, webhook_headers
+from cordwood.alerts.delivery.deliverer import Deliverer, parse_retry_after_seconds, webhook_headers
 from cordwood.alerts.delivery.targets import read_targets
 from cordwood.alerts.notification import DeliveryFailed, Notification, NotifiedState
 from tests.certificates import Authority
@@ -141,16 +141,16 @@ def test_retry_after_may_be_a_date() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     later = format_datetime(now + timedelta(seconds=90), usegmt=True)
     earlier = format_datetime(now - timedelta(seconds=90), usegmt=True)
-    assert read_retry_after(later, now.timestamp()) == 90.0
-    assert read_retry_after(earlier, now.timestamp()) == 0.0
-    assert read_retry_after("Thu, 01 Jan 2026 00:00:30 -0000", now.timestamp()) == 30.0
+    assert parse_retry_after_seconds(later, now.timestamp()) == 90.0
+    assert parse_retry_after_seconds(earlier, now.timestamp()) == 0.0
+    assert parse_retry_after_seconds("Thu, 01 Jan 2026 00:00:30 -0000", now.timestamp()) == 30.0
 
 
 @pytest.mark.parametrize(
     "text", [None, "", "soon", "1.5", "²", "Thu, 99 Foo 2026 00:00:00", "Thu, 01 Jan 99999 00:00:00 GMT", "\x00"]
 )
 def test_an_invalid_retry_after_is_ignored(text: str | None) -> None:
-    assert read_retry_after(text, 0.0) is None
+    assert parse_retry_after_seconds(text, 0.0) is None
 
 
 def wait_silently(_: socket.socket, ended: threading.Event) -> None:

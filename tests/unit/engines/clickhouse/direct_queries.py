@@ -11,7 +11,7 @@ from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Event
-from cordwood.sql.plan import fixed_plan
+from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Statement
 
 # Events must have the current time, because ClickHouse's TTL drops old events by the server's clock.
@@ -30,7 +30,7 @@ class ManualCancel:
     def on_cancel(self, stop: Callable[[], None]) -> None:
         self.stop = stop
 
-    def on_progress(self, read: ReadProgress) -> None: ...
+    def set_progress_reader(self, read: ReadProgress) -> None: ...
 
 
 class AlreadyCancelled(ManualCancel):
@@ -43,7 +43,12 @@ def question(sql: str, types: Sequence[Kind | None] = (), **values: object) -> B
     datatypes = tuple(Datatype(kind) if kind else None for kind in types)
     return BoundStatement(
         Statement(
-            fixed_plan(sql), (), (), (EDGE_STREAM.name, AUTH_STREAM.name), column_names=names, column_types=datatypes
+            plan_without_placeholders(sql),
+            (),
+            (),
+            (EDGE_STREAM.name, AUTH_STREAM.name),
+            column_names=names,
+            column_types=datatypes,
         ),
         values,
     )

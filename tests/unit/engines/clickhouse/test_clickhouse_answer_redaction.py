@@ -12,7 +12,7 @@ from cordwood.errors import QueryOutOfTime
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.model.event import Batch, Event
 from cordwood.model.redaction import RedactionConfig, RedactMode
-from cordwood.sql.plan import fixed_plan
+from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Statement
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, LIMITS, NOW_US, ManualCancel
@@ -26,7 +26,7 @@ SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
 def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouseEngine]:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending", redaction=RedactionConfig(key="key"))
     engine = ClickHouseEngine(server.address(), options)
-    engine.prepare([EDGE_STREAM])
+    engine.create_stream_tables([EDGE_STREAM])
     yield engine
     engine.close()
 
@@ -47,7 +47,7 @@ def redacted_rows(
 ) -> list[tuple[object, ...]]:
     types = (Kind.STRING, Kind.STRING, Kind.VARIANT)
     statement = Statement(
-        fixed_plan(sql),
+        plan_without_placeholders(sql),
         (),
         (),
         ("edge.logs",),

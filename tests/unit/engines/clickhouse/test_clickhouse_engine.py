@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("without_isolation_check")
 
 @pytest.fixture
 def prepared_engine(engine: ClickHouseEngine) -> ClickHouseEngine:
-    engine.prepare([EDGE_STREAM, AUTH_STREAM])
+    engine.create_stream_tables([EDGE_STREAM, AUTH_STREAM])
     return engine
 
 
@@ -75,7 +75,7 @@ def test_an_id_is_stored_once_in_a_batch_across_batches_and_across_engines(
 ) -> None:
     (first,) = prepared_engine.append([Batch("edge.logs", [event("1"), event("2"), event("1")], NOW_US)])
     other = ClickHouseEngine(address, ClickHouseOptions())
-    other.prepare([EDGE_STREAM])
+    other.create_stream_tables([EDGE_STREAM])
     (second,) = other.append([Batch("edge.logs", [event("2"), event("3")], NOW_US)])
     other.close()
     assert (first.duplicates, second.duplicates, second.accepted) == (1, 1, 1)
@@ -163,7 +163,7 @@ def test_a_shape_survives_its_process_and_reaches_other_processes(
     learnt: dict[EventPath, frozenset[ValueKind]] = {("metadata", "a"): frozenset({ValueKind.TEXT, ValueKind.NUMBER})}
     prepared_engine.append([Batch("edge.logs", [event("1")], NOW_US, learnt)])
     other = ClickHouseEngine(address, ClickHouseOptions())
-    other.prepare([EDGE_STREAM])
+    other.create_stream_tables([EDGE_STREAM])
     assert other.shapes()["edge.logs"].kinds == learnt
     assert other.shapes()["edge.logs"].version == prepared_engine.shapes()["edge.logs"].version == 2
     other.close()
@@ -184,7 +184,7 @@ def test_facts_have_the_count_and_the_newest_and_oldest_times(prepared_engine: C
 def without_ttl(address: str) -> Iterator[ClickHouseEngine]:
     """Yield an engine without TTL, because with TTL, ClickHouse might drop events before the tested sweep."""
     with closing(ClickHouseEngine(address, ClickHouseOptions(has_ttl=False))) as engine:
-        engine.prepare([EDGE_STREAM, AUTH_STREAM])
+        engine.create_stream_tables([EDGE_STREAM, AUTH_STREAM])
         yield engine
 
 
@@ -198,7 +198,7 @@ def test_events_past_their_retention_are_swept_and_counted(without_ttl: ClickHou
 
 def test_preparing_applies_a_changed_retention(prepared_engine: ClickHouseEngine) -> None:
     longer = Stream("auth", AUTH_STREAM.id, retention_seconds=7200)
-    prepared_engine.prepare([EDGE_STREAM, longer])
+    prepared_engine.create_stream_tables([EDGE_STREAM, longer])
     prepared_engine.append([Batch("auth", [event("1", NOW_US - 3_600_000_001)], NOW_US)])
     assert prepared_engine.delete_expired_events(NOW_US) == 0
 
@@ -268,7 +268,7 @@ def test_a_query_that_was_cancelled_before_it_began_stops(engine: ClickHouseEngi
 
 
 def test_a_query_above_its_memory_limit_fails(address: str) -> None:
-    limits = ClickHouseEngine(address, ClickHouseOptions(memory_bytes=20_000_000))
+    limits = ClickHouseEngine(address, ClickHouseOptions(max_query_memory_bytes=20_000_000))
     query = question("SELECT length(groupArray(number)) FROM numbers(50000000)")
     with pytest.raises(OutOfMemory):
         list(limits.answer(query, LIMITS, ManualCancel()).batches)

@@ -43,7 +43,7 @@ class RecordedEngine:
 
     def __init__(self, server: ClickHouseServer) -> None:
         self.engine = ClickHouseEngine(server.address(), ClickHouseOptions())
-        self.engine.prepare([EDGE_STREAM])
+        self.engine.create_stream_tables([EDGE_STREAM])
         self._server = server
         self._count = 0
 

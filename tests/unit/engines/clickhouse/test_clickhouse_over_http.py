@@ -26,9 +26,9 @@ LONG_LIMITS = AnswerLimits(10, 120.0)
 @pytest.fixture
 def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouseEngine]:
     engine = ClickHouseEngine(
-        server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
+        server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", retry_interval_seconds=RETRY_SECONDS)
     )
-    engine.prepare([EDGE_STREAM])
+    engine.create_stream_tables([EDGE_STREAM])
     yield engine
     engine.close()
 
@@ -92,7 +92,7 @@ def test_limits_are_sent_as_settings(remote_engine: ClickHouseEngine) -> None:
 
 def test_a_wrong_password_is_reported_as_unreachable(server: ClickHouseServer) -> None:
     with pytest.raises(EngineUnreachable, match="refuses the service's login") as fault:
-        ClickHouseEngine(server.address("wrong"), ClickHouseOptions()).prepare([EDGE_STREAM])
+        ClickHouseEngine(server.address("wrong"), ClickHouseOptions()).create_stream_tables([EDGE_STREAM])
     assert fault.value.retry_after
     assert "wrong" not in fault.value.message
 
@@ -187,10 +187,10 @@ def test_an_insert_without_a_response_is_repeated_and_stored_once(
 
 def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: ClickHouseServer, tmp_path: Path) -> None:
     options = ClickHouseOptions(
-        pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, response_timeout_seconds=1
+        pending_folder=tmp_path / "pending", retry_interval_seconds=RETRY_SECONDS, response_timeout_seconds=1
     )
     engine = ClickHouseEngine(server.address(), options)
-    engine.prepare([EDGE_STREAM])
+    engine.create_stream_tables([EDGE_STREAM])
     server.control.seconds_late = 30.0
     assert [appended.accepted for appended in engine.append(make_batch("1"))] == [1]
     statement_count = sum(sql.startswith(("INSERT", "SELECT DISTINCT id")) for sql, _ in server.control.statements)
@@ -205,10 +205,12 @@ def test_events_are_pending_on_disk_while_the_server_does_not_respond(server: Cl
 
 def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer, tmp_path: Path) -> None:
     reports: list[str] = []
-    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS, report=reports.append)
+    options = ClickHouseOptions(
+        pending_folder=tmp_path / "pending", retry_interval_seconds=RETRY_SECONDS, report_message=reports.append
+    )
     server.stop_listening()
     engine = ClickHouseEngine(server.address(), options)
-    engine.prepare([EDGE_STREAM])
+    engine.create_stream_tables([EDGE_STREAM])
     assert engine.shapes()["edge.logs"].version == 0
     assert engine.stream_stats()["edge.logs"].events == 0
     assert engine.regex_error("(") is not None
@@ -226,9 +228,9 @@ def test_an_unreachable_server_at_the_start_is_retried(server: ClickHouseServer,
 
 
 def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServer, tmp_path: Path) -> None:
-    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=3600.0)
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_interval_seconds=3600.0)
     engine = ClickHouseEngine(server.address(), options)
-    engine.prepare([EDGE_STREAM])
+    engine.create_stream_tables([EDGE_STREAM])
     server.stop_listening()
     engine.append(make_batch("1"))
     server.start_listening()
@@ -240,10 +242,10 @@ def test_events_go_directly_to_disk_until_the_next_retry(server: ClickHouseServe
 
 
 def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer, tmp_path: Path) -> None:
-    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_seconds=RETRY_SECONDS)
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", retry_interval_seconds=RETRY_SECONDS)
     engines = [ClickHouseEngine(server.address(), options) for _ in range(2)]
     for engine in engines:
-        engine.prepare([EDGE_STREAM])
+        engine.create_stream_tables([EDGE_STREAM])
     learnt: KindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
     engines[0].append([Batch("edge.logs", [event("1", metadata='{"a": "x"}')], NOW_US, learnt)])
     assert is_reached(lambda: engines[1].shapes()["edge.logs"].kinds, learnt)
@@ -254,22 +256,22 @@ def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer,
 def test_pending_events_survive_a_restart(server: ClickHouseServer, tmp_path: Path) -> None:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending")
     first = ClickHouseEngine(server.address(), options)
-    first.prepare([EDGE_STREAM])
+    first.create_stream_tables([EDGE_STREAM])
     server.stop_listening()
     first.append(make_batch("1"))
     first.close()
     server.start_listening()
     second = ClickHouseEngine(server.address(), options)
-    second.prepare([EDGE_STREAM])
+    second.create_stream_tables([EDGE_STREAM])
     assert stored_ids(second) == ["1"]
     second.close()
 
 
 def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Path) -> None:
     engine = ClickHouseEngine(
-        server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", pending_bytes=300)
+        server.address(), ClickHouseOptions(pending_folder=tmp_path / "pending", max_pending_bytes=300)
     )
-    engine.prepare([EDGE_STREAM])
+    engine.create_stream_tables([EDGE_STREAM])
     server.stop_listening()
     engine.append(make_batch("1"))
     with pytest.raises(BacklogFull) as fault:
@@ -280,7 +282,7 @@ def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Pa
 
 def test_without_a_pending_folder_events_are_refused_during_an_outage(server: ClickHouseServer) -> None:
     engine = ClickHouseEngine(server.address(), ClickHouseOptions())
-    engine.prepare([EDGE_STREAM])
+    engine.create_stream_tables([EDGE_STREAM])
     server.stop_listening()
     with pytest.raises(EngineUnreachable):
         engine.append(make_batch("1"))
@@ -303,7 +305,7 @@ def test_asynchronous_inserts_are_optional_and_awaited(
 ) -> None:
     remote_engine.append(make_batch("1"))
     collecting = ClickHouseEngine(server.address(), ClickHouseOptions(async_inserts=True))
-    collecting.prepare([EDGE_STREAM])
+    collecting.create_stream_tables([EDGE_STREAM])
     collecting.append(make_batch("2"))
     collecting.close()
     direct_settings, collected_settings = [

@@ -40,7 +40,7 @@ def test_events_are_stored_and_read_with_ca_cert(
 ) -> None:
     options = ClickHouseOptions(pending_folder=tmp_path / "pending")
     engine = ClickHouseEngine(f"{server.address()}?secure=1&ca_cert={authority.file}", options)
-    engine.prepare([EDGE_STREAM])
+    engine.create_stream_tables([EDGE_STREAM])
     engine.append([Batch("edge.logs", [event("1")], NOW_US)])
     assert answer_rows(engine, "SELECT id FROM `edge.logs`") == [("1",)]
     engine.close()
@@ -54,7 +54,7 @@ def test_verification_can_be_switched_off(server: ClickHouseServer) -> None:
 def test_an_unknown_authority_is_an_error_that_names_the_option(server: ClickHouseServer, tmp_path: Path) -> None:
     engine = ClickHouseEngine(f"{server.address()}?secure=1", ClickHouseOptions(pending_folder=tmp_path / "pending"))
     with pytest.raises(EngineUnreachable, match="certificate is not trusted: unable to get local issuer") as raised:
-        engine.prepare([EDGE_STREAM])
+        engine.create_stream_tables([EDGE_STREAM])
     assert "ca_cert=" in (raised.value.hint or "")
     engine.close()
 

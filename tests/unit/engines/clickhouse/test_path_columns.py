@@ -45,7 +45,7 @@ def store_events(engine: Engine) -> Engine:
     events = [Event(id_, NOW_US, "m", metadata=json.dumps(value)) for id_, value in EVENTS.items()]
     events += [Event(id_, NOW_US, "m", metadata=text) for id_, text in ODD_REQUEST_VALUES.items()]
     events += [Event("d", NOW_US), Event("m", NOW_US, extras='{"app": "x", "deep": {"er": 3}}')]
-    engine.prepare([stream("s"), stream("t")])
+    engine.create_stream_tables([stream("s"), stream("t")])
     reader = ShapeInferrer(engine.shapes)
     for name, some in (("s", events), ("t", [event for event in events if event.id in EVENTS])):
         events_with_paths, learnt = reader.infer_stream_shape(name, some)
@@ -155,7 +155,7 @@ def test_the_json_text_is_not_read_if_the_path_has_a_column(clickhouse: Engine, 
 
 
 def test_the_path_column_and_the_json_text_give_the_first_of_duplicate_keys(clickhouse: Engine) -> None:
-    clickhouse.prepare([stream("s"), stream("t"), stream("twice")])
+    clickhouse.create_stream_tables([stream("s"), stream("t"), stream("twice")])
     events_with_paths, learnt = ShapeInferrer(clickhouse.shapes).infer_stream_shape(
         "twice", [Event("a", NOW_US, metadata=EVENT_WITH_DUPLICATE_KEYS)]
     )

@@ -22,11 +22,11 @@ def known_paths(engine: ClickHouseEngine, project: str) -> KindsByPath:
 
 
 def test_a_later_process_reads_the_shapes(engine: ClickHouseEngine, address: str) -> None:
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([make_batch("a", "metadata", "x")])
     engine.append([make_batch("b", "metadata", "x"), make_batch("c", "metadata", "y", project="q")])
     later = ClickHouseEngine(address, ClickHouseOptions())
-    later.prepare([stream("s")])
+    later.create_stream_tables([stream("s")])
     later.append([])
     try:
         assert known_paths(later, "p") == {("metadata", "x"): TEXT}
@@ -46,6 +46,6 @@ def test_pending_batches_keep_the_shapes_of_their_projects(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("project", ["", "it's", "ключ", "a\\b"])
 def test_a_project_may_have_any_name(engine: ClickHouseEngine, project: str) -> None:
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([make_batch("a", "metadata", "x", project=project)])
     assert known_paths(engine, project) == ({("metadata", "x"): TEXT} if project else {})

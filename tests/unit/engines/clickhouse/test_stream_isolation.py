@@ -6,7 +6,7 @@ from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine
 from cordwood.engines.engine import AnswerLimits
 from cordwood.model.definitions import Stream
 from cordwood.model.event import Batch
-from cordwood.sql.plan import fixed_plan
+from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Statement
 from tests.unit.engines.clickhouse.direct_queries import AUTH_STREAM, EDGE_STREAM, LIMITS, NOW_US, ManualCancel, event
 
@@ -25,13 +25,13 @@ QUERIES_OF_TWO_STREAMS = (
 
 @pytest.fixture
 def engine_with_events(engine: ClickHouseEngine) -> ClickHouseEngine:
-    engine.prepare([EDGE_STREAM, AUTH_STREAM, ODD_STREAM])
+    engine.create_stream_tables([EDGE_STREAM, AUTH_STREAM, ODD_STREAM])
     engine.append([Batch(stream.name, [event("1")], NOW_US) for stream in (EDGE_STREAM, AUTH_STREAM)])
     return engine
 
 
 def counts(engine: ClickHouseEngine, sql: str, *streams: str) -> list[int]:
-    statement = Statement(fixed_plan(sql), (), (), streams)
+    statement = Statement(plan_without_placeholders(sql), (), (), streams)
     (batch,) = engine.answer(
         BoundStatement(statement), AnswerLimits(10, LIMITS.timeout_seconds), ManualCancel()
     ).batches

@@ -29,6 +29,6 @@ def test_a_failed_lookup_of_ids_is_a_retriable_fault(tmp_path: Path) -> None:
 
 
 def open_engine(folder: Path, reports: list[str]) -> DuckDBEngine:
-    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=reports.append), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report_message=reports.append), clock_us=lambda: NOW_US)
+    engine.create_stream_tables([stream("s")])
     return engine

@@ -30,7 +30,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
         monkeypatch.setattr(module, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     monkeypatch.setattr(compaction, "ROW_GROUPS_PER_COMPACTED_RUN", 3)
     monkeypatch.setattr(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
-    monkeypatch.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_COMPACTION_DELAY_AFTER_FLUSH_SECONDS", -1.0)
     engine = open_engine(tmp_path)
     for first in range(0, 5 * ROW_GROUP_SIZE, 1000):
         events = range(first, min(first + 1000, 5 * ROW_GROUP_SIZE))
@@ -43,13 +43,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
 
 def open_engine(folder: Path) -> DuckDBEngine:
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     return engine
 
 
 def registered_blocks(engine: DuckDBEngine) -> list[RegisteredBlock]:
     with engine._session.cursor() as cursor:
-        return list(BlockReader().read_blocks(cursor, "s").registered)
+        return list(BlockReader().read_blocks(cursor, "s").registered_blocks)
 
 
 def stored_block_times(engine: DuckDBEngine) -> list[tuple[int, int, int]]:
@@ -73,7 +73,7 @@ def test_each_compacted_block_is_registered_with_its_times(engine: DuckDBEngine)
 
 def test_all_blocks_are_listed(engine: DuckDBEngine) -> None:
     with engine._session.cursor() as cursor:
-        numbers = sorted(BlockReader().read_blocks(cursor, "s").numbers)
+        numbers = sorted(BlockReader().read_blocks(cursor, "s").block_numbers)
         blocks = cursor.execute("SELECT DISTINCT block FROM store.main.s ORDER BY block").fetchall()
     assert numbers == [block for (block,) in blocks]
 
@@ -111,7 +111,7 @@ def test_a_failed_deletion_leaves_blocks_and_ids(engine: DuckDBEngine, monkeypat
 def test_moved_rows_keep_their_block_and_its_id(engine: DuckDBEngine) -> None:
     before = registered_blocks(engine)
     with engine._session.cursor() as cursor:
-        _rewrite_oldest_rows(engine._storage.get_store("s").tables, 100, cursor)
+        _rewrite_oldest_rows(engine._storage.get_store("s").table_statements, 100, cursor)
     assert registered_blocks(engine) == before
     assert block_facts(before) == stored_block_times(engine)
 

@@ -38,7 +38,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(compaction, "ROW_GROUPS_PER_COMPACTED_RUN", 3)
     monkeypatch.setattr(compaction, "MIN_UNCOMPACTED_ROW_GROUPS", 2)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     yield engine
     engine.close()
 
@@ -97,7 +97,7 @@ def test_the_newest_row_groups_are_not_compacted(engine: DuckDBEngine) -> None:
 def test_a_compacted_stream_is_not_examined_before_its_next_flush(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_COMPACTION_DELAY_AFTER_FLUSH_SECONDS", -1.0)
     work, examined_count = engine._storage._compactor, 0
 
     def count_examination(store: StreamStore) -> bool:
@@ -116,7 +116,7 @@ def test_a_compacted_stream_is_not_examined_before_its_next_flush(
 
 
 def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_COMPACTION_DELAY_AFTER_FLUSH_SECONDS", -1.0)
     indexed_blocks = []
 
     def record_indexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, block: int) -> None:
@@ -134,15 +134,15 @@ def test_ngrams_are_indexed_only_for_uncompacted_blocks(engine: DuckDBEngine, mo
 
 
 def test_compaction_skipped_while_busy_is_done_later(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
+    monkeypatch.setattr(compaction, "_COMPACTION_DELAY_AFTER_FLUSH_SECONDS", -1.0)
     work = engine._storage._compactor
     append_and_flush(engine, 5)
-    monkeypatch.setattr(work, "_is_busy", lambda: True)
+    monkeypatch.setattr(work, "_are_flushes_behind", lambda: True)
     work.compact_all()
     assert compacted_row_groups(engine) == []
     # The flusher becomes idle only after all streams were skipped, so the next attempt compacts.
     busy = iter([True, True])
-    monkeypatch.setattr(work, "_is_busy", lambda: next(busy, False))
+    monkeypatch.setattr(work, "_are_flushes_behind", lambda: next(busy, False))
     work.compact_all()
     assert compacted_row_groups(engine) == []
     work.compact_all()
@@ -163,7 +163,7 @@ def test_under_constant_load_compaction_runs_if_enough_of_the_time_is_calm(
     }.items():
         monkeypatch.setattr(compaction, name, value)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     count = 0
     # Without a pause of five seconds between appends, the engine never counts as quiet.
     while count < 12 * ROW_GROUP_SIZE or (
@@ -186,7 +186,7 @@ def test_compaction_waits_for_the_checkpoint_of_a_long_log(
         assert not compact_once(engine)
         assert compacted_row_groups(engine) == []
         # The next call of `compact_all` runs a checkpoint before it compacts.
-        crowded.setattr(compaction, "_NO_FLUSH_SECONDS", -1.0)
+        crowded.setattr(compaction, "_COMPACTION_DELAY_AFTER_FLUSH_SECONDS", -1.0)
         engine._storage._compactor.compact_all()
     assert len(compacted_row_groups(engine)) == 3
 
@@ -195,7 +195,7 @@ def test_compaction_waits_for_the_checkpoint_of_a_long_log(
 def test_memory_is_released_between_row_groups_unless_queries_run(
     engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch, pause_seconds: float, is_released: object
 ) -> None:
-    monkeypatch.setattr(memory_reclaimer, "_QUIET_ENGINE_SECONDS", pause_seconds)
+    monkeypatch.setattr(memory_reclaimer, "_MIN_ENGINE_IDLE_SECONDS", pause_seconds)
     release_blocks: list[str] = []
     monkeypatch.setattr(engine._session, "release_cached_blocks", lambda _: release_blocks.append("of the file"))
     monkeypatch.setattr(memory_reclaimer, "release_free_memory", lambda: release_blocks.append("of what was freed"))
@@ -258,7 +258,7 @@ def test_events_can_be_flushed_during_compaction(engine: DuckDBEngine) -> None:
 def test_an_interrupted_compaction_changes_nothing(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     append_and_flush(engine, 5)
     answers = iter([False, False, True])
-    monkeypatch.setattr(engine._storage._compactor, "_is_busy", lambda: next(answers))
+    monkeypatch.setattr(engine._storage._compactor, "_are_flushes_behind", lambda: next(answers))
     assert not compact_once(engine)
     assert compacted_row_groups(engine) == []
     assert rows(engine, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
@@ -289,7 +289,7 @@ from tests.contract.engine_asking import stream
 Flusher.flush_next = compaction.Compactor.run_due_work = lambda _: 60.0
 compaction.ROW_GROUP_ROWS, compaction.ROW_GROUPS_PER_COMPACTED_RUN, compaction.MIN_UNCOMPACTED_ROW_GROUPS = 2048, 3, 2
 engine = DuckDBEngine(Path(sys.argv[1]), DuckDBTarget())
-engine.prepare([stream("s")])
+engine.create_stream_tables([stream("s")])
 checkpoint = engine._session.checkpoint
 if sys.argv[2] == "before":
     StreamTableStatements.delete_run_rows = lambda self: os.kill(os.getpid(), 9)
@@ -311,7 +311,7 @@ def test_a_crash_before_or_after_the_commit_leaves_every_event_once(
     )
     assert outcome.returncode == -9, outcome.stderr
     reopened = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
-    reopened.prepare([stream("s")])
+    reopened.create_stream_tables([stream("s")])
     assert rows(reopened, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
     assert len(compacted_row_groups(reopened)) == count_examination
     reopened.close()
@@ -325,7 +325,7 @@ def test_a_store_of_version_1_is_migrated(engine: DuckDBEngine, tmp_path: Path) 
         store.execute("ALTER TABLE s DROP COLUMN settled")
         store.execute("UPDATE cordwood.stamp SET version = 1")
     reopened = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    reopened.prepare([stream("s")])
+    reopened.create_stream_tables([stream("s")])
     assert compact_once(reopened)
     assert rows(reopened, TOTALS_QUERY) == expected_totals(5 * ROW_GROUP_SIZE)
     with reopened._session.cursor() as cursor:

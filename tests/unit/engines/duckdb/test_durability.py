@@ -36,7 +36,7 @@ def reopen(folder: Path) -> Iterator[Reopen]:
             opened_engine.close()
         opened.clear()
         engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
-        engine.prepare([stream("s"), stream("t")])
+        engine.create_stream_tables([stream("s"), stream("t")])
         opened.append(engine)
         return engine
 
@@ -101,8 +101,8 @@ def damage_log(folder: Path, reopen: Reopen, *, at: int, bytes_: bytes) -> None:
 def reopen_and_read(folder: Path) -> tuple[list[object], list[str]]:
     """Return the ids of the stored events, and the reports to the operator."""
     reports: list[str] = []
-    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report=reports.append), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine = DuckDBEngine(folder, DuckDBTarget(), DuckDBOptions(report_message=reports.append), clock_us=lambda: NOW_US)
+    engine.create_stream_tables([stream("s")])
     stored = ids(engine)
     engine.close()
     return list(stored), reports
@@ -167,7 +167,7 @@ def test_events_of_an_unprepared_stream_do_not_prevent_a_start(reopen: Reopen, f
     reopen().append([batch(*make_events(0, 3), to="t")])
     reopen().close()
     without = DuckDBEngine(folder, DuckDBTarget())
-    without.prepare([stream("s")])
+    without.create_stream_tables([stream("s")])
     without.close()
 
 

@@ -40,7 +40,7 @@ def _no_background_work(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def open_engine(folder: Path) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     yield engine
     engine.close()
 

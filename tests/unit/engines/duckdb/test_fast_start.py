@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
-from cordwood.engines.duckdb.storage.session import DATABASE_FILE, ROW_GROUP_ROWS
+from cordwood.engines.duckdb.storage.session import DATABASE_FILE_NAME, ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.event import Event
@@ -24,7 +24,7 @@ SECOND_US = 1_000_000
 
 def open_engine(folder: Path) -> DuckDBEngine:
     engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     return engine
 
 
@@ -50,7 +50,7 @@ def row_groups_read(folder: Path, statement: str) -> list[tuple[int, int]]:
     """Return, for each scan that reads a column, the number of row groups that it read and the total number."""
     profile = folder / "profile.json"
     with duckdb.connect() as connection:
-        connection.execute(f"attach '{folder / DATABASE_FILE}' as store (read_only)")
+        connection.execute(f"attach '{folder / DATABASE_FILE_NAME}' as store (read_only)")
         connection.execute(f"set enable_profiling = 'json'; set profiling_output = '{profile}'")
         connection.execute(statement).fetchall()
     scans = [scan for plan in json.loads(profile.read_text())["operator"] for scan in scans_of(plan)]
@@ -69,7 +69,7 @@ def columns_of(scan: dict[str, Any]) -> object:
 
 
 def test_newest_and_oldest_are_read_from_two_row_groups(folder: Path) -> None:
-    assert row_groups_read(folder, StreamTableStatements("s").select_newest_and_oldest()) == [
+    assert row_groups_read(folder, StreamTableStatements("s").select_newest_and_oldest_time()) == [
         (1, GROUP_COUNT),
         (1, GROUP_COUNT),
     ]

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from cordwood.engines.duckdb.storage.locks import ExclusiveWaitLimits, FileAccess, FileGate
+from cordwood.engines.duckdb.storage.locks import DatabaseAccessLock, ExclusiveWaitLimits, SharedAccessKind
 
 WAIT_WITHOUT_GRACE = ExclusiveWaitLimits(0.0, 20.0, 0.1)
 
@@ -16,13 +16,17 @@ def pool() -> "ThreadPoolExecutor":
     return ThreadPoolExecutor(4)
 
 
-def hold_shared(traffic: FileGate, kind: FileAccess, release: threading.Event, has_begun: threading.Event) -> None:
-    with traffic.shared(kind):
+def hold_shared(
+    traffic: DatabaseAccessLock, kind: SharedAccessKind, release: threading.Event, has_begun: threading.Event
+) -> None:
+    with traffic.shared_access(kind):
         has_begun.set()
         release.wait(20)
 
 
-def start_shared(pool: ThreadPoolExecutor, traffic: FileGate, kind: FileAccess, until: threading.Event) -> Future[None]:
+def start_shared(
+    pool: ThreadPoolExecutor, traffic: DatabaseAccessLock, kind: SharedAccessKind, until: threading.Event
+) -> Future[None]:
     begun = threading.Event()
     holding = pool.submit(hold_shared, traffic, kind, until, begun)
     assert begun.wait(20)
@@ -30,64 +34,64 @@ def start_shared(pool: ThreadPoolExecutor, traffic: FileGate, kind: FileAccess, 
 
 
 def test_shared_access_waits_for_exclusive_access_to_end(pool: ThreadPoolExecutor) -> None:
-    traffic, done = FileGate(), threading.Event()
+    traffic, done = DatabaseAccessLock(), threading.Event()
     done.set()
     begun = threading.Event()
-    with traffic.exclusive() as is_alone:
+    with traffic.exclusive_access() as is_alone:
         assert is_alone
-        waiting = pool.submit(hold_shared, traffic, FileAccess.QUERY, done, begun)
+        waiting = pool.submit(hold_shared, traffic, SharedAccessKind.QUERY, done, begun)
         assert not begun.wait(0.05)
     waiting.result(20)
     assert begun.is_set()
 
 
 def test_exclusive_access_waits_for_a_running_flush(pool: ThreadPoolExecutor) -> None:
-    traffic, done = FileGate(), threading.Event()
-    flushing = start_shared(pool, traffic, FileAccess.FLUSH, done)
+    traffic, done = DatabaseAccessLock(), threading.Event()
+    flushing = start_shared(pool, traffic, SharedAccessKind.FLUSH, done)
     threading.Timer(0.5, done.set).start()
-    with traffic.exclusive(WAIT_WITHOUT_GRACE) as is_alone:
+    with traffic.exclusive_access(WAIT_WITHOUT_GRACE) as is_alone:
         assert is_alone
         assert flushing.done()
 
 
 def test_exclusive_access_gives_up_on_a_long_query(pool: ThreadPoolExecutor) -> None:
-    traffic, done = FileGate(), threading.Event()
-    long_query = start_shared(pool, traffic, FileAccess.QUERY, done)
-    with traffic.exclusive(WAIT_WITHOUT_GRACE) as is_alone:
+    traffic, done = DatabaseAccessLock(), threading.Event()
+    long_query = start_shared(pool, traffic, SharedAccessKind.QUERY, done)
+    with traffic.exclusive_access(WAIT_WITHOUT_GRACE) as is_alone:
         assert not is_alone
-    other = start_shared(pool, traffic, FileAccess.QUERY, done)
+    other = start_shared(pool, traffic, SharedAccessKind.QUERY, done)
     done.set()
     for query in (long_query, other):
         query.result(20)
 
 
 def test_exclusive_access_is_granted_once_a_query_ends(pool: ThreadPoolExecutor) -> None:
-    traffic, done = FileGate(), threading.Event()
-    query = start_shared(pool, traffic, FileAccess.QUERY, done)
+    traffic, done = DatabaseAccessLock(), threading.Event()
+    query = start_shared(pool, traffic, SharedAccessKind.QUERY, done)
     threading.Timer(0.5, done.set).start()
-    with traffic.exclusive() as is_alone:
+    with traffic.exclusive_access() as is_alone:
         assert is_alone
     query.result(20)
 
 
 def test_shared_access_waits_until_the_exclusive_block_ends_if_asked_to(pool: ThreadPoolExecutor) -> None:
-    traffic, done = FileGate(), threading.Event()
+    traffic, done = DatabaseAccessLock(), threading.Event()
     done.set()
     begun = threading.Event()
-    with traffic.exclusive(until_block_ends=True) as is_alone:
+    with traffic.exclusive_access(until_block_ends=True) as is_alone:
         assert is_alone
-        waiting = pool.submit(hold_shared, traffic, FileAccess.QUERY, done, begun)
+        waiting = pool.submit(hold_shared, traffic, SharedAccessKind.QUERY, done, begun)
         assert not begun.wait(0.5)
     waiting.result(20)
 
 
 def test_the_gate_measures_the_time_of_flushes(pool: ThreadPoolExecutor) -> None:
-    traffic, done = FileGate(), threading.Event()
+    traffic, done = DatabaseAccessLock(), threading.Event()
     assert traffic.flushing_seconds == 0.0
-    with traffic.shared(FileAccess.QUERY):
+    with traffic.shared_access(SharedAccessKind.QUERY):
         assert traffic.flushing_seconds == 0.0
     began = time.monotonic()
-    flushes = [start_shared(pool, traffic, FileAccess.FLUSH, done) for _ in range(2)]
+    flushes = [start_shared(pool, traffic, SharedAccessKind.FLUSH, done) for _ in range(2)]
     time.sleep(0.3)
     assert 0.3 <= traffic.flushing_seconds <= time.monotonic() - began
     done.set()
@@ -99,20 +103,20 @@ def test_the_gate_measures_the_time_of_flushes(pool: ThreadPoolExecutor) -> None
 
 
 def test_the_gate_measures_the_idle_time_of_each_kind_of_access() -> None:
-    traffic = FileGate()
+    traffic = DatabaseAccessLock()
     time.sleep(0.2)
-    with traffic.shared(FileAccess.FLUSH):
-        assert traffic.idle_seconds_of(FileAccess.FLUSH) == traffic.idle_seconds == 0.0
+    with traffic.shared_access(SharedAccessKind.FLUSH):
+        assert traffic.idle_seconds_of(SharedAccessKind.FLUSH) == traffic.idle_seconds == 0.0
     idle_seconds = traffic.idle_seconds
-    assert traffic.idle_seconds_of(FileAccess.QUERY) >= max(0.2, idle_seconds)
+    assert traffic.idle_seconds_of(SharedAccessKind.QUERY) >= max(0.2, idle_seconds)
 
 
 def test_shared_access_resumes_after_a_limited_wait(pool: ThreadPoolExecutor) -> None:
-    traffic, done = FileGate(), threading.Event()
+    traffic, done = DatabaseAccessLock(), threading.Event()
     begun = threading.Event()
-    with traffic.exclusive() as is_alone:
+    with traffic.exclusive_access() as is_alone:
         assert is_alone
-        query = pool.submit(hold_shared, traffic, FileAccess.QUERY, done, begun)
+        query = pool.submit(hold_shared, traffic, SharedAccessKind.QUERY, done, begun)
         assert begun.wait(20)
     done.set()
     query.result(20)

@@ -33,7 +33,7 @@ def start_storage(tmp_path: Path) -> Iterator[StartStorage]:
             cleanup.callback(session.close)
             storage = Storage(session, tmp_path, StorageLimits(limits), lambda: NOW_US, lambda _: None)
             cleanup.callback(storage.close)
-            storage.prepare([stream("s")])
+            storage.create_stream_tables([stream("s")])
             storage.start()
             return storage
 
@@ -47,13 +47,13 @@ def append_events(storage: Storage, count: int) -> None:
 
 def flush_sizes(storage: Storage) -> list[int]:
     """Return the number of events of each flush."""
-    with storage.query_view([]) as view:
+    with storage.open_query_view([]) as view:
         return [int(row[0]) for row in view.cursor.execute("SELECT last - first FROM store.cordwood.sealed").fetchall()]
 
 
 def persistent_groups(storage: Storage) -> list[int]:
     """Return the number of events of each row group that is in the file, and not only in DuckDB's log."""
-    with storage.query_view([]) as view:
+    with storage.open_query_view([]) as view:
         sql = (
             "SELECT sum(count) FROM pragma_storage_info('store.main.s') WHERE column_name = 'id'"
             " AND segment_type <> 'VALIDITY' AND persistent GROUP BY row_group_id ORDER BY row_group_id"
@@ -107,7 +107,7 @@ def test_memory_is_released_after_a_burst_before_its_remainder_is_flushed(
         pending_at_release.extend(storage.get_store("s").pending_rows for storage in storages)
 
     monkeypatch.setattr(flusher, "release_free_memory", note_pending_rows)
-    monkeypatch.setattr(flusher, "_PARTIAL_FLUSH_QUIET_SECONDS", 20.0)
+    monkeypatch.setattr(flusher, "_IDLE_SECONDS_BEFORE_PARTIAL_FLUSH", 20.0)
     storage = start_storage(FlushLimits(2, 4 * GROUP_BYTES, keep_freed_memory_seconds=3600.0))
     storages.append(storage)
     append_events(storage, ROW_GROUP_ROWS + 10 * BATCH_SIZE)

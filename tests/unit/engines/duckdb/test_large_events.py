@@ -39,13 +39,13 @@ def test_a_chunk_ends_before_its_large_events_exceed_the_limit() -> None:
     small_events = [make_event(f"s{number}", "p", 10) for number in range(5000)]
     chunks = split_into_chunks([make_record(*small_events, *large), make_record(*small_events, first=5005)], 10_005)
     assert [event for part in chunks for event in part.events] == [*small_events, *large, *small_events]
-    assert [part.first for part in chunks] == [0, 5002, 5004]
-    assert all(part.end == after.first for part, after in itertools.pairwise(chunks))
+    assert [part.first_event_number for part in chunks] == [0, 5002, 5004]
+    assert all(part.end_event_number == after.first_event_number for part, after in itertools.pairwise(chunks))
 
 
 def test_an_event_above_the_limit_is_a_chunk_by_itself() -> None:
     chunks = split_into_chunks([make_record(*[make_event(f"{number}", "p", 5 * MEBIBYTE) for number in range(2)])], 1)
-    assert [(part.first, part.end) for part in chunks] == [(0, 1)]
+    assert [(part.first_event_number, part.end_event_number) for part in chunks] == [(0, 1)]
     assert Chunk(0).count_fitting_events([make_event("x", "p", 5 * MEBIBYTE)], MEBIBYTE) == 1
 
 
@@ -56,7 +56,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckDBEngine:
     engine = DuckDBEngine(
         tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY_BYTES, max_unflushed_bytes=2**40)
     )
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     return engine
 
 

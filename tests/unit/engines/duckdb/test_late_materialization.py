@@ -64,7 +64,7 @@ def flushed_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBE
 @contextmanager
 def open_engine(folder: Path) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([Batch("s", [event(number) for number in range(300)], NOW_US, LEARNT_SHAPE)])
     yield engine
     engine.close()
@@ -162,7 +162,7 @@ def test_each_table_is_limited_before_their_union_is(engine: DuckDBEngine) -> No
 def test_wide_columns_of_flushed_events_are_read_by_a_semi_join_of_row_ids(flushed_engine: DuckDBEngine) -> None:
     statement = compile_query(flushed_engine, "select id, metadata from `s` order by timestamp desc limit 700")
     assert LATE_READ_MARK in str(flushed_sql(statement))
-    with flushed_engine._storage.query_view(("s",)) as (cursor, is_at_rest):
+    with flushed_engine._storage.open_query_view(("s",)) as (cursor, is_at_rest):
         assert is_at_rest
         ((_, plan),) = cursor.execute(f"explain {flushed_sql(statement)}").fetchall()
     assert "SEMI" in plan

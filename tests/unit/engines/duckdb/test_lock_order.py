@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from cordwood.engines.duckdb.storage.locks import (
-    FileAccess,
-    FileGate,
+    DatabaseAccessLock,
     LockOrderError,
     LockRank,
+    SharedAccessKind,
     ordered_condition,
     ordered_lock,
 )
@@ -25,9 +25,9 @@ def test_a_lock_that_comes_earlier_is_refused_while_a_later_one_is_held() -> Non
 
 
 def test_access_to_the_file_counts_as_a_lock() -> None:
-    gate = FileGate()
-    for access in (gate.shared(FileAccess.QUERY), gate.exclusive()):
-        with ordered_lock(LockRank.STREAM), pytest.raises(LockOrderError, match="FILE_GATE"), access:
+    gate = DatabaseAccessLock()
+    for access in (gate.shared_access(SharedAccessKind.QUERY), gate.exclusive_access()):
+        with ordered_lock(LockRank.STREAM), pytest.raises(LockOrderError, match="DATABASE_ACCESS"), access:
             pass
 
 

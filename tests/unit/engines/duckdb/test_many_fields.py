@@ -31,7 +31,7 @@ NESTED_TOO_DEEPLY = '{"a":' * 3_000 + "1" + "}" * 3_000
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(memory_bytes=MEMORY_BYTES))
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     yield engine
     engine.close()
 
@@ -60,7 +60,7 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
 ) -> None:
     append_events(engine, 0, ROW_GROUP_ROWS + 5_000, many_field_events=20)
     store = engine._storage.get_store("s")
-    until(lambda: store.flushed_to >= ROW_GROUP_ROWS, 60)
+    until(lambda: store.first_unflushed_event_number >= ROW_GROUP_ROWS, 60)
     assert shredded_rows(engine) == -1
     with engine._session.cursor() as cursor:
         # A checkpoint is refused while the flusher writes, so it is tried repeatedly.
@@ -83,7 +83,7 @@ def test_events_with_many_fields_are_flushed_without_shredding(engine: DuckDBEng
     store = engine._storage.get_store("s")
     store.add_kinds({("metadata",): frozenset({ValueKind.UNLISTED})})
     append_events(engine, 0, 2_000, many_field_events=2_000)
-    until(lambda: store.flushed_to >= 2_000, 60)
+    until(lambda: store.first_unflushed_event_number >= 2_000, 60)
     assert shredded_rows(engine) == -1
     with engine._session.cursor() as cursor:
         until(lambda: engine._session.checkpoint(cursor), 60)
@@ -166,7 +166,7 @@ def test_a_write_that_runs_out_of_memory_is_retried_without_shredding(engine: Du
             raise duckdb.OutOfMemoryException("could not allocate block")
         return False
 
-    assert not compactor._run_within_memory(change, engine._storage.get_store("s").tables)
+    assert not compactor._run_or_retry_without_shredding(change, engine._storage.get_store("s").table_statements)
     assert tries == [session._SHREDDED_ROWS, -1]
 
 

@@ -13,11 +13,11 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine, DuckDBOptions
 from cordwood.engines.duckdb.query.query_runner import _parse_select
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
-from cordwood.engines.duckdb.storage.locks import FileAccess
+from cordwood.engines.duckdb.storage.locks import SharedAccessKind
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import Fault, QueryRefused
 from cordwood.model.event import Event
-from cordwood.sql.plan import BlockFilter, Plan, PlanVariant, Segment
+from cordwood.sql.plan import BlockFilter, Plan, PlanVariant, SqlSegment
 from cordwood.sql.stages import BoundStatement, Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, batch, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
@@ -31,16 +31,16 @@ EVENT_COUNT = 20_000
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEngine]:
     """Yield an engine without background compaction, whose events are all in its file. It counts as idle at once."""
     monkeypatch.setattr(session, "_MAX_IDLE_BLOCK_CACHE_BYTES", MAX_CACHED_BYTES)
-    monkeypatch.setattr(memory_reclaimer, "_QUIET_ENGINE_SECONDS", 1e-6)
+    monkeypatch.setattr(memory_reclaimer, "_MIN_ENGINE_IDLE_SECONDS", 1e-6)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     options = DuckDBOptions(memory_bytes=MEMORY_BYTES)
     first = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
-    first.prepare([stream("s")])
+    first.create_stream_tables([stream("s")])
     first.append([batch(*(Event(f"{number * 7919**3:x}" * 8, NOW_US, "m") for number in range(EVENT_COUNT)))])
     flush_pending(first)
     first.close()
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     yield engine
     engine.close()
 
@@ -79,7 +79,7 @@ def test_the_block_cache_is_evicted_while_idle(engine: DuckDBEngine) -> None:
 
 def test_the_block_cache_is_evicted_during_a_flush(engine: DuckDBEngine) -> None:
     rows(engine, "select count(distinct id) from `s`")
-    with engine._session.gate.shared(FileAccess.FLUSH):
+    with engine._session.access_lock.shared_access(SharedAccessKind.FLUSH):
         reclaim_repeatedly(engine)
     assert cached_bytes(engine) <= MAX_CACHED_BYTES
 
@@ -87,7 +87,7 @@ def test_the_block_cache_is_evicted_during_a_flush(engine: DuckDBEngine) -> None
 def test_a_running_write_is_not_spilled_by_an_eviction(engine: DuckDBEngine) -> None:
     before = memory_limit(engine)
     rows(engine, "select count(distinct id) from `s`")
-    with engine._session.cursor() as writing, engine._session.gate.shared(FileAccess.FLUSH):
+    with engine._session.cursor() as writing, engine._session.access_lock.shared_access(SharedAccessKind.FLUSH):
         writing.execute("BEGIN; CREATE TEMP TABLE half AS SELECT random() AS number FROM range(2000000)")
         assert cached_bytes(engine) > MAX_CACHED_BYTES
         reclaim_repeatedly(engine)
@@ -102,7 +102,7 @@ def test_a_running_write_is_not_spilled_by_an_eviction(engine: DuckDBEngine) -> 
 def test_the_block_cache_is_not_evicted_during_a_query(engine: DuckDBEngine) -> None:
     rows(engine, "select count(distinct id) from `s`")
     before = cached_bytes(engine)
-    with engine._session.gate.shared(FileAccess.QUERY):
+    with engine._session.access_lock.shared_access(SharedAccessKind.QUERY):
         reclaim_repeatedly(engine)
         assert cached_bytes(engine) == before
     reclaim_repeatedly(engine)
@@ -124,7 +124,7 @@ def test_other_settings_are_locked(engine: DuckDBEngine, statement: str) -> None
 )
 @pytest.mark.parametrize("filters", [(), (BlockFilter("s", ("abcdef",)),)])
 def test_a_statement_with_more_than_one_select_is_refused(
-    engine: DuckDBEngine, sql: str, filters: tuple[Segment, ...]
+    engine: DuckDBEngine, sql: str, filters: tuple[SqlSegment, ...]
 ) -> None:
     before = memory_limit(engine)
     statement = Statement(Plan((PlanVariant((sql, *filters)),)), (), (), ("s",), column_names=("a",))

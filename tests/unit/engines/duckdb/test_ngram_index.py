@@ -38,7 +38,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
         patched.setattr(Flusher, "flush_next", lambda _: 60.0)
         patched.setattr(Compactor, "run_due_work", lambda _: 60.0)
         engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-        engine.prepare([stream("s")])
+        engine.create_stream_tables([stream("s")])
         store = engine._storage.get_store("s")
         with engine._session.cursor() as cursor:
             for block in range(BLOCK_COUNT):
@@ -293,7 +293,7 @@ def test_a_new_block_is_a_candidate_until_it_is_indexed(tmp_path: Path, monkeypa
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     monkeypatch.setattr(Compactor, "run_due_work", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([batch(*map(event, range(EVENTS_PER_BLOCK)))])
     store = engine._storage.get_store("s")
     chunk = store.take_chunk(whole_groups_only=False)

@@ -52,7 +52,7 @@ QUERIES = {
 @pytest.fixture(scope="module", params=["in memory", "in the file"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("guards") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([Batch("s", [event(number) for number in range(25)], NOW_US)])
     if request.param == "in the file":
         flush_pending(engine)

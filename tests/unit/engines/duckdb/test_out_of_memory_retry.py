@@ -40,7 +40,7 @@ def fail_attempts(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     folder: Path = tmp_path_factory.mktemp("held")
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([batch(Event("a", NOW_US))])
     yield engine
     engine.close()

@@ -20,7 +20,7 @@ from cordwood.engines.duckdb.query.partial_answers import (
 )
 from cordwood.sql.plan import MergeAggregate
 
-STORE_LIMITS = PartialAnswerLimits(memory_bytes=400_000, disk_bytes=400_000)
+STORE_LIMITS = PartialAnswerLimits(max_memory_bytes=400_000, max_disk_bytes=400_000)
 COLUMN_TYPES = ["VARCHAR", "BIGINT"]
 BLOCK_ROWS: list[PartialRow] = [(f"p{number}", number) for number in range(20)]
 
@@ -38,7 +38,7 @@ def use_twice(store: PartialAnswerCache, key: str) -> None:
 
 
 def held_bytes(store: PartialAnswerCache) -> int:
-    return store._fresh.held_bytes + store._proven.held_bytes
+    return store._new_entries.held_bytes + store._reused_entries.held_bytes
 
 
 def rows_of(entry: PartialAnswerEntry) -> dict[str, list[PartialRow]]:
@@ -51,15 +51,15 @@ def stored_files(folder: Path) -> list[Path]:
 
 def test_questions_that_are_asked_once_are_only_counted(tmp_path: Path) -> None:
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS)
-    assert not any(store.count_call_and_check_use(f"{number}", f"{number}") for number in range(100_000))
+    assert not any(store.decide_use_for_call(f"{number}", f"{number}") for number in range(100_000))
     assert held_bytes(store) == 0
-    assert sum(map(len, store._asked)) <= 2 * partial_answers._MAX_COUNTED_QUESTIONS
+    assert sum(map(len, store._call_count_generations)) <= 2 * partial_answers._MAX_COUNTED_QUESTIONS
     assert stored_files(tmp_path) == []
 
 
 def test_a_question_that_is_asked_again_may_have_partial_answers(tmp_path: Path) -> None:
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS)
-    assert [store.count_call_and_check_use("a", "a") for _ in range(3)] == [False, True, True]
+    assert [store.decide_use_for_call("a", "a") for _ in range(3)] == [False, True, True]
 
 
 def test_new_questions_do_not_displace_those_that_were_used_again(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_new_questions_do_not_displace_those_that_were_used_again(tmp_path: Path
     use_twice(store, "mine")
     for number in range(5_000):
         store.add_blocks(f"{number}", COLUMN_TYPES, {f"{number}": BLOCK_ROWS})
-    assert held_bytes(store) <= STORE_LIMITS.memory_bytes
+    assert held_bytes(store) <= STORE_LIMITS.max_memory_bytes
     partial_answer = store.find_entry("mine", {"block of mine"})
     assert partial_answer is not None
     assert rows_of(partial_answer) == {"block of mine": BLOCK_ROWS}
@@ -83,8 +83,8 @@ def test_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(partial_answers, "_MAX_ENTRY_FILES", 10_000)
     for number in range(3_000):
         use_twice(store, f"{number}")
-    assert sum(path.stat().st_size for path in stored_files(tmp_path)) <= STORE_LIMITS.disk_bytes
-    assert held_bytes(store) <= STORE_LIMITS.memory_bytes
+    assert sum(path.stat().st_size for path in stored_files(tmp_path)) <= STORE_LIMITS.max_disk_bytes
+    assert held_bytes(store) <= STORE_LIMITS.max_memory_bytes
 
 
 def test_merged_rows_are_counted_and_too_many_are_not_stored(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_merged_rows_are_counted_and_too_many_are_not_stored(tmp_path: Path) -> 
     store.cache_merged_rows("a", entry, "parts", BLOCK_ROWS)
     assert held_bytes(store) > before
     store.cache_merged_rows("a", entry, "other parts", BLOCK_ROWS * 200)
-    assert entry.merged == ("parts", BLOCK_ROWS)
+    assert entry.last_merge == ("parts", BLOCK_ROWS)
 
 
 def test_a_question_too_large_for_the_memory_is_not_tried_again_for_a_while(tmp_path: Path) -> None:
@@ -102,21 +102,21 @@ def test_a_question_too_large_for_the_memory_is_not_tried_again_for_a_while(tmp_
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS, clock=clock)
     entry = store.add_blocks("a", COLUMN_TYPES, {f"{block}": BLOCK_ROWS for block in range(200)})
     assert len(entry.blocks) == 200
-    assert [store.count_call_and_check_use("a", "a") for _ in range(3)] == [False] * 3
+    assert [store.decide_use_for_call("a", "a") for _ in range(3)] == [False] * 3
     assert held_bytes(store) == 0
     clock.now += 3601
-    assert [store.count_call_and_check_use("a", "a") for _ in range(2)] == [False, True]
+    assert [store.decide_use_for_call("a", "a") for _ in range(2)] == [False, True]
 
 
 def test_a_call_without_blocks_within_its_bounds_is_not_tried_again_for_some_seconds(tmp_path: Path) -> None:
     clock = Clock()
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS, clock=clock)
     use_twice(store, "a")
-    store.pause_call("a of the last hour")
-    assert not store.count_call_and_check_use("a", "a of the last hour")
-    assert store.count_call_and_check_use("a", "a of the last week")
+    store.pause_uncovered_call("a of the last hour")
+    assert not store.decide_use_for_call("a", "a of the last hour")
+    assert store.decide_use_for_call("a", "a of the last week")
     clock.now += 11
-    assert store.count_call_and_check_use("a", "a of the last hour")
+    assert store.decide_use_for_call("a", "a of the last hour")
 
 
 def test_rows_of_blocks_that_are_gone_are_dropped_from_memory_and_file(tmp_path: Path) -> None:

@@ -28,7 +28,12 @@ from cordwood.model.event import Event
 from cordwood.model.redaction import RedactMode
 from cordwood.observe.observation import PartialAnswersUsed
 from cordwood.sql.bind import bind_parameters
-from cordwood.sql.compile import ad_hoc_endpoint, compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
+from cordwood.sql.compile import (
+    compile_sandbox_query,
+    compile_saved_query,
+    create_ad_hoc_endpoint,
+    parse_and_check_endpoint,
+)
 from cordwood.sql.plan import Plan
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import Statement
@@ -41,8 +46,10 @@ PARAMETERS = (
     Parameter("since", Kind.TIMESTAMP),
     Parameter("unit"),
 )
-LIMITS_FROM_FIRST_USE = PartialAnswerLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20, min_calls=1)
-LIMITS_FROM_SECOND_USE = PartialAnswerLimits(memory_bytes=8 * 2**20, disk_bytes=8 * 2**20)
+LIMITS_FROM_FIRST_USE = PartialAnswerLimits(
+    max_memory_bytes=8 * 2**20, max_disk_bytes=8 * 2**20, min_calls_before_caching=1
+)
+LIMITS_FROM_SECOND_USE = PartialAnswerLimits(max_memory_bytes=8 * 2**20, max_disk_bytes=8 * 2**20)
 
 QUERIES = {
     "by hour": "select timestamp_trunc(t.timestamp, hour) as h, count(*) as c, countif(m.status >= 500) as e from `s` as t"
@@ -107,9 +114,9 @@ def count_outcome(observation: object) -> None:
 
 
 def open_engine(folder: Path, reuse: PartialAnswerLimits = LIMITS_FROM_FIRST_USE) -> DuckDBEngine:
-    options = DuckDBOptions(partial_answer_limits=reuse, note=count_outcome)
+    options = DuckDBOptions(partial_answer_limits=reuse, record_observation=count_outcome)
     engine = DuckDBEngine(folder, DuckDBTarget(), options, clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     return engine
 
 
@@ -501,7 +508,7 @@ def test_callers_own_queries_have_no_partial_plan(engine: DuckDBEngine) -> None:
     program = parse_and_check_endpoint(Endpoint("test", UUID(int=1), sql, "1", sandbox=True))
     own = compile_sandbox_query(program, "select count(*) as c from logs", engine.target, engine.shapes())
     assert own.plan.partial_plan is None
-    ad_hoc = parse_and_check_endpoint(ad_hoc_endpoint(COUNTS_SQL, ["s"]))
+    ad_hoc = parse_and_check_endpoint(create_ad_hoc_endpoint(COUNTS_SQL, ["s"]))
     assert compile_saved_query(ad_hoc, engine.target, engine.shapes()).plan.partial_plan is None
 
 

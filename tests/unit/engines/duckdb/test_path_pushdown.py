@@ -35,7 +35,7 @@ EVENTS = [
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder: Path = tmp_path_factory.mktemp("reach")
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([Batch("s", EVENTS, NOW_US, LEARNT_SHAPE)])
     yield engine
     engine.close()
@@ -77,7 +77,7 @@ def test_queries_with_pushed_down_paths_give_the_expected_rows(engine: Engine, s
 
 def test_keys_that_differ_only_in_case_are_distinct(engine: Engine) -> None:
     learnt: KindsByPath = {("metadata",): OBJECT, ("metadata", "Host"): TEXT, ("metadata", "host"): TEXT}
-    engine.prepare([stream("s"), stream("cases")])
+    engine.create_stream_tables([stream("s"), stream("cases")])
     engine.append([Batch("cases", [Event("a", NOW_US, metadata='{"Host":"A","host":"b"}')], NOW_US, learnt)])
     sql = "with e as (select metadata as m from `cases`) select cast(m.Host as string) as x, cast(m.host as string) as y from e"
     assert rows(engine, sql) == [("A", "b")]
@@ -162,7 +162,7 @@ def test_paths_are_pushed_into_nested_parenthesized_joins(engine: Engine) -> Non
 
 
 def test_a_cast_to_text_checks_the_type_only_once_the_path_has_held_an_object(engine: Engine) -> None:
-    engine.prepare([stream("s"), stream("texts")])
+    engine.create_stream_tables([stream("s"), stream("texts")])
     number: KindsByPath = {("metadata",): OBJECT, ("metadata", "code"): NUMBER}
     engine.append([Batch("texts", [Event("a", NOW_US, metadata='{"code":7}')], NOW_US, number)])
     sql = "select cast(t.metadata.code as string) as code from `texts` as t order by t.id"

@@ -35,7 +35,7 @@ def open_engine(tmp_path: Path) -> Iterator[OpenEngine]:
         while opened:
             opened.pop().close()
         engine = DuckDBEngine(tmp_path / name, DuckDBTarget(), clock_us=lambda: NOW_US)
-        engine.prepare([stream("s")])
+        engine.create_stream_tables([stream("s")])
         opened.append(engine)
         return engine
 

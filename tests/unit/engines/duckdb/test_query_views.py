@@ -29,7 +29,7 @@ def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     """Yield a storage that flushes only when a test flushes."""
     storage = Storage(session, tmp_path, StorageLimits(FlushLimits(0, 2**30)), lambda: NOW_US, lambda _: None)
     storage.start()
-    storage.prepare([stream("s")])
+    storage.create_stream_tables([stream("s")])
     yield storage
     storage.close()
 
@@ -51,7 +51,7 @@ def two_chunks(storage: Storage) -> tuple[StreamStore, Chunk, Chunk]:
 
 
 def visible_ids(storage: Storage) -> list[str]:
-    with storage.query_view(["s"]) as view:
+    with storage.open_query_view(["s"]) as view:
         return sorted(str(row[0]) for row in view.cursor.execute('SELECT id FROM "s"').fetchall())
 
 
@@ -70,7 +70,7 @@ def test_events_are_visible_before_during_and_after_their_flush(storage: Storage
     assert visible_ids(storage) == ids_up_to(730)
     storage.append([batch(*make_events(730, 1))])
     assert visible_ids(storage) == ids_up_to(731)
-    assert cursor.execute(f"SELECT count(*) FROM {store.tables.table}").fetchall() == [(700,)]
+    assert cursor.execute(f"SELECT count(*) FROM {store.table_statements.table}").fetchall() == [(700,)]
 
 
 def test_the_memtable_is_dropped_once_its_events_are_flushed(storage: Storage, session: Session) -> None:
@@ -86,7 +86,7 @@ def test_the_memtable_is_dropped_once_its_events_are_flushed(storage: Storage, s
 def test_a_query_sees_the_events_of_its_start(storage: Storage, session: Session) -> None:
     store, cursor = storage.get_store("s"), session.cursor()
     storage.append([batch(*make_events(0, 600))])
-    with storage.query_view(["s"]) as view:
+    with storage.open_query_view(["s"]) as view:
         in_another_thread(lambda: storage.append([batch(*make_events(600, 5))]))
         flush_pending(store, cursor)
         assert view.cursor.execute('SELECT count(*) FROM "s"').fetchall() == [(600,)]
@@ -101,7 +101,7 @@ def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, ses
     assert later.is_alive()
     store.flush(first, session.cursor())
     later.join()
-    assert store.flushed_to == 20
+    assert store.first_unflushed_event_number == 20
 
 
 def test_a_chunk_after_a_failed_one_is_pending_again(storage: Storage, session: Session) -> None:
@@ -123,7 +123,7 @@ def test_any_text_and_null_survive_a_large_flush(storage: Storage, session: Sess
     flush_pending(storage.get_store("s"), session.cursor())
     stored_rows = session.cursor().execute(
         f"SELECT id, epoch_us(timestamp), event_message, timestamp_inferred, extras IS NULL"
-        f" FROM {storage.get_store('s').tables.table} ORDER BY timestamp"
+        f" FROM {storage.get_store('s').table_statements.table} ORDER BY timestamp"
     )
     expected = [(event.id, event.timestamp_us, event.event_message, event.timestamp_inferred, True) for event in events]
     assert stored_rows.fetchall() == expected
@@ -157,10 +157,10 @@ def test_an_unexpected_exception_does_not_end_the_flusher(
             flushed.set()
 
     monkeypatch.setattr(StreamStore, "flush", fail_twice)
-    monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._PARTIAL_FLUSH_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._IDLE_SECONDS_BEFORE_PARTIAL_FLUSH", 0.0)
     monkeypatch.setattr("cordwood.engines.duckdb.storage.flusher._MIN_PARTIAL_FLUSH_ROWS", 1)
     storage.start()
-    storage.prepare([stream("s")])
+    storage.create_stream_tables([stream("s")])
     storage.append([batch(*make_events(0, 700))])
 
     assert flushed.wait(30)

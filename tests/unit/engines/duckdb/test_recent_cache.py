@@ -17,8 +17,8 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query.query_runner import RunLimits
 from cordwood.engines.duckdb.storage import recent_cache
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
-from cordwood.engines.duckdb.storage.memtable import RecentView
-from cordwood.engines.duckdb.storage.recent_cache import MAX_RECENT_CACHE_STREAMS, RecentCache
+from cordwood.engines.duckdb.storage.memtable import RecentEventView
+from cordwood.engines.duckdb.storage.recent_cache import MAX_RECENT_CACHE_STREAMS, RecentEventCache
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.storage.storage import StoppableQuery, Storage, StorageLimits
 from cordwood.engines.duckdb.storage.stream_store import StreamStore
@@ -71,7 +71,7 @@ def events(*numbers: int) -> Batch:
 def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
     """Yield an engine with forty flushed events."""
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([msgspec.structs.replace(events(*range(40)), learnt={("metadata",): frozenset({ValueKind.OBJECT})})])
     flush_pending(engine)
     yield engine
@@ -90,8 +90,8 @@ def fill_cache(engine: DuckDBEngine) -> None:
 
 def answer_from_recent(engine: DuckDBEngine, sql: str, limit: int = 5000) -> list[Row] | None:
     """Return the answer from the recent cache, or None if the cache cannot answer the query."""
-    engine._query_runner._recent_misses.clear()
-    limits = RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=limit))
+    engine._query_runner._recent_table_skipped_until.clear()
+    limits = RunLimits.from_answer_limits(msgspec.structs.replace(LIMITS, max_rows=limit))
     recent_rows = engine._query_runner._answer_from_recent_table(question(engine, sql, limit), limits, NEVER_CANCELLED)
     return None if recent_rows is None else [row for part in recent_rows.batches for row in part]
 
@@ -159,7 +159,7 @@ def test_the_cache_answers_a_page_with_the_rows_of_the_file(engine: DuckDBEngine
     ],
 )
 def test_other_queries_have_no_variant_for_the_cache(engine: DuckDBEngine, sql: str) -> None:
-    assert question(engine, sql).statement.plan.choose_variant(EventRange.RECENTLY_CACHED) is None
+    assert question(engine, sql).statement.plan.find_variant_or_fallback(EventRange.RECENTLY_CACHED) is None
 
 
 # Tests of the answers
@@ -187,13 +187,13 @@ def test_the_cache_is_not_tried_again_for_a_while_after_a_miss(
 ) -> None:
     fill_cache(engine)
     opened_streams: list[str] = []
-    open_recent_view = engine._storage.recent_view
+    open_recent_view = engine._storage.open_recent_view
 
-    def record_stream(name: str, query: StoppableQuery) -> AbstractContextManager[RecentView | None]:
+    def record_stream(name: str, query: StoppableQuery) -> AbstractContextManager[RecentEventView | None]:
         opened_streams.append(name)
         return open_recent_view(name, query)
 
-    monkeypatch.setattr(engine._storage, "recent_view", record_stream)
+    monkeypatch.setattr(engine._storage, "open_recent_view", record_stream)
     for day in range(3):
         sql = f"select id from `s` where id < 'e00003' order by timestamp desc limit {5 + day % 2}"
         assert len(rows(engine, sql)) == 3
@@ -206,9 +206,9 @@ def test_answers_from_the_cache_are_redacted(engine: DuckDBEngine) -> None:
     )
     fill_cache(engine)
     page_question = question(engine, PAGE_QUERY, redaction=Redaction(RedactMode.REPLACE))
-    engine._query_runner._redaction.create_macros(RedactMode.REPLACE)
+    engine._query_runner._answer_redactor.create_macros(RedactMode.REPLACE)
     recent_rows = engine._query_runner._answer_from_recent_table(
-        page_question, RunLimits.from_now(LIMITS), NEVER_CANCELLED
+        page_question, RunLimits.from_answer_limits(LIMITS), NEVER_CANCELLED
     )
     assert recent_rows is not None
     (page,) = recent_rows.batches
@@ -225,7 +225,7 @@ def test_a_truncated_answer_is_marked(engine: DuckDBEngine) -> None:
     fill_cache(engine)
     page_question = question(engine, PAGE_QUERY, limit=3)
     recent_rows = engine._query_runner._answer_from_recent_table(
-        page_question, RunLimits.from_now(msgspec.structs.replace(LIMITS, max_rows=3)), NEVER_CANCELLED
+        page_question, RunLimits.from_answer_limits(msgspec.structs.replace(LIMITS, max_rows=3)), NEVER_CANCELLED
     )
     assert recent_rows is not None
     assert (recent_rows.truncated, [row[0] for row in next(iter(recent_rows.batches))]) == (
@@ -247,7 +247,7 @@ def random_json(dice: Random, depth: int = 3) -> object:
 def test_json_in_the_cache_equals_that_of_the_file(storage: Storage, session: Session) -> None:
     """Compare JSON from the cache with JSON from the file, where DuckDB shreds objects into columns."""
     store, dice = storage.get_store("s"), Random(7)
-    storage.recent_cache.max_bytes = 10**8
+    storage.recent_cache.max_table_bytes = 10**8
     storage.recent_cache.fill_recent_table(store)
     texts = [json.dumps(random_json(dice), ensure_ascii=False) for _ in range(3000)]
     storage.append(
@@ -258,7 +258,8 @@ def test_json_in_the_cache_equals_that_of_the_file(storage: Storage, session: Se
         session.checkpoint(cursor)
         select_sql = "SELECT id, metadata::JSON::VARCHAR, extras::JSON::VARCHAR FROM {} ORDER BY id"
         cached_json, file_json = (
-            cursor.execute(select_sql.format(table)).fetchall() for table in (store.tables.recent, store.tables.table)
+            cursor.execute(select_sql.format(table)).fetchall()
+            for table in (store.table_statements.recent_table, store.table_statements.table)
         )
     assert cached_json == file_json
     assert len(cached_json) == 3000
@@ -306,7 +307,7 @@ def replace_time(event: Event, timestamp_us: int) -> Event:
 
 def cached_ids(engine: DuckDBEngine) -> list[str]:
     with engine._session.cursor() as cursor:
-        result_rows = cursor.execute(f"SELECT id FROM {StreamTableStatements('s').recent} ORDER BY id").fetchall()
+        result_rows = cursor.execute(f"SELECT id FROM {StreamTableStatements('s').recent_table} ORDER BY id").fetchall()
     return [str(row[0]) for row in result_rows]
 
 
@@ -332,10 +333,10 @@ def test_the_cache_is_dropped_under_load(engine: DuckDBEngine, monkeypatch: pyte
 
 
 def test_the_first_query_fills_the_cache(engine: DuckDBEngine) -> None:
-    assert not engine._storage.get_store("s").recent.is_maintained
+    assert not engine._storage.get_store("s").recent_table.is_maintained
     expected = rows(engine, PAGE_QUERY)
     for _ in range(500):
-        if engine._storage.get_store("s").recent.is_maintained:
+        if engine._storage.get_store("s").recent_table.is_maintained:
             break
         threading.Event().wait(0.01)
     assert answer_from_recent(engine, PAGE_QUERY) == expected
@@ -344,7 +345,7 @@ def test_the_first_query_fills_the_cache(engine: DuckDBEngine) -> None:
 def test_the_cache_expires_without_queries(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     rows(engine, PAGE_QUERY)
     fill_cache(engine)
-    monkeypatch.setattr(recent_cache, "_UNREQUESTED_EXPIRY_SECONDS", -1.0)
+    monkeypatch.setattr(recent_cache, "_EXPIRY_AFTER_LAST_REQUEST_SECONDS", -1.0)
     engine._storage.recent_cache.drop_expired_tables()
     assert cached_ids(engine) == []
     assert answer_from_recent(engine, PAGE_QUERY) is None
@@ -352,14 +353,14 @@ def test_the_cache_expires_without_queries(engine: DuckDBEngine, monkeypatch: py
 
 def test_only_the_most_recently_queried_streams_are_cached(engine: DuckDBEngine) -> None:
     names = [f"t{number}" for number in range(MAX_RECENT_CACHE_STREAMS + 1)]
-    engine.prepare(list(map(stream, names)))
+    engine.create_stream_tables(list(map(stream, names)))
     stores = [engine._storage.get_store(name) for name in names]
-    cached_streams = RecentCache(engine._session, 10**6, lambda _: None)
+    cached_streams = RecentEventCache(engine._session, 10**6, lambda _: None)
     for store in stores:
         cached_streams.request_fill(store)
         cached_streams.fill_recent_table(store)
     cached_streams.drop_expired_tables()
-    assert [store.recent.is_maintained for store in stores] == [False, *(True for _ in names[1:])]
+    assert [store.recent_table.is_maintained for store in stores] == [False, *(True for _ in names[1:])]
 
 
 # Tests of concurrent writes
@@ -378,7 +379,7 @@ def storage(session: Session, tmp_path: Path) -> Iterator[Storage]:
     limits = StorageLimits(FlushLimits(0, 2**30), max_recent_table_bytes=10**6)
     storage = Storage(session, tmp_path, limits, lambda: NOW_US, lambda _: None)
     storage.start()
-    storage.prepare([stream("s")])
+    storage.create_stream_tables([stream("s")])
     yield storage
     storage.close()
 
@@ -395,19 +396,19 @@ def test_a_flush_or_deletion_during_a_fill_discards_the_fill(
 ) -> None:
     store = storage.get_store("s")
     storage.append([events(1)])
-    create = StreamTableStatements.create_recent
+    create = StreamTableStatements.create_recent_table
 
     def change_during_fill(tables: StreamTableStatements) -> str:
         with session.cursor() as cursor:
             flush_one(store, cursor) if change == "sealed" else store.delete_before(NOW_US, cursor)
         return create(tables)
 
-    monkeypatch.setattr(StreamTableStatements, "create_recent", change_during_fill)
+    monkeypatch.setattr(StreamTableStatements, "create_recent_table", change_during_fill)
     storage.recent_cache.fill_recent_table(store)
-    assert not store.recent.is_maintained
-    monkeypatch.setattr(StreamTableStatements, "create_recent", create)
+    assert not store.recent_table.is_maintained
+    monkeypatch.setattr(StreamTableStatements, "create_recent_table", create)
     storage.recent_cache.fill_recent_table(store)
-    assert store.recent.is_maintained
+    assert store.recent_table.is_maintained
 
 
 def test_without_a_cache_a_flush_does_not_wait_for_the_fill_lock(storage: Storage, session: Session) -> None:
@@ -425,8 +426,8 @@ def test_a_flush_of_events_that_are_not_cached_drops_the_cache(storage: Storage)
     store = storage.get_store("s")
     storage.recent_cache.fill_recent_table(store)
     storage.append([events(1)])
-    store.recent.on_flush(store.next_event_number)
-    assert not store.recent.is_maintained
+    store.recent_table.on_flush(store.next_event_number)
+    assert not store.recent_table.is_maintained
 
 
 def test_events_of_a_failed_flush_are_cached_once(storage: Storage, session: Session) -> None:
@@ -445,8 +446,8 @@ def test_events_of_a_failed_flush_are_cached_once(storage: Storage, session: Ses
     store.restore_pending(first)
     with session.cursor() as cursor:
         for _ in range(2):
-            assert store.refresh_recent(cursor)
-        assert cursor.execute(f"SELECT count(*) FROM {store.tables.recent}").fetchall() == [(2,)]
+            assert store.refresh_recent_table(cursor)
+        assert cursor.execute(f"SELECT count(*) FROM {store.table_statements.recent_table}").fetchall() == [(2,)]
 
 
 class ConcurrentWork:
@@ -487,11 +488,14 @@ class ConcurrentWork:
 
     def _check_cache(self) -> None:
         oldest_id = self.acknowledged
-        with self._storage.recent_view("s") as cached_table:
+        with self._storage.open_recent_view("s") as cached_table:
             if cached_table is None:
                 return
             cached_rows = [
-                row[0] for row in cached_table.cursor.execute(f"SELECT id FROM {self._store.tables.recent}").fetchall()
+                row[0]
+                for row in cached_table.cursor.execute(
+                    f"SELECT id FROM {self._store.table_statements.recent_table}"
+                ).fetchall()
             ]
             if not cached_table.is_still_valid():
                 return
@@ -510,13 +514,13 @@ def test_a_recreated_table_invalidates_open_views(storage: Storage) -> None:
     store = storage.get_store("s")
     storage.recent_cache.fill_recent_table(store)
     storage.append([events(1)])
-    with storage.recent_view("s") as cached_table:
+    with storage.open_recent_view("s") as cached_table:
         assert cached_table is not None
         assert cached_table.is_still_valid()
         in_another_thread(lambda: storage.recent_cache._drop_recent_table(store))
         assert cached_table.is_still_valid()
         in_another_thread(lambda: storage.recent_cache.fill_recent_table(store))
-        assert cached_table.cursor.execute(f"SELECT id FROM {store.tables.recent}").fetchall() == []
+        assert cached_table.cursor.execute(f"SELECT id FROM {store.table_statements.recent_table}").fetchall() == []
         assert not cached_table.is_still_valid()
 
 

@@ -17,7 +17,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage import memory_reclaimer, session
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher
-from cordwood.engines.duckdb.storage.locks import ExclusiveWaitLimits, FileAccess
+from cordwood.engines.duckdb.storage.locks import ExclusiveWaitLimits, SharedAccessKind
 from cordwood.engines.duckdb.storage.memory_reclaimer import used_heap_bytes
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.target import DuckDBTarget
@@ -47,7 +47,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     monkeypatch.setattr(session, "ROW_GROUP_ROWS", ROW_GROUP_SIZE)
     monkeypatch.setattr(memory_reclaimer, "URGENT_EXCLUSIVE_WAIT", ExclusiveWaitLimits(0.0, 0.1, 0.1))
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     yield engine
     engine.close()
 
@@ -103,7 +103,7 @@ def test_the_file_is_not_reopened_if_the_heap_size_is_unknown(
     reclaimer, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
     monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda: None)
     for session_bytes in (100 * MEGABYTE, 0):
-        monkeypatch.setattr(reclaimer, "_pending_bytes", lambda bytes_in_use=session_bytes: bytes_in_use)
+        monkeypatch.setattr(reclaimer, "_get_pending_event_bytes", lambda bytes_in_use=session_bytes: bytes_in_use)
         reclaim_times(engine)
     assert file_identity(engine) == before
 
@@ -177,7 +177,7 @@ def test_a_short_peak_of_the_heap_does_not_reopen_the_file(
 def test_pending_events_are_not_counted_as_metadata(engine: DuckDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     before, reported_bytes = file_identity(engine), 0
     monkeypatch.setattr(memory_reclaimer, "used_heap_bytes", lambda: 50 * MEGABYTE + reported_bytes)
-    monkeypatch.setattr(engine._storage._compactor.memory_reclaimer, "_pending_bytes", lambda: reported_bytes)
+    monkeypatch.setattr(engine._storage._compactor.memory_reclaimer, "_get_pending_event_bytes", lambda: reported_bytes)
     reclaim_times(engine)
     reported_bytes = engine._session.memory_bytes
     reclaim_times(engine)
@@ -186,7 +186,7 @@ def test_pending_events_are_not_counted_as_metadata(engine: DuckDBEngine, monkey
 
 def test_reopening_waits_for_running_queries_and_is_retried_later(engine: DuckDBEngine) -> None:
     count = flush_groups(engine, 2)
-    with engine._session.gate.shared(FileAccess.QUERY):
+    with engine._session.access_lock.shared_access(SharedAccessKind.QUERY):
         assert not in_another_thread(lambda: try_reopen(engine))
     reclaimer, before = engine._storage._compactor.memory_reclaimer, file_identity(engine)
     reclaimer._baseline_heap_bytes = -(10**12)
@@ -266,7 +266,7 @@ def test_a_failed_reopening_is_reported_and_retried(engine: DuckDBEngine, monkey
         # The fault of an append is retriable, so that the sender repeats the events.
         with pytest.raises(EngineFailed, match="could not be opened again"):
             engine.append([batch(Event("e1", NOW_US, "m", "p", WIDE_METADATA, received_us=NOW_US))])
-    with engine._session._root.cursor() as cursor:
+    with engine._session._root_connection.cursor() as cursor:
         engine._storage._compactor.memory_reclaimer.reclaim(cursor)
     assert rows(engine, COUNTS_QUERY) == [(count, count, count)]
 

@@ -84,7 +84,7 @@ def test_a_stream_with_a_retention_of_two_days_takes_the_space_of_two_days(
 ) -> None:
     clock, file = ManualClock(), tmp_path / "data" / "events.duckdb"
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
-    engine.prepare([stream("s", retention_seconds=2 * 86_400.0)])
+    engine.create_stream_tables([stream("s", retention_seconds=2 * 86_400.0)])
     query_threads.append(QueryThread(engine))
     query_threads[0].start()
     sizes, step_us = [], DAY_US // STEPS_PER_DAY
@@ -120,7 +120,7 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
     clock = ManualClock()
     limit = 2_600_000
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), DuckDBOptions(max_store_bytes=limit), clock_us=clock)
-    engine.prepare([stream("s"), stream("t")])
+    engine.create_stream_tables([stream("s"), stream("t")])
     for number in range(12):
         before_us, clock.now_us = clock.now_us, clock.now_us + DAY_US
         new_events = make_events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, before_us, clock.now_us)
@@ -148,7 +148,7 @@ def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_p
     engine = DuckDBEngine(
         tmp_path / "data", DuckDBTarget(), DuckDBOptions(max_store_bytes=limit), clock_us=ManualClock()
     )
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([batch(*make_events(0, 6 * ROW_GROUP_ROWS, NOW_US, NOW_US + DAY_US))])
     until_flushed(tmp_path / "data")
     reader, view = engine._session.cursor(), engine._session.cursor()
@@ -171,7 +171,7 @@ def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_p
 
 def test_the_size_of_a_stream_is_its_share_of_the_file(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=ManualClock())
-    engine.prepare([stream("s"), stream("t")])
+    engine.create_stream_tables([stream("s"), stream("t")])
     for number in range(3):
         engine.append([batch(*make_events(number * ROW_GROUP_ROWS, ROW_GROUP_ROWS, NOW_US - DAY_US, NOW_US), to="s")])
         until_flushed(tmp_path / "data")
@@ -189,7 +189,7 @@ def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
     long_text, count = "x" * 10_000, ROW_GROUP_ROWS
     for is_new in (True, False):
         engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=ManualClock())
-        engine.prepare([stream("s"), stream("t"), stream("none")])
+        engine.create_stream_tables([stream("s"), stream("t"), stream("none")])
         if is_new:
             engine.append([batch(*(Event(f"{n}", NOW_US, long_text[: n * 7919 % 2000]) for n in range(count)), to="s")])
             engine.append([batch(*(Event(f"{n}", NOW_US, "x") for n in range(count)), to="t")])
@@ -208,10 +208,10 @@ def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
 def test_a_maximum_number_of_events_keeps_the_newest(tmp_path: Path) -> None:
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=ManualClock())
     limit, sent = 30_000, 50_000
-    engine.prepare([stream("s", max_events=limit)])
+    engine.create_stream_tables([stream("s", max_events=limit)])
     for first in range(0, sent, 5000):
         engine.append([batch(*make_events(first, 5000, NOW_US + first * 1000, NOW_US + (first + 5000) * 1000))])
-    until(lambda: engine._storage.get_store("s").flushed_to >= 2 * ROW_GROUP_ROWS, 60)
+    until(lambda: engine._storage.get_store("s").first_unflushed_event_number >= 2 * ROW_GROUP_ROWS, 60)
     engine.delete_expired_events(NOW_US + DAY_US)
     stored_range = rows(engine, "select count(*), min(id), max(id) from `s`")
     engine.close()
@@ -221,7 +221,7 @@ def test_a_maximum_number_of_events_keeps_the_newest(tmp_path: Path) -> None:
 def test_a_sweep_ends_while_old_events_keep_arriving(tmp_path: Path) -> None:
     clock, is_over = ManualClock(), threading.Event()
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=clock)
-    engine.prepare([stream("s", retention_seconds=86_400.0)])
+    engine.create_stream_tables([stream("s", retention_seconds=86_400.0)])
 
     def send() -> None:
         number = 0

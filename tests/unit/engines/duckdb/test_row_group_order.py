@@ -20,7 +20,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DuckDBEn
     """Yield an engine without background flushes."""
     monkeypatch.setattr(Flusher, "flush_next", lambda _: 60.0)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     yield engine
     engine.close()
 
@@ -68,11 +68,11 @@ def test_sorting_keeps_the_values_of_each_event(engine: DuckDBEngine) -> None:
 def test_row_groups_are_smaller_with_little_memory(tmp_path: Path, memory_bytes: int, rows_a_group: int) -> None:
     options = DuckDBOptions(memory_bytes=memory_bytes)
     engine = DuckDBEngine(tmp_path / "data", DuckDBTarget(), options, clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([batch(*map(event, range(2 * ROW_GROUP_ROWS)))])
     store = engine._storage.get_store("s")
     deadline = time.monotonic() + 30
-    while store.flushed_to < 2 * rows_a_group and time.monotonic() < deadline:
+    while store.first_unflushed_event_number < 2 * rows_a_group and time.monotonic() < deadline:
         time.sleep(0.01)
     with engine._session.cursor() as cursor:
         counts = cursor.execute("SELECT count(*) FROM store.main.s GROUP BY block ORDER BY block").fetchall()

@@ -9,7 +9,7 @@ from cordwood.engines.duckdb.faults import translate_duckdb_errors
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import BadQueryValue, QueryUnsupported
 from cordwood.sql.compile import compile_standalone_query
-from cordwood.sql.rules.strings import count_groups, may_capturing_group_be_unmatched
+from cordwood.sql.rules.strings import count_capturing_groups, may_capturing_group_be_unmatched
 
 
 def compile_sql(sql: str) -> str:
@@ -68,7 +68,7 @@ def test_more_than_one_capturing_group_is_an_error_with_a_position() -> None:
     [("a", 0), ("(a)", 1), ("(?:a)", 0), (r"\(a\)", 0), ("[(]", 0), ("[]()]", 0), ("[^](]", 0), ("(?P<n>a)(b)", 2)],
 )
 def test_groups_are_counted_as_re2_does(pattern: str, count: int) -> None:
-    assert count_groups(pattern) == count
+    assert count_capturing_groups(pattern) == count
 
 
 @pytest.mark.parametrize("pattern", ["(z)?b", "a|(b)", "(?:a|(b))", "(?:(a)b)*", "((?:a))?"])

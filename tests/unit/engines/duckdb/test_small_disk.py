@@ -43,7 +43,7 @@ def test_the_engine_recovers_after_a_full_disk(disk: Path) -> None:
     filler = disk / "filler"
     filler.write_bytes(b"x" * 20_000_000)
     engine = DuckDBEngine(disk / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     stored = fill_disk(engine)
     assert rows(engine, COUNTS_QUERY) == [(stored, stored)]
     filler.unlink()
@@ -56,6 +56,6 @@ def test_the_engine_recovers_after_a_full_disk(disk: Path) -> None:
     assert rows(engine, COUNTS_QUERY) == [(stored, stored)]
     engine.close()
     engine = DuckDBEngine(disk / "data", DuckDBTarget())
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     assert rows(engine, COUNTS_QUERY) == [(stored, stored)]
     engine.close()

@@ -22,7 +22,7 @@ COUNTS_QUERY = "select count(*), count(distinct id) from `s`"
 
 def open_engine(folder: Path) -> DuckDBEngine:
     engine = DuckDBEngine(folder, DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     return engine
 
 
@@ -36,7 +36,7 @@ def make_events(first: int, count: int) -> list[Event]:
 def write_snapshot(file: BackupFile, folder: Path) -> None:
     place = folder / file.name
     place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(b"".join(file.chunks()))
+    place.write_bytes(b"".join(file.read_chunks()))
 
 
 def test_a_snapshot_excludes_later_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_a_checkpoint_empties_duckdbs_log_without_a_snapshot(tmp_path: Path, mon
 def test_the_data_folder_stays_locked_after_a_snapshot(tmp_path: Path) -> None:
     engine = open_engine(tmp_path / "data")
     with engine.snapshot() as files:
-        assert all(len(b"".join(file.chunks())) == file.size for file in files)
+        assert all(len(b"".join(file.read_chunks())) == file.size for file in files)
     script = (
         "from pathlib import Path; import sys; from cordwood.engines.duckdb.storage import session;"
         "session._FILE_LOCK_TIMEOUT_SECONDS = 0.1; session.Session(Path(sys.argv[1]), memory_bytes=10**8, threads=1)"

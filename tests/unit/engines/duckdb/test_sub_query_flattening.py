@@ -52,7 +52,7 @@ OTHER_QUERIES = [
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("flat") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
-    engine.prepare([stream("s")])
+    engine.create_stream_tables([stream("s")])
     engine.append([Batch("s", [event(number) for number in range(30)], NOW_US, LEARNT_SHAPE)])
     yield engine
     engine.close()

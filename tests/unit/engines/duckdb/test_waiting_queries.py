@@ -27,7 +27,7 @@ SQL = "select id from `s`"
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[DuckDBEngine]:
     opened = DuckDBEngine(tmp_path, DuckDBTarget(), clock_us=lambda: NOW_US)
-    opened.prepare([stream("s")])
+    opened.create_stream_tables([stream("s")])
     opened.append([batch(Event("a", NOW_US))])
     yield opened
     opened.close()
@@ -64,7 +64,7 @@ def hold_fill_lock(engine: DuckDBEngine) -> Iterator[None]:
 @contextmanager
 def hold_gate_exclusively(engine: DuckDBEngine) -> Iterator[None]:
     def hold(has_begun: threading.Event, is_over: threading.Event) -> None:
-        with engine._session.gate.exclusive(until_block_ends=True):
+        with engine._session.access_lock.exclusive_access(until_block_ends=True):
             has_begun.set()
             is_over.wait()
 

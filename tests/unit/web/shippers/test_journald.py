@@ -132,7 +132,7 @@ def test_an_unknown_label_is_named_in_the_refusal(site: ShipperSite) -> None:
 
 def test_an_upload_waits_for_a_full_disk_without_duplicates(site: ShipperSite) -> None:
     attempts: list[Sequence[int]] = []
-    store = Intake.store
+    store = Intake.store_body_parts
 
     async def store_until_disk_full(self: Intake, parts: Any, *arguments: Any, **options: Any) -> Any:
         attempts.append([len(part.parsed.events) for part in parts])
@@ -141,8 +141,8 @@ def test_an_upload_waits_for_a_full_disk_without_duplicates(site: ShipperSite) -
         return await store(self, parts, *arguments, **options)
 
     with (
-        mock.patch.object(Intake, "store", store_until_disk_full),
-        mock.patch.object(journald, "_MIN_PAUSE_SECONDS", 0.01),
+        mock.patch.object(Intake, "store_body_parts", store_until_disk_full),
+        mock.patch.object(journald, "_MIN_RETRY_PAUSE_SECONDS", 0.01),
     ):
         assert upload(site, journal_entry("full-1") + journal_entry("full-2"))[0] == 202
         assert attempts == [[2]] * 3

@@ -23,15 +23,15 @@ from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBER_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of
 from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, placeholders_text, quoted_constant, raise_unsupported
-from cordwood.sql.nodes import constant_int, constant_python_value, is_small_integer
+from cordwood.sql.nodes import constant_int, constant_python_value, is_int32_constant
 from cordwood.sql.rules.aggregates import (
     AggregateArgument,
+    aggregated_event_value_kind,
     combine_aggregates,
     distribute_window,
     drop_nulls_modifier,
-    event_value_kind,
     has_window,
-    nan_for_single_infinite,
+    make_nan_for_infinite_value,
     read_aggregate_argument,
     read_quantiles,
 )
@@ -82,7 +82,7 @@ def _append_sort_to_template(template: str, ordered: list[exp.Expr]) -> str:
 def _translate_array_agg(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
     aggregate, template, parts = array_aggregate_template(argument, skip_nulls=bool(argument.ignores_nulls))
-    return apply_outside_window(node, aggregate, template, *parts)
+    return apply_template_outside_window(node, aggregate, template, *parts)
 
 
 def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
@@ -91,10 +91,10 @@ def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(argument.value)
     name = type_name_part(datatype)
     if name is None or datatype is None or datatype.element is None or datatype.element.kind is not Kind.ARRAY:
-        return apply_outside_window(node, aggregate, f"arrayFlatten({template})", *parts)
+        return apply_template_outside_window(node, aggregate, f"arrayFlatten({template})", *parts)
     # Use arrayFold, because ClickHouse's arrayFlatten would also flatten arrays inside the elements.
     joined = f"arrayFold((_x, _y) -> arrayConcat(_x, _y), {template}, CAST([], {{{len(parts) + 1}}}))"
-    return apply_outside_window(node, aggregate, joined, *parts, name)
+    return apply_template_outside_window(node, aggregate, joined, *parts, name)
 
 
 def _translate_string_agg(node: exp.Expr) -> exp.Expr:
@@ -106,7 +106,7 @@ def _translate_string_agg(node: exp.Expr) -> exp.Expr:
     joined = f"arrayStringConcat(arrayMap(_s -> assumeNotNull(_s), {template}), {{{len(parts) + 1}}})"
     # The test for no values comes after the limit, because LIMIT 0 makes the result NULL, too.
     values = "{0}" if argument.limit is None else template
-    return apply_outside_window(node, aggregate, f"if(empty({values}), NULL, {joined})", *parts, separator)
+    return apply_template_outside_window(node, aggregate, f"if(empty({values}), NULL, {joined})", *parts, separator)
 
 
 def _aggregate_rule(name: str, *, cast: str | None = None) -> LoweringRule:
@@ -126,10 +126,12 @@ def _cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> ex
     If the aggregate has an OVER, the rule for windows applies the cast, because a cast between an aggregate and its
     OVER is a syntax error.
     """
-    return apply_outside_window(node, aggregate, f"CAST({{0}}, {quoted_constant(cast)})") if cast else aggregate
+    return (
+        apply_template_outside_window(node, aggregate, f"CAST({{0}}, {quoted_constant(cast)})") if cast else aggregate
+    )
 
 
-def apply_outside_window(node: exp.Expr, aggregate: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
+def apply_template_outside_window(node: exp.Expr, aggregate: exp.Expr, template: str, *parts: exp.Expr) -> exp.Expr:
     """Apply a template in which `{0}` is the aggregate's result.
 
     If the aggregate has an OVER, the template is only stored on the aggregate. The rule for windows then applies it
@@ -142,7 +144,7 @@ def apply_outside_window(node: exp.Expr, aggregate: exp.Expr, template: str, *pa
 
 
 def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
-    kind = event_value_kind(node)
+    kind = aggregated_event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return convert_implicitly(argument.value, kind)
     return argument.value
@@ -159,7 +161,7 @@ def _translate_sum(node: exp.Expr) -> exp.Expr:
     value = _aggregated_value(argument, node)
     if kind is Kind.INT64 and not node.meta_get(_CANNOT_OVERFLOW_KEY):
         aggregate = fragment(f"sumOrNull{suffix}(toInt128({{0}}))", value)
-        return apply_outside_window(node, aggregate, "accurateCast({0}, 'Nullable(Int64)')")
+        return apply_template_outside_window(node, aggregate, "accurateCast({0}, 'Nullable(Int64)')")
     aggregate = fragment(f"sumOrNull{suffix}({{0}})", value)
     return _cast_aggregate(
         node,
@@ -173,7 +175,7 @@ def _translate_sum(node: exp.Expr) -> exp.Expr:
 _CANNOT_OVERFLOW_KEY: Final = "small"
 
 
-def _mark_small_sum(node: exp.Expr) -> exp.Expr:
+def _mark_sum_that_cannot_overflow(node: exp.Expr) -> exp.Expr:
     node.meta[_CANNOT_OVERFLOW_KEY] = _has_only_small_constants(read_aggregate_argument(node).value)
     return node
 
@@ -187,7 +189,7 @@ def _has_only_small_constants(node: exp.Expr | None) -> bool:
         return all(map(_has_only_small_constants, (node.args.get("true"), node.args.get("false"))))
     if isinstance(node, exp.Cast):
         return kind_of(node.this) is Kind.BOOL
-    return node is None or isinstance(node, exp.Null) or is_small_integer(node)
+    return node is None or isinstance(node, exp.Null) or is_int32_constant(node)
 
 
 def _translate_avg(node: exp.Expr) -> exp.Expr:
@@ -269,7 +271,7 @@ def _min_or_max_of_floats(node: exp.Expr, name: str, value: exp.Expr) -> exp.Exp
     aggregate = fragment(
         f"maxOrNullIf(tuple(isNaN(assumeNotNull({{0}})), {sign}assumeNotNull({{0}})), isNotNull({{0}}))", value
     )
-    return apply_outside_window(node, aggregate, f"if(isNull({{0}}), NULL, {sign}tupleElement({{0}}, 2))")
+    return apply_template_outside_window(node, aggregate, f"if(isNull({{0}}), NULL, {sign}tupleElement({{0}}, 2))")
 
 
 def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
@@ -325,7 +327,7 @@ def _covariance_rule(name: str) -> LoweringRule:
         pair = "isNotNull({0}) AND isNotNull({1})"
         aggregate = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
         if name.endswith("Pop"):
-            return nan_for_single_infinite(
+            return make_nan_for_infinite_value(
                 aggregate, fragment("anyOrNull({0} + {1})", copy_tree(left), copy_tree(right))
             )
         return _null_below_two_values(aggregate, fragment(f"countIf({pair})", copy_tree(left), copy_tree(right)))
@@ -346,7 +348,7 @@ def _deviation_rule(name: str) -> LoweringRule:
         value = fragment("toFloat64({0})", _aggregated_value(argument, node))
         aggregate = fragment(f"{name}StableOrNull{suffix}({{0}})", value)
         if name.endswith("Pop"):
-            return nan_for_single_infinite(aggregate, fragment("anyOrNull({0})", copy_tree(value)))
+            return make_nan_for_infinite_value(aggregate, fragment("anyOrNull({0})", copy_tree(value)))
         return _null_below_two_values(
             aggregate, fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", copy_tree(value))
         )
@@ -376,7 +378,7 @@ def _navigation_function_rule(name: str) -> LoweringRule:
         placeholders = "".join(f", {{{index}}}" for index in range(1, len(arguments) + 1))
         if name == "nth_value" and argument.ignores_nulls:
             # ClickHouse's nth_value does not support IGNORE NULLS. Use groupArray, which skips NULLs.
-            return apply_outside_window(
+            return apply_template_outside_window(
                 node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *arguments
             )
         argument.value, arguments = _convert_to_common_type(node, argument.value, arguments)
@@ -414,7 +416,7 @@ def _rank_rule(name: str) -> LoweringRule:
 
 
 # A distance, in rows, that is greater than the number of rows of any partition.
-_FRAME_OFFSET_BEYOND_ROWS: Final = 1_000_000_000
+_EMPTY_FRAME_OFFSET_ROWS: Final = 1_000_000_000
 
 
 def _translate_frame(node: exp.Expr) -> exp.Expr:
@@ -427,7 +429,7 @@ def _translate_frame(node: exp.Expr) -> exp.Expr:
     if start is None or end is None or side != node.args.get("end_side"):
         return node
     if (start < end) if side == "PRECEDING" else (start > end):
-        beyond = exp.Literal.number(_FRAME_OFFSET_BEYOND_ROWS)
+        beyond = exp.Literal.number(_EMPTY_FRAME_OFFSET_ROWS)
         for key in ("start", "end"):
             node.set(key, copy_tree(beyond))
             node.set(f"{key}_side", "FOLLOWING")
@@ -447,7 +449,7 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
     # Quantile number q of `count` is the sorted value with the rank q / `count` times the number of values, rounded up.
     rank = f"greatest(1, toInt64(ceil(length({in_order}) * _q / {count})))"
     picked = f"arrayMap(_q -> {in_order}[{rank}], range({count + 1}))"
-    result = apply_outside_window(node, aggregate, f"if(empty({values_sql}), [], {picked})", *parts)
+    result = apply_template_outside_window(node, aggregate, f"if(empty({values_sql}), [], {picked})", *parts)
     # Over no rows, the result is an empty array that stands for NULL. The mark makes a subscript of it NULL instead of
     # an error.
     result.meta[MAY_BE_NULL_KEY] = True
@@ -505,7 +507,7 @@ def _percentile_rule(name: str) -> LoweringRule:
         if name == "disc":
             return _discrete_percentile(node, argument)
         value = convert_implicitly(argument.value, Kind.FLOAT64) if kind_of(argument.value) else argument.value
-        return fragment(f"{name}OrNull({{1}})({{0}})", value, _literal_level(node.expression))
+        return fragment(f"{name}OrNull({{1}})({{0}})", value, _percentile_fraction_literal(node.expression))
 
     return rule
 
@@ -521,30 +523,32 @@ def _discrete_percentile(node: exp.Expr, argument: AggregateArgument) -> exp.Exp
     share = f"{{{len(parts) + 1}}}"
     rank = f"arrayMap(_n -> _n + (_n / length(_l) < {share}), [toInt64(floor(length(_l) * {share}))])[1]"
     picked = f"arrayMap(_l -> _l[greatest(1, {rank})], [arraySort({values_sql})])[1]"
-    return apply_outside_window(node, aggregate, f"if(empty({values_sql}), NULL, {picked})", *parts, node.expression)
+    return apply_template_outside_window(
+        node, aggregate, f"if(empty({values_sql}), NULL, {picked})", *parts, node.expression
+    )
 
 
-def _literal_level(node: exp.Expr) -> exp.Expr:
+def _percentile_fraction_literal(node: exp.Expr) -> exp.Expr:
     """Return a percentile's share as a literal, because ClickHouse takes it as a parameter of the aggregate."""
     value = constant_python_value(node)
-    value = node.meta_get(_PERCENTILE_SHARE_KEY) if value is None else value
+    value = node.meta_get(_PERCENTILE_FRACTION_KEY) if value is None else value
     return exp.Literal.number(float(value)) if value is not None else node
 
 
 # The meta key under which a percentile's share has its number, if the share is written with a type, such as NUMERIC
 # '0.5'.
-_PERCENTILE_SHARE_KEY: Final = "share"
+_PERCENTILE_FRACTION_KEY: Final = "share"
 
 
-def _record_share_value(node: exp.Expr) -> exp.Expr:
+def _record_percentile_fraction(node: exp.Expr) -> exp.Expr:
     share = node.expression
     if isinstance(share, exp.Cast) and kind_of(share) in NUMBER_KINDS:
-        share.meta[_PERCENTILE_SHARE_KEY] = constant_python_value(share.this)
+        share.meta[_PERCENTILE_FRACTION_KEY] = constant_python_value(share.this)
     return node
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.ApproxQuantiles: _translate_approx_quantiles,
         exp.ApproxTopK: _translate_approx_top_count,
         exp.ApproxTopSum: _translate_approx_top_sum,
@@ -591,8 +595,8 @@ RULES = RuleSet(
         exp.Ntile: _rank_rule("ntile"),
         exp.CumeDist: lambda _: fragment("cume_dist()"),
     },
-    before_children={
-        exp.Sum: _mark_small_sum,
-        exp.PercentileCont: _record_share_value,
+    by_node_class_before_children={
+        exp.Sum: _mark_sum_that_cannot_overflow,
+        exp.PercentileCont: _record_percentile_fraction,
     },
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import NUMBER_KINDS, TIME_KINDS, Datatype, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, inherit_metadata, kind_of
 from cordwood.sql.lowering import (
@@ -19,7 +19,7 @@ from cordwood.sql.lowering import (
     quoted_constant,
     raise_unsupported,
     returns_null_on_error,
-    text_part,
+    string_literal_node,
 )
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_text, struct_field_name
 from cordwood.sql.rules.times import (
@@ -67,7 +67,7 @@ def type_name_part(datatype: Datatype | None, *, has_names: bool = True) -> exp.
     The type is nullable if ClickHouse allows it.
     """
     type_text = _type_name(datatype, has_names=has_names)
-    return text_part(type_text) if type_text else None
+    return string_literal_node(type_text) if type_text else None
 
 
 def _type_name(datatype: Datatype | None, *, has_names: bool) -> str | None:
@@ -154,10 +154,10 @@ def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
     `is_invalid` is NULL, it counts as false. It is then replaced by false explicitly, because `throwIf` would test the
     hidden value that ClickHouse stores for a NULL.
     """
-    return _fail_if_with(node, is_invalid, quoted_constant(RAISED_ERROR_PREFIX + message), value)
+    return _fail_if_with_computed_message(node, is_invalid, quoted_constant(RAISED_ERROR_PREFIX + message), value)
 
 
-def _fail_if_with(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
+def _fail_if_with_computed_message(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
     """Return the same template text as `fail_if`, for a message that is itself template text.
 
     The text of the message must begin with `RAISED_ERROR_PREFIX`.
@@ -319,8 +319,8 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """
     if needs_runtime_check(value, kind):
         texts = [
-            text_part(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
-            text_part(RAISED_ERROR_PREFIX + invalid_time_message(value, kind)),
+            string_literal_node(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
+            string_literal_node(RAISED_ERROR_PREFIX + invalid_time_message(value, kind)),
         ]
         return fill_template(_time_parsing_template(node, kind), value, texts=texts)
     canonical = engine_spelling_of_time(value, kind)
@@ -328,9 +328,11 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
         _TEXT_WITH_ZONE_NAME_PATTERN.match(canonical or constant_text(value) or "") if kind is Kind.TIMESTAMP else None
     )
     if with_zone:
-        parsed = fill_template(_TIME_PARSER_TEMPLATE_BY_KIND[Kind.DATETIME].replace("#", ""), text_part(with_zone[1]))
+        parsed = fill_template(
+            _TIME_PARSER_TEMPLATE_BY_KIND[Kind.DATETIME].replace("#", ""), string_literal_node(with_zone[1])
+        )
         return first_timestamp_of_wall_clock(parsed, exp.Literal.string(with_zone[2]))
-    text = inherit_metadata(text_part(canonical), value) if canonical is not None else value
+    text = inherit_metadata(string_literal_node(canonical), value) if canonical is not None else value
     return fill_template(
         _TIME_PARSER_TEMPLATE_BY_KIND[kind].replace("#", "OrNull" if returns_null_on_error(node) else ""), text
     )
@@ -346,7 +348,9 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     has_time = "match(@a, {0})"
     if returns_null_on_error(node):
         return f"if({has_time}, {parsed}, NULL)"
-    return _fail_if_with(node, f"(NOT {has_time} OR (@a IS NOT NULL AND {parsed} IS NULL))", "{1}", parsed)
+    return _fail_if_with_computed_message(
+        node, f"(NOT {has_time} OR (@a IS NOT NULL AND {parsed} IS NULL))", "{1}", parsed
+    )
 
 
 # The templates that parse a text as a time. The text is converted to upper case, because BigQuery also accepts t and z.
@@ -365,7 +369,7 @@ def _text_to_time_conversion(kind: Kind) -> Conversion:
 
 
 _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
-    **{(Kind.STRING, kind): _text_to_time_conversion(kind) for kind in TIME_KINDS},
+    **{(Kind.STRING, kind): _text_to_time_conversion(kind) for kind in DATE_AND_TIME_KINDS},
     (Kind.STRING, Kind.BYTES): lambda node: node,
     (Kind.STRING, Kind.JSON): lambda node: fragment("toJSONString({0})", node),
     (Kind.DATE, Kind.DATETIME): _cast_conversion(Kind.DATETIME),
@@ -382,7 +386,7 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
     (Kind.VARIANT, Kind.BYTES): event_value_as_text,
     (Kind.VARIANT, Kind.JSON): lambda node: node,
     **{(Kind.VARIANT, kind): _try_cast_conversion(Kind.FLOAT64) for kind in NUMBER_KINDS},
-    **{(Kind.VARIANT, kind): _try_cast_conversion(kind) for kind in (Kind.BOOL, *TIME_KINDS)},
+    **{(Kind.VARIANT, kind): _try_cast_conversion(kind) for kind in (Kind.BOOL, *DATE_AND_TIME_KINDS)},
 }
 
 
@@ -408,7 +412,7 @@ def _escape_for_literal(text: str) -> str:
     return text.replace("\\", "\\\\")
 
 
-def _replacement_template(function: str) -> TernarySqlBuilder:
+def _text_replacement_builder(function: str) -> TernarySqlBuilder:
     return lambda text, pattern, new: (
         f"{function}({text}, '{_escape_for_literal(pattern)}', '{_escape_for_literal(new)}')"
     )
@@ -441,8 +445,8 @@ COMMON_SQL: Final = CommonSql(
     as_float="toFloat64({})".format,
     full_match=lambda text, pattern: f"match({text}, '^{_escape_for_literal(pattern)}$')",
     extract_first_match=lambda text, pattern: f"extract({text}, '{_escape_for_literal(pattern)}')",
-    replace_first=_replacement_template("replaceRegexpOne"),
-    replace_all=_replacement_template("replaceRegexpAll"),
+    replace_first=_text_replacement_builder("replaceRegexpOne"),
+    replace_all=_text_replacement_builder("replaceRegexpAll"),
     let_binding="arrayMap({1} -> {2}, [{0}])[1]".format,
     bracketed_array_text=_bracketed_array_text,
     struct_field="tupleElement({}, {})".format,

@@ -18,7 +18,7 @@ from cordwood.sql.rules.functions import (
     FunctionTemplate,
     rules_from_templates,
 )
-from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
+from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix_function
 
 
 def _translate_sha2(node: exp.Expr) -> exp.Expr:
@@ -50,8 +50,8 @@ _HASH_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
 }
 
 HASH_RULES = RuleSet(
-    nodes={
-        **rules_from_templates(COMMON_SQL, HASH_FUNCTIONS, _HASH_TEMPLATES).nodes,
+    by_node_class={
+        **rules_from_templates(COMMON_SQL, HASH_FUNCTIONS, _HASH_TEMPLATES).by_node_class,
         exp.SHA2: _translate_sha2,
         exp.SHA2Digest: _translate_sha2,
     }
@@ -103,11 +103,11 @@ _NET_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
 }
 
 NET_RULES = RuleSet(
-    before_children={exp.NetFunc: as_net_call},
-    by_name={
-        **rules_from_templates(COMMON_SQL, NET_FUNCTIONS, _NET_TEMPLATES).by_name,
+    by_node_class_before_children={exp.NetFunc: as_net_call},
+    by_function_name={
+        **rules_from_templates(COMMON_SQL, NET_FUNCTIONS, _NET_TEMPLATES).by_function_name,
         "NET.IP_FROM_STRING": _translate_ip_from_string,
         "NET.SAFE_IP_FROM_STRING": lambda node: _translate_ip_from_string(mark_null_on_error(node)),
-        **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix),
+        **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix_function),
     },
 )

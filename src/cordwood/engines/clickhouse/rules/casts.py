@@ -21,7 +21,7 @@ from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import FLOAT64, INT64
 from cordwood.sql.lowering import fragment, quoted_constant, raise_unsupported, returns_null_on_error
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_text
-from cordwood.sql.rules.conversions import Caster, CastRules, LiteralRules, parent_past_sign
+from cordwood.sql.rules.conversions import Caster, CastRules, LiteralRules, parent_outside_sign_and_parentheses
 
 # Directly below these nodes, for example LIMIT and GROUP BY, an integer is a position or a count. ClickHouse requires a
 # plain literal there, so that the literal is not wrapped in a conversion to its type.
@@ -32,7 +32,7 @@ _PARENTS_WITHOUT_TYPED_LITERALS: Final = (
 
 
 def _integer_literal(node: exp.Expr, value: int) -> exp.Expr:
-    is_plain = isinstance(parent_past_sign(node), _PARENTS_WITHOUT_TYPED_LITERALS)
+    is_plain = isinstance(parent_outside_sign_and_parentheses(node), _PARENTS_WITHOUT_TYPED_LITERALS)
     return exp.Literal.number(str(value)) if is_plain else fragment(f"toInt64({value})")
 
 
@@ -103,7 +103,7 @@ def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fill_template(_parse_or_fail(node, parsed, "Bad double value"), value)
 
 
-def _text_to_exact_caster(kind: Kind) -> Caster:
+def _text_to_exact_numeric_caster(kind: Kind) -> Caster:
     """Return the function that casts a text to NUMERIC or BIGNUMERIC and rounds it; ClickHouse's parsers truncate."""
     parsed = "toDecimal256OrNull(trimBoth(@a), 38)"
     if kind is Kind.NUMERIC:
@@ -117,7 +117,7 @@ def _text_to_exact_caster(kind: Kind) -> Caster:
 
 def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a FLOAT64 to NUMERIC through its text, because ClickHouse's direct cast is wrong in the last digits."""
-    return _text_to_exact_caster(Kind.NUMERIC)(node, fragment("toString({0})", value))
+    return _text_to_exact_numeric_caster(Kind.NUMERIC)(node, fragment("toString({0})", value))
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -200,7 +200,7 @@ def interval_text(value: exp.Expr) -> exp.Expr:
     return fill_template(f"concat({months}, ' ', toString(@a.2), ' ', {clock})", value)
 
 
-def _event_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
+def _event_value_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return cast_to(node, cast_to(node, convert_implicitly(value, Kind.STRING), FLOAT64), INT64)
 
 
@@ -219,8 +219,8 @@ CAST_TRANSLATOR: Final = CastRules(
         (Kind.STRING, Kind.INT64): _text_to_int,
         (Kind.STRING, Kind.BOOL): _text_to_bool,
         (Kind.STRING, Kind.FLOAT64): _text_to_float,
-        (Kind.STRING, Kind.NUMERIC): _text_to_exact_caster(Kind.NUMERIC),
-        (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact_caster(Kind.BIGNUMERIC),
+        (Kind.STRING, Kind.NUMERIC): _text_to_exact_numeric_caster(Kind.NUMERIC),
+        (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact_numeric_caster(Kind.BIGNUMERIC),
         # The template makes a new node, which does not have the type STRING of the value.
         (Kind.STRING, Kind.BYTES): "{0}",
         (Kind.STRING, Kind.INTERVAL): _text_to_interval,
@@ -238,7 +238,7 @@ CAST_TRANSLATOR: Final = CastRules(
         (Kind.BYTES, Kind.STRING): _bytes_to_text,
         (Kind.INTERVAL, Kind.STRING): lambda _, value: interval_text(value),
         (Kind.VARIANT, Kind.STRING): lambda _, value: event_value_as_text(value),
-        (Kind.VARIANT, Kind.INT64): _event_to_int,
+        (Kind.VARIANT, Kind.INT64): _event_value_to_int,
     },
     cast_directly=_cast_directly,
     text_to_time=text_to_time,

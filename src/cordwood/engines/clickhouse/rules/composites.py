@@ -31,11 +31,11 @@ from cordwood.sql.lowering import (
     quoted_constant,
     raise_unsupported,
     returns_null_on_error,
-    text_part,
+    string_literal_node,
 )
 from cordwood.sql.nodes import constant_int, constant_text, is_null, is_parenthesised_list, struct_field_values
-from cordwood.sql.rules.functions import ARRAY_FUNCTIONS, CheckedTemplate, max_elements, rules_from_templates
-from cordwood.sql.rules.numbers import are_ascending
+from cordwood.sql.rules.functions import ARRAY_FUNCTIONS, CheckedTemplate, max_generated_elements, rules_from_templates
+from cordwood.sql.rules.numbers import has_ascending_elements
 
 # The meta key of a query in ARRAY(…) that has aggregates. An outer query collects its rows to an array, because
 # aggregates cannot be nested.
@@ -96,7 +96,7 @@ def _array_of_query(query: exp.Expr) -> exp.Expr:
     return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
-def _mark_item_properties(node: exp.Expr) -> exp.Expr:
+def _record_array_item_properties(node: exp.Expr) -> exp.Expr:
     """Record properties of an array's items before the items are lowered, because lowering hides these properties."""
     datatype = datatype_of(node)
     for item in node.expressions:
@@ -107,11 +107,11 @@ def _mark_item_properties(node: exp.Expr) -> exp.Expr:
                 from_ is not None and isinstance(from_.this, exp.Unnest) and not item.args.get("joins")
             )
         elif isinstance(item, (exp.Struct, exp.Tuple)) and datatype is not None:
-            _complete_null_types(item, datatype.element)
+            _set_types_of_null_fields(item, datatype.element)
     return node
 
 
-def _complete_null_types(item: exp.Expr, element: Datatype | None) -> None:
+def _set_types_of_null_fields(item: exp.Expr, element: Datatype | None) -> None:
     """Give each NULL field of a struct in an array the type that the field has in the array's other elements.
 
     This is needed because ClickHouse requires a type for the array.
@@ -139,7 +139,7 @@ def _translate_field_access(node: exp.Expr) -> exp.Expr:
         return _field_of_elements(node)
     name = node.expression.name
     if kind_of(node.this) is Kind.JSON:
-        return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", node.this, text_part(name))
+        return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", node.this, string_literal_node(name))
     return fragment("tupleElement({0}, {1})", node.this, _field_position(datatype_of(node.this), name))
 
 
@@ -159,7 +159,7 @@ def _field_position(datatype: Datatype | None, name: str) -> exp.Expr:
     Return the name if the fields of the type are not known.
     """
     names = [label.lower() for label, _ in datatype.fields] if datatype else []
-    return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else text_part(name)
+    return exp.Literal.number(names.index(name.lower()) + 1) if name.lower() in names else string_literal_node(name)
 
 
 def _translate_subscript(node: exp.Expr) -> exp.Expr:
@@ -189,7 +189,7 @@ def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int) ->
 def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -> exp.Expr:
     key, position = constant_text(index), constant_int(index)
     if key is not None:
-        return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", base, text_part(key))
+        return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", base, string_literal_node(key))
     if position is not None:
         step = position if counts_from_one else position + 1
         index = fragment("NULL") if step < 1 else exp.Literal.number(step)
@@ -259,7 +259,7 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
         else "intDiv(toInt128(@b) - @a, if(@c = 0, 1, @c))"
     )
     count = f"ifNull(if({_SERIES_IS_EMPTY_SQL}, 0, {last} + 1), 0)"
-    element_limit = max_elements(*parts)
+    element_limit = max_generated_elements(*parts)
     is_too_large = f"{count} > {element_limit}"
     if not returns_null_on_error(node):
         is_too_large = f"throwIf({is_too_large}, {quoted_constant(RAISED_ERROR_PREFIX + f'GENERATE_ARRAY of more than {element_limit} elements')})"
@@ -285,7 +285,7 @@ def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
     """Translate RANGE_BUCKET, which is the number of boundaries that are less than or equal to the value."""
     is_missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     count = f"if({is_missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
-    if are_ascending(node.expression):
+    if has_ascending_elements(node.expression):
         return fill_template(count, node.this, node.expression)
     is_invalid = f"(NOT ({is_missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
     message = "RANGE_BUCKET needs boundaries in ascending order that are not NULL"
@@ -311,21 +311,21 @@ _TEMPLATE_RULES: Final = rules_from_templates(
 )
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.Struct: _translate_struct,
         exp.Tuple: _translate_tuple,
         exp.Array: _translate_array,
         exp.Dot: _translate_field_access,
         exp.Bracket: _translate_subscript,
         exp.ArraySize: _translate_array_length,
-        **_TEMPLATE_RULES.nodes,
+        **_TEMPLATE_RULES.by_node_class,
         exp.ArrayConcat: _translate_array_concat,
         exp.ArrayToString: _translate_array_to_string,
         exp.GenerateSeries: _translate_generate_array,
         exp.RangeBucket: _translate_range_bucket,
     },
-    before_children={
-        exp.Array: _mark_item_properties,
+    by_node_class_before_children={
+        exp.Array: _record_array_item_properties,
     },
-    by_name=_TEMPLATE_RULES.by_name,
+    by_function_name=_TEMPLATE_RULES.by_function_name,
 )

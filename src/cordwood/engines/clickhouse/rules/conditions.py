@@ -18,7 +18,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     type_name_part,
     typed_null,
 )
-from cordwood.model.datatype import EXACT_NUMERIC_KINDS, TIME_KINDS, Datatype, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import datatype_of, inherit_metadata, kind_of, set_datatype
 from cordwood.sql.lowering import (
@@ -43,7 +43,9 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
         return comparison_kind_with_event_value(known_kinds[0]) if known_kinds else Kind.STRING
     if len(known_kinds) < 2:
         return None
-    return next((kind for kind in TIME_KINDS if kind in known_kinds), None) or _float_kind_if_mixed(set(known_kinds))
+    return next((kind for kind in DATE_AND_TIME_KINDS if kind in known_kinds), None) or _float_kind_if_mixed(
+        set(known_kinds)
+    )
 
 
 def _float_kind_if_mixed(kinds: set[Kind]) -> Kind | None:
@@ -170,11 +172,11 @@ def _translate_in_query(node: exp.Expr) -> exp.Expr:
     kind = _common_kind([value_kind, query_kind])
     value = _convert_operand(node.this, kind) if kind and query_kind is not Kind.VARIANT else node.this
     if query_kind is Kind.VARIANT:
-        return _CONDITION_RULES.translate_in_event_query(node, kind or Kind.STRING)
-    return _translate_in_collected(value, query)
+        return _CONDITION_RULES.translate_in_event_subquery(node, kind or Kind.STRING)
+    return _translate_in_collected_query(value, query)
 
 
-def _translate_in_collected(value: exp.Expr, query: exp.Expr) -> exp.Expr:
+def _translate_in_collected_query(value: exp.Expr, query: exp.Expr) -> exp.Expr:
     """Translate IN over a query by collecting the query's rows to an array.
 
     The test is then NULL if NULLs make it unknown, whereas ClickHouse's own IN returns only true or false.
@@ -291,13 +293,13 @@ def _translate_error(node: exp.Expr) -> exp.Expr:
     if returns_null_on_error(node):
         return exp.Null()
     message = node.expressions[0]
-    text = "{0}" if constant_text(message) is not None else quoted_constant(_COMPUTED_ERROR_MESSAGE)
+    text = "{0}" if constant_text(message) is not None else quoted_constant(_NON_CONSTANT_ERROR_MESSAGE)
     return fragment(
         f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED_ERROR_PREFIX)}, {text}))", message
     )
 
 
-_COMPUTED_ERROR_MESSAGE = "ERROR with a message that is not a constant"
+_NON_CONSTANT_ERROR_MESSAGE = "ERROR with a message that is not a constant"
 
 
 def _remove_safe_call(node: exp.Expr) -> exp.Expr:
@@ -310,7 +312,7 @@ def _remove_safe_call(node: exp.Expr) -> exp.Expr:
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         **dict.fromkeys(COMPARISON_OPERATORS, _translate_comparison),
         **dict.fromkeys((exp.And, exp.Or), _translate_connector),
         exp.Not: _translate_not,
@@ -323,10 +325,10 @@ RULES = RuleSet(
         exp.Nullif: _translate_nullif,
         exp.SafeFunc: _remove_safe_call,
     },
-    by_name={
+    by_function_name={
         "ERROR": _translate_error,
     },
-    before_children={
+    by_node_class_before_children={
         exp.Coalesce: _coalesce_to_case,
         exp.SafeFunc: mark_argument_null_on_error,
     },

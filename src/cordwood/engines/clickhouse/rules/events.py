@@ -13,7 +13,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     fill_template,
 )
 from cordwood.engines.clickhouse.rules.json_functions import json_path_arguments
-from cordwood.engines.clickhouse.tables import OBJECT_PATHS_COLUMN, PATHS_COLUMN_BY_COLUMN
+from cordwood.engines.clickhouse.tables import JSON_COLUMN_BY_TEXT_COLUMN, OBJECT_PATHS_COLUMN
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind, format_path
 from cordwood.sql.datatypes import inherit_metadata, kind_of
@@ -22,9 +22,9 @@ from cordwood.sql.internal_functions import (
     MAX_FLATTENED_CHARACTERS,
     MAX_FLATTENED_KEY_BYTES,
     MAX_FLATTENED_MEMBERS,
-    expand_levels,
+    expand_nested_objects,
 )
-from cordwood.sql.lowering import RuleSet, fragment, name_part, text_part
+from cordwood.sql.lowering import RuleSet, fragment, identifier_node, string_literal_node
 from cordwood.sql.nodes import (
     PATH_KINDS_METADATA_KEY,
     IsObjectTest,
@@ -65,14 +65,14 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
     An object gives an array with this object, and an array gives its elements. Any other value gives an empty array.
     """
     elements = operation_of(node, RecordElements)
-    if elements is not None and elements.only_arrays_seen:
+    if elements is not None and elements.has_seen_only_arrays:
         return fragment(_ARRAY_ITEMS_SQL, node.expressions[0])
     return fragment(f"if(ifNull(JSONType({{0}}), 'Null') = 'Object', [{{0}}], {_ARRAY_ITEMS_SQL})", node.expressions[0])
 
 
 def _translate_is_record(node: exp.Expr) -> exp.Expr:
     test = operation_of(node, IsObjectTest)
-    if test is not None and test.only_objects_seen:
+    if test is not None and test.has_seen_only_objects:
         return fragment("isNotNull({0})", node.expressions[0])
     return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
@@ -87,13 +87,13 @@ class SubcolumnForm(StrEnum):
     TEXT = "text"
     PLAIN = "plain"
     JSON = "json"
-    RECORD = "record"
+    IS_OBJECT = "record"
 
 
 class SubcolumnRead(Operation, frozen=True):
     """The operation that reads a path from a subcolumn; its operand is the column of the stream's table."""
 
-    read_mode: SubcolumnForm
+    form: SubcolumnForm
     steps: tuple[str, ...]
 
 
@@ -103,14 +103,14 @@ class EventFromSubcolumn(Operation, frozen=True):
     Its operand is that read, or a column of a sub-query that contains the read.
     """
 
-    read_mode: SubcolumnForm
+    form: SubcolumnForm
 
 
 def subcolumn_read(table: str, column: str, steps: tuple[str, ...], mode: SubcolumnForm) -> exp.Expr:
     """Return the operation that reads a path from the stream's table."""
-    name = OBJECT_PATHS_COLUMN if mode is SubcolumnForm.RECORD else PATHS_COLUMN_BY_COLUMN[column]
+    name = OBJECT_PATHS_COLUMN if mode is SubcolumnForm.IS_OBJECT else JSON_COLUMN_BY_TEXT_COLUMN[column]
     column_read = exp.column(name, table, quoted=True)
-    path = steps if mode is not SubcolumnForm.RECORD or column == "extras" else (column, *steps)
+    path = steps if mode is not SubcolumnForm.IS_OBJECT or column == "extras" else (column, *steps)
     return operation_node(SubcolumnRead(mode, path), column_read)
 
 
@@ -122,7 +122,7 @@ def event_from_subcolumn(value: exp.Expr, mode: SubcolumnForm, origin: exp.Expr)
     return inherit_metadata(operation_node(EventFromSubcolumn(mode), value), origin)
 
 
-_READ_TEMPLATE_BY_MODE: Final = {
+_READ_TEMPLATE_BY_FORM: Final = {
     SubcolumnForm.TEXT: "{0}%s.:String",
     SubcolumnForm.PLAIN: "CAST({0}%s, 'Nullable(String)')",
     SubcolumnForm.JSON: "nullIf(toJSONString({0}%s), 'null')",
@@ -133,27 +133,27 @@ def _translate_subcolumn_read(node: exp.Expr) -> exp.Expr:
     (column,), operation_ = node.expressions, operation_of(node, SubcolumnRead)
     if operation_ is None:
         raise ValueError("no stored path")
-    if operation_.read_mode is SubcolumnForm.RECORD:
-        return fragment("(position({0}, {1}) > 0)", column, text_part(format_path(operation_.steps)))
+    if operation_.form is SubcolumnForm.IS_OBJECT:
+        return fragment("(position({0}, {1}) > 0)", column, string_literal_node(format_path(operation_.steps)))
     path_template = "".join(f".{{{index}}}" for index in range(1, len(operation_.steps) + 1))
     return fragment(
-        _READ_TEMPLATE_BY_MODE[operation_.read_mode] % path_template,
+        _READ_TEMPLATE_BY_FORM[operation_.form] % path_template,
         column,
-        *(name_part(step, is_verbatim=True) for step in operation_.steps),
+        *(identifier_node(step, is_verbatim=True) for step in operation_.steps),
     )
 
 
 def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
     (value,), operation_ = node.expressions, operation_of(node, EventFromSubcolumn)
     is_text = kind_of(node) is Kind.STRING
-    match None if operation_ is None else operation_.read_mode:
+    match None if operation_ is None else operation_.form:
         case SubcolumnForm.TEXT if not is_text:
             return attach_event_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
         case SubcolumnForm.PLAIN if not is_text:
             return attach_event_text(fragment("({0})", value), value)
         case SubcolumnForm.JSON if is_text:
             return fragment(event_text_sql("{0}"), value)
-        case SubcolumnForm.RECORD:
+        case SubcolumnForm.IS_OBJECT:
             return fragment("ifNull({0}, false)", value)
     return fragment("({0})", value)
 
@@ -228,9 +228,7 @@ def _collect_from_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     # because events are stored as they were sent.
     members = f"countMatches(_m, '{_KEY_END_PATTERN}') + countMatches(_x, '{_KEY_END_PATTERN}')"
     is_small = f"length(_m) + length(_x) <= {MAX_FLATTENED_CHARACTERS} AND {members} <= {MAX_FLATTENED_MEMBERS}"
-    flattened = (
-        f"if({is_small}, {expand_levels('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)}, _b)"
-    )
+    flattened = f"if({is_small}, {expand_nested_objects('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)}, _b)"
     attributes = f"arrayMap(e -> {attribute_sql}, arrayFilter(e -> e.2 != 'null', {flattened}))"
     result = f"arrayMap(_b -> {attributes}, [{entries}])[1]"
     quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"
@@ -260,14 +258,14 @@ def _translate_json_text(node: exp.Expr) -> exp.Expr:
 
 
 RULES = RuleSet(
-    operations={
+    by_operation_class={
         PathRead: _translate_path_read,
         RecordElements: _translate_record_elements,
         IsObjectTest: _translate_is_record,
         SubcolumnRead: _translate_subcolumn_read,
         EventFromSubcolumn: _translate_event_from_subcolumn,
     },
-    by_name={
+    by_function_name={
         internal_function_name("json_text").upper(): _translate_json_text,
         internal_function_name("attribute").upper(): _translate_attribute,
         internal_function_name("attribute_scalar").upper(): _translate_scalar_attribute,

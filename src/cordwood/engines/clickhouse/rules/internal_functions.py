@@ -124,4 +124,4 @@ _RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     "json_items": _json_path_rule("JSONExtractArrayRaw"),
 }
 
-RULES = RuleSet(by_name={internal_function_name(name).upper(): rule for name, rule in _RULE_BY_NAME.items()})
+RULES = RuleSet(by_function_name={internal_function_name(name).upper(): rule for name, rule in _RULE_BY_NAME.items()})

@@ -16,7 +16,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 from cordwood.engines.clickhouse.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, placeholders_text, raise_unsupported, text_part
+from cordwood.sql.lowering import RuleSet, fragment, placeholders_text, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import constant_text
 from cordwood.sql.rules.functions import JSON_FUNCTIONS, CheckedTemplate, rules_from_templates
 from cordwood.sql.rules.json_functions import (
@@ -53,12 +53,12 @@ _JSON_SQL_BY_SCALAR_KIND: Final = {
     Kind.NUMERIC: "toString(@a)",
     Kind.BIGNUMERIC: "toString(@a)",
 }
-_QUOTED_IF_SQL: Final = "if({0}, concat('\"', toString(@a), '\"'), toString(@a))"
+_QUOTED_IF_CONDITION_SQL: Final = "if({0}, concat('\"', toString(@a), '\"'), toString(@a))"
 # Values of these kinds are printed in several lines by TO_JSON_STRING with pretty_print.
 _MULTILINE_JSON_KINDS: Final = (Kind.ARRAY, Kind.STRUCT, Kind.JSON, Kind.VARIANT)
 
 
-def _print_json(node: exp.Expr, json_text: exp.Expr) -> exp.Expr:
+def _refuse_pretty_print(node: exp.Expr, json_text: exp.Expr) -> exp.Expr:
     datatype, options = datatype_of(node.this), node.args.get("options")
     is_one_line = datatype is not None and datatype.kind not in _MULTILINE_JSON_KINDS
     if options is not None and option_value(options) is not False and not is_one_line:
@@ -71,14 +71,14 @@ JSON_PRINTER: Final = JsonPrinter(
     time_printer=TIME_PRINTER,
     scalar_templates=_JSON_SQL_BY_SCALAR_KIND,
     quoted_number_templates={
-        Kind.INT64: _QUOTED_IF_SQL.format("abs(toInt128(@a)) > 9007199254740992"),
-        Kind.NUMERIC: _QUOTED_IF_SQL.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
-        Kind.BIGNUMERIC: _QUOTED_IF_SQL.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
+        Kind.INT64: _QUOTED_IF_CONDITION_SQL.format("abs(toInt128(@a)) > 9007199254740992"),
+        Kind.NUMERIC: _QUOTED_IF_CONDITION_SQL.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
+        Kind.BIGNUMERIC: _QUOTED_IF_CONDITION_SQL.format("abs(@a) > 9007199254740992 OR @a != trunc(@a)"),
     },
     untyped_template="toJSONString({0})",
     default_template="toJSONString(toString(@a))",
     parse_json=lambda text: text,
-    apply_pretty_print=_print_json,
+    apply_pretty_print=_refuse_pretty_print,
 )
 JSON_PRINTER_RULES = JSON_PRINTER.rules()
 
@@ -92,22 +92,22 @@ def json_path_arguments(steps: JsonPathSteps, first: int = 0) -> tuple[str, list
     keys = [step for step in steps if isinstance(step, str)]
     hole_index = count(first)
     template = "".join(f", {{{next(hole_index)}}}" if isinstance(step, str) else f", {step + 1}" for step in steps)
-    return template, list(map(text_part, keys))
+    return template, list(map(string_literal_node, keys))
 
 
 # SQL for the text as a JSON document, or NULL if it is not one. If the text was truncated, so that only the closing
 # braces of one or two objects are missing, the braces are appended.
-_COMPLETED_JSON_SQL: Final = (
+_JSON_WITH_CLOSING_BRACES_SQL: Final = (
     "multiIf(isValidJSON(@a), @a, NOT startsWith(@a, '{'), NULL, isValidJSON(concat(@a, '}')), concat(@a, '}'),"
     " isValidJSON(concat(@a, '}}')), concat(@a, '}}'), NULL)"
 )
 
 
-def _completed_json_document(value: exp.Expr, path: str) -> exp.Expr:
+def _json_document_with_closing_braces(value: exp.Expr, path: str) -> exp.Expr:
     """Return the JSON document to which `path` is applied; if the document is a text, append missing closing braces."""
     if kind_of(value) in (Kind.JSON, Kind.VARIANT) or not path:
         return as_json_document(value)
-    return fill_template(_COMPLETED_JSON_SQL, value)
+    return fill_template(_JSON_WITH_CLOSING_BRACES_SQL, value)
 
 
 def _read_path_arguments(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
@@ -122,7 +122,9 @@ def _translate_json_query(node: exp.Expr) -> exp.Expr:
     if path_and_keys is None:
         return exp.Null()
     path, keys = path_and_keys
-    part = fill_template(f"nullIf(JSONExtractRaw(@a{path}), '')", _completed_json_document(node.this, path), texts=keys)
+    part = fill_template(
+        f"nullIf(JSONExtractRaw(@a{path}), '')", _json_document_with_closing_braces(node.this, path), texts=keys
+    )
     return part if kind_of(node.this) is Kind.JSON else fragment("nullIf({0}, 'null')", part)
 
 
@@ -140,7 +142,7 @@ def _translate_json_value(node: exp.Expr) -> exp.Expr:
     if path_and_keys is None:
         return exp.Null()
     path, keys = path_and_keys
-    return fill_template(scalar_text_sql("@a", path), _completed_json_document(node.this, path), texts=keys)
+    return fill_template(scalar_text_sql("@a", path), _json_document_with_closing_braces(node.this, path), texts=keys)
 
 
 def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
@@ -183,7 +185,9 @@ def _translate_parse_json(node: exp.Expr) -> exp.Expr:
         )
     json_text = canonical_json_text(literal_text, rounds=rounds)
     return (
-        text_part(json_text) if json_text is not None else fragment(fail_if(node, "true", INVALID_JSON_MESSAGE, "''"))
+        string_literal_node(json_text)
+        if json_text is not None
+        else fragment(fail_if(node, "true", INVALID_JSON_MESSAGE, "''"))
     )
 
 
@@ -237,7 +241,7 @@ def _translate_json_object(node: exp.Expr) -> exp.Expr:
     return (
         _json_object_of_pairs(keys, texts)
         if have_constant_keys(pairs)
-        else _json_object_of_arrays(node, _array_of_items(keys), _array_of_items(texts))
+        else _json_object_of_arrays(node, _array_literal(keys), _array_literal(texts))
     )
 
 
@@ -246,7 +250,7 @@ def _json_object_of_pairs(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Ex
     return fragment(f"concat('{{', {pairs}, '}}')", *keys, *texts)
 
 
-def _array_of_items(items: list[exp.Expr]) -> exp.Expr:
+def _array_literal(items: list[exp.Expr]) -> exp.Expr:
     return fragment(f"[{placeholders_text(len(items))}]", *items)
 
 
@@ -299,10 +303,10 @@ _TEMPLATE_RULES: Final = rules_from_templates(
 )
 
 RULES = RuleSet(
-    nodes={
-        **_TEMPLATE_RULES.nodes,
-        exp.Float64: with_rounding_check(_TEMPLATE_RULES.nodes[exp.Float64]),
-        exp.String: string_function_rule(TIME_PRINTER, _TEMPLATE_RULES.nodes[exp.String]),
+    by_node_class={
+        **_TEMPLATE_RULES.by_node_class,
+        exp.Float64: with_rounding_check(_TEMPLATE_RULES.by_node_class[exp.Float64]),
+        exp.String: string_function_rule(TIME_PRINTER, _TEMPLATE_RULES.by_node_class[exp.String]),
         exp.JSONSet: lambda node: raise_unsupported(node, "JSON_SET"),
         exp.JSONRemove: lambda node: raise_unsupported(node, "JSON_REMOVE"),
         exp.JSONStripNulls: lambda node: raise_unsupported(node, "JSON_STRIP_NULLS"),
@@ -314,5 +318,5 @@ RULES = RuleSet(
         exp.JSONArray: _translate_json_array,
         exp.JSONObject: _translate_json_object,
     },
-    by_name=_TEMPLATE_RULES.by_name,
+    by_function_name=_TEMPLATE_RULES.by_function_name,
 )

@@ -24,9 +24,9 @@ from cordwood.sql.lowering import (
     mark_null_on_error,
     raise_unsupported,
     returns_null_on_error,
-    text_part,
+    string_literal_node,
 )
-from cordwood.sql.nodes import constant_int, constant_python_value, is_null, is_small_integer
+from cordwood.sql.nodes import constant_int, constant_python_value, is_int32_constant, is_null
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN, NumberRules, may_overflow, rounds_to_even
 
 NUMBER_RULES: Final = NumberRules(COMMON_SQL)
@@ -117,7 +117,7 @@ def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Exp
     the other operand is compared with the bound beyond which the result overflows. Otherwise, the result is computed in
     128 bits and compared with both bounds.
     """
-    are_small = is_small_integer(left), is_small_integer(right)
+    are_small = is_int32_constant(left), is_int32_constant(right)
     if kind_of(node) is not Kind.INT64 or all(are_small):
         return fragment(f"({{0}} {sign} {{1}})", left, right)
     if any(are_small) and sign != "*":
@@ -257,14 +257,14 @@ def _parse_numeric_rule(digits: int) -> LoweringRule:
         return fill_template(
             fail_if(node, is_invalid, "Invalid NUMERIC value", parsed),
             node.this if isinstance(node.this, exp.Expr) else node.expressions[0],
-            texts=[text_part(f"^({PARSE_NUMERIC_PATTERN})$")],
+            texts=[string_literal_node(f"^({PARSE_NUMERIC_PATTERN})$")],
         )
 
     return rule
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.Div: _translate_division,
         exp.SafeDivide: _translate_safe_division,
         exp.IntDiv: _translate_integer_division,

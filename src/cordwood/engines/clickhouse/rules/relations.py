@@ -18,8 +18,15 @@ from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, set_datatype
 from cordwood.sql.grouping import grouping_keys, resolve_group_ordinal
-from cordwood.sql.lowering import RuleSet, fragment, name_part, placeholders_text, raise_unsupported
-from cordwood.sql.nodes import and_conditions, constant_int, constant_text, is_null, joined_relations, replace_node
+from cordwood.sql.lowering import RuleSet, fragment, identifier_node, placeholders_text, raise_unsupported
+from cordwood.sql.nodes import (
+    constant_int,
+    constant_text,
+    is_null,
+    joined_relations,
+    replace_node,
+    split_and_conditions,
+)
 from cordwood.sql.rules.aggregates import AggregateArgument
 
 
@@ -39,7 +46,7 @@ def _unnest_to_relation(node: exp.Expr) -> exp.Expr:
         pair = "(arrayJoin(arrayZip({0}, arrayEnumerate({0}))) AS _z)"
         fields, labels = _field_columns_template(element, "{1}", first=3)
         source = f"(SELECT {pair}.1 AS {{1}}, toInt64(_z.2) - 1 AS {{2}}{fields})"
-        lowered = fragment(source, array, column, name_part(offset.name), *labels)
+        lowered = fragment(source, array, column, identifier_node(offset.name), *labels)
     else:
         fields, labels = _field_columns_template(element, "{1}", first=2)
         lowered = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{fields})", array, column, *labels)
@@ -56,7 +63,7 @@ def _field_columns_template(element: Datatype | None, name: str, first: int) -> 
     columns_sql = (
         f", tupleElement({name}, {index}) AS {{{placeholder}}}" for placeholder, (index, _) in enumerate(labels, first)
     )
-    return "".join(columns_sql), [name_part(label) for _, label in labels]
+    return "".join(columns_sql), [identifier_node(label) for _, label in labels]
 
 
 def _relation_and_column_names(node: exp.Expr) -> tuple[str, str]:
@@ -97,7 +104,7 @@ def _add_join_key(node: exp.Expr) -> exp.Expr:
     if condition is None or not node.args.get("side"):
         return node
     relations = {relation.alias_or_name for relation in joined_relations(node.this)}
-    if any(_is_join_key(part, relations) for part in and_conditions(exp.Where(this=copy_tree(condition)))):
+    if any(_is_join_key(part, relations) for part in split_and_conditions(exp.Where(this=copy_tree(condition)))):
         return node
     columns = list(condition.find_all(exp.Column))
     sides = [
@@ -281,7 +288,7 @@ def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
     return fragment(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment(template, *items)
 
 
-def _is_simple_select(query: exp.Expr, *, of_array: bool) -> bool:
+def _is_plain_single_column_select(query: exp.Expr, *, of_array: bool) -> bool:
     """Return whether the query selects one column without aggregates, grouping or DISTINCT.
 
     LIMIT, and ORDER BY with the column's number, are allowed only if the query reads nothing but one array
@@ -316,7 +323,7 @@ def collect_to_array(query: exp.Expr) -> exp.Expr:
 
 
 def can_collect_to_array(query: exp.Expr, *, of_array: bool = False) -> bool:
-    return isinstance(query, exp.Select) and _is_simple_select(query, of_array=of_array)
+    return isinstance(query, exp.Select) and _is_plain_single_column_select(query, of_array=of_array)
 
 
 def _translate_set_operation(node: exp.Expr) -> exp.Expr:
@@ -360,7 +367,7 @@ def _remove_materialized(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _rewrite_select(node: exp.Expr) -> exp.Expr:
+def _rewrite_unsupported_select_parts(node: exp.Expr) -> exp.Expr:
     """Rewrite parts of a SELECT that ClickHouse does not support.
 
     These are shadowed relations, correlated counts, parenthesized joins, and sort keys that are events' values. A
@@ -403,7 +410,7 @@ def _rewrite_parenthesized_join(select: exp.Expr, parenthesized: exp.Expr) -> No
     query = exp.Select(expressions=items, from_=exp.From(this=inner), joins=joins)
     parenthesized.replace(
         exp.Subquery(
-            this=query, alias=exp.TableAlias(this=_quoted_identifier(name_with_relations("_joined", relations)))
+            this=query, alias=exp.TableAlias(this=_quoted_identifier(append_relation_names("_joined", relations)))
         )
     )
 
@@ -421,7 +428,7 @@ def _quoted_identifier(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
 
 
-def name_with_relations(name: str, used_names: set[str]) -> str:
+def append_relation_names(name: str, used_names: set[str]) -> str:
     """Return `name` followed by the relations' names, so that each parenthesized join gets a different name."""
     return f"{name}_{'_'.join(sorted(used_names))}"
 
@@ -440,36 +447,38 @@ def _replacement_sort_keys(select: exp.Expr, key: exp.Expr) -> list[exp.Expr]:
         return [key]
     sort_keys = [copy_tree(key), copy_tree(key)]
     for sort_key, kind in zip(sort_keys, (Kind.FLOAT64, Kind.STRING), strict=True):
-        conversion = exp.Anonymous(this=EVENT_AS_FUNCTION, expressions=[copy_tree(value), exp.Literal.string(kind)])
+        conversion = exp.Anonymous(
+            this=EVENT_VALUE_CAST_FUNCTION, expressions=[copy_tree(value), exp.Literal.string(kind)]
+        )
         sort_key.set("this", conversion)
     return sort_keys
 
 
 # The name of the internal operation that converts an event's value to a type. Its second argument is the name of the
 # type.
-EVENT_AS_FUNCTION: Final = "$event_as"
+EVENT_VALUE_CAST_FUNCTION: Final = "$event_as"
 
 
-def _translate_event_as(node: exp.Expr) -> exp.Expr:
+def _translate_event_value_cast(node: exp.Expr) -> exp.Expr:
     value, kind = node.expressions
     return convert_implicitly(value, Kind(constant_text(kind) or Kind.STRING))
 
 
 RULES = RuleSet(
-    by_name={
-        EVENT_AS_FUNCTION.upper(): _translate_event_as,
+    by_function_name={
+        EVENT_VALUE_CAST_FUNCTION.upper(): _translate_event_value_cast,
         _ALWAYS_TRUE_JOIN_FUNCTION.upper(): _translate_always_true_join,
     },
-    nodes={
+    by_node_class={
         exp.CTE: _remove_materialized,
         exp.Unnest: _translate_unnest,
         exp.Join: _translate_join,
         exp.Alias: _translate_alias,
         exp.Select: _translate_select,
     },
-    before_children={
+    by_node_class_before_children={
         **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _translate_set_operation),
-        exp.Select: _rewrite_select,
+        exp.Select: _rewrite_unsupported_select_parts,
         exp.Join: _add_join_key,
         exp.With: _refuse_recursive_distinct,
     },
@@ -517,7 +526,7 @@ def _select_from_parenthesized(parenthesized: exp.Expr) -> exp.Select:
 
 
 # The parent nodes of a sub-query that use its rows. Any other parent uses the sub-query as a single value.
-_ROW_READING_PARENTS: Final = (
+_NON_SCALAR_SUBQUERY_PARENTS: Final = (
     exp.In,
     exp.Exists,
     exp.Any,
@@ -585,14 +594,14 @@ def _mark_correlated_count(select: exp.Expr) -> None:
 def _translate_subquery(node: exp.Expr) -> exp.Expr:
     if any(node.args.get(key) for key in ("order", "limit", "offset")):
         return _select_from_parenthesized(node)
-    if node.this.meta_get(_CORRELATED_COUNT_KEY) and not isinstance(node.parent, _ROW_READING_PARENTS):
+    if node.this.meta_get(_CORRELATED_COUNT_KEY) and not isinstance(node.parent, _NON_SCALAR_SUBQUERY_PARENTS):
         return fragment("ifNull({0}, 0)", exp.Subquery(this=node.this))
     return node
 
 
 # The name of the internal operation that tests whether a condition holds for any element of an array. Its arguments are
 # the array, the variable for an element, and the condition.
-EXISTS_IN_FUNCTION: Final = "$exists_in"
+EXISTS_IN_ARRAY_FUNCTION: Final = "$exists_in"
 
 _CLAUSES_BESIDES_WHERE: Final = ("group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind")
 
@@ -636,7 +645,7 @@ def _exists_in_array(unnest: exp.Expr, condition: exp.Expr, name: str) -> exp.Ex
         container, alias.name, alias.columns[0].name if alias.columns else alias.name, name, element
     )
     return exp.Anonymous(
-        this=EXISTS_IN_FUNCTION, expressions=[unnest.expressions[0], exp.Literal.string(name), container.this]
+        this=EXISTS_IN_ARRAY_FUNCTION, expressions=[unnest.expressions[0], exp.Literal.string(name), container.this]
     )
 
 
@@ -659,19 +668,19 @@ def _element_type(array: exp.Expr) -> Datatype | None:
     return datatype.element if datatype else None
 
 
-def _translate_exists_in(node: exp.Expr) -> exp.Expr:
+def _translate_exists_in_array(node: exp.Expr) -> exp.Expr:
     array, name, condition = node.expressions
     return fragment(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, condition)
 
 
 SUBQUERY_RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.Subquery: _translate_subquery,
     },
-    before_children={
+    by_node_class_before_children={
         exp.Exists: _translate_exists,
     },
-    by_name={
-        EXISTS_IN_FUNCTION.upper(): _translate_exists_in,
+    by_function_name={
+        EXISTS_IN_ARRAY_FUNCTION.upper(): _translate_exists_in_array,
     },
 )

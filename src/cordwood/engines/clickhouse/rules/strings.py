@@ -26,12 +26,12 @@ from cordwood.sql.lowering import (
     fragment,
     placeholders_text,
     raise_unsupported,
-    text_part,
+    string_literal_node,
 )
 from cordwood.sql.nodes import constant_int, constant_text
 from cordwood.sql.rules.formats import (
     TEXT_CONVERSION_LETTERS,
-    ZERO_PADDING_REFUSAL,
+    UNSUPPORTED_ZERO_PADDING_SUBJECT,
     FormatField,
     FormatRules,
     FormatSpecifier,
@@ -45,7 +45,7 @@ from cordwood.sql.rules.functions import (
     TextAndBytesTemplates,
     rules_from_templates,
 )
-from cordwood.sql.rules.strings import CONSTANT_FOLDING_RULES, has_duplicate_characters, translate_arguments
+from cordwood.sql.rules.strings import CONSTANT_FOLDING_RULES, has_duplicate_characters, read_translate_arguments
 
 # Matches Unicode's white space, which BigQuery's TRIM removes by default.
 _WHITE_SPACE_PATTERN: Final = (
@@ -93,7 +93,7 @@ def _translate_trim(node: exp.Expr) -> exp.Expr:
         if _is_bytes(value):
             raise_unsupported(node, "TRIM of BYTES without the bytes to trim")
         patterns = {"LEADING": f"^{_WHITE_SPACE_PATTERN}", "TRAILING": f"{_WHITE_SPACE_PATTERN}$"}
-        pattern = text_part(patterns.get(side, f"^{_WHITE_SPACE_PATTERN}|{_WHITE_SPACE_PATTERN}$"))
+        pattern = string_literal_node(patterns.get(side, f"^{_WHITE_SPACE_PATTERN}|{_WHITE_SPACE_PATTERN}$"))
         return fragment("replaceRegexpAll({0}, {1}, '')", value, pattern)
     name = {"LEADING": "trimLeft", "TRAILING": "trimRight"}.get(side, "trimBoth")
     if _is_bytes(value) or (constant_text(characters) or "é").isascii():
@@ -237,7 +237,7 @@ def _characters_sql(value: str) -> str:
     return f"arrayMap(_i -> substringUTF8({value}, _i, 1), range(1, lengthUTF8({value}) + 1))"
 
 
-def _code_point_sql(character: str) -> str:
+def _code_point_of_character_sql(character: str) -> str:
     byte = f"toInt64(reinterpretAsUInt8(substring({character}, %d, 1)))"
     first, second, third, fourth = (byte % index for index in range(1, 5))
     continuation = f"({second} - 128)", f"({third} - 128)", f"({fourth} - 128)"
@@ -248,19 +248,19 @@ def _code_point_sql(character: str) -> str:
     )
 
 
-def _character_sql(code: str) -> str:
-    def tail(shift: int) -> str:
+def _code_point_to_character_sql(code: str) -> str:
+    def continuation_byte_sql(shift: int) -> str:
         return f"char(128 + bitAnd(bitShiftRight({code}, {shift}), 63))"
 
     return (
-        f"multiIf({code} < 128, char({code}), {code} < 2048, concat(char(192 + bitShiftRight({code}, 6)), {tail(0)}),"
-        f" {code} < 65536, concat(char(224 + bitShiftRight({code}, 12)), {tail(6)}, {tail(0)}),"
-        f" concat(char(240 + bitShiftRight({code}, 18)), {tail(12)}, {tail(6)}, {tail(0)}))"
+        f"multiIf({code} < 128, char({code}), {code} < 2048, concat(char(192 + bitShiftRight({code}, 6)), {continuation_byte_sql(0)}),"
+        f" {code} < 65536, concat(char(224 + bitShiftRight({code}, 12)), {continuation_byte_sql(6)}, {continuation_byte_sql(0)}),"
+        f" concat(char(240 + bitShiftRight({code}, 18)), {continuation_byte_sql(12)}, {continuation_byte_sql(6)}, {continuation_byte_sql(0)}))"
     )
 
 
 def _translate_translate(node: exp.Expr) -> exp.Expr:
-    source, target = translate_arguments(node)
+    source, target = read_translate_arguments(node)
     if constant_text(source) is None or constant_text(target) is None:
         raise_unsupported(node, "TRANSLATE of characters that are not literals")
     if has_duplicate_characters(node, source):
@@ -300,24 +300,26 @@ _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.Lower: TextAndBytesTemplates("lowerUTF8({0})", "lower({0})"),
     exp.SafeConvertBytesToString: "toValidUTF8({0})",
     exp.ToCodePoints: TextAndBytesTemplates(
-        _map_characters_sql(_code_point_sql("_c"), _characters_sql(_NON_NULL_VALUE_SQL)),
+        _map_characters_sql(_code_point_of_character_sql("_c"), _characters_sql(_NON_NULL_VALUE_SQL)),
         _map_characters_sql(
             "toInt64(reinterpretAsUInt8(_c))",
             f"arrayMap(_i -> substring({_NON_NULL_VALUE_SQL}, _i, 1), range(1, length({_NON_NULL_VALUE_SQL}) + 1))",
         ),
     ),
-    exp.CodePointsToString: _code_points_to_text_template(_is_invalid_code_point_sql("_c"), _character_sql("_c")),
+    exp.CodePointsToString: _code_points_to_text_template(
+        _is_invalid_code_point_sql("_c"), _code_point_to_character_sql("_c")
+    ),
     exp.CodePointsToBytes: _code_points_to_text_template("_c < 0 OR _c > 255", "char(_c)"),
     **dict.fromkeys(
         (exp.Unicode, exp.Ascii),
         TextAndBytesTemplates(
-            f"if(isNull(@a), NULL, if(@a = '', 0, {_code_point_sql(f'substringUTF8({_NON_NULL_VALUE_SQL}, 1, 1)')}))",
+            f"if(isNull(@a), NULL, if(@a = '', 0, {_code_point_of_character_sql(f'substringUTF8({_NON_NULL_VALUE_SQL}, 1, 1)')}))",
             "if(isNull(@a), NULL, toInt64(reinterpretAsUInt8(substring(@a, 1, 1))))",
         ),
     ),
     exp.Chr: CheckedTemplate(
         f"({_is_invalid_code_point_sql('@a')})",
-        f"if(isNull(@a), NULL, if(@a = 0, '', {_character_sql(_NON_NULL_VALUE_SQL)}))",
+        f"if(isNull(@a), NULL, if(@a = 0, '', {_code_point_to_character_sql(_NON_NULL_VALUE_SQL)}))",
     ),
     exp.Initcap: (
         f"if(isNull(@a) OR isNull(@b), NULL, arrayStringConcat(arrayMap(_i -> if({_IS_WORD_START_SQL},"
@@ -326,8 +328,8 @@ _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
 }
 
 RULES = RuleSet(
-    nodes={
-        **rules_from_templates(COMMON_SQL, STRING_FUNCTIONS, _TEMPLATE_BY_FUNCTION).nodes,
+    by_node_class={
+        **rules_from_templates(COMMON_SQL, STRING_FUNCTIONS, _TEMPLATE_BY_FUNCTION).by_node_class,
         exp.Substring: _translate_substring,
         exp.Trim: _translate_trim,
         exp.Pad: _translate_pad,
@@ -343,14 +345,14 @@ RULES = RuleSet(
         exp.Collate: _translate_collate,
         exp.Translate: _translate_translate,
     },
-    before_children=CONSTANT_FOLDING_RULES,
+    by_node_class_before_children=CONSTANT_FOLDING_RULES,
 )
 
 
 # SQL that splits bytes into pairs of hexadecimal digits, of which each is printed as a character or as an escape such
 # as \x1f. If an unprintable byte is followed by characters that are hexadecimal digits, they stay together and are all
 # escaped. Otherwise, these characters would be read as a part of the escape.
-_HEX_PAIRS_SQL: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
+_HEX_BYTE_GROUPS_SQL: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL_CHARACTER_PATTERN: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 
 
@@ -373,7 +375,7 @@ def _escape_bytes_sql(*quotes: str) -> str:
         rf" _h IN ({quote_codes}), concat('\\', unhex(_h)), length(_h) = 2 AND _h BETWEEN '20' AND '7E', unhex(_h),"
         r" replaceRegexpAll(lower(_h), '(..)', '\\\\x\\1'))"
     )
-    return f"arrayStringConcat(arrayMap(_h -> {escaped}, {_HEX_PAIRS_SQL}))"
+    return f"arrayStringConcat(arrayMap(_h -> {escaped}, {_HEX_BYTE_GROUPS_SQL}))"
 
 
 def _escape_text_sql(text: str) -> str:
@@ -400,10 +402,12 @@ def _choose_quotes_sql(text: str, single: str, double: str) -> str:
 
 # The number of decimals of NUMERIC and BIGNUMERIC values.
 _DECIMALS_BY_KIND: Final[Mapping[Kind, int]] = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 38}
-_QUOTES: Final[Sequence[str]] = ('"', "''", "`")
+_ESCAPED_QUOTES: Final[Sequence[str]] = ('"', "''", "`")
 _LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
     Kind.BYTES: _choose_quotes_sql(
-        "@a", f"concat('b''', {_escape_bytes_sql()}, '''')", f"""concat('b"', {_escape_bytes_sql(_QUOTES[0])}, '"')"""
+        "@a",
+        f"concat('b''', {_escape_bytes_sql()}, '''')",
+        f"""concat('b"', {_escape_bytes_sql(_ESCAPED_QUOTES[0])}, '"')""",
     ),
     Kind.STRING: _quote_text_sql("@a"),
     Kind.JSON: f"concat('JSON ', {_quote_text_sql('@a')})",
@@ -411,7 +415,7 @@ _LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
 
 
 class _FormatSql:
-    decimal_places, escaped_quotes, literal_templates = _DECIMALS_BY_KIND, _QUOTES, _LITERAL_SQL_BY_KIND
+    decimal_places, escaped_quotes, literal_templates = _DECIMALS_BY_KIND, _ESCAPED_QUOTES, _LITERAL_SQL_BY_KIND
 
     def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr:
         return fragment(f"concat({placeholders_text(len(parts))}, '')", *parts)
@@ -424,8 +428,8 @@ class _FormatSql:
         if field.star_precision is not None:
             raise_unsupported(node, "A precision in FORMAT that is not a literal")
         if field.star_width is not None and field.spec.is_zero_padded:
-            raise_unsupported(node, ZERO_PADDING_REFUSAL)
-        format_text = text_part(field.spec.printf_specifier(letter).replace("*", ""))
+            raise_unsupported(node, UNSUPPORTED_ZERO_PADDING_SUBJECT)
+        format_text = string_literal_node(field.spec.printf_specifier(letter).replace("*", ""))
         return _pad_to_width_argument(field, fragment("printf({1}, {0})", value, format_text))
 
     def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
@@ -464,11 +468,11 @@ class _FormatSql:
     def fraction_digits(self, spec: FormatSpecifier) -> str:
         return "printf({0}, abs(@a))"
 
-    def exact_digits(self, decimals: int, *, with_point: bool) -> str:
+    def exact_numeric_digits(self, decimals: int, *, with_point: bool) -> str:
         digits = f"replaceOne(toDecimalString(@a, {decimals}), '-', '')"
         return digits if decimals or with_point else f"replaceOne({digits}, '.', '')"
 
-    def strip_leading(self, text: str, mark: str) -> str:
+    def strip_leading_character(self, text: str, mark: str) -> str:
         return f"replaceRegexpOne({text}, '^{mark}', '')"
 
     def indent_json(self, node: exp.Expr, json_value: exp.Expr) -> exp.Expr:

@@ -24,22 +24,22 @@ from cordwood.sql.lowering import (
     raise_unsupported,
     returns_null_on_error,
     span_in_text,
-    text_part,
+    string_literal_node,
 )
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_int, constant_text
 from cordwood.sql.rules.strings import (
-    count_groups,
-    has_fixed_empty_matches,
+    count_capturing_groups,
     has_invalid_regexp_rewrite,
+    has_only_anchored_empty_matches,
     is_invalid_pattern,
     may_capturing_group_be_unmatched,
     may_group_match_empty_text,
     may_match_empty_text,
-    strip_lower_calls,
+    strip_contains_substr_lower_calls,
 )
 
 
-def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
+def _returns_null_for_invalid_pattern(node: exp.Expr) -> bool:
     """Return whether the call's result is always NULL, because the call is in SAFE and its constant pattern is invalid.
 
     A pattern with several groups is invalid if groups are extracted. If the call is not in SAFE, BadQueryValue is
@@ -50,7 +50,7 @@ def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
     literal_text = constant_text(node.expression)
     if literal_text is None:
         return False
-    if not isinstance(node, (exp.RegexpLike, exp.RegexpReplace)) and count_groups(literal_text) > 1:
+    if not isinstance(node, (exp.RegexpLike, exp.RegexpReplace)) and count_capturing_groups(literal_text) > 1:
         if returns_null_on_error(node):
             return True
         raise BadQueryValue(_TOO_MANY_GROUPS_MESSAGE, span=span_in_text(node))
@@ -72,13 +72,13 @@ def _re2_pattern(node: exp.Expr) -> exp.Expr:
     literal_text = constant_text(node)
     if literal_text is None:
         return fragment("concat('(?-s)', {0})", node)
-    pattern = text_part(f"(?-s){literal_text}")
+    pattern = string_literal_node(f"(?-s){literal_text}")
     pattern.meta[CONSTANT_VALUE_METADATA_KEY] = literal_text
     return pattern
 
 
 def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
-    if _is_null_for_invalid_pattern(node):
+    if _returns_null_for_invalid_pattern(node):
         return typed_null(BOOL)
     return fragment("match({0}, {1})", as_text(node.this), _re2_pattern(node.expression))
 
@@ -98,7 +98,7 @@ def _capturing_group_count(pattern: exp.Expr, name: str) -> str:
     """Return the number of the pattern's capturing groups, or template text that computes the number at run time."""
     literal_text = constant_text(pattern)
     if literal_text is not None:
-        return str(count_groups(literal_text))
+        return str(count_capturing_groups(literal_text))
     return _GROUP_COUNT_SQL.format(_PATTERN_WITHOUT_CLASSES_SQL.format(f"assumeNotNull({name})"))
 
 
@@ -133,7 +133,7 @@ _TOO_MANY_GROUPS_MESSAGE: Final = "A regular expression that extracts has at mos
 
 def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     """Translate REGEXP_EXTRACT, which is NULL if there is no match."""
-    if _is_null_for_invalid_pattern(node):
+    if _returns_null_for_invalid_pattern(node):
         return typed_null(STRING)
     value, pattern = as_text(node.this), _re2_pattern(node.expression)
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
@@ -175,7 +175,7 @@ _ARGUMENT_NOT_POSITIVE_MESSAGE: Final = "The position and occurrence arguments m
 
 
 def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
-    if _is_null_for_invalid_pattern(node):
+    if _returns_null_for_invalid_pattern(node):
         return typed_null(array_of(STRING))
     _refuse_empty_matches(node)
     pattern = _re2_pattern(node.expression)
@@ -187,17 +187,17 @@ def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
-    if _is_null_for_invalid_pattern(node) or has_invalid_regexp_rewrite(node):
+    if _returns_null_for_invalid_pattern(node) or has_invalid_regexp_rewrite(node):
         return typed_null(STRING)
     new = node.args["replacement"]
-    if constant_text(new) != "" and not has_fixed_empty_matches(constant_text(node.expression) or "."):
+    if constant_text(new) != "" and not has_only_anchored_empty_matches(constant_text(node.expression) or "."):
         _refuse_empty_matches(node)
     return fragment("replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _re2_pattern(node.expression), new)
 
 
 def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     """Translate REGEXP_INSTR by searching the matches in the text one after another, up to the requested match."""
-    if _is_null_for_invalid_pattern(node):
+    if _returns_null_for_invalid_pattern(node):
         return typed_null(INT64)
     value, pattern = as_text(node.this), _re2_pattern(node.expression)
     position = node.args.get("position") or fragment("toInt64(1)")
@@ -313,7 +313,7 @@ def _any_test_true(tests: exp.Expr) -> exp.Expr:
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.Like: _translate_like,
         exp.RegexpLike: _translate_regexp_contains,
         exp.RegexpExtract: _translate_regexp_extract,
@@ -322,7 +322,7 @@ RULES = RuleSet(
         exp.RegexpInstr: _translate_regexp_instr,
         exp.Contains: _translate_contains_substr,
     },
-    before_children={
-        exp.Contains: strip_lower_calls,
+    by_node_class_before_children={
+        exp.Contains: strip_contains_substr_lower_calls,
     },
 )

@@ -23,7 +23,7 @@ from cordwood.sql.lowering import (
     fragment,
     quoted_constant,
     returns_null_on_error,
-    text_part,
+    string_literal_node,
 )
 from cordwood.sql.rules.time_text import (
     KIND_BY_CAST,
@@ -91,7 +91,7 @@ _TEMPLATE_BY_FORMAT_ELEMENT: Final[Mapping[str, str]] = {
 }
 
 
-def _store_time_kind(node: exp.Expr) -> exp.Expr:
+def _record_printed_time_kind(node: exp.Expr) -> exp.Expr:
     """Record the type of the time that is to be printed, before the node is lowered.
 
     sqlglot wraps the time in a node whose class shows the type. This function removes the wrapper, unless the wrapper
@@ -138,7 +138,7 @@ def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind)
     If the text does not match, the array of groups is empty. The result is then an error, or NULL inside SAFE.
     """
     value = convert_implicitly(node.this, Kind.STRING)
-    pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
+    pattern = string_literal_node(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
     # In `_p`, the match of the whole pattern comes first, so that the group of each element is one place later.
     groups = ParsedElementSql(
         {element: f"_p[{group + 1}]" for element, group in format_pattern.group_index_by_element.items()},
@@ -204,8 +204,14 @@ def _apply_parsed_zone(wall: str, groups: ParsedElementSql) -> str:
 
 
 class _TimePrinterSql:
-    engine_letters, element_templates = _FORMAT_LETTER_BY_ELEMENT, _TEMPLATE_BY_FORMAT_ELEMENT
-    offset_in_minutes, offset_sign, offset_hours, offset_minutes_part, fraction_template_if_not_zero = (
+    engine_letter_by_element, element_templates = _FORMAT_LETTER_BY_ELEMENT, _TEMPLATE_BY_FORMAT_ELEMENT
+    (
+        offset_in_minutes_template,
+        offset_sign_template,
+        offset_hours_template,
+        offset_minutes_part_template,
+        fraction_template_if_not_zero,
+    ) = (
         _ZONE_OFFSET_MINUTES_SQL,
         _ZONE_OFFSET_SIGN_SQL,
         _ZONE_OFFSET_HOURS_SQL,
@@ -237,11 +243,11 @@ class _TimePrinterSql:
 TIME_PRINTER: Final = TimePrinter(COMMON_SQL, _TimePrinterSql())
 
 RULES = RuleSet(
-    nodes={
-        **TIME_PRINTER.rules().nodes,
+    by_node_class={
+        **TIME_PRINTER.rules().by_node_class,
         # %Z is not supported, because ClickHouse supports the name of a zone only if it is the same for all rows.
-        **time_parsing_rules(_parse_time_sql, unsupported_elements=frozenset({"Z"})).nodes,
+        **time_parsing_rules(_parse_time_sql, unsupported_elements=frozenset({"Z"})).by_node_class,
     },
-    by_name=TIME_PRINTER.rules().by_name,
-    before_children={exp.TimeToStr: _store_time_kind},
+    by_function_name=TIME_PRINTER.rules().by_function_name,
+    by_node_class_before_children={exp.TimeToStr: _record_printed_time_kind},
 )

@@ -23,7 +23,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
 )
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES, checked_arithmetic
 from cordwood.engines.clickhouse.rules.time_text import TIME_PRINTER
-from cordwood.model.datatype import TIME_KINDS, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, Kind
 from cordwood.sql.datatypes import INTERVAL, kind_of, set_datatype
 from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
@@ -44,8 +44,8 @@ from cordwood.sql.rules.functions import (
 from cordwood.sql.rules.times import (
     MICROSECONDS_BY_UNIT,
     TimeRules,
-    checked_date_part,
     interval_count_sql,
+    require_supported_date_part,
     time_addition_rules,
     time_unit_name,
     week_start_days_after_monday,
@@ -181,7 +181,7 @@ def _translate_last_day(node: exp.Expr) -> exp.Expr:
     return native_cast(fill_template(ending, time_to_utc_wall_clock(value)), Kind.DATE)
 
 
-_NUMBER_SQL_BY_UNIT: Final = {
+_PERIOD_NUMBER_SQL_BY_UNIT: Final = {
     "MONTH": "(toInt64(toYear({0})) * 12 + toMonth({0}))",
     "QUARTER": "(toInt64(toYear({0})) * 4 + toQuarter({0}))",
     "YEAR": "toInt64(toYear({0}))",
@@ -227,7 +227,7 @@ def _translate_addition(node: exp.Expr) -> exp.Expr:
         return _add_or_subtract_interval(node.this, node.expression, sign)
     if kinds in _DAY_SUM_TEMPLATE_BY_KINDS:
         return fragment(_DAY_SUM_TEMPLATE_BY_KINDS[kinds].format(sign=sign), node.this, node.expression)
-    if kinds[0] == kinds[1] and kinds[0] in TIME_KINDS and sign == "-":
+    if kinds[0] == kinds[1] and kinds[0] in DATE_AND_TIME_KINDS and sign == "-":
         return _interval_between(node.this, node.expression, kinds[0])
     return checked_arithmetic(node, sign, *NUMBER_RULES.to_number_operands(node))
 
@@ -266,8 +266,8 @@ def _count_boundaries_sql(unit: str, node: exp.Expr) -> str:
     elif week_start_days_after_monday(unit) is not None:
         days = f"toInt64(toDate32({_truncation_template(unit, node, '{}')}))"
         return f"intDiv({days.format('{0}')} - {days.format('{1}')}, 7)"
-    elif unit in _NUMBER_SQL_BY_UNIT:
-        count = _NUMBER_SQL_BY_UNIT[unit]
+    elif unit in _PERIOD_NUMBER_SQL_BY_UNIT:
+        count = _PERIOD_NUMBER_SQL_BY_UNIT[unit]
     else:
         raise_unsupported(node, f"The unit {unit}")
     return f"({count.format('{0}')} - {count.format('{1}')})"
@@ -339,7 +339,7 @@ _INTERVAL_EXTRACT_TEMPLATE_BY_PART: Final = {
 
 
 def _translate_extract(node: exp.Expr) -> exp.Expr:
-    part, value = checked_date_part(node), node.expression
+    part, value = require_supported_date_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
         if part not in _INTERVAL_EXTRACT_TEMPLATE_BY_PART:
             raise_unsupported(node, f"The part {part}")
@@ -462,8 +462,8 @@ _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
 
 
 RULES = RuleSet(
-    nodes={
-        **rules_from_templates(COMMON_SQL, TIME_FUNCTIONS, _TEMPLATE_BY_FUNCTION).nodes,
+    by_node_class={
+        **rules_from_templates(COMMON_SQL, TIME_FUNCTIONS, _TEMPLATE_BY_FUNCTION).by_node_class,
         exp.Extract: _translate_extract,
         **dict.fromkeys((exp.Timestamp, exp.TsOrDsToTimestamp), _translate_timestamp),
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _translate_datetime),
@@ -474,11 +474,13 @@ RULES = RuleSet(
         exp.CurrentDate: _current_time_rule(Kind.DATE),
         exp.CurrentDatetime: _current_time_rule(Kind.DATETIME),
         exp.CurrentTime: _current_time_rule(Kind.TIME),
-        **_TIME_RULES.rules().nodes,
-        **time_addition_rules(_add_or_subtract_rule("+"), _add_or_subtract_rule("-"), _translate_addition).nodes,
+        **_TIME_RULES.rules().by_node_class,
+        **time_addition_rules(
+            _add_or_subtract_rule("+"), _add_or_subtract_rule("-"), _translate_addition
+        ).by_node_class,
         exp.LastDay: _translate_last_day,
         exp.GenerateDateArray: _generate_array_rule(Kind.DATE),
         exp.GenerateTimestampArray: _generate_array_rule(Kind.TIMESTAMP),
     },
-    by_name=_TIME_RULES.rules().by_name,
+    by_function_name=_TIME_RULES.rules().by_function_name,
 )

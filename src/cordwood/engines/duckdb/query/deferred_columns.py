@@ -31,7 +31,7 @@ from cordwood.sql.internal_functions import (
     MAX_FLATTENED_MEMBERS,
 )
 from cordwood.sql.nodes import constant_int, internal_function_name, replace_node
-from cordwood.sql.redaction.redaction_pass import positions_unused_by_clauses
+from cordwood.sql.redaction.redaction_pass import output_positions_unused_by_clauses
 from cordwood.sql.stages import AttributeMapColumn, ComputedColumn, IsoTimeColumn
 
 _ATTRIBUTES_FUNCTION: Final = internal_function_name("attributes")
@@ -47,7 +47,7 @@ def defer_columns(tree: exp.Expr) -> tuple[ComputedColumn, ...]:
     """
     if not isinstance(tree, exp.Select):
         return ()
-    unread = positions_unused_by_clauses(tree)
+    unread = output_positions_unused_by_clauses(tree)
     parts = _AppendedEventColumns(tree)
     completions: list[ComputedColumn] = []
     for position, item in enumerate(list(tree.expressions)):
@@ -58,7 +58,7 @@ def defer_columns(tree: exp.Expr) -> tuple[ComputedColumn, ...]:
             replace_node(value, copy_tree(value.expressions[0]))
             completions.append(IsoTimeColumn(position))
         elif value.this == _ATTRIBUTES_FUNCTION:
-            metadata, extras, project = map(parts.position_of, value.expressions[:3])
+            metadata, extras, project = map(parts.find_or_append_column, value.expressions[:3])
             completions.append(
                 AttributeMapColumn(position, metadata, extras, project, constant_int(value.expressions[3]) or 0)
             )
@@ -73,7 +73,7 @@ class _AppendedEventColumns:
         self._select = select
         self._positions: dict[exp.Expr, int] = {}
 
-    def position_of(self, part: exp.Expr) -> int:
+    def find_or_append_column(self, part: exp.Expr) -> int:
         """Return the position in the SELECT list of the column with `part`; append the column if it is missing."""
         document = _source_column(part)
         if document not in self._positions:
@@ -112,7 +112,7 @@ _MAX_CACHED_KEY_CHARACTERS: Final = 256 * 1024
 _CACHE_OBJECT_COST_CHARACTERS: Final = 400
 # The private-use characters of Unicode. JSON has no numbers such as NaN, so they are replaced by texts before decoding.
 # Each such text begins with one of these characters that does not occur in the event.
-_MARK_CHARACTER_CODES: Final = range(0xE000, 0xF900)
+_MARKER_CODE_POINTS: Final = range(0xE000, 0xF900)
 
 _BOOLEAN_TEXTS: Final = {True: "true", False: "false"}
 _encode_json: Final = msgspec.json.Encoder().encode
@@ -122,7 +122,7 @@ _decode_raw_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_object_with_text_floats: Final = msgspec.json.Decoder(dict[str, object], float_hook=str).decode
 
 
-def complete_columns(
+def compute_deferred_columns(
     completions: Iterable[ComputedColumn], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[int, list[Cell]]]:
     """Compute columns of the answer from fetched columns; yield each computed column with its position."""
@@ -138,7 +138,7 @@ def complete_columns(
                 )
                 maps[same] = encode_attribute_maps(zip(*parts, strict=True), completion.levels, growth)
             else:
-                growth.add(sum(len(bytes(cell)) for cell in maps[same] if isinstance(cell, msgspec.Raw)))
+                growth.add_grown_bytes(sum(len(bytes(cell)) for cell in maps[same] if isinstance(cell, msgspec.Raw)))
             yield completion.column_position, maps[same]
         else:
             yield completion.column_position, format_iso_times(columns[completion.column_position])
@@ -148,11 +148,11 @@ class _MapGrowthBudget:
     """Limits the bytes by which the maps of a batch exceed its events; a map counts once for each column."""
 
     def __init__(self) -> None:
-        self._bytes = 0
+        self._grown_bytes = 0
 
-    def add(self, grown_bytes: int) -> None:
-        self._bytes += grown_bytes
-        if self._bytes > _MAX_MAP_GROWTH_BYTES:
+    def add_grown_bytes(self, grown_bytes: int) -> None:
+        self._grown_bytes += grown_bytes
+        if self._grown_bytes > _MAX_MAP_GROWTH_BYTES:
             raise OutOfMemory(
                 "The maps of attributes are too large: they repeat the keys of nested objects, or are selected repeatedly.",
                 hint="Select the keys that you need, as in log_attributes['request.method'], or fewer rows.",
@@ -198,7 +198,7 @@ def encode_attribute_maps(
             metadata, extras, project = event
             encoded = _encode_json(_build_attribute_map(metadata or "{}", extras, project, levels, keys))
             _attribute_map_cache.put((levels, event), encoded)
-        growth.add(len(encoded) - len(event[0] or ""))
+        growth.add_grown_bytes(len(encoded) - len(event[0] or ""))
         maps.append(msgspec.Raw(encoded))
     return maps
 
@@ -217,35 +217,35 @@ class _FlattenedKeyCache:
     All caches of a batch share `room`, a list whose only item is the number of characters that may still be cached.
     """
 
-    __slots__ = ("_below", "_room", "flattened", "prefix")
+    __slots__ = ("_child_caches", "_remaining_characters", "flattened_keys", "prefix")
 
     def __init__(self, prefix: str, room: list[int]) -> None:
         self.prefix = prefix
-        self.flattened: dict[str, str] = {}
-        self._room = room
-        self._below: dict[str, _FlattenedKeyCache] = {}
+        self.flattened_keys: dict[str, str] = {}
+        self._remaining_characters = room
+        self._child_caches: dict[str, _FlattenedKeyCache] = {}
 
-    def add_key(self, key: str) -> str:
+    def flatten_key(self, key: str) -> str:
         """Return the prefix followed by `key`, which is not in `flattened` yet; cache the result if there is room."""
         flattened = self.prefix + key
         if self._reserve_characters(len(flattened)):
-            self.flattened[key] = flattened
+            self.flattened_keys[key] = flattened
         return flattened
 
     def child_cache(self, key: str) -> "_FlattenedKeyCache | None":
         """Return the cache for the keys of the object at `key`, or None if its prefix is too long to flatten them."""
-        found = self._below.get(key)
+        found = self._child_caches.get(key)
         if found is None:
-            found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._room)
+            found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._remaining_characters)
             if len(found.prefix.encode()) > MAX_FLATTENED_KEY_BYTES + 1:
                 return None
             if self._reserve_characters(len(found.prefix) + _CACHE_OBJECT_COST_CHARACTERS):
-                self._below[key] = found
+                self._child_caches[key] = found
         return found
 
     def _reserve_characters(self, characters: int) -> bool:
-        self._room[0] -= characters
-        return self._room[0] > 0
+        self._remaining_characters[0] -= characters
+        return self._remaining_characters[0] > 0
 
 
 _AddAttributes = Callable[[Mapping[str, Any], dict[str, str]], None]
@@ -263,10 +263,10 @@ def _build_attribute_map(
     try:
         return _read_attributes(metadata, extras, project, levels, keys)
     except msgspec.DecodeError:
-        return _map_with_non_finite_numbers(metadata, extras or "{}", project, levels, keys)
+        return _build_non_finite_attribute_map(metadata, extras or "{}", project, levels, keys)
 
 
-def _map_with_non_finite_numbers(
+def _build_non_finite_attribute_map(
     metadata: str, extras: str, project: str | None, levels: int, keys: _FlattenedKeyCache
 ) -> dict[str, str]:
     """Return the attributes of an event that contains numbers that JSON cannot represent, such as NaN.
@@ -274,7 +274,7 @@ def _map_with_non_finite_numbers(
     Before decoding, each such number is replaced by a text that begins with a mark.
     """
     both = metadata + extras
-    mark = next((chr(code) for code in _MARK_CHARACTER_CODES if chr(code) not in both), chr(_MARK_CHARACTER_CODES[0]))
+    mark = next((chr(code) for code in _MARKER_CODE_POINTS if chr(code) not in both), chr(_MARKER_CODE_POINTS[0]))
     quoted = re.compile(f'"{mark}([-A-Za-z]+)"')
     attributes = _read_attributes(
         quote_non_finite_numbers(metadata, mark), quote_non_finite_numbers(extras, mark), project, levels, keys
@@ -336,9 +336,9 @@ def _merge_attributes(
 def _add_decoded_members(
     keys: _FlattenedKeyCache, levels: int, members: Mapping[str, Any], attributes: dict[str, str]
 ) -> None:
-    flattened = keys.flattened
+    flattened = keys.flattened_keys
     for key, value in members.items():
-        name = flattened.get(key) or keys.add_key(key)
+        name = flattened.get(key) or keys.flatten_key(key)
         kind = type(value)
         if kind is str:
             attributes[name] = value

@@ -8,10 +8,10 @@ import duckdb
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scan_planning import RelationUses, ScanSource, select_that_reads
+from cordwood.engines.duckdb.query.scan_planning import RelationUses, ScanSource, find_reading_select
 from cordwood.engines.duckdb.storage.blocks import NgramIndex, extract_ngrams
-from cordwood.sql.lowering import block_filter_node, fragment, fragment_parts, text_part
-from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, and_conditions, has_operation
+from cordwood.sql.lowering import block_filter_node, fragment, fragment_parts, string_literal_node
+from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, has_operation, split_and_conditions
 from cordwood.sql.plan import BlockFilter
 
 # A condition on messages, the alias of the relation that it reads, and the name of the relation's message column.
@@ -50,7 +50,7 @@ def _prune_source(source: ScanSource, message_conditions: Sequence[_MessageCondi
 
 
 def _build_block_filter(stream: str, message_conditions: Sequence[_MessageCondition]) -> BlockFilter | None:
-    texts = [text for condition in message_conditions for text in _required_texts(*condition)]
+    texts = [text for condition in message_conditions for text in _texts_required_by_condition(*condition)]
     prunable = BlockFilter(
         stream,
         extract_ngrams(texts),
@@ -67,7 +67,7 @@ def find_blocks_to_read(
 
     The numbers are valid only in the transaction in which `cursor` reads the index.
     """
-    ngrams = prunable.ngrams + extract_ngrams(_required_texts_of_values(prunable, values))
+    ngrams = prunable.ngrams + extract_ngrams(_texts_required_by_parameters(prunable, values))
     return index.find_candidate_blocks(cursor, prunable.stream, ngrams) if ngrams else None
 
 
@@ -81,18 +81,18 @@ def _find_message_conditions(tree: exp.Expr, table: exp.Table) -> Iterator[_Mess
     uses = RelationUses(tree)
     name: str | None = _MESSAGE_COLUMN
     while relation is not None and name is not None:
-        select = select_that_reads(relation)
+        select = find_reading_select(relation)
         if select is None:
             return
         alias = relation.alias_or_name
-        yield from ((condition, alias, name) for condition in and_conditions(select.args.get("where")))
+        yield from ((condition, alias, name) for condition in split_and_conditions(select.args.get("where")))
         if any(select.args.get(clause) for clause in _ROW_COMBINING_CLAUSES) or select.find(exp.Window) is not None:
             return
         name = _alias_of_selected_column(select, alias, name)
-        relation = uses.single_use(select)
+        relation = uses.find_single_use(select)
 
 
-def _required_texts_of_values(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
+def _texts_required_by_parameters(prunable: BlockFilter, values: Mapping[str, object]) -> list[str]:
     """Return the texts that a message must contain so that it can match the values of the query's parameters.
 
     Parameters that are NULL are ignored, because a comparison with NULL matches no event.
@@ -104,7 +104,7 @@ def _required_texts_of_values(prunable: BlockFilter, values: Mapping[str, object
 
 def _is_regex_condition(message_condition: _MessageCondition) -> bool:
     condition, alias, name = message_condition
-    return bool(_literal_operand(condition, RegexMatch, alias, name))
+    return bool(_literal_compared_with_message(condition, RegexMatch, alias, name))
 
 
 def _move_condition_to_table(message_condition: _MessageCondition) -> exp.Expr:
@@ -114,9 +114,9 @@ def _move_condition_to_table(message_condition: _MessageCondition) -> exp.Expr:
     fail.
     """
     condition, alias, name = message_condition
-    pattern = _literal_operand(condition, RegexMatch, alias, name)
+    pattern = _literal_compared_with_message(condition, RegexMatch, alias, name)
     condition.replace(exp.true())
-    return fragment(f'regexp_matches("{_MESSAGE_COLUMN}", {{0}})', text_part(pattern))
+    return fragment(f'regexp_matches("{_MESSAGE_COLUMN}", {{0}})', string_literal_node(pattern))
 
 
 def _parameters_compared_with_message(
@@ -124,36 +124,36 @@ def _parameters_compared_with_message(
 ) -> tuple[str, ...]:
     """Return the names of the parameters with which an operation of the class `kind` compares the message."""
     operands = (
-        _operand_beside_message(_occurrence_position(condition) or condition, kind, alias, name)
+        _operand_compared_with_message(_position_call_of_condition(condition) or condition, kind, alias, name)
         for condition, alias, name in message_conditions
     )
     return tuple(argument.name for argument in operands if isinstance(argument, exp.Parameter))
 
 
-def _occurrence_position(condition: exp.Expr) -> exp.Expr | None:
+def _position_call_of_condition(condition: exp.Expr) -> exp.Expr | None:
     """Return the operand `instr(…)` of the condition `instr(…) > 0`, or None for any other condition."""
     is_occurrence_test = isinstance(condition, exp.GT) and _is_literal_number(condition.expression, "0")
     return condition.this if is_occurrence_test and has_operation(condition.this, TextPosition) else None
 
 
-def _required_texts(condition: exp.Expr, alias: str, name: str) -> list[str]:
-    position = _occurrence_position(condition)
+def _texts_required_by_condition(condition: exp.Expr, alias: str, name: str) -> list[str]:
+    position = _position_call_of_condition(condition)
     if position is not None:
-        return [_literal_operand(position, TextPosition, alias, name)]
+        return [_literal_compared_with_message(position, TextPosition, alias, name)]
     if has_operation(condition, RegexMatch):
-        return _required_texts_of_regex(_literal_operand(condition, RegexMatch, alias, name))
+        return _required_texts_of_regex(_literal_compared_with_message(condition, RegexMatch, alias, name))
     if isinstance(condition, exp.Like) and _is_column_of(condition.this, alias, name):
         return _required_texts_of_like(condition.expression)
     return []
 
 
-def _literal_operand(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> str:
+def _literal_compared_with_message(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> str:
     """Return the literal text with which the operation compares the message, or an empty text if there is none."""
-    text = _operand_beside_message(node, kind, alias, name)
+    text = _operand_compared_with_message(node, kind, alias, name)
     return str(text.this) if isinstance(text, exp.Literal) and text.is_string else ""
 
 
-def _operand_beside_message(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> exp.Expr | None:
+def _operand_compared_with_message(node: exp.Expr, kind: type[Operation], alias: str, name: str) -> exp.Expr | None:
     if not has_operation(node, kind):
         return None
     message, argument = fragment_parts(node)

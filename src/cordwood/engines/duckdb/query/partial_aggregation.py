@@ -1,8 +1,9 @@
 """Split an aggregation over one stream, so that unchanged blocks are aggregated only once and the results are merged.
 
-`mark_splittable_aggregations` finds the aggregations in the resolved tree that can be split. Such an aggregation is a SELECT that
-groups the events of one stream by expressions of the event and of parameters. All of its other columns are aggregates
-that can be merged exactly. `split_aggregation` makes the trees of a `PartialPlan` from the lowered tree.
+`mark_splittable_aggregations` finds the aggregations in the resolved tree that can be split. Such an aggregation is a
+SELECT that groups the events of one stream by expressions of the event and of parameters. All of its other columns are
+aggregates that can be merged exactly. `split_aggregation` makes the trees of a `PartialAnswerPlan` from the lowered
+tree.
 
 A partial answer must not depend on the time of the call. Therefore the call's time and sub-queries may occur only in
 time bounds. A time bound is a conjunct of WHERE that compares the event's time with a value that does not depend on the
@@ -19,14 +20,14 @@ from cordwood.engines.duckdb.query.scan_planning import EventTable, ScanSource
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata, kind_of
-from cordwood.sql.lowering import fragment, join_fragments, name_part, partial_rows_node, uncovered_blocks_node
-from cordwood.sql.nodes import NOW_SLOT_NAME, and_conditions, constant_int, non_recursive_cte, relations_of
+from cordwood.sql.lowering import fragment, identifier_node, join_fragments, partial_rows_node, uncovered_blocks_node
+from cordwood.sql.nodes import NOW_SLOT_NAME, constant_int, non_recursive_cte, relations_of, split_and_conditions
 from cordwood.sql.plan import EventRange, MergeAggregate, TimeComparison
-from cordwood.sql.stages import PartialTrees, VariantTree
+from cordwood.sql.stages import PartialAnswerTrees, VariantTree
 
 # Keys in the `meta` of nodes. A SELECT that can be split has the first two: how each of its columns is merged, and how
 # many conjuncts of WHERE are time bounds. Each conjunct that is a time bound has the third key.
-_MERGES_META_KEY: Final = "merges"
+_MERGE_AGGREGATES_META_KEY: Final = "merges"
 _TIME_BOUND_COUNT_META_KEY: Final = "time_bounds"
 _TIME_BOUND_META_KEY: Final = "time_bound"
 _TIME_COLUMN: Final = "timestamp"
@@ -38,7 +39,7 @@ _PARTIAL_ROWS_ALIAS: Final = "partial"
 HOUR_US: Final = 3_600_000_000
 # Statements with more nodes than this are not split, because the copies of their trees count towards the limits of
 # compilation.
-_MAX_NODES_TO_SPLIT: Final = 3_000
+_MAX_SPLITTABLE_TREE_NODES: Final = 3_000
 
 _SPLITTABLE_SELECT_CLAUSES: Final = frozenset(
     {"expressions", "from_", "joins", "where", "group", "order", "limit", "offset", "with_"}
@@ -78,18 +79,18 @@ _MIRRORED_TIME_COMPARISONS: Final = {
 
 def mark_splittable_aggregations(tree: exp.Expr) -> None:
     """Mark the aggregations of a resolved tree that can be split."""
-    if sum(1 for _ in tree.walk()) > _MAX_NODES_TO_SPLIT:
+    if sum(1 for _ in tree.walk()) > _MAX_SPLITTABLE_TREE_NODES:
         return
     for select in tree.find_all(exp.Select):
-        merges = _merges_of(select)
+        merges = _merge_aggregates_of(select)
         if merges is not None:
-            bounds = _time_conditions_of(select)
+            bounds = _time_bound_conditions_of(select)
             for bound in bounds:
                 bound.meta[_TIME_BOUND_META_KEY] = True
-            select.meta[_MERGES_META_KEY], select.meta[_TIME_BOUND_COUNT_META_KEY] = merges, len(bounds)
+            select.meta[_MERGE_AGGREGATES_META_KEY], select.meta[_TIME_BOUND_COUNT_META_KEY] = merges, len(bounds)
 
 
-def _merges_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
+def _merge_aggregates_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
     """Return for each column how its partial results are merged, or None if the SELECT cannot be split."""
     clauses = {key for key, value in select.args.items() if value}
     aliases = _relation_aliases(select)
@@ -104,7 +105,7 @@ def _merges_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
     )
     mergeable = tuple(merge for merge in merges if merge is not None)
     if len(mergeable) < len(merges) or not all(
-        _depends_only_on_event(part, aliases) for part in _find_expressions_to_check(select)
+        _depends_only_on_event(part, aliases) for part in _find_expressions_outside_time_bounds(select)
     ):
         return None
     return mergeable
@@ -154,15 +155,17 @@ def _merge_of_aggregate(value: exp.Expr) -> MergeAggregate | None:
     return merge if isinstance(argument, exp.Expr) and kind_of(argument) in kinds else None
 
 
-def _find_expressions_to_check(select: exp.Select) -> Iterator[exp.Expr]:
+def _find_expressions_outside_time_bounds(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the parts of a SELECT that must be independent of the time of the call: columns, joins and conditions.
 
     The conditions that are time bounds are left out.
     """
     yield from select.expressions
     yield from select.args.get("joins") or ()
-    bounds = set(map(id, _time_conditions_of(select)))
-    yield from (condition for condition in and_conditions(select.args.get("where")) if id(condition) not in bounds)
+    bounds = set(map(id, _time_bound_conditions_of(select)))
+    yield from (
+        condition for condition in split_and_conditions(select.args.get("where")) if id(condition) not in bounds
+    )
 
 
 def _depends_only_on_event(part: exp.Expr, aliases: frozenset[str]) -> bool:
@@ -174,14 +177,14 @@ def _depends_only_on_event(part: exp.Expr, aliases: frozenset[str]) -> bool:
     )
 
 
-def _time_conditions_of(select: exp.Select) -> list[exp.Expr]:
+def _time_bound_conditions_of(select: exp.Select) -> list[exp.Expr]:
     """Return the conditions that are time bounds.
 
     They compare the event's time with values that do not depend on the event.
     """
     aliases = frozenset(relation.alias_or_name for relation in relations_of(select))
     found = []
-    for condition in and_conditions(select.args.get("where")):
+    for condition in split_and_conditions(select.args.get("where")):
         values = [value for _, value in _time_bounds_in(condition, select.args["from_"].this.alias_or_name)]
         if values and all(
             kind_of(value) is Kind.TIMESTAMP and _is_independent_of_events(value, aliases) for value in values
@@ -196,10 +199,10 @@ def _time_bounds_in(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeCo
     For any other condition, return an empty list.
     """
 
-    def is_time(node: exp.Expr) -> bool:
+    def is_event_time(node: exp.Expr) -> bool:
         return isinstance(node, exp.Column) and node.name == _TIME_COLUMN and node.table == stream_alias
 
-    if isinstance(condition, exp.Between) and is_time(condition.this) and not condition.args.get("symmetric"):
+    if isinstance(condition, exp.Between) and is_event_time(condition.this) and not condition.args.get("symmetric"):
         return [
             (TimeComparison.AT_OR_AFTER, condition.args["low"]),
             (TimeComparison.AT_OR_BEFORE, condition.args["high"]),
@@ -207,9 +210,9 @@ def _time_bounds_in(condition: exp.Expr, stream_alias: str) -> list[tuple[TimeCo
     comparison = _TIME_COMPARISON_BY_NODE_CLASS.get(type(condition))
     if comparison is None:
         return []
-    if is_time(condition.this):
+    if is_event_time(condition.this):
         return [(comparison, condition.expression)]
-    return [(_MIRRORED_TIME_COMPARISONS[comparison], condition.this)] if is_time(condition.expression) else []
+    return [(_MIRRORED_TIME_COMPARISONS[comparison], condition.this)] if is_event_time(condition.expression) else []
 
 
 def _is_independent_of_events(value: exp.Expr, aliases: frozenset[str]) -> bool:
@@ -218,8 +221,8 @@ def _is_independent_of_events(value: exp.Expr, aliases: frozenset[str]) -> bool:
     return not inner & aliases and all(column.table in inner for column in value.find_all(exp.Column))
 
 
-def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None:
-    """Return the trees of a `PartialPlan` for the marked aggregation, or None if it cannot be split.
+def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialAnswerTrees | None:
+    """Return the trees of a `PartialAnswerPlan` for the marked aggregation, or None if it cannot be split.
 
     `source` is the only scan of the lowered tree.
     """
@@ -231,9 +234,9 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialTrees | None
     if bounds is None or bounds_tree is None:
         return None
     alternatives = ((EventRange.ALL, False), (EventRange.FLUSHED, True))
-    return PartialTrees(
+    return PartialAnswerTrees(
         source.table.name,
-        select.meta[_MERGES_META_KEY],
+        select.meta[_MERGE_AGGREGATES_META_KEY],
         tuple(comparison for comparison, _ in bounds),
         bounds_tree if bounds else None,
         _block_aggregation_query(select, source),
@@ -250,12 +253,14 @@ def _find_lowered_time_bounds(select: exp.Select, source: ScanSource) -> list[tu
 
 
 def _find_marked_select(tree: exp.Expr) -> exp.Select | None:
-    return next((select for select in tree.find_all(exp.Select) if select.meta_get(_MERGES_META_KEY)), None)
+    return next((select for select in tree.find_all(exp.Select) if select.meta_get(_MERGE_AGGREGATES_META_KEY)), None)
 
 
 def _find_marked_time_conditions(select: exp.Select) -> list[exp.Expr]:
     return [
-        condition for condition in and_conditions(select.args.get("where")) if condition.meta_get(_TIME_BOUND_META_KEY)
+        condition
+        for condition in split_and_conditions(select.args.get("where"))
+        if condition.meta_get(_TIME_BOUND_META_KEY)
     ]
 
 
@@ -273,14 +278,14 @@ def _time_bounds_query(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr |
     if not names:
         return query
     with_ = tree.args.get("with_")
-    ctes = _independent_ctes(with_) if with_ is not None and not with_.args.get("recursive") else []
+    ctes = _ctes_without_streams(with_) if with_ is not None and not with_.args.get("recursive") else []
     if not names <= {cte.alias for cte in ctes}:
         return None
     query.set("with_", exp.With(expressions=[copy_tree(cte) for cte in ctes]))
     return query
 
 
-def _independent_ctes(with_: exp.Expr) -> list[exp.Expr]:
+def _ctes_without_streams(with_: exp.Expr) -> list[exp.Expr]:
     """Return the CTEs that read no stream: each reads no tables at all, or only other CTEs that are returned."""
     kept: dict[str, exp.Expr] = {}
     for cte in with_.expressions:
@@ -290,7 +295,7 @@ def _independent_ctes(with_: exp.Expr) -> list[exp.Expr]:
     return list(kept.values())
 
 
-def _add_flushed_filters(source: ScanSource, *filters: exp.Expr) -> ScanSource:
+def _set_flushed_filters(source: ScanSource, *filters: exp.Expr) -> ScanSource:
     return msgspec.structs.replace(source, flushed_filters=filters)
 
 
@@ -307,18 +312,18 @@ def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr
         condition.replace(exp.true())
     scan = source.find_in_copy(query)
     alias = scan.table.alias_or_name
-    hour = _truncate_to_hour(exp.column(_TIME_COLUMN, alias, quoted=True)) if bounds else fragment("0::BIGINT")
+    hour = _hours_since_epoch(exp.column(_TIME_COLUMN, alias, quoted=True)) if bounds else fragment("0::BIGINT")
     query.append("expressions", exp.alias_(hour, "hour", quoted=True))
     query.append("expressions", exp.alias_(exp.column("block", alias, quoted=True), "block", quoted=True))
     keys = query.args["group"].expressions if query.args.get("group") else []
     positions = [exp.Literal.number(len(query.expressions) - before) for before in (1, 0)]
     query.set("group", exp.Group(expressions=[*keys, *positions]))
-    blocks = _add_flushed_filters(scan, uncovered_blocks_node(scan.table.name))
-    scan.replace_table(blocks.select_events(EventTable.FLUSHED, name_part("block"), reads_all=True))
+    blocks = _set_flushed_filters(scan, uncovered_blocks_node(scan.table.name))
+    scan.replace_table(blocks.select_events(EventTable.FLUSHED, identifier_node("block"), reads_all=True))
     return query
 
 
-def _truncate_to_hour(time: exp.Expr) -> exp.Expr:
+def _hours_since_epoch(time: exp.Expr) -> exp.Expr:
     """Return SQL for the number of whole hours since 1970, rounded down; it is negative for earlier times."""
     before = f"(epoch_us({{0}}) - {HOUR_US - 1}) // {HOUR_US}"
     return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {HOUR_US} END", time)
@@ -333,7 +338,7 @@ def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.
     scan = source.find_in_copy(copy)
     filters = [uncovered_blocks_node(scan.table.name, at_edges=at_edges) for at_edges in (False, True)]
     selects = [
-        _add_flushed_filters(scan, condition).select_events(EventTable.FLUSHED, reads_all=True) for condition in filters
+        _set_flushed_filters(scan, condition).select_events(EventTable.FLUSHED, reads_all=True) for condition in filters
     ]
     if not at_rest:
         selects.append(scan.select_events(EventTable.MEMTABLE, reads_all=True))
@@ -347,9 +352,9 @@ def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.
         select.replace(merging)
     names = [f"c{index}" for index, _ in enumerate(select.expressions)]
     union = join_fragments(" UNION ALL ", [select, partial_rows_node(len(names))])
-    alias = exp.TableAlias(this=name_part(_PARTIAL_ROWS_ALIAS), columns=list(map(name_part, names)))
+    alias = exp.TableAlias(this=identifier_node(_PARTIAL_ROWS_ALIAS), columns=list(map(identifier_node, names)))
     merging.set("from_", exp.From(this=exp.Subquery(this=union, alias=alias)))
-    merges: tuple[MergeAggregate, ...] = select.meta[_MERGES_META_KEY]
+    merges: tuple[MergeAggregate, ...] = select.meta[_MERGE_AGGREGATES_META_KEY]
     merging.set(
         "expressions",
         [

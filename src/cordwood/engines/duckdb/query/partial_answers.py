@@ -40,10 +40,10 @@ from cordwood.sql.nodes import NOW_SLOT_NAME
 from cordwood.sql.plan import (
     EventRange,
     MergeAggregate,
+    PartialAnswerPlan,
     PartialAnswerSql,
-    PartialPlan,
     PlanVariant,
-    Segments,
+    SqlSegments,
     TimeComparison,
     fill_partial_answer_segments,
     print_segments,
@@ -61,7 +61,7 @@ _FILE_FORMAT_HEADER: Final = b"cordwood partial answers 1\n"
 _FILE_DIGEST_BYTES: Final = 32
 # A quarter of the memory is for new entries, which no later call has used yet. A single entry may take a quarter of
 # that part, and a single file may take a quarter of the limit on disk space.
-_FRESH_ENTRIES_DIVISOR: Final = 4
+_NEW_ENTRIES_MEMORY_DIVISOR: Final = 4
 # The maximum number of questions whose calls are counted. When so many are counted, the counts become the older
 # generation, which is still read, and counting starts again in a new generation.
 _MAX_COUNTED_QUESTIONS: Final = 5_000
@@ -79,14 +79,14 @@ _CELL_BYTES, _ROW_BYTES, _BLOCK_BYTES = 40, 60, 250
 
 
 class PartialAnswerLimits(msgspec.Struct, frozen=True):
-    """The limits of the cache of partial answers; `memory_bytes=0` disables partial answers.
+    """The limits of the cache of partial answers; `max_memory_bytes=0` disables partial answers.
 
-    From the `min_calls`-th call of a question on, partial answers are computed for the question.
+    From the `min_calls_before_caching`-th call of a question on, partial answers are computed for the question.
     """
 
-    memory_bytes: int = 0
-    disk_bytes: int = 0
-    min_calls: int = 2
+    max_memory_bytes: int = 0
+    max_disk_bytes: int = 0
+    min_calls_before_caching: int = 2
 
 
 class PartialAnswerEntry:
@@ -101,13 +101,13 @@ class PartialAnswerEntry:
         # This mapping is never mutated, only replaced, because other threads read it without the lock.
         self.blocks = blocks
         # Whether the entry was used again after it was computed.
-        self.is_proven = False
+        self.was_reused = False
         # The last result of merging partial answers: what was merged (see `cache_merged_rows`), and the merged rows.
-        self.merged: tuple[object, list[PartialRow]] = (None, [])
+        self.last_merge: tuple[object, list[PartialRow]] = (None, [])
 
     @property
     def estimated_bytes(self) -> int:
-        merged_bytes = sum(map(_row_bytes, self.merged[1]))
+        merged_bytes = sum(map(_row_bytes, self.last_merge[1]))
         return merged_bytes + sum(_BLOCK_BYTES + len(rows) for rows in self.blocks.values())
 
 
@@ -135,24 +135,24 @@ class PartialAnswerCache:
     ) -> None:
         self.limits = limits
         self.block_reader = BlockReader()
-        self._note = note
+        self._record_observation = note
         self._clock = clock
         self._lock = threading.Lock()
-        fresh_bytes = limits.memory_bytes // _FRESH_ENTRIES_DIVISOR
-        self._fresh: BoundedCache[str, PartialAnswerEntry] = BoundedCache(fresh_bytes, _entry_bytes)
-        self._proven: BoundedCache[str, PartialAnswerEntry] = BoundedCache(
-            limits.memory_bytes - fresh_bytes, _entry_bytes
+        fresh_bytes = limits.max_memory_bytes // _NEW_ENTRIES_MEMORY_DIVISOR
+        self._new_entries: BoundedCache[str, PartialAnswerEntry] = BoundedCache(fresh_bytes, _entry_bytes)
+        self._reused_entries: BoundedCache[str, PartialAnswerEntry] = BoundedCache(
+            limits.max_memory_bytes - fresh_bytes, _entry_bytes
         )
-        self._max_entry_bytes = fresh_bytes // _FRESH_ENTRIES_DIVISOR
-        self._asked: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._max_entry_bytes = fresh_bytes // _NEW_ENTRIES_MEMORY_DIVISOR
+        self._call_count_generations: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self._paused_until: dict[str, float] = {}
-        self._files = _EntryFiles(folder, limits.disk_bytes)
+        self._files = _EntryFiles(folder, limits.max_disk_bytes)
 
     @property
     def is_enabled(self) -> bool:
-        return self.limits.memory_bytes > 0
+        return self.limits.max_memory_bytes > 0
 
-    def count_call_and_check_use(self, key: str, call: str) -> bool:
+    def decide_use_for_call(self, key: str, call: str) -> bool:
         """Count a call of the question; return whether the call should use partial answers.
 
         The call should use them if the question already has partial answers, or was asked often enough that they should
@@ -161,22 +161,22 @@ class PartialAnswerCache:
         with self._lock:
             if self._is_paused(key) or self._is_paused(call):
                 return False
-            if self._proven.peek(key) or self._fresh.peek(key) or key in self._files:
+            if self._reused_entries.peek(key) or self._new_entries.peek(key) or key in self._files:
                 return True
-            current, previous = self._asked
+            current, previous = self._call_count_generations
             count = current.get(key, previous.get(key, 0)) + 1
             if len(current) >= _MAX_COUNTED_QUESTIONS:
-                self._asked = current, previous = {}, current
+                self._call_count_generations = current, previous = {}, current
             current[key] = count
-            return count >= self.limits.min_calls
+            return count >= self.limits.min_calls_before_caching
 
     def pause_failed_question(self, key: str) -> None:
         """Use no partial answers for a question for a while, because its run on partial answers failed."""
-        self._note(PartialAnswersUsed(outcome="failed"))
+        self._record_observation(PartialAnswersUsed(outcome="failed"))
         with self._lock:
             self._pause_for(key, _FAILED_QUESTION_PAUSE_SECONDS)
 
-    def pause_call(self, call: str) -> None:
+    def pause_uncovered_call(self, call: str) -> None:
         """Use no partial answers for `call` for a while, because no block is within its time bounds."""
         with self._lock:
             self._pause_for(call, _UNCOVERED_CALL_PAUSE_SECONDS)
@@ -205,7 +205,7 @@ class PartialAnswerCache:
         `contents` has the ids of the content of all blocks that exist now.
         """
         with self._lock:
-            entry = self._proven.get(key) or self._fresh.get(key) or self._load_entry(key)
+            entry = self._reused_entries.get(key) or self._new_entries.get(key) or self._load_entry(key)
             if entry is None:
                 return None
             if entry.blocks.keys() - contents:
@@ -218,13 +218,13 @@ class PartialAnswerCache:
         self, key: str, types: Sequence[str], blocks: Mapping[str, Sequence[PartialRow]]
     ) -> PartialAnswerEntry:
         """Add the rows of more blocks to the question's entry; start a new entry if the column types differ."""
-        self._note(PartialAnswersUsed(outcome="computed"))
+        self._record_observation(PartialAnswersUsed(outcome="computed"))
         with self._lock:
-            entry = self._proven.peek(key) or self._fresh.peek(key)
+            entry = self._reused_entries.peek(key) or self._new_entries.peek(key)
             if entry is None or entry.types != tuple(types):
                 self._drop_entry(key)
                 entry = PartialAnswerEntry(types, {})
-                self._fresh.put(key, entry)
+                self._new_entries.put(key, entry)
             self._replace_blocks(
                 key, entry, {**entry.blocks, **{name: _encode_msgpack(rows) for name, rows in blocks.items()}}
             )
@@ -237,21 +237,21 @@ class PartialAnswerCache:
         """
         if len(rows) <= _MAX_CACHED_MERGED_ROWS:
             with self._lock:
-                entry.merged = parts, rows
-                self._recount_bytes(key)
+                entry.last_merge = parts, rows
+                self._update_entry_size(key)
 
     def record_use(self, key: str, entry: PartialAnswerEntry) -> None:
         """Record that a call was answered from the entry, so that no partial answers had to be computed.
 
         The first such use moves the entry to the larger part of the memory, and writes the entry to a file.
         """
-        self._note(PartialAnswersUsed(outcome="reused"))
-        if entry.is_proven:
+        self._record_observation(PartialAnswersUsed(outcome="reused"))
+        if entry.was_reused:
             return
         with self._lock:
-            entry.is_proven = True
-            self._fresh.drop(key)
-            self._proven.put(key, entry)
+            entry.was_reused = True
+            self._new_entries.drop(key)
+            self._reused_entries.put(key, entry)
             self._files.write(key, entry)
 
     def _replace_blocks(self, key: str, entry: PartialAnswerEntry, blocks: Mapping[str, bytes]) -> None:
@@ -260,24 +260,24 @@ class PartialAnswerCache:
             self._pause_for(key, _UNSUITABLE_QUESTION_PAUSE_SECONDS)
             self._drop_entry(key)
             return
-        self._recount_bytes(key)
-        if entry.is_proven:
+        self._update_entry_size(key)
+        if entry.was_reused:
             self._files.write(key, entry)
 
-    def _recount_bytes(self, key: str) -> None:
-        self._proven.update_size(key)
-        self._fresh.update_size(key)
+    def _update_entry_size(self, key: str) -> None:
+        self._reused_entries.update_size(key)
+        self._new_entries.update_size(key)
 
     def _load_entry(self, key: str) -> PartialAnswerEntry | None:
         entry = self._files.read(key)
         if entry is not None:
-            entry.is_proven = True
-            self._proven.put(key, entry)
+            entry.was_reused = True
+            self._reused_entries.put(key, entry)
         return entry
 
     def _drop_entry(self, key: str) -> None:
-        self._fresh.drop(key)
-        self._proven.drop(key)
+        self._new_entries.drop(key)
+        self._reused_entries.drop(key)
         self._files.delete(key)
 
 
@@ -288,16 +288,16 @@ class _EntryFiles:
         self._folder = folder
         self._max_bytes = max_bytes
         # The size of each entry's file by key; the least recently used file is first.
-        self._sizes: dict[str, int] = {}
+        self._bytes_by_key: dict[str, int] = {}
         with suppress(OSError):
-            self._load_and_clean_up()
+            self._list_and_clean_up_files()
 
     def __contains__(self, key: str) -> bool:
-        return key in self._sizes
+        return key in self._bytes_by_key
 
     def read(self, key: str) -> PartialAnswerEntry | None:
         """Read an entry from its file; return None if there is no file, or if it is damaged and therefore deleted."""
-        if key not in self._sizes:
+        if key not in self._bytes_by_key:
             return None
         path = self._path(key)
         decoded = None
@@ -313,7 +313,7 @@ class _EntryFiles:
         if decoded is None:
             self.delete(key)
             return None
-        self._sizes[key] = self._sizes.pop(key)
+        self._bytes_by_key[key] = self._bytes_by_key.pop(key)
         return PartialAnswerEntry(decoded.types, decoded.blocks)
 
     def write(self, key: str, entry: PartialAnswerEntry) -> None:
@@ -323,13 +323,13 @@ class _EntryFiles:
         """
         body = _encode_msgpack(_StoredEntry(list(entry.types), dict(entry.blocks)))
         content = _FILE_FORMAT_HEADER + sha256(key.encode() + body).digest() + body
-        self._sizes.pop(key, None)
-        if len(content) > self._max_bytes // _FRESH_ENTRIES_DIVISOR:
+        self._bytes_by_key.pop(key, None)
+        if len(content) > self._max_bytes // _NEW_ENTRIES_MEMORY_DIVISOR:
             self.delete(key)
             return
-        self._sizes[key] = len(content)
-        while sum(self._sizes.values()) > self._max_bytes or len(self._sizes) > _MAX_ENTRY_FILES:
-            self.delete(next(iter(self._sizes)))
+        self._bytes_by_key[key] = len(content)
+        while sum(self._bytes_by_key.values()) > self._max_bytes or len(self._bytes_by_key) > _MAX_ENTRY_FILES:
+            self.delete(next(iter(self._bytes_by_key)))
         temporary = self._folder / f"{key}.tmp"
         try:
             self._folder.mkdir(exist_ok=True)
@@ -343,14 +343,14 @@ class _EntryFiles:
             self.delete(key)
 
     def delete(self, key: str) -> None:
-        self._sizes.pop(key, None)
+        self._bytes_by_key.pop(key, None)
         with suppress(OSError):
             self._path(key).unlink()
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}{_ENTRY_FILE_SUFFIX}"
 
-    def _load_and_clean_up(self) -> None:
+    def _list_and_clean_up_files(self) -> None:
         """Find the files that an earlier process wrote; delete old, unfinished and excess files."""
         found = []
         for path in self._folder.iterdir():
@@ -359,9 +359,9 @@ class _EntryFiles:
                 path.unlink()
             else:
                 found.append((status.st_mtime, path.stem, status.st_size))
-        self._sizes = {key: size for _, key, size in sorted(found)}
-        while sum(self._sizes.values()) > self._max_bytes:
-            self.delete(next(iter(self._sizes)))
+        self._bytes_by_key = {key: size for _, key, size in sorted(found)}
+        while sum(self._bytes_by_key.values()) > self._max_bytes:
+            self.delete(next(iter(self._bytes_by_key)))
 
 
 def merge_partial_rows(rows: Sequence[PartialRow], merges: Sequence[MergeAggregate]) -> list[PartialRow]:
@@ -459,7 +459,7 @@ class StatementParser(Protocol):
         """Parse SQL without the isolation check; it must differ from checked SQL only by block numbers and casts."""
 
 
-class PartialVariant(msgspec.Struct, frozen=True):
+class FilledPlanVariant(msgspec.Struct, frozen=True):
     """A plan's variant that uses partial answers, and the values of the parameters that this variant adds.
 
     The value of each added parameter is a list: one column of the rows that were merged from partial answers.
@@ -473,17 +473,21 @@ class PartialAnswerPlanner:
     """Finds, computes and merges the partial answers for one call of a question."""
 
     def __init__(
-        self, answers: PartialAnswerCache, statements: StatementParser, question: BoundStatement, plan: PartialPlan
+        self,
+        answers: PartialAnswerCache,
+        statements: StatementParser,
+        question: BoundStatement,
+        plan: PartialAnswerPlan,
     ) -> None:
-        self._answers = answers
-        self._statements = statements
+        self._cache = answers
+        self._statement_parser = statements
         self._streams = question.statement.streams
         self._values = question.values
         self._plan = plan
         # The question's key in the cache. It is unknown until the statement has been parsed.
         self._key: str | None = None
 
-    def prepare_variant(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> PartialVariant | None:
+    def prepare_variant(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> FilledPlanVariant | None:
         """Compute missing partial answers; return the plan's variant that uses them, or None if they cannot be used.
 
         This method begins a transaction, in which the caller must read the answer. If the query also reads a memtable,
@@ -491,16 +495,18 @@ class PartialAnswerPlanner:
         """
         key = self._key = self._compute_question_key(cursor)
         call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW_SLOT_NAME])
-        if not self._answers.count_call_and_check_use(key, call):
+        if not self._cache.decide_use_for_call(key, call):
             return None
         if reads is EventRange.FLUSHED:
             cursor.execute("BEGIN")
-        blocks = self._answers.block_reader.read_blocks(cursor, self._plan.stream)
-        split = self._split_blocks(blocks, self._read_time_bounds(cursor) if blocks.registered else None)
+        blocks = self._cache.block_reader.read_blocks(cursor, self._plan.stream)
+        split = self._split_blocks(blocks, self._read_time_bounds(cursor) if blocks.registered_blocks else None)
         if not split.covered_blocks:
-            self._answers.pause_call(call)
+            self._cache.pause_uncovered_call(call)
             return None
-        found = self._complete_entry(cursor, key, split, {block.content_id for block in blocks.registered})
+        found = self._compute_missing_blocks(
+            cursor, key, split, {block.content_id for block in blocks.registered_blocks}
+        )
         if found is None:
             return None
         entry, rows_by_content = found
@@ -511,12 +517,12 @@ class PartialAnswerPlanner:
     def pause_failed_question(self) -> None:
         """Record that the run on partial answers failed, so that they are not used for this question for a while."""
         if self._key is not None:
-            self._answers.pause_failed_question(self._key)
+            self._cache.pause_failed_question(self._key)
 
     def _compute_question_key(self, cursor: duckdb.DuckDBPyConnection) -> str:
         """Return the question's key: a digest of the SQL that aggregates a block, its values, and software versions."""
         text = print_segments(self._plan.blocks_query, self._values)
-        parsed = self._statements.parse_checked(cursor, text, self._streams)
+        parsed = self._statement_parser.parse_checked(cursor, text, self._streams)
         values = [(name, repr(self._values[name])) for name in sorted(parsed.named_parameters)]
         return _digest_of((_SOFTWARE_VERSIONS, text, values))
 
@@ -524,7 +530,7 @@ class PartialAnswerPlanner:
         """Return the values of the time bounds, or None if one is NULL, so that no event is within the bounds."""
         if not self._plan.bounds_query:
             return []
-        parsed = self._statements.parse_checked(
+        parsed = self._statement_parser.parse_checked(
             cursor, print_segments(self._plan.bounds_query, self._values), self._streams
         )
         ((*bounds,),) = cursor.execute(parsed, self._parameter_values_of(parsed)).fetchall()
@@ -540,7 +546,7 @@ class PartialAnswerPlanner:
             return _BlockSplit()
         split = _BlockSplit(*self._bounds_of_whole_hours(bounds))
         left_out = set()
-        for block in blocks.registered:
+        for block in blocks.registered_blocks:
             if self._is_outside_time_bounds(block, bounds):
                 left_out.add(block.number)
             elif split.may_cover_block(block):
@@ -548,7 +554,7 @@ class PartialAnswerPlanner:
                 split.covered_blocks.append(block)
         split.uncovered_block_numbers += [
             UNKNOWN_BLOCK_NUMBER,
-            *(number for number in blocks.numbers if number not in left_out),
+            *(number for number in blocks.block_numbers if number not in left_out),
         ]
         return split
 
@@ -573,7 +579,7 @@ class PartialAnswerPlanner:
             for comparison, bound in zip(self._plan.comparisons, bounds, strict=True)
         )
 
-    def _complete_entry(
+    def _compute_missing_blocks(
         self, cursor: duckdb.DuckDBPyConnection, key: str, split: "_BlockSplit", contents: AbstractSet[str]
     ) -> tuple[PartialAnswerEntry, Mapping[str, bytes]] | None:
         """Compute the missing rows of covered blocks; return the entry and the rows of all covered blocks.
@@ -581,19 +587,19 @@ class PartialAnswerPlanner:
         Return None if rows cannot be stored. If only a few blocks lack rows, they become uncovered blocks, because it
         costs less to read their events in the query than to run another statement.
         """
-        entry = self._answers.find_entry(key, contents)
+        entry = self._cache.find_entry(key, contents)
         # Read the attribute once, because concurrent calls replace the mapping.
         found = {} if entry is None else entry.blocks
         lacking = [block for block in split.covered_blocks if block.content_id not in found]
         if entry is not None and len(lacking) < min(_MIN_BLOCKS_TO_COMPUTE, len(split.covered_blocks)):
             split.move_to_uncovered(lacking)
-            self._answers.record_use(key, entry)
+            self._cache.record_use(key, entry)
             return entry, found
         computed = self._compute_blocks(cursor, lacking)
         if computed is None:
-            self._answers.pause_unsuitable_question(key)
+            self._cache.pause_unsuitable_question(key)
             return None
-        entry = self._answers.add_blocks(key, *computed)
+        entry = self._cache.add_blocks(key, *computed)
         found = entry.blocks
         return (entry, found) if all(block.content_id in found for block in split.covered_blocks) else None
 
@@ -624,8 +630,8 @@ class PartialAnswerPlanner:
             by_content[contents[number]].append(tuple(row))
         return types, by_content
 
-    def _run_segments(self, cursor: duckdb.DuckDBPyConnection, segments: Segments) -> duckdb.DuckDBPyConnection:
-        parsed = self._statements.parse_unchecked(cursor, print_segments(segments, self._values))
+    def _run_segments(self, cursor: duckdb.DuckDBPyConnection, segments: SqlSegments) -> duckdb.DuckDBPyConnection:
+        parsed = self._statement_parser.parse_unchecked(cursor, print_segments(segments, self._values))
         return cursor.execute(parsed, self._parameter_values_of(parsed))
 
     def _parameter_values_of(self, parsed: duckdb.Statement) -> dict[str, object]:
@@ -637,18 +643,18 @@ class PartialAnswerPlanner:
         """Merge the rows of all hours within the time bounds, or return the cached result of the same merge."""
         contents = tuple(block.content_id for block in split.covered_blocks)
         parts = (contents, split.covered_from_us, split.covered_before_us)
-        merged_parts, merged = entry.merged
+        merged_parts, merged = entry.last_merge
         if merged_parts != parts:
             decoded = (row for content in contents for row in decode_partial_rows(rows_by_content[content]))
             merged = merge_partial_rows(
                 [tuple(cells) for hour, *cells in decoded if split.covers_hour(hour)], self._plan.merge_aggregates
             )
-            self._answers.cache_merged_rows(key, entry, parts, merged)
+            self._cache.cache_merged_rows(key, entry, parts, merged)
         return merged
 
     def _fill_variant(
         self, variant: PlanVariant, split: "_BlockSplit", rows: Sequence[PartialRow], types: Sequence[str]
-    ) -> PartialVariant:
+    ) -> FilledPlanVariant:
         prefix = "partial_"
         while any(name.lower().startswith(prefix) for name in self._values):
             prefix += "_"
@@ -659,7 +665,7 @@ class PartialAnswerPlanner:
         )
         values = {name: [row[index] for row in rows] for index, name in enumerate(names)}
         segments = fill_partial_answer_segments(variant.segments, filling)
-        return PartialVariant(msgspec.structs.replace(variant, segments=segments), values)
+        return FilledPlanVariant(msgspec.structs.replace(variant, segments=segments), values)
 
 
 class _BlockSplit(msgspec.Struct):

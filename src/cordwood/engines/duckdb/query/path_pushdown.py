@@ -32,10 +32,10 @@ _COMPOSITE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 _GENERATED_META_KEY = "provided"
 
 Relation = exp.Expr
-_Steps = tuple[str, ...]
+_PathSteps = tuple[str, ...]
 # A path and where it is read: the alias of a relation, the name of the relation's column, and the path below the
 # column.
-_PathReference = tuple[str, str, _Steps]
+_PathReference = tuple[str, str, _PathSteps]
 
 
 class _PushdownState(msgspec.Struct):
@@ -47,40 +47,40 @@ class _PushdownState(msgspec.Struct):
     """
 
     streams: frozenset[str]
-    tables: dict[int, dict[str, ScannedPath]] = msgspec.field(default_factory=dict)
+    scanned_paths_by_table: dict[int, dict[str, ScannedPath]] = msgspec.field(default_factory=dict)
     grouped_paths: frozenset[tuple[int, _PathReference | None]] = frozenset()
-    projections: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
+    columns_by_select: dict[int, dict[str, exp.Expr]] = msgspec.field(default_factory=dict)
 
-    def is_grouped(self, node: exp.Expr) -> bool:
+    def is_grouped_path_read(self, node: exp.Expr) -> bool:
         """Return whether `node` reads a path by which the SELECT around it groups.
 
         If so, every read of this path in the SELECT must be replaced by the same column.
         """
         return (id(node.find_ancestor(exp.Select)), _path_reference(node)) in self.grouped_paths
 
-    def add_read(self, relation: Relation, read: ScannedPath, depth: int = 0) -> str | None:
+    def add_scanned_path(self, relation: Relation, read: ScannedPath, depth: int = 0) -> str | None:
         """Add a column for the path `read` to the relation; return the column's name, or None if it cannot be added."""
         if depth > 50:
             return None
         if isinstance(relation, exp.Subquery):
-            return self._add_read_to_query(relation.this, read, depth)
+            return self._add_path_to_query(relation.this, read, depth)
         if not isinstance(relation, exp.Table):
             return None
         if relation.name in self.streams and non_recursive_cte(relation) is None:
-            return self._add_read_to_stream(relation, read)
+            return self._add_path_to_stream_scan(relation, read)
         cte = non_recursive_cte(relation)
-        return None if cte is None else self._add_read_to_query(cte.this, read, depth)
+        return None if cte is None else self._add_path_to_query(cte.this, read, depth)
 
-    def _add_read_to_stream(self, table: exp.Table, read: ScannedPath) -> str | None:
+    def _add_path_to_stream_scan(self, table: exp.Table, read: ScannedPath) -> str | None:
         if EVENT_COLUMNS.get(read.column) != "VARIANT":
             return None
-        self.tables.setdefault(id(table), {}).setdefault(read.name, read)
+        self.scanned_paths_by_table.setdefault(id(table), {}).setdefault(read.name, read)
         return read.name
 
-    def _add_read_to_query(self, query: exp.Expr, read: ScannedPath, depth: int) -> str | None:
+    def _add_path_to_query(self, query: exp.Expr, read: ScannedPath, depth: int) -> str | None:
         if not isinstance(query, exp.Select) or not _may_add_column(query):
             return None
-        projections = self._projections(query)
+        projections = self._columns_of_select(query)
         existing = projections.get(read.name.lower())
         if existing is not None:
             # The query's author may have used this name for a column of the query, which does not hold the path.
@@ -89,24 +89,24 @@ class _PushdownState(msgspec.Struct):
         if column_and_path is None:
             return None
         column, path = column_and_path
-        name = self._add_read_to_relation(query, column.table, read.prefixed_with(column.name, path), depth)
+        name = self._add_path_to_relation(query, column.table, read.prefixed_with(column.name, path), depth)
         if name is not None:
             provided = _append_generated_column(query, exp.column(name, column.table, quoted=True), read.name)
             projections.setdefault(read.name.lower(), provided)
         return name and read.name
 
-    def _projections(self, query: exp.Select) -> dict[str, exp.Expr]:
+    def _columns_of_select(self, query: exp.Select) -> dict[str, exp.Expr]:
         """Return the columns of a SELECT by name in lower case; if a name occurs more than once, use its first column.
 
         The result is cached, because a query may read thousands of paths.
         """
-        if id(query) not in self.projections:
-            self.projections[id(query)] = {item.alias.lower(): item for item in reversed(query.expressions)}
-        return self.projections[id(query)]
+        if id(query) not in self.columns_by_select:
+            self.columns_by_select[id(query)] = {item.alias.lower(): item for item in reversed(query.expressions)}
+        return self.columns_by_select[id(query)]
 
-    def _add_read_to_relation(self, query: exp.Select, alias: str, read: ScannedPath, depth: int) -> str | None:
+    def _add_path_to_relation(self, query: exp.Select, alias: str, read: ScannedPath, depth: int) -> str | None:
         relation = _find_relation_by_alias(query, alias)
-        return None if relation is None else self.add_read(relation, read, depth + 1)
+        return None if relation is None else self.add_scanned_path(relation, read, depth + 1)
 
 
 def _append_generated_column(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
@@ -118,15 +118,15 @@ def _append_generated_column(query: exp.Select, column: exp.Expr, name: str) -> 
 
 def push_down_paths(tree: exp.Expr, streams: frozenset[str]) -> list[ScanSource]:
     """Replace the path reads in the tree by columns of its scans; return the scans with the paths they must read."""
-    _group_by_values(tree)
+    _replace_grouped_texts_by_values(tree)
     pushdown = _PushdownState(streams, grouped_paths=_grouped_paths(tree))
     record_tests, path_reads = ([node for node, _ in find_operations(tree, kind)] for kind in (IsObjectTest, PathRead))
     for node in record_tests:
-        _replace_by_column(node, fragment_parts(node)[0], ReadMode.RECORD, pushdown)
+        _replace_by_column(node, fragment_parts(node)[0], ReadMode.IS_OBJECT, pushdown)
     for node in path_reads:
         _push_down_path(node, pushdown)
     return [
-        ScanSource(table, tuple(pushdown.tables.get(id(table), {}).values()))
+        ScanSource(table, tuple(pushdown.scanned_paths_by_table.get(id(table), {}).values()))
         for table in find_stream_tables(tree, streams)
     ]
 
@@ -138,16 +138,16 @@ def _grouped_paths(tree: exp.Expr) -> frozenset[tuple[int, _PathReference | None
     return frozenset((id(select), _path_reference(resolve_group_ordinal(select, key))) for select, key in keys)
 
 
-def _group_by_values(tree: exp.Expr) -> None:
+def _replace_grouped_texts_by_values(tree: exp.Expr) -> None:
     """If a SELECT groups by the text of a value and also reads the value itself, make it group by the value."""
     for group in tree.find_all(exp.Group):
         select = group.parent
         if isinstance(select, exp.Select):
             for key in grouping_keys(group):
-                _group_by_value(select, resolve_group_ordinal(select, key))
+                _replace_grouped_text_by_value(select, resolve_group_ordinal(select, key))
 
 
-def _group_by_value(select: exp.Select, text: exp.Expr) -> None:
+def _replace_grouped_text_by_value(select: exp.Select, text: exp.Expr) -> None:
     path = fragment_parts(text)[0] if has_operation(text, EventAsText) else None
     if path is None or _path_reference(path) is None:
         return
@@ -164,7 +164,7 @@ def _path_reference(node: exp.Expr) -> _PathReference | None:
 
 def _push_down_path(node: exp.Expr, pushdown: _PushdownState) -> None:
     parent = node.parent
-    if parent is not None and _is_read_as_text(node) and not pushdown.is_grouped(node):
+    if parent is not None and _is_read_as_text(node) and not pushdown.is_grouped_path_read(node):
         _replace_by_column(parent, node, ReadMode.TEXT, pushdown)
     else:
         _replace_by_column(node, node, ReadMode.VALUE, pushdown)
@@ -181,12 +181,14 @@ def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown
     relation = _find_relation_by_alias(select, column.table)
     kinds = value.meta_get(PATH_KINDS_METADATA_KEY) if has_operation(value, PathRead) else frozenset()
     is_wide = mode is ReadMode.VALUE and (kinds is None or bool(kinds & _COMPOSITE_KINDS))
-    name = None if relation is None else pushdown.add_read(relation, ScannedPath(column.name, path, mode, is_wide))
+    name = (
+        None if relation is None else pushdown.add_scanned_path(relation, ScannedPath(column.name, path, mode, is_wide))
+    )
     if name is not None:
         node.replace(inherit_metadata(exp.column(name, column.table, quoted=True), node))
 
 
-def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | None:
+def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, _PathSteps] | None:
     """Return the column that a node reads and the path below the column; the path is empty for the column itself."""
     node = node.unalias() if node is not None else None
     if node is None:
@@ -195,7 +197,7 @@ def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, _Steps] | No
     return _column_with_path(node, ()) if read is None else _column_with_path(fragment_parts(node)[0], read.steps)
 
 
-def _column_with_path(value: exp.Expr, steps: _Steps) -> tuple[exp.Column, _Steps] | None:
+def _column_with_path(value: exp.Expr, steps: _PathSteps) -> tuple[exp.Column, _PathSteps] | None:
     return (value, steps) if isinstance(value, exp.Column) and value.table else None
 
 

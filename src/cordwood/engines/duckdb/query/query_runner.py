@@ -18,7 +18,7 @@ from duckdb.sqltypes import DuckDBPyType
 from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
 from cordwood.engines.duckdb.datatypes import cell_reader, datatype_of, render_cell_sql
 from cordwood.engines.duckdb.faults import translate_duckdb_errors
-from cordwood.engines.duckdb.query.deferred_columns import complete_columns
+from cordwood.engines.duckdb.query.deferred_columns import compute_deferred_columns
 from cordwood.engines.duckdb.query.index_pruning import find_blocks_to_read
 from cordwood.engines.duckdb.query.partial_answers import PartialAnswerCache, PartialAnswerPlanner
 from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor
@@ -30,15 +30,16 @@ from cordwood.engines.late_redaction import OptimisticRedactionRunner
 from cordwood.errors import Fault, OutOfDisk, OutOfMemory, QueryCancelled, QueryOutOfTime, QueryRefused, ServiceBusy
 from cordwood.model.datatype import Column, Row, Rows
 from cordwood.model.timestamps import EPOCH
-from cordwood.sql.follow import FIRST_RECEIPT_PARAMETER
-from cordwood.sql.plan import EventRange, PlanVariant, Segments, print_segments
+from cordwood.sql.follow import FIRST_RECEIPT_TIME_PARAMETER
+from cordwood.sql.plan import EventRange, PlanVariant, SqlSegments, print_segments
 from cordwood.sql.stages import BoundStatement, ComputedColumn, IsoTimeColumn, Statement
 
 _FETCH_BATCH_ROWS = 1000
 # A statement that runs out of memory within this time is run once more, after a pause of the same length.
 _OUT_OF_MEMORY_RETRY_SECONDS = 0.05
-# The maximum number of items in each of the runner's collections `_recent_misses` and `_quick_digests`.
-_MAX_REMEMBERED_DIGESTS = 2000
+# The maximum number of items in each of the runner's collections `_recent_table_skipped_until` and
+# `_quick_statement_digests`.
+_MAX_REMEMBERED_STATEMENTS = 2000
 # The interval at which a query that must stop is interrupted again, until it ends.
 _INTERRUPT_INTERVAL_SECONDS = 0.05
 # The maximum bytes of the cache of column types, which are cached by the digest of their statement.
@@ -74,7 +75,7 @@ class RunLimits(msgspec.Struct, frozen=True):
     expires_at: float
 
     @classmethod
-    def from_now(cls, limits: AnswerLimits) -> "RunLimits":
+    def from_answer_limits(cls, limits: AnswerLimits) -> "RunLimits":
         return cls(limits.max_rows, limits.timeout_seconds, time.monotonic() + limits.timeout_seconds)
 
 
@@ -91,11 +92,11 @@ class QueryRunner:
     ) -> None:
         self._storage = storage
         self._partial_answers = partial_answers
-        self._redaction = redaction
-        self._check = check
-        self._deadlines = DeadlineTimer()
+        self._answer_redactor = redaction
+        self._statement_checker = check
+        self._deadline_timer = DeadlineTimer()
         self._ngram_index = NgramIndex()
-        self._types_cache: BoundedCache[bytes, ColumnTypes] = BoundedCache(
+        self._column_types_cache: BoundedCache[bytes, ColumnTypes] = BoundedCache(
             _COLUMN_TYPE_CACHE_BYTES, _cached_types_bytes
         )
         self._parsed_cache: BoundedCache[_StatementKey, duckdb.Statement] = BoundedCache(
@@ -103,26 +104,26 @@ class QueryRunner:
         )
         # The questions, by hash, for which the recent table had too few events. Each has the time until which the
         # question is not run on that table again.
-        self._recent_misses: dict[int, float] = {}
+        self._recent_table_skipped_until: dict[int, float] = {}
         # The digests of statements whose last run was quick.
-        self._quick_digests: set[bytes] = set()
-        with storage.query_view(()) as view:
-            self._track_progress = view.cursor.extract_statements(_TRACK_PROGRESS_SQL)
-        self._optimistic = OptimisticRedactionRunner()
+        self._quick_statement_digests: set[bytes] = set()
+        with storage.open_query_view(()) as view:
+            self._track_progress_statements = view.cursor.extract_statements(_TRACK_PROGRESS_SQL)
+        self._optimistic_runner = OptimisticRedactionRunner()
 
     def answer(self, question: BoundStatement, answer_limits: AnswerLimits, cancel: Cancellation) -> Rows:
-        limits = RunLimits.from_now(answer_limits)
+        limits = RunLimits.from_answer_limits(answer_limits)
         statement = question.statement
         if statement.redaction is not None:
-            self._redaction.create_macros(statement.redaction)
+            self._answer_redactor.create_macros(statement.redaction)
         if (arrived := statement.plan.find_variant(EventRange.NEWLY_ARRIVED)) is not None:
             rows = self._answer_from_arrived_tables(question, arrived, limits, cancel)
             return rows or self._answer_from_all_events(question, limits, cancel)
-        if statement.plan.choose_variant(EventRange.ALL, optimistic=True) is None:
+        if statement.plan.find_variant_or_fallback(EventRange.ALL, optimistic=True) is None:
             rows = self._answer_from_recent_table(question, limits, cancel)
             if rows is not None:
                 return rows
-        return self._optimistic.run_statement(
+        return self._optimistic_runner.run_statement(
             statement, lambda optimistic: self._answer_from_all_events(question, limits, cancel, optimistic=optimistic)
         )
 
@@ -136,27 +137,29 @@ class QueryRunner:
         """
         started_at = time.perf_counter()
         statement = question.statement
-        variant = statement.plan.choose_variant(EventRange.RECENTLY_CACHED)
+        variant = statement.plan.find_variant_or_fallback(EventRange.RECENTLY_CACHED)
         if variant is None:
             return None
         question_hash = _hash_question_without_times(question)
-        if time.monotonic() < self._recent_misses.get(question_hash, 0.0):
+        if time.monotonic() < self._recent_table_skipped_until.get(question_hash, 0.0):
             return None
         with ExitStack() as stack:
-            run = self._begin_run(statement, limits, cancel, stack)
-            view = run.wait_for(self._storage.recent_view(statement.streams[0], run), stack)
+            run = self._create_running_query(statement, limits, cancel, stack)
+            view = run.enter_view(self._storage.open_recent_view(statement.streams[0], run), stack)
             if view is None:
                 return None
-            rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
+            rows = self._start_query(
+                question, variant, QueryView(view.cursor, reads_only_flushed_events=True), run, stack
+            )
             if not view.is_still_valid():
                 return None
         (batch,) = rows.batches
         if rows.truncated or len(batch) == statement.row_limit:
             rows.engine_seconds = time.perf_counter() - started_at
             return rows
-        if len(self._recent_misses) >= _MAX_REMEMBERED_DIGESTS:
-            self._recent_misses.clear()
-        self._recent_misses[question_hash] = time.monotonic() + _SKIP_RECENT_TABLE_SECONDS
+        if len(self._recent_table_skipped_until) >= _MAX_REMEMBERED_STATEMENTS:
+            self._recent_table_skipped_until.clear()
+        self._recent_table_skipped_until[question_hash] = time.monotonic() + _SKIP_RECENT_TABLE_SECONDS
         return None
 
     def _answer_from_arrived_tables(
@@ -167,14 +170,16 @@ class QueryRunner:
         Return None if the tables lack some events of the query's time range.
         """
         started_at = time.perf_counter()
-        first = question.values[FIRST_RECEIPT_PARAMETER]
+        first = question.values[FIRST_RECEIPT_TIME_PARAMETER]
         first_us = (first - EPOCH) // timedelta(microseconds=1) if isinstance(first, datetime) else 0
         with ExitStack() as stack:
-            run = self._begin_run(question.statement, limits, cancel, stack)
-            view = run.wait_for(self._storage.arrived_view(question.statement.streams, first_us, run), stack)
+            run = self._create_running_query(question.statement, limits, cancel, stack)
+            view = run.enter_view(self._storage.open_arrived_view(question.statement.streams, first_us, run), stack)
             if view is None:
                 return None
-            rows = self._start_query(question, variant, QueryView(view.cursor, at_rest=True), run, stack)
+            rows = self._start_query(
+                question, variant, QueryView(view.cursor, reads_only_flushed_events=True), run, stack
+            )
             rows.batches = list(rows.batches)
             if not view.is_still_valid():
                 return None
@@ -203,11 +208,11 @@ class QueryRunner:
 
     def _record_duration(self, digest: bytes, seconds: float) -> None:
         if seconds > _MAX_QUICK_RUN_SECONDS:
-            self._quick_digests.discard(digest)
+            self._quick_statement_digests.discard(digest)
             return
-        if len(self._quick_digests) >= _MAX_REMEMBERED_DIGESTS:
-            self._quick_digests.clear()
-        self._quick_digests.add(digest)
+        if len(self._quick_statement_digests) >= _MAX_REMEMBERED_STATEMENTS:
+            self._quick_statement_digests.clear()
+        self._quick_statement_digests.add(digest)
 
     def _run_statement(
         self, question: BoundStatement, limits: RunLimits, cancel: Cancellation, *, optimistic: bool
@@ -237,16 +242,16 @@ class QueryRunner:
         reuse: PartialAnswerPlanner | None = None,
     ) -> Rows:
         with ExitStack() as stack:
-            run = self._begin_run(question.statement, limits, cancel, stack)
-            view = run.wait_for(self._storage.query_view(question.statement.streams, run), stack)
+            run = self._create_running_query(question.statement, limits, cancel, stack)
+            view = run.enter_view(self._storage.open_query_view(question.statement.streams, run), stack)
             stack.callback(run.stop_progress_reading)
-            if question.statement.digest not in self._quick_digests:
+            if question.statement.digest not in self._quick_statement_digests:
                 with run.stopping_at_deadline():
-                    for setting in self._track_progress:
+                    for setting in self._track_progress_statements:
                         view.cursor.execute(setting)
-                cancel.on_progress(partial(run.read_progress, view.cursor))
-            reads = EventRange.FLUSHED if view.at_rest else EventRange.ALL
-            variant = question.statement.plan.choose_variant(reads, optimistic=optimistic)
+                cancel.set_progress_reader(partial(run.read_progress, view.cursor))
+            reads = EventRange.FLUSHED if view.reads_only_flushed_events else EventRange.ALL
+            variant = question.statement.plan.find_variant_or_fallback(reads, optimistic=optimistic)
             if variant is None:
                 raise ValueError("a plan without that variant")
             if reuse is not None:
@@ -257,19 +262,19 @@ class QueryRunner:
                     question = msgspec.structs.replace(question, values={**question.values, **reused.values})
             return self._start_query(question, variant, view, run, stack)
 
-    def _begin_run(
+    def _create_running_query(
         self, statement: Statement, limits: RunLimits, cancel: Cancellation, stack: ExitStack
     ) -> "_RunningQuery":
         """Return a new running query, which is stopped at its deadline or when it is cancelled.
 
         The deadline does not apply any more after `stack` is closed.
         """
-        run = _RunningQuery(limits, statement, self._redaction)
-        alarm = stack.enter_context(self._deadlines.call_at(limits.expires_at, run.expire))
+        run = _RunningQuery(limits, statement, self._answer_redactor)
+        alarm = stack.enter_context(self._deadline_timer.call_at(limits.expires_at, run.expire))
 
         def stop() -> None:
             run.cancel()
-            self._deadlines.fire_now(alarm)
+            self._deadline_timer.fire_now(alarm)
 
         cancel.on_cancel(stop)
         return run
@@ -291,8 +296,8 @@ class QueryRunner:
             if filters:
                 # The text that is checked reads all blocks. The text that runs differs from it only by a list of block
                 # numbers, so it is not checked again.
-                self._check.check(cursor, sql, statement.streams)
-                if view.at_rest:
+                self._statement_checker.check(cursor, sql, statement.streams)
+                if view.reads_only_flushed_events:
                     cursor.execute("BEGIN")
                 blocks = {
                     block_filter: find_blocks_to_read(block_filter, question.values, cursor, self._ngram_index)
@@ -310,23 +315,23 @@ class QueryRunner:
         if len(first) < _FETCH_BATCH_ROWS:
             rows.batches = [first]
         else:
-            rows.batches = _stream_batches(first, batches, stack.pop_all())
+            rows.batches = _yield_batches(first, batches, stack.pop_all())
         return rows
 
     def close(self) -> None:
-        self._deadlines.close()
+        self._deadline_timer.close()
 
     def _column_types(self, cursor: duckdb.DuckDBPyConnection, question: BoundStatement) -> ColumnTypes:
         statement = question.statement
-        types = self._types_cache.get(statement.digest)
+        types = self._column_types_cache.get(statement.digest)
         if types is None:
             segments = statement.plan.variants[0].segments
             sql = print_segments(("FROM (", *segments, ") LIMIT 0"))
-            self._check.check(cursor, sql, statement.streams)
+            self._statement_checker.check(cursor, sql, statement.streams)
             parsed = _parse_select(cursor, sql)
             cursor.execute(parsed, {name: question.values[name] for name in parsed.named_parameters})
             types = tuple(column[1] for column in cursor.description or [])
-            self._types_cache.put(statement.digest, types)
+            self._column_types_cache.put(statement.digest, types)
         return types
 
     def parse_checked(self, cursor: duckdb.DuckDBPyConnection, sql: str, streams: tuple[str, ...]) -> duckdb.Statement:
@@ -334,7 +339,7 @@ class QueryRunner:
         key = (sql, streams)
         parsed = self._parsed_cache.get(key)
         if parsed is None:
-            self._check.check(cursor, sql, streams)
+            self._statement_checker.check(cursor, sql, streams)
             parsed = _parse_select(cursor, sql)
             self._parsed_cache.put(key, parsed)
         return parsed
@@ -356,7 +361,7 @@ class _RunningQuery:
         self._redacted_columns = redaction.columns_to_redact(statement)
         # Keep only these attributes of the statement, because a run may stay in memory for a while until the garbage
         # collector frees it. The whole statement contains long texts.
-        self._completions = statement.completions
+        self._deferred_columns = statement.completions
         self._column_count = len(statement.column_names)
         self._redaction_cursor: duckdb.DuckDBPyConnection | None = None
         self._is_cancelled = False
@@ -364,7 +369,7 @@ class _RunningQuery:
         # Whether the run still waits for a view of the events. If the deadline passes meanwhile, the run fails with
         # ServiceBusy. A retry that begins after the deadline counts as not waiting, so that it fails with
         # QueryOutOfTime.
-        self._is_waiting = time.monotonic() < limits.expires_at
+        self._is_waiting_for_view = time.monotonic() < limits.expires_at
         # Held while the progress is read, so that the cursor is not closed meanwhile.
         self._progress_lock = threading.Lock()
         self._has_progress = self._has_ended = False
@@ -372,13 +377,13 @@ class _RunningQuery:
     def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Set the cursor that is interrupted if the query must stop; raise an error if it must stop already."""
         self._cursor = cursor
-        self.stop_early()
+        self.raise_if_stopped()
 
-    def wait_for(self, view: AbstractContextManager[T], stack: ExitStack) -> T:
+    def enter_view(self, view: AbstractContextManager[T], stack: ExitStack) -> T:
         """Enter the context of a view, which may wait for other queries and for events to become readable."""
         with self.stopping_at_deadline():
             entered = stack.enter_context(view)
-        self._is_waiting = False
+        self._is_waiting_for_view = False
         return entered
 
     def cancel(self) -> None:
@@ -407,12 +412,12 @@ class _RunningQuery:
 
     @contextmanager
     def stopping_at_deadline(self) -> Iterator[None]:
-        self.stop_early()
+        self.raise_if_stopped()
         try:
             with translate_duckdb_errors():
                 yield
         except Exception:
-            self.stop_early()
+            self.raise_if_stopped()
             raise
 
     def fetch_batches(self, cursor: duckdb.DuckDBPyConnection, types: ColumnTypes, rows: Rows) -> Iterator[list[Row]]:
@@ -427,7 +432,9 @@ class _RunningQuery:
             if remaining == 0:
                 with self.stopping_at_deadline():
                     rows.truncated = cursor.fetchone() is not None
-            yield _rows_to_cells(self._redact_batch(fetched, types), types[: self._column_count], self._completions)
+            yield _rows_to_cells(
+                self._redact_batch(fetched, types), types[: self._column_count], self._deferred_columns
+            )
 
     def _redact_batch(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
         if not self._redacted_columns.column_positions:
@@ -437,7 +444,7 @@ class _RunningQuery:
 
     def _set_redaction_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._redaction_cursor = cursor
-        self.stop_early()
+        self.raise_if_stopped()
 
     def _interrupt_cursors(self) -> None:
         for cursor in (self._cursor, self._redaction_cursor):
@@ -445,13 +452,13 @@ class _RunningQuery:
                 with suppress(duckdb.ConnectionException):
                     cursor.interrupt()
 
-    def stop_early(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise an error if the query was cancelled or its deadline has passed."""
         if self._is_cancelled:
             raise QueryCancelled("The query was stopped: no client waits for its answer.")
         if not self._is_expired and time.monotonic() < self.limits.expires_at:
             return
-        if self._is_waiting:
+        if self._is_waiting_for_view:
             raise ServiceBusy(
                 f"The query had to wait longer than its {self.limits.timeout_seconds:g} s until it could read the newest events.",
                 retry_after=1,
@@ -477,7 +484,7 @@ def _hash_question_without_times(question: BoundStatement) -> int:
     return hash((question.statement.digest, *values))
 
 
-def _stream_batches(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:
+def _yield_batches(first: list[Row], batches: Iterator[list[Row]], stack: ExitStack) -> Iterator[list[Row]]:
     with stack:
         yield first
         yield from batches
@@ -501,8 +508,8 @@ def _parse_select(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Stateme
 
 
 def _render_cells_sql(
-    segments: Segments, types: ColumnTypes, limit: str, completions: Sequence[ComputedColumn] = ()
-) -> Segments:
+    segments: SqlSegments, types: ColumnTypes, limit: str, completions: Sequence[ComputedColumn] = ()
+) -> SqlSegments:
     """Return SQL that wraps the statement's `segments` in a SELECT that renders each value as a cell.
 
     If no value needs rendering and `limit` is empty, the segments are returned unchanged, so that DuckDB plans one
@@ -540,7 +547,7 @@ def _rows_to_cells(
         return fetched  # type: ignore[return-value]
     columns: list[Sequence[Any]] = list(zip(*fetched, strict=True))
     cells = [reader(column) if reader else column for reader, column in zip(readers, columns, strict=False)]
-    for position, completed in complete_columns(completions, columns):
+    for position, completed in compute_deferred_columns(completions, columns):
         cells[position] = completed
     return list(zip(*cells, strict=True))
 
@@ -561,9 +568,9 @@ class DeadlineTimer:
     def __init__(self) -> None:
         # A heap of alarms, ordered by due time. Each entry has a unique number, so that `heapq` never compares alarms.
         self._due_alarms: list[tuple[float, int, _Alarm]] = []
-        self._changed = threading.Condition()
+        self._schedule_changed = threading.Condition()
         self._numbers = itertools.count()
-        self._closed = False
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run_timer, name="watch", daemon=True)
         self._thread.start()
 
@@ -571,35 +578,35 @@ class DeadlineTimer:
     def call_at(self, due_at: float, callback: Callable[[], None]) -> Iterator[_Alarm]:
         """Call `callback` at `due_at` on the monotonic clock, and then repeatedly, until the `with` block ends."""
         alarm = _Alarm(callback)
-        with self._changed:
+        with self._schedule_changed:
             self._schedule(alarm, due_at)
         try:
             yield alarm
         finally:
-            with self._changed:
+            with self._schedule_changed:
                 alarm.callback = None
 
     def fire_now(self, alarm: _Alarm) -> None:
         """Make the timer call the alarm's callback immediately, and then repeatedly."""
-        with self._changed:
+        with self._schedule_changed:
             self._schedule(alarm, time.monotonic())
 
     def _schedule(self, alarm: _Alarm, due_at: float) -> None:
         heapq.heappush(self._due_alarms, (due_at, next(self._numbers), alarm))
         if self._due_alarms[0][2] is alarm:
-            self._changed.notify()
+            self._schedule_changed.notify()
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        with self._schedule_changed:
+            self._is_closed = True
+            self._schedule_changed.notify()
         self._thread.join()
 
     def _run_timer(self) -> None:
-        with self._changed:
-            while not self._closed:
+        with self._schedule_changed:
+            while not self._is_closed:
                 self._call_due_alarms()
-                self._changed.wait(self._seconds_until_next_alarm())
+                self._schedule_changed.wait(self._seconds_until_next_alarm())
 
     def _call_due_alarms(self) -> None:
         """Call due alarms while holding the lock, so that no alarm is called after the block of `call_at` has ended."""

@@ -24,7 +24,7 @@ from cordwood.sql.redaction.masking import (
     JSON_STRING_OR_GAP_PATTERN,
     MARKED_DIGIT_REPLACEMENT,
     MATCH_PART_SEPARATOR,
-    MATCH_START,
+    MATCH_START_MARKER,
     MAY_NEED_REDACTION_MESSAGE,
     OPTIMISTIC_TEXT_FUNCTION_PREFIX,
     REDACT_EVENT_FUNCTION_PREFIX,
@@ -66,7 +66,7 @@ def _redact_texts_sql(mode: RedactMode) -> str:
 
 
 def _text_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
-    return f"CASE WHEN {_matches_hint_sql('t', detection.combined_hint)} THEN {_redact_text_sql(detection, masking)} ELSE t END"
+    return f"CASE WHEN {_matches_hint_sql('t', detection.combined_prefilter_pattern)} THEN {_redact_text_sql(detection, masking)} ELSE t END"
 
 
 def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
@@ -74,16 +74,16 @@ def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
 
     The SQL skips the stages before those for IP addresses, unless the hints of the skipped stages match the text.
     """
-    if detection.operator_stages or not detection.stages_before_addresses:
+    if detection.operator_stages or not detection.stages_before_ip_addresses:
         return masking.apply_builtin_stages(
             masking.apply_stages("t", detection.operator_stages), detection.builtin_stages
         )
     unmarked = masking.remove_markers("t")
-    before_addresses = masking.apply_stages(unmarked, detection.stages_before_addresses)
-    hint = "|".join(stage.hint for stage in detection.stages_before_addresses)
+    before_addresses = masking.apply_stages(unmarked, detection.stages_before_ip_addresses)
+    hint = "|".join(stage.prefilter_pattern for stage in detection.stages_before_ip_addresses)
     checked = f"CASE WHEN {_matches_hint_sql(unmarked, hint)} THEN {before_addresses} ELSE {unmarked} END"
     return masking.remove_match_markers(
-        masking.apply_stages(checked, detection.builtin_stages[len(detection.stages_before_addresses) :])
+        masking.apply_stages(checked, detection.builtin_stages[len(detection.stages_before_ip_addresses) :])
     )
 
 
@@ -96,7 +96,7 @@ def _optimistic_redaction_macro_body(detection: DetectionRules) -> str:
     failure = (
         f"CAST({text_literal(RAISED_ERROR_PREFIX + MAY_NEED_REDACTION_MESSAGE)} || left(t, 0) AS INTEGER)::VARCHAR"
     )
-    return f"CASE WHEN {_matches_hint_sql('t', detection.combined_hint)} THEN {failure} ELSE t END"
+    return f"CASE WHEN {_matches_hint_sql('t', detection.combined_prefilter_pattern)} THEN {failure} ELSE t END"
 
 
 def _matches_hint_sql(text: str, hint: str) -> str:
@@ -137,7 +137,7 @@ def _event_macro_body(mode: RedactMode) -> str:
 
 
 class _RedactionSQL:
-    def remove_mark(self, text: str, mark: str) -> str:
+    def remove_marker(self, text: str, mark: str) -> str:
         return f"replace({text}, {text_literal(mark)}, '')"
 
     def replace_matches(self, text: str, pattern: str, shown: str) -> str:
@@ -146,18 +146,20 @@ class _RedactionSQL:
     def conditional(self, condition: str, then: str, otherwise: str) -> str:
         return f"CASE WHEN {condition} THEN {then} ELSE {otherwise} END"
 
-    def match_part(self, at: int) -> str:
+    def current_match_part(self, at: int) -> str:
         return f"string_split(p, {text_literal(MATCH_PART_SEPARATOR)})[{at}]"
 
-    def map_segments(self, marked: str, each: str) -> str:
+    def replace_marked_segments(self, marked: str, each: str) -> str:
         """Return SQL that applies the expression `each` to those segments of a text that contain a match.
 
         The SQL has only one lambda, because DuckDB binds the list of a nested lambda twice.
         """
         find = f"CASE WHEN contains(p, {text_literal(MATCH_PART_SEPARATOR)}) THEN {each} ELSE p END"
-        return _join_array_sql(f"list_transform(string_split({marked}, {text_literal(MATCH_START)}), lambda p: {find})")
+        return _join_array_sql(
+            f"list_transform(string_split({marked}, {text_literal(MATCH_START_MARKER)}), lambda p: {find})"
+        )
 
-    def card_digits(self, text: str) -> str:
+    def remove_card_separators(self, text: str) -> str:
         return f"translate(replace({text}, '%20', ''), ' +-', '')"
 
     def passes_luhn(self, digits: str) -> str:
@@ -176,7 +178,7 @@ class _RedactionSQL:
             f"substr(sha256({_DIGEST_KEY_PLACEHOLDER} || sha256({_DIGEST_KEY_PLACEHOLDER} || lower({value}))), 1, 16)"
         )
 
-    def address_network(self, value: str) -> str:
+    def network_of_ip_address(self, value: str) -> str:
         normalized = f"split_part(replace(replace(lower({value}), '%25', '%'), '%3a', ':'), '%', 1)"
         ipv4_network = f"array_to_string(string_split({value}, '.')[1:3], '.') || '.0/24'"
         leading_groups = f"string_split(split_part({normalized}, '::', 1), ':')[1:3]"
@@ -204,11 +206,11 @@ class AnswerRedactor:
         redacting: RedactionConfig,
         texts: TextRedactor | None = None,
     ) -> None:
-        self._cursor = cursor
-        self._redacting = redacting
+        self._open_cursor = cursor
+        self._redaction_config = redacting
         self._lock = Lock()
         self._created_modes: set[RedactMode] = set()
-        self._texts = texts or TextRedactor()
+        self._text_redactor = texts or TextRedactor()
 
     def columns_to_redact(self, statement: Statement) -> "ColumnsToRedact":
         """Return the columns of the statement's answer that must be redacted after they are fetched."""
@@ -219,23 +221,25 @@ class AnswerRedactor:
         with self._lock:
             if mode in self._created_modes:
                 return
-            with self._cursor() as cursor:
-                for statement in create_macro_statements(self._redacting.rules, self._redacting.key, mode):
+            with self._open_cursor() as cursor:
+                for statement in create_macro_statements(
+                    self._redaction_config.rules, self._redaction_config.key, mode
+                ):
                     cursor.execute(statement)
             self._created_modes.add(mode)
 
     def redact_json(self, mode: RedactMode, texts: OptionalTexts, on_cursor: CursorCallback) -> list[str | None]:
         """Redact JSON texts; each connection used is passed to `on_cursor`, so that the caller can interrupt it."""
-        return self._texts.redact_json(mode, texts, self._make_redact_function(mode, on_cursor))
+        return self._text_redactor.redact_json(mode, texts, self._make_redact_function(mode, on_cursor))
 
     def redact_rows(
         self, mode: RedactMode, rows: Sequence[Row], positions: Mapping[int, bool], on_cursor: CursorCallback
     ) -> list[Row]:
-        return self._texts.redact_rows(mode, rows, positions, self._make_redact_function(mode, on_cursor))
+        return self._text_redactor.redact_rows(mode, rows, positions, self._make_redact_function(mode, on_cursor))
 
     def _make_redact_function(self, mode: RedactMode, on_cursor: CursorCallback) -> RedactTexts:
         def redact(texts: Sequence[str]) -> Sequence[str]:
-            with self._cursor() as cursor:
+            with self._open_cursor() as cursor:
                 on_cursor(cursor)
                 redacted: Sequence[str] = cursor.execute(_redact_texts_sql(mode), {"texts": texts}).fetchall()[0][0]
                 return redacted

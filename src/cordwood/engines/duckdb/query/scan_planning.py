@@ -23,7 +23,7 @@ from cordwood.model.event import format_path
 from cordwood.sql.budget import check_cpu_time, copy_tree
 from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.grouping import resolve_group_ordinal
-from cordwood.sql.lowering import fragment, join_fragments, merge_fragments, name_part, text_part
+from cordwood.sql.lowering import fragment, identifier_node, join_fragments, merge_fragments, string_literal_node
 from cordwood.sql.nodes import non_recursive_cte
 
 
@@ -32,7 +32,7 @@ class ReadMode(StrEnum):
 
     VALUE = "value"
     TEXT = "text"
-    RECORD = "record"
+    IS_OBJECT = "record"
 
 
 class EventTable(StrEnum):
@@ -72,23 +72,23 @@ class ScannedPath(msgspec.Struct, frozen=True):
         If this read tests for an object, and `other_reads` has a text inside the object, the SQL reads that text first.
         If the text is not NULL, the value at the path is an object, and nothing else has to be read.
         """
-        text_read = next((read for read in other_reads if read.reads_text_of(self)), None)
+        text_read = next((read for read in other_reads if read.reads_text_inside_record(self)), None)
         if text_read is None:
-            return merge_fragments("{0} AS {1}", self.value_sql(), name_part(self.name))
+            return merge_fragments("{0} AS {1}", self.value_sql(), identifier_node(self.name))
         return merge_fragments(
-            "{0} IS NOT NULL OR {1} AS {2}", text_read.value_sql(), self.value_sql(), name_part(self.name)
+            "{0} IS NOT NULL OR {1} AS {2}", text_read.value_sql(), self.value_sql(), identifier_node(self.name)
         )
 
-    def reads_text_of(self, record: "ScannedPath") -> bool:
+    def reads_text_inside_record(self, record: "ScannedPath") -> bool:
         depth = len(record.steps)
         is_below = self.column == record.column and len(self.steps) > depth and self.steps[:depth] == record.steps
-        return is_below and self.mode is ReadMode.TEXT and record.mode is ReadMode.RECORD
+        return is_below and self.mode is ReadMode.TEXT and record.mode is ReadMode.IS_OBJECT
 
     def value_sql(self) -> exp.Expr:
-        if self.mode is ReadMode.RECORD:
+        if self.mode is ReadMode.IS_OBJECT:
             steps = self.steps if self.column == "extras" else (self.column, *self.steps)
-            return fragment('contains("object_paths", {0})', text_part(format_path(steps)))
-        path = path_value_part(name_part(self.column), self.steps)
+            return fragment('contains("object_paths", {0})', string_literal_node(format_path(steps)))
+        path = path_value_part(identifier_node(self.column), self.steps)
         return merge_fragments("{0}::VARCHAR", path) if self.mode is ReadMode.TEXT else path
 
 
@@ -120,7 +120,11 @@ class ScanSource(msgspec.Struct, frozen=True):
         other_reads = reads if reads_all else []
         return self._build_select(
             table,
-            [*map(name_part, _stored_columns(used)), *(read.to_sql(other_reads) for read in reads), *extra_columns],
+            [
+                *map(identifier_node, _stored_columns(used)),
+                *(read.to_sql(other_reads) for read in reads),
+                *extra_columns,
+            ],
         )
 
     def select_few_events(
@@ -154,7 +158,7 @@ class ScanSource(msgspec.Struct, frozen=True):
         conditions = (*self.filters, *flushed_filters, *row_filters)
         selected = join_fragments(", ", columns) if columns else fragment("NULL")
         select = "SELECT {0} FROM {1} WHERE {2}" if conditions else "SELECT {0} FROM {1}"
-        table = fragment(event_table, name_part(self.table.name, is_verbatim=True))
+        table = fragment(event_table, identifier_node(self.table.name, is_verbatim=True))
         return merge_fragments(select, selected, table, join_fragments(" AND ", conditions))
 
     def _used_columns(self) -> frozenset[str]:
@@ -168,7 +172,7 @@ class ScanSource(msgspec.Struct, frozen=True):
 
     def replace_table(self, *selects: exp.Expr) -> None:
         """Replace the reference to the stream's table by the union of `selects`."""
-        alias = exp.TableAlias(this=name_part(self.table.alias_or_name))
+        alias = exp.TableAlias(this=identifier_node(self.table.alias_or_name))
         # If the table is in parentheses, its joins are attached to the table's node, so they are moved to the new node.
         joins = self.table.args.get("joins")
         self.table.replace(exp.Subquery(this=join_fragments(" UNION ALL ", selects), alias=alias, joins=joins))
@@ -180,7 +184,7 @@ class ScanSource(msgspec.Struct, frozen=True):
 
 
 def _column_sql(column: str, *, as_json: bool) -> exp.Expr:
-    return fragment("{0}::JSON AS {0}", name_part(column)) if as_json else name_part(column)
+    return fragment("{0}::JSON AS {0}", identifier_node(column)) if as_json else identifier_node(column)
 
 
 def _stored_columns(used: frozenset[str]) -> list[str]:
@@ -199,7 +203,7 @@ class ChainedSelect(msgspec.Struct, frozen=True):
     alias: str
 
 
-def select_chain_to_answer(tree: exp.Expr, table: exp.Table) -> list[ChainedSelect]:
+def find_select_chain(tree: exp.Expr, table: exp.Table) -> list[ChainedSelect]:
     """Return the chain of SELECTs from the scan to the answer, each of which is read only by the next SELECT.
 
     If there is no such chain, return an empty list.
@@ -208,13 +212,13 @@ def select_chain_to_answer(tree: exp.Expr, table: exp.Table) -> list[ChainedSele
     uses = RelationUses(tree)
     relation: exp.Expr | None = table
     while relation is not None:
-        select = select_that_reads(relation)
+        select = find_reading_select(relation)
         if select is None:
             return []
         steps.append(ChainedSelect(select, relation.alias_or_name))
         if select is tree:
             return steps
-        relation = uses.single_use(select)
+        relation = uses.find_single_use(select)
     return []
 
 
@@ -233,7 +237,7 @@ def aggregates_before_limit(steps: Sequence[ChainedSelect]) -> bool:
     return False
 
 
-def select_that_reads(relation: exp.Expr) -> exp.Select | None:
+def find_reading_select(relation: exp.Expr) -> exp.Select | None:
     """Return the SELECT that reads the relation.
 
     Return None for a pivot, and if the SELECT has a join that is neither an inner join nor a cross join.
@@ -264,7 +268,7 @@ class RelationUses:
             tables.setdefault(table.name, []).append(table)
         return tables
 
-    def single_use(self, select: exp.Select) -> exp.Expr | None:
+    def find_single_use(self, select: exp.Select) -> exp.Expr | None:
         """Return the relation that reads the sub-query `select`; None if several relations read it, or none.
 
         The relation is the sub-query in FROM, or the reference to its CTE.
@@ -292,7 +296,7 @@ def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool =
             else _merge_first_rows(tree, sources[0])
         )
     for source in sources:
-        reads_all = aggregates_before_limit(select_chain_to_answer(tree, source.table))
+        reads_all = aggregates_before_limit(find_select_chain(tree, source.table))
         tables = (EventTable.FLUSHED, EventTable.MEMTABLE)[: 1 if at_rest else 2]
         source.replace_table(*[source.select_events(table, reads_all=reads_all) for table in tables])
     return tree
@@ -316,11 +320,11 @@ def plan_recent_scan(tree: exp.Expr, sources: Sequence[ScanSource]) -> exp.Expr 
 
 
 def _merge_first_rows(tree: exp.Select, source: ScanSource) -> exp.Select:
-    merged = exp.Select(expressions=[_select_by_position(index, item) for index, item in enumerate(tree.expressions)])
+    merged = exp.Select(expressions=[_select_union_column(index, item) for index, item in enumerate(tree.expressions)])
     merged.set("order", _order_by_positions(tree))
     for name in ("limit", "offset"):
         merged.set(name, tree.args.get(name) and copy_tree(tree.args[name]))
-    tree.set("limit", exp.Limit(expression=exp.Literal.number(_requested_rows(tree))))
+    tree.set("limit", exp.Limit(expression=exp.Literal.number(_requested_row_count(tree))))
     tree.set("offset", None)
     memtable_tree = copy_tree(tree)
     union = exp.Union(
@@ -341,7 +345,7 @@ def _order_by_positions(tree: exp.Select) -> exp.Order:
     keys = []
     for key in tree.args["order"].expressions:
         keys.append(copy_tree(key))
-        keys[-1].set("this", _quoted_column(_find_or_append_column(tree, key.this)))
+        keys[-1].set("this", _first_rows_union_column(_find_or_append_column(tree, key.this)))
     return exp.Order(expressions=keys)
 
 
@@ -352,15 +356,15 @@ def _find_or_append_column(tree: exp.Select, value: exp.Expr) -> int:
     return len(tree.expressions) - 1
 
 
-def _select_by_position(index: int, item: exp.Expr) -> exp.Expr:
-    column = _quoted_column(index)
+def _select_union_column(index: int, item: exp.Expr) -> exp.Expr:
+    column = _first_rows_union_column(index)
     inherit_metadata(column, item)
     alias = exp.alias_(column, item.alias, quoted=True)
     inherit_metadata(alias, item)
     return alias
 
 
-def _quoted_column(index: int) -> exp.Column:
+def _first_rows_union_column(index: int) -> exp.Column:
     return exp.column(f"c{index}", _FIRST_ROWS_UNION_ALIAS, quoted=True)
 
 
@@ -409,7 +413,7 @@ def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
     """Return whether the query selects the first few rows of an order, where each row comes from a single event."""
     if (
         tree.args.get("order") is None
-        or not 0 < _requested_rows(tree) <= _MAX_LATE_MATERIALIZED_ROWS
+        or not 0 < _requested_row_count(tree) <= _MAX_LATE_MATERIALIZED_ROWS
         or _depends_on_other_rows(tree)
     ):
         return False
@@ -418,7 +422,7 @@ def _selects_first_rows(tree: exp.Select, source: ScanSource) -> bool:
     if any(identifier.name.lower() in (_ROW_ID_COLUMN, _ROW_IDS_CTE) for identifier in tree.find_all(exp.Identifier)):
         return False
     return _passes_through_any_column(
-        select_chain_to_answer(tree, source.table), frozenset(EVENT_COLUMNS) | source.wide_column_names
+        find_select_chain(tree, source.table), frozenset(EVENT_COLUMNS) | source.wide_column_names
     )
 
 
@@ -428,7 +432,7 @@ def _selects_newest_events(tree: exp.Select, source: ScanSource) -> bool:
         source.scanned_paths
         or source.flushed_filters
         or not _selects_first_rows(tree, source)
-        or _requested_rows(tree) > _MAX_RECENT_TABLE_QUERY_ROWS
+        or _requested_row_count(tree) > _MAX_RECENT_TABLE_QUERY_ROWS
     ):
         return False
     key = tree.args["order"].expressions[0]
@@ -463,7 +467,7 @@ def _passed_through_columns(tree: exp.Select, source: ScanSource) -> frozenset[s
 
     The caller reads these columns as JSON texts, because a sort copies texts one time less than other values.
     """
-    steps = select_chain_to_answer(tree, source.table)
+    steps = find_select_chain(tree, source.table)
     if len(steps) > 1 or not is_single_chain(tree, steps):
         return frozenset()
     used_columns = {column.name for column in tree.find_all(exp.Column) if not _is_selected_directly(column, tree)}
@@ -479,7 +483,7 @@ def _remove_applied_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
 
     The filters are not needed any more, because row ids are selected only from events that passed them.
     """
-    steps = select_chain_to_answer(tree, source.table)
+    steps = find_select_chain(tree, source.table)
     if not is_single_chain(tree, steps):
         return source
     for step in steps:
@@ -488,14 +492,16 @@ def _remove_applied_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
 
 
 def _late_materialization_saves_time(tree: exp.Select, source: ScanSource, table: EventTable) -> bool:
-    steps = select_chain_to_answer(tree, source.table)
+    steps = find_select_chain(tree, source.table)
     if is_single_chain(tree, steps) and table is not EventTable.FLUSHED:
         return False
     if _passes_through_any_column(steps, _WIDE_COLUMNS | source.wide_column_names) or _computes_from_wide_column(
         tree, steps
     ):
         return True
-    return _passes_through_any_column(steps, frozenset([_MESSAGE_COLUMN])) and not _has_narrow_filter(tree, source)
+    return _passes_through_any_column(steps, frozenset([_MESSAGE_COLUMN])) and not _filters_by_message_or_project(
+        tree, source
+    )
 
 
 def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> bool:
@@ -509,7 +515,7 @@ def _computes_from_wide_column(tree: exp.Select, steps: list[ChainedSelect]) -> 
     return any(column.name in _WIDE_COLUMNS and column.table == steps[-1].alias for column in columns)
 
 
-def _has_narrow_filter(tree: exp.Select, source: ScanSource) -> bool:
+def _filters_by_message_or_project(tree: exp.Select, source: ScanSource) -> bool:
     """Return whether the query filters by message, or by a single project, whose events are stored together."""
     filters = list(tree.find_all(exp.Where))
     filters_messages = any(column.name == _MESSAGE_COLUMN for where in filters for column in where.find_all(exp.Column))
@@ -522,7 +528,7 @@ def _has_narrow_filter(tree: exp.Select, source: ScanSource) -> bool:
     return bool(source.filters) or filters_messages or "project" in compared
 
 
-def _requested_rows(tree: exp.Select) -> int:
+def _requested_row_count(tree: exp.Select) -> int:
     """Return the sum of LIMIT and OFFSET, or 0 if there is no LIMIT or one of the two is not a literal integer."""
     counts = [tree.args[key].expression for key in ("limit", "offset") if tree.args.get(key) is not None]
     if tree.args.get("limit") is None or not all(isinstance(count, exp.Literal) and count.is_int for count in counts):
@@ -534,9 +540,9 @@ def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> 
     """Return the query that selects the row ids of the events from which the first few rows are made."""
     row_id_query = copy_tree(tree)
     source_copy = source.find_in_copy(row_id_query)
-    row_id_query.set("limit", exp.Limit(expression=exp.Literal.number(_requested_rows(tree))))
+    row_id_query.set("limit", exp.Limit(expression=exp.Literal.number(_requested_row_count(tree))))
     row_id_query.set("offset", None)
-    steps = select_chain_to_answer(row_id_query, source_copy.table)
+    steps = find_select_chain(row_id_query, source_copy.table)
     order = _order_by_values(row_id_query) if len(steps) == 1 else None
     if order is not None:
         row_id_query.set("order", order)

@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.query.scan_planning import ChainedSelect, is_single_chain, select_chain_to_answer
+from cordwood.engines.duckdb.query.scan_planning import ChainedSelect, find_select_chain, is_single_chain
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.nodes import replace_node
@@ -24,7 +24,7 @@ def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:
 
     Merging begins at the sub-query that reads `table`, and ends at the first sub-query that cannot be merged.
     """
-    steps = select_chain_to_answer(tree, table)
+    steps = find_select_chain(tree, table)
     if not is_single_chain(tree, steps):
         return
     for below, above in pairwise(steps):

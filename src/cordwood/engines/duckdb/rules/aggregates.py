@@ -19,12 +19,12 @@ from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsuppo
 from cordwood.sql.nodes import constant_int, constant_python_value
 from cordwood.sql.rules.aggregates import (
     AggregateArgument,
+    aggregated_event_value_kind,
     combine_aggregates,
     distribute_window,
     drop_nulls_modifier,
-    event_value_kind,
     has_window,
-    nan_for_single_infinite,
+    make_nan_for_infinite_value,
     read_aggregate_argument,
     read_quantiles,
 )
@@ -124,7 +124,7 @@ def _aggregate_call_template(name: str, argument: AggregateArgument) -> str:
 
 
 def _convert_aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
-    kind = event_value_kind(node)
+    kind = aggregated_event_value_kind(node)
     if kind_of(argument.value) is Kind.VARIANT and kind is not None:
         return convert_implicitly(argument.value, kind)
     return argument.value
@@ -215,11 +215,11 @@ def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = convert_implicitly(value, Kind.FLOAT64), convert_implicitly(copy_tree(value), Kind.STRING)
     counts = (fragment("count({0})", copy_tree(values)) for values in (numbers, texts))
     extremes = (fragment(f"{name}({{0}})", values) for values in (numbers, texts))
-    template = f"CASE WHEN {{0}} = {{1}} THEN {event_number_template('{2}')} ELSE ({{3}})::VARIANT END"
+    template = f"CASE WHEN {{0}} = {{1}} THEN {number_to_variant_template('{2}')} ELSE ({{3}})::VARIANT END"
     return combine_aggregates(template, *counts, *extremes)
 
 
-def event_number_template(number: str) -> str:
+def number_to_variant_template(number: str) -> str:
     """Return the template that converts the SQL value `number` to a VARIANT, as an integer if it is integral."""
     return f"CASE WHEN {number} = trunc({number}) AND abs({number}) < 1e15 THEN {number}::BIGINT::VARIANT ELSE {number}::VARIANT END"
 
@@ -273,7 +273,9 @@ def _covariance_rule(name: str) -> LoweringRule:
         aggregate = fragment(f"{name}({{0}}, {{1}})", left, right)
         if name.endswith("samp"):
             return aggregate
-        return nan_for_single_infinite(aggregate, fragment("any_value({0} + {1})", copy_tree(left), copy_tree(right)))
+        return make_nan_for_infinite_value(
+            aggregate, fragment("any_value({0} + {1})", copy_tree(left), copy_tree(right))
+        )
 
     return rule
 
@@ -283,7 +285,7 @@ def _population_statistic_rule(name: str) -> LoweringRule:
         argument = read_aggregate_argument(node)
         value = fragment("{0}::DOUBLE", _convert_aggregated_value(argument, node))
         aggregate = fragment(_aggregate_call_template(name, argument), value)
-        return nan_for_single_infinite(aggregate, fragment("any_value({0})", copy_tree(value)))
+        return make_nan_for_infinite_value(aggregate, fragment("any_value({0})", copy_tree(value)))
 
     return rule
 
@@ -402,7 +404,7 @@ def _fraction_as_decimal(node: exp.Expr) -> exp.Expr:
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.ApproxDistinct: _translate_approx_count_distinct,
         exp.ApproxQuantiles: _translate_approx_quantiles,
         exp.ApproxTopK: _translate_approx_top_count,

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.model.datatype import TIME_KINDS, Datatype, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, kind_of
 from cordwood.sql.lowering import (
@@ -16,14 +16,14 @@ from cordwood.sql.lowering import (
     fragment,
     fragment_parts,
     has_calls,
+    identifier_node,
     is_evaluated_in_unchosen_branch,
     is_fragment,
-    name_part,
     quoted_constant,
     returns_null_on_error,
-    text_part,
+    string_literal_node,
 )
-from cordwood.sql.nodes import CheapCast, EventAsText, constant_text, has_operation, struct_field_name
+from cordwood.sql.nodes import EventAsText, RepeatableCast, constant_text, has_operation, struct_field_name
 from cordwood.sql.rules.times import (
     CANONICAL_PATTERN_BY_KIND,
     daylight_saving_shift_minutes,
@@ -62,7 +62,7 @@ _ESCAPE_PATTERN = re.compile(f"{_ESCAPE_CHARACTER}(?:[s0ev]|d[0-9]+_)")
 _LAMBDA_VARIABLE_PATTERN: Final = re.compile("_[a-z][0-9]*", re.IGNORECASE)
 
 
-def is_plain_name(name: str) -> bool:
+def is_valid_engine_name(name: str) -> bool:
     """Return whether a name can be written in DuckDB's SQL without being encoded by `encode_engine_name`."""
     return (
         name != ""
@@ -74,7 +74,7 @@ def is_plain_name(name: str) -> bool:
 
 def encode_engine_name(name: str) -> str:
     """Encode a name for DuckDB's SQL if necessary; different names have different encodings."""
-    if is_plain_name(name):
+    if is_valid_engine_name(name):
         return name
     if _LAMBDA_VARIABLE_PATTERN.fullmatch(name):
         return f"{_ESCAPE_CHARACTER}v{name}"
@@ -130,7 +130,7 @@ def _is_window_key(node: exp.Expr) -> bool:
 def is_cheap_to_repeat(node: exp.Expr) -> bool:
     """Return whether evaluating the node twice takes hardly more time than evaluating it once."""
     if is_fragment(node):
-        return (has_operation(node, CheapCast) or not has_calls(node)) and all(
+        return (has_operation(node, RepeatableCast) or not has_calls(node)) and all(
             map(is_cheap_to_repeat, fragment_parts(node))
         )
     return isinstance(node, (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
@@ -169,8 +169,8 @@ def field_name_part(datatype: Datatype, index: int) -> exp.Expr:
     """Return the name in DuckDB of the struct field at `index`, as a syntax node."""
     name, earlier_names = datatype.fields[index][0], [label for label, _ in datatype.fields[:index]]
     if name and name not in earlier_names and name.lower() in map(str.lower, earlier_names):
-        return name_part(disambiguate_case(name, index), is_verbatim=True)
-    return name_part(struct_field_name(datatype, index))
+        return identifier_node(disambiguate_case(name, index), is_verbatim=True)
+    return identifier_node(struct_field_name(datatype, index))
 
 
 _CALENDAR_BOUNDS: Final = {
@@ -180,7 +180,7 @@ _CALENDAR_BOUNDS: Final = {
 }
 
 
-def check_calendar_range(node: exp.Expr, moment: str, kind: Kind) -> str:
+def range_checked_time_sql(node: exp.Expr, moment: str, kind: Kind) -> str:
     """Add to `moment`, the template of a time, a check that fails before the year 1 and after 9999.
 
     The check is needed, because DuckDB itself allows more years.
@@ -260,21 +260,21 @@ def variant_as_text(value: exp.Expr) -> exp.Expr:
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
     """Convert a TIMESTAMP to its wall-clock time in UTC, because DuckDB calculates with that ten times as fast."""
-    return fragment("make_timestamp(epoch_us({0}))", node, operation=CheapCast())
+    return fragment("make_timestamp(epoch_us({0}))", node, operation=RepeatableCast())
 
 
 def wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
     """Convert a wall-clock time in UTC to a TIMESTAMP."""
-    return fragment("make_timestamptz(epoch_us({0}))", node, operation=CheapCast())
+    return fragment("make_timestamptz(epoch_us({0}))", node, operation=RepeatableCast())
 
 
 # SQL for a time zone `@b` that is known only when the query runs. DuckDB accepts only names of zones. So an offset such
 # as `+02:00` is replaced by the zone UTC, and the time is shifted by the offset.
-_IS_OFFSET_SQL: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
-_ZONE_NAME_SQL: Final = f"CASE WHEN {_IS_OFFSET_SQL} THEN 'UTC' ELSE @b END"
-_PADDED_OFFSET_SQL: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
-_OFFSET_SHIFT_SQL: Final = (
-    f"CASE WHEN {_IS_OFFSET_SQL} THEN 946684800000000 - epoch_us(('2000-01-01 00:00' || {_PADDED_OFFSET_SQL})::TIMESTAMPTZ)"
+_IS_ZONE_OFFSET_SQL: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
+_ZONE_NAME_SQL: Final = f"CASE WHEN {_IS_ZONE_OFFSET_SQL} THEN 'UTC' ELSE @b END"
+_PADDED_ZONE_OFFSET_SQL: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"
+_ZONE_OFFSET_MICROSECONDS_SQL: Final = (
+    f"CASE WHEN {_IS_ZONE_OFFSET_SQL} THEN 946684800000000 - epoch_us(('2000-01-01 00:00' || {_PADDED_ZONE_OFFSET_SQL})::TIMESTAMPTZ)"
     " ELSE 0 END"
 )
 
@@ -289,7 +289,9 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     name = constant_text(zone)
     if name is None:
         return fill_template(
-            f"timezone({_ZONE_NAME_SQL}, make_timestamptz(epoch_us(@a) + {_OFFSET_SHIFT_SQL}))", moment, copy_tree(zone)
+            f"timezone({_ZONE_NAME_SQL}, make_timestamptz(epoch_us(@a) + {_ZONE_OFFSET_MICROSECONDS_SQL}))",
+            moment,
+            copy_tree(zone),
         )
     return fragment("timezone({0}, {1})", text_literal_node(name), moment)
 
@@ -303,7 +305,9 @@ def first_timestamp_of_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.
     earlier_sql = f"make_timestamptz(epoch_us(@a) - {repeated_us})"
     wall_clock = f"timezone(@c, {earlier_sql})"
     if name is None:
-        zone_name, shift = (template.replace("@b", "@c") for template in (_ZONE_NAME_SQL, _OFFSET_SHIFT_SQL))
+        zone_name, shift = (
+            template.replace("@b", "@c") for template in (_ZONE_NAME_SQL, _ZONE_OFFSET_MICROSECONDS_SQL)
+        )
         wall_clock = f"timezone({zone_name}, make_timestamptz(epoch_us(@a) - {repeated_us} + {shift}))"
     first = f"CASE WHEN {wall_clock} = @b THEN {earlier_sql} ELSE @a END"
     return fill_template(
@@ -327,13 +331,15 @@ def from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
     name = constant_text(zone)
     if name is None:
         return fill_template(
-            f"make_timestamptz(epoch_us(timezone({_ZONE_NAME_SQL}, @a)) - {_OFFSET_SHIFT_SQL})", wall, copy_tree(zone)
+            f"make_timestamptz(epoch_us(timezone({_ZONE_NAME_SQL}, @a)) - {_ZONE_OFFSET_MICROSECONDS_SQL})",
+            wall,
+            copy_tree(zone),
         )
     return fragment("timezone({0}, {1})", text_literal_node(name), wall)
 
 
 def convert_implicitly(node: exp.Expr, kind: Kind) -> exp.Expr:
-    if isinstance(node, exp.Null) and kind in TIME_KINDS:
+    if isinstance(node, exp.Null) and kind in DATE_AND_TIME_KINDS:
         # The NULL is cast, because DuckDB chooses among its functions of times by the type of the argument.
         return fragment(f"NULL::{TYPE_NAME_BY_KIND[kind]}")
     return convert_to(_IMPLICIT_CONVERSIONS, node, kind)
@@ -354,7 +360,7 @@ def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
 
 
 def _cast_conversion(kind: Kind) -> Conversion:
-    return lambda node: fragment(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", node, operation=CheapCast())
+    return lambda node: fragment(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", node, operation=RepeatableCast())
 
 
 def _try_cast_conversion(kind: Kind) -> Conversion:
@@ -365,8 +371,8 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text as a time in BigQuery's syntax; inside SAFE, it returns NULL for invalid texts."""
     if needs_runtime_check(value, kind):
         texts = [
-            text_part(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
-            text_part(RAISED_ERROR_PREFIX + invalid_time_message(value, kind)),
+            string_literal_node(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
+            string_literal_node(RAISED_ERROR_PREFIX + invalid_time_message(value, kind)),
         ]
         return fill_template(_time_parsing_template(node, kind), value, texts=texts)
     canonical = engine_spelling_of_time(value, kind)
@@ -390,14 +396,14 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     normalized = r"regexp_replace(upper(@a), '(:\d.*[+-])(\d)(:|$)', '\10\2\3')"
     failure = _failure_sql_for_message(node, "{1}")
     checked = f"CASE WHEN @a IS NULL THEN NULL WHEN regexp_matches(@a, {{0}}) THEN {cast}({normalized} AS {TYPE_NAME_BY_KIND[kind]}) ELSE {failure} END"
-    return f"coalesce(CASE WHEN {_DIRECT_PARSING_TESTS[kind]} THEN try_cast(@a AS {TYPE_NAME_BY_KIND[kind]}) END, {checked})"
+    return f"coalesce(CASE WHEN {_DIRECT_PARSE_TEST_BY_KIND[kind]} THEN try_cast(@a AS {TYPE_NAME_BY_KIND[kind]}) END, {checked})"
 
 
 _HAS_FOUR_DIGIT_YEAR_SQL: Final = "@a LIKE '____-%-%' AND @a > '0001'"
 
 # For each type, the test that a text must pass to be parsed directly. The length of a text is limited, because longer
 # texts may have too many fractional digits. The length of a DATETIME is fixed, so that it cannot end in a time zone.
-_DIRECT_PARSING_TESTS: Final = {
+_DIRECT_PARSE_TEST_BY_KIND: Final = {
     Kind.TIMESTAMP: f"{_HAS_FOUR_DIGIT_YEAR_SQL} AND length(@a) <= 35",
     Kind.DATETIME: f"{_HAS_FOUR_DIGIT_YEAR_SQL} AND length(@a) IN (10, 19)",
     Kind.DATE: _HAS_FOUR_DIGIT_YEAR_SQL,
@@ -414,7 +420,7 @@ def _timestamp_to_date(node: exp.Expr) -> exp.Expr:
 
 
 _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
-    **{(Kind.STRING, kind): _text_to_time_conversion(kind) for kind in TIME_KINDS},
+    **{(Kind.STRING, kind): _text_to_time_conversion(kind) for kind in DATE_AND_TIME_KINDS},
     (Kind.STRING, Kind.BYTES): lambda node: fragment("encode({0})", node),
     (Kind.STRING, Kind.JSON): _cast_conversion(Kind.JSON),
     (Kind.DATE, Kind.DATETIME): _cast_conversion(Kind.DATETIME),

@@ -17,7 +17,7 @@ from cordwood.engines.duckdb.rules.digests import (
 from cordwood.engines.duckdb.rules.strings import as_text
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import datatype_of, set_datatype
-from cordwood.sql.lowering import LoweringRule, RuleSet, bytes_part, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, bytes_literal_node, fragment, raise_unsupported
 from cordwood.sql.nodes import constant_bytes, constant_int, is_null
 from cordwood.sql.rules.functions import (
     HASH_FUNCTIONS,
@@ -28,7 +28,7 @@ from cordwood.sql.rules.functions import (
     TransformedArgumentTemplate,
     rules_from_templates,
 )
-from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix
+from cordwood.sql.rules.strings import as_net_call, refuse_public_suffix_function
 
 CompileTimeFunction = Callable[[bytes], bytes | str | int]
 
@@ -50,7 +50,7 @@ def _compile_time_rule(function: CompileTimeFunction) -> LoweringRule:
 
 def _python_value_literal(value: bytes | str | int) -> exp.Expr:
     if isinstance(value, bytes):
-        return fragment("{0}::BLOB", bytes_part(value))
+        return fragment("{0}::BLOB", bytes_literal_node(value))
     return exp.Literal.string(value) if isinstance(value, str) else fragment(f"({value})::BIGINT")
 
 
@@ -63,10 +63,10 @@ def _translate_sha512_of_literal(node: exp.Expr) -> exp.Expr:
 
 
 _BASE32_ALPHABET_SQL: Final = "'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'"
-_PADDED_BITS_SQL: Final = (
+_BASE32_PADDED_BITS_SQL: Final = (
     "rpad(nullif(@a::BLOB, ''::BLOB)::BIT::VARCHAR, ((octet_length(@a::BLOB) * 8 + 4) // 5 * 5)::INT, '0')"
 )
-_BASE32_LETTERS_SQL: Final = f"array_to_string(list_transform(regexp_extract_all({_PADDED_BITS_SQL}, '.....'), lambda _g: {_BASE32_ALPHABET_SQL}[('0b' || _g)::INT + 1]), '')"
+_BASE32_LETTERS_SQL: Final = f"array_to_string(list_transform(regexp_extract_all({_BASE32_PADDED_BITS_SQL}, '.....'), lambda _g: {_BASE32_ALPHABET_SQL}[('0b' || _g)::INT + 1]), '')"
 _BASE32_DECODED_BITS_SQL: Final = (
     "array_to_string(list_transform(string_split(rtrim(@a, '='), ''),"
     f" lambda _g: right(bin(strpos({_BASE32_ALPHABET_SQL}, _g) + 31), 5)), '')"
@@ -109,11 +109,11 @@ def _translate_sha2(node: exp.Expr) -> exp.Expr:
 
 
 HASH_RULES = RuleSet(
-    nodes={
-        **rules_from_templates(COMMON_SQL, HASH_FUNCTIONS, _HASH_TEMPLATES).nodes,
+    by_node_class={
+        **rules_from_templates(COMMON_SQL, HASH_FUNCTIONS, _HASH_TEMPLATES).by_node_class,
         exp.SHA2Digest: _translate_sha2,
     },
-    before_children={
+    by_node_class_before_children={
         exp.SHA2Digest: _translate_sha512_of_literal,
         exp.FarmFingerprint: _compile_time_rule(farm_fingerprint),
     },
@@ -132,7 +132,7 @@ _IPV6_WITHOUT_IPV4_TAIL_SQL: Final = (
     f"CASE WHEN {_IPV4_TAIL_SQL} = '' THEN @a ELSE left(@a, length(@a) - length({_IPV4_TAIL_SQL})) || "
     f"left({_IPV4_TO_HEX_SQL.replace('@s', _IPV4_TAIL_SQL)}, 4) || ':' || right({_IPV4_TO_HEX_SQL.replace('@s', _IPV4_TAIL_SQL)}, 4) END"
 )
-_PADDED_GROUPS_SQL: Final = (
+_PADDED_IPV6_GROUPS_SQL: Final = (
     "CASE WHEN @p = '' THEN '' ELSE array_to_string(list_transform(string_split(@p, ':'),"
     " lambda _g: lpad(upper(_g), 4, '0')), '') END"
 )
@@ -141,8 +141,8 @@ _PADDED_GROUPS_SQL: Final = (
 def _ip_from_string_rule(*, safe: bool) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         failure = "NULL" if safe else failure_sql(node, "Invalid IP address")
-        left = _PADDED_GROUPS_SQL.replace("@p", "string_split(@b, '::')[1]")
-        right = _PADDED_GROUPS_SQL.replace("@p", "coalesce(string_split(@b, '::')[2], '')")
+        left = _PADDED_IPV6_GROUPS_SQL.replace("@p", "string_split(@b, '::')[1]")
+        right = _PADDED_IPV6_GROUPS_SQL.replace("@p", "coalesce(string_split(@b, '::')[2], '')")
         hex_text = f"rpad({left}, CAST(32 - length({right}) AS INT), '0') || {right}"
         v6 = r"regexp_full_match(@b, '(?i)[0-9a-f]{1,4}(:[0-9a-f]{1,4}){7,7}|"
         v6 += r"((?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)::((?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)')"
@@ -170,9 +170,9 @@ _SHORTENED_IPV6_BRANCHES_SQL: Final = "".join(
 )
 _IS_IPV4_MAPPED_SQL: Final = "starts_with(@a, '00000000000000000000FFFF')"
 _PARTIAL_MASK_DIGIT_SQL: Final = "CASE @b % 4 WHEN 0 THEN '' WHEN 1 THEN '8' WHEN 2 THEN 'C' ELSE 'E' END"
-_BOUNDARY_DIGIT_SQL: Final = "CAST('0x' || substring(@a, @b // 4 + 1, 1) AS INT)"
-_MASKED_BOUNDARY_DIGIT_SQL: Final = (
-    f"CASE WHEN @b % 4 = 0 THEN '' ELSE printf('%X', {_BOUNDARY_DIGIT_SQL} & (15 << (4 - @b % 4)::INT)) END"
+_PREFIX_BOUNDARY_DIGIT_SQL: Final = "CAST('0x' || substring(@a, @b // 4 + 1, 1) AS INT)"
+_MASKED_PREFIX_BOUNDARY_DIGIT_SQL: Final = (
+    f"CASE WHEN @b % 4 = 0 THEN '' ELSE printf('%X', {_PREFIX_BOUNDARY_DIGIT_SQL} & (15 << (4 - @b % 4)::INT)) END"
 )
 _URL_HOST_PATTERN: Final = r"^\s*(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?//(?:[^/?#@]*@)?(\[[^\]/?#]*\]|[^:/?#\s]*)"
 _BARE_HOST_PATTERN: Final = r"^\s*(?:[a-zA-Z0-9._~%!$&''()*+,;=-]*@)?([^:/?#\s@]+\.[^:/?#\s@]+)(?:[:/?#].*)?\s*$"
@@ -195,7 +195,7 @@ _NET_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
         "hex({0})",
         CheckedTemplate(
             "length(@a) NOT IN (8, 32) OR @b < 0 OR @b > length(@a) * 4",
-            f"unhex(rpad(left(@a, @b // 4) || {_MASKED_BOUNDARY_DIGIT_SQL}, CAST(length(@a) AS INT), '0'))",
+            f"unhex(rpad(left(@a, @b // 4) || {_MASKED_PREFIX_BOUNDARY_DIGIT_SQL}, CAST(length(@a) AS INT), '0'))",
         ),
     ),
     "NET.IPV4_FROM_INT64": "unhex(printf('%08X', CASE WHEN @a < 0 THEN @a + 4294967296 ELSE @a END))",
@@ -209,11 +209,11 @@ _NET_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
 }
 
 NET_RULES = RuleSet(
-    before_children={exp.NetFunc: as_net_call},
-    by_name={
-        **rules_from_templates(COMMON_SQL, NET_FUNCTIONS, _NET_TEMPLATES).by_name,
+    by_node_class_before_children={exp.NetFunc: as_net_call},
+    by_function_name={
+        **rules_from_templates(COMMON_SQL, NET_FUNCTIONS, _NET_TEMPLATES).by_function_name,
         "NET.IP_FROM_STRING": _ip_from_string_rule(safe=False),
         "NET.SAFE_IP_FROM_STRING": _ip_from_string_rule(safe=True),
-        **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix),
+        **dict.fromkeys(("NET.REG_DOMAIN", "NET.PUBLIC_SUFFIX"), refuse_public_suffix_function),
     },
 )

@@ -23,9 +23,9 @@ from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.datatypes import datatype_of, kind_of, set_datatype
-from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, text_part
+from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, string_literal_node
 from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, constant_int, constant_text
-from cordwood.sql.rules.conversions import CastRules, LiteralRules, parent_past_sign
+from cordwood.sql.rules.conversions import CastRules, LiteralRules, parent_outside_sign_and_parentheses
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN
 
 _INT32_LIMIT: Final = 2**31
@@ -41,15 +41,15 @@ _PARENTS_WITHOUT_TYPED_LITERALS: Final = (
 )
 
 
-def _needs_own_type(node: exp.Expr) -> bool:
-    parent = parent_past_sign(node)
+def _needs_typed_integer_literal(node: exp.Expr) -> bool:
+    parent = parent_outside_sign_and_parentheses(node)
     if isinstance(parent, (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.IntDiv)):
         return isinstance(parent.this, exp.Literal) or not isinstance(parent.expression, exp.Literal)
     return not isinstance(parent, _PARENTS_WITHOUT_TYPED_LITERALS)
 
 
 def _integer_literal(node: exp.Expr, value: int) -> exp.Expr:
-    has_type = _needs_own_type(node) and abs(value) < _INT32_LIMIT
+    has_type = _needs_typed_integer_literal(node) and abs(value) < _INT32_LIMIT
     return fragment(f"{value}::BIGINT") if has_type else exp.Literal.number(str(value))
 
 
@@ -144,7 +144,7 @@ def _text_to_bignumeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         return fill_fallible_template(node, parsed, value)
     failure = failure_sql(node, "A BIGNUMERIC of more than 18 digits after the point is not supported")
     body = f"CASE WHEN regexp_matches(@a, {{0}}) THEN {failure} ELSE {parsed} END"
-    return fill_fallible_template(node, body, value, texts=[text_part(_TOO_MANY_DECIMALS_PATTERN)])
+    return fill_fallible_template(node, body, value, texts=[string_literal_node(_TOO_MANY_DECIMALS_PATTERN)])
 
 
 # SQL that prints a float with 15 digits if this text parses to the same float, and else with 17 digits.
@@ -221,7 +221,7 @@ def _translate_parse_numeric(node: exp.Expr) -> exp.Expr:
     failure = failure_sql(node, "Invalid NUMERIC value")
     body = f"CASE WHEN {is_invalid} THEN {failure} ELSE {parsed} END"
     return fill_fallible_template(
-        node, body, convert_implicitly(node.this, Kind.STRING), texts=[text_part(PARSE_NUMERIC_PATTERN)]
+        node, body, convert_implicitly(node.this, Kind.STRING), texts=[string_literal_node(PARSE_NUMERIC_PATTERN)]
     )
 
 
@@ -268,8 +268,8 @@ CAST_TRANSLATOR: Final = CastRules(
 cast_to: Final = CAST_TRANSLATOR.cast_to
 
 RULES = RuleSet(
-    nodes={
-        **CAST_TRANSLATOR.rules().nodes,
+    by_node_class={
+        **CAST_TRANSLATOR.rules().by_node_class,
         exp.ParseNumeric: _translate_parse_numeric,
         exp.ParseBignumeric: _translate_parse_numeric,
     }

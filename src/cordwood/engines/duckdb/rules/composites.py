@@ -18,19 +18,19 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 )
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.conditions import convert_struct_by_position
-from cordwood.engines.duckdb.rules.json_functions import path_text
+from cordwood.engines.duckdb.rules.json_functions import json_path_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.datatypes import INT64, STRING, datatype_of, field_type, kind_of, set_datatype
-from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, text_part
+from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import constant_int, constant_text, is_parenthesised_list, struct_field_values
 from cordwood.sql.rules.functions import (
     ARRAY_FUNCTIONS,
     MAX_GENERATED_ELEMENTS,
     CheckedTemplate,
-    max_elements,
+    max_generated_elements,
     rules_from_templates,
 )
-from cordwood.sql.rules.numbers import are_ascending
+from cordwood.sql.rules.numbers import has_ascending_elements
 
 
 def _translate_struct(node: exp.Expr) -> exp.Expr:
@@ -70,15 +70,19 @@ def _convert_to_element_type(item: exp.Expr, element: Datatype) -> exp.Expr:
 def _translate_field_access(node: exp.Expr) -> exp.Expr:
     """Translate access to a field of a STRUCT, or to the value under a key of a JSON object."""
     if kind_of(node.this) is Kind.ARRAY:
-        return _field_of_elements(node)
+        return _field_values_of_elements(node)
     if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
-        return fragment("json_extract({0}, {1})", node.this, text_part(path_text([node.expression.name])))
+        return fragment(
+            "json_extract({0}, {1})", node.this, string_literal_node(json_path_text([node.expression.name]))
+        )
     if isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Identifier):
         return node
-    return fragment("struct_extract({0}, {1})", node.this, text_part(encode_engine_name(node.expression.name)))
+    return fragment(
+        "struct_extract({0}, {1})", node.this, string_literal_node(encode_engine_name(node.expression.name))
+    )
 
 
-def _field_of_elements(node: exp.Expr) -> exp.Expr:
+def _field_values_of_elements(node: exp.Expr) -> exp.Expr:
     """Return the array of the values that a field has in the elements of an array, as in `UNNEST(orders.items)`.
 
     If the values are arrays themselves, they are joined to one array.
@@ -87,7 +91,7 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
     field = field_type(base.element if base else None, node.expression.name)
     if field is None:
         raise_unsupported(node, "A field of an array's elements")
-    name = text_part(encode_engine_name(node.expression.name))
+    name = string_literal_node(encode_engine_name(node.expression.name))
     fields = fragment("list_transform({0}, lambda _e: struct_extract(_e, {1}))", node.this, name)
     return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
 
@@ -155,7 +159,7 @@ def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
     key, position = constant_text(index), constant_int(index)
     step = key if position is None or position < 0 else position
     if step is not None:
-        return fragment("json_extract({0}, {1})", base, exp.Literal.string(path_text([step])))
+        return fragment("json_extract({0}, {1})", base, exp.Literal.string(json_path_text([step])))
     if kind_of(index) is Kind.INT64:
         return fill_template("json_extract(@a, CASE WHEN @b >= 0 THEN @b END)", base, index)
     pointer = "'/' || replace(replace(@b, '~', '~0'), '/', '~1')"
@@ -228,7 +232,7 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     kind = (datatype.element if datatype else None) or INT64
     failure = failure_sql(node, "Sequence step cannot be 0.")
     guard = f"CASE WHEN @a IS NULL OR @b IS NULL OR @c IS NULL THEN NULL WHEN @c = 0 THEN {failure}"
-    element_limit = max_elements(start, end, step)
+    element_limit = max_generated_elements(start, end, step)
     too_large_failure = failure_sql(node, f"GENERATE_ARRAY of more than {element_limit} elements")
     # The check of the number of elements is inside the arguments of the series function, not in a CASE around the
     # function. DuckDB evaluates calls with constant arguments when it plans the query, even in branches that are not
@@ -260,7 +264,7 @@ def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
     is_missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     failure = failure_sql(node, "RANGE_BUCKET needs boundaries in ascending order that are not NULL")
     order_check = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {failure}"
-    guard = "" if are_ascending(node.expression) else order_check
+    guard = "" if has_ascending_elements(node.expression) else order_check
     body = f"CASE WHEN {is_missing} THEN NULL{guard} ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
     return fill_template(body, node.this, node.expression)
 
@@ -286,7 +290,7 @@ _TEMPLATE_RULES: Final = rules_from_templates(
 )
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.Select: _translate_select_as_struct,
         exp.Struct: _translate_struct,
         exp.Tuple: _translate_tuple,
@@ -294,11 +298,11 @@ RULES = RuleSet(
         exp.Dot: _translate_field_access,
         exp.Bracket: _translate_subscript,
         exp.ArraySize: _translate_array_length,
-        **_TEMPLATE_RULES.nodes,
+        **_TEMPLATE_RULES.by_node_class,
         exp.ArrayConcat: _translate_array_concat,
         exp.ArrayToString: _translate_array_to_string,
         exp.GenerateSeries: _translate_generate_array,
         exp.RangeBucket: _translate_range_bucket,
     },
-    by_name=_TEMPLATE_RULES.by_name,
+    by_function_name=_TEMPLATE_RULES.by_function_name,
 )

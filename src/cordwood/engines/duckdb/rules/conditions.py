@@ -9,7 +9,7 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL, convert_implicitly, type_name_part
-from cordwood.model.datatype import NUMBER_KINDS, TIME_KINDS, Datatype, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import common_type, datatype_of, inherit_metadata, kind_of, set_datatype
 from cordwood.sql.lowering import (
@@ -34,7 +34,7 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
         return comparison_kind_with_event_value(other_kinds[0]) if other_kinds else Kind.STRING
     if len(set(known_kinds)) < 2:
         return None
-    return next((kind for kind in (*TIME_KINDS, Kind.BYTES) if kind in known_kinds), None)
+    return next((kind for kind in (*DATE_AND_TIME_KINDS, Kind.BYTES) if kind in known_kinds), None)
 
 
 def _translate_comparison(node: exp.Expr) -> exp.Expr:
@@ -121,7 +121,7 @@ def _translate_in(node: exp.Expr) -> exp.Expr:
         return _translate_in_query(node)
     kind = _common_kind([kind_of(part) for part in (node.this, *node.expressions)])
     if all(_is_struct(part) for part in (node.this, *node.expressions)):
-        return _in_structs_sql(node.this, node.expressions)
+        return _translate_in_structs(node.this, node.expressions)
     if kind is None:
         return _in_with_structs_by_position(node.this, node.expressions)
     return exp.In(
@@ -129,7 +129,7 @@ def _translate_in(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _in_structs_sql(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
+def _translate_in_structs(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
     """Translate IN over structs by comparing field by field; DuckDB's own IN would treat two NULL fields as equal."""
     common_types = [common_type([datatype_of(value), datatype_of(item)]) for item in items]
     if not all(common_type and common_type.fields for common_type in common_types):
@@ -186,7 +186,7 @@ def _translate_in_query(node: exp.Expr) -> exp.Expr:
     if kind is not None and query_kind is not Kind.VARIANT:
         return exp.In(this=_convert_operand(node.this, kind), query=query)
     if query_kind is Kind.VARIANT:
-        return _CONDITION_RULES.translate_in_event_query(node, Kind.STRING if kind is None else kind)
+        return _CONDITION_RULES.translate_in_event_subquery(node, Kind.STRING if kind is None else kind)
     if value_kind is Kind.STRUCT:
         return exp.In(this=convert_struct_by_position(node.this, datatype_of(query)), query=query)
     return node
@@ -270,7 +270,7 @@ def _can_be_in_try(node: exp.Expr) -> bool:
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _translate_comparison),
         **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ), _translate_comparison),
         **dict.fromkeys((exp.And, exp.Or, exp.Not), _CONDITION_RULES.convert_boolean_operands),
@@ -283,10 +283,10 @@ RULES = RuleSet(
         exp.Nullif: _translate_nullif,
         exp.SafeFunc: _translate_safe_call,
     },
-    by_name={
+    by_function_name={
         "ERROR": _translate_error,
     },
-    before_children={
+    by_node_class_before_children={
         exp.SafeFunc: mark_argument_null_on_error,
     },
 )

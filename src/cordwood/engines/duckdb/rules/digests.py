@@ -16,14 +16,14 @@ _FARMHASH_K0: Final = 0xC3A5C85C97CB3127
 _FARMHASH_K1: Final = 0xB492B66FBE98F273
 _FARMHASH_K2: Final = 0x9AE16A3B2F90404F
 _MASK_64: Final = (1 << 64) - 1
-_BLOCK_BYTES: Final = 64
+_FARMHASH_BLOCK_BYTES: Final = 64
 
 _WordPair = tuple[int, int]
 
 
 def farm_fingerprint(data: bytes) -> int:
     """Return FARM_FINGERPRINT of a constant."""
-    value = _hash_short(data) if len(data) <= _BLOCK_BYTES else _hash_long(data)
+    value = _hash_single_block(data) if len(data) <= _FARMHASH_BLOCK_BYTES else _hash_multiple_blocks(data)
     return value - (1 << 64) if value >> 63 else value
 
 
@@ -46,7 +46,7 @@ def _hash_pair(first: int, second: int, factor: int) -> int:
     return _shift_mix((second ^ mixed) * factor) * factor & _MASK_64
 
 
-def _hash_short(data: bytes) -> int:
+def _hash_single_block(data: bytes) -> int:
     size = len(data)
     factor = _FARMHASH_K2 + size * 2
     if size > 32:
@@ -104,16 +104,16 @@ def _hash_32_bytes(data: bytes, offset: int, first: int, second: int) -> _WordPa
     return (first + z) & _MASK_64, (second + initial) & _MASK_64
 
 
-def _hash_long(data: bytes) -> int:
+def _hash_multiple_blocks(data: bytes) -> int:
     """Hash an input longer than 64 bytes block by block, and finally its last 64 bytes, which overlap the blocks."""
-    end = (len(data) - 1) // _BLOCK_BYTES * _BLOCK_BYTES
-    remainder = (len(data) - 1) & (_BLOCK_BYTES - 1)
+    end = (len(data) - 1) // _FARMHASH_BLOCK_BYTES * _FARMHASH_BLOCK_BYTES
+    remainder = (len(data) - 1) & (_FARMHASH_BLOCK_BYTES - 1)
     x = (81 * _FARMHASH_K2 + _word_at(data, 0)) & _MASK_64
     y = (81 * _FARMHASH_K1 + 113) & _MASK_64
     z = _shift_mix(y * _FARMHASH_K2 + 113) * _FARMHASH_K2 & _MASK_64
     v: _WordPair = (0, 0)
     w: _WordPair = (0, 0)
-    for offset in range(0, end, _BLOCK_BYTES):
+    for offset in range(0, end, _FARMHASH_BLOCK_BYTES):
         x, y, z, v, w = _hash_block(data, offset, (x, y, z, v, w), (_FARMHASH_K1, 1))
     factor = _FARMHASH_K1 + ((z & 0xFF) << 1)
     last = w[0] + remainder
@@ -285,7 +285,7 @@ def _weak_hash_steps(kept: str, offset: str, first: str, second: str, names: tup
     )
 
 
-def _block_steps(factor: str, multiplier: str) -> tuple[str, ...]:
+def _farmhash_block_steps(factor: str, multiplier: str) -> tuple[str, ...]:
     """Return the steps that hash 64 bytes from the offset `o` on into the fields `x y z a b c d`."""
     kept = "r n o f"
     return (
@@ -314,8 +314,8 @@ def _block_steps(factor: str, multiplier: str) -> tuple[str, ...]:
     )
 
 
-_STATE_FIELDS: Final = "r n o f x y z a b c d"
-_INITIAL_STATE_STEP: Final = _struct_sql(
+_FARMHASH_STATE_FIELDS: Final = "r n o f x y z a b c d"
+_FARMHASH_INITIAL_STATE_STEP: Final = _struct_sql(
     "r n",
     o="0::BIGINT",
     f=_K1_SQL,
@@ -329,15 +329,15 @@ _INITIAL_STATE_STEP: Final = _struct_sql(
     ),
     **dict.fromkeys("abcd", "0::UHUGEINT"),
 )
-_STATE_AT_BLOCK_SQL: Final = f"struct_pack({', '.join(f'{name} := ' + ('_o' if name == 'o' else f'_t.{name}') for name in _STATE_FIELDS.split())})"
+_STATE_AT_BLOCK_SQL: Final = f"struct_pack({', '.join(f'{name} := ' + ('_o' if name == 'o' else f'_t.{name}') for name in _FARMHASH_STATE_FIELDS.split())})"
 _HASH_ALL_BLOCKS_STEP: Final = (
-    f"list_reduce(range(0, (_s.n - 1) // 64 * 64, 64), lambda _t, _o: {_chain_steps_sql(_STATE_AT_BLOCK_SQL, *_block_steps('_s.f', '1::UHUGEINT'), _struct_sql(_STATE_FIELDS))},"
+    f"list_reduce(range(0, (_s.n - 1) // 64 * 64, 64), lambda _t, _o: {_chain_steps_sql(_STATE_AT_BLOCK_SQL, *_farmhash_block_steps('_s.f', '1::UHUGEINT'), _struct_sql(_FARMHASH_STATE_FIELDS))},"
     " _s)"
 )
 # SQL that hashes inputs of more than 64 bytes block by block, and finally the last 64 bytes, which overlap the blocks.
-_HASH_LONG_SQL: Final = _chain_steps_sql(
+_FARMHASH_OVER_64_BYTES_SQL: Final = _chain_steps_sql(
     "_s",
-    _INITIAL_STATE_STEP,
+    _FARMHASH_INITIAL_STATE_STEP,
     _HASH_ALL_BLOCKS_STEP,
     _struct_sql(
         "r n x y z a b d",
@@ -345,7 +345,7 @@ _HASH_LONG_SQL: Final = _chain_steps_sql(
         e=_add_sql("_s.c", "((_s.n - 1) % 64)::UHUGEINT"),
     ),
     _struct_sql("r n f x y z b d", o="_s.n - 64", a=_add_sql("_s.a", "_s.e"), c=_add_sql("_s.a", "_s.e", "_s.e")),
-    *_block_steps("_s.f", "9::UHUGEINT"),
+    *_farmhash_block_steps("_s.f", "9::UHUGEINT"),
     _struct_sql("f x y z c d", p=_multiply_sql("xor(_s.a, _s.c)", "_s.f"), q=_multiply_sql("xor(_s.b, _s.d)", "_s.f")),
     _struct_sql(
         "f x y z",
@@ -362,17 +362,17 @@ _HASH_LONG_SQL: Final = _chain_steps_sql(
     *_HASH_PAIR_STEPS,
 )
 _REVERSED_HEX_SQL: Final = "array_to_string(list_reverse(regexp_extract_all(hex(@a), '..')), '')"
-_HASH_BY_LENGTH_SQL: Final = (
+_FARMHASH_BY_LENGTH_SQL: Final = (
     f"CASE WHEN _s.n = 0 THEN {_K2_SQL} WHEN _s.n <= 3 THEN {_HASH_UP_TO_3_SQL} WHEN _s.n <= 7 THEN {_HASH_UP_TO_7_SQL}"
     f" WHEN _s.n <= 16 THEN {_HASH_UP_TO_16_SQL} WHEN _s.n <= 32 THEN {_HASH_UP_TO_32_SQL} WHEN _s.n <= 64 THEN {_HASH_UP_TO_64_SQL}"
-    f" ELSE {_HASH_LONG_SQL} END"
+    f" ELSE {_FARMHASH_OVER_64_BYTES_SQL} END"
 )
 _AS_SIGNED_SQL: Final = f"CASE WHEN _s < {1 << 63}::UHUGEINT THEN _s::BIGINT ELSE (_s::HUGEINT - {1 << 64})::BIGINT END"
 
 # SQL for the fingerprint of the text or bytes `@a`.
 FARM_FINGERPRINT_SQL: Final = (
     "CASE WHEN @a IS NOT NULL THEN"
-    f" {_chain_steps_sql(f'struct_pack(r := {_REVERSED_HEX_SQL}, n := length(hex(@a)) // 2)', _HASH_BY_LENGTH_SQL, _AS_SIGNED_SQL)} END"
+    f" {_chain_steps_sql(f'struct_pack(r := {_REVERSED_HEX_SQL}, n := length(hex(@a)) // 2)', _FARMHASH_BY_LENGTH_SQL, _AS_SIGNED_SQL)} END"
 )
 
 
@@ -380,7 +380,7 @@ FARM_FINGERPRINT_SQL: Final = (
 # each round is a list operation.
 MAX_SHA512_BYTES: Final = 256
 
-_HASH_WORD_NAMES: Final = "abcdefgh"
+_SHA512_WORD_NAMES: Final = "abcdefgh"
 
 
 def _primes() -> Iterator[int]:
@@ -407,10 +407,12 @@ def _sigma_sql(value: str, first: int, second: int, third: str) -> str:
     return _xor_sql(_rotate_sql(value, first), _rotate_sql(value, second), third)
 
 
-_ROUND_CONSTANTS_SQL: Final = ", ".join(f"{_root_fraction_bits(prime, 3)}::UHUGEINT" for prime in islice(_primes(), 80))
-_INITIAL_HASH_SQL: Final = ", ".join(
+_SHA512_ROUND_CONSTANTS_SQL: Final = ", ".join(
+    f"{_root_fraction_bits(prime, 3)}::UHUGEINT" for prime in islice(_primes(), 80)
+)
+_SHA512_INITIAL_HASH_SQL: Final = ", ".join(
     f"{name} := {_root_fraction_bits(prime, 2)}::UHUGEINT"
-    for name, prime in zip(_HASH_WORD_NAMES, _primes(), strict=False)
+    for name, prime in zip(_SHA512_WORD_NAMES, _primes(), strict=False)
 )
 # SQL for the number of hex digits of the message `@a`, and for the padded message. The padding is a bit 1, as many
 # zeros as are needed for whole blocks, and the length of the message in bits.
@@ -419,18 +421,16 @@ _PADDED_MESSAGE_SQL: Final = f"hex(@a) || '80' || repeat('0', (256 - ({_MESSAGE_
 
 # SQL for the 80 words of a block. The first 16 words are read from the message; each other word is computed from
 # earlier words.
-_FIRST_BLOCK_WORDS_SQL: Final = (
+_SHA512_FIRST_16_WORDS_SQL: Final = (
     "list_transform(range(0, 16), lambda _i: ('0x' || substring(_s.m, _o + 16 * _i + 1, 16))::UBIGINT::UHUGEINT)"
 )
-_NEXT_BLOCK_WORD_SQL: Final = _add_sql(
+_SHA512_NEXT_WORD_SQL: Final = _add_sql(
     _sigma_sql("_w[_i - 2]", 19, 61, "(_w[_i - 2] >> 6)"),
     "_w[_i - 7]",
     _sigma_sql("_w[_i - 15]", 1, 8, "(_w[_i - 15] >> 7)"),
     "_w[_i - 16]",
 )
-_BLOCK_WORDS_SQL: Final = (
-    f"list_reduce(range(17, 81), lambda _w, _i: list_concat(_w, [{_NEXT_BLOCK_WORD_SQL}]), {_FIRST_BLOCK_WORDS_SQL})"
-)
+_SHA512_MESSAGE_SCHEDULE_SQL: Final = f"list_reduce(range(17, 81), lambda _w, _i: list_concat(_w, [{_SHA512_NEXT_WORD_SQL}]), {_SHA512_FIRST_16_WORDS_SQL})"
 
 _ROUND_T1_SQL: Final = _add_sql(
     "_r.h",
@@ -444,23 +444,25 @@ _ROUND_T1_PLUS_T2_SQL: Final = _add_sql(
     _sigma_sql("_q.s.a", 28, 34, _rotate_sql("_q.s.a", 39)),
     "((_q.s.a & _q.s.b) | (_q.s.c & (_q.s.a | _q.s.b)))",
 )
-_ROUND_SQL: Final = (
+_SHA512_ROUND_SQL: Final = (
     f"list_transform([struct_pack(s := _r, t := {_ROUND_T1_SQL})], lambda _q: struct_pack(a := {_ROUND_T1_PLUS_T2_SQL}, b := _q.s.a,"
     f" c := _q.s.b, d := _q.s.c, e := {_add_sql('_q.s.d', '_q.t')}, f := _q.s.e, g := _q.s.f, h := _q.s.g))[1]"
 )
-_ALL_ROUNDS_SQL: Final = (
-    f"list_transform([{_BLOCK_WORDS_SQL}], lambda _w: list_reduce(range(1, 81), lambda _r, _i: {_ROUND_SQL}, _t))[1]"
+_SHA512_ALL_ROUNDS_SQL: Final = f"list_transform([{_SHA512_MESSAGE_SCHEDULE_SQL}], lambda _w: list_reduce(range(1, 81), lambda _r, _i: {_SHA512_ROUND_SQL}, _t))[1]"
+_HASH_WORD_SUMS_SQL: Final = ", ".join(
+    f"{name} := {_add_sql(f'_t.{name}', f'_b.{name}')}" for name in _SHA512_WORD_NAMES
 )
-_HASH_WORD_SUMS_SQL: Final = ", ".join(f"{name} := {_add_sql(f'_t.{name}', f'_b.{name}')}" for name in _HASH_WORD_NAMES)
-_NEXT_HASH_SQL: Final = f"list_transform([{_ALL_ROUNDS_SQL}], lambda _b: struct_pack({_HASH_WORD_SUMS_SQL}))[1]"
-_DIGEST_HEX_SQL: Final = " || ".join(f"lpad(hex(_s.{name}::UBIGINT), 16, '0')" for name in _HASH_WORD_NAMES)
+_SHA512_NEXT_HASH_SQL: Final = (
+    f"list_transform([{_SHA512_ALL_ROUNDS_SQL}], lambda _b: struct_pack({_HASH_WORD_SUMS_SQL}))[1]"
+)
+_DIGEST_HEX_SQL: Final = " || ".join(f"lpad(hex(_s.{name}::UBIGINT), 16, '0')" for name in _SHA512_WORD_NAMES)
 
 # SQL for the SHA512 digest of the text or bytes `@a`.
 SHA512_SQL: Final = (
     "CASE WHEN @a IS NOT NULL THEN unhex("
     + _chain_steps_sql(
-        f"struct_pack(m := {_PADDED_MESSAGE_SQL}, k := [{_ROUND_CONSTANTS_SQL}])",
-        f"list_reduce(range(0, length(_s.m), 256), lambda _t, _o: {_NEXT_HASH_SQL}, struct_pack({_INITIAL_HASH_SQL}))",
+        f"struct_pack(m := {_PADDED_MESSAGE_SQL}, k := [{_SHA512_ROUND_CONSTANTS_SQL}])",
+        f"list_reduce(range(0, length(_s.m), 256), lambda _t, _o: {_SHA512_NEXT_HASH_SQL}, struct_pack({_SHA512_INITIAL_HASH_SQL}))",
         _DIGEST_HEX_SQL,
     )
     + ") END"

@@ -5,11 +5,11 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER_META_KEY, event_number_template
+from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER_META_KEY, number_to_variant_template
 from cordwood.engines.duckdb.rules.building_blocks import (
     TYPE_NAME_BY_KIND,
     fill_template,
-    is_plain_name,
+    is_valid_engine_name,
     variant_as_text,
 )
 from cordwood.model.datatype import Kind
@@ -21,9 +21,9 @@ from cordwood.sql.internal_functions import (
     MAX_FLATTENED_CHARACTERS,
     MAX_FLATTENED_KEY_BYTES,
     MAX_FLATTENED_MEMBERS,
-    expand_levels,
+    expand_nested_objects,
 )
-from cordwood.sql.lowering import RuleSet, fragment, name_part, text_part
+from cordwood.sql.lowering import RuleSet, fragment, identifier_node, string_literal_node
 from cordwood.sql.nodes import (
     PATH_KINDS_METADATA_KEY,
     IsObjectTest,
@@ -61,9 +61,9 @@ def path_value_part(value: exp.Expr, steps: Sequence[str], does: Operation | Non
     Keys that DuckDB does not accept as names are written in brackets.
     """
     template = "{0}" + "".join(
-        f".{{{index}}}" if is_plain_name(step) else f"[{{{index}}}]" for index, step in enumerate(steps, 1)
+        f".{{{index}}}" if is_valid_engine_name(step) else f"[{{{index}}}]" for index, step in enumerate(steps, 1)
     )
-    keys = [name_part(step) if is_plain_name(step) else text_part(step) for step in steps]
+    keys = [identifier_node(step) if is_valid_engine_name(step) else string_literal_node(step) for step in steps]
     return fragment(template, value, *keys, operation=does)
 
 
@@ -78,7 +78,7 @@ def _convert_answer_column(node: exp.Expr) -> exp.Expr:
         node.set("this", set_datatype(variant_as_text(copy_tree(value)), STRING))
         set_datatype(node, STRING)
     if value.meta_get(EVENT_NUMBER_META_KEY) and _is_outermost(node):
-        node.set("this", set_datatype(fragment(event_number_template("{0}"), copy_tree(value)), VARIANT))
+        node.set("this", set_datatype(fragment(number_to_variant_template("{0}"), copy_tree(value)), VARIANT))
         set_datatype(node, VARIANT)
     return node
 
@@ -98,7 +98,7 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
     An array gives its elements, an object gives an array with this object, and other values give an empty array.
     """
     elements = operation_of(node, RecordElements)
-    if elements is not None and elements.only_arrays_seen:
+    if elements is not None and elements.has_seen_only_arrays:
         return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
     arrays = f"CASE {_VALUE_TYPE_PREFIX_SQL} WHEN 'ARRAY' THEN CAST({{0}} AS VARIANT[]) WHEN 'OBJEC' THEN [{{0}}] ELSE [] END"
     return fragment(arrays, node.expressions[0])
@@ -201,7 +201,7 @@ def _attribute_list(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     size = "strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0)"
     members = f"{_count_members_sql('_j.m')} + coalesce({_count_members_sql('_j.x')}, 0)"
     is_small = f"{size} <= {MAX_FLATTENED_CHARACTERS} AND {members} <= {MAX_FLATTENED_MEMBERS}"
-    flattened = f"CASE WHEN {is_small} THEN {expand_levels('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)} ELSE _b END"
+    flattened = f"CASE WHEN {is_small} THEN {expand_nested_objects('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)} ELSE _b END"
     attributes = f"list_transform(list_filter({flattened}, lambda e: e.v <> 'null'), lambda e: {attribute_sql})"
     result = f"list_transform([{entries}], lambda _b: {attributes})[1]"
     documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"
@@ -229,16 +229,16 @@ def _translate_json_text(node: exp.Expr) -> exp.Expr:
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.Parameter: _translate_parameter,
         exp.Alias: _convert_answer_column,
     },
-    operations={
+    by_operation_class={
         PathRead: _translate_path_read,
         RecordElements: _translate_record_elements,
         IsObjectTest: _translate_is_record,
     },
-    by_name={
+    by_function_name={
         internal_function_name("json_text").upper(): _translate_json_text,
         internal_function_name("attribute").upper(): _translate_attribute,
         internal_function_name("attribute_scalar").upper(): _translate_scalar_attribute,
@@ -277,8 +277,8 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _as_event_value(text: exp.Expr) -> exp.Expr:
+def _text_to_variant(text: exp.Expr) -> exp.Expr:
     return fragment("{0}::VARIANT", text, operation=TextAsEventValue())
 
 
-REDACTION_RULES = RedactionLoweringRules(variant_as_text, _as_event_value, _redact_secret).rules()
+REDACTION_RULES = RedactionLoweringRules(variant_as_text, _text_to_variant, _redact_secret).rules()

@@ -16,7 +16,7 @@ from cordwood.sql.internal_functions import (
     NUMBER_PATTERNS_OF_DURATION_UNITS,
     ZERO_DURATIONS_SQL,
 )
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, text_part
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, string_literal_node
 from cordwood.sql.nodes import constant_python_value, constant_text, internal_function_name
 
 
@@ -77,7 +77,7 @@ def _translate_float_text(node: exp.Expr) -> exp.Expr:
     The text has no `.0`. It has an exponent if the absolute value is below 1e-6 or at least 1e21.
     """
     text = "@a::VARCHAR"
-    small = f"regexp_replace(regexp_replace({text}, '{_SMALL_FLOAT_PATTERN}e-05$', '\\10.0000\\2\\3'), '{_SMALL_FLOAT_PATTERN}e-06$', '\\10.00000\\2\\3')"
+    small = f"regexp_replace(regexp_replace({text}, '{_SCIENTIFIC_MANTISSA_PATTERN}e-05$', '\\10.0000\\2\\3'), '{_SCIENTIFIC_MANTISSA_PATTERN}e-06$', '\\10.00000\\2\\3')"
     exponent = f"replace(replace(replace({text}, 'e+', 'e'), 'e-0', 'e-'), '-nan', 'nan')"
     cases = (
         "WHEN abs(@a) >= 1e21 THEN " + exponent,
@@ -88,7 +88,7 @@ def _translate_float_text(node: exp.Expr) -> exp.Expr:
     return fill_template(f"CASE {' '.join(cases)} ELSE {exponent} END", node.expressions[0])
 
 
-_SMALL_FLOAT_PATTERN: Final = "^(-?)([0-9])[.]?([0-9]*)"
+_SCIENTIFIC_MANTISSA_PATTERN: Final = "^(-?)([0-9])[.]?([0-9]*)"
 
 
 def _translate_round_even(node: exp.Expr) -> exp.Expr:
@@ -144,7 +144,7 @@ def _json_path_rule(template: str) -> LoweringRule:
 
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions
-        path = text_part(_json_pointer(keys) or "$")
+        path = string_literal_node(_json_pointer(keys) or "$")
         return fill_template(f"CASE WHEN json_valid(@a) THEN {template} END", text, texts=[path])
 
     return rule
@@ -220,4 +220,4 @@ _RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     ),
 }
 
-RULES = RuleSet(by_name={internal_function_name(name).upper(): rule for name, rule in _RULE_BY_NAME.items()})
+RULES = RuleSet(by_function_name={internal_function_name(name).upper(): rule for name, rule in _RULE_BY_NAME.items()})

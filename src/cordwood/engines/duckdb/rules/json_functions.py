@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, placeholders_text, raise_unsupported, text_part
+from cordwood.sql.lowering import RuleSet, fragment, placeholders_text, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import constant_python_value, constant_text
 from cordwood.sql.rules.functions import JSON_FUNCTIONS, CheckedTemplate, rules_from_templates
 from cordwood.sql.rules.json_functions import (
@@ -34,7 +34,7 @@ from cordwood.sql.rules.json_functions import (
     with_rounding_check,
 )
 
-_FLOAT_TEXT_SQL: Final = (
+_FLOAT_JSON_TEXT_SQL: Final = (
     "CASE WHEN isnan(@a) THEN '\"NaN\"' WHEN isinf(@a) THEN CASE WHEN @a > 0 THEN '\"Infinity\"' ELSE '\"-Infinity\"' END"
     " WHEN @a = 0 THEN '0' WHEN CAST(printf('%.15g', @a) AS DOUBLE) = @a THEN printf('%.15g', @a) ELSE printf('%.17g', @a) END"
 )
@@ -42,7 +42,7 @@ _EXACT_NUMBER_JSON_TEXT_SQL: Final = r"regexp_replace(@a::VARCHAR, '\.?0+$', '')
 _JSON_SQL_BY_SCALAR_KIND: Final = {
     Kind.STRING: "to_json(@a)::VARCHAR",
     Kind.INT64: "@a::VARCHAR",
-    Kind.FLOAT64: _FLOAT_TEXT_SQL,
+    Kind.FLOAT64: _FLOAT_JSON_TEXT_SQL,
     Kind.BOOL: "@a::VARCHAR",
     Kind.BYTES: "'\"' || to_base64(@a) || '\"'",
     Kind.DATE: "'\"' || @a::VARCHAR || '\"'",
@@ -92,7 +92,7 @@ JSON_PRINTER: Final = JsonPrinter(
 JSON_PRINTER_RULES = JSON_PRINTER.rules()
 
 
-def path_text(steps: JsonPathSteps) -> str:
+def json_path_text(steps: JsonPathSteps) -> str:
     """Return a path in DuckDB's syntax with all keys quoted; a path with an empty key or `*` becomes a JSON pointer."""
     if "" in steps or "*" in steps:
         return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
@@ -105,23 +105,23 @@ def _quoted_path_key(name: str) -> str:
 
 # SQL for the JSON text `@a`. If only the closing braces of one or two objects are missing, they are added. Other texts
 # that are not JSON give NULL.
-_COMPLETED_JSON_SQL: Final = (
+_JSON_WITH_CLOSING_BRACES_SQL: Final = (
     "CASE WHEN json_valid(@a) THEN @a WHEN @a LIKE '{%' THEN"
     " CASE WHEN json_valid(@a || '}') THEN @a || '}' WHEN json_valid(@a || '}}') THEN @a || '}}' END END"
 )
 
 
-def _completed_json_document(node: exp.Expr, path: exp.Expr) -> exp.Expr:
+def _json_document_with_closing_braces(node: exp.Expr, path: exp.Expr) -> exp.Expr:
     """Return the document of `node` as JSON; add missing closing braces to a text, unless the path is `$`."""
     if kind_of(node.this) in (Kind.JSON, Kind.VARIANT) or constant_text(path) == "$":
         return as_json_document(node.this)
-    return fill_template(f"({_COMPLETED_JSON_SQL})::JSON", node.this)
+    return fill_template(f"({_JSON_WITH_CLOSING_BRACES_SQL})::JSON", node.this)
 
 
 def _json_path_or_none(node: exp.Expr) -> exp.Expr | None:
     if isinstance(node.expression, exp.Null):
         return None
-    return exp.Literal.string(path_text(json_path_steps(node.expression, node)))
+    return exp.Literal.string(json_path_text(json_path_steps(node.expression, node)))
 
 
 def _translate_json_query(node: exp.Expr) -> exp.Expr:
@@ -132,7 +132,7 @@ def _translate_json_query(node: exp.Expr) -> exp.Expr:
     path = _json_path_or_none(node)
     if path is None:
         return exp.Null()
-    part = fill_fallible_template(node, "json_extract(@a, @b)", _completed_json_document(node, path), path)
+    part = fill_fallible_template(node, "json_extract(@a, @b)", _json_document_with_closing_braces(node, path), path)
     if kind_of(node.this) is Kind.JSON:
         return part
     return fragment("nullif({0}::VARCHAR, 'null')", part)
@@ -148,8 +148,8 @@ def _translate_json_value(node: exp.Expr) -> exp.Expr:
         return exp.Null()
     body = f"CASE WHEN json_type(@a, @b) NOT IN {_CONTAINER_TYPES_SQL} THEN json_extract_string(@a, @b) END"
     if kind_of(node.this) is Kind.STRING and is_cheap_to_repeat(node.this):
-        return fill_template(body.replace("@a", _COMPLETED_JSON_SQL), node.this, path)
-    return fill_template(body, _completed_json_document(node, path), path)
+        return fill_template(body.replace("@a", _JSON_WITH_CLOSING_BRACES_SQL), node.this, path)
+    return fill_template(body, _json_document_with_closing_braces(node, path), path)
 
 
 def _translate_json_query_array(node: exp.Expr) -> exp.Expr:
@@ -286,30 +286,32 @@ def _translate_json_set(node: exp.Expr) -> exp.Expr:
         raise_unsupported(node, "JSON_SET with these arguments")
     document: exp.Expr = node.this
     for path, value in zip(pairs[::2], pairs[1::2], strict=True):
-        document = _set_value(document, json_path_steps(path, node), value, node, creates=creates)
+        document = _set_json_value(document, json_path_steps(path, node), value, node, creates=creates)
     return document
 
 
-def _set_value(document: exp.Expr, steps: JsonPathSteps, value: exp.Expr, node: exp.Expr, *, creates: bool) -> exp.Expr:
+def _set_json_value(
+    document: exp.Expr, steps: JsonPathSteps, value: exp.Expr, node: exp.Expr, *, creates: bool
+) -> exp.Expr:
     """Return SQL that sets the value at a path of a document; with `creates`, the SQL also creates missing parents.
 
     The SQL fails in two cases in which BigQuery would create parents, but DuckDB's `json_set` would not: if a value
     above is a JSON null, and if array elements before the value are missing.
     """
     # The last placeholder is filled with the whole path, and the earlier placeholders with the prefixes of the path.
-    paths = [text_part(path_text(steps[:depth])) for depth in range(len(steps) + 1)]
+    paths = [string_literal_node(json_path_text(steps[:depth])) for depth in range(len(steps) + 1)]
     path_hole = f"{{{len(steps)}}}"
     if not creates:
         return fill_template(
             f"json_replace(@a, {path_hole}, @b)", document, JSON_PRINTER.json_value(value), texts=paths
         )
-    is_unsupported = " OR ".join(_unsupported_set_conditions(steps)) or "false"
+    is_unsupported = " OR ".join(_unsupported_json_set_conditions(steps)) or "false"
     failure = failure_sql(node, "JSON_SET below a JSON null, or beyond the end of an array, is not supported")
     body = f"CASE WHEN {is_unsupported} THEN {failure} ELSE json_set(@a, {path_hole}, @b) END"
     return fill_template(body, document, JSON_PRINTER.json_value(value), texts=paths)
 
 
-def _unsupported_set_conditions(steps: JsonPathSteps) -> list[str]:
+def _unsupported_json_set_conditions(steps: JsonPathSteps) -> list[str]:
     """Return the conditions under which DuckDB's `json_set` leaves the document unchanged, but BigQuery does not."""
     parents = [f"{{{depth}}}" for depth in range(len(steps))]
     nulls = [f"json_type(@a, {path}) = 'NULL'" for path in parents]
@@ -328,7 +330,7 @@ def _translate_json_remove(node: exp.Expr) -> exp.Expr:
         steps = json_path_steps(path, node)
         if not steps:
             raise_unsupported(node, "JSON_REMOVE of the whole")
-        document = fill_template("json_remove(@a, @b)", document, text_part(path_text(steps)))
+        document = fill_template("json_remove(@a, @b)", document, string_literal_node(json_path_text(steps)))
     return document
 
 
@@ -377,10 +379,10 @@ _TEMPLATE_RULES: Final = rules_from_templates(
 )
 
 RULES = RuleSet(
-    nodes={
-        **_TEMPLATE_RULES.nodes,
-        exp.Float64: with_rounding_check(_TEMPLATE_RULES.nodes[exp.Float64]),
-        exp.String: string_function_rule(TIME_PRINTER, _TEMPLATE_RULES.nodes[exp.String]),
+    by_node_class={
+        **_TEMPLATE_RULES.by_node_class,
+        exp.Float64: with_rounding_check(_TEMPLATE_RULES.by_node_class[exp.Float64]),
+        exp.String: string_function_rule(TIME_PRINTER, _TEMPLATE_RULES.by_node_class[exp.String]),
         exp.JSONExtract: _translate_json_query,
         exp.JSONExtractScalar: _translate_json_value,
         exp.JSONExtractArray: _translate_json_query_array,
@@ -392,5 +394,5 @@ RULES = RuleSet(
         exp.JSONRemove: _translate_json_remove,
         exp.JSONStripNulls: _translate_json_strip_nulls,
     },
-    by_name=_TEMPLATE_RULES.by_name,
+    by_function_name=_TEMPLATE_RULES.by_function_name,
 )

@@ -174,7 +174,7 @@ def _translate_bit_count(node: exp.Expr) -> exp.Expr:
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.Div: _translate_division,
         exp.SafeDivide: _translate_safe_division,
         exp.IntDiv: _translate_integer_division,

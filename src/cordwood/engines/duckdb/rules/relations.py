@@ -7,7 +7,7 @@ from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import datatype_of, set_datatype
-from cordwood.sql.lowering import RuleSet, fragment, name_part
+from cordwood.sql.lowering import RuleSet, fragment, identifier_node
 
 
 def _translate_unnest(node: exp.Expr) -> exp.Expr:
@@ -35,7 +35,7 @@ def _select_elements(array: exp.Expr, offset: object, name: str, *, spread: bool
     """
     element = _array_element_type(array)
     is_spread = spread and element is not None and element.kind is Kind.STRUCT
-    parts = [array, name_part(name or "_element")]
+    parts = [array, identifier_node(name or "_element")]
     column = "unnest(_e)" if is_spread else "_e AS {1}"
     if not isinstance(offset, exp.Identifier):
         return fragment(f"(SELECT {column} FROM (SELECT unnest({{0}}) AS _e))", *parts)  # noqa: S608 - a template of ours
@@ -93,7 +93,7 @@ def _translate_join(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _bind_outer_aggregates(select: exp.Expr) -> exp.Expr:
+def _compute_outer_aggregates_in_subquery(select: exp.Expr) -> exp.Expr:
     """Make DuckDB compute an aggregate over an outer query's columns in the inner query, as BigQuery does.
 
     Without this change, DuckDB would compute the aggregate in the outer query.
@@ -103,7 +103,7 @@ def _bind_outer_aggregates(select: exp.Expr) -> exp.Expr:
         columns = list(aggregate.find_all(exp.Column))
         is_outer = columns and not any(column.table in relations for column in columns)
         if is_outer and aggregate.find_ancestor(exp.Select, exp.From, exp.Join) is select:
-            _mention_relation(columns[0], relations[0])
+            _add_relation_reference(columns[0], relations[0])
     return select
 
 
@@ -113,18 +113,18 @@ def _relation_names(select: exp.Expr) -> list[str]:
     return [from_.this.alias_or_name, *joined] if from_ is not None else []
 
 
-def _mention_relation(column: exp.Expr, relation: str) -> None:
+def _add_relation_reference(column: exp.Expr, relation: str) -> None:
     """Replace the column by an equal expression that mentions a relation of the inner query.
 
     DuckDB then computes the aggregate over this expression in the inner query.
     """
-    mention = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copy_tree(column), name_part(relation))
+    mention = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copy_tree(column), identifier_node(relation))
     column.replace(set_datatype(mention, datatype_of(column)))
 
 
 RULES = RuleSet(
-    before_children={exp.Select: _bind_outer_aggregates},
-    nodes={
+    by_node_class_before_children={exp.Select: _compute_outer_aggregates_in_subquery},
+    by_node_class={
         exp.Unnest: _translate_unnest,
         exp.Join: _translate_join,
         exp.Union: _translate_set_operation,

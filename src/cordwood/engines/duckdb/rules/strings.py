@@ -25,7 +25,7 @@ from cordwood.sql.lowering import (
     fragment,
     placeholders_text,
     raise_unsupported,
-    text_part,
+    string_literal_node,
 )
 from cordwood.sql.nodes import TextPosition, constant_int, constant_text, is_null
 from cordwood.sql.rules.formats import (
@@ -50,7 +50,7 @@ from cordwood.sql.rules.strings import (
     CONSTANT_FOLDING_RULES,
     DUPLICATE_CHARACTER_MESSAGE,
     has_duplicate_characters,
-    translate_arguments,
+    read_translate_arguments,
 )
 
 # SQL for all characters of Unicode's white space, which BigQuery's TRIM removes by default.
@@ -60,7 +60,7 @@ _WHITE_SPACE_SQL: Final = (
 )
 
 
-_MAX_LENGTH: Final = 1 << 30
+_MAX_SUBSTRING_CHARACTERS: Final = 1 << 30
 # SQL for bytes as hexadecimal digits, with an `x` before each byte. Because of the `x`, a search in these digits cannot
 # find a match that begins in the middle of a byte.
 _SEPARATED_BYTES_SQL: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
@@ -97,13 +97,13 @@ def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, leng
 def _checked_length_sql(node: exp.Expr, length: exp.Expr, name: str) -> str:
     """Return SQL for the length that SUBSTR gets; the SQL fails for a negative length, and cuts a large length.
 
-    A large length is reduced to `_MAX_LENGTH`, which DuckDB accepts, and which is longer than any text.
+    A large length is reduced to `_MAX_SUBSTRING_CHARACTERS`, which DuckDB accepts, and which is longer than any text.
     """
     constant_value = constant_int(length)
-    if constant_value is not None and 0 <= constant_value <= _MAX_LENGTH:
+    if constant_value is not None and 0 <= constant_value <= _MAX_SUBSTRING_CHARACTERS:
         return name
     failure = failure_sql(node, "Third argument in SUBSTR() cannot be negative")
-    return f"CASE WHEN {name} < 0 THEN {failure} WHEN {name} > {_MAX_LENGTH} THEN {_MAX_LENGTH} ELSE {name} END"
+    return f"CASE WHEN {name} < 0 THEN {failure} WHEN {name} > {_MAX_SUBSTRING_CHARACTERS} THEN {_MAX_SUBSTRING_CHARACTERS} ELSE {name} END"
 
 
 def _substring_of_bytes(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp.Expr | None) -> exp.Expr:
@@ -279,7 +279,7 @@ def _translate_collate(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_translate(node: exp.Expr) -> exp.Expr:
-    source, target = translate_arguments(node)
+    source, target = read_translate_arguments(node)
     if has_duplicate_characters(node, source):
         return fragment("NULL")
     has_duplicates = "@b <> '' AND length(@b) <> len(list_distinct(string_split(@b, '')))"
@@ -307,12 +307,12 @@ def _translate_normalize(node: exp.Expr) -> exp.Expr:
     return fragment("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
 
 
-_MAX_COMPARISONS: Final = 4_000_000
+_MAX_EDIT_DISTANCE_COMPARISONS: Final = 4_000_000
 # SQL for the distinct characters in two texts. DuckDB's `levenshtein` compares bytes. So if the texts are not ASCII,
 # each distinct character in them is first replaced by a single-byte character.
 _DISTINCT_CHARACTERS_SQL: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
 _MAX_DISTINCT_CHARACTERS: Final = 127
-_SINGLE_BYTES_SQL: Final = (
+_ASCII_CHARACTERS_SQL: Final = (
     f"array_to_string(list_transform(range(1, {_MAX_DISTINCT_CHARACTERS + 1}), lambda _n: chr(_n::INT)), '')"
 )
 
@@ -327,9 +327,11 @@ def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
     too_many_failure = failure_sql(
         node, f"EDIT_DISTANCE of texts of more than {_MAX_DISTINCT_CHARACTERS} different characters"
     )
-    as_bytes = ", ".join(f"translate({name}, {_DISTINCT_CHARACTERS_SQL}, {_SINGLE_BYTES_SQL})" for name in ("@a", "@b"))
+    as_bytes = ", ".join(
+        f"translate({name}, {_DISTINCT_CHARACTERS_SQL}, {_ASCII_CHARACTERS_SQL})" for name in ("@a", "@b")
+    )
     distance = (
-        f"CASE WHEN strlen(@a) * strlen(@b) > {_MAX_COMPARISONS} THEN {too_long_failure}"
+        f"CASE WHEN strlen(@a) * strlen(@b) > {_MAX_EDIT_DISTANCE_COMPARISONS} THEN {too_long_failure}"
         " WHEN strlen(@a) + strlen(@b) = length(@a) + length(@b) THEN levenshtein(@a, @b)"
         f" WHEN length({_DISTINCT_CHARACTERS_SQL}) > {_MAX_DISTINCT_CHARACTERS} THEN {too_many_failure} ELSE levenshtein({as_bytes}) END"
     )
@@ -358,7 +360,7 @@ def _map_bytes_sql(body: str) -> str:
     return f"unhex(array_to_string(list_transform(regexp_extract_all(hex(@a), '..'), lambda _p: {body}), ''))"
 
 
-def _shift_letters_sql(low: str, high: str, step: int) -> str:
+def _change_letter_case_sql(low: str, high: str, step: int) -> str:
     shifted = f"printf('%02X', CAST('0x' || _p AS INT) + {step})"
     return _map_bytes_sql(f"CASE WHEN _p BETWEEN '{low}' AND '{high}' THEN {shifted} ELSE _p END")
 
@@ -448,15 +450,15 @@ _LETTER_CASE_RULES: Final = rules_from_templates(
     COMMON_SQL,
     STRING_FUNCTIONS,
     {
-        exp.Upper: TextAndBytesTemplates("upper({0})", _shift_letters_sql("61", "7A", -32)),
-        exp.Lower: TextAndBytesTemplates("lower({0})", _shift_letters_sql("41", "5A", 32)),
+        exp.Upper: TextAndBytesTemplates("upper({0})", _change_letter_case_sql("61", "7A", -32)),
+        exp.Lower: TextAndBytesTemplates("lower({0})", _change_letter_case_sql("41", "5A", 32)),
     },
-).nodes
+).by_node_class
 _TEMPLATE_RULES: Final = rules_from_templates(COMMON_SQL, STRING_FUNCTIONS, _TEMPLATE_BY_FUNCTION)
 
 RULES = RuleSet(
-    nodes={
-        **_TEMPLATE_RULES.nodes,
+    by_node_class={
+        **_TEMPLATE_RULES.by_node_class,
         exp.Collate: _translate_collate,
         exp.Substring: _translate_substring,
         exp.Trim: _translate_trim,
@@ -472,23 +474,29 @@ RULES = RuleSet(
         exp.Levenshtein: _translate_edit_distance,
         exp.Soundex: lambda node: raise_unsupported(node, "SOUNDEX"),
     },
-    before_children=CONSTANT_FOLDING_RULES,
+    by_node_class_before_children=CONSTANT_FOLDING_RULES,
 )
 
 
 # SQL that splits bytes into groups, in hexadecimal digits. A group is usually a single byte. But an unprintable byte is
 # in one group with the characters 0 to 9, a to f and A to F after it. These characters must also be escaped, because
 # they would extend the escape `\x..` of the unprintable byte.
-_BYTE_GROUPS_SQL: Final = "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
+_ESCAPABLE_BYTE_GROUPS_SQL: Final = (
+    "regexp_extract_all(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
+)
 _CONTROL_CHARACTER_PATTERN: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 
 
 def _printf_sql(node: exp.Expr, spec: str, value: exp.Expr, counts: Sequence[exp.Expr | None]) -> exp.Expr:
-    parts = [text_part(spec), *(_checked_count(node, count) for count in counts if count is not None), value]
+    parts = [
+        string_literal_node(spec),
+        *(_checked_width_or_precision(node, count) for count in counts if count is not None),
+        value,
+    ]
     return fragment(f"printf({placeholders_text(len(parts))})", *parts)
 
 
-def _checked_count(node: exp.Expr, count: exp.Expr) -> exp.Expr:
+def _checked_width_or_precision(node: exp.Expr, count: exp.Expr) -> exp.Expr:
     too_wide_failure = failure_sql(node, "So wide a field in FORMAT is too large")
     return fill_template(f"(CASE WHEN @a > {MAX_FIELD_WIDTH} THEN {too_wide_failure} ELSE @a END)::INT", count)
 
@@ -501,7 +509,7 @@ def _escape_bytes_sql(*quotes: str) -> str:
         " WHEN length(_h) = 2 AND _h BETWEEN '20' AND '7E' THEN chr(('0x' || _h)::INT)"
         r" ELSE regexp_replace(lower(_h), '(..)', '\\x\1', 'g') END"
     )
-    return f"coalesce(array_to_string(list_transform({_BYTE_GROUPS_SQL}, lambda _h: {escaped}), ''), '')"
+    return f"coalesce(array_to_string(list_transform({_ESCAPABLE_BYTE_GROUPS_SQL}, lambda _h: {escaped}), ''), '')"
 
 
 def _escape_text_sql(text: str) -> str:
@@ -527,11 +535,11 @@ def _quote_text_sql(text: str) -> str:
 
 # The number of digits after the decimal point of each exact numeric type.
 _DECIMALS_BY_KIND: Final[Mapping[Kind, int]] = {Kind.NUMERIC: 9, Kind.BIGNUMERIC: 18}
-_QUOTES: Final[Sequence[str]] = ('"', "'", "`")
+_ESCAPED_QUOTES: Final[Sequence[str]] = ('"', "'", "`")
 _LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
     Kind.BYTES: (
         "CASE WHEN regexp_matches(hex(@a), '^(..)*22') AND NOT regexp_matches(hex(@a), '^(..)*27')"
-        f" THEN 'b''' || {_escape_bytes_sql()} || '''' ELSE 'b\"' || {_escape_bytes_sql(_QUOTES[0])} || '\"' END"
+        f" THEN 'b''' || {_escape_bytes_sql()} || '''' ELSE 'b\"' || {_escape_bytes_sql(_ESCAPED_QUOTES[0])} || '\"' END"
     ),
     Kind.STRING: _quote_text_sql("@a"),
     Kind.JSON: f"'JSON ' || {_quote_text_sql('@a::VARCHAR')}",
@@ -539,7 +547,7 @@ _LITERAL_SQL_BY_KIND: Final[Mapping[Kind, str]] = {
 
 
 class _FormatSql:
-    decimal_places, escaped_quotes, literal_templates = _DECIMALS_BY_KIND, _QUOTES, _LITERAL_SQL_BY_KIND
+    decimal_places, escaped_quotes, literal_templates = _DECIMALS_BY_KIND, _ESCAPED_QUOTES, _LITERAL_SQL_BY_KIND
 
     def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr:
         return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
@@ -554,7 +562,7 @@ class _FormatSql:
         return _printf_sql(node, field.spec.padding_specifier, value, (field.star_width, max_length))
 
     def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
-        return fill_template("CASE WHEN @a < 0 THEN 1 ELSE @a END", _checked_count(node, count))
+        return fill_template("CASE WHEN @a < 0 THEN 1 ELSE @a END", _checked_width_or_precision(node, count))
 
     def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:
         min_digits = "@b" if spec.precision == "*" else str(int(spec.precision or 1))
@@ -585,11 +593,11 @@ class _FormatSql:
         decimals = int(spec.precision or 6)
         return f"regexp_replace({digits}, '^([0-9]{{{decimals},{decimals}}})\\.0$', '\\1.')"
 
-    def exact_digits(self, decimals: int, *, with_point: bool) -> str:
+    def exact_numeric_digits(self, decimals: int, *, with_point: bool) -> str:
         digits = f"ltrim(round(@a, {decimals})::VARCHAR, '-')"
         return f"({digits} || '.')" if with_point and not decimals else digits
 
-    def strip_leading(self, text: str, mark: str) -> str:
+    def strip_leading_character(self, text: str, mark: str) -> str:
         return f"ltrim({text}, '{mark}')"
 
     def indent_json(self, node: exp.Expr, json_value: exp.Expr) -> exp.Expr:

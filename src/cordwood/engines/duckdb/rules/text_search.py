@@ -23,11 +23,11 @@ from cordwood.sql.datatypes import STRING, datatype_of, kind_of, set_datatype
 from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, span_in_text
 from cordwood.sql.nodes import RegexMatch, constant_int, constant_text
 from cordwood.sql.rules.strings import (
-    count_groups,
+    count_capturing_groups,
     has_invalid_regexp_rewrite,
     is_invalid_pattern,
     may_capturing_group_be_unmatched,
-    strip_lower_calls,
+    strip_contains_substr_lower_calls,
 )
 
 # SQL that removes from a pattern each `(` that does not open a capturing group, by removing escapes, character classes
@@ -49,10 +49,10 @@ def _all_matches_sql(node: exp.Expr, text_sql: str) -> str:
     if literal_text is None:
         too_many_groups = f"WHEN {_HAS_SEVERAL_GROUPS_SQL} THEN {failure_sql(node, _TOO_MANY_GROUPS_MESSAGE)}"
         return f"CASE {too_many_groups} WHEN contains({_CAPTURING_BRACKETS_SQL}, '(') THEN {group_matches} ELSE {whole_matches} END"
-    return group_matches if count_groups(literal_text) else whole_matches
+    return group_matches if count_capturing_groups(literal_text) else whole_matches
 
 
-def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
+def _returns_null_for_invalid_pattern(node: exp.Expr) -> bool:
     """Return whether the result is NULL, because the call is inside SAFE and its literal pattern is invalid.
 
     DuckDB compiles a literal pattern before it evaluates rows, so DuckDB's TRY cannot catch the pattern's error.
@@ -63,7 +63,7 @@ def _is_null_for_invalid_pattern(node: exp.Expr) -> bool:
 
 def _has_at_most_one_group(node: exp.Expr) -> bool:
     literal_text = constant_text(node.expression)
-    if literal_text is None or count_groups(literal_text) < 2:
+    if literal_text is None or count_capturing_groups(literal_text) < 2:
         return True
     if returns_null_on_error(node):
         return False
@@ -81,7 +81,7 @@ def _refuse_bytes(node: exp.Expr) -> None:
 
 def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
-    if _is_null_for_invalid_pattern(node):
+    if _returns_null_for_invalid_pattern(node):
         return fragment("NULL::BOOLEAN")
     subject, pattern = as_text(node.this), node.expression
     if returns_null_on_error(node):
@@ -95,7 +95,7 @@ def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     Only DuckDB's `regexp_extract_all` distinguishes such a group from a group that matched the empty text.
     """
     _refuse_bytes(node)
-    if _is_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
+    if _returns_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
         return fragment("NULL::VARCHAR")
     value, pattern = as_text(node.this), node.expression
     position, occurrence = node.args.get("position"), node.args.get("occurrence")
@@ -104,7 +104,7 @@ def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     literal_text = constant_text(pattern)
     if literal_text is None or may_capturing_group_be_unmatched(literal_text):
         return fill_fallible_template(node, f"({_all_matches_sql(node, '@a')})[1]", value, pattern)
-    group = min(count_groups(literal_text), 1)
+    group = min(count_capturing_groups(literal_text), 1)
     return fill_fallible_template(
         node, f"CASE WHEN regexp_matches(@a, @b) THEN regexp_extract(@a, @b, {group}) END", value, pattern
     )
@@ -135,14 +135,14 @@ def _checked_positive_sql(node: exp.Expr, value: exp.Expr, name: str, argument_n
 def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     pattern = node.expression
-    if _is_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
+    if _returns_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
         return fragment("NULL::VARCHAR[]")
     return fill_fallible_template(node, _all_matches_sql(node, "@a"), as_text(node.this), pattern)
 
 
 def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
-    if _is_null_for_invalid_pattern(node) or has_invalid_regexp_rewrite(node):
+    if _returns_null_for_invalid_pattern(node) or has_invalid_regexp_rewrite(node):
         return fragment("NULL::VARCHAR")
     new = node.args["replacement"]
     replacement = "@c" if constant_text(new) == "" else size_checked_replacement_sql(node)
@@ -224,9 +224,9 @@ def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) 
     elif isinstance(inner, exp.Paren):
         items = [inner.this]
     else:
-        return _like_any_element(value, inner, is_all=is_all)
+        return _like_any_or_all_elements(value, inner, is_all=is_all)
     if len(items) == 1 and isinstance(items[0], exp.Query):
-        return _like_any_element(value, items[0], is_all=is_all)
+        return _like_any_or_all_elements(value, items[0], is_all=is_all)
     joiner = " AND " if is_all else " OR "
     template = joiner.join(f"({{0}} LIKE {{{index + 1}}} ESCAPE '\\')" for index in range(len(items)))
     return fragment(f"({template})", value, *items)
@@ -234,12 +234,12 @@ def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) 
 
 # SQL that selects for each pattern whether the value matches it. The patterns are the elements of an array, or the rows
 # of a query.
-_MATCHES_OF_ARRAY_SQL: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
-_MATCHES_OF_QUERY_SQL: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
+_LIKE_RESULTS_OF_ARRAY_SQL: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM (SELECT unnest({1}) AS _p))"
+_LIKE_RESULTS_OF_QUERY_SQL: Final = "(SELECT {0} LIKE _p ESCAPE '\\' AS _m FROM {1} AS _q(_p))"
 
 
-def _like_any_element(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
-    template = _MATCHES_OF_QUERY_SQL if isinstance(inner, exp.Query) else _MATCHES_OF_ARRAY_SQL
+def _like_any_or_all_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+    template = _LIKE_RESULTS_OF_QUERY_SQL if isinstance(inner, exp.Query) else _LIKE_RESULTS_OF_ARRAY_SQL
     if isinstance(inner, exp.Unnest):
         inner = inner.expressions[0]
     decisive, undecided = ("NOT bool_and(_m)", "true") if is_all else ("bool_or(_m)", "false")
@@ -299,7 +299,7 @@ def _any_test_true(tests: exp.Expr) -> exp.Expr:
 
 
 RULES = RuleSet(
-    nodes={
+    by_node_class={
         exp.RegexpLike: _translate_regexp_contains,
         exp.RegexpExtract: _translate_regexp_extract,
         exp.RegexpExtractAll: _translate_regexp_extract_all,
@@ -308,7 +308,7 @@ RULES = RuleSet(
         exp.Like: _translate_like,
         exp.Contains: _translate_contains_substr,
     },
-    before_children={
-        exp.Contains: strip_lower_calls,
+    by_node_class_before_children={
+        exp.Contains: strip_contains_substr_lower_calls,
     },
 )

@@ -18,7 +18,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 )
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import RuleSet, fragment, quoted_constant, returns_null_on_error, text_part
+from cordwood.sql.lowering import RuleSet, fragment, quoted_constant, returns_null_on_error, string_literal_node
 from cordwood.sql.rules.time_text import (
     KIND_BY_CAST,
     VALID_RANGE_BY_ELEMENT,
@@ -70,7 +70,7 @@ def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind)
     names = ", ".join(
         quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.group_count)))
     )
-    pattern = text_part(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
+    pattern = string_literal_node(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
     groups = {element: f"_p.g{group - 1}" for element, group in format_pattern.group_index_by_element.items()}
     time_sql = _time_from_groups(ParsedElementSql(groups, _TIME_PARSING_SQL), kind)
     body = f"try({time_sql})" if returns_null_on_error(node) else time_sql
@@ -159,8 +159,14 @@ _TEMPLATE_BY_FORMAT_ELEMENT: Final[Mapping[str, str]] = {
 
 
 class _TimePrinterSql:
-    engine_letters, element_templates = _STRFTIME_LETTERS, _TEMPLATE_BY_FORMAT_ELEMENT
-    offset_in_minutes, offset_sign, offset_hours, offset_minutes_part, fraction_template_if_not_zero = (
+    engine_letter_by_element, element_templates = _STRFTIME_LETTERS, _TEMPLATE_BY_FORMAT_ELEMENT
+    (
+        offset_in_minutes_template,
+        offset_sign_template,
+        offset_hours_template,
+        offset_minutes_part_template,
+        fraction_template_if_not_zero,
+    ) = (
         _ZONE_OFFSET_MINUTES_SQL,
         _ZONE_OFFSET_SIGN_SQL,
         _ZONE_OFFSET_HOURS_SQL,
@@ -194,6 +200,6 @@ class _TimePrinterSql:
 TIME_PRINTER: Final = TimePrinter(COMMON_SQL, _TimePrinterSql())
 
 RULES = RuleSet(
-    nodes={**TIME_PRINTER.rules().nodes, **time_parsing_rules(_parse_time_sql).nodes},
-    by_name=TIME_PRINTER.rules().by_name,
+    by_node_class={**TIME_PRINTER.rules().by_node_class, **time_parsing_rules(_parse_time_sql).by_node_class},
+    by_function_name=TIME_PRINTER.rules().by_function_name,
 )

@@ -8,13 +8,13 @@ from sqlglot import exp
 from cordwood.engines.duckdb.rules.building_blocks import (
     COMMON_SQL,
     TYPE_NAME_BY_KIND,
-    check_calendar_range,
     convert_implicitly,
     failure_sql,
     fill_fallible_template,
     fill_template,
     first_timestamp_of_wall_clock,
     from_zone_wall_clock,
+    range_checked_time_sql,
     text_to_time,
     time_to_utc_wall_clock,
     timestamp_to_utc_wall_clock,
@@ -22,24 +22,24 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     wall_clock_to_timestamp,
 )
 from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
-from cordwood.model.datatype import TIME_KINDS, Kind
+from cordwood.model.datatype import DATE_AND_TIME_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import INTERVAL, kind_of, set_datatype
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported, text_part
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import NOW_SLOT_NAME, Interval, constant_int, constant_python_value, is_null
 from cordwood.sql.rules.functions import (
     TIME_FUNCTIONS,
     CheckedTemplate,
     FunctionKey,
     FunctionTemplate,
-    max_elements,
+    max_generated_elements,
     rules_from_templates,
 )
 from cordwood.sql.rules.times import (
     MICROSECONDS_BY_UNIT,
     TimeRules,
-    checked_date_part,
     interval_count_sql,
+    require_supported_date_part,
     time_addition_rules,
     time_unit_name,
     week_start_days_after_monday,
@@ -90,27 +90,29 @@ def _add_units(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
     if kind is Kind.TIMESTAMP and unit in MICROSECONDS_BY_UNIT:
         # Add microseconds as integers, because DuckDB's addition of an interval to a TIMESTAMPTZ is much slower.
         sum_ = f"make_timestamptz(epoch_us(@a) {sign} @b * {MICROSECONDS_BY_UNIT[unit]}::BIGINT)"
-        return fill_fallible_template(node, _check_sum_range(node, sum_, kind), value, _interval_count(node.expression))
+        return fill_fallible_template(
+            node, _range_checked_sum_sql(node, sum_, kind), value, _interval_count(node.expression)
+        )
     if kind is Kind.DATE and unit in ("DAY", "WEEK"):
         days = "@b * 7" if unit == "WEEK" else "@b"
-        sum_ = _check_sum_range(node, f"@a {sign} CAST({days} AS INT)", kind)
+        sum_ = _range_checked_sum_sql(node, f"@a {sign} CAST({days} AS INT)", kind)
         return fill_fallible_template(node, sum_, value, _interval_count(node.expression))
     start = time_to_utc_wall_clock(value) if kind is Kind.TIMESTAMP else value
     # The range of a DATE's sum is checked as for a DATETIME, because DuckDB's sum of a date and months is a TIMESTAMP.
-    sum_ = _check_sum_range(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
+    sum_ = _range_checked_sum_sql(node, f"@a {sign} @b", kind if kind is Kind.TIME else Kind.DATETIME)
     return _wall_clock_to_kind(
         fill_fallible_template(node, sum_, start, interval_of(node.expression, unit, node)), kind
     )
 
 
-def _check_sum_range(node: exp.Expr, sum_: str, kind: Kind) -> str:
+def _range_checked_sum_sql(node: exp.Expr, sum_: str, kind: Kind) -> str:
     """Add to the template of a sum a check of the calendar's range, unless the sum is near the current time.
 
     The check is omitted where possible, because DuckDB cannot skip row groups in a scan by an expression that may fail.
     """
     count = constant_python_value(node.expression)
-    is_near = isinstance(count, (int, str)) and len(str(count)) < _MIN_FAR_COUNT_DIGITS
-    return sum_ if is_near and _is_current_time(node.this) else check_calendar_range(node, sum_, kind)
+    is_near = isinstance(count, (int, str)) and len(str(count)) < _MIN_UNSAFE_INTERVAL_DIGITS
+    return sum_ if is_near and _is_current_time(node.this) else range_checked_time_sql(node, sum_, kind)
 
 
 def _is_current_time(value: exp.Expr) -> bool:
@@ -120,7 +122,7 @@ def _is_current_time(value: exp.Expr) -> bool:
 
 # If the number of units has fewer digits than this, the current time plus these units is before the year 10000,
 # whatever the unit is.
-_MIN_FAR_COUNT_DIGITS: Final = 4
+_MIN_UNSAFE_INTERVAL_DIGITS: Final = 4
 
 
 def _truncation_template(unit: str, node: exp.Expr) -> str:
@@ -134,12 +136,12 @@ def _truncation_template(unit: str, node: exp.Expr) -> str:
         )
     if unit == "ISOYEAR":
         return "date_trunc('week', make_date(isoyear(@a), 1, 4)::TIMESTAMP)"
-    if unit not in _TRUNCATED_UNITS:
+    if unit not in _DATE_TRUNC_UNITS:
         raise_unsupported(node, f"The unit {unit}")
     return f"date_trunc('{unit.lower()}', @a)"
 
 
-_TRUNCATED_UNITS: Final = frozenset((*MICROSECONDS_BY_UNIT, "MONTH", "QUARTER", "YEAR"))
+_DATE_TRUNC_UNITS: Final = frozenset((*MICROSECONDS_BY_UNIT, "MONTH", "QUARTER", "YEAR"))
 
 
 # The microseconds from 0001-01-01 to 1970-01-01, which are a whole number of days. They are added to a time before the
@@ -159,7 +161,7 @@ def _translate_last_day(node: exp.Expr) -> exp.Expr:
     day = time_to_utc_wall_clock(
         node.this if kind_of(node.this) is not Kind.STRING else convert_implicitly(node.this, Kind.DATE)
     )
-    step = "to_days(7)" if week_offset is not None else _UNIT_LENGTH_SQL.get(unit)
+    step = "to_days(7)" if week_offset is not None else _INTERVAL_SQL_BY_UNIT.get(unit)
     if step is None:
         raise_unsupported(node, f"The unit {unit}")
     if unit == "ISOYEAR":
@@ -169,41 +171,46 @@ def _translate_last_day(node: exp.Expr) -> exp.Expr:
     return fill_fallible_template(node, f"CAST({_truncation_template(unit, node)} + {step} - to_days(1) AS DATE)", day)
 
 
-_UNIT_LENGTH_SQL: Final = {"MONTH": "to_months(1)", "QUARTER": "to_months(3)", "YEAR": "to_years(1)", "ISOYEAR": ""}
+_INTERVAL_SQL_BY_UNIT: Final = {
+    "MONTH": "to_months(1)",
+    "QUARTER": "to_months(3)",
+    "YEAR": "to_years(1)",
+    "ISOYEAR": "",
+}
 
 
 # SQL for the start of a time's bucket if the bucket's width is in months. DuckDB's `time_bucket` is not used for such
 # widths, because it ignores the day and time of the origin. `@a` is the time, `@b` the width, and `@c` the origin.
-_WIDTH_MONTHS_SQL: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
-_MONTHS_APART_SQL: Final = "date_diff('month', @c, @a)"
-_MONTHS_FROM_ORIGIN_SQL: Final = (
-    f"({_MONTHS_APART_SQL} - ({_MONTHS_APART_SQL} % {_WIDTH_MONTHS_SQL} + {_WIDTH_MONTHS_SQL}) % {_WIDTH_MONTHS_SQL})"
-)
-_BUCKET_START_SQL: Final = f"@c + to_months({_MONTHS_FROM_ORIGIN_SQL}::INT)"
-_BUCKET_OF_MONTHS_SQL: Final = f"CASE WHEN {_BUCKET_START_SQL} > @a THEN @c + to_months(({_MONTHS_FROM_ORIGIN_SQL} - {_WIDTH_MONTHS_SQL})::INT) ELSE {_BUCKET_START_SQL} END"
+_BUCKET_WIDTH_MONTHS_SQL: Final = "(date_part('year', @b) * 12 + date_part('month', @b))"
+_MONTHS_SINCE_ORIGIN_SQL: Final = "date_diff('month', @c, @a)"
+_BUCKET_OFFSET_MONTHS_SQL: Final = f"({_MONTHS_SINCE_ORIGIN_SQL} - ({_MONTHS_SINCE_ORIGIN_SQL} % {_BUCKET_WIDTH_MONTHS_SQL} + {_BUCKET_WIDTH_MONTHS_SQL}) % {_BUCKET_WIDTH_MONTHS_SQL})"
+_BUCKET_START_CANDIDATE_SQL: Final = f"@c + to_months({_BUCKET_OFFSET_MONTHS_SQL}::INT)"
+_MONTH_BUCKET_START_SQL: Final = f"CASE WHEN {_BUCKET_START_CANDIDATE_SQL} > @a THEN @c + to_months(({_BUCKET_OFFSET_MONTHS_SQL} - {_BUCKET_WIDTH_MONTHS_SQL})::INT) ELSE {_BUCKET_START_CANDIDATE_SQL} END"
 
 
 def _translate_generate_date_array(node: exp.Expr) -> exp.Expr:
     start, end = (time_to_utc_wall_clock(convert_implicitly(node.args[key], Kind.DATE)) for key in ("start", "end"))
-    return _generated_times(node, start, end, node.args.get("step") or fragment("to_days(1)"), "(@a + _i * @c)::DATE")
+    return _generate_time_array(
+        node, start, end, node.args.get("step") or fragment("to_days(1)"), "(@a + _i * @c)::DATE"
+    )
 
 
 def _translate_generate_timestamp_array(node: exp.Expr) -> exp.Expr:
     start, end = (
         timestamp_to_utc_wall_clock(convert_implicitly(node.args[key], Kind.TIMESTAMP)) for key in ("start", "end")
     )
-    return _generated_times(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
+    return _generate_time_array(node, start, end, node.args["step"], "make_timestamptz(epoch_us(@a + _i * @c))")
 
 
 # SQL for the length of the step `@c` in microseconds: of a positive step from 1 February, and of a negative step back
 # from 1 March. February is the shortest month, so the number of steps that is computed from this length may be too
-# high. `_generated_times` removes elements beyond the end.
+# high. `_generate_time_array` removes elements beyond the end.
 _STEP_US, _STEP_BACK_US = (
     f"(epoch_us('2023-{month}-01'::TIMESTAMP + @c) - epoch_us('2023-{month}-01'::TIMESTAMP))" for month in ("02", "03")
 )
 
 
-def _generated_times(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, moment: str) -> exp.Expr:
+def _generate_time_array(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.Expr, moment: str) -> exp.Expr:
     """Return SQL for a generated array, in which each element is the start plus a multiple of the step.
 
     The step is not added to the previous element, because months would then become wrong. For example, the elements
@@ -213,7 +220,7 @@ def _generated_times(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: exp.E
         return fragment("NULL")
     span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"
     steps = f"greatest({span} // {_STEP_US}, {span} // {_STEP_BACK_US})"
-    element_limit = max_elements(start, end, step)
+    element_limit = max_generated_elements(start, end, step)
     too_large_failure = failure_sql(node, f"A generated array of more than {element_limit} elements")
     zero_step_failure = failure_sql(node, "The step of a generated array must not be 0")
     numbers = f"generate_series(0, CASE WHEN {steps} > {element_limit} THEN {too_large_failure} ELSE {steps} END)"
@@ -250,10 +257,12 @@ def _translate_addition(node: exp.Expr) -> exp.Expr:
     if Kind.INTERVAL in kinds:
         sum_ = _add_interval(node, sign, kinds)
         return wall_clock_to_timestamp(sum_) if Kind.TIMESTAMP in kinds else sum_
-    if kinds[0] == kinds[1] and kinds[0] in TIME_KINDS:
+    if kinds[0] == kinds[1] and kinds[0] in DATE_AND_TIME_KINDS:
         return _interval_between(left, right, kinds[0])
     if set(kinds) == {Kind.DATE, Kind.INT64}:
-        return fill_template(check_calendar_range(node, f"@a {sign} @b", Kind.DATE), *map(_as_day_count, (left, right)))
+        return fill_template(
+            range_checked_time_sql(node, f"@a {sign} @b", Kind.DATE), *map(_as_day_count, (left, right))
+        )
     return type(node)(this=_variant_as_number(left), expression=_variant_as_number(right))
 
 
@@ -262,7 +271,7 @@ def _add_interval(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | No
     sides = (_timestamp_as_wall_clock(node.this), _timestamp_as_wall_clock(node.expression))
     if kinds[0] is kinds[1] or Kind.TIME in kinds:
         return fragment(f"{{0}} {sign} {{1}}", *sides)
-    return fill_template(check_calendar_range(node, f"@a {sign} @b", Kind.DATETIME), *sides)
+    return fill_template(range_checked_time_sql(node, f"@a {sign} @b", Kind.DATETIME), *sides)
 
 
 def _as_day_count(side: exp.Expr) -> exp.Expr:
@@ -295,14 +304,14 @@ def _count_boundaries_sql(unit: str, node: exp.Expr) -> str:
         return f"date_diff('day', {earlier}, {later}) // 7"
     if unit == "ISOYEAR":
         return "isoyear({0}) - isoyear({1})"
-    if unit not in _TRUNCATED_UNITS:
+    if unit not in _DATE_TRUNC_UNITS:
         raise_unsupported(node, f"The unit {unit}")
     return f"date_diff('{unit.lower()}', {{1}}, {{0}})"
 
 
 def _interval_from_parts(parts: list[tuple[str, str]]) -> exp.Expr:
     template = " + ".join(f"INTERVAL {{{index}}} {unit}" for index, (unit, _) in enumerate(parts))
-    return fragment(template, *(text_part(count) for _, count in parts))
+    return fragment(template, *(string_literal_node(count) for _, count in parts))
 
 
 _TIME_RULES: Final = TimeRules(
@@ -317,7 +326,7 @@ _TIME_RULES: Final = TimeRules(
     count_boundaries_sql=_count_boundaries_sql,
     default_bucket_origin="TIMESTAMP '1950-01-01'",
     bucket_template="time_bucket(@b, @a, @c)",
-    month_bucket_template=_BUCKET_OF_MONTHS_SQL,
+    month_bucket_template=_MONTH_BUCKET_START_SQL,
     interval_of=interval_of,
     interval_from_parts=_interval_from_parts,
     interval_from_text_rule=lambda node: fragment("{0}::INTERVAL", node.this),
@@ -343,7 +352,7 @@ _EXTRACT_TEMPLATE_BY_PART: Final = {
 
 
 def _translate_extract(node: exp.Expr) -> exp.Expr:
-    part, value = checked_date_part(node), node.expression
+    part, value = require_supported_date_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
         return (
             fragment(_EXTRACT_TEMPLATE_BY_PART[part], value)
@@ -433,22 +442,22 @@ def _translate_unix_to_time(node: exp.Expr) -> exp.Expr:
     moment = "make_timestamptz(@a)" if factor == 1 else f"make_timestamptz(@a * {factor})"
     size = 10**digits
     return fill_template(
-        _check_count_sql(
+        _count_checked_time_sql(
             node,
             Kind.TIMESTAMP,
             moment,
-            (_FIRST_DAY_NUMBER * 86_400 * size, (_LAST_DAY_NUMBER + 1) * 86_400 * size - 1),
+            (_MIN_UNIX_DATE_DAYS * 86_400 * size, (_MAX_UNIX_DATE_DAYS + 1) * 86_400 * size - 1),
         ),
         count,
     )
 
 
 # The dates 0001-01-01 and 9999-12-31 as numbers of days since 1970-01-01.
-_FIRST_DAY_NUMBER: Final = -719_162
-_LAST_DAY_NUMBER: Final = 2_932_896
+_MIN_UNIX_DATE_DAYS: Final = -719_162
+_MAX_UNIX_DATE_DAYS: Final = 2_932_896
 
 
-def _check_count_sql(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
+def _count_checked_time_sql(node: exp.Expr, kind: Kind, moment: str, bounds: tuple[int, int]) -> str:
     """Return `moment`, the template of a time, with a check that `@a` is within `bounds`.
 
     `@a` is a number of time units since 1970. Without the check, DuckDB would fail with a message of its own if the
@@ -478,14 +487,14 @@ _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.UnixMicros: "epoch_us({0})",
     exp.UnixDate: "CAST({0} - '1970-01-01'::DATE AS BIGINT)",
     exp.DateFromUnixDate: CheckedTemplate(
-        f"@a NOT BETWEEN {_FIRST_DAY_NUMBER} AND {_LAST_DAY_NUMBER}", "('1970-01-01'::DATE + @a::INT)"
+        f"@a NOT BETWEEN {_MIN_UNIX_DATE_DAYS} AND {_MAX_UNIX_DATE_DAYS}", "('1970-01-01'::DATE + @a::INT)"
     ),
 }
 
 
 RULES = RuleSet(
-    nodes={
-        **rules_from_templates(COMMON_SQL, TIME_FUNCTIONS, _TEMPLATE_BY_FUNCTION).nodes,
+    by_node_class={
+        **rules_from_templates(COMMON_SQL, TIME_FUNCTIONS, _TEMPLATE_BY_FUNCTION).by_node_class,
         exp.Extract: _translate_extract,
         exp.Timestamp: _translate_timestamp,
         **dict.fromkeys((exp.Datetime, exp.TsOrDsToDatetime), _translate_datetime),
@@ -496,11 +505,13 @@ RULES = RuleSet(
         exp.CurrentDate: _current_time_rule("{0}::DATE"),
         exp.CurrentDatetime: _current_time_rule("{0}"),
         exp.CurrentTime: _current_time_rule("{0}::TIME"),
-        **_TIME_RULES.rules().nodes,
-        **time_addition_rules(_add_or_subtract_rule("+"), _add_or_subtract_rule("-"), _translate_addition).nodes,
+        **_TIME_RULES.rules().by_node_class,
+        **time_addition_rules(
+            _add_or_subtract_rule("+"), _add_or_subtract_rule("-"), _translate_addition
+        ).by_node_class,
         exp.LastDay: _translate_last_day,
         exp.GenerateDateArray: _translate_generate_date_array,
         exp.GenerateTimestampArray: _translate_generate_timestamp_array,
     },
-    by_name=_TIME_RULES.rules().by_name,
+    by_function_name=_TIME_RULES.rules().by_function_name,
 )

@@ -165,7 +165,7 @@ class ArrowColumnStream:
         self._columns = columns
         self._length = length
         # The objects whose addresses are passed to DuckDB; they must not be freed before `close`.
-        self._references: list[object] = []
+        self._kept_alive_objects: list[object] = []
 
     def close(self) -> None:
         """Release all buffers.
@@ -173,12 +173,12 @@ class ArrowColumnStream:
         This method is needed, because callbacks and columns refer to each other, so that reference counting alone does
         not free them.
         """
-        self._references.clear()
+        self._kept_alive_objects.clear()
         self._columns = {}
 
     def __arrow_c_schema__(self) -> object:
         schema = _ArrowSchema()
-        self._describe_column(schema)
+        self._fill_schema(schema)
         return self._make_capsule(schema, b"arrow_schema")
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -191,11 +191,11 @@ class ArrowColumnStream:
         return self._make_capsule(stream, b"arrow_array_stream")
 
     def _make_capsule(self, structure: Structure, name: bytes) -> object:
-        self._references += (structure, name)
+        self._kept_alive_objects += (structure, name)
         return _new_capsule(ctypes.addressof(structure), name, None)
 
     def _get_schema(self, _: Any, out: Any) -> int:
-        self._describe_column(out.contents)
+        self._fill_schema(out.contents)
         return 0
 
     def _get_next(self, fill_callbacks: Iterator[Callable[[Any], None]], _: Any, out: Any) -> int:
@@ -206,7 +206,7 @@ class ArrowColumnStream:
         next(fill_callbacks, _mark_stream_end)(out.contents)
         return 0
 
-    def _describe_column(self, schema: Any) -> None:
+    def _fill_schema(self, schema: Any) -> None:
         fields = [
             _ArrowSchema(format=column.format_string, name=name.encode(), flags=_NULLABLE_FLAG, release=_release_schema)
             for name, column in self._columns.items()
@@ -230,12 +230,12 @@ class ArrowColumnStream:
 
     def _set_children(self, parent: Any, children: Sequence[Structure]) -> None:
         pointers = (POINTER(type(parent)) * len(children))(*map(ctypes.pointer, children))
-        self._references += (pointers, children)
+        self._kept_alive_objects += (pointers, children)
         parent.n_children, parent.children = len(children), pointers
 
     def _set_buffers(self, arrow_array: Any, buffers: Sequence["bytes | array[int] | None"]) -> None:
         addresses = (c_void_p * len(buffers))(*map(_address_of, buffers))
-        self._references.append(addresses)
+        self._kept_alive_objects.append(addresses)
         arrow_array.n_buffers, arrow_array.buffers = len(buffers), addresses
 
 

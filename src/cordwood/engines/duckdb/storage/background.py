@@ -22,26 +22,26 @@ class BackgroundJob:
 
     def __init__(self, name: str, step: Callable[[], float], *, threads: int = 1, first_pause: float = 0.0) -> None:
         self.name = name
-        self.step = step
-        self.threads = threads
-        self.first_pause = first_pause
-        self._woken = threading.Condition()
+        self.run_step = step
+        self.thread_count = threads
+        self.first_pause_seconds = first_pause
+        self._wake_condition = threading.Condition()
         self._is_woken = False
 
     def wake(self) -> None:
-        with self._woken:
+        with self._wake_condition:
             self._is_woken = True
-            self._woken.notify()
+            self._wake_condition.notify()
 
     def wake_all(self) -> None:
-        with self._woken:
+        with self._wake_condition:
             self._is_woken = True
-            self._woken.notify_all()
+            self._wake_condition.notify_all()
 
     def wait_until_woken(self, seconds: float, stopping: threading.Event) -> None:
         """Wait until `seconds` have passed, the job is woken, or `stopping` is set."""
-        with self._woken:
-            self._woken.wait_for(lambda: self._is_woken or stopping.is_set(), seconds)
+        with self._wake_condition:
+            self._wake_condition.wait_for(lambda: self._is_woken or stopping.is_set(), seconds)
             self._is_woken = False
 
 
@@ -54,7 +54,7 @@ class BackgroundScheduler:
 
     def __init__(self, report: ReportOperatorMessage) -> None:
         self.stopping = threading.Event()
-        self._report = report
+        self._report_message = report
         self._jobs: list[BackgroundJob] = []
         self._threads: list[threading.Thread] = []
         self._reported_at: dict[str, float] = {}
@@ -62,7 +62,7 @@ class BackgroundScheduler:
     def start(self, job: BackgroundJob) -> None:
         """Start the threads of a job."""
         self._jobs.append(job)
-        for number in range(job.threads):
+        for number in range(job.thread_count):
             thread = threading.Thread(
                 target=self._run_repeatedly, args=(job,), name=f"{job.name}-{number}", daemon=True
             )
@@ -82,7 +82,7 @@ class BackgroundScheduler:
             thread.join()
 
     def _run_repeatedly(self, job: BackgroundJob) -> None:
-        pause_seconds = job.first_pause
+        pause_seconds = job.first_pause_seconds
         while True:
             if pause_seconds > 0:
                 job.wait_until_woken(pause_seconds, self.stopping)
@@ -93,14 +93,16 @@ class BackgroundScheduler:
     def _run_once(self, job: BackgroundJob) -> float:
         """Run the job's next step, and return the pause after it; a failure is reported and does not end the thread."""
         try:
-            return job.step()
+            return job.run_step()
         except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
             if not self.stopping.is_set():
-                self._report_with_interval(job, problem)
+                self._report_failure_at_intervals(job, problem)
             return _FAILED_STEP_RETRY_SECONDS
 
-    def _report_with_interval(self, job: BackgroundJob, problem: Exception) -> None:
+    def _report_failure_at_intervals(self, job: BackgroundJob, problem: Exception) -> None:
         now = time.monotonic()
         if now - self._reported_at.get(job.name, -_FAILURE_REPORT_INTERVAL_SECONDS) >= _FAILURE_REPORT_INTERVAL_SECONDS:
             self._reported_at[job.name] = now
-            self._report(f"The background job {job.name!r} failed and is tried again: {problem!r}".splitlines()[0])
+            self._report_message(
+                f"The background job {job.name!r} failed and is tried again: {problem!r}".splitlines()[0]
+            )

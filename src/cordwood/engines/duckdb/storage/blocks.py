@@ -119,8 +119,8 @@ def update_registry_after_deletion(
 class StreamBlocks(msgspec.Struct, frozen=True):
     """The blocks of a stream's flushed events: the numbers of all blocks, and the registered blocks."""
 
-    numbers: Sequence[int] = ()
-    registered: Sequence[RegisteredBlock] = ()
+    block_numbers: Sequence[int] = ()
+    registered_blocks: Sequence[RegisteredBlock] = ()
 
 
 class BlockReader:
@@ -177,7 +177,7 @@ def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(ngrams)[:_MAX_EXTRACTED_NGRAMS]
 
 
-def new_block_number(cursor: duckdb.DuckDBPyConnection) -> int:
+def allocate_block_number(cursor: duckdb.DuckDBPyConnection) -> int:
     ((block,),) = cursor.execute("SELECT nextval('store.cordwood.blocks')").fetchall()
     return int(block)
 

@@ -8,7 +8,7 @@ import duckdb
 import msgspec
 
 from cordwood.engines.duckdb.storage import arrow_stream
-from cordwood.engines.duckdb.storage.tables import EVENT_MEMORY_OVERHEAD_BYTES, LISTED_EVENTS_SQL
+from cordwood.engines.duckdb.storage.tables import EVENT_MEMORY_OVERHEAD_BYTES, EVENTS_FROM_PARAMETERS_SQL
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.model.event import Event, Shape, encode_object_paths
 
@@ -30,7 +30,7 @@ MAX_FLUSHED_LARGE_EVENT_BYTES = 8 * 2**20
 
 # The columns of an event that are inserted as texts, by the single letters that `StreamTableStatements.insert_events`
 # uses as their names.
-_TEXT_COLUMNS_BY_LETTER = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
+_TEXT_COLUMN_BY_PARAMETER_NAME = {"i": "id", "e": "event_message", "p": "project", "m": "metadata", "x": "extras"}
 
 # A tree of field names: each field of an object, with the fields of the objects that occur as its values.
 _FieldTree = dict[str, "_FieldTree"]
@@ -42,15 +42,15 @@ _decode_json = msgspec.json.Decoder().decode
 class Chunk(msgspec.Struct):
     """A chunk of consecutive events of one stream; `first` is the sequence number of the first event."""
 
-    first: int
+    first_event_number: int
     events: list[Event] = msgspec.field(default_factory=list)
     received_us: list[int] = msgspec.field(default_factory=list)
     # The approximate bytes of the large events' texts.
     large_event_bytes: int = 0
 
     @property
-    def end(self) -> int:
-        return self.first + len(self.events)
+    def end_event_number(self) -> int:
+        return self.first_event_number + len(self.events)
 
     def add_events(self, record: WalRecord, count: int) -> None:
         self.events += record.events[:count]
@@ -76,13 +76,13 @@ class Chunk(msgspec.Struct):
     def to_wal_records(self, stream: str) -> list[WalRecord]:
         """Return the events as records of the write-ahead log, with one event in each record."""
         return [
-            WalRecord(stream, self.first + offset, received, [event])
+            WalRecord(stream, self.first_event_number + offset, received, [event])
             for offset, (event, received) in enumerate(zip(self.events, self.received_us, strict=True))
         ]
 
-    def events_from(self, first: int) -> "Chunk":
+    def events_from_number(self, first: int) -> "Chunk":
         """Return the part of the chunk from the sequence number `first` on."""
-        return self._slice(max(0, first - self.first), len(self.events))
+        return self._slice(max(0, first - self.first_event_number), len(self.events))
 
     def split_for_insert(self) -> Iterator["Chunk"]:
         """Yield the same events in chunks that are small enough for DuckDB to insert each of them quickly."""
@@ -98,7 +98,7 @@ class Chunk(msgspec.Struct):
         yield self._slice(start, len(self.events))
 
     def _slice(self, start: int, end: int) -> "Chunk":
-        return Chunk(self.first + start, self.events[start:end], self.received_us[start:end])
+        return Chunk(self.first_event_number + start, self.events[start:end], self.received_us[start:end])
 
     def sorted_by_project(self) -> "Chunk":
         """Return a chunk with the same events in order of project and time, as they are stored in the file."""
@@ -109,7 +109,7 @@ class Chunk(msgspec.Struct):
         order = sorted(range(len(times)), key=times.__getitem__)
         order.sort(key=projects.__getitem__)
         return Chunk(
-            self.first,
+            self.first_event_number,
             [self.events[position] for position in order],
             [self.received_us[position] for position in order],
         )
@@ -134,7 +134,7 @@ class Chunk(msgspec.Struct):
         parameters of the statement.
         """
         if len(self.events) < _MIN_ARROW_EVENTS:
-            cursor.execute(insert_sql(LISTED_EVENTS_SQL), self._parameter_lists() | values)
+            cursor.execute(insert_sql(EVENTS_FROM_PARAMETERS_SQL), self._parameter_lists() | values)
             return
         with closing(self._make_arrow_columns()) as columns:
             cursor.register("incoming", columns)
@@ -153,34 +153,34 @@ class Chunk(msgspec.Struct):
         try:
             self.insert(cursor, insert_sql, **values)
         except duckdb.Error as problem:
-            if not is_value_error(problem):
+            if not is_conversion_error(problem):
                 raise
             self.replace_unreadable_json(cursor)
             self.insert(cursor, insert_sql, **values)
 
     def _parameter_lists(self) -> dict[str, object]:
         lists: dict[str, object] = {
-            letter: self._texts_of_column(name) for letter, name in _TEXT_COLUMNS_BY_LETTER.items()
+            letter: self._texts_of_column(name) for letter, name in _TEXT_COLUMN_BY_PARAMETER_NAME.items()
         }
         return lists | {
             "t": [event.timestamp_us for event in self.events],
             "r": self.received_us,
             "f": [event.timestamp_inferred for event in self.events],
             "o": [encode_object_paths(event) for event in self.events],
-            "n": list(range(self.first, self.end)),
+            "n": list(range(self.first_event_number, self.end_event_number)),
         }
 
     def _make_arrow_columns(self) -> arrow_stream.ArrowColumnStream:
         columns = {
             letter: arrow_stream.text_column(self._texts_of_column(name))
-            for letter, name in _TEXT_COLUMNS_BY_LETTER.items()
+            for letter, name in _TEXT_COLUMN_BY_PARAMETER_NAME.items()
         }
         columns |= {
             "t": arrow_stream.time_column([event.timestamp_us for event in self.events]),
             "r": arrow_stream.time_column(self.received_us),
             "f": arrow_stream.boolean_column([event.timestamp_inferred for event in self.events]),
             "o": arrow_stream.text_column([encode_object_paths(event) for event in self.events]),
-            "n": arrow_stream.number_column(range(self.first, self.end)),
+            "n": arrow_stream.number_column(range(self.first_event_number, self.end_event_number)),
         }
         return arrow_stream.ArrowColumnStream(columns, len(self.events))
 
@@ -206,17 +206,22 @@ def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
     chunks: list[Chunk] = []
     for record in records:
         remaining = record
-        while remaining.events and remaining.first < until:
-            if not chunks or chunks[-1].end != remaining.first or len(chunks[-1].events) >= _CHUNK_EVENTS:
-                chunks.append(Chunk(remaining.first))
+        while remaining.events and remaining.first_event_number < until:
+            if (
+                not chunks
+                or chunks[-1].end_event_number != remaining.first_event_number
+                or len(chunks[-1].events) >= _CHUNK_EVENTS
+            ):
+                chunks.append(Chunk(remaining.first_event_number))
             count = min(
-                until - remaining.first, chunks[-1].count_fitting_events(remaining.events, _MAX_CHUNK_LARGE_EVENT_BYTES)
+                until - remaining.first_event_number,
+                chunks[-1].count_fitting_events(remaining.events, _MAX_CHUNK_LARGE_EVENT_BYTES),
             )
             if count:
                 chunks[-1].add_events(remaining, count)
                 remaining = remaining.without_first_events(count)
             else:
-                chunks.append(Chunk(remaining.first))
+                chunks.append(Chunk(remaining.first_event_number))
     return chunks
 
 
@@ -278,7 +283,7 @@ def _add_and_count_new_fields(document: object, known: _FieldTree) -> int:
     return count
 
 
-def is_value_error(problem: duckdb.Error) -> bool:
+def is_conversion_error(problem: duckdb.Error) -> bool:
     return isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException)
 
 

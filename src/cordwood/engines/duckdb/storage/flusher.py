@@ -10,17 +10,17 @@ import msgspec
 
 from cordwood.engines.duckdb.faults import is_out_of_memory
 from cordwood.engines.duckdb.storage.background import BackgroundJob
-from cordwood.engines.duckdb.storage.chunk import Chunk, is_value_error
-from cordwood.engines.duckdb.storage.locks import FileAccess
+from cordwood.engines.duckdb.storage.chunk import Chunk, is_conversion_error
+from cordwood.engines.duckdb.storage.locks import SharedAccessKind
 from cordwood.engines.duckdb.storage.memory_reclaimer import release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
 from cordwood.observe.observation import ReportOperatorMessage
 
 # A partial row group with at least `_MIN_PARTIAL_FLUSH_ROWS` rows is flushed when no events have arrived for
-# `_PARTIAL_FLUSH_QUIET_SECONDS`. Otherwise it waits until its oldest event has been pending for
+# `_IDLE_SECONDS_BEFORE_PARTIAL_FLUSH`. Otherwise it waits until its oldest event has been pending for
 # `_MAX_PARTIAL_GROUP_PENDING_SECONDS`. It waits so long, because each flush rewrites the last row group.
-_PARTIAL_FLUSH_QUIET_SECONDS = 2.0
+_IDLE_SECONDS_BEFORE_PARTIAL_FLUSH = 2.0
 _MIN_PARTIAL_FLUSH_ROWS = 1024
 _MAX_PARTIAL_GROUP_PENDING_SECONDS = 300.0
 _FLUSH_POLL_SECONDS = 0.5
@@ -63,17 +63,17 @@ class Flusher:
         self._session = session
         self._stores = stores
         self._on_flushed = on_flushed
-        self._report = report
+        self._report_message = report
         self._clock_us = clock_us
-        self._last_append = time.monotonic()
+        self._last_append_at = time.monotonic()
         self._last_report_at = -_FAILURE_REPORT_INTERVAL_SECONDS
-        self._released_at = self._last_append
-        self._is_released = True
+        self._memory_released_at = self._last_append_at
+        self._is_memory_released = True
         # The number of rows of each stream that were flushed as parts of a row group since the last checkpoint.
         self._rows_since_checkpoint: Counter[str] = Counter()
 
     def on_append(self) -> None:
-        self._last_append = time.monotonic()
+        self._last_append_at = time.monotonic()
         self.job.wake()
 
     def flush_next(self) -> float:
@@ -115,22 +115,22 @@ class Flusher:
             rows_of_group = self._rows_since_checkpoint[store.name] + len(chunk.events)
             if chunk.has_more_fields_than(self._session.max_shredded_fields(rows_of_group), store.shape):
                 self._session.stop_shredding(cursor)
-            with self._session.gate.shared(FileAccess.FLUSH):
+            with self._session.access_lock.shared_access(SharedAccessKind.FLUSH):
                 store.flush(chunk, cursor)
         except (duckdb.Error, OutOfOrderError) as problem:
             if isinstance(problem, duckdb.Error) and is_out_of_memory(problem):
                 self._session.stop_shredding(cursor)
-            elif isinstance(problem, duckdb.Error) and is_value_error(problem):
+            elif isinstance(problem, duckdb.Error) and is_conversion_error(problem):
                 chunk.replace_unreadable_json(cursor)
-            self._report_with_interval(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
+            self._report_rate_limited(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
             store.restore_pending(chunk)
             return False
         except BaseException:
             store.restore_pending(chunk)
             raise
         self._on_flushed()
-        self._checkpoint_full_group(store, len(chunk.events), cursor)
-        self._is_released = False
+        self._checkpoint_if_group_is_full(store, len(chunk.events), cursor)
+        self._is_memory_released = False
         return True
 
     def _rows_to_flush(self, store: StreamStore) -> int:
@@ -139,7 +139,7 @@ class Flusher:
             self.limits.rows_per_flush, ROW_GROUP_ROWS - self._rows_since_checkpoint[store.name] % ROW_GROUP_ROWS
         )
 
-    def _checkpoint_full_group(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _checkpoint_if_group_is_full(self, store: StreamStore, rows: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Checkpoint as soon as the flushed parts are a full row group.
 
         The checkpoint compresses the row group, so that later flushes do not extend it.
@@ -152,7 +152,7 @@ class Flusher:
         try:
             is_checkpointed = self._session.checkpoint_when_due(cursor, now=now)
         except duckdb.IOException as problem:
-            self._report_with_interval(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
+            self._report_rate_limited(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
             return False
         if is_checkpointed:
             self._rows_since_checkpoint.clear()
@@ -161,23 +161,23 @@ class Flusher:
     def _release_memory_when_due(self) -> None:
         now = time.monotonic()
         keeps_memory = (
-            now - self._released_at < self.limits.keep_freed_memory_seconds
-            and now - self._last_append < _MEMORY_RELEASE_IDLE_SECONDS
+            now - self._memory_released_at < self.limits.keep_freed_memory_seconds
+            and now - self._last_append_at < _MEMORY_RELEASE_IDLE_SECONDS
         )
-        if not self._is_released and not keeps_memory:
-            self._is_released, self._released_at = True, now
+        if not self._is_memory_released and not keeps_memory:
+            self._is_memory_released, self._memory_released_at = True, now
             release_free_memory()
 
-    def _report_with_interval(self, sentence: str) -> None:
+    def _report_rate_limited(self, sentence: str) -> None:
         if time.monotonic() - self._last_report_at > _FAILURE_REPORT_INTERVAL_SECONDS:
             self._last_report_at = time.monotonic()
-            self._report(sentence)
+            self._report_message(sentence)
 
     def _is_flush_due(self, store: StreamStore) -> bool:
         oldest_us = store.oldest_pending_us
         if oldest_us is None:
             return False
-        quiet = time.monotonic() - self._last_append > _PARTIAL_FLUSH_QUIET_SECONDS
+        quiet = time.monotonic() - self._last_append_at > _IDLE_SECONDS_BEFORE_PARTIAL_FLUSH
         return (
             quiet and store.pending_rows >= _MIN_PARTIAL_FLUSH_ROWS
         ) or self._clock_us() - oldest_us > _MAX_PARTIAL_GROUP_PENDING_SECONDS * 1e6

@@ -24,17 +24,17 @@ class LockRank(IntEnum):
     # Guards compaction, retention, and reopening the file to free memory. They must not run at the same time.
     COMPACTION = 0
     # Guards filling and dropping tables of the recent cache.
-    RECENT_FILL = 1
+    RECENT_CACHE_FILL = 1
     # Guards appending to the write-ahead log and to the streams' pending events.
     APPEND = 2
     # The rank of shared and of exclusive access to the database file.
-    FILE_GATE = 3
+    DATABASE_ACCESS = 3
     # Guards checkpoints, reopening and backups, during which the file must not be replaced.
-    FILE = 4
+    CHECKPOINT = 4
     # Guards filling a stream's memtable and recent table.
     MEMTABLE_FILL = 5
     # Guards filling a stream's table of arrived events.
-    ARRIVED_FILL = 6
+    ARRIVED_TABLE_FILL = 6
     # Guards a stream's pending events and the commit of a flush.
     STREAM = 7
     # Guards the segments of the write-ahead log.
@@ -99,7 +99,7 @@ _order_checker = _LockOrderChecker()
 
 
 @contextmanager
-def check_lock_order() -> Iterator[None]:
+def enable_lock_order_checks() -> Iterator[None]:
     """Make all locks that are created during the `with` block check the order in which they are taken."""
     was_on, _order_checker.is_on = _order_checker.is_on, True
     try:
@@ -179,7 +179,7 @@ class _CheckedLock:
         _order_checker.held_ranks().extend([self._rank] * count)
 
 
-class FileAccess(Enum):
+class SharedAccessKind(Enum):
     """The kinds of shared access: a query holds access until its rows are fetched, and a flush for about a second."""
 
     QUERY = "query"
@@ -193,58 +193,60 @@ class ExclusiveWaitLimits(msgspec.Struct, frozen=True):
     and finally also new queries.
     """
 
-    idle_wait_seconds: float
-    flush_wait_seconds: float
-    query_wait_seconds: float
+    nonblocking_wait_seconds: float
+    flush_blocking_wait_seconds: float
+    query_blocking_wait_seconds: float
 
 
 RELAXED_EXCLUSIVE_WAIT = ExclusiveWaitLimits(10.0, 2.0, 0.25)
 URGENT_EXCLUSIVE_WAIT = ExclusiveWaitLimits(1.0, 10.0, 2.0)
 # A checkpoint excludes other transactions only at its beginning. So shared access is allowed again after this time.
-_UNBLOCK_AFTER_SECONDS = 0.2
+_SHARED_ACCESS_BLOCK_SECONDS = 0.2
 
 
-class FileGate:
+class DatabaseAccessLock:
     """A readers-writer lock of the database file, whose writer blocks readers only for short moments."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._active_counts = dict.fromkeys(FileAccess, 0)
-        self._blocked: frozenset[FileAccess] = frozenset()
-        self._last_released_at = dict.fromkeys(FileAccess, time.monotonic())
+        self._active_counts = dict.fromkeys(SharedAccessKind, 0)
+        self._blocked_kinds: frozenset[SharedAccessKind] = frozenset()
+        self._last_released_at = dict.fromkeys(SharedAccessKind, time.monotonic())
         # The total time of flushes, without the time of the flushes that are running.
-        self._flushing_seconds = 0.0
+        self._ended_flush_seconds = 0.0
         self._flushing_since = 0.0
 
     @property
     def flushing_seconds(self) -> float:
         """The total time during which at least one flush was running."""
         with self._changed:
-            current_seconds = time.monotonic() - self._flushing_since if self._active_counts[FileAccess.FLUSH] else 0.0
-            return self._flushing_seconds + current_seconds
+            current_seconds = (
+                time.monotonic() - self._flushing_since if self._active_counts[SharedAccessKind.FLUSH] else 0.0
+            )
+            return self._ended_flush_seconds + current_seconds
 
     @property
     def idle_seconds(self) -> float:
         """The time since any shared access was last held; 0 while it is held."""
-        return min(map(self.idle_seconds_of, FileAccess))
+        return min(map(self.idle_seconds_of, SharedAccessKind))
 
-    def idle_seconds_of(self, kind: FileAccess) -> float:
+    def idle_seconds_of(self, kind: SharedAccessKind) -> float:
         """Return the time since shared access of the given kind was last held; 0 while it is held."""
         with self._changed:
             return 0.0 if self._active_counts[kind] else time.monotonic() - self._last_released_at[kind]
 
     @contextmanager
-    def shared(self, kind: FileAccess, stop_early: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def shared_access(self, kind: SharedAccessKind, stop_early: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Hold shared access for a transaction on the file.
 
         While shared access is blocked, `stop_early` is called regularly; it raises an error if a query must stop.
         """
         with self._changed:
-            while not self._changed.wait_for(lambda: kind not in self._blocked, STOP_CHECK_INTERVAL_SECONDS):
+            while not self._changed.wait_for(lambda: kind not in self._blocked_kinds, STOP_CHECK_INTERVAL_SECONDS):
                 stop_early()
             self._change_access_count(kind, 1)
         try:
-            with hold_ranked_resource(LockRank.FILE_GATE):
+            with hold_ranked_resource(LockRank.DATABASE_ACCESS):
                 yield
         finally:
             with self._changed:
@@ -252,16 +254,16 @@ class FileGate:
                 self._last_released_at[kind] = time.monotonic()
                 self._changed.notify_all()
 
-    def _change_access_count(self, kind: FileAccess, change: int) -> None:
+    def _change_access_count(self, kind: SharedAccessKind, change: int) -> None:
         previous_count, now = self._active_counts[kind], time.monotonic()
         self._active_counts[kind] = previous_count + change
-        if kind is FileAccess.FLUSH and not previous_count:
+        if kind is SharedAccessKind.FLUSH and not previous_count:
             self._flushing_since = now
-        elif kind is FileAccess.FLUSH and not self._active_counts[kind]:
-            self._flushing_seconds += now - self._flushing_since
+        elif kind is SharedAccessKind.FLUSH and not self._active_counts[kind]:
+            self._ended_flush_seconds += now - self._flushing_since
 
     @contextmanager
-    def exclusive(
+    def exclusive_access(
         self, max_wait: ExclusiveWaitLimits = RELAXED_EXCLUSIVE_WAIT, *, until_block_ends: bool = False
     ) -> Iterator[bool]:
         """Block new shared access; yield whether all shared access has ended, so that access is exclusive.
@@ -270,34 +272,36 @@ class FileGate:
         after the block has ended.
         """
         with self._changed:
-            is_exclusive = self._changed.wait_for(self._is_free, max_wait.idle_wait_seconds) or self._wait_until_free(
-                max_wait
-            )
-            self._blocked = frozenset(FileAccess)
-        unblock_timer = threading.Timer(_UNBLOCK_AFTER_SECONDS, self._unblock)
+            is_exclusive = self._changed.wait_for(
+                self._has_no_shared_access, max_wait.nonblocking_wait_seconds
+            ) or self._wait_while_blocking_access(max_wait)
+            self._blocked_kinds = frozenset(SharedAccessKind)
+        unblock_timer = threading.Timer(_SHARED_ACCESS_BLOCK_SECONDS, self._unblock_shared_access)
         if not until_block_ends:
             unblock_timer.start()
         try:
-            with hold_ranked_resource(LockRank.FILE_GATE):
+            with hold_ranked_resource(LockRank.DATABASE_ACCESS):
                 yield is_exclusive
         finally:
             unblock_timer.cancel()
-            self._unblock()
+            self._unblock_shared_access()
 
-    def _unblock(self) -> None:
+    def _unblock_shared_access(self) -> None:
         with self._changed:
-            self._blocked = frozenset()
+            self._blocked_kinds = frozenset()
             self._changed.notify_all()
 
-    def _wait_until_free(self, max_wait: ExclusiveWaitLimits) -> bool:
+    def _wait_while_blocking_access(self, max_wait: ExclusiveWaitLimits) -> bool:
         """Block new flushes until the running flushes have ended, then also block new queries for a moment.
 
         Return whether no shared access is held any more.
         """
-        self._blocked = frozenset({FileAccess.FLUSH})
-        self._changed.wait_for(lambda: not self._active_counts[FileAccess.FLUSH], max_wait.flush_wait_seconds)
-        self._blocked = frozenset(FileAccess)
-        return self._changed.wait_for(self._is_free, max_wait.query_wait_seconds)
+        self._blocked_kinds = frozenset({SharedAccessKind.FLUSH})
+        self._changed.wait_for(
+            lambda: not self._active_counts[SharedAccessKind.FLUSH], max_wait.flush_blocking_wait_seconds
+        )
+        self._blocked_kinds = frozenset(SharedAccessKind)
+        return self._changed.wait_for(self._has_no_shared_access, max_wait.query_blocking_wait_seconds)
 
-    def _is_free(self) -> bool:
+    def _has_no_shared_access(self) -> bool:
         return not any(self._active_counts.values())

@@ -35,7 +35,7 @@ _CREATE_MANIFEST_TABLES_SQL = (
 )
 # The bit set of a project is stored as a little-endian number, whose bit n stands for the pair with the `place` n. A
 # project may have several rows, whose bit sets are merged when they are read.
-_CREATE_PROJECT_SHAPES_SQL: Final = (
+_CREATE_PROJECT_SHAPE_TABLES_SQL: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.project (stream VARCHAR, project VARCHAR, pairs BLOB)",
 )
@@ -52,7 +52,7 @@ def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
     for statement in (
         *_CREATE_MANIFEST_TABLES_SQL,
         *CREATE_NGRAM_INDEX_SQL,
-        *_CREATE_PROJECT_SHAPES_SQL,
+        *_CREATE_PROJECT_SHAPE_TABLES_SQL,
         *CREATE_BLOCK_REGISTRY_SQL,
     ):
         cursor.execute(statement)
@@ -61,7 +61,7 @@ def open_manifest(cursor: duckdb.DuckDBPyConnection) -> None:
 def _check_format_version(cursor: duckdb.DuckDBPyConnection) -> None:
     row = fetch_first_row(cursor, "SELECT max(version) FROM store.cordwood.stamp")
     version = row[0] if row else None
-    if version is None and not _has_events(cursor):
+    if version is None and not _has_stream_tables(cursor):
         cursor.execute("INSERT INTO store.cordwood.stamp VALUES ($version)", {"version": STORE_FORMAT_VERSION})
     elif not isinstance(version, int) or version < 1:
         raise DataFolderUnusable(
@@ -77,7 +77,7 @@ def _check_format_version(cursor: duckdb.DuckDBPyConnection) -> None:
         cursor.execute("UPDATE store.cordwood.stamp SET version = $version", {"version": STORE_FORMAT_VERSION})
 
 
-def _has_events(cursor: duckdb.DuckDBPyConnection) -> bool:
+def _has_stream_tables(cursor: duckdb.DuckDBPyConnection) -> bool:
     """Return whether the file has a table of a stream; such tables are created only after the version was stored."""
     tables = "SELECT 1 FROM duckdb_tables() WHERE database_name = 'store' AND schema_name = 'main' LIMIT 1"
     return fetch_first_row(cursor, tables) is not None
@@ -98,11 +98,11 @@ def read_shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, KindsByPath]:
     by_stream: dict[str, dict[EventPath, frozenset[ValueKind]]] = defaultdict(dict)
     for stream, path, kind in cursor.execute("SELECT DISTINCT stream, path, kind FROM store.cordwood.shape").fetchall():
         kinds = by_stream[stream]
-        kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {_value_kind(kind)}
+        kinds[tuple(path)] = kinds.get(tuple(path), frozenset()) | {_parse_value_kind(kind)}
     return by_stream
 
 
-def _value_kind(name: str) -> ValueKind:
+def _parse_value_kind(name: str) -> ValueKind:
     try:
         return ValueKind(name)
     except ValueError:
@@ -150,33 +150,33 @@ class ProjectShapeSaver:
     def __init__(self, stream: str, shapes: ProjectShapes) -> None:
         self._stream = stream
         self._shapes = shapes
-        self._changed: set[str] = set()
-        self._saved_pairs = 0
+        self._changed_projects: set[str] = set()
+        self._saved_pair_count = 0
 
-    def load(self, pairs: Mapping[int, PathAndKind], sets: Mapping[str, int]) -> None:
+    def apply_saved_shapes(self, pairs: Mapping[int, PathAndKind], sets: Mapping[str, int]) -> None:
         """Take over the pairs of path and kind, and the bit sets of projects, that were read from the file."""
         for position, pair in sorted(pairs.items()):
             if self._shapes.find_or_add_bit(pair) != 1 << position:
                 raise DataFolderUnusable(
                     f"The paths of {self._stream} are not all there: number {position} is {pair}.", hint=RESTORE_HINT
                 )
-        self._saved_pairs = len(pairs)
+        self._saved_pair_count = len(pairs)
         for project, bits in sets.items():
             self._shapes.add_bit_set(project, bits)
 
     def mark_changed(self, projects: Iterable[str]) -> None:
-        self._changed.update(projects)
+        self._changed_projects.update(projects)
 
     def take_changes(self) -> UnsavedProjectShapes:
-        sets = {project: self._shapes.bit_set_of_project(project) for project in self._changed}
-        first, self._saved_pairs = self._saved_pairs, len(self._shapes.pairs)
-        self._changed = set()
-        return UnsavedProjectShapes(first, self._shapes.pairs[first : self._saved_pairs], sets)
+        sets = {project: self._shapes.bit_set_of_project(project) for project in self._changed_projects}
+        first, self._saved_pair_count = self._saved_pair_count, len(self._shapes.pairs)
+        self._changed_projects = set()
+        return UnsavedProjectShapes(first, self._shapes.pairs[first : self._saved_pair_count], sets)
 
-    def restore(self, unsaved: UnsavedProjectShapes) -> None:
+    def mark_unsaved(self, unsaved: UnsavedProjectShapes) -> None:
         """Mark changes that could not be written as unsaved again."""
-        self._changed |= unsaved.bit_sets.keys()
-        self._saved_pairs = min(self._saved_pairs, unsaved.first_pair_position)
+        self._changed_projects |= unsaved.bit_sets.keys()
+        self._saved_pair_count = min(self._saved_pair_count, unsaved.first_pair_position)
 
     def save(self, cursor: duckdb.DuckDBPyConnection, unsaved: UnsavedProjectShapes) -> None:
         """Write the changes; the caller does this in the transaction that flushes the events which caused them."""

@@ -14,16 +14,16 @@ from typing import ClassVar
 
 import duckdb
 
-from cordwood.engines.duckdb.storage.locks import URGENT_EXCLUSIVE_WAIT, FileAccess, Lock
+from cordwood.engines.duckdb.storage.locks import URGENT_EXCLUSIVE_WAIT, Lock, SharedAccessKind
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.free_memory import load_library_function, trim_heap
 
 # The engine counts as quiet after this time without shared access to the file. The time is longer than the interval
 # between checks, so that no query between two checks is missed.
-_QUIET_ENGINE_SECONDS = 6.0
+_MIN_ENGINE_IDLE_SECONDS = 6.0
 # If DuckDB's metadata of row groups grows by more than the memory limit divided by this number, the file is reopened,
 # which frees the metadata.
-_METADATA_GROWTH_DIVISOR = 12
+_MEMORY_LIMIT_DIVISOR_FOR_METADATA = 12
 # The number of heap samples of which the minimum is used, so that memory which queries hold only briefly does not
 # count. The number also limits how often the file is reopened, because new samples are collected first.
 _HEAP_SAMPLE_COUNT = 6
@@ -41,17 +41,17 @@ class MemoryReclaimer:
 
     def __init__(self, session: Session, lock: Lock, pending_bytes: Callable[[], int]) -> None:
         self._session = session
-        self._lock = lock
-        self._pending_bytes = pending_bytes
-        self._is_reclaimed = False
-        self._growth_bytes = session.memory_bytes // _METADATA_GROWTH_DIVISOR
+        self._deletion_lock = lock
+        self._get_pending_event_bytes = pending_bytes
+        self._has_reclaimed_since_activity = False
+        self._max_heap_growth_bytes = session.memory_bytes // _MEMORY_LIMIT_DIVISOR_FOR_METADATA
         self._initial_heap_bytes: int | None = None
         self._baseline_heap_bytes: int | None = None
         self._heap_samples: deque[int] = deque(maxlen=_HEAP_SAMPLE_COUNT)
 
     def record_activity(self) -> None:
         """Record that background work has used memory, so that memory is returned again in the next idle period."""
-        self._is_reclaimed = False
+        self._has_reclaimed_since_activity = False
 
     def reclaim(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.reopen_when_heap_has_grown(cursor)
@@ -59,10 +59,10 @@ class MemoryReclaimer:
 
     def reclaim_when_quiet(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Release DuckDB's cached blocks if no query runs; return freed memory once in each idle period."""
-        is_quiet = self._session.gate.idle_seconds >= _QUIET_ENGINE_SECONDS
-        if is_quiet and self._is_reclaimed:
+        is_quiet = self._session.access_lock.idle_seconds >= _MIN_ENGINE_IDLE_SECONDS
+        if is_quiet and self._has_reclaimed_since_activity:
             return
-        self._is_reclaimed = is_quiet
+        self._has_reclaimed_since_activity = is_quiet
         self._release_unused_blocks(cursor)
         if is_quiet:
             release_free_memory()
@@ -73,7 +73,7 @@ class MemoryReclaimer:
         release_free_memory()
 
     def _release_unused_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        if self._session.gate.idle_seconds_of(FileAccess.QUERY) >= _QUIET_ENGINE_SECONDS:
+        if self._session.access_lock.idle_seconds_of(SharedAccessKind.QUERY) >= _MIN_ENGINE_IDLE_SECONDS:
             self._session.release_cached_blocks(cursor)
 
     def reopen_when_heap_has_grown(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -94,19 +94,22 @@ class MemoryReclaimer:
                 self._reopen(cursor)
 
     def _has_heap_grown(self, in_use: int) -> bool:
-        """Return whether `in_use` exceeds the heap use after the last reopening by more than `_growth_bytes`."""
+        """Return whether the heap has grown by more than `_max_heap_growth_bytes` since the last reopening."""
         if self._baseline_heap_bytes is None:
             self._baseline_heap_bytes = in_use
-        return in_use > self._baseline_heap_bytes + self._growth_bytes
+        return in_use > self._baseline_heap_bytes + self._max_heap_growth_bytes
 
     def _used_heap_bytes_without_pending(self) -> int:
         """Return the used bytes of the heap without pending events, or 0 if the C library does not report its heap."""
         used_bytes = used_heap_bytes()
-        return 0 if used_bytes is None else used_bytes - self._pending_bytes()
+        return 0 if used_bytes is None else used_bytes - self._get_pending_event_bytes()
 
     def _reopen(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._heap_samples.clear()
-        with self._lock, self._session.gate.exclusive(URGENT_EXCLUSIVE_WAIT, until_block_ends=True) as is_exclusive:
+        with (
+            self._deletion_lock,
+            self._session.access_lock.exclusive_access(URGENT_EXCLUSIVE_WAIT, until_block_ends=True) as is_exclusive,
+        ):
             is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_reopened:
             # The baseline is determined again from the next samples, which are taken while queries run again.

@@ -27,8 +27,8 @@ class _MemtablePart(msgspec.Struct):
     """A table in memory with a part of the memtable: the events with sequence numbers from `first` to before `end`."""
 
     number: int
-    first: int
-    end: int
+    first_event_number: int
+    end_event_number: int
 
 
 class Memtable:
@@ -40,13 +40,13 @@ class Memtable:
 
     def __init__(self, tables: StreamTableStatements) -> None:
         # Every event below this sequence number is in the memtable or flushed.
-        self.end = 0
-        self._tables = tables
+        self.end_event_number = 0
+        self._table_statements = tables
         self._parts: list[_MemtablePart] = []
         self._created_parts = 0
-        self._flushed_to = 0
-        self._filling: _MemtablePart | None = None
-        self._is_stale = False
+        self._first_unflushed_event_number = 0
+        self._part_being_filled: _MemtablePart | None = None
+        self._are_views_stale = False
 
     @property
     def is_empty(self) -> bool:
@@ -58,38 +58,48 @@ class Memtable:
         The part is not dropped before `finish_part_fill` is called.
         """
         part = self._parts[-1] if self._parts else None
-        if part is None or part.end - part.first >= _MAX_MEMTABLE_PART_ROWS:
+        if part is None or part.end_event_number - part.first_event_number >= _MAX_MEMTABLE_PART_ROWS:
             self._created_parts += 1
             part = _MemtablePart(self._created_parts, first, end)
-            cursor.execute(self._tables.create_memtable_part(part.number))
+            cursor.execute(self._table_statements.create_memtable_part(part.number))
             self._parts.append(part)
-            self._is_stale = True
-        part.end = end
-        self._filling = part
-        return self._tables.memtable_part_name(part.number)
+            self._are_views_stale = True
+        part.end_event_number = end
+        self._part_being_filled = part
+        return self._table_statements.memtable_part_name(part.number)
 
     def finish_part_fill(self, *, is_filled: bool) -> None:
-        if is_filled and self._filling is not None:
-            self.end = self._filling.end
-        self._filling = None
+        if is_filled and self._part_being_filled is not None:
+            self.end_event_number = self._part_being_filled.end_event_number
+        self._part_being_filled = None
 
     def mark_flushed(self, flushed_to: int) -> None:
         """Record that every event with a sequence number below `flushed_to` is in the database file."""
-        self._flushed_to = flushed_to
-        self._is_stale = self._is_stale or any(part.first < flushed_to for part in self._parts)
+        self._first_unflushed_event_number = flushed_to
+        self._are_views_stale = self._are_views_stale or any(
+            part.first_event_number < flushed_to for part in self._parts
+        )
 
     def refresh_views(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Update the views, and drop parts whose rows are all flushed; the caller does this before a query begins."""
-        if not self._is_stale:
+        if not self._are_views_stale:
             return
-        live_parts = [part for part in self._parts if part.end > self._flushed_to or part is self._filling]
-        cursor.execute(self._tables.create_memtable([part.number for part in live_parts], self._flushed_to))
-        cursor.execute(self._tables.create_view(with_memtable=bool(live_parts)))
+        live_parts = [
+            part
+            for part in self._parts
+            if part.end_event_number > self._first_unflushed_event_number or part is self._part_being_filled
+        ]
+        cursor.execute(
+            self._table_statements.create_memtable(
+                [part.number for part in live_parts], self._first_unflushed_event_number
+            )
+        )
+        cursor.execute(self._table_statements.create_view(with_memtable=bool(live_parts)))
         flushed_parts = [part for part in self._parts if part not in live_parts]
         self._parts = live_parts
-        self._is_stale = False
+        self._are_views_stale = False
         for part in flushed_parts:
-            cursor.execute(self._tables.drop_memtable_part(part.number))
+            cursor.execute(self._table_statements.drop_memtable_part(part.number))
 
 
 # If the table of arrived events has more than `_MAX_ARRIVED_ROWS` rows, it is trimmed to about `_KEPT_ARRIVED_ROWS`.
@@ -109,36 +119,36 @@ class _ArrivedBatch(NamedTuple):
     before the batch.
     """
 
-    first: int
+    first_event_number: int
     newest_before_us: int
     rows: int
     event_bytes: int
 
 
-class ArrivedTable:
+class ArrivedEventTable:
     """The table of the events that have just arrived on one stream.
 
-    It is created for the first followed query. All methods require the lock with the rank ARRIVED_FILL.
+    It is created for the first followed query. All methods require the lock with the rank ARRIVED_TABLE_FILL.
     """
 
     def __init__(self, tables: StreamTableStatements) -> None:
         # The sequence number after the last event in the table. The events in the table are consecutive.
-        self.end = 0
+        self.end_event_number = 0
         self.is_filled = False
-        # How often rows were removed. An `ArrivedView` stays valid as long as this number does not change.
+        # How often rows were removed. An `ArrivedEventView` stays valid as long as this number does not change.
         self.trim_count = 0
-        self._tables = tables
+        self._table_statements = tables
         # The table has every event that was received after this time, up to the last call of `add`.
-        self._after_us = 0
-        self._newest_us = 0
+        self._complete_after_us = 0
+        self._newest_receipt_us = 0
         self._batches: deque[_ArrivedBatch] = deque()
         self._rows = self._bytes = 0
         self._read_at = 0.0
 
-    def has_events_from(self, first_us: int) -> bool:
+    def has_all_events_since(self, first_us: int) -> bool:
         """Return whether every event that was received at `first_us` or later is in the table."""
         self._read_at = time.monotonic()
-        return self.is_filled and self._after_us < first_us
+        return self.is_filled and self._complete_after_us < first_us
 
     def is_idle(self) -> bool:
         return self.is_filled and time.monotonic() - self._read_at > _ARRIVED_TABLE_IDLE_SECONDS
@@ -158,24 +168,34 @@ class ArrivedTable:
         """Empty or create the table; the next event that will be added has the sequence number `end`."""
         self.is_filled = False
         self.trim_count += 1
-        cursor.execute(self._tables.create_arrived())
+        cursor.execute(self._table_statements.create_arrived_table())
         self._batches.clear()
         self._rows = self._bytes = 0
-        self.end, self._after_us, self._newest_us, self.is_filled = end, newest_us, newest_us, True
+        self.end_event_number, self._complete_after_us, self._newest_receipt_us, self.is_filled = (
+            end,
+            newest_us,
+            newest_us,
+            True,
+        )
         self._read_at = time.monotonic()
 
     def add(self, chunks: Sequence[Chunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Add the consecutive events from `end` on, all of which were received at `newest_us` or earlier."""
-        first, rows, size = self.end, 0, 0
+        first, rows, size = self.end_event_number, 0, 0
         for chunk in chunks:
             chunk.insert_with_json_repair(
-                cursor, partial(self._tables.insert_events, self._tables.arrived, numbered=True)
+                cursor,
+                partial(self._table_statements.insert_events, self._table_statements.arrived_table, numbered=True),
             )
-            rows, size, self.end = rows + len(chunk.events), size + estimate_event_bytes(chunk.events), chunk.end
+            rows, size, self.end_event_number = (
+                rows + len(chunk.events),
+                size + estimate_event_bytes(chunk.events),
+                chunk.end_event_number,
+            )
         if rows:
-            self._batches.append(_ArrivedBatch(first, self._newest_us, rows, size))
+            self._batches.append(_ArrivedBatch(first, self._newest_receipt_us, rows, size))
             self._rows, self._bytes = self._rows + rows, self._bytes + size
-        self._newest_us = max(self._newest_us, newest_us)
+        self._newest_receipt_us = max(self._newest_receipt_us, newest_us)
         if self._rows > _MAX_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES:
             self._trim(cursor)
 
@@ -184,9 +204,9 @@ class ArrivedTable:
         while len(self._batches) > 1 and (self._rows > _KEPT_ARRIVED_ROWS or self._bytes > _MAX_ARRIVED_BYTES // 2):
             removed = self._batches.popleft()
             self._rows, self._bytes = self._rows - removed.rows, self._bytes - removed.event_bytes
-        self._after_us = self._batches[0].newest_before_us
+        self._complete_after_us = self._batches[0].newest_before_us
         self.trim_count += 1
-        cursor.execute(self._tables.trim_arrived(), {"number": self._batches[0].first})
+        cursor.execute(self._table_statements.trim_arrived_table(), {"number": self._batches[0].first_event_number})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Drop the table; queries that would have read this table then read the other tables."""
@@ -195,14 +215,14 @@ class ArrivedTable:
         self._batches.clear()
         self._rows = self._bytes = 0
         with suppress(duckdb.Error):
-            cursor.execute(self._tables.drop_arrived())
+            cursor.execute(self._table_statements.drop_arrived_table())
 
 
-class ArrivedView(NamedTuple):
+class ArrivedEventView(NamedTuple):
     """A cursor that can read tables of arrived events; it is valid until rows are removed from one of the tables."""
 
     cursor: duckdb.DuckDBPyConnection
-    tables: Sequence[ArrivedTable]
+    tables: Sequence[ArrivedEventTable]
     trim_counts: Sequence[int | None]
 
     def is_still_valid(self) -> bool:
@@ -214,7 +234,7 @@ class ArrivedView(NamedTuple):
 _RECENT_TABLE_TRIM_FACTOR = 1.5
 
 
-class RecentTable:
+class RecentEventTable:
     """The table of a stream's newest events: all events that are newer than a certain time, whether flushed or not.
 
     The table is empty while it is not maintained. Its oldest events may be trimmed at any time; a query that then finds
@@ -222,25 +242,25 @@ class RecentTable:
     """
 
     def __init__(self, tables: StreamTableStatements) -> None:
-        # The table has every event that is newer than `_since_us` and has a sequence number below this number.
-        self.end = 0
-        # How often the table was refilled. A `RecentView` stays valid as long as this number does not change.
+        # The table has every event that is newer than `_complete_after_us` and has a sequence number below this number.
+        self.end_event_number = 0
+        # How often the table was refilled. A `RecentEventView` stays valid as long as this number does not change.
         self.fill_count = 0
-        self._tables = tables
-        self._since_us: int | None = None
+        self._table_statements = tables
+        self._complete_after_us: int | None = None
         self._max_events = self._rows = 0
         self._is_stale = False
 
     @property
     def is_maintained(self) -> bool:
-        return self._since_us is not None and not self._is_stale
+        return self._complete_after_us is not None and not self._is_stale
 
     def record_fill(self, since_us: int, rows: int, max_events: int, end: int) -> None:
         """Record that the table was filled with the flushed events newer than `since_us`.
 
         All of these events have sequence numbers below `end`.
         """
-        self._since_us, self._rows, self._max_events, self.end = since_us, rows, max_events, end
+        self._complete_after_us, self._rows, self._max_events, self.end_event_number = since_us, rows, max_events, end
         self._is_stale = False
         self.fill_count += 1
 
@@ -250,7 +270,7 @@ class RecentTable:
         If some of these events were not added to the table before, the table is incomplete, and so becomes stale. This
         method requires the stream's lock `state_lock`.
         """
-        self._is_stale = self._is_stale or self.end < flushed_to
+        self._is_stale = self._is_stale or self.end_event_number < flushed_to
 
     def exceeds_add_limit(self, chunks: list[Chunk]) -> bool:
         """Return whether too many events have arrived since the last update to add them, as during a bulk import."""
@@ -258,38 +278,44 @@ class RecentTable:
 
     def add(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Add the consecutive events from the sequence number `end` on."""
-        chunk.insert_with_json_repair(cursor, self._tables.insert_recent, since=self._since_us)
-        self.end = chunk.end
+        chunk.insert_with_json_repair(
+            cursor, self._table_statements.insert_into_recent_table, since=self._complete_after_us
+        )
+        self.end_event_number = chunk.end_event_number
         self._rows += len(chunk.events)
         if self._rows > self._max_events * _RECENT_TABLE_TRIM_FACTOR:
             self._trim(cursor)
 
     def _trim(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        row = fetch_first_row(cursor, self._tables.select_time_of_rank(self._tables.recent), {"rank": self._max_events})
+        row = fetch_first_row(
+            cursor,
+            self._table_statements.select_time_of_rank(self._table_statements.recent_table),
+            {"rank": self._max_events},
+        )
         if row is not None:
-            self._since_us = int(row[0])
-            cursor.execute(self._tables.trim_recent(), {"since": self._since_us})
+            self._complete_after_us = int(row[0])
+            cursor.execute(self._table_statements.trim_recent_table(), {"since": self._complete_after_us})
         self._rows = self._max_events
 
     def delete_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Delete the events older than `before_us`."""
-        if self._since_us is not None and self._since_us < before_us:
-            cursor.execute(self._tables.delete_recent_before(), {"before": before_us})
+        if self._complete_after_us is not None and self._complete_after_us < before_us:
+            cursor.execute(self._table_statements.delete_recent_rows_before(), {"before": before_us})
 
     def discard(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Empty the table, and stop maintaining it, so that queries find too few events in it and read the file."""
-        self._since_us = None
+        self._complete_after_us = None
         if self._rows:
             self._rows = 0
             with suppress(duckdb.Error):
-                cursor.execute(self._tables.empty_recent())
+                cursor.execute(self._table_statements.empty_recent_table())
 
 
-class RecentView(NamedTuple):
+class RecentEventView(NamedTuple):
     """A cursor that can read the recent table; it is valid until the table is refilled."""
 
     cursor: duckdb.DuckDBPyConnection
-    table: RecentTable
+    table: RecentEventTable
     fill_count: int
 
     def is_still_valid(self) -> bool:

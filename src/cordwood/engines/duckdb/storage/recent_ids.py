@@ -16,7 +16,7 @@ _WORD_MASK, _MASK_INDEX_MASK = (1 << _WORD_BITS) - 1, (1 << _MASK_INDEX_BITS) - 
 # at events that are within the deduplication window and were received before the time.
 IdLookup = Callable[[Sequence[str], int], set[str]]
 
-_END_OF_TIME_US = 2**62
+_AFTER_ALL_TIMESTAMPS_US = 2**62
 
 
 class RecentIds:
@@ -43,7 +43,9 @@ class RecentIds:
         for known_hashes in (self._newer_hashes, self._older_hashes):
             if not known_hashes.isdisjoint(hashes):
                 positions |= {position for position, id_hash in enumerate(hashes) if id_hash in known_hashes}
-        positions |= self._find_stored_positions(ids, self._bloom_filters.find_matches(hashes, now_us), _END_OF_TIME_US)
+        positions |= self._find_stored_positions(
+            ids, self._bloom_filters.find_matches(hashes, now_us), _AFTER_ALL_TIMESTAMPS_US
+        )
         if self._has_earlier_events:
             self._has_earlier_events = (
                 now_us < self._opened_us + DEDUPLICATION_WINDOW_US or self._added_count < DEDUPLICATION_WINDOW_EVENTS
@@ -82,7 +84,7 @@ class _BloomFilters:
         self._bloom_filters = [
             bloom_filter
             for bloom_filter in self._bloom_filters
-            if bloom_filter.until_us >= now_us - DEDUPLICATION_WINDOW_US
+            if bloom_filter.last_added_us >= now_us - DEDUPLICATION_WINDOW_US
         ]
         matching_positions = [bloom_filter.find_matches(hashes) for bloom_filter in self._bloom_filters]
         return matching_positions[0] if len(matching_positions) == 1 else sorted(set().union(*matching_positions))
@@ -98,13 +100,13 @@ class _BloomFilter:
 
     def __init__(self) -> None:
         self.count = 0
-        self.until_us = 0
+        self.last_added_us = 0
         self._words = array("Q", [0]) * (1 << _WORD_BITS)
         self._masks = _make_bit_masks()
 
     def add(self, hashes: Collection[int], now_us: int) -> None:
         self.count += len(hashes)
-        self.until_us = now_us
+        self.last_added_us = now_us
         words, masks, word_mask, index_mask = self._words, self._masks, _WORD_MASK, _MASK_INDEX_MASK
         for id_hash in hashes:
             words[id_hash & word_mask] |= masks[id_hash >> 52 & index_mask]

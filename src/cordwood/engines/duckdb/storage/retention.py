@@ -15,12 +15,12 @@ _SIZE_LIMIT_TARGET_SHARE = 0.95
 # The space of deleted events is freed only if they are at least this share of all events, because other transactions
 # have to wait meanwhile.
 _MIN_DELETED_SHARE_TO_FREE = 0.02
-_URGENT_DELETED_SHARE = 0.2
+_MIN_DELETED_SHARE_FOR_URGENCY = 0.2
 # The maximum number of rows of a stream that one sweep moves. It equals ten row groups; moving them takes some seconds.
 _MAX_ROWS_MOVED_AT_ONCE = 204_800
 
 
-class Retention:
+class RetentionEnforcer:
     """The retention of all streams; `max_bytes` limits the size of their events in the file, None means no limit."""
 
     def __init__(self, session: Session, max_bytes: int | None) -> None:
@@ -52,7 +52,7 @@ class Retention:
         not changed since the last checkpoint, so a row of each table with deleted rows is rewritten first. If the space
         could not be freed, the next sweep tries again.
         """
-        live, deleted_by_stream = self._count_rows(stores, cursor)
+        live, deleted_by_stream = self._count_live_and_deleted_rows(stores, cursor)
         deleted = sum(deleted_by_stream.values())
         pays_off = deleted >= max(ROW_GROUP_ROWS, live * _MIN_DELETED_SHARE_TO_FREE) or (
             deleted > 0 and self._is_store_too_large(cursor)
@@ -61,8 +61,10 @@ class Retention:
             return
         for store in stores:
             if deleted_by_stream[store.name]:
-                _rewrite_oldest_rows(store.tables, 1, cursor)
-        with self._session.gate.exclusive(self._checkpoint_wait(live, deleted)) as is_exclusive:
+                _rewrite_oldest_rows(store.table_statements, 1, cursor)
+        with self._session.access_lock.exclusive_access(
+            self._choose_checkpoint_wait_limits(live, deleted)
+        ) as is_exclusive:
             if is_exclusive:
                 self._session.checkpoint(cursor)
 
@@ -73,7 +75,7 @@ class Retention:
         """
         deleted = self._count_deleted_rows(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
-            _rewrite_oldest_rows(store.tables, _MAX_ROWS_MOVED_AT_ONCE, cursor)
+            _rewrite_oldest_rows(store.table_statements, _MAX_ROWS_MOVED_AT_ONCE, cursor)
             self._deleted_after_move[store.name] = self._count_deleted_rows(store, cursor)
 
     def _is_store_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -90,36 +92,36 @@ class Retention:
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= max_bytes:
             return 0
-        live_by_stream, deleted_by_stream = self._count_rows(stores, cursor)
+        live_by_stream, deleted_by_stream = self._count_live_and_deleted_rows(stores, cursor)
         used_bytes = used_bytes * live_by_stream // max(1, live_by_stream + sum(deleted_by_stream.values()))
         before_us = _find_time_quantile(1 - max_bytes * _SIZE_LIMIT_TARGET_SHARE / max(1, used_bytes), stores, cursor)
         if used_bytes <= max_bytes or before_us is None:
             return 0
         return sum(store.delete_before(before_us, cursor) for store in stores)
 
-    def _checkpoint_wait(self, live: int, deleted: int) -> ExclusiveWaitLimits:
+    def _choose_checkpoint_wait_limits(self, live: int, deleted: int) -> ExclusiveWaitLimits:
         """Return the limits of waiting for a checkpoint: URGENT_EXCLUSIVE_WAIT if many deleted rows take space."""
         return (
             URGENT_EXCLUSIVE_WAIT
-            if deleted > max(ROW_GROUP_ROWS, live * _URGENT_DELETED_SHARE)
+            if deleted > max(ROW_GROUP_ROWS, live * _MIN_DELETED_SHARE_FOR_URGENCY)
             else RELAXED_EXCLUSIVE_WAIT
         )
 
     def _count_deleted_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> int:
-        return self._count_rows([store], cursor)[1][store.name]
+        return self._count_live_and_deleted_rows([store], cursor)[1][store.name]
 
-    def _count_rows(
+    def _count_live_and_deleted_rows(
         self, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
     ) -> tuple[int, dict[str, int]]:
         """Return the number of live events, and for each stream the number of deleted events that still take space."""
-        rows = self._session.occupied_rows(cursor)
+        rows = self._session.row_counts_including_deleted(cursor)
         live = {store.name: store.count_stored_events(cursor) for store in stores}
         return sum(live.values()), {name: rows.get(name, 0) - events for name, events in live.items()}
 
 
 def _find_time_quantile(share: float, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection) -> int | None:
     """Return a time before which about the share `share` of all events is, or None if there are no events."""
-    times = " UNION ALL ".join(store.tables.select_times() for store in stores)
+    times = " UNION ALL ".join(store.table_statements.select_times() for store in stores)
     share = min(1.0, max(0.0, share))
     row = fetch_first_row(cursor, f"SELECT approx_quantile(t, {share:.6f}) FROM ({times}) AS times(t)")  # noqa: S608 - our own names
     return None if row is None or row[0] is None else int(row[0]) + 1
@@ -130,5 +132,5 @@ def _rewrite_oldest_rows(tables: StreamTableStatements, rows: int, cursor: duckd
     with transaction(cursor):
         first, last = fetch_first_row(cursor, tables.select_oldest_rowids(), {"rows": rows}) or (None, None)
         if first is not None:
-            cursor.execute(tables.copy_rows(), {"first": first, "last": last})
+            cursor.execute(tables.copy_rows_to_end(), {"first": first, "last": last})
             cursor.execute(tables.delete_rows(), {"first": first, "last": last})

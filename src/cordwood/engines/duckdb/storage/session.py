@@ -12,22 +12,28 @@ import duckdb
 
 from cordwood.engines.duckdb.faults import RESTORE_HINT, is_disk_full, is_out_of_memory, out_of_disk_fault
 from cordwood.engines.duckdb.storage.backup_files import OpenFile
-from cordwood.engines.duckdb.storage.locks import URGENT_EXCLUSIVE_WAIT, FileAccess, FileGate, LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.locks import (
+    URGENT_EXCLUSIVE_WAIT,
+    DatabaseAccessLock,
+    LockRank,
+    SharedAccessKind,
+    ordered_lock,
+)
 from cordwood.engines.duckdb.storage.tables import text_literal
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, EngineFailed, Fault
 
-DATABASE_FILE = "events.duckdb"
+DATABASE_FILE_NAME = "events.duckdb"
 # The number of rows of a row group. It is large enough to compress well, and small enough that a query for a time range
 # can skip most row groups.
 ROW_GROUP_ROWS = 20_480
 # The size of a block, the unit in which DuckDB allocates space in the file. It is a quarter of DuckDB's default. As
 # there are many short columns, smaller blocks make the file smaller by an eighth.
 _DATABASE_BLOCK_BYTES = 65_536
-# If DuckDB's log is longer than this, or than the memory limit divided by `_LOG_MEMORY_DIVISOR`, cordwood starts a
-# checkpoint. The memory limit counts, because the content of the log is also in memory until the checkpoint. DuckDB's
-# automatic checkpoints are off, so that checkpoints can be deferred while a backup reads the files.
+# If DuckDB's log is longer than this, or than the memory limit divided by `_MEMORY_LIMIT_DIVISOR_FOR_LOG`, cordwood
+# starts a checkpoint. The memory limit counts, because the content of the log is also in memory until the checkpoint.
+# DuckDB's automatic checkpoints are off, so that checkpoints can be deferred while a backup reads the files.
 _MAX_DATABASE_LOG_BYTES = 64 * 10**6
-_LOG_MEMORY_DIVISOR = 4
+_MEMORY_LIMIT_DIVISOR_FOR_LOG = 4
 _AUTOCHECKPOINT_OFF_SIZE = "1TB"
 _MAX_SPILL_SIZE = "4GB"
 # While no query runs, DuckDB's cache keeps at most this many bytes of the file's blocks.
@@ -55,35 +61,35 @@ class Session:
     """The DuckDB instance, which all threads share; each thread uses its own cursors (connections) to it."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
-        self._file = folder / DATABASE_FILE
-        self._log = folder / f"{DATABASE_FILE}.wal"
+        self._file = folder / DATABASE_FILE_NAME
+        self._log_file = folder / f"{DATABASE_FILE_NAME}.wal"
         self._descriptor = -1
-        self._file_lock = ordered_lock(LockRank.FILE)
-        self._open_backups = 0
+        self._checkpoint_lock = ordered_lock(LockRank.CHECKPOINT)
+        self._open_backup_count = 0
         self._checkpoint_failed_at = -_CHECKPOINT_RETRY_SECONDS
         # Whether the last checkpoint failed because the disk was full.
         self._is_disk_full = False
         # The time until which VARIANT values are written whole; None while they are shredded.
         self._unshredded_until: float | None = None
-        self.gate = FileGate()
+        self.access_lock = DatabaseAccessLock()
         self.memory_bytes = self._memory_limit = memory_bytes
         self._spill = folder / "spill"
         shutil.rmtree(self._spill, ignore_errors=True)
-        self._root = duckdb.connect(":memory:")
+        self._root_connection = duckdb.connect(":memory:")
         self._open_database()
         self._opened_file_id = self._current_file_id()
         self.is_open = True
-        self._restrict_database(memory_bytes, threads)
+        self._configure_database(memory_bytes, threads)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         if not self.is_open:
             raise EngineFailed("The events cannot be read: their file could not be opened again.", hint=RESTORE_HINT)
-        return self._root.cursor()
+        return self._root_connection.cursor()
 
     def is_usable(self) -> bool:
         """Return whether statements can read the file; a failed reopening or a fatal error of DuckDB prevents this."""
         try:
-            with self.shared_cursor() as cursor:
+            with self.cursor_with_shared_access() as cursor:
                 cursor.execute("SELECT 1 FROM store.cordwood.sealed LIMIT 0")
         except duckdb.OutOfMemoryException:
             return True
@@ -92,12 +98,14 @@ class Session:
         return True
 
     @contextmanager
-    def shared_cursor(self, stop_early: Callable[[], None] = lambda: None) -> Iterator[duckdb.DuckDBPyConnection]:
+    def cursor_with_shared_access(
+        self, stop_early: Callable[[], None] = lambda: None
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
         """Yield a cursor with shared access to the file.
 
         While the access is blocked, `stop_early` is called regularly; it raises an error if a query must stop.
         """
-        with self.gate.shared(FileAccess.QUERY, stop_early), closing(self.cursor()) as cursor:
+        with self.access_lock.shared_access(SharedAccessKind.QUERY, stop_early), closing(self.cursor()) as cursor:
             yield cursor
 
     def stop_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -109,7 +117,7 @@ class Session:
         was_shredding = self._unshredded_until is None
         self._unshredded_until = time.monotonic() + _SHREDDING_PAUSE_SECONDS
         if was_shredding:
-            self._set_shredded_rows(cursor, _NO_SHREDDING)
+            self._set_min_shredded_rows(cursor, _NO_SHREDDING)
         return was_shredding
 
     def max_shredded_fields(self, rows: int) -> int:
@@ -124,9 +132,9 @@ class Session:
         """Resume shredding if VARIANT values have been written whole for long enough."""
         if self._unshredded_until is not None and time.monotonic() > self._unshredded_until:
             self._unshredded_until = None
-            self._set_shredded_rows(cursor, _SHREDDED_ROWS)
+            self._set_min_shredded_rows(cursor, _SHREDDED_ROWS)
 
-    def _set_shredded_rows(self, cursor: duckdb.DuckDBPyConnection, rows: int) -> None:
+    def _set_min_shredded_rows(self, cursor: duckdb.DuckDBPyConnection, rows: int) -> None:
         cursor.execute("SET GLOBAL variant_minimum_shredding_size = $value", {"value": rows})
 
     def checkpoint(self, cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -136,8 +144,8 @@ class Session:
         checkpoint that exceeds the memory limit is tried again without shredding.
         """
         try:
-            with self._file_lock:
-                if self._open_backups:
+            with self._checkpoint_lock:
+                if self._open_backup_count:
                     return False
                 cursor.execute("CHECKPOINT store")
         except duckdb.TransactionException:
@@ -146,7 +154,10 @@ class Session:
             self._checkpoint_failed_at = time.monotonic()
             self._is_disk_full = is_disk_full(str(problem))
             # After a failed checkpoint, DuckDB refuses to read the file until it is reopened.
-            with self.gate.exclusive(URGENT_EXCLUSIVE_WAIT, until_block_ends=True), suppress(duckdb.Error):
+            with (
+                self.access_lock.exclusive_access(URGENT_EXCLUSIVE_WAIT, until_block_ends=True),
+                suppress(duckdb.Error),
+            ):
                 self.is_open = False
                 self.reopen(cursor)
             if self.is_open and is_out_of_memory(problem) and self.stop_shredding(cursor):
@@ -156,7 +167,7 @@ class Session:
         return True
 
     def checkpoint_when_due(self, cursor: duckdb.DuckDBPyConnection, *, now: bool = False) -> bool:
-        is_due = (now or self.is_database_log_long) and (self._may_retry_checkpoint or self._has_disk_space())
+        is_due = (now or self.is_database_log_long) and (self._may_retry_checkpoint or self._has_disk_space_again())
         return is_due and self.checkpoint(cursor)
 
     @property
@@ -168,7 +179,7 @@ class Session:
     def _may_retry_checkpoint(self) -> bool:
         return time.monotonic() > self._checkpoint_failed_at + _CHECKPOINT_RETRY_SECONDS
 
-    def _has_disk_space(self) -> bool:
+    def _has_disk_space_again(self) -> bool:
         facts = os.statvfs(self._file.parent)
         return self._is_disk_full and facts.f_bavail * facts.f_frsize > 2 * self._database_log_bytes()
 
@@ -204,8 +215,8 @@ class Session:
         The caller must have exclusive access. The file is unavailable for some milliseconds, plus the time of a
         checkpoint. If a backup reads the files, or the file was replaced by another file, do nothing and return False.
         """
-        with self._file_lock:
-            if self._open_backups or self._current_file_id() != self._opened_file_id:
+        with self._checkpoint_lock:
+            if self._open_backup_count or self._current_file_id() != self._opened_file_id:
                 return False
             if self.is_open:
                 # Run a checkpoint first. If it fails, the entries of DuckDB's log are replayed when the file is opened
@@ -226,7 +237,7 @@ class Session:
         )
         return (int(row[0]) if row else 0) + self._database_log_bytes()
 
-    def occupied_rows(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
+    def row_counts_including_deleted(self, cursor: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
         """Return for each stream the number of events that take space in the file.
 
         The number includes deleted events whose space is not freed yet.
@@ -236,7 +247,9 @@ class Session:
 
     @property
     def is_database_log_long(self) -> bool:
-        return self._database_log_bytes() > min(_MAX_DATABASE_LOG_BYTES, self.memory_bytes // _LOG_MEMORY_DIVISOR)
+        return self._database_log_bytes() > min(
+            _MAX_DATABASE_LOG_BYTES, self.memory_bytes // _MEMORY_LIMIT_DIVISOR_FOR_LOG
+        )
 
     @contextmanager
     def defer_checkpoints(self) -> Iterator[None]:
@@ -244,15 +257,15 @@ class Session:
 
         Flushes continue; they write new row groups to other places in the file.
         """
-        with self._file_lock:
-            self._open_backups += 1
+        with self._checkpoint_lock:
+            self._open_backup_count += 1
         try:
             yield
         finally:
-            with self._file_lock:
-                self._open_backups -= 1
+            with self._checkpoint_lock:
+                self._open_backup_count -= 1
 
-    def open_files(self) -> list[OpenFile]:
+    def open_files_for_backup(self) -> list[OpenFile]:
         """Return the database file and DuckDB's log, opened for a backup, with their lengths.
 
         The caller must call this method, and read the files, while checkpoints are deferred by `defer_checkpoints`.
@@ -261,11 +274,13 @@ class Session:
             OpenFile(self._file.name, self._file_descriptor(), self._file.stat().st_size, is_owned_elsewhere=True)
         ]
         with suppress(FileNotFoundError):
-            open_files.append(OpenFile(self._log.name, os.open(self._log, os.O_RDONLY), self._log.stat().st_size))
+            open_files.append(
+                OpenFile(self._log_file.name, os.open(self._log_file, os.O_RDONLY), self._log_file.stat().st_size)
+            )
         return open_files
 
     def close(self) -> None:
-        self._root.close()
+        self._root_connection.close()
         if self._descriptor >= 0:
             os.close(self._descriptor)
         shutil.rmtree(self._spill, ignore_errors=True)
@@ -282,7 +297,7 @@ class Session:
 
     def _database_log_bytes(self) -> int:
         try:
-            return self._log.stat().st_size
+            return self._log_file.stat().st_size
         except FileNotFoundError:
             return 0
 
@@ -291,11 +306,11 @@ class Session:
         deadline = time.monotonic() + _FILE_LOCK_TIMEOUT_SECONDS
         while True:
             try:
-                self._root.execute(self._attach_sql)
+                self._root_connection.execute(self._attach_sql)
             except duckdb.Error as problem:
                 fault = _fault_of_open_error(self._file, str(problem))
                 if not isinstance(fault, DataFolderInUse) or time.monotonic() > deadline:
-                    self._root.close()
+                    self._root_connection.close()
                     raise fault from problem
                 time.sleep(_ATTACH_RETRY_SECONDS)
             else:
@@ -326,7 +341,7 @@ class Session:
             return None
         return status.st_dev, status.st_ino
 
-    def _restrict_database(self, memory_bytes: int, threads: int) -> None:
+    def _configure_database(self, memory_bytes: int, threads: int) -> None:
         settings: dict[str, object] = {
             "memory_limit": f"{memory_bytes}B",
             "threads": threads,
@@ -342,8 +357,8 @@ class Session:
             # Only the database file is accessible, so that it can be reopened; all other files are inaccessible.
             "allowed_paths": [str(self._file)],
             "enable_external_access": False,
-            # These settings stay unlocked, because `release_cached_blocks`, `stop_shredding` and the query runner change them.
-            # Callers' queries cannot change them, because no permitted statement can change a setting.
+            # These settings stay unlocked, because `release_cached_blocks`, `stop_shredding` and the query runner
+            # change them. Callers' queries cannot change them, because no permitted statement can change a setting.
             "allowed_configs": [
                 "memory_limit",
                 "variant_minimum_shredding_size",
@@ -353,9 +368,9 @@ class Session:
             "lock_configuration": True,
         }
         for schema in ("memtable", "parts", "recent", "arrived"):
-            self._root.execute(f"CREATE SCHEMA memory.{schema}")
+            self._root_connection.execute(f"CREATE SCHEMA memory.{schema}")
         for name, value in settings.items():
-            self._root.execute(f"SET GLOBAL {name} = $value", {"value": value})
+            self._root_connection.execute(f"SET GLOBAL {name} = $value", {"value": value})
 
 
 def _fault_of_open_error(file: Path, problem: str) -> Fault:

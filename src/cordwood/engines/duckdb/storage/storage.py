@@ -1,6 +1,6 @@
 """The events of all streams, from the write-ahead log through the memtable to the file and to compacted runs.
 
-`append` writes events to the write-ahead log; then they are acknowledged. `query_view` puts pending events into
+`append` writes events to the write-ahead log; then they are acknowledged. `open_query_view` puts pending events into
 memtables for a query. The flusher writes pending events into row groups of the file, and removes them from the log. The
 compactor rewrites row groups in order of project. Retention deletes expired events. `locks.LockRank` lists the locks in
 the order in which threads take them.
@@ -21,17 +21,17 @@ from cordwood.engines.duckdb.storage.background import BackgroundScheduler
 from cordwood.engines.duckdb.storage.backup_files import OpenFile, as_backup_files
 from cordwood.engines.duckdb.storage.compaction import Compactor
 from cordwood.engines.duckdb.storage.flusher import Flusher, FlushLimits
-from cordwood.engines.duckdb.storage.locks import FileAccess, LockRank, ordered_lock
+from cordwood.engines.duckdb.storage.locks import LockRank, SharedAccessKind, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import load_project_shapes
-from cordwood.engines.duckdb.storage.memtable import ArrivedView, RecentView
-from cordwood.engines.duckdb.storage.recent_cache import RecentCache
+from cordwood.engines.duckdb.storage.memtable import ArrivedEventView, RecentEventView
+from cordwood.engines.duckdb.storage.recent_cache import RecentEventCache
 from cordwood.engines.duckdb.storage.recent_ids import (
     DEDUPLICATION_WINDOW_EVENTS,
     DEDUPLICATION_WINDOW_US,
     IdLookup,
     RecentIds,
 )
-from cordwood.engines.duckdb.storage.retention import Retention
+from cordwood.engines.duckdb.storage.retention import RetentionEnforcer
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session, fetch_first_row
 from cordwood.engines.duckdb.storage.stream_store import StreamStore, unflushed_bytes
 from cordwood.engines.duckdb.storage.wal import PathWithKinds, WalRecord, WriteAheadLog
@@ -60,10 +60,10 @@ class StorageLimits(msgspec.Struct, frozen=True):
 
 
 class QueryView(NamedTuple):
-    """A cursor for a query; `at_rest` is true if all events that the query reads are flushed."""
+    """A cursor for a query; `reads_only_flushed_events` is true if all events that the query reads are flushed."""
 
     cursor: duckdb.DuckDBPyConnection
-    at_rest: bool
+    reads_only_flushed_events: bool
 
 
 class StoppableQuery(Protocol):
@@ -72,7 +72,7 @@ class StoppableQuery(Protocol):
     def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Set the cursor that is interrupted if the query must stop."""
 
-    def stop_early(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise an error if the query must stop."""
 
 
@@ -82,7 +82,7 @@ class _UnstoppableQuery:
     def set_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Do nothing, because the query is never interrupted."""
 
-    def stop_early(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Do nothing. For other queries, this method raises an error if the query must stop."""
 
 
@@ -105,25 +105,25 @@ class Storage:
         report: ReportOperatorMessage,
     ) -> None:
         self._session = session
-        self._retention = Retention(session, limits.max_store_bytes)
+        self._retention = RetentionEnforcer(session, limits.max_store_bytes)
         self._is_closed = False
         # The receive time of the last event. Each event gets a later receive time than all events before it.
         self.newest_receipt_us = 0
         self._clock_us = clock_us
-        self._report = report
+        self._report_message = report
         self._stores: dict[str, StreamStore] = {}
         self._recent_ids: dict[str, RecentIds] = {}
         self._append_lock = ordered_lock(LockRank.APPEND)
         self._capacity_changed = threading.Condition()
         cursor = session.cursor()
         manifest.open_manifest(cursor)
-        self._flushed = manifest.read_flushed_ranges(cursor)
-        self._shapes = manifest.read_shapes(cursor)
-        self._projects = dict(load_project_shapes(cursor))
+        self._flushed_ranges = manifest.read_flushed_ranges(cursor)
+        self._saved_shapes = manifest.read_shapes(cursor)
+        self._saved_project_shapes = dict(load_project_shapes(cursor))
         self._wal = WriteAheadLog(folder / "journal")
         self._replayed_records = self._unflushed_records(self._wal.replay(report))
         # The streams that had events on disk when the storage was opened, including deleted streams.
-        self._stored_names = frozenset({*self._flushed, *self._replayed_records})
+        self._stored_stream_names = frozenset({*self._flushed_ranges, *self._replayed_records})
         self._cursor = cursor
         self._background = BackgroundScheduler(report)
         self._compactor = Compactor(
@@ -136,7 +136,7 @@ class Storage:
             runs_between_flushes=not limits.flush_limits.flushes_partial_groups,
             stopping=self._background.stopping,
         )
-        self.recent_cache = RecentCache(session, limits.max_recent_table_bytes, report)
+        self.recent_cache = RecentEventCache(session, limits.max_recent_table_bytes, report)
         self._flusher = Flusher(session, self._all_stores, limits.flush_limits, self._after_flush, report, clock_us)
 
     def start(self) -> None:
@@ -144,12 +144,12 @@ class Storage:
         for job in (self._flusher.job, self._compactor.job, self.recent_cache.job):
             self._background.start(job)
 
-    def prepare(self, streams: Iterable[Stream]) -> None:
+    def create_stream_tables(self, streams: Iterable[Stream]) -> None:
         for stream in streams:
             store = self._stores.get(stream.name)
             if store is None:
                 self._refuse_case_variants(stream.name)
-                with self._session.gate.shared(FileAccess.FLUSH):
+                with self._session.access_lock.shared_access(SharedAccessKind.FLUSH):
                     self._stores[stream.name] = self._open_store(stream)
                 # Make the compactor look for work again, because the stream's flushed events may need compaction.
                 self._compactor.on_flush()
@@ -166,7 +166,7 @@ class Storage:
         cursor = self._session.cursor()
         try:
             for store in self._all_stores():
-                store.discard_idle_arrived(cursor)
+                store.discard_idle_arrived_table(cursor)
             with self._compactor.deletion_lock:
                 return (
                     0 if self._is_closed else self._retention.delete_expired_events(self._all_stores(), now_us, cursor)
@@ -196,7 +196,7 @@ class Storage:
                 self._stores[record.stream].add_record(record)
         self._flusher.on_append()
         return [
-            _append_result(batch, len(record.events), repeated, already_stored.get(batch.stream, set()))
+            _make_append_result(batch, len(record.events), repeated, already_stored.get(batch.stream, set()))
             for batch, (record, repeated) in zip(batches, deduplicated, strict=True)
         ]
 
@@ -209,73 +209,75 @@ class Storage:
         }
 
     @contextmanager
-    def query_view(self, streams: Iterable[str], query: StoppableQuery = _UNSTOPPABLE) -> Iterator[QueryView]:
+    def open_query_view(self, streams: Iterable[str], query: StoppableQuery = _UNSTOPPABLE) -> Iterator[QueryView]:
         """Yield a cursor whose queries see every event that was appended so far exactly once.
 
         If `query` must stop while the view is created, an error is raised.
         """
-        with self._session.shared_cursor(query.stop_early) as cursor:
+        with self._session.cursor_with_shared_access(query.raise_if_stopped) as cursor:
             query.set_cursor(cursor)
             stores = [self._stores[name] for name in sorted(set(streams)) if name in self._stores]
-            yield QueryView(cursor, at_rest=not self._fill_memtables(cursor, stores, query.stop_early))
+            yield QueryView(
+                cursor, reads_only_flushed_events=not self._fill_memtables(cursor, stores, query.raise_if_stopped)
+            )
 
     @contextmanager
-    def recent_view(self, stream: str, query: StoppableQuery = _UNSTOPPABLE) -> Iterator[RecentView | None]:
+    def open_recent_view(self, stream: str, query: StoppableQuery = _UNSTOPPABLE) -> Iterator[RecentEventView | None]:
         """Yield a view of the stream's recent table, or None if the stream's newest events are not cached."""
         store = self._stores.get(stream)
         if store is None:
             yield None
             return
-        with self._session.shared_cursor(query.stop_early) as cursor:
+        with self._session.cursor_with_shared_access(query.raise_if_stopped) as cursor:
             self.recent_cache.request_fill(store)
-            fill_count = store.recent.fill_count
-            is_maintained = store.refresh_recent(cursor, query.stop_early)
+            fill_count = store.recent_table.fill_count
+            is_maintained = store.refresh_recent_table(cursor, query.raise_if_stopped)
             # Set the cursor only now, because an interrupt during the refresh would discard the recent table.
             query.set_cursor(cursor)
-            yield RecentView(cursor, store.recent, fill_count) if is_maintained else None
+            yield RecentEventView(cursor, store.recent_table, fill_count) if is_maintained else None
 
     @contextmanager
-    def arrived_view(
+    def open_arrived_view(
         self, streams: Sequence[str], first_us: int, query: StoppableQuery
-    ) -> Iterator[ArrivedView | None]:
+    ) -> Iterator[ArrivedEventView | None]:
         """Yield a view of all events that the streams received since `first_us`; None if it would be incomplete."""
         stores = [store for name in streams if (store := self._stores.get(name)) is not None]
         if len(stores) < len(streams) or not self._may_create_arrived_tables(stores):
             yield None
             return
-        with self._session.shared_cursor(query.stop_early) as cursor:
+        with self._session.cursor_with_shared_access(query.raise_if_stopped) as cursor:
             counts = [
-                store.refresh_arrived(first_us, lambda: self.newest_receipt_us, cursor, query.stop_early)
+                store.refresh_arrived_table(first_us, lambda: self.newest_receipt_us, cursor, query.raise_if_stopped)
                 for store in stores
             ]
             # Set the cursor only now, because an interrupt during the refresh would discard a table of arrived events.
             query.set_cursor(cursor)
             is_complete = all(count is not None for count in counts)
-            yield ArrivedView(cursor, [store.arrived for store in stores], counts) if is_complete else None
+            yield ArrivedEventView(cursor, [store.arrived_table for store in stores], counts) if is_complete else None
 
     def _may_create_arrived_tables(self, stores: Sequence[StreamStore]) -> bool:
         """Return whether the limit on tables of arrived events allows a table for each of `stores`."""
-        wanted = {store.name for store in self._all_stores() if store.arrived.is_filled}
+        wanted = {store.name for store in self._all_stores() if store.arrived_table.is_filled}
         wanted.update(store.name for store in stores)
         return len(wanted) <= min(_MAX_ARRIVED_TABLES, self._session.memory_bytes // _ARRIVED_TABLE_SHARE_BYTES)
 
     @contextmanager
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
         """Yield the files for a backup; their lengths are all taken at a time when no append or flush writes."""
-        with self._session.defer_checkpoints(), as_backup_files(self._open_files()) as files:
+        with self._session.defer_checkpoints(), as_backup_files(self._open_files_for_backup()) as files:
             yield files
 
-    def _open_files(self) -> list[OpenFile]:
+    def _open_files_for_backup(self) -> list[OpenFile]:
         with self._append_lock, ExitStack() as locks:
             for store in sorted(self._all_stores(), key=lambda store: store.name):
                 locks.enter_context(store.state_lock)
-            return [*self._wal.open_segments(), *self._session.open_files()]
+            return [*self._wal.open_segments_for_backup(), *self._session.open_files_for_backup()]
 
     def shapes(self) -> Mapping[str, Shape]:
         return {name: store.shape for name, store in self._stores.items()}
 
     def project_shapes(self) -> Mapping[str, ProjectShapes]:
-        return {name: store.projects for name, store in self._stores.items()}
+        return {name: store.project_shapes for name, store in self._stores.items()}
 
     def stream_stats(self) -> Mapping[str, StreamStats]:
         return {name: store.stats for name, store in self._stores.items()}
@@ -286,8 +288,8 @@ class Storage:
         The share is estimated by the number of rows and the average length of texts. Counting the blocks of each stream
         instead would take time and memory for every row group.
         """
-        with self._session.shared_cursor() as cursor:
-            stores, rows = self._all_stores(), self._session.occupied_rows(cursor)
+        with self._session.cursor_with_shared_access() as cursor:
+            stores, rows = self._all_stores(), self._session.row_counts_including_deleted(cursor)
             shares = {store.name: rows.get(store.name, 0) * store.average_event_bytes(cursor) for store in stores}
             used_bytes = self._session.used_bytes(cursor)
         total_share = max(1.0, sum(shares.values()))
@@ -317,7 +319,7 @@ class Storage:
         unflushed: dict[str, list[WalRecord]] = {}
         for record in records:
             unflushed.setdefault(record.stream, []).extend(
-                _subtract_flushed_ranges(record, self._flushed.get(record.stream, []))
+                _subtract_flushed_ranges(record, self._flushed_ranges.get(record.stream, []))
             )
         return unflushed
 
@@ -325,20 +327,20 @@ class Storage:
         name = stream.name
         store = StreamStore(stream)
         for statement in (
-            store.tables.create_table(),
-            store.tables.add_missing_columns(),
-            store.tables.create_memtable((), 0),
-            store.tables.create_view(with_memtable=False),
+            store.table_statements.create_table(),
+            store.table_statements.add_missing_columns(),
+            store.table_statements.create_memtable((), 0),
+            store.table_statements.create_view(with_memtable=False),
         ):
             self._cursor.execute(statement)
-        store.shape = Shape(version=1).merged_with_kinds(self._shapes.get(name, {}))
-        store.saved_projects.load(*self._projects.pop(name, ({}, {})))
+        store.shape = Shape(version=1).merged_with_kinds(self._saved_shapes.get(name, {}))
+        store.project_shape_saver.apply_saved_shapes(*self._saved_project_shapes.pop(name, ({}, {})))
         store.recount_events(self._cursor)
-        store.next_event_number = max((last for _, last in self._flushed.get(name, [])), default=0)
+        store.next_event_number = max((last for _, last in self._flushed_ranges.get(name, [])), default=0)
         self._recent_ids[name] = self._create_recent_ids(store)
         for record in self._replayed_records.pop(name, []):
-            if record.first > store.next_event_number:
-                self._report(_sequence_gap_message(name, record.first - store.next_event_number))
+            if record.first_event_number > store.next_event_number:
+                self._report_message(_sequence_gap_message(name, record.first_event_number - store.next_event_number))
             store.add_record(record)
             self._recent_ids[name].add((event.id for event in record.events), record.received_us)
             self._record_receive_time(record.last_received_us)
@@ -358,9 +360,9 @@ class Storage:
         for existing in self._stores:
             if existing.casefold() == name.casefold():
                 raise BadStreamFile(f"The streams {existing!r} and {name!r} differ only in upper and lower case.")
-        if name in self._stored_names:
+        if name in self._stored_stream_names:
             return
-        for existing in self._stored_names:
+        for existing in self._stored_stream_names:
             if existing.casefold() == name.casefold():
                 raise BadStreamFile(
                     f"The stream {name!r} differs only in upper and lower case from {existing!r}, which was deleted,"
@@ -390,7 +392,7 @@ class Storage:
             received_us = max(batch.received_us, newest_us + 1)
             record = WalRecord(batch.stream, ends[store.name], received_us, events, *_learnt_kinds_of_batch(batch))
             newest_us = record.last_received_us
-            ends[store.name] = record.end
+            ends[store.name] = record.end_event_number
             deduplicated.append((record, repeated))
         return deduplicated
 
@@ -414,13 +416,15 @@ class Storage:
         if not received:
             return set()
         bounds = {"since": min(received), "until": max(received), "ids": [event.id for event in batch.events]}
-        with self._session.shared_cursor() as cursor:
-            rows = cursor.execute(self.get_store(batch.stream).tables.select_stored_ids_by_receipt(), bounds).fetchall()
+        with self._session.cursor_with_shared_access() as cursor:
+            rows = cursor.execute(
+                self.get_store(batch.stream).table_statements.select_stored_ids_by_receipt(), bounds
+            ).fetchall()
         stored_ids = {row[0] for row in rows}
         return {position for position, event in enumerate(batch.events) if event.id in stored_ids}
 
     def _create_recent_ids(self, store: StreamStore) -> RecentIds:
-        sql = store.tables.select_receipt_range_of_newest()
+        sql = store.table_statements.select_newest_events_receipt_range()
         row = (
             fetch_first_row(self._cursor, sql, {"events": DEDUPLICATION_WINDOW_EVENTS}) if store.stats.events else None
         )
@@ -437,8 +441,8 @@ class Storage:
         def find_stored_ids(ids: Sequence[str], before_us: int) -> set[str]:
             since_us = min(self._clock_us() - DEDUPLICATION_WINDOW_US, oldest_us)
             values = {"since": since_us, "before": before_us, "ids": list(ids)}
-            with self._session.shared_cursor() as cursor:
-                return {row[0] for row in cursor.execute(store.tables.select_stored_ids(), values).fetchall()}
+            with self._session.cursor_with_shared_access() as cursor:
+                return {row[0] for row in cursor.execute(store.table_statements.select_stored_ids(), values).fetchall()}
 
         return find_stored_ids
 
@@ -461,7 +465,7 @@ class Storage:
             if with_memtable:
                 cursor.execute("BEGIN")
             for store in with_memtable:
-                cursor.execute(store.tables.pin_snapshot()).fetchall()
+                cursor.execute(store.table_statements.pin_snapshot()).fetchall()
             return bool(with_memtable)
 
     # Methods for the background jobs.
@@ -474,12 +478,14 @@ class Storage:
 
     def _after_flush(self) -> None:
         self._compactor.on_flush()
-        self._wal.delete_flushed_segments({name: store.flushed_to for name, store in self._stores.items()})
+        self._wal.delete_flushed_segments(
+            {name: store.first_unflushed_event_number for name, store in self._stores.items()}
+        )
         with self._capacity_changed:
             self._capacity_changed.notify_all()
 
 
-def _append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> BatchAppendResult:
+def _make_append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> BatchAppendResult:
     """Return the result for one batch; a repeated event counts as accepted if its id is in `stored`.
 
     The id is then removed from `stored`, so that the event counts as accepted only in the first batch with this id.
@@ -510,21 +516,21 @@ def _sequence_gap_message(stream: str, events: int) -> str:
 def _subtract_flushed_ranges(record: WalRecord, ranges: manifest.SequenceRanges) -> list[WalRecord]:
     """Return the parts of the record whose sequence numbers are in none of the ranges."""
     parts = []
-    first = record.first
+    first = record.first_event_number
     for start, end in ranges:
-        if end <= first or start >= record.end:
+        if end <= first or start >= record.end_event_number:
             continue
         if start > first:
             parts.append((first, start))
         first = max(first, end)
-    if first < record.end:
-        parts.append((first, record.end))
+    if first < record.end_event_number:
+        parts.append((first, record.end_event_number))
     return [
         msgspec.structs.replace(
             record,
-            first=a,
-            received_us=record.received_us + a - record.first,
-            events=record.events[a - record.first : b - record.first],
+            first_event_number=a,
+            received_us=record.received_us + a - record.first_event_number,
+            events=record.events[a - record.first_event_number : b - record.first_event_number],
         )
         for a, b in parts
     ]

@@ -10,7 +10,7 @@ import duckdb
 
 from cordwood.engines.duckdb.storage.blocks import (
     add_unindexed_block,
-    new_block_number,
+    allocate_block_number,
     register_flushed_block,
     update_registry_after_deletion,
 )
@@ -23,7 +23,7 @@ from cordwood.engines.duckdb.storage.chunk import (
 )
 from cordwood.engines.duckdb.storage.locks import LockRank, hold_lock, ordered_condition, ordered_lock
 from cordwood.engines.duckdb.storage.manifest import ProjectShapeSaver, UnsavedProjectShapes
-from cordwood.engines.duckdb.storage.memtable import ArrivedTable, Memtable, RecentTable
+from cordwood.engines.duckdb.storage.memtable import ArrivedEventTable, Memtable, RecentEventTable
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, fetch_first_row, roll_back, transaction
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.storage.wal import WalRecord
@@ -48,7 +48,7 @@ class StreamStore:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.name = stream.name
-        self.tables = StreamTableStatements(stream.name)
+        self.table_statements = StreamTableStatements(stream.name)
         self.shape = Shape()
         self.next_event_number = 0
         # The approximate bytes of the events that are not flushed yet.
@@ -57,13 +57,13 @@ class StreamStore:
         self._sampled_bytes: float | None = None
         self.state_lock = ordered_condition(LockRank.STREAM)
         self._pending: deque[WalRecord] = deque()
-        self._pending_large_bytes = 0
+        self._pending_large_event_bytes = 0
         self._flushing: list[Chunk] = []
-        self._memtable = Memtable(self.tables)
-        self.recent = RecentTable(self.tables)
+        self._memtable = Memtable(self.table_statements)
+        self.recent_table = RecentEventTable(self.table_statements)
         self.fill_lock = ordered_lock(LockRank.MEMTABLE_FILL)
-        self.arrived = ArrivedTable(self.tables)
-        self._arrived_lock = ordered_lock(LockRank.ARRIVED_FILL)
+        self.arrived_table = ArrivedEventTable(self.table_statements)
+        self._arrived_table_lock = ordered_lock(LockRank.ARRIVED_TABLE_FILL)
         # The number of times that flushed events were deleted.
         self.deletion_count = 0
         # Whether all blocks that belong in the registry are known to be in it. Earlier releases did not register
@@ -71,8 +71,8 @@ class StreamStore:
         self.has_all_blocks_registered = False
         self._stats = StreamStats(0, None, None)
         self._unsaved_kinds: dict[EventPath, frozenset[ValueKind]] = {}
-        self.projects = ProjectShapes()
-        self.saved_projects = ProjectShapeSaver(stream.name, self.projects)
+        self.project_shapes = ProjectShapes()
+        self.project_shape_saver = ProjectShapeSaver(stream.name, self.project_shapes)
 
     # The state of the store.
 
@@ -87,11 +87,11 @@ class StreamStore:
             return bool(self._flushing)
 
     @property
-    def flushed_to(self) -> int:
+    def first_unflushed_event_number(self) -> int:
         """The sequence number below which every event is flushed."""
         with self.state_lock:
-            starts = [chunk.first for chunk in self._flushing]
-            starts += [record.first for record in self._pending]
+            starts = [chunk.first_event_number for chunk in self._flushing]
+            starts += [record.first_event_number for record in self._pending]
             return min(starts, default=self.next_event_number)
 
     @property
@@ -109,7 +109,7 @@ class StreamStore:
             return self._stats
 
     def count_stored_events(self, cursor: duckdb.DuckDBPyConnection) -> int:
-        row = fetch_first_row(cursor, self.tables.count_rows())
+        row = fetch_first_row(cursor, self.table_statements.count_rows())
         return int(row[0]) if row else 0
 
     def recount_events(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -117,21 +117,21 @@ class StreamStore:
         with self.state_lock:
             events = self.count_stored_events(cursor)
             # Skip the query for empty streams, which are common, because all streams are counted at each start.
-            row = fetch_first_row(cursor, self.tables.select_newest_and_oldest()) if events else None
+            row = fetch_first_row(cursor, self.table_statements.select_newest_and_oldest_time()) if events else None
             self._stats = StreamStats(events, *(row or (None, None)))
             for record in self._pending:
-                self._count_events(record.events)
+                self._add_to_stats(record.events)
 
     def average_event_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
         """Estimate the average bytes of an event, from recently added events or from a sample of stored events."""
         if self._added_events:
             return self._added_bytes / self._added_events
         if self._sampled_bytes is None:
-            row = fetch_first_row(cursor, self.tables.select_average_event_bytes())
+            row = fetch_first_row(cursor, self.table_statements.select_average_event_bytes())
             self._sampled_bytes = float(row[0] or 0) if row else 0.0
         return self._sampled_bytes
 
-    def _count_events(self, events: Sequence[Event]) -> None:
+    def _add_to_stats(self, events: Sequence[Event]) -> None:
         times = [event.timestamp_us for event in events]
         facts = self._stats
         self._stats = StreamStats(
@@ -148,18 +148,18 @@ class StreamStore:
 
     def add_record(self, record: WalRecord) -> None:
         with self.state_lock:
-            self._count_events(record.events)
+            self._add_to_stats(record.events)
             self._pending.append(record)
-            self._pending_large_bytes += estimate_large_event_bytes(record.events)
+            self._pending_large_event_bytes += estimate_large_event_bytes(record.events)
             added_bytes = estimate_event_bytes(record.events)
             self.unflushed_bytes += added_bytes
             self._added_bytes += added_bytes
             self._added_events += len(record.events)
-            self.next_event_number = record.end
+            self.next_event_number = record.end_event_number
             self.add_kinds(dict(record.learnt_kinds))
             for project, kinds in record.kinds_by_project:
-                self.projects.add_kinds(project, dict(kinds))
-                self.saved_projects.mark_changed([project])
+                self.project_shapes.add_kinds(project, dict(kinds))
+                self.project_shape_saver.mark_changed([project])
 
     def add_kinds(self, learnt: KindsByPath) -> None:
         if not learnt:
@@ -178,32 +178,34 @@ class StreamStore:
         """
         until = self.next_event_number
         with hold_lock(self.fill_lock, stop_early):
-            for chunk in self._unflushed_chunks(self._memtable.end, until):
+            for chunk in self._unflushed_chunks(self._memtable.end_event_number, until):
                 stop_early()
                 self._fill_memtable_with(chunk, cursor)
 
-    def refresh_recent(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None] = lambda: None) -> bool:
+    def refresh_recent_table(
+        self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None] = lambda: None
+    ) -> bool:
         """Add unflushed events to the recent table; return whether the table is maintained."""
         until = self.next_event_number
         with hold_lock(self.fill_lock, stop_early):
-            self._update_recent(until, cursor)
-            return self.recent.is_maintained
+            self._update_recent_table(until, cursor)
+            return self.recent_table.is_maintained
 
-    def _update_recent(self, until: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        if not self.recent.is_maintained:
+    def _update_recent_table(self, until: int, cursor: duckdb.DuckDBPyConnection) -> None:
+        if not self.recent_table.is_maintained:
             return
-        chunks = self._unflushed_chunks(self.recent.end, until)
+        chunks = self._unflushed_chunks(self.recent_table.end_event_number, until)
         try:
-            if self.recent.exceeds_add_limit(chunks):
-                self.recent.discard(cursor)
+            if self.recent_table.exceeds_add_limit(chunks):
+                self.recent_table.discard(cursor)
             else:
                 for chunk in chunks:
-                    self.recent.add(chunk, cursor)
+                    self.recent_table.add(chunk, cursor)
         except duckdb.Error:
             # Events are not lost if this fails, because they are also in the memtable or the file.
-            self.recent.discard(cursor)
+            self.recent_table.discard(cursor)
 
-    def refresh_arrived(
+    def refresh_arrived_table(
         self,
         first_us: int,
         newest_receipt: Callable[[], int],
@@ -214,32 +216,40 @@ class StreamStore:
 
         Return None if the table lacks some events that were received at `first_us` or later.
         """
-        with hold_lock(self._arrived_lock, stop_early):
+        with hold_lock(self._arrived_table_lock, stop_early):
             try:
-                self._fill_arrived(newest_receipt, cursor)
+                self._fill_arrived_table(newest_receipt, cursor)
             except duckdb.Error:
                 # Events are not lost if this fails, because they are also in the memtable or the file.
-                self.arrived.discard(cursor)
+                self.arrived_table.discard(cursor)
                 raise
-            return self.arrived.trim_count if self.arrived.has_events_from(first_us) else None
+            return self.arrived_table.trim_count if self.arrived_table.has_all_events_since(first_us) else None
 
-    def _fill_arrived(self, newest_receipt: Callable[[], int], cursor: duckdb.DuckDBPyConnection) -> None:
+    def _fill_arrived_table(self, newest_receipt: Callable[[], int], cursor: duckdb.DuckDBPyConnection) -> None:
         with self.state_lock:
-            until, flushed_to = self.next_event_number, self.flushed_to
-            chunks = self._unflushed_chunks(self.arrived.end, until) if self.arrived.is_filled else []
+            until, flushed_to = self.next_event_number, self.first_unflushed_event_number
+            chunks = (
+                self._unflushed_chunks(self.arrived_table.end_event_number, until)
+                if self.arrived_table.is_filled
+                else []
+            )
         # Read the newest receive time only after the events were taken. So none of these events was received after this
         # time.
         newest_us = newest_receipt()
-        if not self.arrived.is_filled or self.arrived.end < flushed_to or self.arrived.exceeds_add_limit(chunks):
-            self.arrived.clear_and_restart(until, newest_us, cursor)
+        if (
+            not self.arrived_table.is_filled
+            or self.arrived_table.end_event_number < flushed_to
+            or self.arrived_table.exceeds_add_limit(chunks)
+        ):
+            self.arrived_table.clear_and_restart(until, newest_us, cursor)
         else:
-            self.arrived.add(chunks, newest_us, cursor)
+            self.arrived_table.add(chunks, newest_us, cursor)
 
-    def discard_idle_arrived(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def discard_idle_arrived_table(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Drop the table of arrived events if no query has read it for a while."""
-        with self._arrived_lock:
-            if self.arrived.is_idle():
-                self.arrived.discard(cursor)
+        with self._arrived_table_lock:
+            if self.arrived_table.is_idle():
+                self.arrived_table.discard(cursor)
 
     def refresh_views(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Update the views of the memtable; the caller must hold `state_lock` until its query has begun."""
@@ -251,22 +261,30 @@ class StreamStore:
         Pending events are returned only if their sequence numbers are below `until`.
         """
         with self.state_lock:
-            being_flushed = [chunk.events_from(first) for chunk in self._flushing if chunk.end > first]
-            pending = [record for record in self._pending if first < record.end and record.first < until]
+            being_flushed = [
+                chunk.events_from_number(first) for chunk in self._flushing if chunk.end_event_number > first
+            ]
+            pending = [
+                record
+                for record in self._pending
+                if first < record.end_event_number and record.first_event_number < until
+            ]
         chunks = being_flushed + split_into_chunks(
-            [record.without_first_events(max(0, first - record.first)) for record in pending], until
+            [record.without_first_events(max(0, first - record.first_event_number)) for record in pending], until
         )
-        return sorted(chain.from_iterable(map(Chunk.split_for_insert, chunks)), key=lambda chunk: chunk.first)
+        return sorted(
+            chain.from_iterable(map(Chunk.split_for_insert, chunks)), key=lambda chunk: chunk.first_event_number
+        )
 
     def _fill_memtable_with(self, chunk: Chunk, cursor: duckdb.DuckDBPyConnection) -> None:
         """Insert the events of a chunk into the memtable, whose view hides events that are flushed meanwhile."""
         with self.state_lock:
-            if chunk.end <= self.flushed_to:
+            if chunk.end_event_number <= self.first_unflushed_event_number:
                 return
-            table = self._memtable.prepare_part_to_fill(chunk.first, chunk.end, cursor)
+            table = self._memtable.prepare_part_to_fill(chunk.first_event_number, chunk.end_event_number, cursor)
         is_filled = False
         try:
-            chunk.insert_with_json_repair(cursor, partial(self.tables.insert_events, table, numbered=True))
+            chunk.insert_with_json_repair(cursor, partial(self.table_statements.insert_events, table, numbered=True))
             is_filled = True
         finally:
             with self.state_lock:
@@ -287,11 +305,15 @@ class StreamStore:
         `whole_groups_only`, return None if the pending events reach neither of these limits.
         """
         with self.state_lock:
-            is_below_limits = self.pending_rows < rows and self._pending_large_bytes < max_large_bytes
+            is_below_limits = self.pending_rows < rows and self._pending_large_event_bytes < max_large_bytes
             if not self._pending or (whole_groups_only and is_below_limits):
                 return None
-            chunk = Chunk(self._pending[0].first)
-            while self._pending and self._pending[0].first == chunk.end and len(chunk.events) < rows:
+            chunk = Chunk(self._pending[0].first_event_number)
+            while (
+                self._pending
+                and self._pending[0].first_event_number == chunk.end_event_number
+                and len(chunk.events) < rows
+            ):
                 record = self._pending[0]
                 count = min(rows - len(chunk.events), chunk.count_fitting_events(record.events, max_large_bytes))
                 if not count:
@@ -303,7 +325,7 @@ class StreamStore:
     def _move_pending_into(self, chunk: Chunk, count: int) -> None:
         record = self._pending.popleft()
         chunk.add_events(record, count)
-        self._pending_large_bytes -= estimate_large_event_bytes(record.events[:count])
+        self._pending_large_event_bytes -= estimate_large_event_bytes(record.events[:count])
         if len(record.events) > count:
             self._pending.appendleft(record.without_first_events(count))
 
@@ -311,9 +333,9 @@ class StreamStore:
         """Make the events of a chunk pending again after its flush has failed."""
         with self.state_lock:
             self._flushing.remove(chunk)
-            self._pending_large_bytes += chunk.large_event_bytes
+            self._pending_large_event_bytes += chunk.large_event_bytes
             self._pending = deque(
-                sorted([*chunk.to_wal_records(self.name), *self._pending], key=lambda record: record.first)
+                sorted([*chunk.to_wal_records(self.name), *self._pending], key=lambda record: record.first_event_number)
             )
             self.state_lock.notify_all()
 
@@ -322,23 +344,23 @@ class StreamStore:
 
         Because of the range, events are not flushed again if they are replayed from the write-ahead log.
         """
-        if self.recent.is_maintained:
+        if self.recent_table.is_maintained:
             with self.fill_lock:
-                self._update_recent(chunk.end, cursor)
+                self._update_recent_table(chunk.end_event_number, cursor)
         unsaved, unsaved_projects = self._take_unsaved_shapes()
         cursor.execute("BEGIN")
         try:
-            block = new_block_number(cursor)
-            insert_sql = partial(self.tables.insert_events, self.tables.table, numbered=False)
+            block = allocate_block_number(cursor)
+            insert_sql = partial(self.table_statements.insert_events, self.table_statements.table, numbered=False)
             chunk.sorted_by_project().insert(cursor, insert_sql, block=block)
-            add_unindexed_block(cursor, self.tables, block)
-            register_flushed_block(cursor, self.tables, block, [event.timestamp_us for event in chunk.events])
+            add_unindexed_block(cursor, self.table_statements, block)
+            register_flushed_block(cursor, self.table_statements, block, [event.timestamp_us for event in chunk.events])
             cursor.execute(
                 "INSERT INTO store.cordwood.sealed VALUES ($stream, $first, $last)",
-                {"stream": self.name, "first": chunk.first, "last": chunk.end},
+                {"stream": self.name, "first": chunk.first_event_number, "last": chunk.end_event_number},
             )
             self._save_shape(cursor, unsaved)
-            self.saved_projects.save(cursor, unsaved_projects)
+            self.project_shape_saver.save(cursor, unsaved_projects)
             with self.state_lock:
                 self._wait_for_earlier_chunks(chunk)
                 cursor.execute("COMMIT")
@@ -347,23 +369,27 @@ class StreamStore:
             roll_back(cursor)
             self.add_kinds(unsaved)
             with self.state_lock:
-                self.saved_projects.restore(unsaved_projects)
+                self.project_shape_saver.mark_unsaved(unsaved_projects)
             raise
-        self._drop_flushed_parts(cursor)
+        self._drop_flushed_memtable_parts(cursor)
 
     def _wait_for_earlier_chunks(self, chunk: Chunk) -> None:
-        self.state_lock.wait_for(lambda: chunk.first == min(flushing.first for flushing in self._flushing))
-        if self.flushed_to != chunk.first:
-            raise OutOfOrderError(f"Events of {self.name} from number {self.flushed_to} on could not be flushed.")
+        self.state_lock.wait_for(
+            lambda: chunk.first_event_number == min(flushing.first_event_number for flushing in self._flushing)
+        )
+        if self.first_unflushed_event_number != chunk.first_event_number:
+            raise OutOfOrderError(
+                f"Events of {self.name} from number {self.first_unflushed_event_number} on could not be flushed."
+            )
 
     def _mark_flushed(self, chunk: Chunk) -> None:
         self._flushing.remove(chunk)
         self.unflushed_bytes -= estimate_event_bytes(chunk.events)
-        self._memtable.mark_flushed(self.flushed_to)
-        self.recent.on_flush(self.flushed_to)
+        self._memtable.mark_flushed(self.first_unflushed_event_number)
+        self.recent_table.on_flush(self.first_unflushed_event_number)
         self.state_lock.notify_all()
 
-    def _drop_flushed_parts(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _drop_flushed_memtable_parts(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Drop the parts of the memtable whose rows are all flushed; if this fails, the next query drops them."""
         with self.state_lock, suppress(duckdb.Error):
             self._memtable.refresh_views(cursor)
@@ -381,7 +407,7 @@ class StreamStore:
 
     def _flush_events_below(self, end: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Flush all pending events with sequence numbers below `end`, without waiting for events that arrive later."""
-        while self._has_pending_record(lambda record: record.first < end):
+        while self._has_pending_record(lambda record: record.first_event_number < end):
             chunk = self.take_chunk(whole_groups_only=False)
             if chunk is not None:
                 self._flush_or_restore(chunk, cursor)
@@ -396,13 +422,13 @@ class StreamStore:
         A later checkpoint frees the space of the deleted events.
         """
         with transaction(cursor):
-            row = fetch_first_row(cursor, self.tables.delete_before(), {"before": before_us})
-            update_registry_after_deletion(cursor, self.tables, before_us)
+            row = fetch_first_row(cursor, self.table_statements.delete_before(), {"before": before_us})
+            update_registry_after_deletion(cursor, self.table_statements, before_us)
         with self.fill_lock:
             # A concurrent fill of the recent table may not have seen the deletion. When the fill notices that this
             # number has changed, it discards its result.
             self.deletion_count += 1
-            self.recent.delete_before(before_us, cursor)
+            self.recent_table.delete_before(before_us, cursor)
         deleted = int(row[0]) if row else 0
         if deleted:
             self.recount_events(cursor)
@@ -424,15 +450,15 @@ class StreamStore:
             # Events that are not flushed count, too. They are the newest, so the rank among the flushed events is lower
             # by their number. The lock prevents a flush between counting them and reading the file.
             with self.state_lock:
-                rank = max(1, max_events - (self.next_event_number - self.flushed_to))
-                row = fetch_first_row(cursor, self.tables.select_time_of_rank(), {"rank": rank})
+                rank = max(1, max_events - (self.next_event_number - self.first_unflushed_event_number))
+                row = fetch_first_row(cursor, self.table_statements.select_time_of_rank(), {"rank": rank})
             bounds += row or []
         return max(bounds, default=None)
 
     def _take_unsaved_shapes(self) -> tuple[KindsByPath, UnsavedProjectShapes]:
         with self.state_lock:
             unsaved, self._unsaved_kinds = self._unsaved_kinds, {}
-            return unsaved, self.saved_projects.take_changes()
+            return unsaved, self.project_shape_saver.take_changes()
 
     def _save_shape(self, cursor: duckdb.DuckDBPyConnection, unsaved: KindsByPath) -> None:
         rows = [(list(path), str(kind)) for path, kinds in unsaved.items() for kind in kinds]

@@ -32,11 +32,11 @@ class StreamTableStatements:
         self.view = quote_identifier(stream)
         self.table = f"store.main.{quote_identifier(stream)}"
         self.memtable = f"memory.memtable.{quote_identifier(stream)}"
-        self.recent = f"memory.recent.{quote_identifier(stream)}"
-        self.arrived = f"memory.arrived.{quote_identifier(stream)}"
+        self.recent_table = f"memory.recent.{quote_identifier(stream)}"
+        self.arrived_table = f"memory.arrived.{quote_identifier(stream)}"
         # The catalog, schema and name of each table and view that a statement over the stream may read.
         schemas = ("store.main", "memory.main", "memory.memtable", "memory.recent", "memory.arrived")
-        self.paths = frozenset((*schema.split("."), stream) for schema in schemas)
+        self.qualified_table_names = frozenset((*schema.split("."), stream) for schema in schemas)
 
     def create_table(self) -> str:
         columns = ", ".join(
@@ -74,37 +74,37 @@ class StreamTableStatements:
     def _select_no_rows(self) -> str:
         return f"SELECT {_COLUMN_LIST_SQL}, 0::BIGINT AS number FROM {self.table} WHERE false"  # noqa: S608 - our own names
 
-    def create_recent(self) -> str:
+    def create_recent_table(self) -> str:
         """Return SQL that creates the recent table of flushed events newer than `$since`, with objects as JSON text."""
         columns = ", ".join(_select_as_text(quote_identifier(name), kind) for name, kind in EVENT_COLUMNS.items())
         newer = "timestamp > make_timestamptz($since)"
-        return f"CREATE OR REPLACE TABLE {self.recent} AS SELECT {columns} FROM {self.table} WHERE {newer}"  # noqa: S608
+        return f"CREATE OR REPLACE TABLE {self.recent_table} AS SELECT {columns} FROM {self.table} WHERE {newer}"  # noqa: S608
 
-    def empty_recent(self) -> str:
-        return f"CREATE OR REPLACE TABLE {self.recent} AS FROM {self.recent} WHERE false"
+    def empty_recent_table(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.recent_table} AS FROM {self.recent_table} WHERE false"
 
-    def trim_recent(self) -> str:
-        return f"CREATE OR REPLACE TABLE {self.recent} AS FROM {self.recent} WHERE timestamp > make_timestamptz($since)"
+    def trim_recent_table(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.recent_table} AS FROM {self.recent_table} WHERE timestamp > make_timestamptz($since)"
 
-    def delete_recent_before(self) -> str:
-        return f"DELETE FROM {self.recent} WHERE timestamp < make_timestamptz($before)"  # noqa: S608 - our own names
+    def delete_recent_rows_before(self) -> str:
+        return f"DELETE FROM {self.recent_table} WHERE timestamp < make_timestamptz($before)"  # noqa: S608 - our own names
 
-    def insert_recent(self, source: str) -> str:
+    def insert_into_recent_table(self, source: str) -> str:
         """Return SQL that inserts events newer than `$since` into the recent table.
 
         Objects become JSON text, spelled exactly as when objects are read from the file.
         """
         values = "i, t, e, p, m::JSON::VARIANT::JSON, x::JSON::VARIANT::JSON, r, f, o"
-        return f"INSERT INTO {self.recent} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
+        return f"INSERT INTO {self.recent_table} SELECT {values} FROM {source} WHERE t > make_timestamptz($since)"  # noqa: S608
 
-    def create_arrived(self) -> str:
-        return f"CREATE OR REPLACE TABLE {self.arrived} AS {self._select_no_rows()}"
+    def create_arrived_table(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.arrived_table} AS {self._select_no_rows()}"
 
-    def drop_arrived(self) -> str:
-        return f"DROP TABLE IF EXISTS {self.arrived}"
+    def drop_arrived_table(self) -> str:
+        return f"DROP TABLE IF EXISTS {self.arrived_table}"
 
-    def trim_arrived(self) -> str:
-        return f"CREATE OR REPLACE TABLE {self.arrived} AS FROM {self.arrived} WHERE number >= $number"
+    def trim_arrived_table(self) -> str:
+        return f"CREATE OR REPLACE TABLE {self.arrived_table} AS FROM {self.arrived_table} WHERE number >= $number"
 
     def create_view(self, *, with_memtable: bool) -> str:
         union = f" UNION ALL SELECT * EXCLUDE (rowid) FROM {self.memtable}" if with_memtable else ""  # noqa: S608 - our own names
@@ -113,7 +113,7 @@ class StreamTableStatements:
     def count_rows(self) -> str:
         return f"SELECT count(*) FROM {self.table}"  # noqa: S608 - our own names
 
-    def select_newest_and_oldest(self) -> str:
+    def select_newest_and_oldest_time(self) -> str:
         """Return SQL that selects the newest and the oldest time of the flushed events.
 
         The SQL uses ORDER BY with LIMIT, because DuckDB then reads only row groups that can contain these times.
@@ -137,7 +137,7 @@ class StreamTableStatements:
         """Return SQL that selects the first and the last rowid of the oldest `$rows` rows."""
         return f"SELECT min(rowid), max(rowid) FROM (SELECT rowid FROM {self.table} ORDER BY rowid LIMIT $rows)"  # noqa: S608
 
-    def copy_rows(self) -> str:
+    def copy_rows_to_end(self) -> str:
         return f"INSERT INTO {self.table} SELECT * FROM {self.table} WHERE rowid BETWEEN $first AND $last"  # noqa: S608
 
     def delete_rows(self) -> str:
@@ -167,20 +167,20 @@ class StreamTableStatements:
             " AND ingested_at <= make_timestamptz($until) AND id IN (SELECT unnest($ids))"
         )
 
-    def select_receipt_range_of_newest(self) -> str:
+    def select_newest_events_receipt_range(self) -> str:
         return (
             f"SELECT epoch_us(min(ingested_at)), epoch_us(max(ingested_at)) FROM (SELECT ingested_at FROM {self.table}"  # noqa: S608
             " ORDER BY ingested_at DESC LIMIT $events)"
         )
 
-    def select_run_end(self) -> str:
+    def select_uncompacted_run_end(self) -> str:
         """Return SQL that selects the number of uncompacted rows, and the rowid of the `$rows`-th of them."""
         uncompacted = (
             f"SELECT row_number() OVER (ORDER BY rowid) AS rank, rowid AS place FROM {self.table} WHERE NOT settled"  # noqa: S608
         )
         return f"SELECT count(*), min(place) FILTER (rank = $rows) FROM ({uncompacted})"  # noqa: S608 - our own names
 
-    def create_run_order(self) -> str:
+    def create_row_group_assignment(self) -> str:
         """Return SQL that creates the table `slice`, which assigns each uncompacted row to a new row group.
 
         A new row group has `$rows` rows. The table has the uncompacted rows with a rowid up to `$last`.
@@ -189,7 +189,7 @@ class StreamTableStatements:
         events = f"SELECT rowid AS place, ({rank} - 1) // $rows AS part FROM {self.table} WHERE NOT settled AND rowid <= $last"  # noqa: S608
         return f"CREATE OR REPLACE TEMP TABLE slice AS {events}"
 
-    def write_run_part(self) -> str:
+    def insert_compacted_row_group(self) -> str:
         return (
             f"INSERT INTO {self.table} ({_COLUMN_LIST_SQL}, settled, block) SELECT {_COLUMN_LIST_SQL}, true, $block FROM {self.table}"  # noqa: S608 - our own names
             " WHERE rowid IN (SELECT place FROM slice WHERE part = $part) ORDER BY project NULLS FIRST, timestamp"
@@ -219,7 +219,7 @@ class StreamTableStatements:
     def insert_events(self, table: str, source: str, *, numbered: bool) -> str:
         """Return SQL that inserts the events of `source` into `table`.
 
-        `source` is `LISTED_EVENTS_SQL`, or a relation with the same columns, whose names are single letters.
+        `source` is `EVENTS_FROM_PARAMETERS_SQL`, or a relation with the same columns, whose names are single letters.
         """
         into, number = (", number", ", n") if numbered else (", block", ", $block")
         return f"INSERT INTO {table} ({_COLUMN_LIST_SQL}{into}) SELECT i, t, e, p, m::JSON::VARIANT, x::JSON::VARIANT, r, f, o{number} FROM {source}"  # noqa: S608
@@ -227,7 +227,7 @@ class StreamTableStatements:
 
 # SQL for a relation of events that are passed as parameters, with one list for each column. The JSON is parsed after
 # UNNEST, because that saves a third of the time.
-LISTED_EVENTS_SQL = (
+EVENTS_FROM_PARAMETERS_SQL = (
     "(SELECT i, make_timestamptz(t) AS t, e, p, m, x, make_timestamptz(r) AS r, f, o, n FROM ("
     "SELECT unnest($i::VARCHAR[]) AS i, unnest($t::BIGINT[]) AS t, unnest($e::VARCHAR[]) AS e,"
     " unnest($p::VARCHAR[]) AS p, unnest($m::VARCHAR[]) AS m, unnest($x::VARCHAR[]) AS x, unnest($r::BIGINT[]) AS r,"

@@ -33,19 +33,19 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
 
     stream: str
-    first: int
+    first_event_number: int
     received_us: int
     events: list[Event]
     learnt_kinds: list[PathWithKinds] = []
     kinds_by_project: list[tuple[str, list[PathWithKinds]]] = []
 
     @property
-    def end(self) -> int:
-        return self.first + len(self.events)
+    def end_event_number(self) -> int:
+        return self.first_event_number + len(self.events)
 
     def without_first_events(self, count: int) -> "WalRecord":
         """Return the record without its first `count` events, and without the changes of shapes."""
-        return WalRecord(self.stream, self.first + count, self.received_us + count, self.events[count:])
+        return WalRecord(self.stream, self.first_event_number + count, self.received_us + count, self.events[count:])
 
     @property
     def last_received_us(self) -> int:
@@ -62,11 +62,11 @@ class WriteAheadLog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(exist_ok=True)
-        self._segment_ends: dict[int, dict[str, int]] = {}
+        self._stream_ends_by_segment: dict[int, dict[str, int]] = {}
         self._lock = ordered_lock(LockRank.LOG)
-        self._number = 0
-        self._file = -1
-        self._size = 0
+        self._current_segment_number = 0
+        self._current_segment_descriptor = -1
+        self._current_segment_bytes = 0
         # The buffer is reused for each record, because filling new memory pages takes five times as long. It is freed
         # when the last segment is removed.
         self._encode_buffer = bytearray()
@@ -79,19 +79,19 @@ class WriteAheadLog:
         files = sorted(self._folder.glob("*.log"))
         for file in files:
             number = int(file.stem)
-            self._number = max(self._number, number)
-            self._segment_ends[number] = {}
+            self._current_segment_number = max(self._current_segment_number, number)
+            self._stream_ends_by_segment[number] = {}
             reader = _SegmentReader(file)
             for record in reader.records():
-                self._segment_ends[number][record.stream] = record.end
+                self._stream_ends_by_segment[number][record.stream] = record.end_event_number
                 yield record
             if reader.lost_bytes:
-                report(_lost_events_message(reader, is_last=file == files[-1]))
+                report(_preserve_and_describe_damage(reader, is_last=file == files[-1]))
 
     def append(self, records: Iterable[WalRecord]) -> None:
         """Append the records and sync them to disk; if that fails, none of them is replayed later."""
         with self._lock:
-            if self._file < 0 or self._size > _MAX_SEGMENT_BYTES:
+            if self._current_segment_descriptor < 0 or self._current_segment_bytes > _MAX_SEGMENT_BYTES:
                 self._start_next_segment()
             written = {}
             with self._truncate_on_failure():
@@ -101,9 +101,9 @@ class WriteAheadLog:
                         _RECORD_HEADER_FORMAT.pack(len(self._encode_buffer), zlib.crc32(self._encode_buffer)),
                         self._encode_buffer,
                     )
-                    written[record.stream] = record.end
-                os.fdatasync(self._file)
-            self._segment_ends[self._number] |= written
+                    written[record.stream] = record.end_event_number
+                os.fdatasync(self._current_segment_descriptor)
+            self._stream_ends_by_segment[self._current_segment_number] |= written
 
     def delete_flushed_segments(self, flushed_to: Mapping[str, int]) -> None:
         """Remove the segments in which every event is flushed.
@@ -111,56 +111,60 @@ class WriteAheadLog:
         An event is flushed if its sequence number is below the number that `flushed_to` has for the event's stream.
         """
         with self._lock:
-            for number, ends in list(self._segment_ends.items()):
+            for number, ends in list(self._stream_ends_by_segment.items()):
                 if all(end <= flushed_to.get(stream, 0) for stream, end in ends.items()):
                     self._remove_segment(number)
 
-    def open_segments(self) -> list[OpenFile]:
+    def open_segments_for_backup(self) -> list[OpenFile]:
         """Return all segments as open files, which can be read even after the segments were removed."""
         with self._lock:
-            return [self._open_segment(number) for number in sorted(self._segment_ends)]
+            return [self._open_segment(number) for number in sorted(self._stream_ends_by_segment)]
 
     def _open_segment(self, number: int) -> OpenFile:
         path = self._folder / f"{number:08}.log"
-        size = self._size if number == self._number and self._file >= 0 else path.stat().st_size
+        size = (
+            self._current_segment_bytes
+            if number == self._current_segment_number and self._current_segment_descriptor >= 0
+            else path.stat().st_size
+        )
         return OpenFile(f"{self._folder.name}/{path.name}", os.open(path, os.O_RDONLY), size)
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        if self._current_segment_descriptor >= 0:
+            os.close(self._current_segment_descriptor)
+            self._current_segment_descriptor = -1
 
     @contextmanager
     def _truncate_on_failure(self) -> Iterator[None]:
-        size = self._size
+        size = self._current_segment_bytes
         try:
             yield
         except BaseException:
-            os.ftruncate(self._file, size)
-            os.lseek(self._file, size, os.SEEK_SET)
-            self._size = size
+            os.ftruncate(self._current_segment_descriptor, size)
+            os.lseek(self._current_segment_descriptor, size, os.SEEK_SET)
+            self._current_segment_bytes = size
             raise
 
     def _write(self, *parts: bytes | bytearray) -> None:
         for part in parts:
-            _write_all(self._file, part)
-            self._size += len(part)
+            _write_all(self._current_segment_descriptor, part)
+            self._current_segment_bytes += len(part)
 
     def _start_next_segment(self) -> None:
         self.close()
-        self._number += 1
-        path = self._folder / f"{self._number:08}.log"
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._size = 0
-        self._segment_ends[self._number] = {}
+        self._current_segment_number += 1
+        path = self._folder / f"{self._current_segment_number:08}.log"
+        self._current_segment_descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._current_segment_bytes = 0
+        self._stream_ends_by_segment[self._current_segment_number] = {}
         sync_folder(self._folder)
 
     def _remove_segment(self, number: int) -> None:
-        if number == self._number:
+        if number == self._current_segment_number:
             self.close()
             self._encode_buffer = bytearray()
         (self._folder / f"{number:08}.log").unlink(missing_ok=True)
-        del self._segment_ends[number]
+        del self._stream_ends_by_segment[number]
 
 
 class _SegmentReader:
@@ -170,7 +174,7 @@ class _SegmentReader:
         self.file = file
         self.lost_bytes = 0
         # Whether a part that cannot be read is followed by a record that can be read.
-        self.has_more = False
+        self.has_records_after_loss = False
         self._size = file.stat().st_size
 
     def records(self) -> Iterator[WalRecord]:
@@ -178,7 +182,7 @@ class _SegmentReader:
             while (start := source.tell()) < self._size:
                 payload = _read_payload(source)
                 if payload is not None:
-                    self.has_more = self.lost_bytes > 0
+                    self.has_records_after_loss = self.lost_bytes > 0
                     yield _decoder.decode(payload)
                 else:
                     self.lost_bytes += source.tell() - start
@@ -193,13 +197,13 @@ def _read_payload(source: BinaryIO) -> bytes | None:
     return payload if payload and len(payload) == length and zlib.crc32(payload) == checksum else None
 
 
-def _lost_events_message(reader: _SegmentReader, *, is_last: bool) -> str:
+def _preserve_and_describe_damage(reader: _SegmentReader, *, is_last: bool) -> str:
     """Save a copy of a damaged segment, and return a message about its lost bytes.
 
     If only the last write was cut off, there is nothing to rescue, so no copy is made.
     """
     file = reader.file
-    if is_last and not reader.has_more and reader.lost_bytes < file.stat().st_size:
+    if is_last and not reader.has_records_after_loss and reader.lost_bytes < file.stat().st_size:
         return f"The last {reader.lost_bytes} bytes of {file.name} are a write that was cut off: nobody was told that it was kept."
     copy = file.with_suffix(".damaged")
     shutil.copyfile(file, copy)
