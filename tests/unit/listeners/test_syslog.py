@@ -262,7 +262,7 @@ def test_received_datagrams_are_stored_at_shutdown(site: ListenerSite, with_list
         before = site.event_count("received")
 
         async def read() -> bool:
-            return site.event_count("received") > before or listeners._open_listeners[0]._messages.unstored_count > 0  # type: ignore[attr-defined]
+            return site.event_count("received") > before or listeners._open_listeners[0]._receiver.unstored_count > 0  # type: ignore[attr-defined]
 
         await until(read)
         await asyncio.sleep(0)

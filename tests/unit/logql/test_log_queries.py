@@ -143,7 +143,7 @@ def test_a_query_returns_the_lines_that_match(logql: LogqlEngine, query: str) ->
 
 
 def test_lines_are_newest_first_up_to_the_limit(logql: LogqlEngine) -> None:
-    newest = logql.lines('{source_name="edge_logs"} |= "GET"', is_forward=False, limit=2)
+    newest = logql.lines('{source_name="edge_logs"} |= "GET"', is_oldest_first=False, limit=2)
     assert newest == ["GET /c 500", "GET /b 500"]
     assert logql.lines('{source_name=~".+"} |= "GET"', limit=2)[-1] == line(APP_EVENTS[0])
 
