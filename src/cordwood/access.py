@@ -59,7 +59,7 @@ class Authenticator:
         return caller
 
     def authenticate_for_endpoint(self, key_text: str | None, endpoint: Endpoint | None, address: str) -> Caller:
-        """Return the caller of a request for an endpoint, which was addressed by `address`.
+        """Return the caller of a request for an endpoint; `address` is the name or UUID that the request contains.
 
         A public endpoint that is addressed by its UUID needs no key: without a valid key, the caller is anonymous.
         """
@@ -145,7 +145,10 @@ def may_ingest_some_stream(caller: Caller) -> bool:
 
 
 def require_query_permission(caller: Caller, endpoint: Endpoint | None) -> None:
-    """Raise Forbidden unless the caller may query the endpoint; for None, unless it may query at least one endpoint."""
+    """Raise Forbidden unless the caller may query the endpoint.
+
+    If `endpoint` is None, the caller must be permitted to query at least one endpoint.
+    """
     allowed = may_query_some_endpoint(caller) if endpoint is None else may_query(caller, endpoint)
     if not allowed:
         subject = f"the endpoint {endpoint.name}" if endpoint else "endpoints"
@@ -153,7 +156,10 @@ def require_query_permission(caller: Caller, endpoint: Endpoint | None) -> None:
 
 
 def require_ingest_permission(caller: Caller, stream: Stream | None) -> None:
-    """Raise Forbidden unless the caller may send events to the stream; for None, unless it may send to at least one."""
+    """Raise Forbidden unless the caller may send events to the stream.
+
+    If `stream` is None, the caller must be permitted to send events to at least one stream.
+    """
     allowed = may_ingest_some_stream(caller) if stream is None else may_ingest(caller, stream)
     if not allowed:
         subject = f"to the stream {stream.name}" if stream else "events"

@@ -1,4 +1,4 @@
-"""Parse endpoints and compile their and their callers' queries, with the compiler for each endpoint's SQL dialect."""
+"""Parse endpoints, and compile the queries of endpoints and of callers; each SQL dialect has its own compiler."""
 
 from collections.abc import Collection, Mapping
 

@@ -325,7 +325,7 @@ class QueryKilled(LimitFault):
 class QuarantinedQuery(LimitFault):
     """The query is refused for some minutes, because the engine's process was killed when it ran earlier.
 
-    If several queries of one key had this effect, all of the caller's own queries with this key are refused.
+    If several queries of one key had this effect, all queries with this key are refused, except saved queries.
     """
 
     code = "limit.quarantined-query"

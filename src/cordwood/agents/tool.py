@@ -154,7 +154,8 @@ async def fetch_endpoint_rows(
 ) -> dict[str, Any]:
     """Query an endpoint; return its rows, with notes about what was left out.
 
-    `query` is the caller's own query. It is sent as one of the parameters; errors quote it.
+    `bounds` limits the number and size of the rows. If the agent wrote a query of its own, it is among `parameters`,
+    and also given as `query`, so that errors can quote it.
     """
     call = ApiCall(f"/api/endpoints/query/{quote(endpoint.name, safe='')}", parameters, NDJSON_MEDIA_TYPE)
     return await _fetch_rows(api, call, bounds, endpoint.max_limit, query)
@@ -206,8 +207,8 @@ async def _fetch_rows(
 def _service_truncation_reason(truncated: str | None, count: int, limit: int) -> str | None:
     """Return the reason why the service left out rows, or None if it left out none.
 
-    A streamed answer has no header with the reason, because its headers are sent before the rows. So an answer with as
-    many rows as `limit` is also reported as possibly incomplete.
+    `truncated` is the reason in the header of the response. A streamed answer lacks this header, because its headers
+    are sent before the rows. So an answer whose `count` of rows reaches `limit` is reported as possibly incomplete.
     """
     if truncated is not None:
         return f"the service cut them at {truncated}"
@@ -231,7 +232,7 @@ _SHORTENING_LIMITS_LOOSEST_FIRST: Final = (
 
 
 class RowCollector:
-    """Collects the rows of NDJSON as they arrive, until a limit is reached. `cut` then says which limit it was."""
+    """Collects rows of NDJSON as they arrive, until a limit is reached, which `truncation_reason` then names."""
 
     def __init__(self, bounds: ToolAnswerLimits) -> None:
         self.rows: list[msgspec.Raw] = []
@@ -286,7 +287,10 @@ class RowCollector:
         self.rows.append(msgspec.Raw(encoded))
 
     def _encode_shortened(self, line: bytes) -> bytes:
-        """Return the row as JSON, with long values shortened until it takes at most half of an answer."""
+        """Return the row as JSON, with long values shortened until it takes at most half of an answer's maximum size.
+
+        If that is not possible, return only the beginning of the row as a text.
+        """
         try:
             row = msgspec.json.decode(line)
             for shortening in _SHORTENING_LIMITS_LOOSEST_FIRST:
@@ -296,7 +300,8 @@ class RowCollector:
                     self.is_shortened = self.is_shortened or is_shortened
                     return encoded
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-            # msgspec cannot decode this row, because a number in it is too large or it is nested too deeply.
+            # msgspec cannot decode this row, because a number in it is too large or it is nested too deeply. Therefore
+            # return only the beginning of the row, see below.
             pass
         self.is_shortened = True
         return msgspec.json.encode({"beginning_of_the_row": line[:_ROW_EXCERPT_BYTES].decode("utf-8", "replace")})

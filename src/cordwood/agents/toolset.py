@@ -34,7 +34,7 @@ from cordwood.agents.tool import (
 )
 from cordwood.errors import Fault, did_you_mean
 
-# Programs that use tools permit only names of limited length, with these characters.
+# Programs that use tools limit the length of tool names, and permit only letters, digits, `_` and `-` in them.
 _MAX_TOOL_NAME_LENGTH: Final = 64
 _INVALID_TOOL_NAME_CHARACTERS_PATTERN: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_ROWS_ARGUMENT_NAME: Final = "max_rows"
@@ -186,7 +186,7 @@ class StreamQueryArguments(msgspec.Struct):
 
 
 def _query_tools(view: KeyPermissions) -> list[Tool]:
-    """Return those tools for the agent's own queries that the key may use."""
+    """Return the tools that run queries written by the agent, without those that the key may not use."""
     return [
         *_endpoint_query_tool(view.sandboxable_endpoints),
         *([_stream_query_tool()] if view.may_read_streams else []),
@@ -238,7 +238,7 @@ def _find_endpoint(endpoints: Sequence[QueryableEndpoint], name: str) -> Queryab
 def _merge_query_parameters(
     endpoint: QueryableEndpoint, parameters: Mapping[str, object], texts: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the parameters together with the texts of the caller's query.
+    """Return the parameters of a call, together with `texts`, which are the parameters with the caller's own query.
 
     Raise RefusedCallError for a parameter that the endpoint does not declare.
     """
@@ -291,7 +291,7 @@ class ListStreamsArguments(msgspec.Struct):
 
 
 def _catalog_tools(view: KeyPermissions) -> list[Tool]:
-    """Return those tools for listing tables and streams that the key may use."""
+    """Return the tools that list tables and streams, without those that the key may not use."""
     return [*_list_tables_tool(view.sandboxable_endpoints), *([_list_streams_tool()] if view.is_private else [])]
 
 
@@ -378,7 +378,7 @@ def _stream_summary(stream: Mapping[str, Any]) -> dict[str, Any]:
 def _list_fields_below(fields: Iterable[tuple[str, str]], parent_path: str) -> dict[str, Any]:
     """Return the fields whose paths begin with `parent_path`, up to a maximum number.
 
-    If fields were left out, a note says how many there are.
+    If fields were left out, a note says how many fields there are in all.
     """
     found = [
         pair

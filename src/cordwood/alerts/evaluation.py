@@ -87,7 +87,7 @@ def evaluate_groups(
     earlier: Sequence[AnswerRow] = (),
     known_groups: Mapping[str, GroupLabels] | None = None,
 ) -> list[ConditionResult]:
-    """Return a verdict for each group that occurs in `rows`, `earlier` or `known_groups`.
+    """Return the result of the alert's condition for each group that occurs in `rows`, `earlier` or `known_groups`.
 
     `earlier` has the rows of the period before, if the alert compares two periods. `known_groups` has, by fingerprint,
     the labels of groups that had rows in earlier evaluations. Without `group_by`, all rows form one group, which exists
@@ -406,15 +406,15 @@ class StateUpdate(msgspec.Struct):
     changed_groups: list[GroupState] = []
     removed_fingerprints: list[str] = []
     outgoing_changes: list[tuple[str, StateChange]] = []
-    # What is added to the history for groups that became pending or firing, or were resolved. Each entry has a kind and
-    # the state of the group.
+    # The entries to add to the history, for groups that became pending or firing, or were resolved. Each entry has a
+    # kind, such as `firing`, and the state of the group.
     history_events: list[tuple[str, GroupState]] = []
 
 
 class EvaluationResult(msgspec.Struct, frozen=True):
-    """The verdicts of one evaluation.
+    """The results of an alert's condition in one evaluation.
 
-    If `is_answer_truncated` is true, a limit has cut off rows of the answer. Then groups without a verdict stay
+    If `is_answer_truncated` is true, a limit has cut off rows of the answer. Then groups without a result stay
     unchanged.
     """
 
@@ -425,8 +425,9 @@ class EvaluationResult(msgspec.Struct, frozen=True):
     def condition_results_by_fingerprint(self) -> Mapping[str, ConditionResult]:
         """Return the condition's results by the fingerprint of their group.
 
-        A group that had rows before and has none now also has a result. If the answer was cut off, such results are
-        left out, because the missing rows may be among those that were cut off.
+        A group that had rows before and has none now also has a result. If the answer was cut off, the results of such
+        groups are left out, because the missing rows may be among those that were cut off. The only exception is the
+        group without labels, which an alert without `group_by` has.
         """
         return {
             verdict.fingerprint: verdict
@@ -448,7 +449,9 @@ def update_group_states(
 ) -> StateUpdate:
     """Return the states of the groups after an evaluation, and the changes to send.
 
-    If a firing group is silenced, its change is sent once the silence has ended.
+    `instances` has the states of the groups before, by fingerprint. `repeat_after` returns after how many seconds a
+    target is told again that an alert fires. If a firing group is silenced, its change is sent once the silence has
+    ended.
     """
     update = StateUpdate(dict(instances))
     verdicts_by_fingerprint = evaluation.condition_results_by_fingerprint()
@@ -477,7 +480,7 @@ def end_all_groups(instances: Mapping[str, GroupState], now_us: int) -> StateUpd
 
 
 def _has_retention_expired(before: GroupState | None, verdict: ConditionResult, now_us: int) -> bool:
-    """Return whether a group has had no rows for so long that it no longer counts as missing."""
+    """Return whether a group has had no rows for so long that it is to be forgotten. `before` is its previous state."""
     if before is None or verdict.has_rows or not verdict.labels:
         return False
     return now_us - before.seen_us > GROUP_RETENTION_SECONDS * MICROSECONDS_PER_SECOND

@@ -36,8 +36,8 @@ class Notification(msgspec.Struct, frozen=True):
     """The changes of one alert that are sent to one target together.
 
     `id` is the same when the notification is sent again. `omitted` is the number of further changes that are not in
-    `changes`. A firing state that is not sent again is valid until `expires_us`. `url` is the page of the alert, or
-    empty.
+    `changes`. Until `expires_us`, a receiver can assume that firing groups still fire, unless another notification
+    about them arrives. `url` is the page of the alert, or empty.
     """
 
     id: str

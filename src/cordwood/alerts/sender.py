@@ -22,8 +22,8 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 300.0
 _MAX_RETRY_AFTER_SECONDS: Final = 3_600.0
 _MAX_TARGET_PAUSE_US: Final = round(_MAX_RETRY_AFTER_SECONDS * MICROSECONDS_PER_SECOND)
 _QUEUE_POLL_SECONDS: Final = 1.0
-# A firing state that is not sent again is valid for this many evaluation intervals, or for this many seconds if that is
-# longer.
+# A notification of a firing group expires after this number of evaluation intervals, or after this number of seconds if
+# that is longer. Until then, a receiver can assume that the group still fires.
 _EXPIRES_INTERVALS, _MIN_EXPIRES_SECONDS = 4, 300.0
 
 
@@ -212,7 +212,8 @@ class NotificationSender:
     ) -> None:
         """Set the time of the next attempt for a target.
 
-        The pause before it doubles with each failure, and is at least as long as the target requests.
+        The pause doubles with each failure, up to a maximum. If the target requests a longer pause (`retry_after`), the
+        pause has that length, but at most `_MAX_RETRY_AFTER_SECONDS`.
         """
         pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempts.consecutive_failures, 20))
         pause = max(pause * random.uniform(0.8, 1.0), min(retry_after or 0.0, _MAX_RETRY_AFTER_SECONDS))  # noqa: S311 - no secret

@@ -71,8 +71,9 @@ class _EvaluationOptions(msgspec.Struct, frozen=True):
     """How alerts are evaluated.
 
     `answer_format` is the JSON format of callers' answers, so that alerts and callers share cached answers.
-    `wake_sender` is called when there are changes to send. `repeat_seconds_by_target` has the seconds after which a
-    target is told again that an alert fires; they take precedence over the setting of the alert.
+    `wake_sender` is called when there are changes to send. `repeat_seconds_by_target` has, for some targets, the
+    number of seconds after which the target is told again that an alert fires. For these targets, this number takes
+    precedence over the setting of the alert.
     """
 
     answer_format: AnswerFormat
@@ -187,7 +188,10 @@ class _AlertEvaluator:
         return answer, await self._run_query(alert, before_us, as_of_us=before_us)
 
     async def preview(self, alert: Alert) -> tuple[list[ConditionResult], str | None]:
-        """Return the verdicts of an evaluation at this moment, and a notice or None. Nothing is stored or sent."""
+        """Evaluate an alert without storing or sending anything; return the condition's results, and a notice or None.
+
+        The notice says that not all groups were evaluated, because a limit was reached.
+        """
         now_us = self._clock_us()
         answer, earlier = await self._run_current_and_earlier_queries(alert, now_us)
         verdicts = await asyncio.to_thread(self._evaluate_rows, alert, answer, earlier)
@@ -234,8 +238,8 @@ class _AlertEvaluator:
             resolve_relative_times(alert.parameters, endpoint.parameters, now_us),
             sandbox,
             alert.redact,
-            # Include a cursor for the next page. Alerts do not need it, but a caller may get the same answer from the
-            # cache.
+            # Include a cursor for the next page. Alerts do not need it, but the answer is cached, and a caller who gets
+            # it from the cache may need the cursor.
             returns_next_cursor=True,
         )
         return await self._query_runner.run_in_background(request, as_of_us)
@@ -392,7 +396,7 @@ class AlertService:
             return None
 
     def is_store_needed(self) -> bool:
-        """Return whether alerts are defined, or a store may have groups of earlier alerts that have to be ended."""
+        """Return whether alerts are defined, or an existing store may have groups of removed alerts, which must end."""
         return self._components is not None or bool(self.catalog.alerts()) or self.options.store_file.exists()
 
     def open_store(self) -> AlertComponents:

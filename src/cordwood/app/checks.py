@@ -114,8 +114,8 @@ def read_checked_contents(
 ) -> CatalogContents:
     """Read, check and return all definitions, without compiling endpoints that passed a check at an earlier start.
 
-    `targets` are the names of the configured alert targets. If `targets` is None, the targets that alerts name are not
-    checked.
+    Definitions are compiled for `target`, an SQL dialect. `targets` are the names of the configured alert targets, to
+    which notifications are sent. If `targets` is None, it is not checked whether the targets that alerts name exist.
     """
     checks = CachingEndpointChecker(
         folder.path, target.name, lambda endpoint, streams: check_endpoint(endpoint, streams, target)
@@ -149,7 +149,10 @@ def catalog_sources_of(settings: Settings) -> CatalogSources:
 
 
 def make_alert_check(target: Target, targets: Collection[str] | None) -> CheckAlert:
-    """Return a function that checks an alert. Unless `targets` is None, the alert may name only these targets."""
+    """Return a function that checks an alert by compiling its query for `target`, an SQL dialect.
+
+    `targets` are the names of the alert targets to which the alert may send notifications; None permits any name.
+    """
 
     def check_with_targets(alert: Alert, endpoint: Endpoint) -> None:
         check_alert(alert, endpoint, target)

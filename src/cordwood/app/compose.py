@@ -135,9 +135,9 @@ def build_components(
 ) -> Components:
     """Open all components that the settings name, in a data folder that this process owns.
 
-    If `evaluates_alerts` is false, alerts may name targets that are not in the settings. If `host` is given, the
-    embedded engine runs in its own process, which uses the system's clock instead of `clock_us`. The engine is opened
-    in a thread while the definition files are read, because each of these two tasks takes a tenth of a second.
+    If `evaluates_alerts` is false, alerts may name targets that are not in the settings. If the launcher `host` is
+    given, the embedded engine runs in its own process, which uses the system's clock instead of `clock_us`. The engine
+    is opened in a thread while the definition files are read, because each of the two tasks takes a tenth of a second.
     """
     folder.require_finished_restore()
     with ExitStack() as cleanup, ThreadPoolExecutor(1, thread_name_prefix="open") as executor:
@@ -288,7 +288,7 @@ def _import_alert_deliverer() -> ModuleType:
 class Observability(msgspec.Struct, frozen=True):
     """The observer with its log and metrics, the disk forecast, and the memory meter.
 
-    Gauges of the metrics read the forecast and the meter.
+    The disk forecast estimates when the disk will be full. Gauges of the metrics read the forecast and the meter.
     """
 
     observer: Observer

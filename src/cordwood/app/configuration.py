@@ -36,8 +36,8 @@ _PROCESS_OVERHEAD_BYTES = 250 * 10**6
 _MIN_ENGINE_MEMORY_BYTES = 96 * 10**6
 _MAX_DEFAULT_CONNECTIONS = 10_000
 _MEMORY_BYTES_PER_CONNECTION = 64 * 1024
-# The maximum number of events in a body is the memory ceiling divided by this number. A decoded event takes at least
-# about 1 KB, so a body with the maximum number of the smallest events takes a quarter of the ceiling.
+# The maximum number of events in a body is the memory ceiling divided by this number of bytes. The smallest event takes
+# about 1 KB after decoding. So a body with the maximum number of such events takes a quarter of the ceiling.
 _MEMORY_BYTES_PER_BODY_EVENT = 4096
 _MAX_COMPILE_CACHE_BYTES = 16 * 2**20
 _MIN_TAIL_BUFFERS_BYTES = 8 * 2**20
@@ -103,9 +103,10 @@ def serve_limits(limits: LimitSettings) -> ServeLimits:
 
 
 def tail_limits(settings: Settings) -> TailLimits:
-    """Return the maximum numbers of followers (in total, and with one key) and the maximum memory of feeds.
+    """Return the maximum numbers of followers (in total, and with one key) and the maximum memory for their rows.
 
-    By default, followers may use half of the connections.
+    A follower is a client that receives the new rows of a query as they arrive. By default, followers may use half of
+    the connections.
     """
     limits = settings.limits
     followers = limits.followers or connection_limit(settings) // 2

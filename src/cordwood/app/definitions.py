@@ -67,7 +67,10 @@ CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
 
 class DefinitionChecks(msgspec.Struct, frozen=True):
-    """The checks of endpoints and alerts that a change over HTTP must pass. Files pass them when the service starts."""
+    """The checks of endpoints and alerts that a change over HTTP must pass.
+
+    Definition files must pass the same checks when the service starts.
+    """
 
     check_endpoint: CheckEndpoint
     check_alert: CheckAlert
@@ -91,7 +94,7 @@ class DefinitionDraft(msgspec.Struct, frozen=True):
     sent_text: str | None = None
 
     def span_in_sent_text(self, span: Span | None) -> Span | None:
-        """Convert a position in `text` to a position in `sent_text`.
+        """Convert a position in the text that will be stored to a position in the text that the author sent.
 
         If the author sent JSON fields, return the position within the query, or None if the position is outside the
         query.
@@ -496,7 +499,10 @@ def _settings_without_id(settings: Mapping[str, object]) -> Mapping[str, object]
 
 
 def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
-    """Return `new` with the file of `old`, whose name need not be the endpoint's UUID."""
+    """Return `new` with the path of the file of `old`; if `old` is None, return `new` unchanged.
+
+    The path is copied, because the name of the file need not be the endpoint's UUID.
+    """
     return new if old is None else _with_file(new, old.file)
 
 
@@ -508,7 +514,7 @@ def _with_file(endpoint: Endpoint, file: str) -> Endpoint:
 def _without_file_layout(endpoint: Endpoint) -> Endpoint:
     """Return an endpoint without the properties that depend on the layout of its file.
 
-    If two endpoints are equal without these properties, they differ at most in layout.
+    If the results for two endpoints are equal, the endpoints differ at most in the layout of their files.
     """
     alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file="", line=1, revision="")
     return msgspec.structs.replace(

@@ -90,7 +90,7 @@ def _random_request(context: _EventContext) -> _ClientRequest:
 
 
 def _events_of_request(call: _ClientRequest) -> Iterator[_StreamEvent]:
-    """Yield the events that the services which handle a request log about it."""
+    """Yield the events of a request: those that each of the services handling it logs."""
     context = call.context
     yield _cloudflare_event(call)
     service = call.path.split("/")[1]
@@ -556,7 +556,7 @@ def _deployment_event(context: _EventContext, version: int, replaced: int) -> _S
 
 
 def _slow_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
-    """Yield the events of a slow request to the new version of the function, which waits for locks."""
+    """Yield the events of a slow request to the new version of the function: its SQL statement waits for a lock."""
     call = _new_request(context, INCIDENT_PATH, 200, context.rng.randint(2_000, 7_000))
     yield _cloudflare_event(call)
     yield _auth_event(call, "token_checked", "/user", 200)
@@ -572,7 +572,7 @@ def _slow_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
 
 
 def _failed_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
-    """Yield the events of a request to the function that failed because its statement waited too long for a lock."""
+    """Yield the events of a failed request to the function: its SQL statement waited too long for a lock."""
     status = context.rng.choice((500, 500, 504))
     call = _new_request(context, INCIDENT_PATH, status, context.rng.randint(8_000, 10_000))
     yield _cloudflare_event(call)
@@ -585,7 +585,7 @@ def _failed_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
 
 
 def _exhausted_pool_events(context: _EventContext) -> Iterator[_StreamEvent]:
-    """Yield the events of a request to another path that failed because no database connection was free."""
+    """Yield the events of a failed request that does not call the function: no database connection was free."""
     call = _new_request(
         context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100)
     )

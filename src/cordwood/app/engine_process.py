@@ -25,10 +25,10 @@ from cordwood.processes.fork_server import ForkServer
 
 # The numbers of parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-# Allocations from this threshold on, the mmap threshold, are mapped and unmapped individually. It is the memory ceiling
-# divided by this number. With a small ceiling, large allocations (bodies, columns, WAL records) exceed the threshold,
-# so their memory is returned at once. With a larger ceiling, malloc keeps it for reuse, because queries read compressed
-# columns in blocks of two megabytes and more.
+# The mmap threshold is the memory ceiling divided by this number. An allocation of at least this size is mapped on its
+# own, and its memory is returned to the system as soon as it is freed. With a small ceiling, large allocations (bodies,
+# columns, WAL records) exceed the threshold. With a larger ceiling, the threshold is higher, so that malloc keeps freed
+# memory for reuse: queries read compressed columns in blocks of two megabytes and more.
 _MMAP_THRESHOLD_DIVISOR = 256
 _MIN_MMAP_BYTES, _MAX_MMAP_BYTES = 2**20, 4 * 2**20
 # Threads that share a malloc arena wait for each other: with only two arenas, short queries took up to a quarter

@@ -105,7 +105,10 @@ class ManagedDefinitions(Generic[T]):
     def change(
         self, address: str, sent: SentDefinition, author: ChangeContext, *, is_dry: bool = False
     ) -> DefinitionSource[T]:
-        """Change the JSON fields in `sent`, or replace the whole text. If nothing differs, write nothing."""
+        """Change a definition; if `sent` would change nothing, write nothing.
+
+        If `sent` has JSON fields, change only these. If it is a text, replace the whole text of the definition.
+        """
         with self._change_lock:
             old = self._require_writable_definition(address, author)
             draft = self._operations.changed_draft(old, sent)
@@ -175,7 +178,10 @@ class ManagedDefinitions(Generic[T]):
 
     @contextmanager
     def _add_error_positions(self, draft: DefinitionDraft) -> Iterator[None]:
-        """If an error in the `with` block has no position, add where the sent text has the setting with the error."""
+        """Add a position to an error that the `with` block raises without one.
+
+        It is the position, in the text that the author sent, of the setting that has the error.
+        """
         try:
             yield
         except BadDefinition as fault:
@@ -279,7 +285,8 @@ class DefinitionManager:
     """Reloads files, applies changes of definitions, and creates streams, one operation at a time.
 
     Streams are created on demand while the data folder's streams file has fewer streams than `max_new_streams`. Each
-    key may create half of the streams that the other keys have left, so that no key can use up all of them.
+    key may create half of the number that remains of this limit after the streams created with other keys. So no key
+    can use up the whole limit.
     """
 
     def __init__(
@@ -359,7 +366,7 @@ class DefinitionManager:
     def _require_below_creation_limit(self, name: str, created: Sequence[Stream], key_id: str | None) -> None:
         """Raise UnknownStream if the limit for all keys is reached, or if the key has created its share of streams.
 
-        The share is half of the streams that the other keys have left.
+        The share is half of the number that remains of the limit after the streams created with other keys.
         """
         left = self._max_streams_created_on_demand - len(created)
         if left <= 0:

@@ -102,9 +102,10 @@ def _open_file(backup: Path, name: str) -> BinaryIO:
 
 
 def _move(staging_folder: Path, folder: Path) -> None:
-    """Move the files into place, the databases (of keys and of alerts) last.
+    """Move the files into the data folder, the databases (of keys and of alerts) last.
 
-    If the move is interrupted, the folder has no database of keys yet, so it does not count as used.
+    If the move is interrupted, the folder has no database of keys yet. Therefore it does not look like the folder of a
+    service that has already run.
     """
     for path in sorted(staging_folder.iterdir(), key=lambda path: path.suffix == ".db"):
         path.replace(folder / path.name)

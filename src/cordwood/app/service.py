@@ -190,7 +190,7 @@ def _serve(settings: Settings, hooks: ServiceHooks, started_at: float, forker: F
 
 
 def _bind_listeners(settings: Settings) -> "Listeners | None":
-    """Bind the listeners for syslog and Fluent. If neither is configured, return None and import no module."""
+    """Bind the listeners for syslog and Fluent; return None, and import no module, if neither is configured."""
     if not (settings.listen.syslog or settings.listen.fluent):
         return None
     bind = importlib.import_module("cordwood.listeners.listeners").bind_listeners
@@ -420,7 +420,10 @@ def _reload(components: Components, listeners: "Listeners | None") -> ReloadOutc
 
 
 async def _run_periodically(seconds: float, work: Callable[[], object], observer: Observer) -> None:
-    """Run `work` in a thread every few seconds until cancelled. If it fails, log the error and continue."""
+    """Run `work` in a thread repeatedly, after pauses of `seconds`, until cancelled.
+
+    If `work` raises a Fault, log it and continue.
+    """
     while True:
         await asyncio.sleep(seconds)
         try:

@@ -44,7 +44,10 @@ def _refuse_unsupported_fields(fields: JsonFields, hints: Mapping[str, str]) -> 
 
 
 def _apply_fields(before: Mapping[str, object], fields: JsonFields, settings: _SettingsByField) -> dict[str, object]:
-    """Return a copy of the settings, changed by the sent fields. A field with an empty value removes its setting."""
+    """Return a copy of the settings in `before`, changed by the sent fields.
+
+    A field with an empty value removes its setting. `settings` has the name of the setting for each field.
+    """
     table = dict(before)
     for name, (setting, read) in settings.items():
         if name not in fields:
@@ -57,7 +60,7 @@ def _apply_fields(before: Mapping[str, object], fields: JsonFields, settings: _S
 
 
 def _field_of_setting(setting: object, settings: _SettingsByField) -> str:
-    """Return the name of the JSON field that corresponds to a setting in the file."""
+    """Return the name of the JSON field that corresponds to a setting in the file; if there is none, `setting`."""
     fields_by_setting = {setting_name: name for name, (setting_name, _) in settings.items()} | {"id": "token"}
     return fields_by_setting.get(str(setting), str(setting))
 
@@ -304,7 +307,7 @@ def _format_days_setting(field: str, value: object) -> str | None:
 
 
 def _refuse_enrich_transforms(field: str, value: object) -> None:
-    """Raise BadDefinition for an `enrich` transform, because it reads a file of the server."""
+    """Raise BadDefinition if a transform is of the kind `enrich`, because it would read a file of the server."""
     if isinstance(value, list) and any(isinstance(transform, dict) and "enrich" in transform for transform in value):
         hint = "enrich reads a file of the server: only the streams file that the service is given may name one."
         raise BadDefinition(field, "has an action that is not offered over HTTP", hint=hint)
@@ -455,7 +458,7 @@ def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
 
 
 def unchangeable_setting_fault(document: TomlDocument, path: TomlPath, hint: str) -> SetupFault:
-    """Return the error that reports the change of a setting that cannot be changed."""
+    """Return the error for an attempt to change a setting that cannot be changed."""
     return document.fault_at(f"{path[-1]} cannot be changed.", path, hint)
 
 

@@ -51,7 +51,7 @@ class ManagedDefinitionFiles:
         return self.folder / _MANAGED_STREAMS_FILE
 
     def endpoint_files(self) -> Iterator[tuple[str, Path]]:
-        """Return the path of each endpoint file twice: as a text and as a Path."""
+        """Return, for each endpoint file, a pair of its path as a text and the same path as a Path."""
         return ((str(file), file) for file in sorted((self.folder / _MANAGED_ENDPOINTS_FOLDER).glob("*.sql")))
 
     def endpoint_file(self, endpoint_id: UUID) -> Path:
@@ -135,7 +135,7 @@ def read_text_if_exists(file: Path) -> str | None:
 def append_version_if_edited_manually(
     versions: Sequence[DefinitionVersion], current: str | None
 ) -> tuple[DefinitionVersion, ...]:
-    """Append the current text as a version if it differs from the last version, that is, was edited by hand."""
+    """Append the current text as a version if it differs from the last one, which means that it was edited by hand."""
     last = versions[-1].text if versions else None
     return tuple(versions) if last == current else append_version(versions, current, "")
 
@@ -344,7 +344,10 @@ def _merge_endpoints(layers: CatalogLayers, faults: list[Fault]) -> list[Endpoin
 
 
 def _add_streams_for_clickhouse_dialect(streams: Sequence[Stream], endpoint: Endpoint) -> Endpoint:
-    """Add all streams to an endpoint in ClickHouse's dialect, and make its revision depend on the streams."""
+    """Return the endpoint; if its query is in ClickHouse's dialect, add all streams to it.
+
+    The revision of such an endpoint then also depends on the streams.
+    """
     if endpoint.dialect is Dialect.BIGQUERY:
         return endpoint
     fields_by_stream = tuple(StreamProjectPath(stream.name, stream.project_at) for stream in streams)
@@ -395,7 +398,7 @@ def _require_distinct_streams(streams: tuple[Stream, ...]) -> tuple[Stream, ...]
 def _inherit_shipped_project_path(shipped: Stream | None, stream: Stream) -> Stream:
     """Return a stream that replaces a shipped one, with the shipped `project_at` unless the stream sets its own.
 
-    Shipped endpoints rely on this path.
+    `project_at` is the path to the project in an event. Shipped endpoints rely on it.
     """
     return msgspec.structs.replace(stream, project_at=stream.project_at or shipped.project_at) if shipped else stream
 

@@ -50,7 +50,7 @@ class SQLiteKeyStore:
             self._database = _open_database(file)
             self._load_keys()
         except (sqlite3.Error, OSError, ValueError, TypeError) as problem:
-            # In a damaged file, a value may have any type, and JSON may be invalid.
+            # TypeError and ValueError occur too: in a damaged file, a value may have any type, and JSON may be invalid.
             raise DataFolderUnusable(
                 f"The key store {file} cannot be used: {problem}.", hint=_DAMAGED_STORE_HINT
             ) from problem

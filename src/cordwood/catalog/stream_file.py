@@ -147,7 +147,7 @@ def _read_derived_fields(document: TomlDocument, path: TomlPath, table: Mapping[
 
 
 def _check_derived_field(document: TomlDocument, path: TomlPath, name: str, template: str) -> None:
-    """Raise an error unless a derived field is inside the metadata, and braces in its template enclose names."""
+    """Raise an error if a derived field is not inside `metadata`, or if a brace in its template encloses no name."""
     _read_metadata_path(document, path, name, 'Write: "metadata.request.url"')
     if set("{}") & set(_DERIVE_PLACEHOLDER_PATTERN.sub("", template)):
         raise document.fault_at("The template has a brace without a name.", path, 'Write: "https://{project}"')

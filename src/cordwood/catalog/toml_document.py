@@ -27,8 +27,8 @@ _TOKEN_PATTERN = re.compile(
     re.DOTALL,
 )
 _OVERLONG_NUMBER_PATTERN = re.compile(r"[0-9_]{1000}")
-# Both limits are necessary, because the parser of TOML calls itself for each nested array and inline table, and takes
-# quadratic time for a dotted key with many steps.
+# The depth of nesting is limited, because the parser of TOML calls itself for each nested array and inline table. The
+# number of steps in a dotted key is limited, because the parser takes quadratic time for a key with many steps.
 _MAX_NESTING_DEPTH: Final = 16
 _MAX_DOTTED_KEY_PARTS: Final = 16
 
@@ -165,7 +165,10 @@ def _split_dotted_key(text: str) -> TomlPath:
 
 
 def _add_array_indexes(path: TomlPath, counts: dict[TomlPath, int], *, is_array: bool) -> TomlPath:
-    """Add array indexes to the path of a table header: the path of the second `[[stream]]` becomes `("stream", 1)`."""
+    """Add array indexes to the path of a table header: the path of the second `[[stream]]` becomes `("stream", 1)`.
+
+    `counts` has the last index that occurred in each array, and is updated.
+    """
     indexed: TomlPath = ()
     for step in path[:-1] if is_array else path:
         indexed = (*indexed, step)
@@ -206,7 +209,7 @@ def format_toml_assignments(table: Mapping[str, object]) -> Iterable[str]:
 
 
 def format_toml_table_header(*path: str) -> str:
-    """Format the header line of the table with this path."""
+    """Format the header line of a table; for the path `("a", "b")`, this is `[a.b]`."""
     return "[" + ".".join(map(_format_toml_key, path)) + "]"
 
 
@@ -230,7 +233,7 @@ def read_or_derive_id(document: TomlDocument, path: TomlPath, value: object, nam
 
 
 def numeric_id(token: UUID) -> int:
-    """Return the numeric id of an endpoint or a stream for Logflare's clients: the first 31 bits of its UUID.
+    """Return the numeric id of an endpoint or a stream for Logflare's clients: the first 31 bits of its UUID, `token`.
 
     The numeric id is not unique: two endpoints or two streams may have the same.
     """

@@ -255,8 +255,8 @@ def _error_text(answer: ServiceResponse, source: str) -> str:
 class RetryPolicy(msgspec.Struct, frozen=True):
     """When a failed request is sent again.
 
-    A request is sent at most `max_attempts` times. It is sent again if the response has one of `statuses`, after a
-    pause of at most `max_pause_seconds`.
+    A request is sent at most `max_attempts` times. It is sent again if the response has one of `retried_statuses`,
+    after a pause of at most `max_pause_seconds`.
     """
 
     max_attempts: int
@@ -287,13 +287,16 @@ class IngestTotals(msgspec.Struct):
     def add_batch_result(self, result: Mapping[str, Any], named: Callable[[Mapping[str, Any]], str]) -> None:
         """Add the counts and reasons of the response to a batch.
 
-        `named` returns the text that names the event to which a reason belongs.
+        `named` is called with each reason, and returns a text that names the event to which the reason belongs.
         """
         self.counts = {name: count + int(result.get(name, 0)) for name, count in self.counts.items()}
         self.quarantine_reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
 
     def print_summary(self, line: str) -> int:
-        """Print the first reasons and a summary line; return the exit code, which is 1 if events were quarantined."""
+        """Print `line` and the first reasons why events were quarantined; return the exit code.
+
+        The exit code is 1 if events were quarantined, and otherwise 0.
+        """
         for reason in self.quarantine_reasons[:_MAX_SHOWN_QUARANTINE_REASONS]:
             print_message(f"Quarantined: {reason}")
         print_output(line)

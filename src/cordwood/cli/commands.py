@@ -179,7 +179,8 @@ def _run_command(name: str, command: Command, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The program that reads the output, such as `head`, has ended.
+        # The program that reads the output, such as `head`, has ended. Close standard error, so that Python prints no
+        # error about it at exit.
         sys.stderr.close()
         return FAILED
     finally:

@@ -360,7 +360,7 @@ def _check_keys(service: RemoteService, environment: Mapping[str, str]) -> Itera
     """Check whether the service accepts each key in the environment.
 
     A private key is accepted if it may list the keys. A public key is tested by a POST of events that names no stream.
-    If this request fails with the status 400, the key was accepted.
+    The service checks the key first, so the status 400 means that it accepted the key.
     """
     for names, method, path, good in (
         (_PRIVATE_API_KEY_VARIABLES, "GET", "/api/access-tokens", 200),

@@ -156,7 +156,9 @@ def _send_batch(
     """Send a batch as NDJSON; if the service refuses it, send it again as a JSON array.
 
     The service refuses NDJSON without any valid line, but quarantines each invalid item of an array. If the first batch
-    has no valid event, the file probably has another format than assumed. Then raise RefusedByService instead.
+    is refused, the file probably has another format than assumed, so the batch is not sent again. Then return the
+    service's refusal, or raise RefusedByService if the file reader has already found the first item invalid. A refused
+    batch of a Parquet file is not sent again either.
     """
     answer = send_events(service, path, b"\n".join(record.data for record in batch), _RETRY_POLICY)
     if answer.status != 400:

@@ -59,8 +59,9 @@ def open_output(
 ) -> Iterator[WriteBytes]:
     """Yield a function that writes to the file, or to standard output if the file is None or `-`.
 
-    The output is first written to a temporary file in the same folder, which is then checked and renamed. If the file
-    exists already, raise RefusedByService unless `force` is true.
+    The output is first written to a temporary file in the same folder. Then `check` is called with this file, which
+    raises an error if the content is invalid, and the file is renamed. If the file exists already, raise
+    RefusedByService unless `force` is true.
     """
     if file is None or is_standard_output(file):
         sys.stdout.flush()

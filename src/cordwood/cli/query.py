@@ -306,7 +306,10 @@ def _write_pages(service: ServiceClient, query: EndpointQuery, format_name: str,
 
 
 def _rows_of_page(body: bytes, format_name: str, *, is_first: bool) -> bytes:
-    """Return the part of the output that comes from one page, in the format `format_name`."""
+    """Return the output for one page of an answer, in the format `format_name`.
+
+    Only the output for the first page has the header line of CSV, or the beginning of the JSON object.
+    """
     if format_name == "json":
         rows = msgspec.json.decode(body, type=_Page).result
         return (b'{"result":[' if is_first else b"") + b",".join(map(bytes, rows))

@@ -71,5 +71,5 @@ def print_paged(text: str) -> None:
         # If the pager ends before it has read the whole text, subprocess.run ignores the resulting BrokenPipeError.
         subprocess.run(command, input=f"{text}\n".encode(), env=environment, check=False)  # noqa: S603 - the user's own
     except (OSError, IndexError):
-        # The pager is not installed, or PAGER is empty.
+        # The pager is not installed, or PAGER is empty. So print the text directly.
         print_output(text)

@@ -119,7 +119,8 @@ class _AliasExpander(msgspec.Struct):
     def expand(self, node: exp.Expr, alias: str | None = None) -> exp.Expr:
         """Return a copy of the expression in which aliases are replaced by their expressions.
 
-        `alias` is the alias of `node` itself, if it has one. Inside `node`, this name refers to a column.
+        `alias` is the alias of `node` itself, if it has one. Inside `node`, the name `alias` refers to a column, so it
+        is not replaced.
         """
         return self._expand_descendants(copy_tree(node), (alias,) if alias else ())
 

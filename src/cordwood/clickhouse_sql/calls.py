@@ -45,8 +45,9 @@ CallReader = Callable[[exp.Expr], tuple[str, CallArguments]]
 
 
 def _reader_of_children(name: str, *keys: str) -> CallReader:
-    """Return a function that reads a node as a call of `name`; the children `keys` are its arguments, in this order.
+    """Return a function that reads a node as a call of `name`.
 
+    The arguments of the call are those children of the node that `keys` name, in this order.
     A child that is a list of nodes gives several arguments.
     """
 
@@ -210,7 +211,8 @@ _READER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], CallReader]] = {
     exp.Xor: _reader_of_children("xor", "this", "expression"),
 }
 
-# The children of sqlglot's nodes that are not arguments of the function, and that do not change its meaning here.
+# The names of those children of sqlglot's nodes that are ignored: they are not arguments of the function call, and do
+# not change its meaning here.
 _IGNORED_NODE_ARGUMENTS: Final = frozenset(
     """
     big_int binary coalesce ensure_variant ignore_nulls json_type null_propagation only_json_types quantile safe
@@ -256,9 +258,9 @@ _NODES_EXEMPT_FROM_CHILD_CHECK: Final = (
 
 
 def _reads_all_children(node: exp.Expr, parts: CallArguments) -> bool:
-    """Return whether each child of the node is read as an argument of the call, or can be ignored.
+    """Return whether each child of the node is among the arguments `parts` of the call, or can be ignored.
 
-    sqlglot may also store clauses of other dialects as children of a node.
+    sqlglot may also store clauses of other dialects as children of a node. They would be lost in the translation.
     """
     part_ids = {id(part) for part in parts}
     for key, value in node.args.items():
@@ -306,7 +308,7 @@ class ArgumentTranslator(Protocol):
     def value(self, node: exp.Expr) -> Value: ...
 
     def value_with_default_for_null(self, node: exp.Expr) -> Value:
-        """Return the value of the node; if it has a default, the default replaces NULL in its expression."""
+        """Return the value of the node; if the value has a default, the expression yields it instead of NULL."""
         ...
 
     def string_value(self, node: exp.Expr) -> Value: ...

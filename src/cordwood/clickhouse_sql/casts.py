@@ -283,8 +283,8 @@ def _float_or_default_translator(*, is_null: bool) -> _CallTranslator:
 def _text_argument(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     """Return the value of an argument that must be a text.
 
-    For a missing key of a map, the value stays NULL. It need not be replaced by an empty text, because the functions
-    treat NULL like an empty text: neither is a number.
+    If the argument reads a missing key of a map, which is an empty text in ClickHouse, the value is NULL. NULL need not
+    be replaced by an empty text, because the functions that use this value treat both alike: neither is a number.
     """
     value = translator.value(node)
     if value.type.name != "String":

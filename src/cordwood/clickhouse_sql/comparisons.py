@@ -48,7 +48,8 @@ _ORDER_TEST_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[int], bool]]]
 def compare_constants(kind: type[exp.Expr], left: object, right: object, *, is_swapped: bool = False) -> bool | None:
     """Return the result of comparing two constants; return None if it cannot be known before the query runs.
 
-    Texts are compared by their bytes in UTF-8.
+    `kind` is the class of the comparison's node. If `is_swapped` is true, `right` is compared with `left` instead of
+    `left` with `right`. Texts are compared by their bytes in UTF-8.
     """
     low, high = (right, left) if is_swapped else (left, right)
     if isinstance(low, str) and isinstance(high, str):
@@ -130,8 +131,8 @@ def negate(value: Value) -> Value:
 def translate_in(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
     """Return the translation of `x IN (…)`.
 
-    If ClickHouse's result for a row is false, `may_be_null` permits NULL as the result of the translated expression.
-    Then NULL in x need not be replaced by a default.
+    With `may_be_null`, the translated expression may yield NULL for a row for which ClickHouse yields false. Then NULL
+    in x need not be replaced by a default.
     """
     if isinstance(node.this, exp.Tuple):
         return translator.condition_value(rewrite_tuple_in(translator, node))
@@ -232,8 +233,8 @@ def _is_constant_among(constant: object, choices: Sequence[Value]) -> bool | Non
 def translate_like(translator: ArgumentTranslator, node: exp.Expr, *, may_be_null: bool = False) -> Value:
     """Return the translation of LIKE or ILIKE.
 
-    If ClickHouse's result for a row is false, `may_be_null` permits NULL as the result of the translated expression.
-    Then NULL in the text need not be replaced by a default.
+    With `may_be_null`, the translated expression may yield NULL for a row for which ClickHouse yields false. Then NULL
+    in the text need not be replaced by a default.
     """
     value = translator.value(node.this)
     pattern = translator.string_value(node.expression)

@@ -41,8 +41,8 @@ _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
 _SOURCE_HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
 # The table name that stands for every stream which no other sub-query reads.
 OTHER_STREAMS_TABLE: Final = "*"
-# How much the budget for reading an endpoint grows for each stream, in nodes and in seconds, because the table `*` may
-# stand for all streams.
+# How much the budget for reading an endpoint grows for each stream: in nodes, and in seconds. It grows because the
+# table `*` may stand for all streams.
 _STREAM_NODES, _STREAM_SECONDS = 1_000, 0.005
 _EVENT_COLUMNS: Final = ("id", "timestamp", "event_message", "project", "metadata", "extras")
 
@@ -93,9 +93,10 @@ def _read_program(endpoint: Endpoint) -> EndpointProgram:
 def _named_sources(
     endpoint: Endpoint, with_ctes: Sequence[exp.Expr], text: str
 ) -> Iterator[tuple[str, str, exp.Expr, StreamProjectPath]]:
-    """Yield, for each source: its name, the name of the sub-query that reads it, this sub-query's CTE, and its stream.
+    """Yield for each source its name, the name of its sub-query, the CTE of this sub-query, and its stream.
 
-    No two sources have the same name, and no two sub-queries have the same name.
+    A source is a part of the table `logs`, whose column `source` has the source's name. No two sources have the same
+    name, and no two sub-queries have the same name.
     """
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
     streams = [_stream_of_source(cte, text) for cte in with_ctes]
@@ -127,7 +128,10 @@ def _declared_source_names(ctes: Sequence[exp.Expr], text: str) -> set[str]:
 
 
 def _unused_name(name: str, suffix: str, used_names: Collection[str]) -> str:
-    """Append the suffix to the name until no used name equals it, also in lower case."""
+    """Append `suffix` to the name as often as needed, so that no used name equals the result.
+
+    The used names are in lower case, and case is ignored.
+    """
     while name.lower() in used_names:
         name += suffix
     return name

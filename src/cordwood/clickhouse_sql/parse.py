@@ -138,7 +138,7 @@ _REFUSAL_BY_NODE_CLASS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def require_permitted_syntax(parsed: ParsedQuery) -> ParsedQuery:
-    """Return the query if all its nodes are allow-listed; otherwise, raise QueryRefused for the first other node.
+    """Return the query if all its nodes are allow-listed; raise QueryRefused for the first node that is not.
 
     The error has the node's position and a hint about what is allowed.
     """

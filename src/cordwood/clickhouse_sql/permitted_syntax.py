@@ -70,8 +70,8 @@ PERMITTED_ARGUMENTS_BY_NODE: Final[Mapping[str, frozenset[str]]] = {
     "With": _split_words("expressions"),
 }
 
-# The permitted functions: ClickHouse's spelling, by the name in lower case. The names in lower case are unique, because
-# some of these functions may be written in any case in ClickHouse.
+# The permitted functions: a mapping from the name in lower case to ClickHouse's spelling. Functions are looked up in
+# lower case, because ClickHouse accepts some of them in any case. No two of these functions differ only by case.
 PERMITTED_FUNCTIONS: Final[Mapping[str, str]] = {
     name.lower(): name
     for name in """

@@ -85,7 +85,7 @@ class Attributes(msgspec.Struct):
     def json_of_column(self, name: str) -> exp.Expr:
         """Return the column `name` of the event as JSON, from which attributes are computed.
 
-        For `project`, return the column's text, or NULL if `has_top_level_project` is false.
+        For `project`, return the column's text. If the stream's events have no top-level field `project`, return NULL.
         """
         if name != "project":
             return internal_call("json_text", self._column_node(name))
@@ -113,8 +113,8 @@ class Attributes(msgspec.Struct):
         lineage = self._column_lineage(column)
         steps_of_key = tuple(key.split("."))
         if len(steps_of_key) > MAX_LISTED_PATH_STEPS:
-            # A key with more steps has no path, because the map of all attributes also flattens objects only to this
-            # depth.
+            # A key with more than `MAX_LISTED_PATH_STEPS` steps has no path. The map of all attributes also flattens
+            # objects only down to this depth.
             return []
         paths = (
             [steps_of_key]
@@ -215,7 +215,7 @@ ARRAY_ELEMENT_KIND: Final = "element"
 
 
 def array_element_reference(node: exp.Expr) -> RowValueReference:
-    """Return the item that reads the element of an arrayJoin's array in the current row.
+    """Return the reference to the array element that the arrayJoin `node` returns in the current row.
 
     The module `select` has stored the array's number on the node of the arrayJoin.
     """
@@ -231,7 +231,7 @@ class RowScope(Protocol):
         ...
 
     def value(self, item: RowValueReference) -> Value | None:
-        """Return the value of an item; None if the rows have no such column."""
+        """Return the value of `item`, which refers to a column or another value; None if the rows do not have it."""
         ...
 
 
@@ -407,7 +407,7 @@ class UnionRows(msgspec.Struct):
 
 
 def _replace_missing_attributes_by_null(values: list[Value]) -> list[Value]:
-    """Return the values of an attribute in each branch; they are NULL where no event ever had the attribute.
+    """Return an attribute's value for each branch: NULL for a branch in which no event ever had the attribute.
 
     An empty text in place of NULL would make mapContains report that the attribute exists. If no branch ever had the
     attribute, the values are returned unchanged.

@@ -60,7 +60,7 @@ class QueryTranslator(msgspec.Struct):
     """The translator of a whole query.
 
     `make_log_branches` is called for each SELECT that reads the table `logs`. It returns the queries whose union is
-    this table. `max_rows` is a number of rows that fit on one page of any answer.
+    this table. An answer of at most `max_rows` rows fits on one page.
     """
 
     query_text: str
@@ -398,7 +398,8 @@ class _SelectTranslator(msgspec.Struct):
     def _output_value(self, translator: ExpressionTranslator, node: exp.Expr) -> Value:
         value = translator.value(node)
         if self.is_outermost and isinstance(node.unnest(), exp.Column) and node.unnest().name == "event_message":
-            # Leave out the value's default, because a plain column is redacted only after the answer's rows are chosen.
+            # Do not put the default in place of NULL here, so that the message stays a plain column. Plain columns are
+            # redacted only after the answer's rows are chosen.
             return msgspec.structs.replace(value, default=None)
         value = value.with_default_for_null()
         if value.type.name == "Map":

@@ -155,8 +155,9 @@ class ExpressionTranslator(msgspec.Struct):
             return self.condition(rewrite_tuple_comparison(self, node))
         left, right = self.value(node.this), self.value(node.expression)
         for operand, counterpart in ((left, right), (right, left)):
-            # An operand with a default is NULL if its key is missing. If comparing the default gives false, the default
-            # need not be put in place of NULL, because NULL has the same effect as false in a condition.
+            # NULL in an operand with a default stands for the default, for example if a map lacks the key. If the
+            # comparison is false for the default, the default need not replace NULL in the SQL: the comparison is then
+            # NULL, which has the same effect as false in a condition.
             if operand.default is not None and counterpart.is_constant and counterpart.type.name == operand.type.name:
                 as_default = compare_constants(
                     type(node), operand.default, counterpart.constant, is_swapped=operand is right

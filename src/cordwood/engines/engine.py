@@ -63,7 +63,7 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class QueryRunRequest(msgspec.Struct, frozen=True):
-    """A question to run, and the function `encode` that encodes its answer, in chunks, while rows arrive.
+    """A compiled query to run, and the function `encode`, which encodes its answer in chunks while rows arrive.
 
     `encode` must be a function of a module, so that another process can import it. If `max_bytes` is set, the answer is
     sent only when it is complete, and a larger answer is an error. If it is None, each chunk is sent as soon as it is
@@ -77,7 +77,11 @@ class QueryRunRequest(msgspec.Struct, frozen=True):
 
 
 class QueryRunStats(msgspec.Struct, frozen=True):
-    """The statistics of a complete answer. `last_row` is set only if the statement's pages are separated by time."""
+    """The statistics of a complete answer.
+
+    `last_row` is set only for a statement that is paged by time: the next page begins after the time and id of this
+    row.
+    """
 
     rows: int
     truncated: bool
@@ -178,7 +182,7 @@ class Engine(Protocol):
         """
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
-        """Raise BadStreamFile if `prepare` would refuse these streams. This method creates no tables."""
+        """Raise BadStreamFile if `create_stream_tables` would refuse these streams; create no tables."""
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
         """Store the events of all batches durably before returning, or store none.

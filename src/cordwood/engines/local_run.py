@@ -1,7 +1,7 @@
 """Run a question on an engine in the same process, encode its answer, and limit the answer's size.
 
-For a statement whose pages are separated by time, the module also removes the columns that the compiler added, and
-notes the last row.
+If a statement is paged by time (each page begins after the last row's time and id), the module also removes the columns
+that the compiler added, and notes the last row.
 """
 
 from collections.abc import Generator, Iterable

@@ -44,7 +44,7 @@ class ProjectShapes:
         self.pairs: list[PathAndKind] = []
         self._positions: dict[PathAndKind, int] = {}
         self._bit_set_by_project: dict[str, int] = {}
-        # Maps each set to itself, so that equal sets are stored as one object.
+        # Maps each bit set to itself, so that equal bit sets of several projects are stored as one object.
         self._interned_sets: dict[int, int] = {}
         self._version_by_bit_set: dict[int, int] = {}
         self._next_version_number = 1
@@ -125,7 +125,7 @@ class ProjectShapes:
         return number
 
     def shape_of_project(self, project: str | None, stream_shape: Shape) -> Shape:
-        """Return the shape that a key pinned to a project sees; for None, return a shape without paths."""
+        """Return the shape that a key pinned to `project` sees; if `project` is None, return a shape without paths."""
         bits = self._visible_bit_set(project)
         part = self._cached_kinds.get(bits)
         if part is None:

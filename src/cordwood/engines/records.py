@@ -41,7 +41,8 @@ def _wrap_by_datatype(value: object, datatype: Datatype | None) -> object:
     if datatype is None or datatype.kind is Kind.VARIANT:
         return _wrap_value(value)
     if datatype.kind is Kind.STRUCT and isinstance(value, dict):
-        # Match fields by position, because an engine may spell a field's name differently.
+        # Take the names of the fields from the datatype, by position, because the engine's text may spell them
+        # differently.
         return {
             name: _wrap_by_datatype(item, field)
             for (name, field), item in zip(datatype.fields, value.values(), strict=True)
@@ -69,8 +70,8 @@ def _wrap_members(record: dict[str, object]) -> dict[str, object]:
     return {key: _wrap_value(member) if isinstance(member, dict | list) else member for key, member in record.items()}
 
 
-# After one of these characters, a quote may begin a string instead of ending a key. The empty string stands for a
-# brace, at which the text was split.
+# If a quote follows one of these characters, it may begin a string, and so it need not be the end of a key. The empty
+# string stands for a brace, at which the text was split.
 _CHARACTERS_BEFORE_STRING = frozenset((":", ",", "{", "[", ""))
 
 

@@ -287,7 +287,7 @@ class Intake:
         return Body(data, content_type, headers, limits.max_body_items, 2 * limits.max_event_bytes, metadata_bytes)
 
     async def run_decoder(self, body_bytes: int, read: Callable[..., _T], *about: object) -> _T:
-        """Return `read(*about)`, called in a decoder thread if the body is large, else on the event loop."""
+        """Call `read` with the arguments `about`, in a decoder thread if the body is large, and return the result."""
         if body_bytes <= _MAX_EVENT_LOOP_DECODED_BYTES:
             return read(*about)
         return await self._run_in_decoder_thread(read, *about)

@@ -87,8 +87,8 @@ _UNPINNABLE_FIELDS = frozenset({"id", "timestamp", "event_message", "metadata", 
 class EventValidator(msgspec.Struct, frozen=True):
     """Validates the events of a body.
 
-    If an event lacks a field that the key pins, the field is set to the pinned value. An event with another value in
-    this field is quarantined.
+    If the sender's key pins a field, and an event lacks it, the field is set to the pinned value. An event that has
+    another value in this field is quarantined.
     """
 
     stream: Stream

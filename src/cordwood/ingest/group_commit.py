@@ -12,8 +12,8 @@ from cordwood.engines.engine import BatchAppendResult, Engine
 from cordwood.errors import BacklogFull, EngineFault, OutOfDisk
 from cordwood.model.event import Batch
 
-# New batches are refused if more events than the first number are queued. A group takes no further batch once it has as
-# many events as the second number.
+# New batches are refused if more than `_MAX_PENDING_EVENTS` events are queued. A group takes no further batch once it
+# has `_MAX_GROUP_EVENTS` events.
 _MAX_PENDING_EVENTS = 200_000
 _MAX_GROUP_EVENTS = 20_000
 

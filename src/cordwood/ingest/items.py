@@ -2,8 +2,8 @@
 
 Items are counted before they are decoded: six kilobytes of gzip can contain three million items, each of which takes a
 hundred bytes of memory when decoded. The number of separators is an upper bound of the number of items, and counting
-the separators takes only a millisecond. Items are counted exactly only if this bound is too high. Files are split as
-they are read, in bounded memory.
+the separators takes only a millisecond. Items are counted exactly only if this bound exceeds a limit. Files are split
+as they are read, in bounded memory.
 """
 
 import codecs
@@ -19,10 +19,11 @@ from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.parsed_body import ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 
-# If a body has more separators than this for each allowed item, its items are counted exactly before they are split.
-# With fewer separators, splitting costs little: it takes a tenth of the time of decoding.
+# If a JSON body has more commas than this for each allowed item, its items are counted exactly before they are split; a
+# text with more line ends than this for each allowed item is refused. With fewer separators, splitting costs little: it
+# takes a tenth of the time of decoding.
 _MAX_SEPARATORS_PER_ITEM: Final = 8
-# A document may have this many JSON values for each item that it may have.
+# The maximum number of JSON values of a document, divided by the maximum number of its items.
 _MAX_VALUES_PER_ITEM: Final = 64
 # Items that are nested deeper than this are not matched by the patterns below.
 _MAX_PATTERN_NESTING_DEPTH: Final = 32
@@ -31,7 +32,10 @@ _STRING_PATTERN: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)'
 
 
 def _item_pattern(levels: int) -> str:
-    """Return a pattern for one item, up to the comma or bracket after it. It is possessive, so it never backtracks."""
+    """Return a pattern for one item, up to the comma or the closing bracket after it.
+
+    The brackets of the item may be nested up to `levels` deep. The pattern is possessive, so it never backtracks.
+    """
     return rf"(?:[^\"\[\]{{}},]++|{_STRING_PATTERN}|[\[{{]{_bracket_content_pattern(levels)}*+[\]}}])*+"
 
 
@@ -64,7 +68,7 @@ def check_object_count(document: bytes | str, limit: int) -> None:
 def check_item_count(document: bytes | str, limit: int) -> None:
     """Raise BodyTooLarge if an array, or the array `batch` of an object, has more than `limit` items.
 
-    The items are counted only if the document has more than eight times as many commas.
+    The items are counted only if the document has more than eight commas for each of `limit` items.
     """
     if _count_occurrences(document, ",") > limit * _MAX_SEPARATORS_PER_ITEM:
         _check_json_item_count(document, limit)
@@ -255,7 +259,10 @@ def _skip_whitespace(text: str, position: int) -> int:
 
 
 def _find_object_end_by_tokens(text: str, start: int, limit: int) -> int | None:
-    """Return the end of an object that is too deep for the pattern, or None if it is not within `limit` characters."""
+    """Return the end of an object that is nested too deeply for `_OBJECT_PATTERN`.
+
+    Return None if there is no object at `start`, or if it does not end within `limit` characters.
+    """
     if text[start] != "{":
         return None
     depth = 0
@@ -314,7 +321,7 @@ def add_event_of_fields(fields: RawFields, index: int, parsed: ParsedBody) -> No
 
 
 def raw_to_text(raw: msgspec.Raw | None) -> str | None:
-    """Return a string unchanged, any other value as JSON text, and None for null."""
+    """Return the content of a JSON string, any other value as JSON text, and None for null."""
     if raw is None:
         return None
     text = bytes(raw).decode()
@@ -335,8 +342,8 @@ def raw_to_scalar(raw: msgspec.Raw | None) -> str | int | float | None:
 
 _READ_CHUNK_BYTES: Final = 256 * 1024
 _JSON_WHITESPACE_PATTERN: Final = re.compile(r"[ \t\r\n]*")
-# Matches at the end of a value if the text that was read so far ends there. The value may then be a number that
-# continues in the next chunk.
+# Matches after a value if the text that was read so far ends there, or has only characters of a number up to its end.
+# The value may then be a number that continues in the next chunk.
 _CONTINUABLE_NUMBER_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
 # An error this close to the end of the text may come from a token that is cut off there. Such a token (for example the
 # literal `false`, or a pair of surrogate escapes) is not longer than this.

@@ -25,7 +25,10 @@ MAX_BODIES_PER_KEY: Final = 256
 
 
 class MemoryReservation:
-    """The memory that is reserved for one body and charged to the key `owner`. It is increased as the body arrives."""
+    """The memory that is reserved for one body and charged to the key `owner`.
+
+    The reservation grows as the body arrives.
+    """
 
     def __init__(self, budget: "BodyMemoryBudget", owner: str, now: float) -> None:
         self._budget = budget
@@ -68,7 +71,7 @@ class BodyMemoryBudget:
     A body is charged for at most half of the budget, even if it is larger. So one body at a time may be larger than
     half of the budget, while the other half stays available for other bodies. If a body needs more memory than is free,
     reservations of other bodies are revoked, and their requests are refused. Only bodies that are still arriving lose
-    their reservations: those that have stalled, and those whose key uses more than half of the budget.
+    their reservations: those that have stalled, and those of another key that uses more than half of the budget.
     """
 
     def __init__(
@@ -127,7 +130,10 @@ class BodyMemoryBudget:
         return held + more <= self._max_bytes and (of_owner == held or of_owner + more <= self._half_of_max_bytes)
 
     def _bytes_to_charge(self, reservation: MemoryReservation, more_bytes: int) -> int:
-        """Return how many bytes are charged when a body grows by `more_bytes`: none beyond half of the budget."""
+        """Return how many bytes are charged when a body grows by `more_bytes`.
+
+        Those bytes of a body that exceed half of the budget are not charged.
+        """
         return min(reservation.held_bytes + more_bytes, self._half_of_max_bytes) - min(
             reservation.held_bytes, self._half_of_max_bytes
         )
@@ -161,7 +167,10 @@ def memory_used_up_fault() -> BacklogFull:
 
 
 class _EventTokenBucket(msgspec.Struct):
-    """A token bucket, from which each event takes a token. `tokens` is negative if a body had too many events."""
+    """A token bucket, from which each event takes a token.
+
+    `tokens` is negative after a body with more events than there were tokens.
+    """
 
     tokens: float
     refilled_at: float
@@ -230,11 +239,12 @@ class _BudgetWindow(msgspec.Struct):
 
 
 class LargeEventLimiter:
-    """Limits the bytes of large events among every 20,000 successive events of a stream. Thread-safe.
+    """Limits the large events among every 20,000 successive events of a stream to `max_bytes` in total.
 
-    If `max_bytes` is None, all events are accepted. The limit is needed because DuckDB processes 2,048 adjacent rows at
-    once, and a whole row group when it writes or sorts. For example, it cannot write 216 adjacent events of 1 MB each
-    with 512 MB of memory. After such a failure, no further events could be stored either.
+    If `max_bytes` is None, all events are accepted. The limiter is thread-safe. The limit is needed because DuckDB
+    processes 2,048 adjacent rows at once, and a whole row group when it writes or sorts. For example, it cannot write
+    216 adjacent events of 1 MB each with 512 MB of memory. After such a failure, no further events could be stored
+    either.
     """
 
     def __init__(self, max_bytes: int | None) -> None:
@@ -243,7 +253,7 @@ class LargeEventLimiter:
         self._lock = threading.Lock()
 
     def charge_events(self, stream: str, events: Sequence[Event]) -> None:
-        """Charge the large events to the budget of their stream.
+        """Charge the large ones of the events to the budget of their stream.
 
         If they exceed the budget, raise LargeEventLimitExceeded and charge nothing.
         """
@@ -260,7 +270,7 @@ class LargeEventLimiter:
             )
 
     def try_charge_text(self, stream: str, project: str | None, size: int) -> bool:
-        """Charge a text to the budget of its stream and return True; return False if the text exceeds the budget."""
+        """Charge a text of `size` characters to the budget of its stream; return False if it exceeds the budget."""
         return self._try_charge(stream, Counter({project: size} if size > LARGE_EVENT_THRESHOLD_CHARACTERS else {}), 1)
 
     def _try_charge(self, stream: str, large_by_project: Counter[str | None], events: int) -> bool:
@@ -288,7 +298,7 @@ UNLIMITED_LARGE_EVENT_LIMITER: Final = LargeEventLimiter(None)
 def event_character_count(event: Event) -> int:
     """Return the number of characters of an event.
 
-    It is at most the number of bytes that were sent, so no event is refused whose bytes are within the limit.
+    It is at most the number of bytes that were sent, so an event whose bytes are within a limit is never refused.
     """
     message, metadata, extras = event.event_message, event.metadata, event.extras
     return len(event.id) + len(message or "") + len(metadata or "") + len(extras or "")

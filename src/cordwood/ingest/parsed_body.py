@@ -12,15 +12,15 @@ from cordwood.model.event import Event
 
 # The maximum number of items of a body, even on machines with much memory.
 MAX_BODY_ITEMS: Final = 200_000
-# The maximum number of items of a body whose events have labels instead of a stream. Shippers send a few thousand at
-# most, and the answer may contain a result for each item.
+# The maximum number of items of a body whose events have labels instead of a stream. The limit is low because the
+# answer may contain a result for each item. Shippers send a few thousand items at most.
 MAX_LABELLED_BODY_ITEMS: Final = 50_000
 # The maximum number of different combinations of labels in a body. It is limited, because the service looks up a stream
 # for each.
 MAX_LABEL_SETS_PER_BODY: Final = 256
 
-# The labels of an event, such as an index and a source type, the most important one first. Protocols that do not name a
-# stream have labels, and the service chooses the stream by them.
+# The labels of an event, such as an index and a source type, the most important one first. If a protocol does not name
+# a stream, its events have labels, by which the service chooses the stream.
 StreamLabels = tuple[str, ...]
 
 
@@ -99,10 +99,10 @@ class RefusedItem(msgspec.Struct, frozen=True):
 class ParsedBody(msgspec.Struct):
     """The events of a decoded body in order, and the items that are refused.
 
-    `extras` has the top-level keys that a `PostedEvent` lacks, by position of the event in `events`. `item_indexes`
-    has, for each event, its position in the body; it is None if all these positions equal those in `events`.
-    `out_of_time_bounds_counts` counts the events outside of the stream's time bounds, under `late` and `future`. Items
-    larger than `max_item_bytes` are quarantined without being decoded.
+    `extras` has the top-level keys for which `PostedEvent` has no field, by position of the event in `events`.
+    `item_indexes` has, for each event, its position in the body; it is None if all these positions equal those in
+    `events`. `out_of_time_bounds_counts` counts the events outside of the stream's time bounds, under `late` and
+    `future`. Items larger than `max_item_bytes` are quarantined without being decoded.
     """
 
     events: list[PostedEvent] = msgspec.field(default_factory=list)
@@ -142,7 +142,10 @@ class LabelledBody(msgspec.Struct):
     max_item_bytes: int = 2 * 2**20
 
     def part_for_labels(self, *labels: str) -> ParsedBody:
-        """Return the part for these labels, created on first use; raise BodyTooLarge for too many different labels."""
+        """Return the ParsedBody of the events with these labels, which is created on first use.
+
+        Raise BodyTooLarge if the body has too many different combinations of labels.
+        """
         known = self.parts_by_labels.get(labels)
         if known is not None:
             return known
@@ -195,14 +198,14 @@ class DecodedItems(msgspec.Struct, frozen=True):
         return cls([parsed.item_index(place) for place in range(len(events))], [event.id for event in events])
 
     def with_quarantine_reasons(self, refused: Sequence[RefusedItem]) -> "DecodedItems":
-        """Return a copy with the reasons of the items that were quarantined."""
+        """Return a copy with the reasons of the quarantined items `refused`."""
         return msgspec.structs.replace(self, quarantine_reasons={item.index: item.reason for item in refused})
 
     def outcomes(self, stored: Sequence[Event], repeated: Sequence[int]) -> dict[int, ItemOutcome]:
         """Return the outcomes of the items by position in the body.
 
         `stored` has the events of the batch, which are the decoded events without those that were quarantined or
-        dropped. `repeated` has the positions in the batch of duplicates.
+        dropped. `repeated` has the positions of the duplicates in the batch.
         """
         found = {
             position: ItemOutcome(ItemState.QUARANTINED, reason=reason)

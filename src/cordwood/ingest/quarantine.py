@@ -21,8 +21,8 @@ QUARANTINE_STREAM = Stream(
     max_events=100_000,
 )
 
-# If an item is too large to be stored whole, an excerpt of the first size is stored. Once the budget for the day, or
-# the budget for large events, is used up, at most the second size is stored of any item.
+# If an item is too large to be stored whole, an excerpt of `_LARGE_ITEM_EXCERPT_BYTES` is stored. Once the budget for
+# the day, or the budget for large events, is used up, at most `_OVER_BUDGET_EXCERPT_BYTES` of any item are stored.
 _LARGE_ITEM_EXCERPT_BYTES = 256 * 1024
 _OVER_BUDGET_EXCERPT_BYTES = 4 * 1024
 _MAX_QUARANTINED_BYTES_PER_DAY = 2**30

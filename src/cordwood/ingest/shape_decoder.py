@@ -148,15 +148,18 @@ class ShapeDecoder:
         self._attribute_names_by_path: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def object_paths(self, event: Event, *, is_complete: bool = True) -> str | None:
-        """Return the paths of the event's objects, or None if the event does not match the shape."""
+        """Return the paths of the event's objects, or None if the event does not match the shape.
+
+        `is_complete` has the same meaning as in `decode`.
+        """
         records = self.decode(event, is_complete=is_complete)
         return None if records is None else self.object_paths_of_records(records)
 
     def decode(self, event: Event, *, is_complete: bool = True) -> DecodedMetadataAndExtras | None:
         """Return the decoded event if it matches the shape, else None.
 
-        If `is_complete` is false, also return None if a path in `needed` has no value: the event's derived fields must
-        then be filled first.
+        If `is_complete` is false, the derived fields of the event may still have to be filled. Therefore, also return
+        None if one of their paths (`required_paths`) has no value.
         """
         if event.project is not None and not self._has_project:
             return None
@@ -258,8 +261,9 @@ class ShapeDecoder:
 def _can_be_field(step: str) -> bool:
     """Return whether a step below a record becomes a field of the record's type.
 
-    The step to the elements of an array does not: it would be built a second time at each level of nested arrays.
-    Therefore an event with the key `[]` fails validation, and is inspected value by value.
+    The step `[]` to the elements of an array does not: as a field, the type of the elements would be built a second
+    time at each level of nested arrays. Nor does a key that msgspec does not support. Therefore an event with such a
+    key fails validation, and is inspected value by value.
     """
     return step != ELEMENT_STEP and not _UNSUPPORTED_KEY_PATTERN.search(step)
 
@@ -327,8 +331,8 @@ class ProjectDecoderCache:
     ) -> ShapeDecoder | None:
         """Return the decoder for a project's shape, or None if it has not been generated yet.
 
-        A decoder is generated once enough events have this shape. Generation is postponed while it would take too large
-        a share of the time.
+        The decoder is generated once enough events have this shape; a call counts `events` more of them. Generation is
+        postponed while generating decoders would take too large a share of the time.
         """
         with self._lock:
             known = self._decoders_by_key.get(key)

@@ -86,7 +86,7 @@ class ProjectShapeAdditions:
         """Add the paths of an event to the shapes of its projects; return those that the stream's shape may list.
 
         The event does not match the stream's shape. A path may be listed if it is listed already, or if a project of
-        the event lists it.
+        the event lists it. If the event has no project, all its paths may be listed.
         """
         projects = self._projects_of_event(event)
         if not projects:
@@ -145,7 +145,7 @@ class ProjectShapeAdditions:
         return max(0, min(MAX_PATH_KINDS_PER_PROJECT - known_bits.bit_count(), self._max_new_pairs_per_event))
 
     def _bits_of_shortest_paths(self, new: Sequence[PathAndKind], known_bits: int) -> int:
-        """Return the bits of as many new pairs as the limit allows, those with the shortest paths first.
+        """Return the bits of as many of the new pairs (path, kind) as the limit allows, the shortest paths first.
 
         If some pairs are left out, include the bit that marks the shape as incomplete.
         """
@@ -173,7 +173,8 @@ def _depth_sort_key(pair: PathAndKind) -> tuple[int, PathAndKind]:
 # The maximum number of paths in a shape. Further paths are not listed: queries can read them, but the compiler does not
 # know that they exist.
 MAX_PATHS_PER_SHAPE = 5_000
-# Limits that prevent a single event, or an object whose keys are data (ids, addresses), from using up all paths.
+# The limits on the new paths of one event, and on the paths directly below one parent. They prevent a single event, or
+# an object whose keys are data (ids, addresses), from using up all paths.
 MAX_NEW_PATHS_PER_EVENT = 500
 MAX_PATHS_BELOW_PARENT = 1_000
 # The number of paths that had only null values is limited, because each such path makes every decoder larger.
@@ -392,7 +393,7 @@ class _MismatchingEvents:
         return _merge_kinds(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
 
     def _parents_to_mark(self, listed: Collection[EventPath], unknown: Iterable[EventPath]) -> set[EventPath]:
-        """Return the nearest listed ancestor of each path that is not listed because of the limits."""
+        """Return the paths to mark: the nearest listed ancestor of each path that the limits keep out of the shape."""
         below = self._parents_of_unlisted_paths.union(path[:-1] for path in unknown if path not in listed)
         return {_nearest_listed_path(path, listed, self.shape.kinds) for path in below}
 

@@ -331,7 +331,7 @@ def decode_sample(name: str, sample: FileSample, options: CsvOptions = DEFAULT_C
     if name == "elasticsearch":
         return _decode_bulk(sample)
     if name == "journald":
-        # Leave out the last entry, which is incomplete unless the sample is the whole file.
+        # Unless the sample is the whole file, its last entry is incomplete, so leave this entry out.
         data = sample.data if sample.is_whole_file else sample.data[: sample.data.rfind(b"\n\n") + 2]
         return read_journal(Body(data))
     return _decode_lines(name, sample) if name in LINE_DECODERS else None

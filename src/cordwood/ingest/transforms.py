@@ -19,8 +19,8 @@ from cordwood.model.event import Event
 
 _encode = msgspec.json.Encoder().encode
 
-# A value with more characters than the first number is not copied. Of a value that is inserted into a message, at most
-# the second number of characters is inserted.
+# A value with more than `_MAX_COPIED_VALUE_LENGTH` characters is not copied. Of a value that is inserted into a
+# message, at most `_MAX_INSERTED_VALUE_LENGTH` characters are inserted.
 _MAX_COPIED_VALUE_LENGTH = 64 * 1024
 _MAX_INSERTED_VALUE_LENGTH = 8 * 1024
 _PLACEHOLDER_PATTERN = re.compile(r"\{([^{}]*)\}")
@@ -109,10 +109,11 @@ class EventDraft:
 
 
 class StreamTransforms:
-    """The transforms of all streams, which are compiled at the first event of a stream and after every change of them.
+    """The transforms of all streams, in compiled form.
 
-    Transforms may add at most `max_added_bytes` to the events of one body. This limit is needed because an entry of an
-    enrichment file may be large, and may be added to many small events.
+    The transforms of a stream are compiled at its first event, and again after every change of them. Transforms may add
+    at most `max_added_bytes` to the events of one body. This limit is needed because an entry of an enrichment file may
+    be large, and may be added to many small events.
     """
 
     def __init__(self, hash_key: bytes, max_added_bytes: int) -> None:
@@ -259,8 +260,8 @@ def _copy_field(draft: EventDraft, source: FieldPath, target: FieldPath, *, is_m
     value = draft.read_value(source)
     if value is None:
         return False
-    # The copied value does not change with its source. Its size is limited, because repeated copies could otherwise
-    # grow without limit.
+    # A value is copied by encoding and decoding it, so that the copy does not change with its source. The size of a
+    # copy is limited, because repeated copies could otherwise grow without limit.
     text = _encode(value)
     if not is_move and len(text) > _MAX_COPIED_VALUE_LENGTH:
         return False

@@ -30,8 +30,9 @@ class LimitedConnection(Protocol):
     opened_at: float
     # Whether the connection has sent a valid message.
     has_sent_valid_message: bool
-    # The number of bytes of the unfinished message, and for how many seconds the service has waited for its other
-    # bytes. A connection whose bytes arrive too slowly is closed.
+    # `partial_message_bytes` is the number of bytes of the unfinished message that have arrived. `waited_seconds` is
+    # for how long the service has waited for data of this message. A connection whose bytes arrive too slowly is
+    # closed.
     partial_message_bytes: int
     waited_seconds: float
     # Since when the service has been waiting for data from the sender. None while the service stores events of the
@@ -64,7 +65,10 @@ class ConnectionBudget:
         return tuple(self._open_connections)
 
     def add(self, connection: LimitedConnection) -> bool:
-        """Add a connection. If there are too many, close another one; if none can be closed, return False."""
+        """Add a connection; return False if there are too many and none of them can be closed.
+
+        If a limit is reached, another connection is closed to make room.
+        """
         own = connection.address
         if self._connection_counts_by_address[own] >= self._max_connections_per_address:
             self._evict_one(one for one in self._open_connections if one.address == own)
@@ -113,8 +117,8 @@ class ConnectionBudget:
     def _evict_one(self, candidates: Iterable[LimitedConnection]) -> None:
         """Close one of the candidates; never close a connection whose events are being stored.
 
-        Candidates are compared by three criteria, in this order: the connection has sent no valid message; its address
-        has the most connections; it has been waiting longest.
+        The candidate to close is chosen by three criteria, in this order: the connection has sent no valid message; its
+        address has the most connections; it has been waiting longest.
         """
         waiting = [one for one in candidates if one.waiting_since is not None]
         if waiting:
@@ -238,7 +242,7 @@ class SenderConnection(asyncio.Protocol):
         self._writable_event.set()
 
     async def wait_for_data(self) -> bool:
-        """Wait until data has arrived; raise ConnectionAbortedByServerError if the connection was cut.
+        """Wait until data has arrived; raise ConnectionAbortedByServerError if the service has closed the connection.
 
         Return False if there is no more data, because the sender has ended the connection or the service stops.
         """
@@ -326,8 +330,8 @@ class SenderConnection(asyncio.Protocol):
     async def _connect_transport(self) -> None:
         """Create the transport, after a TLS handshake if the listener uses TLS.
 
-        During the handshake, the service counts as waiting for the sender, so that a connection that stalls in it can
-        be closed.
+        During the handshake, the connection counts as waiting for its sender (`waiting_since` is set), so that it can
+        be closed if the handshake stalls.
         """
         loop, seconds = asyncio.get_running_loop(), MAX_FIRST_MESSAGE_SECONDS
         if self._tls is None:
@@ -349,8 +353,8 @@ def _peer_host(accepted: socket.socket) -> str:
 class ConnectionMemory:
     """The memory that is reserved for the data of a connection, from the budget of request bodies.
 
-    If `is_whole` is true, the reservation is never revoked. Otherwise it may be revoked when other bodies need memory,
-    and then the connection is closed.
+    If `is_whole` is true, the data counts as a complete message, so the reservation is never revoked. Otherwise it may
+    be revoked when other bodies need memory, and then the connection is closed.
     """
 
     def __init__(self, budget: BodyMemoryBudget, connection: SenderConnection, *, is_whole: bool = False) -> None:

@@ -30,8 +30,8 @@ from cordwood.web.services import Services, find_or_create_stream
 GROUP_LINGER_SECONDS: Final = 0.005
 MIN_GROUP_EVENTS: Final = 100
 MAX_GROUP_EVENTS: Final = 5000
-# The pause between two attempts to store events grows from the first number to the second. The third is the minimum
-# time between two warnings to the operator about the same failure.
+# The pause between two attempts to store events grows from `_MIN_RETRY_SECONDS` to `_MAX_RETRY_SECONDS`.
+# `_MIN_SECONDS_BETWEEN_WARNINGS` is the minimum time between two warnings to the operator about the same failure.
 _MIN_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 5.0
 _MIN_SECONDS_BETWEEN_WARNINGS: Final = 30.0
 
@@ -39,9 +39,10 @@ _MIN_SECONDS_BETWEEN_WARNINGS: Final = 30.0
 class EventDestination(msgspec.Struct, frozen=True):
     """Where the events of a listener are stored, and with whose permissions.
 
-    They are stored in the stream `stream`, or, if it is empty, in the streams that `stream_mapping` finds for their
-    labels. The permissions and pins of `key` apply. Without a key, the events may go to any stream and have no pins.
-    Quarantined items are recorded as sent in the form `form`, so that a replay decodes them in the same way.
+    The events are stored in the stream `stream`. If `stream` is empty, they are stored in the streams that
+    `stream_mapping` finds for their labels. The permissions and pins of `key` apply. Without a key, the events may go
+    to any stream and have no pins. Quarantined items are recorded with the format `body_format`, so that a replay
+    decodes them in the same way.
     """
 
     body_format: BodyFormat

@@ -82,7 +82,7 @@ class _Handshake:
         return _encode(["HELO", {"nonce": self._nonce, "auth": self._auth_salt, "keepalive": True}])
 
     def answer_ping(self, ping: bytes) -> tuple[bytes, str]:
-        """Return the answer to a sender's PING, and the reason for refusing the sender, or an empty text."""
+        """Return the answer to a sender's PING, and the reason why the sender is refused (empty if it is accepted)."""
         elements = _decode_array_of_texts(ping)
         if len(elements) != _PING_ELEMENT_COUNT or elements[0] != b"PING":
             raise NotForwardProtocolError("The sender does not answer the handshake with PING: it has no shared key.")
@@ -163,8 +163,8 @@ class FluentConnectionHandler:
                 if messages:
                     memory.mark_message_complete()
                     await self._store_and_acknowledge(connection, messages, memory)
-                    # Also release the memory that the beginning of the next message has reserved. It is reserved again
-                    # when more of this message arrives.
+                    # The memory for the beginning of the next message is also released here. It is reserved again when
+                    # more of the next message arrives.
                     del messages
                     memory.release()
 

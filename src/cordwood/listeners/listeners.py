@@ -139,7 +139,7 @@ class _OpenListener(Protocol):
 
 
 class BoundListener(msgspec.Struct, frozen=True):
-    """A listener with its bound socket. `form` is the form of the messages that it receives."""
+    """A listener with its bound socket. `body_format` is the format of the messages that it receives."""
 
     body_format: BodyFormat
     address: ListenAddress

@@ -108,9 +108,10 @@ def _describe_readable_sub_queries(
     target: Target,
     records: RecordingShapeReader,
 ) -> list[SubQueryInfo]:
-    """Return the metadata of the sub-queries with the columns of logs whose names the queries' selectors match.
+    """Return the metadata of the sub-queries that LogQL can read and whose names match a selector of the queries.
 
-    If no name matches, return the metadata of all sub-queries with these columns.
+    LogQL can read a sub-query if it has the columns of logs: time and message. If no name matches, return the metadata
+    of all sub-queries that LogQL can read.
     """
     text = request.queries[0]
     pipelines = [pipeline for query in queries for pipeline in pipelines_of(query)]

@@ -111,9 +111,9 @@ def _json_step(step: str | int) -> str:
 def _paths_for_label(name: str) -> Iterator[tuple[str, ...]]:
     """Yield the paths whose keys, joined by underscores, give a label's name; first the path of a single key.
 
-    If a name has more than `MAX_LABEL_NAME_SPLITS` underscores, not all combinations are tried: only the first
-    `MAX_LABEL_NAME_SPLITS` underscores may separate keys or belong to a key. The path that is split at all underscores
-    is yielded as well.
+    Each of the first `MAX_LABEL_NAME_SPLITS` underscores may separate two keys or belong to a key; all combinations are
+    yielded. If there are further underscores, they belong to the last key, and the path that is split at all
+    underscores is yielded as well.
     """
     parts = name.split("_")
     places = min(len(parts) - 1, MAX_LABEL_NAME_SPLITS)
@@ -308,7 +308,10 @@ def label_reference(name: str, relation: str | None = None) -> exp.Expr:
 
 
 def as_number(text: exp.Expr, measure: NumberKind, offset: int) -> exp.Expr:
-    """Return an expression that converts a text to a number; the number is NULL if the text is not a number."""
+    """Return an expression that converts a text to a number, and to NULL if that is not possible.
+
+    The text is a number, a duration (converted to seconds) or a size (converted to bytes), depending on `measure`.
+    """
     if measure is NumberKind.DURATION:
         return internal_call("duration_seconds", text)
     if measure is NumberKind.BYTES:
@@ -419,8 +422,9 @@ def _label_names(sub_query: SubQuerySchema) -> Iterator[str]:
                 yield _label_name(path[1])
 
 
-# The maximum number of steps of the path to a field that is read as a label. The second limit is the maximum number of
-# labels that are read from an entry's metadata, and of those that are read from its line.
+# `_MAX_METADATA_STEPS` is the maximum number of steps of the path to a field that is read as a label.
+# `MAX_FIELDS_PER_ENTRY` is the maximum number of labels that are read from an entry's metadata, and also of those that
+# are read from its line.
 _MAX_METADATA_STEPS: Final = 8
 MAX_FIELDS_PER_ENTRY: Final = 500
 

@@ -36,7 +36,8 @@ from cordwood.sql.query_templates import alias, column, fill_query_template, num
 # The maximum number of steps whose ranges contain the same entry. The limit is necessary, because the engine counts an
 # entry once for each such step.
 MAX_OVERLAPPING_STEPS: Final = 1_500
-# The same limit for functions that need all values of a range at once, because partial aggregates cannot be combined.
+# The maximum number of steps whose ranges contain the same entry, for functions that need all values of a range at
+# once. Partial aggregates of such functions cannot be combined.
 MAX_UNCOMBINABLE_OVERLAPPING_STEPS: Final = 60
 
 STEP_COLUMN: Final = "step_number"
@@ -213,7 +214,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         )
 
     def _fill_missing_steps(self, series: SeriesRelation, constant: float) -> SeriesRelation:
-        """Add a sample with the value `constant` and no labels at each step that has no such unlabelled sample.
+        """Add a sample with the value `constant` and no labels at each step that has no sample without labels.
 
         This translates `or vector(…)`.
         """
@@ -465,7 +466,8 @@ def _repeat_for_steps(
     """Repeat each entry for each step whose range contains the entry.
 
     If the function's partial aggregates can be combined, the entries with the same first and last step are aggregated
-    first, and this partial aggregate is repeated instead of the entries.
+    first, and this partial aggregate is repeated instead of the entries. If `is_overlapping` is not set, an entry is in
+    the range of one step only, so nothing is repeated.
     """
     if not is_overlapping:
         columns = [

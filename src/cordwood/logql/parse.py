@@ -34,8 +34,8 @@ from cordwood.logql.syntax import (
     VectorAggregate,
 )
 
-# Functions over the entries of a range, and functions over the unwrapped values of a range. `rate` and
-# `absent_over_time` accept both.
+# `ENTRY_RANGE_FUNCTIONS` are functions over the entries of a range, `VALUE_RANGE_FUNCTIONS` over the unwrapped values
+# of a range. `rate` and `absent_over_time` accept both entries and values.
 ENTRY_RANGE_FUNCTIONS: Final = frozenset(
     {"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"}
 )
@@ -380,8 +380,8 @@ _HINT_BY_REFUSED_STAGE: Final[Mapping[str, str]] = {
 # (`[0]`).
 _PATH_STEP_PATTERN: Final = re.compile(r'\.?([A-Za-z_][\w-]*)|\["([^"\\\]]+)"\]|\[(\d{1,6})\]')
 _MAX_PATH_STEPS: Final = 20
-# The first pattern finds an action of a `line_format` template, which is written in double braces. The second finds the
-# label, or `__line__`, in the action.
+# `_TEMPLATE_ACTION_PATTERN` finds an action of a `line_format` template, which is written in double braces.
+# `_TEMPLATE_LABEL_PATTERN` finds the label, or `__line__`, in the action.
 _TEMPLATE_ACTION_PATTERN: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _TEMPLATE_LABEL_PATTERN: Final = re.compile(r"\s*(?:\.([A-Za-z_][A-Za-z0-9_]*)|__line__)\s*")
 

@@ -195,7 +195,10 @@ class RecordUnnests:
         return any(self._info.may_have_array(path.steps[:length]) for length in range(1, len(path.steps)))
 
     def any_value_condition(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-        """Return a condition on the value at a path; if an event may have several values there, one must meet it."""
+        """Return `condition` for the value at a path.
+
+        If an event may have several values there, at least one of them must meet the condition.
+        """
         self._info.kind(path)
         if not self.may_have_several_values(path):
             return condition(self.column_at(path))

@@ -437,7 +437,7 @@ def _relative_window(shorthand: RelativeTime, zone: str, offset: int) -> TimeWin
 
 
 def _units_ago_window(shorthand: RelativeTime, offset: int) -> TimeWindow:
-    """Return the window that begins `count` units ago and ends `end_seconds_ago` seconds ago."""
+    """Return the window that begins `shorthand.count` units ago and ends `shorthand.end_seconds_ago` seconds ago."""
     seconds = shorthand.count * SECONDS_PER_UNIT[shorthand.unit]
     low = fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {seconds} SECOND)", offset)
     end = (
@@ -473,7 +473,7 @@ def _exclusive_bound(time: exp.Expr) -> TimeBound:
 
 
 def _time_units_ago(shorthand: RelativeTime, zone: str, offset: int) -> exp.Expr:
-    """Return the time `count` units ago; if the unit is a day or longer, return the start of that day."""
+    """Return the time `shorthand.count` units ago; if the unit is a day or longer, return the start of that day."""
     unit, count = shorthand.unit.upper(), shorthand.count
     if shorthand.unit in _SUB_DAY_UNITS:
         return fill_query_template(f"TIMESTAMP_SUB(CURRENT_TIMESTAMP(), INTERVAL {count} {unit})", offset)

@@ -330,9 +330,9 @@ def _combine_bounds(function: str, bounds: list[TimeBound]) -> exp.Expr:
 def _fill_buckets(
     aggregated: exp.Select, columns: list[ChartColumn], time_window: TimeWindow, bucket: Bucket
 ) -> exp.Select:
-    """Return a query with a row for every bucket of the window; for a bucket without events, counts and sums are 0.
+    """Return a query with a row for every bucket of the window.
 
-    Its other aggregates are NULL.
+    In the row of a bucket without events, counts and sums are 0, and all other aggregates are NULL.
     """
     selected = [alias(column(("buckets", "bucket")), TIMESTAMP_COLUMN)]
     for chart_column in columns[1:]:

@@ -41,7 +41,8 @@ _PATH_STEP_PATTERN: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.]+)')
 class Scanner:
     """A scanner of an LQL text, with the current position.
 
-    `depth` is the number of open parentheses around this position. If it is not 0, an unmatched `)` ends a word.
+    `parenthesis_depth` is the number of open parentheses around this position. If it is not 0, an unmatched `)` ends a
+    word.
     """
 
     def __init__(self, text: str) -> None:
@@ -269,7 +270,8 @@ def _iso_moment(match: re.Match[str]) -> Moment:
     return Moment(time.astimezone(UTC), unit)
 
 
-# A time in the notation of other query languages, such as `-5m`, which means 5 minutes ago.
+# A time in the notation of other query languages, such as `-5m` for the time 5 minutes ago. LQL refuses it, and the
+# error suggests LQL's own notation.
 _NEGATIVE_DURATION_PATTERN: Final = re.compile(r"-?(\d+(?:s|m|h|d|w))", re.IGNORECASE | re.ASCII)
 
 

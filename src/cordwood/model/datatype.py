@@ -64,8 +64,8 @@ class Column(msgspec.Struct, frozen=True):
 class LastRow(msgspec.Struct, frozen=True, array_like=True):
     """The time and id of an answer's last row, after which the next page begins.
 
-    `rows` is the number of rows at the end of the answer that have the same time and id. An id that is too long for a
-    cursor is cut off.
+    `tied_row_count` is the number of rows at the end of the answer that have this time and id. An id that is too long
+    for the cursor of the next page is cut off.
     """
 
     time_us: int

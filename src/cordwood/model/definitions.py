@@ -205,9 +205,9 @@ class EventTimePolicy(StrEnum):
 class Stream(msgspec.Struct, frozen=True):
     """The name of a stream and the settings for its events.
 
-    `derive_templates` maps a dotted path to a template; its text becomes the value at the path in events that have
-    none. `project_at` is the path inside metadata at which queries find an event's project; it is empty if they use the
-    top-level field `project`.
+    `derive_templates` maps a dotted path to a template. In an event that has no value at the path, the filled template
+    becomes the value. `project_at` is the path inside metadata at which queries find an event's project; it is empty if
+    they use the top-level field `project`.
     """
 
     name: str
@@ -226,6 +226,9 @@ class Stream(msgspec.Struct, frozen=True):
 
     @property
     def late_after_seconds(self) -> float | None:
-        """The age at which an event is late: the shorter of `late_seconds` and `retention_seconds` that are set."""
+        """The age at which an event is late: `late_seconds` or `retention_seconds`, whichever is shorter.
+
+        One that is not set is ignored. If neither is set, the age is None, and no event is late.
+        """
         bounds = (self.late_seconds, self.retention_seconds)
         return min((bound for bound in bounds if bound is not None), default=None)

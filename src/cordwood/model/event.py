@@ -31,8 +31,8 @@ KindsByPath = Mapping[EventPath, frozenset[ValueKind]]
 # The step of a path that stands for any element of an array.
 ELEMENT_STEP = "[]"
 
-# The maximum number of steps and of characters of a listed path. Without limits, a single event with deep nesting or
-# long keys could make shapes and decoders very large.
+# A path with more than `MAX_LISTED_PATH_STEPS` steps or `MAX_LISTED_PATH_CHARACTERS` characters is not listed. Without
+# limits, a single event with deep nesting or long keys could make shapes and decoders very large.
 MAX_LISTED_PATH_STEPS = 32
 MAX_LISTED_PATH_CHARACTERS = 1_000
 
@@ -121,8 +121,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     received_us: int | None = None
 
 
-# The separators between the steps of a path, and around paths. If a step contains a separator, the separator is
-# escaped, so that different paths have different texts.
+# `STEP_SEPARATOR` stands between the steps of a path, `PATH_SEPARATOR` before and after each path. If a step contains a
+# separator, the separator is escaped, so that different paths have different texts.
 STEP_SEPARATOR = "\x1f"
 PATH_SEPARATOR = "\n"
 _ESCAPE_CHARACTER = "\x1e"

@@ -20,7 +20,7 @@ DISK_FULL_ADVICE = "Shorten `retention` in the streams file, set limits.store_si
 
 
 class FreeSpaceSample(msgspec.Struct, frozen=True):
-    """The number of free bytes on the disk at one moment, as a time of a monotonic clock."""
+    """The number of free bytes on the disk at the time `taken_at`, which is in seconds of a monotonic clock."""
 
     taken_at: float
     free_bytes: float

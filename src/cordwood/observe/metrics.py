@@ -1,4 +1,4 @@
-"""Metrics in the text format of Prometheus, which are counted from observations, and event rates of streams."""
+"""Metrics, counted from observations and written in Prometheus's text format, and the event rates of streams."""
 
 import math
 import threading

@@ -110,7 +110,7 @@ class EventsIngested(Observation, frozen=True, kw_only=True, tag="ingest"):
 
 
 class ListenerOutcomeCounted(Observation, frozen=True, kw_only=True, tag="listener"):
-    """A listener other than HTTP handled `count` messages or connections with this outcome."""
+    """A listener other than HTTP handled `count` messages or connections, each with the outcome `outcome`."""
 
     listener: str
     outcome: str

@@ -82,7 +82,8 @@ class ForkedProcess:
     def wait_for_exit(self) -> int:
         """Wait until the process has ended; return the signal that ended it, or 0 if no signal did.
 
-        Call this method only after the process has closed its connection, because the wait is short.
+        Call this method only after the process has closed its connection, because it waits only briefly: for at most
+        `_MAX_EXIT_STATUS_WAIT_SECONDS`.
         """
         deadline = time.monotonic() + _MAX_EXIT_STATUS_WAIT_SECONDS
         while not self.has_ended() and time.monotonic() < deadline:
@@ -108,7 +109,8 @@ class ForkServer:
 
     `start` forks the fork server itself. Call it after all imports, and before there is a second thread. If the fork
     server has ended, a new one is started as a program, which takes about a second. `replace_if_ended` starts it
-    without waiting. If that was not called, the next call of `fork` starts it and waits.
+    without waiting. If `replace_if_ended` was not called, the next call of `fork` starts the new fork server and waits
+    for it.
     """
 
     def __init__(self, entry: str) -> None:

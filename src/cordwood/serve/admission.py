@@ -327,8 +327,8 @@ class _FairQueue:
         """Return the request to refuse because the queue is full: `newest`, or a request that makes room for it.
 
         The account with the most queued requests loses its least urgent request; among equally urgent requests, it
-        loses the newest. If no account has more queued requests than the account of `newest`, that account loses a
-        request that is less urgent than `newest`. If it has no less urgent request, `newest` itself is refused.
+        loses the newest. If no account has more queued requests than the account of `newest`, the account of `newest`
+        loses a request that is less urgent than `newest`. If it has no such request, `newest` itself is refused.
         """
         own_count = min(self._queued_counts_by_account[account] for account in newest.accounts)
         for account, count in self._queued_counts_by_account.most_common():
@@ -387,7 +387,7 @@ class SlotPolicy(Protocol):
 
     @property
     def usage_half_life_seconds(self) -> float:
-        """The number of seconds after which the recorded usage of an account counts half."""
+        """The number of seconds in which the recorded usage of an account is halved."""
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
         """Return whether another run of `lane` may start.
@@ -546,8 +546,8 @@ class AdmissionController:
         """Return whether the run must yield its slot to a queued request that could start in its place.
 
         The run yields to a request of the same account, or of an account with at most as much usage. If the run is for
-        a query that a caller wrote, it also yields to a request in the lane `QUICK` of any account. The number of
-        yielding runs never exceeds the number of queued requests.
+        a query that a caller wrote, it also yields to a request in the lane `QUICK` of any account. A run never yields
+        to a refresh. The number of yielding runs never exceeds the number of queued requests.
         """
         if (
             slot.yields

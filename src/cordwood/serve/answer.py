@@ -78,7 +78,8 @@ from cordwood.sql.sub_query_schema import SubQuerySchema
 MAX_FEED_PAGE_BYTES = 4 * 2**20
 MAX_FEED_PAGE_SECONDS = 10.0
 
-# The engine checks whether a text is a regular expression. Its verdict is cached only for texts of at most this length.
+# The engine checks whether a text is a valid regular expression. The result is cached only for texts of at most this
+# length.
 _MAX_CACHED_REGEX_CHARACTERS = 256
 
 T = TypeVar("T")
@@ -167,7 +168,10 @@ class QueryService:
         self._ordered_run_history = OrderedRunHistory()
 
     def charge_request(self, caller: Caller, account: str = "") -> RequestAllowance | None:
-        """Count a request against the rate limit of its key or account; raise RequestRateExceeded at the limit."""
+        """Count a request against the rate limit of its account; raise RequestRateExceeded if the limit is reached.
+
+        Without `account`, the request is counted against the limit of the caller's key.
+        """
         return self._rate_limiter.charge_request(caller, account or caller.key_id)
 
     def cache_lookup_digest(self, request: QueryRequest) -> bytes | None:
@@ -445,8 +449,9 @@ class QueryService:
         statement = self._statements.find(*inputs)
         if statement is None and self._shared_compilations.is_running(key):
             await self._compile(key, inputs, account, is_own=is_own)
-            # The compilation of another request may have begun before the newest events arrived, whose paths this
-            # caller may use. Therefore find the statement again, which checks that it is valid for the current shapes.
+            # This request has waited for the compilation of another request, which may have begun before the newest
+            # events arrived. The caller may use paths in these events. Therefore find the statement again, which checks
+            # that it is valid for the current shapes.
             statement = self._statements.find(*inputs)
         return statement or await self._compile(key, inputs, account, is_own=is_own)
 
@@ -519,7 +524,7 @@ class QueryService:
     async def _try_totally_ordered_run(
         self, job: QueryJob, seconds: float, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool
     ) -> CompleteAnswer | None:
-        """Run the job again with its rows in a total order, for at most `seconds`; return None if the run fails."""
+        """Run the job with its rows in a total order, for at most `seconds`; return None if the run fails."""
         try:
             ordered = await self._create_job(
                 msgspec.structs.replace(job.request, is_paging_requested=True), job.requested_us
@@ -588,7 +593,7 @@ def _may_be_cached(request: QueryRequest) -> bool:
 
 
 def _page_boundary_values(statement: Statement, position: PagePosition) -> Mapping[str, str]:
-    """Return the time and the id of the row before the page as values of the statement's page parameters."""
+    """Return the time and id of the last row of the previous page, as values of the statement's page parameters."""
     if statement.paging is None or position.last_row is None:
         return {}
     time, id_ = statement.paging.boundary_parameters
@@ -603,7 +608,7 @@ def _callers_sql(request: QueryRequest) -> str | None:
 
 
 async def _retry_while_outdated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `attempt`, and call it again whenever it raises OutdatedStatementError."""
+    """Call `attempt` again each time it raises OutdatedStatementError; return the result of the call that succeeds."""
     while True:
         with suppress(OutdatedStatementError):
             return await attempt()

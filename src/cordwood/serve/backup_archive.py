@@ -31,7 +31,7 @@ ArchivedFileCallback = Callable[[ArchivedFile], None]
 
 
 def pack_member(file: BackupFile, modified_at: float, on_file: ArchivedFileCallback) -> Iterator[bytes]:
-    """Yield the bytes of a file as a member of a tar archive, and then call `on_file`."""
+    """Yield the bytes of a file as a member of a tar archive; then call `on_file` with the file's size and digest."""
     member = tarfile.TarInfo(file.name)
     member.size, member.mtime, member.mode = file.size, int(modified_at), 0o600
     yield member.tobuf(tarfile.GNU_FORMAT)

@@ -96,7 +96,10 @@ def _entry_size(_: bytes, entry: _SizedEntry) -> int:
 
 
 def cache_key(request: QueryRequest, question: BoundStatement) -> bytes:
-    """Return the cache key of an answer, which includes the values that the caller's pins set."""
+    """Return the key under which the answer to a request is cached.
+
+    The key depends on all values that are bound to the statement, including those that the caller's pins set.
+    """
     parts = (
         request.endpoint.id.bytes,
         request.endpoint.revision,
@@ -110,12 +113,12 @@ def cache_key(request: QueryRequest, question: BoundStatement) -> bytes:
 
 
 def bound_statement_digest(question: BoundStatement) -> bytes:
-    """Return a digest of a question: its statement and the values of its parameters, but not the time of the call."""
+    """Return a digest of a question, that is, of its statement and its bound values except the time of the call."""
     return sha256(msgspec.msgpack.encode((question.statement.digest, _parameter_values(question)))).digest()
 
 
 def _parameter_values(question: BoundStatement) -> list[tuple[str, str, str]]:
-    """Return the name, the type and the text of every parameter value of a question, but not the time of the call."""
+    """Return the name, type and text of each value that is bound to a parameter, except the time of the call."""
     names = {slot.name for slot in question.statement.slots if slot.parameter is not None}
     return [(name, *_type_and_text(question.values[name])) for name in sorted(names & question.values.keys())]
 
@@ -288,7 +291,10 @@ class Refresher:
             heapq.heappush(self._schedule, (refresh_time_us(entry), entry.key))
 
     def _unschedule_evicted_answers(self) -> None:
-        """Remove evicted answers from the schedule, which may have far more entries than the cache."""
+        """Remove the answers from the schedule that the cache has evicted.
+
+        Otherwise, the schedule could have far more entries than the cache.
+        """
         self._schedule = [(time, key) for time, key in self._schedule if self._cache.peek(key) is not None]
         heapq.heapify(self._schedule)
         self._scheduled_keys = {key for _, key in self._schedule}
@@ -320,7 +326,7 @@ class Refresher:
         return started
 
     def _reschedule_changed_endpoints(self) -> None:
-        """Move the cached answers of changed endpoints to the front of the schedule."""
+        """Move the cached answers of changed endpoints to the front of the schedule, so that they are due at once."""
         revisions = self._current_endpoint_revisions()
         if revisions == self._endpoint_revisions:
             return

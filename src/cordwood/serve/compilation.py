@@ -64,7 +64,7 @@ class CompilerErrorLog:
         self._logged_locations: set[str] = set()
 
     def log(self, fault: CompilerFailed) -> None:
-        """Log a compiler error, and add its incident id to the hint of `fault`.
+        """Log the exception that caused `fault`, and give `fault` a hint with the incident id.
 
         Neither the query nor the error message is logged, because the message may quote the query.
         """
@@ -97,8 +97,8 @@ COMPILE_THREADS = 2
 MAX_QUICK_COMPILATION_CPU_SECONDS = 0.25
 SLOW_ACCOUNT_PENALTY_SECONDS = 60.0
 _MAX_SLOW_ACCOUNTS_BYTES = 2**20
-# The minimum length of the queue of compilations, even if `queued_queries` is smaller. The queue may be long, because
-# compilations are short.
+# The minimum length of the queue of compilations, even if the setting `queued_queries` is smaller. The queue may be
+# long, because compilations are short.
 MIN_COMPILE_QUEUE_LENGTH = 64
 
 P = ParamSpec("P")
@@ -148,9 +148,10 @@ class CompilePool:
         self._threads.shutdown(cancel_futures=True)
 
     async def _run_measuring_cpu_time(self, lane: Lane, waiting: WaitingAccounts, work: Callable[[], T]) -> T:
-        """Run a compilation and measure its CPU time; if it is slow, mark the accounts that wait for it as slow.
+        """Run a compilation and measure its CPU time; if it is slow, count the accounts that wait for it as slow.
 
-        If other compilations are queued, a slow compilation is stopped, unless it runs in the lane `OWN_SLOW`.
+        If other compilations are queued, a slow compilation is stopped. The exception is a compilation in `OWN_SLOW`,
+        the lane for slow compilations and slow accounts.
         """
         used_seconds = 0.0
 
@@ -216,8 +217,9 @@ STATEMENT_CACHE_BYTES = 16 * 2**20
 # the query as parsed, and a copy that is prepared for use in sandbox queries.
 _BYTES_PER_QUERY_NODE = 1_000
 
-# The same query compiles to different statements, its variants, if the shapes differ in a way that matters to it. These
-# are the maximum numbers of variants of a query, and of versions of the shapes that are remembered for a variant.
+# If the shapes differ in a way that matters to a query, the query compiles to different statements, its variants. These
+# constants are the maximum number of variants of a query, and the maximum number of versions of the shapes that are
+# remembered for a variant.
 MAX_STATEMENT_VARIANTS = 16
 MAX_SHAPE_VERSIONS_PER_VARIANT = 1_000
 _BYTES_PER_SHAPE_VERSION = 320
@@ -451,9 +453,9 @@ class SandboxSchema:
         """Translate a query in LQL to SQL in BigQuery's dialect."""
         program = self._statements.find_or_parse_program(endpoint)
         visible = self._visible_shapes(endpoint, caller)
-        # When the query runs, it is compiled with the kinds of values in the events of all projects (`whole_shape`).
-        # The translation leaves them out. Its SQL has the same meaning, and does not reveal whether events of other
-        # projects contain arrays.
+        # To be run, a query is compiled with the kinds of values in the events of all projects (`whole_shape`). For the
+        # translation of LQL, these kinds are left out. The resulting SQL has the same meaning, and does not reveal
+        # whether events of other projects contain arrays.
         projects_only = {stream: msgspec.structs.replace(shape, whole_shape=None) for stream, shape in visible.items()}
         return explain_lql_query(program, lql, self._engine.target, projects_only)
 

@@ -90,7 +90,7 @@ class CompleteAnswer(msgspec.Struct):
 
 
 class QueryJob(msgspec.Struct, frozen=True):
-    """A question to run on the engine, with its request and limits.
+    """A query to run on the engine: a statement with bound values, its request and its limits.
 
     `max_answer_bytes` is the maximum size of an answer that is held in memory. `requested_us` is the time of the
     request.
@@ -157,7 +157,7 @@ def _next_position(job: QueryJob, stats: QueryRunStats) -> PagePosition | None:
     row_before = None if before is None else before.last_row
     if row_before is not None and (row_before.time_us, row_before.id) == (last_row.time_us, last_row.id):
         # All rows of this page have the same time and id as the last row of the previous page. A position counts the
-        # rows with the time and id of its last row, so the rows of both pages are added.
+        # rows that have the time and id of its last row. Therefore add the counts of both pages.
         last_row = msgspec.structs.replace(last_row, tied_row_count=last_row.tied_row_count + row_before.tied_row_count)
     return PagePosition(now_us, 0, last_row, remaining)
 

@@ -80,7 +80,7 @@ class CursorCodec:
 # this number of seconds.
 _MIN_ORDERED_TIMEOUT_SECONDS: Final = 1.0
 _ORDERED_TIMEOUT_FACTOR: Final = 2.0
-# For this number of seconds after an ordered run of a query has failed, its unordered runs are not repeated in order.
+# After an ordered run of a query has failed, no second, ordered run of this query is tried for this number of seconds.
 ORDERED_RUN_RETRY_SECONDS: Final = 600.0
 _MAX_REMEMBERED_ORDERED_RUNS: Final = 2_000
 
@@ -116,9 +116,10 @@ class OrderedRunHistory:
         )
 
     def ordered_rerun_timeout_seconds(self, job: QueryJob, engine_seconds: float) -> float | None:
-        """Return the time limit of an ordered second run of the job, or None if none should be tried.
+        """Return the time limit of a second, ordered run of the job, or None if no such run should be tried.
 
-        No second run is tried if an ordered run of the query failed in the last `ORDERED_RUN_RETRY_SECONDS`.
+        `engine_seconds` is the duration of the first run. No second run is tried if an ordered run of the query failed
+        in the last `ORDERED_RUN_RETRY_SECONDS`.
         """
         outcome = self._outcomes.get(_ordered_run_key(job))
         if (

@@ -342,7 +342,7 @@ class QueryQuarantine:
         )
 
     def record_possible_engine_kill(self, job: QueryJob) -> None:
-        """Record that the engine's process was killed because of this job or a job that ran at the same time.
+        """Record that the engine's process was killed because of this job or another job that ran at the same time.
 
         A job that runs a saved query is ignored.
         """
@@ -383,9 +383,9 @@ class QueryQuarantine:
 
 
 class _RecentKillTimes(Generic[K]):
-    """For each form of query, question or account: the times of its latest kills or suspicions.
+    """The latest times at which queries were killed or suspected, by form of query, question or account.
 
-    The entry with the most recent kill comes last.
+    The entry with the most recent time comes last.
     """
 
     def __init__(self) -> None:
@@ -400,11 +400,11 @@ class _RecentKillTimes(Generic[K]):
         return [time for time in self._times.get(key, ()) if time > since]
 
     def pop_recent(self, key: K, since: float) -> bool:
-        """Remove the times of one query or key; return whether any of them was after `since`."""
+        """Remove the times of one entry; return whether any of them was after `since`."""
         return any(time > since for time in self._times.pop(key, ()))
 
     def has_recent(self, since: float) -> bool:
-        """Return whether any kill was after `since`. If none was, remove all times."""
+        """Return whether any time of any entry is after `since`. If none is, remove all entries."""
         if self._times and next(reversed(self._times.values()))[-1] <= since:
             self._times.clear()
         return bool(self._times)
@@ -550,9 +550,10 @@ class QueryExecutor:
         raise RunYieldedError
 
     def _report_engine_kill(self, job: QueryJob, ended: "asyncio.Future[T]") -> None:
-        """Tell the quarantine if the engine's process was killed because of this run, or possibly because of it.
+        """If the engine's process was killed because of this run, or possibly because of it, tell the quarantine.
 
-        Reading the exception also prevents asyncio from logging it as unhandled if the run was cancelled.
+        `ended` is the run after its end. Reading its exception also prevents asyncio from logging the exception as
+        unhandled if the run was cancelled.
         """
         problem = None if ended.cancelled() else ended.exception()
         if isinstance(problem, QueryKilled):
@@ -565,8 +566,8 @@ class QueryExecutor:
     ) -> None:
         """Return when the run is done or must yield its slot; raise QueryOutOfTime at the run's time limit.
 
-        A run that has sent output cannot be restarted. Therefore it does not yield its slot, but lends the slot and
-        continues.
+        A run that has sent output cannot be restarted. Therefore it does not yield its slot, but lends the slot to
+        another run and continues.
         """
         deadline = time.monotonic() + job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS
         pause = min(MAX_QUICK_RUN_SECONDS, job.limits.timeout_seconds + TIME_LIMIT_GRACE_SECONDS)

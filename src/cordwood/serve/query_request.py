@@ -109,9 +109,9 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def sorted_pins(self) -> tuple[tuple[str, str], ...]:
-        """The pins of the caller's key.
+        """The pins of the caller's key, in sorted order.
 
-        Notices and the columns of `*` contain only names that occur in events matching the pins.
+        Notices, and the columns that `*` selects, contain only names that occur in events matching these pins.
         """
         return self.caller.sorted_pins
 

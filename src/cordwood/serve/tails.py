@@ -56,7 +56,7 @@ _LENGTH_PREFIX: Final = struct.Struct("<I")
 _encode_feed_rows = msgspec.msgpack.Encoder().encode
 # The earliest event time that can be stored, in the year 1.
 _MIN_EVENT_TIME_US: Final = -62_135_596_800_000_000
-# If a run fails with a temporary error, it is tried again after each of these pauses.
+# If a run fails with one of these temporary errors, it is tried again after each pause in _PAGE_RETRY_PAUSES_SECONDS.
 _TEMPORARY_FAULTS: Final = (EngineUnreachable, ServiceBusy, QueryCancelled, OutOfMemory)
 _PAGE_RETRY_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
 # If a page has too many bytes, its maximum number of rows is divided by this number.
@@ -137,9 +137,10 @@ def _canonical_json(data: bytes) -> bytes:
 
 
 class FeedCursor(NamedTuple):
-    """The start of a page: a receive time, and the last event with this receive time on the previous page.
+    """The start of a page: a receive time, and the last event of the previous page that has this receive time.
 
-    The event is given by its time and the digest of its id. The defaults of both come before all events.
+    The event is identified by its time (`time_us`) and the digest of its id (`event_key`). Their default values come
+    before all events.
     """
 
     first_receipt_us: int
@@ -671,7 +672,7 @@ def _feed_request(request: QueryRequest) -> QueryRequest:
 
 
 class _FollowerOwner(NamedTuple):
-    """The account and the network address to which a follower is counted; both have a maximum number of followers."""
+    """The account and the network address of a follower. Each of them may have only a limited number of followers."""
 
     account: str
     address: str
@@ -728,8 +729,8 @@ class TailService:
     ) -> Follower:
         """Return a new follower of a query; raise a Fault if the query cannot be followed.
 
-        `address` is the client's network address. The number of followers of one address is limited, whatever their
-        keys.
+        `address` is the client's network address. The number of followers of one address is limited, even if they use
+        different keys.
         """
         if self._is_closed:
             raise ServiceDraining("The service is stopping.", retry_after=5)

@@ -98,7 +98,7 @@ def _parse_setting_value(field: SettingField, raw: object, origin: str) -> objec
 
 
 def _describe_requirement(field: SettingField, problem: Exception) -> str:
-    """Describe in an error message which values are allowed, with a limit in the unit of the setting."""
+    """Describe for an error message which values a setting may have; a limit is written in the setting's unit."""
     bound = _BOUND_MESSAGE_PATTERN.fullmatch(str(problem))
     if bound is None:
         return _describe_kind_requirement(field, str(problem))
@@ -164,8 +164,8 @@ def _hide_url_password(text: str) -> str:
 
 CONFIG_FILE_NAME = "cordwood.toml"
 _ENVIRONMENT_VARIABLE_PREFIX = "CORDWOOD_"
-# Variables with the prefix that are not settings: the path of the settings file, and the URL and key for client
-# commands.
+# Variables that begin with CORDWOOD_ but are not settings: the path of the settings file, and the URL and key for
+# client commands.
 _NON_SETTING_VARIABLES = {"CORDWOOD_CONFIG", "CORDWOOD_URL", "CORDWOOD_KEY"}
 # Ignore variables of this form: Kubernetes sets them in every pod if a service is called "cordwood".
 _KUBERNETES_SERVICE_VARIABLE_PATTERN = re.compile(r"CORDWOOD_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
@@ -178,7 +178,8 @@ _SETTINGS_BY_LOGFLARE_VARIABLE = {
     "PHX_HTTP_IP": "web.host",
     "LOGFLARE_LOG_LEVEL": "web.log_level",
 }
-# For each log level of Elixir, in which Logflare is written (with aliases and older spellings): cordwood's log level.
+# Cordwood's log level for each log level of Elixir, including aliases and older spellings. Logflare is written in
+# Elixir.
 _LOG_LEVELS_BY_ELIXIR_LEVEL = {
     **dict.fromkeys(("emergency", "alert", "critical", "error", "none"), "error"),
     **dict.fromkeys(("warning", "warn"), "warning"),
@@ -186,8 +187,8 @@ _LOG_LEVELS_BY_ELIXIR_LEVEL = {
     **dict.fromkeys(("debug", "all"), "debug"),
 }
 _LOGFLARE_VARIABLE_PREFIXES = ("LOGFLARE_", "PHX_", "POSTGRES_BACKEND_")
-# Other programs use these prefixes too. So such variables are listed in the notice only if others show that Logflare is
-# configured.
+# Other programs use variables with these prefixes, too. Therefore, the notice lists such variables only if other
+# variables show that Logflare is configured.
 _AMBIGUOUS_LOGFLARE_VARIABLE_PREFIXES = ("DB_", "GOOGLE_PROJECT_", "GOOGLE_DATASET_", "RELEASE_COOKIE")
 
 
@@ -326,7 +327,7 @@ def _read_logflare_variables(env: Mapping[str, str]) -> dict[str, SourcedValue]:
 def _find_logflare_values(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return the settings that variables of Logflare set, each with the variable's name and the value.
 
-    Two variables set the public key. If both are set, the newer one takes precedence.
+    Two variables of Logflare set the public key. If both are set, the one with the newer name takes precedence.
     """
     found: dict[str, tuple[str, str]] = {}
     for variable, setting in _SETTINGS_BY_LOGFLARE_VARIABLE.items():

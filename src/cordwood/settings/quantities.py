@@ -19,7 +19,8 @@ _SECONDS_BY_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d
 _SIZE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|w)")
 _DURATION_PATTERN = re.compile(rf"(?:{_DURATION_PART_PATTERN.pattern}\s*)+")
-# Rates beyond these bounds are refused, because they are probably mistakes and their reciprocals might not be finite.
+# Rates above MAX_RATE_PER_SECOND or below MIN_RATE_PER_SECOND are refused, because they are probably mistakes and their
+# reciprocals might not be finite.
 MAX_RATE_PER_SECOND = 1e12
 MIN_RATE_PER_SECOND = 1e-9
 _RATE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")

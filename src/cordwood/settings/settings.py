@@ -25,7 +25,9 @@ def read_allowed_memory_bytes(root: Path = Path("/"), pid: int | None = None) ->
 
 
 def default_memory_ceiling(allowed: int | None) -> int:
-    """Return a quarter of the memory that this process may use, but at least `_MIN_MEMORY_CEILING_BYTES`.
+    """Return a quarter of `allowed`, but at least `_MIN_MEMORY_CEILING_BYTES`.
+
+    `allowed` is the memory in bytes that this process may use; None means that it is unknown.
 
     The result is a whole number of megabytes.
     """

@@ -334,7 +334,8 @@ _MAX_INTERVAL_COUNT_BY_UNIT: Final = {
     "HOUR": 87_840_000,
 }
 
-# The functions whose nodes have the number and the unit of an interval as arguments, instead of an Interval node.
+# Functions without an Interval node in sqlglot's tree: the number and the unit of the interval are arguments of the
+# function's own node.
 _INTERVAL_FUNCTIONS: Final = (
     *(exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub),
     *(exp.TimestampAdd, exp.TimestampSub, exp.TimeAdd, exp.TimeSub),

@@ -16,8 +16,8 @@ from cordwood.errors import CompilationTimeout, CompilerFailed, PlanTooLarge, Qu
 # The number of nodes that all compiler passes together may visit or create. Visiting 100,000 nodes takes 0.7 s. The
 # largest known client query needs 8,700 nodes.
 MAX_COMPILATION_NODES: Final = 100_000
-# The number of characters that the printer may write. Nested expressions are counted once for each level. The largest
-# known client query needs 206,000 characters.
+# The number of characters that the printer may write. The characters of a nested expression are counted once for each
+# level of nesting. The largest known client query needs 206,000 characters.
 MAX_PRINTED_CHARACTERS: Final = 4_000_000
 # The limit on CPU seconds. If wall-clock time were limited, a busy machine would refuse a query that an idle machine
 # compiles.
@@ -130,7 +130,7 @@ def allow_saved_query_cpu_time() -> Iterator[None]:
 
 @contextmanager
 def allow_compilation_preemption(must_stop: Callable[[], bool]) -> Iterator[None]:
-    """Raise CompilationPreempted in compilations in the `with` block as soon as `must_stop()` returns True."""
+    """Let compilations in the `with` block be stopped: raise CompilationPreempted as soon as `must_stop()` is True."""
     token = _must_preempt_compilation.set(must_stop)
     try:
         yield

@@ -27,7 +27,10 @@ def span_of(node: exp.Expr, text: str) -> Span | None:
 
 
 def _parameter_text_offset(node: exp.Expr, text: str) -> int | None:
-    """Return the offset of the first `@name` in the text that names this parameter; sqlglot does not store it."""
+    """Return the offset of the first `@name` in the text that names this parameter.
+
+    sqlglot does not store the positions of parameters, so the text is searched.
+    """
     return next((match.start() for match in _PARAMETER_PATTERN.finditer(text) if match[1] == node.name), None)
 
 

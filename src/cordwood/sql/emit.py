@@ -99,10 +99,11 @@ def _collect_slots(tree: exp.Expr, parameters: Mapping[str, Parameter]) -> tuple
 def _replace_optional_predicates(tree: exp.Expr) -> None:
     """Replace conditions such as `@p IS NULL OR …` in a lowered tree by optional predicates.
 
-    The SQL of each call then contains only the operand of OR that the value of `@p` needs. If it contained both, an
-    engine would plan both.
+    The SQL of each call then contains only one operand of OR, the one that matters for the value of `@p`. If it
+    contained both, an engine would plan both.
     """
-    # Begin with the innermost WHERE, because replacing a condition copies the nodes in the condition.
+    # Begin with the innermost WHERE. Replacing a condition copies the nodes in it, so a WHERE that was found inside the
+    # condition would no longer be part of the tree.
     for where in reversed(list(tree.find_all(exp.Where))):
         for condition in list(split_and_conditions(where)):
             parameter = _parameter_compared_with_null(condition.this) if isinstance(condition, exp.Or) else None

@@ -168,7 +168,7 @@ class _FollowedQueryRewriter:
                     self._refuse(part, "a sub-query over events in an expression")
 
     def _position_columns_of_source(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
-        """Return the columns of `source` with an event's position: its receive time, its timestamp and its key.
+        """Return the columns of `source` with an event's position: receive time, timestamp, and digest of the id.
 
         They become the hidden columns, which are the last columns of the answer.
         """
@@ -199,7 +199,7 @@ def refused_clause_error(part: str, span: Span | None) -> QueryRefused:
 
 
 def _select_where_and_join_expressions(select: exp.Select) -> Iterator[exp.Expr]:
-    """Yield the selected expressions, the conditions of WHERE and ON, and the arrays that joins unnest."""
+    """Yield the expressions that the SELECT selects, its conditions in WHERE and ON, and the arrays that it unnests."""
     yield from select.expressions
     where = select.args.get("where")
     if where is not None:

@@ -119,7 +119,8 @@ def _find_ungrouped_columns(
         elif _is_column_of_sources(node, source_names):
             yield node, node.name
         elif not isinstance(node, exp.Anonymous):
-            # Aggregates without a class in sqlglot are Anonymous nodes, so the search does not enter such nodes.
+            # If sqlglot has no class for an aggregate, the aggregate is an Anonymous node. Columns inside it need not
+            # be grouped, so the search does not enter Anonymous nodes.
             pending += reversed(list(node.iter_expressions()))
 
 

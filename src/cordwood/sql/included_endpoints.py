@@ -36,7 +36,7 @@ def link_included_endpoints(
 
 
 def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
-    """Return False only if the query certainly reads none of these tables.
+    """Return whether the query may read a table with one of the names; False only if it certainly reads none.
 
     The parts of a name may be quoted separately, so each part is searched for by itself. Quoted names may contain
     escapes, so a query with a backslash may contain any name.
@@ -45,7 +45,7 @@ def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
 
 
 def possibly_read_table_names(endpoint: Endpoint, names: Collection[str]) -> set[str]:
-    """Return a superset of the given table names that the query, or an endpoint that it reads, refers to."""
+    """Return those of the given table names to which the query, or an endpoint that it reads, may refer."""
     found = set(_possibly_read_names_in(endpoint.sql, names))
     return found.union(*(possibly_read_table_names(included, names) for included in endpoint.included))
 
@@ -146,8 +146,8 @@ def _parse_table_names(sql: str) -> Mapping[str, Span | None]:
 def _check_compatible(endpoints: Sequence[Endpoint], included: Endpoint) -> None:
     """Raise QueryRefused if the first of `endpoints` cannot read `included`.
 
-    The other `endpoints` are those that the first one also reads. Parameters of the same name in several of these
-    endpoints get one value, so they must have the same type.
+    The other `endpoints` are endpoints that the first one reads, too. If several of all these endpoints have a
+    parameter of the same name, the parameter gets one value, so it must have the same type in each of them.
     """
     endpoint = endpoints[0]
     if included.dialect is not endpoint.dialect:

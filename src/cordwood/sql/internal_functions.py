@@ -22,23 +22,23 @@ _STRING_ARRAY: Final = Datatype(Kind.ARRAY, element=_STRING)
 RESULT_TYPE_BY_INTERNAL_FUNCTION: Final[dict[str, Datatype]] = {
     # The text of a value within an event, when read as an attribute; NULL for a missing value, an object or an array.
     "attribute": _STRING,
-    # The text of the attribute `metadata` of an event whose metadata is not an object.
+    # The text of the attribute `metadata`, for an event whose metadata is not an object.
     "attribute_scalar": _STRING,
     # The JSON text of a value within an event.
     "json_text": _STRING,
-    # All attributes of an event. Arguments: the JSON of its metadata, the JSON of its other keys, its project, and the
-    # number of levels to flatten.
+    # All attributes of an event, or only their keys or values. Arguments of each of these functions: the JSON of the
+    # event's metadata, the JSON of its other keys, its project, and the number of levels to flatten.
     "attributes": _JSON,
     "attribute_keys": _STRING_ARRAY,
     "attribute_values": _STRING_ARRAY,
     # A time as ISO 8601 text with microseconds, without a time zone.
     "iso_time": _STRING,
-    # A text parsed as an integer (`whole_number`, with the limits of the range as arguments) or as a float; NULL if it
-    # is not such a number.
+    # A text parsed as a number: `whole_number` parses an integer, and its other arguments are the limits of the range;
+    # `float_number` parses a float. NULL if the text is not such a number.
     "whole_number": _INT64,
     "float_number": _FLOAT64,
-    # The seconds of a text that is a duration in Go's notation (1h30m), or the bytes of a text that is a size (1.5KiB);
-    # NULL for any other text.
+    # `duration_seconds` returns the seconds of a duration in Go's notation, such as 1h30m. `size_bytes` returns the
+    # bytes of a size, such as 1.5KiB. Both return NULL for any other text.
     "duration_seconds": _FLOAT64,
     "size_bytes": _FLOAT64,
     # A float; NULL if it is infinite or NaN.
@@ -49,7 +49,8 @@ RESULT_TYPE_BY_INTERNAL_FUNCTION: Final[dict[str, Datatype]] = {
     "float_text": _STRING,
     # A float rounded to a number of digits; halves are rounded to the even neighbour.
     "round_even": _FLOAT64,
-    # A text with the letters A to Z in lower or upper case; other letters are unchanged.
+    # A text with its letters A to Z converted to lower case (`lower`) or upper case (`upper`); other letters are
+    # unchanged.
     "lower": _STRING,
     "upper": _STRING,
     # Aggregates of a number and a quantile level; `quantile` interpolates between values, `quantile_tdigest` does not.
@@ -128,9 +129,9 @@ _MAX_UNROLLED_LEVELS: Final = 8
 def expand_nested_objects(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
     """Return SQL that replaces each object in a list of entries by its own entries, `levels` times.
 
-    `level` returns SQL that expands one level of the entries in its argument. `repeated` is a template of the engine's
-    SQL for a loop: its accumulator `acc` begins with `{entries}`, and is replaced `{levels}` times by `{level}`, which
-    is `acc` with one more level expanded.
+    `level` returns SQL that expands one level of the entries in its argument. If there are few levels, calls of it are
+    nested. Otherwise `repeated` is used, a template of the engine's SQL for a loop. The loop's accumulator `acc` begins
+    with `{entries}`, and is replaced `{levels}` times by `{level}`, which is `acc` with one more level expanded.
     """
     if levels > _MAX_UNROLLED_LEVELS:
         return repeated.format(levels=levels, level=level("acc"), entries=entries)

@@ -124,8 +124,8 @@ def span_in_text(node: exp.Expr) -> Span | None:
 def bigquery_function_name(node: exp.Expr) -> str:
     """Return the BigQuery name of the function that the node calls."""
     written_name = node.meta_get("bigquery_name")
-    # If sqlglot has a class for a function, `name` is the name of its first argument, so use the function's name in
-    # sqlglot.
+    # If sqlglot has a class for a function, `node.name` is the name of the function's first argument. Therefore use
+    # `sql_name()`, which is sqlglot's name of the function.
     default_name = node.sql_name() if isinstance(node, exp.Func) and not isinstance(node, exp.Anonymous) else node.name
     return str(written_name or default_name).upper()
 
@@ -161,7 +161,8 @@ FRAGMENT_NODE_NAME: Final = "$fragment"
 OPTIONAL_PREDICATE_NODE_NAME: Final = "$optional"
 BLOCK_SEGMENT_NODE_NAME: Final = "$blocks"
 VERBATIM_SQL_NODE_NAME: Final = "$verbatim"
-# The keys of the only argument of a node named BLOCK_SEGMENT_NODE_NAME, and of one named VERBATIM_SQL_NODE_NAME.
+# Nodes named BLOCK_SEGMENT_NODE_NAME or VERBATIM_SQL_NODE_NAME have only one argument. These are the keys of that
+# argument.
 _BLOCK_SEGMENT_KEY: Final = "filter"
 _VERBATIM_SQL_KEY: Final = "written"
 
@@ -186,7 +187,10 @@ def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None
 
 
 def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
-    """Return one fragment: templates of parts that are fragments are merged into `template`, without parentheses."""
+    """Return one fragment. The templates of its parts that are fragments themselves are inserted into `template`.
+
+    They are inserted without parentheses.
+    """
     texts: list[str] = []
     merged_parts: list[exp.Expr] = []
     for part in parts:
@@ -270,7 +274,8 @@ def block_filter_node(filter_: BlockFilter) -> exp.Expr:
 def uncovered_blocks_node(stream: str, *, at_edges: bool = False) -> exp.Expr:
     """Return a placeholder node for the condition that an event is not included in any partial answer.
 
-    The condition is written for each call of the statement.
+    If `at_edges` is set, the condition is for blocks of which partial answers cover only some hours, otherwise for
+    blocks that are not covered at all. The condition is written for each call of the statement.
     """
     return exp.Anonymous(
         this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: UncoveredBlocksCondition(stream, at_edges)}
@@ -294,7 +299,7 @@ def replace_fragment_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Exp
 
 
 def verbatim_sql_node(text: str) -> exp.Expr:
-    """Return a node of SQL that the engine wrote itself. It is printed unchanged: its braces are not placeholders."""
+    """Return a node of SQL that is complete in the engine's dialect. It is printed unchanged, including any braces."""
     return exp.Anonymous(this=VERBATIM_SQL_NODE_NAME, **{_VERBATIM_SQL_KEY: text})
 
 
@@ -344,7 +349,7 @@ def _measure_template(template: str) -> TemplateSize:
     placeholder_counts = Counter(int(match[1]) for match in PLACEHOLDER_PATTERN.finditer(template))
     lambda_start = template.find(_LAMBDA_KEYWORD)
     if lambda_start >= 0:
-        # DuckDB binds the body of a lambda twice.
+        # DuckDB binds the body of a lambda twice, so the placeholders in the body count twice.
         placeholder_counts += Counter(int(match[1]) for match in PLACEHOLDER_PATTERN.finditer(template, lambda_start))
     placeholder_counts += Counter(
         int(match[1] or match[2]) for match in _OPERAND_REPEATED_BY_ENGINE_PATTERN.finditer(template)

@@ -20,7 +20,7 @@ Events (nodes with an operation; made and read by the functions below)
     VARIANT: the expression that uses the path determines the type as which the value is read. Its
     `meta[PATH_KINDS_METADATA_KEY]` are the kinds of value that stored events have at the path; None if they are unknown.
     `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
-    `object_test_node(value)`: a `IsObjectTest`, BOOL.
+    `object_test_node(value)`: an `IsObjectTest`, BOOL.
     `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/redaction_pass.py.
 
 Relations (FROM and JOIN)
@@ -164,8 +164,8 @@ class RedactionCall(Operation, frozen=True):
 class TextRedactionCall(RedactionCall, frozen=True):
     """The redacted text of the only operand.
 
-    `optimistic_function_name` is the engine's function that is called instead in a run without redaction: it raises an
-    error where this function would redact a match.
+    In a variant of the statement that does not redact, the engine's function `optimistic_function_name` is called
+    instead. It raises an error for a text that may need redaction.
     """
 
     optimistic_function_name: str
@@ -393,7 +393,7 @@ _LIST_PARENT_CLASSES: Final = (exp.Any, exp.All, exp.GroupingSets, exp.Cube, exp
 
 
 def is_parenthesised_list(node: exp.Expr) -> bool:
-    """Return whether values in parentheses are the list of ANY, ALL, a pivot or a grouping, rather than a struct."""
+    """Return whether values in parentheses are a list, as after ANY or ALL, in a pivot or a grouping; else a struct."""
     return isinstance(node.parent, _LIST_PARENT_CLASSES)
 
 

@@ -154,9 +154,10 @@ class PageQueryRewriter:
         return bool(self._row_count_parameters) or (self._time_order is None and not self._row_ids)
 
     def _may_have_more_pages(self, parameters: Mapping[str, Parameter], rows: int) -> bool:
-        """Return whether the answer may have rows beyond one page; always true of a page that is not the first.
+        """Return whether the answer may have rows beyond one page.
 
-        Return False if the query has no form that can be paged.
+        This is false if the query is of a form that cannot be paged. Otherwise, it is true of every page after the
+        first; of the first page, it is false only if the query's own LIMIT is at most `rows`.
         """
         if not isinstance(self._tree, exp.Select | exp.SetOperation):
             return False
@@ -252,7 +253,7 @@ class PageQueryRewriter:
 
 
 def _find_order_and_row_ids(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
-    """Return the order by time, or None if the query has another order; and the columns of ids that identify a row."""
+    """Return the answer's order by time (None if it has another order), and the id columns that identify a row."""
     if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
         return None, []
     columns = _EventColumnFinder()

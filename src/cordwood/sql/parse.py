@@ -38,7 +38,7 @@ MAX_QUERY_TOKENS: Final = 40_000
 # The maximum nesting of brackets in the text, and the maximum depth of the parsed tree.
 MAX_BRACKET_NESTING: Final = 100
 MAX_TREE_DEPTH: Final = 300
-# sqlglot copies all tokens before a pipe at each step: 400 steps take it three seconds.
+# The maximum number of pipes (`|>`). At each pipe, sqlglot copies all tokens before it: 400 pipes take three seconds.
 MAX_PIPE_OPERATORS: Final = 100
 # A limit on parsing work, added up over all tokens. sqlglot parses parentheses after a type's name (DATE, STRUCT) or a
 # dotted name (NET.HOST) twice, so its work doubles with each such level of nesting.
@@ -49,7 +49,7 @@ _BIGQUERY_DIALECT: Final = Dialect.get_or_raise("bigquery")
 _LONE_SURROGATE_PATTERN: Final = re.compile("[\ud800-\udfff]")
 _OPENING_BRACKETS: Final = frozenset({"(", "[", "{"})
 _CLOSING_BRACKETS: Final = frozenset({")", "]", "}"})
-# Words after which sqlglot parses parentheses twice, which MAX_PARSER_WORK limits.
+# Words after which sqlglot parses parentheses twice. MAX_PARSER_WORK limits the additional work.
 _WORDS_PARSED_TWICE: Final = frozenset(
     [
         "array",
@@ -238,7 +238,10 @@ def check_statement_start(first: Token, text: str) -> None:
 
 
 def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[str] = _WORDS_PARSED_TWICE) -> None:
-    """Refuse a text for which the parser would nest too deeply or backtrack too often; called before parsing."""
+    """Refuse a text for which the parser would nest too deeply or backtrack too often; called before parsing.
+
+    `parsed_twice` are the words after which the parser reads parentheses twice.
+    """
     if len(tokens) > MAX_QUERY_TOKENS:
         raise QueryRefused(
             f"The query has more than {MAX_QUERY_TOKENS} words.", span=span_at(text, tokens[MAX_QUERY_TOKENS].start)
@@ -265,7 +268,7 @@ def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[st
 
 
 def _parenthesis_parse_count(recent_words: tuple[str, str, str], parsed_twice: frozenset[str]) -> int:
-    """Return how often the parser reads the parentheses that follow the last three words: once or twice."""
+    """Return how often the parser reads parentheses that follow `recent_words`, three words: once or twice."""
     return 2 if recent_words[2] in parsed_twice or recent_words[1] == "." else 1
 
 

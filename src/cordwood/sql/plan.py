@@ -154,9 +154,10 @@ class Plan(msgspec.Struct, frozen=True):
         return next(matches, None)
 
     def find_variant_or_fallback(self, reads: EventRange, *, optimistic: bool = False) -> PlanVariant | None:
-        """Return the variant that reads these events; None if the plan has none, for example no optimistic variant.
+        """Return the variant that reads these events, or a fallback; None if the plan has neither.
 
-        If the plan has no variant for flushed events, return the variant for all events.
+        Only flushed events have a fallback: the variant that reads all events. With `optimistic`, both must have
+        optimistic redaction.
         """
         variant = self.find_variant(reads, optimistic=optimistic)
         if variant is None and reads is EventRange.FLUSHED:

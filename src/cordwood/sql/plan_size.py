@@ -53,9 +53,9 @@ _JOIN_ORDER_BARRIER_CLAUSES: Final = ("group", "distinct", "limit", "offset")
 class PlanSize(msgspec.Struct):
     """The estimated size of a part of a statement's tree.
 
-    `half_relations` is twice the number of relations in the part that planners join with those of the enclosing query.
-    `expanded_characters` is the length of the SQL if every column is replaced by its expression, as planners do when
-    they push filters down and merge SELECTs: `x || x AS x` doubles with every sub-query.
+    `half_relations` counts, in units of half a relation, the relations in the part that planners join with those of the
+    enclosing query. `expanded_characters` is the length of the SQL if every column is replaced by its expression, as
+    planners do when they push filters down and merge SELECTs: `x || x AS x` doubles with every sub-query.
     `expanded_characters_by_column` has the expanded length of each column of a query, by name. `outer_relation_names`
     are the relations outside of the part to which columns in the part refer.
     """
@@ -69,7 +69,7 @@ class PlanSize(msgspec.Struct):
     expanded_characters_by_column: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "PlanSize", count: int = 1) -> None:
-        """Add the size of another part, which is planned `count` times; count its joined relations only once."""
+        """Add the size of another part, which is planned `count` times; its `half_relations` are added at most once."""
         self.points = min(self.points + other.points * count, _SUM_SATURATION_VALUE)
         self.characters = min(self.characters + other.characters * count, _SUM_SATURATION_VALUE)
         self.expanded_characters = min(

@@ -19,7 +19,10 @@ _METADATA_KEYS_KEPT_WITHOUT_POSITIONS: Final = ("bigquery_name", "quoted_table",
 
 
 class SubQueryStreamSource(msgspec.Struct, frozen=True):
-    """The stream that a sub-query reads. `has_top_level_project` is set if its events have a top-level `project`."""
+    """The stream that a sub-query reads.
+
+    `has_top_level_project` is set if the events of the stream have the key `project` at the top level.
+    """
 
     sub_query: str
     stream: str
@@ -29,9 +32,10 @@ class SubQueryStreamSource(msgspec.Struct, frozen=True):
 class EndpointProgram(msgspec.Struct, frozen=True):
     """An endpoint's parsed query. Its trees are immutable; each compilation copies them.
 
-    For an endpoint in another dialect, `dialect_text` is the query in that dialect, and `sub_query_sources` has the
-    streams whose events its table contains, by the names that callers see. `included_programs` has the programs of the
-    endpoints that the query reads, by name. `page` is the part of the answer for which a statement is compiled.
+    For an endpoint in another dialect, `dialect_text` is the query in that dialect. Such an endpoint has one table;
+    `sub_query_sources` has the streams whose events this table contains, by the names that callers see.
+    `included_programs` has the programs of the endpoints that the query reads, by name. `page` is the part of the
+    answer for which a statement is compiled.
     """
 
     endpoint: Endpoint

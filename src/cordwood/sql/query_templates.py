@@ -11,9 +11,10 @@ TemplatePart = exp.Expr | str | int | tuple[exp.Expr, ...]
 
 
 def fill_query_template(template: str, offset: int = 0, /, **parts: TemplatePart) -> exp.Expr:
-    """Return the template's tree with `parts` in place of their `@name`; texts and numbers become literals.
+    """Return the template's tree, in which each `@name` is replaced by the keyword argument of this name.
 
-    All nodes of the template get the position `offset` in the query's text.
+    Arguments that are texts or numbers become literals. All nodes of the template get the position `offset` in the
+    query's text.
     """
     tree = copy_tree(parse_template(template))
     for node in list(tree.walk()):
@@ -101,7 +102,10 @@ def parse_template(template: str) -> exp.Expr:
 
 
 def _record_written_function_name(function: exp.Func, template: str) -> None:
-    """Store the function's name in the template. Otherwise, `admit` would look for it in the text of the query."""
+    """Store on the function's node the name that the template has for the function.
+
+    Otherwise, `admit` would look for the name in the text of the query.
+    """
     if "start" in function.meta:
         word = template[function.meta["start"] : function.meta["end"] + 1]
         function.meta.setdefault("bigquery_name", word.upper())

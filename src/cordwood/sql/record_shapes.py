@@ -15,7 +15,7 @@ from cordwood.sql.stages import ShapeLookups
 
 _CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 150
-# For each origin of a value, the budget counts this number of nodes, because an origin has a whole path.
+# The budget counts this number of nodes for each origin of a value, because an origin contains a whole path.
 _NODES_COUNTED_PER_ORIGIN: Final = 10
 # A key that needs no quotes in a query and is not longer than usual names.
 _UNQUOTED_KEY_PATTERN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
@@ -34,9 +34,10 @@ _child_keys_cache: BoundedCache[int, tuple[KindsByPath, KeysByPath]] = BoundedCa
 class RecordingShapeReader(msgspec.Struct):
     """Reader of keys and kinds of values in shapes, which records every lookup.
 
-    Keys are looked up in the events that the caller may see, but kinds in the events of all projects. `shape_lookups`
-    has every lookup with its result. `unseen_paths` has the paths that the query reads, but that no event has; each has
-    the most similar known path as its value, or None.
+    Most lookups are for a lineage: the paths from which a value may come. Keys are looked up in the events that the
+    caller may see, but kinds in the events of all projects. `shape_lookups` has every lookup with its result.
+    `unseen_paths` has the paths that the query reads, but that no event has; each has the most similar known path as
+    its value, or None.
     """
 
     shapes: Mapping[str, Shape]
@@ -44,20 +45,23 @@ class RecordingShapeReader(msgspec.Struct):
     shape_lookups: dict[tuple[str, tuple[Hashable, ...]], object] = msgspec.field(default_factory=dict)
 
     def kinds(self, lineage: Lineage) -> frozenset[ValueKind] | None:
-        """Return the kinds of value seen at the path; None if a stream has no shape, or a shape without the path."""
+        """Return the kinds of value seen at the lineage's paths; None if they are unknown for one of the paths."""
         return self._record_lookup("kinds", self._find_kinds(lineage), lineage)
 
     def keys(self, lineage: Lineage) -> tuple[str, ...]:
-        """Return all keys seen in objects at the path, sorted, so that the order of the events has no effect."""
+        """Return all keys of objects seen at the lineage's paths, sorted, so that the order of events has no effect."""
         return self._record_lookup("keys", self._find_keys(lineage), lineage)
 
     def keys_starting_dotted_name(self, lineage: Lineage, dotted: str) -> tuple[str, ...]:
-        """Return the keys at the path with which a dotted name can begin: `a`, `a.b` and `a.b.c` for `a.b.c`."""
+        """Return those keys at the lineage's paths with which the name `dotted` can begin.
+
+        For `a.b.c`, these are `a`, `a.b` and `a.b.c`, as far as they exist.
+        """
         keys = tuple(key for key in self._find_keys(lineage) if key and (dotted == key or dotted.startswith(f"{key}.")))
         return self._record_lookup("keys_starting_dotted_name", keys, lineage, dotted)
 
     def depth(self, lineage: Lineage) -> int | None:
-        """Return the number of steps of the longest known path below this path; None if it is unknown."""
+        """Return the number of steps of the longest known path below the lineage's paths; None if it is unknown."""
         return self._record_lookup("depth", self._find_depth(lineage), lineage)
 
     def keys_matching_name(self, lineage: Lineage, name: str, exact: bool) -> tuple[str, ...]:  # noqa: FBT001 - recorded lookups have positional arguments
@@ -78,11 +82,11 @@ class RecordingShapeReader(msgspec.Struct):
         return self._record_lookup("has_key", found, lineage, name, exact)
 
     def has_no_seen_keys(self, lineage: Lineage) -> bool:
-        """Return whether no keys are known at the path, so that any name may be one of its keys."""
+        """Return whether no keys are known at the lineage's paths, so that any name may be a key there."""
         return self._record_lookup("has_no_seen_keys", not self._find_keys(lineage), lineage)
 
     def is_unseen(self, lineage: Lineage) -> bool:
-        """Return whether no event that the caller may see has a value at the path."""
+        """Return whether no event that the caller may see has a value at any of the lineage's paths."""
         return self._record_lookup("is_unseen", all(map(self._is_unseen_origin, lineage.origins)), lineage)
 
     def record_unseen_paths(self, lineage: Lineage) -> None:
@@ -95,10 +99,10 @@ class RecordingShapeReader(msgspec.Struct):
         return self._record_lookup("most_similar_path", self._find_nearest_path(origin), origin)
 
     def elements(self, lineage: Lineage) -> Lineage:
-        """Return the lineage of a repeated record's elements: an object's own lineage, or that of an array's elements.
+        """Return the lineage of the elements of a repeated record.
 
-        Only paths at which a value may exist are followed. Otherwise, the number of paths would double with every
-        level.
+        For an object, this is the object's own lineage; for an array, it is the lineage of the array's elements. Only
+        paths at which a value may exist are followed. Otherwise, the number of paths would double with every level.
         """
         charge_nodes(_NODES_COUNTED_PER_ORIGIN * len(lineage.origins))
         origins = frozenset(element for origin in lineage.origins for element in self._element_origins(origin))

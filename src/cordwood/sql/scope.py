@@ -92,9 +92,10 @@ class Relation(msgspec.Struct):
 
 
 class MergedColumn(msgspec.Struct, frozen=True):
-    """The column that USING makes of the columns of one name in the relations `merged_relation_names`.
+    """The single column into which USING merges columns of the same name, one from each of several relations.
 
-    In the expansion of a star, it comes before the columns of the relation with the index `following_relation_index`.
+    These relations are `merged_relation_names`. In the expansion of a star, the merged column comes before the columns
+    of the relation with the index `following_relation_index`.
     """
 
     column: Field

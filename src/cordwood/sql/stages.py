@@ -44,9 +44,9 @@ class ResolvedQuery(msgspec.Struct, frozen=True):
 
     If `redaction` is set, raw texts of events occur only in the answer's columns `raw_column_indexes`, and the engine
     must redact these columns on output. The tree assumes that the paths `textless_paths` in events hold no texts. The
-    caller that runs the statement must check that this is still true at the time of the answer. A query with
-    `is_followed_query` can run on newly arrived events alone. Only a query with `is_saved_query` may be answered from
-    partial answers; a query that a caller wrote may not.
+    caller that runs the statement must check that this is still true at the time of the answer. If `is_followed_query`
+    is set, the query can run on newly arrived events alone. `is_saved_query` is not set for a query that a caller
+    wrote. Only a saved query may be answered from stored partial answers, each of which covers one block of events.
     """
 
     tree: exp.Expr
@@ -88,7 +88,7 @@ ComputedColumn = AttributeMapColumn | IsoTimeColumn
 
 
 class VariantTree(msgspec.Struct, frozen=True):
-    """A lowered tree from which a further variant of the plan is printed."""
+    """A lowered tree of one more variant of a plan, beside the variant that can always be used."""
 
     tree: exp.Expr
     event_range: EventRange = EventRange.ALL
@@ -96,7 +96,7 @@ class VariantTree(msgspec.Struct, frozen=True):
 
 
 class PartialAnswerTrees(msgspec.Struct, frozen=True):
-    """The lowered trees from which a `PartialAnswerPlan` is printed."""
+    """The lowered trees of a `PartialAnswerPlan`: the plan of a query that reuses the partial answers of blocks."""
 
     stream: str
     merge_aggregates: tuple[MergeAggregate, ...]
@@ -134,13 +134,13 @@ class Slot(msgspec.Struct, frozen=True):
 class Statement(msgspec.Struct, frozen=True, dict=True):
     """A compiled query: an engine's plan, its slots, and properties of its answer.
 
-    `column_types` are BigQuery's types of the columns. An engine that has no such type (it has text for BYTES and JSON)
-    uses them to encode values. `notices` are reported in the receipt. `row_limit` is the literal row limit of the SQL,
-    if any: a variant that reads only recent events is enough if it finds that many rows. `paging` says how the next
-    page of the answer is found. `pages_on_request` is set if the answer has no pages, but would have pages if the
-    caller requested them. `completions` are the columns that the engine computes after it has fetched the rows.
-    `shape_lookups` are all lookups in the shapes of streams: shapes with the same results compile to the same
-    statement.
+    `column_types` are BigQuery's types of the columns. They are needed to encode values that an engine returns as
+    another type, such as BYTES and JSON that it returns as text. `notices` are reported in the receipt. `row_limit` is
+    the literal row limit of the SQL, if any: a variant that reads only recent events is enough if it finds that many
+    rows. `paging` says how the next page of the answer is found. `pages_on_request` is set if the answer has no pages,
+    but would have pages if the caller requested them. `completions` are the columns that the engine computes after it
+    has fetched the rows. `shape_lookups` are all lookups that the compilation made in the shapes of streams: if the
+    lookups have the same results, the query compiles to the same statement.
     """
 
     plan: Plan
@@ -169,7 +169,8 @@ class Statement(msgspec.Struct, frozen=True, dict=True):
     def answer_column_count(self) -> int:
         """The number of columns of the answer that the caller receives.
 
-        When paging by time, two more columns of the statement locate the next page.
+        If the answer is paged by time, the statement has two more columns, which locate the next page. They are not
+        counted.
         """
         return len(self.column_names) - (2 if self.paging is not None and self.paging.is_by_time else 0)
 

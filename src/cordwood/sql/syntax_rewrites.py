@@ -432,7 +432,7 @@ def _precedence_level(operator: exp.Expr) -> int:
 
 
 def _operator_chain(node: exp.Expr) -> list[exp.Expr]:
-    """Return the operators of a chain such as `a | b & c`, left to right; an empty list if `node` is not the last."""
+    """Return the operators of a chain such as `a | b & c`, left to right; none if `node` is not its last operator."""
     if type(node.parent) in _BITWISE_PRECEDENCE and node.arg_key == "this":
         return []
     chain = [node]

@@ -389,7 +389,7 @@ def _check_type_or_alias(token: Token, openers: list[str], text: str) -> None:
 def _refuse_foreign_function(tokens: list[Token], index: int, text: str) -> None:
     """Refuse a function that BigQuery does not have.
 
-    Names after a dot are skipped: `admit` checks them with their namespace.
+    Names after a dot are skipped, because `admit_query` checks them together with their namespace.
     """
     if index < 0 or (index > 0 and tokens[index - 1].token_type == TokenType.DOT):
         return

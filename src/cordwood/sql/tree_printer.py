@@ -143,7 +143,7 @@ def print_tree(tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> Printed
 class TokenizedSql:
     """The SQL of a tree in which placeholder tokens stand for names, texts, bytes, slots and segments of the plan.
 
-    Making it mutates the tree.
+    Creating a `TokenizedSql` mutates the tree.
     """
 
     def __init__(self, tree: exp.Expr, printer: Printer, quoting: SqlQuoting) -> None:
@@ -153,8 +153,8 @@ class TokenizedSql:
         self._parts: dict[_TokenPart, int] = {}
         self._slots: set[str] = set()
         self._printed_characters = 0
-        # The nodes that hold text that is already printed, by object id. They are referenced here because Python could
-        # otherwise reuse their ids.
+        # The nodes that hold text that is already printed, by object id. This mapping keeps them alive, because Python
+        # could otherwise reuse their ids.
         self._printed_nodes_by_id: dict[int, exp.Var] = {}
         self.text = self._print_tokenized(tree)
 

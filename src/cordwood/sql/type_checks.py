@@ -127,7 +127,7 @@ def _comparable_kind(datatype: Datatype | None) -> Kind | None:
 
 
 def _kind_of_node_if_checked(node: exp.Expr | None) -> Kind | None:
-    """Return the type of a node; None if it is not checked: for ERROR(…), and for the list of ANY or ALL."""
+    """Return the type of a node; None for nodes whose type is not checked: ERROR(…), and the list after ANY or ALL."""
     is_error = isinstance(node, exp.Anonymous) and str(node.this).upper() == "ERROR"
     return None if is_error or isinstance(node, (exp.Any, exp.All)) else _kind_if_checked(datatype_of(node))
 

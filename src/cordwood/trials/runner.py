@@ -85,7 +85,7 @@ def find_pages(folder: Path | None) -> list[CasePage]:
 def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBEDDED_ENGINE) -> Iterator[CaseResult]:
     """Run all cases of all pages. Within a page, cases with equal data share an engine.
 
-    `engine` replaces the engine in the settings, so that tests never touch a real store.
+    The cases run on `engine` instead of the engine in the settings, so that tests never touch a real store.
     """
     with ExitStack() as stack:
         isolated = _isolated_settings(settings, engine)

@@ -62,8 +62,8 @@ async def show_key_permissions(request: Request, services: Services) -> Response
 def create_key_permissions(caller: Caller, endpoints: Iterable[Endpoint]) -> KeyPermissions:
     """Return the permissions of the caller's key.
 
-    Each pin of a key sets a parameter of the endpoints. If an endpoint lacks this parameter, the key cannot query it,
-    so it is left out.
+    Each pin of a key sets a parameter of the endpoints. If an endpoint lacks this parameter, the key cannot query the
+    endpoint, so the endpoint is left out.
     """
     offered = [
         _queryable_endpoint(endpoint, caller)

@@ -40,7 +40,8 @@ JsonObject = dict[str, Any]
 class SilenceRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A request to silence an alert, or all alerts if `alert` is empty.
 
-    The silence applies to groups with these labels. It lasts for a duration (`for`) or until a time (`until`).
+    The silence applies to the groups that have all of the `labels`. It lasts for a duration (`for`) or until a time
+    (`until`).
     """
 
     alert: str = ""

@@ -133,7 +133,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     async def _make_change(
         self, action: str, change: Callable[[DefinitionEditor[T]], DefinitionSource[T]], *, is_dry: bool = False
     ) -> DefinitionSource[T]:
-        """Make a change in a thread, after earlier changes have ended. So changes never occupy several threads."""
+        """Make a change in a thread, once earlier changes have ended. So all changes occupy at most one thread."""
         definitions = self._require_definition_editor()
         async with self.services.definition_lock:
             changed = await asyncio.to_thread(change, definitions)

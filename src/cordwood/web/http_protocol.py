@@ -77,7 +77,7 @@ class Connection(Protocol):
 
     @property
     def stalled_since(self) -> float | None:
-        """The monotonic time since which the peer has read nothing of an answer; None if no answer waits for it."""
+        """The monotonic time since which the peer has read nothing of an answer; None if no answer waits to be read."""
 
     def abort(self) -> None:
         """Close the connection now."""
@@ -102,7 +102,7 @@ class ConnectionTable:
 
         At the limit, a waiting connection is closed. If none waits, and one address has more than half of all
         connections, its newest connection is closed, unless the new connection comes from the same address. If no
-        connection was closed, the new one may still use a reserved place.
+        connection was closed, the new one may still use one of `MAX_CONNECTIONS_BEYOND_LIMIT` reserved places.
         """
         if len(self._open_connections) >= self.max_connections:
             self._evict_waiting_connection(connection.address)
@@ -173,7 +173,8 @@ class ConnectionTable:
         """Close a waiting connection of the address that has most of the waiting connections.
 
         Of these connections, those that wait for the rest of a head or for their first request are closed before those
-        that are idle between two requests, and the longest-waiting one first. If no connection waits, close a busy one.
+        that are idle between two requests, and the longest-waiting one first. If no connection waits, close a busy
+        one, as described at `_evict_from_busiest_address`.
         """
         waiting = list(self._waiting_connections())
         if not waiting:
@@ -339,8 +340,8 @@ class HttpProtocol(HttpToolsProtocol):
         """
         self._table.release_head_bytes(self)
         if self.waiting_since is None:
-            # An earlier request is still being answered. The client would take the error response for the answer to
-            # that request.
+            # An earlier request is still being answered. The client would take an error response for the answer to
+            # that request, so close the connection without one.
             self.transport.abort()
             return
         self._dropped_bytes = 0

@@ -55,8 +55,8 @@ async def ingest_events(
         accepting = services.intake.ingest_body(
             stream, content_type, body, caller.pins or None, BodyDescription(form, headers)
         )
-        # `accept` holds the body only until it is decoded. Delete the reference here, so that the body's memory becomes
-        # free then.
+        # The coroutine `accepting` holds the body only until the body is decoded. Delete the other reference to it
+        # here, so that the body's memory becomes free then.
         del body
         accepted = await accepting
     observer.record(events_ingested_observation(stream, accepted))

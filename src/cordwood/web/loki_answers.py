@@ -65,8 +65,8 @@ def _read_entries(rows: Rows, state: PipelineState) -> Iterator[LogEntry]:
 def encode_streams(rows: Rows, state: PipelineState, *, is_categorized: bool) -> Iterator[bytes]:
     """Encode log entries, grouped by Loki's streams. All entries with the same labels form a stream.
 
-    If `is_categorized` is true, only the stream labels count for this, and the other labels of an entry are added to
-    the entry.
+    If `is_categorized` is true, all entries with the same stream labels form a stream, whatever their other labels are.
+    The other labels of an entry are then added to the entry.
     """
     streams: dict[tuple[tuple[str, str], ...], list[list[Any]]] = {}
     for entry in _read_entries(rows, state):

@@ -572,7 +572,7 @@ _HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = 
     "detected_fields": _answer_detected_fields,
 }
 
-# The routes of Loki's read API.
+# The routes of Loki's read API, and the HTTP methods that all of them accept.
 _METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
 _ROUTE_WITHOUT_ENDPOINT: Final = Route("loki_read", _METHODS, _answer_without_endpoint)
 
@@ -581,7 +581,7 @@ ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {
 }
 PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
     (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROUTE_WITHOUT_ENDPOINT),
-    # Other paths of Loki, whether or not Loki has them. They are answered with an error.
+    # All other paths with one segment after `/loki/api/v1/`. They are answered with an error, even if Loki has them.
     (re.compile(rb"/loki/api/v1/([^/]+)"), _ROUTE_WITHOUT_ENDPOINT),
     (
         re.compile(rb"/api/endpoints/([^/]+/loki/api/v1/.+)"),

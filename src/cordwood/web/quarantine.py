@@ -102,7 +102,7 @@ async def replay_item(request: Request, services: Services, observer: Observer, 
 async def _query_items(
     services: Services, caller: Caller, endpoint: Endpoint, parameters: Mapping[str, str]
 ) -> list[ItemRow]:
-    """Query the stream of quarantined items as an endpoint, so that limits and the pins of the key apply."""
+    """Query the stream of quarantined items as if through an endpoint, so that limits and the pins of the key apply."""
     query_request = QueryRequest(endpoint, caller, JSON_FORMAT, apply_pinned_parameters(caller, parameters, endpoint))
     answer = await services.query_service.answer(query_request)
     rows: list[ItemRow] = msgspec.json.decode(answer.complete_answer.body)["result"]

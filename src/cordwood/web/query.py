@@ -59,7 +59,8 @@ REQUEST_CACHE_KEY_HEADERS = (
     b"lf-endpoint-redact-pii",
 )
 REQUEST_CACHE_BYTES = 16 * 2**20
-# A request whose path, query string and these headers have more bytes is not cached.
+# A request is not cached if its path, its query string and its headers in `REQUEST_CACHE_KEY_HEADERS` together have
+# more bytes than this.
 MAX_CACHED_REQUEST_BYTES = 2048
 
 # The estimated memory for the objects of a cached request, in addition to its contents.
@@ -411,9 +412,9 @@ async def _prepend_chunk(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncGen
 
 
 def _feed_start_position(request: Request, query: Mapping[str, str], endpoint: Endpoint) -> FeedPosition | None:
-    """Return where to start: after the last event that the client got, or at the time `since`.
+    """Return where a followed query starts: after the last event that the client got, or as long ago as `since` says.
 
-    None means to start with events that are stored from now on.
+    None means that the query starts with events that are stored from now on.
     """
     last_id = request.header(b"last-event-id")
     if last_id:

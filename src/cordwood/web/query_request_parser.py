@@ -20,14 +20,15 @@ from cordwood.web.request_body import read_body
 from cordwood.web.services import WebOptions
 
 REDACT_HEADER = b"lf-endpoint-redact-pii"
-# The accepted values of the header. In structured fields (RFC 9651), booleans are written as ?1 and ?0.
+# The accepted values of the header LF-ENDPOINT-REDACT-PII. In structured fields (RFC 9651), booleans are written as ?1
+# and ?0.
 REDACT_HEADER_VALUES = {"true": True, "?1": True, "false": False, "?0": False}
 SANDBOX_PARAMETER_NAMES = ("sql", "lql")
 # Parameters with a special meaning. They lose it if the endpoint declares a parameter of the same name.
 FORMAT, CURSOR, PAGE_SIZE = "format", "cursor", "page_size"
 _ROW_COUNT_REGEX = re.compile(r"[0-9]{1,9}", re.ASCII)
-# The maximum number of ignored parameters that are reported to the caller, and the maximum length of their reported
-# names.
+# The maximum number of ignored parameters whose names are reported to the caller, and the maximum length of each name
+# in the report.
 _MAX_REPORTED_NAMES = 5
 _MAX_REPORTED_NAME_LENGTH = 60
 _RESERVED_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_PARAMETER_NAMES})
@@ -237,7 +238,8 @@ def read_redact_header(request: Request) -> bool | None:
     """Return the value of the header that turns redaction on or off, or None if it was not sent."""
     if REDACT_HEADER not in request.headers:
         return None
-    # Join the values of a repeated header, so that it is refused below. One of the values might come from a proxy.
+    # Join the values of a repeated header. The joined text is not an accepted value, so the header is refused below:
+    # one of the values might come from a proxy.
     value = request.joined_header(REDACT_HEADER)
     redact = REDACT_HEADER_VALUES.get(value.strip().lower())
     if redact is None:

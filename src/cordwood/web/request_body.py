@@ -44,8 +44,8 @@ class BodyBounds(msgspec.Struct, frozen=True):
 async def read_body(request: Request, bounds: BodyBounds, reservation: MemoryReservation | None = None) -> bytes:
     """Return the decompressed body; raise BodyTooLarge if it is too large, RequestTooSlow if it arrives too slowly.
 
-    Memory is reserved for the bytes of the body as they arrive and are decompressed. The reservation may refuse it by
-    an error.
+    Memory is reserved for the bytes of the body as they arrive and are decompressed. If there is too little memory, the
+    reservation raises an error.
     """
     take = reservation.reserve if reservation is not None else ignore_memory_growth
     body = await _read_raw(request, bounds.max_sent_bytes, reservation)
@@ -129,7 +129,7 @@ T = TypeVar("T")
 async def run_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine and return its result.
 
-    If the client disconnects before it ends, cancel the coroutine and raise ClientDisconnectedError.
+    If the client disconnects before the coroutine ends, cancel the coroutine and raise ClientDisconnectedError.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_wait_for_disconnect(request.receive))
@@ -231,7 +231,7 @@ def _create_gzip_inflater(_: bytes) -> Inflater:
 
 
 def _create_deflate_inflater(data: bytes) -> Inflater:
-    """Return a decompressor for the coding deflate: with the zlib header, or without it, as some clients send it."""
+    """Return a decompressor for the coding deflate. Its data should have a zlib header, but some clients omit it."""
     wrapped = len(data) > 1 and data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
     return ZlibInflater(zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS)
 

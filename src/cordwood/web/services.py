@@ -191,7 +191,7 @@ async def _create_stream(maker: StreamCreator, caller: Caller, name: str) -> Str
             f"There is no stream {name!r}, and a pinned key may not create one.",
             hint="Add it to the streams file, or send to it once with a key without pins.",
         )
-    # A private key may create as many streams as all keys together, so its id is not passed: no limit for one key
-    # applies.
+    # A private key may create as many streams as all keys together. So its id is not passed, and the limit on the
+    # streams of one key does not apply.
     key_id = None if may_manage_service(caller) else caller.key_id
     return await asyncio.to_thread(maker.create_stream, name, key_id)

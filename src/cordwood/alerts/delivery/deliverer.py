@@ -97,7 +97,8 @@ class _HttpSender:
 def _read_response(client: http.client.HTTPConnection, target: AlertTarget, *, is_last: bool) -> bool:
     """Read a response; return whether the connection can be used for another request.
 
-    Raise DeliveryFailed if the status is not a success.
+    `is_last` is true if no further request is to be sent; then the result is False. Raise DeliveryFailed if the status
+    is not a success.
     """
     with client.getresponse() as answer:
         _check_status(target, answer)
@@ -271,7 +272,10 @@ class _SmtpSession(smtplib.SMTP):
 
 
 def _local_address_literal(connection: socket.socket) -> str:
-    """Return the IP address of this machine, which EHLO states so that the machine's name stays private."""
+    """Return the IP address of this machine as the SMTP command EHLO sends it.
+
+    The address is sent instead of the machine's name, so that the name stays private.
+    """
     address = connection.getsockname()[0].partition("%")[0]
     return f"[IPv6:{address}]" if ":" in address else f"[{address}]"
 

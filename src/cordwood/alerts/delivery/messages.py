@@ -21,7 +21,8 @@ import msgspec
 from cordwood.alerts.delivery.targets import MAX_CHANGES_BY_TARGET_KIND, AlertTargetKind, MailAddress
 from cordwood.alerts.notification import Notification, NotifiedState, StateChange
 
-# The maximum lengths in characters of the parts of a message, and the maximum number of labels of a change.
+# The following constants limit the lengths in characters of the parts of a message, such as the name of the alert.
+# `_MAX_LABELS` limits the number of labels of a change.
 _MAX_ALERT_NAME_LENGTH: Final = 200
 _MAX_CHANGE_TEXT_LENGTH: Final = 2000
 _MAX_LABEL_NAME_LENGTH: Final = 100
@@ -66,7 +67,7 @@ _SLACK_ESCAPES: Final = {
 
 
 class _IncludedChanges(msgspec.Struct, frozen=True):
-    """The changes of a notification that a message includes, and the number of its other changes."""
+    """The changes of a notification that a message includes, and the number of changes that it leaves out."""
 
     changes: tuple[StateChange, ...]
     omitted_count: int
@@ -279,8 +280,8 @@ def _alertmanager_labels(notification: Notification, change: StateChange) -> Map
         while valid in made:
             valid += "_"
         made[valid] = value
-    # Labels identify an alert. If cleaning or shortening changed them, those of two groups could become equal, so the
-    # fingerprint of the group is added.
+    # Labels identify an alert. If cleaning or shortening has changed the labels, two groups could have equal labels. So
+    # the fingerprint of the group is added to them.
     if shown != sorted(change.labels.items()):
         made["cordwood_group"] = shorten_text(change.fingerprint, _MAX_ALERT_NAME_LENGTH)
     return made

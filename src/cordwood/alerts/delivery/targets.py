@@ -55,7 +55,8 @@ class HttpAddress:
 class MailAddress:
     """The sender and the recipients of e-mails, and the login at the mail server.
 
-    The object contains secrets. It is a plain class for the same reason as HttpAddress.
+    The object contains secrets. It is a plain class, so that its repr does not show the secrets and msgspec cannot
+    encode them.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class MailAddress:
 
 
 class TargetSecrets:
-    """Passwords, keys and secret parts of paths, which are removed from the stated reason of a failed delivery."""
+    """Passwords, keys and secret parts of paths, which are removed from the error message of a failed delivery."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted(set(filter(None, texts)), key=len, reverse=True)
@@ -245,7 +246,10 @@ def _read_credentials(url: SplitResult) -> tuple[str, str]:
 
 
 def _collect_secrets(address: HttpAddress | MailAddress) -> TargetSecrets:
-    """Collect the secrets of an address in each form in which they are sent, because a response may repeat them."""
+    """Collect the secrets of an address in each form in which they are sent.
+
+    A response may repeat them in any of these forms, and they must then be removed from the error message.
+    """
     if isinstance(address, MailAddress):
         forms = (address.password, f"\0{address.user}\0{address.password}")
         encoded = [base64.b64encode(form.encode()).decode() for form in forms] if address.password else []

@@ -43,7 +43,7 @@ def _checked_arguments(
 
 
 def _filtered_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr) -> exp.Expr:
-    """Return an aggregate's argument; with the suffix If, it is NULL in rows for which the condition does not hold."""
+    """Return an aggregate's argument; with the suffix If, the argument is NULL in rows that fail the condition."""
     if call.if_condition is None:
         return node
     return translator.fill_template(
@@ -108,7 +108,7 @@ def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _aggregate_or_nan(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
-    """Return the aggregate, which is NaN instead of NULL over no rows; a nullable aggregate is left unchanged."""
+    """Return the aggregate with NaN as its result over no rows; if `value` is nullable, the result stays NULL."""
     if value.type.nullable:
         return Value(aggregated, FLOAT.as_nullable())
     return Value(translator.fill_template(call.node, f"coalesce(@value, {_NAN_SQL})", value=aggregated), FLOAT)

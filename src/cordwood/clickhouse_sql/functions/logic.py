@@ -48,7 +48,8 @@ def _translate_null_if(translator: ArgumentTranslator, call: Call) -> Value:
     left, right = checked_arguments(translator, call, 2)
     value, sentinel = translator.value(left), translator.value_with_default_for_null(right)
     if value.default is not None and value.default == sentinel.constant:
-        # The default need not be put in place of NULL here: both NULL and a value equal to the default give NULL.
+        # NULL in the first argument stands for a default, to which the second argument is equal. NULL need not be
+        # replaced by this default, because nullif returns NULL in either case.
         nullif = translator.fill_template(call.node, "nullif(@value, @other)", value=value.node, other=sentinel.node)
         return Value(nullif, value.type.as_nullable())
     value = value.with_default_for_null()

@@ -190,7 +190,7 @@ def _translate_array_sort(translator: ArgumentTranslator, call: Call) -> Value:
 
 
 def _translate_array_join(translator: ArgumentTranslator, call: Call) -> Value:
-    """Translate arrayJoin to an element of its array, which the module `select` joins to the rows in FROM."""
+    """Translate arrayJoin to an element of its array; the module `select` joins the array to the rows in FROM."""
     joined_element = translator.row_scope.value(array_element_reference(call.node))
     if joined_element is None:
         raise translator.refused_error(call.node, "arrayJoin cannot stand here.")

@@ -37,7 +37,7 @@ def _template_translator(template: str, type_: Type, minimum: int = 1, maximum: 
 
 
 def _internal_function_translator(name: str) -> _CallTranslator:
-    """Return the translator of a function of one text to the internal function `name`; BigQuery has no equivalent."""
+    """Return the translator of a function of one text that BigQuery lacks; it calls the internal function `name`."""
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.string_value(*checked_arguments(translator, call, 1))

@@ -314,7 +314,10 @@ def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
 def _concatenate_formatted_parts(
     translator: ArgumentTranslator, call: Call, moment: Value, segments: list[str], computed: list[str]
 ) -> exp.Expr:
-    """Concatenate the segments of a format and the computed elements between them; BigQuery formats the segments."""
+    """Return the text of a time: the segments of its format, with computed elements between them.
+
+    BigQuery formats the segments. `computed` has the SQL for each element that stands between two segments.
+    """
     if len(computed) > _MAX_COMPUTED_FORMAT_ELEMENTS:
         raise translator.refused_error(
             call.node, f"%f and %e can stand {_MAX_COMPUTED_FORMAT_ELEMENTS} times in a format."

@@ -18,7 +18,7 @@ from cordwood.folder import write_durably
 from cordwood.model.event import Batch, Event, ValueKind
 from cordwood.observe.observation import ReportOperatorMessage
 
-# The faults by which the server counts as unavailable: no connection, or no response in time.
+# The faults after which the server counts as unavailable: no connection, or no response in time.
 UNAVAILABLE_FAULTS: Final = (EngineUnreachable, QueryOutOfTime)
 
 _PENDING_FILE_SUFFIX: Final = ".batch"
@@ -107,7 +107,7 @@ def _from_pending_batch(pending: _PendingBatch) -> Batch:
 
 
 class RetryIntervals(msgspec.Struct, frozen=True):
-    """The pause before the next attempt: if the server could not be reached, and if it did not respond in time."""
+    """The pauses before the next attempt: after the server was unreachable, and after it did not respond in time."""
 
     unreachable_seconds: float
     unresponsive_seconds: float
@@ -150,7 +150,7 @@ class BufferedAppender:
 
     @property
     def is_unavailable(self) -> bool:
-        """Return whether the retry interval is still running, in which requests that can wait are not sent."""
+        """Return whether the retry interval is still running; during it, requests that can wait are not sent."""
         return time.monotonic() < self._retry_at
 
     def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:

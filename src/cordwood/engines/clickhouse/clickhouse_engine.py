@@ -276,7 +276,7 @@ class ClickHouseEngine:
 def _python_regex_error(pattern: str) -> str | None:
     """Return the error that Python's `re` module finds in the pattern; return None if the pattern is valid.
 
-    It stands in for the server's own check while the server is unavailable.
+    This check is used instead of the server's own check while the server is unavailable.
     """
     try:
         compile_pattern(pattern)

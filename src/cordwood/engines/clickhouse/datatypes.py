@@ -87,7 +87,8 @@ def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype
     )
 
 
-# Pairs of kinds: that of a ClickHouse type, and that of a BigQuery type whose values ClickHouse may return in it.
+# Pairs of a ClickHouse type's kind and the kind of the type that the compiler declared. For these pairs, ClickHouse may
+# return values of the declared type as the ClickHouse type, so they are rendered as the declared type.
 _RENDERABLE_AS_DECLARED_KIND_PAIRS: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {

@@ -40,7 +40,7 @@ _KILL_QUERY_SQL: Final = "KILL QUERY WHERE Settings[{name:String}] = {mark:Strin
 _PLACEHOLDER_PATTERN: Final = re.compile(r"\{\w+:[^}]+\}", re.ASCII)
 # The maximum size of a bound value: the default of a server's setting `http_max_field_value_size`.
 _MAX_BOUND_VALUE_BYTES: Final = 128 << 10
-# How often an attempt to cancel a query is made, and the seconds between two attempts. One attempt may not be enough,
+# The maximum number of attempts to cancel a query, and the seconds between two attempts. One attempt may not be enough,
 # because the query may not have begun yet.
 _STOP_ATTEMPTS, _STOP_SECONDS = 40, 0.25
 
@@ -153,7 +153,10 @@ class Session:
             )
 
     def cancel_query(self, mark: str, finished: threading.Event) -> None:
-        """Cancel the query with this mark in the background, even if it has not begun yet."""
+        """Cancel the query with this mark in the background, even if it has not begun yet.
+
+        Attempts are repeated for a limited time, until one succeeds or `finished` is set.
+        """
         threading.Thread(target=self._cancel_until_finished, args=(mark, finished), name="stop", daemon=True).start()
 
     def _cancel_until_finished(self, mark: str, finished: threading.Event) -> None:

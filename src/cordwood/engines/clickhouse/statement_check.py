@@ -235,8 +235,9 @@ _TREE_COLUMN: Final = "tree"
 # own, because escaping the statement as a text literal makes it longer.
 _PARSE_SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 
-# The error codes and the message by which the server refuses to return a parse tree, for example of a text with several
-# statements.
+# The errors that the server may return instead of a parse tree. The first code means that the server is too old: it
+# does not have the function `parseQueryToJSON`. The second code, and the third code with the message, mean that the
+# text is not a single SELECT.
 _UNKNOWN_FUNCTION_CODE: Final = 46
 _NOT_SERIALIZED_CODE: Final = 36
 _SYNTAX_ERROR_CODE: Final = 62
@@ -409,7 +410,7 @@ def _check_function(function: Function) -> None:
 
 
 class _CteScope(msgspec.Struct, eq=False):
-    """The CTEs of one WITH; `enclosing` is the frame of the next outer query that has a WITH, or None."""
+    """The CTEs of one WITH; `enclosing` is the scope of the next outer query that has a WITH, or None."""
 
     ctes: dict[str, WithElement]
     enclosing: "_CteScope | None"
@@ -429,8 +430,8 @@ class _CteResolver:
         self._tables = tables
         self._visited_node_count = 0
         self._visited: set[tuple[int, int, frozenset[int]]] = set()
-        # The list keeps all frames alive, because `_visited` identifies a frame by its address, which must not be used
-        # again.
+        # The list keeps all CTE scopes alive. `_visited` identifies a scope by its address in memory, so no later scope
+        # may get the same address.
         self._cte_scopes: list[_CteScope] = []
 
     def check_references(

@@ -50,8 +50,8 @@ _MAX_BOUND_PARAMETER_BYTES: Final = 60 << 10
 # and sent in the URL of a request, which a server limits to 1 MiB.
 _MAX_CHECKSUMS_PER_VALUE: Final = 5_000
 _MAX_CHECKSUMS_PER_STATEMENT: Final = 25_000
-# If a lookup of n ids by their checksums finds 2 n + `_MAX_CHECKSUM_COLLISIONS` ids or more, too many stored ids only
-# share a checksum. The result is discarded, and the ids themselves are compared instead.
+# A lookup of n ids by their checksums may also find other ids that have the same checksums. If it finds at least
+# 2 n + `_MAX_CHECKSUM_COLLISIONS` ids, its result is discarded, and the ids themselves are compared instead.
 _MAX_CHECKSUM_COLLISIONS: Final = 1_000
 # Settings for a lookup of ids. The table's Bloom filters are not used: with thousands of ids, they exclude no block of
 # rows, but would be read and checked for each id.
@@ -122,7 +122,10 @@ class Storage:
             }
 
     def run_maintenance(self) -> None:
-        """Create missing tables, read the shapes that other processes have learnt, and return freed memory."""
+        """Create missing tables, and read the shapes that other processes have learnt.
+
+        If the engine is idle, also give freed memory back to the operating system.
+        """
         self.create_tables()
         self._read_shapes()
         self._project_shape_store.read_new_rows()
@@ -424,7 +427,10 @@ def _make_append_result(batch: Batch, stored: Sequence[Event]) -> BatchAppendRes
 
 
 def _columns_of_events(batches: Sequence[tuple[Sequence[Event], int]]) -> dict[str, Sequence[object]]:
-    """Return the events as columns in the order of `INSERTED_COLUMNS`; a pair has a batch's events and receive time."""
+    """Return the events of all batches as columns, in the order of `INSERTED_COLUMNS`.
+
+    Each batch is given as a pair of its events and its receive time.
+    """
     events = [event for batch, _ in batches for event in batch]
     columns: dict[str, Sequence[object]] = {
         name: [getattr(event, field) for event in events] for name, field in _EVENT_FIELD_BY_COLUMN.items()
@@ -552,7 +558,7 @@ _PURGE_ALLOCATOR_SQL: Final = "SYSTEM JEMALLOC PURGE"
 
 
 class MemoryReclaimer:
-    """Returns freed memory to the operating system at suitable times; safe from several threads."""
+    """Gives freed memory back to the operating system at suitable times; safe from several threads."""
 
     def __init__(self, session: Session, clock: Callable[[], float] = time.monotonic) -> None:
         self._session = session
@@ -568,7 +574,10 @@ class MemoryReclaimer:
         self._is_reclaimed = False
 
     def record_insert(self, characters: int) -> None:
-        """Record an insert of this many characters; return freed memory if enough were inserted since the last time."""
+        """Record an insert of this many characters.
+
+        If enough characters were inserted since the last time, give freed memory back to the operating system.
+        """
         self.record_activity()
         with self._lock:
             self._inserted_characters += characters
@@ -579,7 +588,7 @@ class MemoryReclaimer:
             trim_heap()
 
     def reclaim_when_idle(self) -> None:
-        """Return freed memory if the engine is idle now, and was active since memory was last returned."""
+        """Give freed memory back to the operating system if the engine is idle, and was active since the last time."""
         if self._is_reclaimed or self._clock() - self._last_active_at < _MIN_IDLE_SECONDS_BEFORE_RECLAIM:
             return
         self._is_reclaimed = True

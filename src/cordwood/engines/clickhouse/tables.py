@@ -179,7 +179,10 @@ def text_literal(text: str) -> str:
 
 
 def select_events_sql(stream: str) -> str:
-    """Return the statement that reads a stream's stored events in a time range; its parameter `project` may be NULL."""
+    """Return the statement that reads a stream's stored events in a time range.
+
+    If the parameter `project` of the statement is NULL, the statement reads the events of all projects.
+    """
     return (
         f"SELECT {', '.join(column.name for column in STORED_EVENT_COLUMNS)} FROM {quote_identifier(stream)}"  # noqa: S608 - our own names
         " WHERE timestamp >= fromUnixTimestamp64Micro({since:Int64}, 'UTC')"

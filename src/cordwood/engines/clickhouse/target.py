@@ -121,7 +121,7 @@ def _refuse_redaction_key_parameter(tree: exp.Expr) -> None:
 
 
 class ClickHouseQuoting:
-    """How names, texts, bytes and slots are written in ClickHouse's SQL."""
+    """How names, texts, bytes and slots (places of parameters) are written in ClickHouse's SQL."""
 
     quoted_or_comment_pattern = re.compile(
         r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`|/\*.*?\*/""", re.DOTALL

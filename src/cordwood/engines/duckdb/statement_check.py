@@ -1,7 +1,7 @@
 """Check with DuckDB's own parser that a statement reads only its streams' tables and calls only permitted functions.
 
-Before a connection runs a statement, the check inspects the parse tree that this connection makes of it. Apart from
-the SQL, the check trusts nothing that the compiler returns but the names of the streams.
+Before a connection runs a statement, the check inspects the parse tree that this connection makes of it. The check does
+not trust the compiler: of the compiler's result, it uses only the SQL and the names of the streams.
 
 A statement that calls a function which is not in the lists at the end of this module is refused. No listed function
 reads a file, a setting, the catalog, or a table given by name, and no listed function runs a query given as text. If a
@@ -49,7 +49,7 @@ class QualifiedName(ParseNode):
     path: list[str] = []
 
 
-# Nodes of expressions.
+# The following classes are the nodes of expressions.
 
 
 class Expression(ParseNode, tag_field="class", kw_only=True):
@@ -237,7 +237,7 @@ AnyExpression = (
 )
 
 
-# Nodes of modifiers.
+# The following classes are the nodes of modifiers: clauses that are applied to the rows of a query, such as ORDER BY.
 
 
 class Order(ParseNode):
@@ -262,14 +262,15 @@ class LimitModifier(Modifier, tag="LIMIT_MODIFIER"):
 class DistinctModifier(Modifier, tag="DISTINCT_MODIFIER"):
     """The clause DISTINCT without ON.
 
-    DISTINCT ON would have a field in the parse tree, so it is refused; no rule emits it.
+    DISTINCT ON is refused, because it has a further field in the parse tree, which this class does not declare. No rule
+    emits DISTINCT ON.
     """
 
 
 AnyModifier = OrderModifier | LimitModifier | DistinctModifier
 
 
-# Nodes of relations.
+# The following classes are the nodes of relations: tables, joins and other items of a FROM clause.
 
 
 class Relation(ParseNode, tag_field="type", kw_only=True):
@@ -328,7 +329,7 @@ class TableFunction(Relation, tag="TABLE_FUNCTION"):
 AnyRelation = TableReference | EmptyFrom | Join | Pivot | SubqueryRelation | TableFunction
 
 
-# Nodes of queries.
+# The following classes are the nodes of queries and of their CTEs.
 
 
 class CteInfo(ParseNode):
@@ -529,9 +530,9 @@ def _visit_query(node: AnyQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.S
 
 
 def _require_defined_names(names: set[str], statement: Query) -> None:
-    """Raise IsolationBreachError unless the statement defines all of `names`.
+    """Raise IsolationBreachError unless the statement defines all of `names` as aliases.
 
-    An undefined name would mean a value of the session.
+    Each of them is a name such as `current_user`: without a definition, it would mean a value of the session.
     """
     defined: set[str] = set()
 

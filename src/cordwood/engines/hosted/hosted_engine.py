@@ -216,7 +216,7 @@ class _HostedRun:
 
 
 def _discard_chunk(call: EngineCall) -> None:
-    """Discard a chunk of a cancelled call; otherwise, the next wait would return at once because of this chunk."""
+    """Discard a chunk of a cancelled call, so that the next wait for its end does not return because of this chunk."""
     if not call.has_ended:
         call.next_chunk()
 

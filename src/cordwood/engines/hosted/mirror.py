@@ -53,7 +53,7 @@ class StateMirror:
     def apply_append(
         self, batches: Sequence[Batch], appended: Sequence[BatchAppendResult], counts: Mapping[str, StreamCounts]
     ) -> None:
-        """Update shapes and counts as the engine did; the paths of a batch count only if an event of it was stored."""
+        """Update shapes and counts as the engine did; add the paths of a batch only if one of its events was stored."""
         with self._lock:
             shapes = dict(self._shapes)
             for batch, result in zip(batches, appended, strict=True):
@@ -75,8 +75,9 @@ class StateMirror:
 
 
 def _merge_project_shapes(projects: ProjectShapes, state: StreamState) -> None:
-    """Add the projects' bit sets in `state` to `projects`, in which the bits stand for other paths and kinds.
+    """Convert the projects' bit sets in `state` to those of `projects`, and add them to `projects`.
 
+    The conversion is needed, because the same bit may stand for different pairs of path and kind in the two objects.
     Equal bit sets are converted only once.
     """
     translated: dict[int, int] = {}

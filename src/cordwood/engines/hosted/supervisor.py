@@ -16,7 +16,8 @@ from cordwood.processes.fork_server import ForkServer
 
 # How long a query that was interrupted at its time limit may take to stop before the process is killed.
 INTERRUPT_GRACE_SECONDS = 1.0
-# How long a cancelled query may continue before it counts as overdue, in the same way as after its time limit.
+# How long a query may continue after it was cancelled. After that, it is treated like a query that exceeds its time
+# limit.
 _CANCEL_GRACE_SECONDS = 10.0
 _BUSY_PAUSE_SECONDS, _IDLE_PAUSE_SECONDS = 0.02, 0.1
 # How long a process may send nothing before it is sent a ping, and before it is killed.
@@ -214,7 +215,10 @@ class Supervisor:
             link.kill(ProcessEndReason("time", message, causes, suspects))
 
     def _watch_memory(self, link: EngineLink, now: float) -> None:
-        """Tell the memory watchdog to watch the process: once a process, and not before `_earliest_memory_watch_at`."""
+        """Tell the memory watchdog to watch the process, once for each process.
+
+        Before `_earliest_memory_watch_at`, do nothing.
+        """
         if link is not self._watched_link and now >= self._earliest_memory_watch_at:
             self._fork_server.watch_memory(link.child, self._memory_ceiling.hard_limit())
             self._watched_link = link
@@ -251,7 +255,7 @@ def _ended_because_of_memory(link: EngineLink) -> bool:
 
 
 def _exceeded_memory_early(link: EngineLink, now: float) -> bool:
-    """Return whether memory exceeded its limit soon after the engine was opened, while no query is suspected."""
+    """Return whether memory exceeded its limit soon after the engine was opened, and no query may be the cause."""
     reason = link.known_end_reason
     has_suspects = reason is not None and bool(reason.suspects)
     return _ended_because_of_memory(link) and not has_suspects and now - link.opened_at < _EARLY_MEMORY_EXCESS_SECONDS

@@ -113,8 +113,8 @@ _DECODERS_BY_FORMAT: Mapping[BodyFormat, Mapping[str, BodyDecoder]] = {
         ("application/logplex-1", "application/syslog", *_TEXT_MEDIA_TYPES), read_syslog
     ),
     BodyFormat.JOURNALD: {JOURNAL_MEDIA: read_journal},
-    # Fluent messages arrive at their own listener. This entry is for replays: it decodes quarantined items of the form,
-    # which are JSON.
+    # Messages of Fluent arrive at a listener of their own. This entry is only for replays: it decodes quarantined
+    # messages, which are stored as JSON.
     BodyFormat.FLUENT: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_json_events),
     BodyFormat.OTLP: _decoders_of_signal(LOGS_SIGNAL),
     BodyFormat.OTLP_TRACES: _decoders_of_signal(TRACES_SIGNAL),
@@ -128,8 +128,8 @@ _DECODERS_BY_FORMAT: Mapping[BodyFormat, Mapping[str, BodyDecoder]] = {
     BodyFormat.CLOUD_EVENT: _decoders_by_media_type(
         (*_JSON_MEDIA_TYPES, "application/cloudevents+json"), read_cloud_events
     ),
-    # Bodies of the following forms have labels, and are decoded by the modules of web/shippers. These entries are for
-    # replays: they decode quarantined items of the forms.
+    # Bodies of the following forms have labels, and are decoded by the modules of web/shippers, not by this table.
+    # These entries are only for replays of quarantined items of the forms.
     BodyFormat.DATADOG: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_datadog, {}))),
     BodyFormat.ELASTIC: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_documents),
     BodyFormat.SPLUNK: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_splunk, {}))),

@@ -1,8 +1,8 @@
 """The format of Datadog's log intake: an array of objects, one object, or plain text with one event per line.
 
-The message, the time and `project` of an object become those of the event. All other attributes become its metadata.
-The text `ddtags` (such as `env:prod,team:a`) is also split into the metadata field `tags`. The labels of an event are
-its service and its source.
+The message and the time of an object become those of the event. All other attributes become the event's metadata;
+`project` is also the project of the event. The text `ddtags` (such as `env:prod,team:a`) is also split into the
+metadata field `tags`. The labels of an event, by which its stream is chosen, are its service and its source.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,8 @@ _encode = msgspec.json.Encoder().encode
 
 # The attributes that Datadog reads as the time of an event, in its order of precedence.
 _TIME_ATTRIBUTES = ("@timestamp", "timestamp", "_timestamp", "Timestamp", "eventTime", "date", "published_date")
-# These attributes may also be sent as parameters of the URL, which then apply to all events of the body.
+# The attributes that may also be sent as parameters of the URL. A parameter applies to every event of the body that
+# lacks the attribute.
 URL_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")
 
 

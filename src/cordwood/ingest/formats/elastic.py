@@ -1,7 +1,8 @@
 """Elasticsearch's bulk format, in which a line with an action is followed by a line with its document.
 
-The time, the message and `project` of a document become those of the event, and all other fields become its metadata.
-The `_id` of the action becomes the id of the event. The label of an event is the name of its index.
+The time and the message of a document become those of the event. All other fields become the event's metadata;
+`project` is also the project of the event. The `_id` of the action becomes the id of the event. The label of an event,
+by which its stream is chosen, is the name of its index.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ _REFUSALS_BY_UNSUPPORTED_ACTION = {
 
 
 class _ActionMetadata(msgspec.Struct):
-    """The members of an action line that the service reads. It ignores all others, such as `routing` and `pipeline`."""
+    """The members of an action line that are read. All others, such as `routing` and `pipeline`, are ignored."""
 
     index: str | None = msgspec.field(default=None, name="_index")
     id: str | int | None = msgspec.field(default=None, name="_id")

@@ -1,8 +1,8 @@
 """Batches of events from the loggers of Elixir and Erlang, as JSON or in Erlang's external term format (BERT).
 
-In `{"batch": […]}`, each item is an event. Only data is decoded: functions, references, processes and ports are
-refused. An atom (Erlang's named constant) becomes a string, or null, true or false. The nesting depth, the number of
-terms and the length of integers are limited.
+A body is one event, a list of events, or an object `{"batch": […]}` with a list of events. Only data is decoded:
+functions, references, processes and ports are refused. An atom (Erlang's named constant) becomes a string, or null,
+true or false. The nesting depth, the number of terms and the length of integers are limited.
 """
 
 import math
@@ -18,7 +18,7 @@ from cordwood.ingest.parsed_body import Body, ParsedBody
 
 TERM_FORMAT_VERSION: Final = 131
 COMPRESSED_TAG: Final = 80
-# The number of bytes before a compressed term: the version, the tag, and the length after decompression.
+# The number of bytes before a compressed term: the version, the tag, and the length of the decompressed term.
 COMPRESSED_HEADER_BYTES: Final = 6
 
 _MAX_TERM_LEVELS: Final = 100
@@ -63,7 +63,7 @@ def read_term(data: bytes, max_terms: int) -> object:
 
 
 class _TermReader:
-    """Reads terms at a position in the bytes, with a method for each kind of term."""
+    """A reader of the terms in a byte string, with the position of the next byte and a method for each kind of term."""
 
     def __init__(self, data: bytes, max_terms: int) -> None:
         self.position = 1
@@ -90,7 +90,10 @@ class _TermReader:
         }
 
     def read(self, level: int) -> object:
-        """Read a term; the atoms nil, true and false become null, true and false in JSON."""
+        """Read a term at the nesting depth `level`.
+
+        The atoms nil, true and false become null, true and false in JSON.
+        """
         value = self._read_keeping_atoms(level)
         return _ATOM_VALUES.get(value, str(value)) if isinstance(value, Atom) else value
 
@@ -167,9 +170,10 @@ class _TermReader:
         return found
 
     def _check_term_count(self, size: int) -> int:
-        """Return `size`, a number of terms; raise BadTerm if fewer bytes are left, or fewer terms are allowed.
+        """Return `size`, the number of terms to read next; raise BadTerm if there cannot be so many.
 
-        Call this before allocating memory for the terms.
+        This is the case if fewer bytes are left, or if the limit allows fewer terms. Call this method before allocating
+        memory for the terms.
         """
         if size > min(self._terms_left, len(self._data) - self.position):
             raise BadTerm("it ends early, or has too many terms")

@@ -1,8 +1,9 @@
-"""The Fluent Forward protocol: messages in MessagePack, each with a tag and entries of a time and a record.
+"""The Fluent Forward protocol: messages in MessagePack, each with a tag and a list of entries.
 
-A message is `[tag, time, record, options]`, `[tag, entries, options]` or `[tag, packed, options]`, where `packed` has
-the entries one after the other and may be compressed. msgspec decodes most records. Records with invalid UTF-8, with
-keys that are not texts, or with binary values are decoded in Python, so that no event is lost.
+An entry is a time and a record. The layout of a message is `[tag, time, record, options]`, `[tag, entries, options]` or
+`[tag, packed, options]`, where `packed` has the entries one after the other and may be compressed. msgspec decodes most
+records. Records with invalid UTF-8, with keys that are not texts, or with binary values are decoded in Python, so that
+no event is lost.
 """
 
 import base64
@@ -27,16 +28,17 @@ _encode = msgspec.json.Encoder().encode
 
 _EVENT_TIME_EXTENSION_TYPE: Final = 0
 _NANOSECONDS_PER_SECOND: Final = 10**9
-# Times from this second on (in March 1973) are passed on as a number of nanoseconds, and earlier times as seconds with
-# a fraction. Ingest infers the unit of a number from its size, and would take the nanoseconds of an earlier time for
-# another unit.
+# Times from this number of seconds since 1970 on (in March 1973) are passed on as a number of nanoseconds, and earlier
+# times as seconds with a fraction. Ingest infers the unit of a number from its size, and would take the nanoseconds of
+# an earlier time for another unit.
 _MIN_SECONDS_FOR_NANOSECONDS: Final = 10**8
 _ENTRY_EXCERPT_BYTES: Final = 256 * 1024
 _MAX_TAG_LENGTH: Final = 256
 _MAX_MESSAGE_ELEMENTS: Final = 4
 _MAX_CHUNK_ID_LENGTH: Final = 256
 _MAX_OPTION_BYTES: Final = 64 * 1024
-# The maximum number of entries that are decoded and stored at once, and the maximum of their bytes.
+# The limits of a slice of entries, which are decoded and stored at once: the number of entries, and the sum of their
+# bytes.
 _MAX_SLICE_ENTRIES: Final = 2000
 _MAX_SLICE_BYTES: Final = 2**20
 
@@ -49,7 +51,7 @@ class IncompleteData(Exception):
     """Raised when the data ends within a value."""
 
 
-# The first bytes of values of fixed size, each with the number of bytes that follow.
+# The first byte of each kind of value that has a fixed size, with the number of bytes that follow it.
 _SCALAR_SIZES_BY_FIRST_BYTE: Final = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4,
     0xD3: 8, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
@@ -203,8 +205,9 @@ def _decode_extension(kind: int, content: bytes) -> Any:
     return base64.b64encode(content).decode()
 
 
-# The first bytes of binary values and of extensions. An entry with such a value is not decoded by msgspec. The same
-# bytes may also occur within a text or a number, so a match proves nothing. The search begins after the time of the
+# The first bytes of binary values and of extensions. If an entry contains one of these bytes, the entry as msgspec
+# decodes it is searched for binary values and times; if there are any, the entry is decoded in Python instead. There
+# may be none, because the same bytes also occur within texts and numbers. The search begins after the time of the
 # entry, because the time may itself be an extension.
 _BINARY_MARKER_PATTERN: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
 _MARKER_SEARCH_START: Final = 11
@@ -212,18 +215,18 @@ _decode_common_entry = msgspec.msgpack.Decoder(
     tuple[Any, dict[str, Any]], ext_hook=lambda kind, content: _decode_extension(kind, bytes(content))
 ).decode
 _raw_array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
-# The limits up to which msgspec splits all entries of a message at once. Splitting more of them at once would take too
-# much memory.
+# The maximum number of entries of a message, and the maximum of their bytes, that msgspec splits at once. Splitting
+# more of them at once would take too much memory.
 _MAX_ENTRIES_SPLIT_AT_ONCE: Final = 20_000
 _MAX_BYTES_SPLIT_AT_ONCE: Final = 4 * 2**20
 
 
 class ForwardMessage(msgspec.Struct):
-    """A message. Its entries are in `packed_entries`, from `entries_start` to `entries_end`.
+    """A message of the protocol. Its entries are the bytes of `packed_entries` from `entries_start` to `entries_end`.
 
-    `entry_count` is the number of entries, or None if it is unknown. `stated_entry_count` is the number according to
-    the sender. `compression` names the compression of the entries, and is empty if there is none. `chunk_id` is the id
-    that the sender expects in the acknowledgement.
+    `entry_count` is the number of entries, or None if it is unknown. `stated_entry_count` is the number of entries that
+    the sender states in the options. `compression` names the compression of the entries, and is empty if there is none.
+    `chunk_id` is the id that the sender expects in the acknowledgement.
     """
 
     tag: str
@@ -317,9 +320,9 @@ def _apply_options(message: ForwardMessage, options: dict[str, Any]) -> ForwardM
 def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBody]:
     """Yield the decoded entries of a message in slices of bounded size, each of which can be stored on its own.
 
-    If the entries are still compressed, they are refused. The id of each event is derived from the id of the chunk,
-    from the event's position in the chunk, and from its content. So if the sender repeats a chunk, its events are
-    recognised as duplicates.
+    If the entries are still compressed, because they could not be decompressed, they are refused. The id of each event
+    is derived from the id of the chunk, from the event's position in the chunk, and from its content. So if the sender
+    repeats a chunk, its events are recognised as duplicates.
     """
     parsed, held_bytes = ParsedBody(item_indexes=[], max_item_bytes=item_bytes), 0
     if message.compression:
@@ -413,7 +416,10 @@ def _add_entry(entry: bytes, index: int, message: ForwardMessage, parsed: Parsed
 
 
 def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | None, bytes]":
-    """Return the time, the fields and the message of an entry, and the fields as JSON."""
+    """Return the time, the fields and the message of an entry, and the fields as JSON.
+
+    The tag is one of the fields, unless the record has a field `tag` of its own.
+    """
     try:
         decoded_entry = _decode_common_entry(entry)
         if _BINARY_MARKER_PATTERN.search(entry, _MARKER_SEARCH_START) is None or not _has_bytes_or_time(

@@ -129,7 +129,10 @@ class JournalDecoder:
         return entries
 
     def finish(self) -> list[JournalEntry]:
-        """Return the entries that the end of the data completes."""
+        """Return the last entry, which the end of the data completes; return an empty list if there is none.
+
+        If the data ends within a field, the entry is refused.
+        """
         entries = self.feed(b"\n")
         if self._at < len(self._buffer) or self._skipped_bytes:
             self._refuse_entry("The data ends within a field.")

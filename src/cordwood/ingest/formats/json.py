@@ -30,8 +30,8 @@ from cordwood.ingest.parsed_body import Body, ParsedBody, PostedEvent
 
 _event_decoder = msgspec.json.Decoder(PostedEvent)
 
-# The first bracket is searched in this many characters. A body is not expected to have more white space before it; if
-# it has, it is decoded in a slower way.
+# The first bracket of a body is searched only in this many characters. A body with more white space before the bracket
+# is not expected, and is decoded in a slower way.
 _MAX_LEADING_WHITESPACE = 64
 _event_array_decoder = msgspec.json.Decoder(list[PostedEvent])
 _encode = msgspec.json.Encoder().encode
@@ -47,7 +47,7 @@ def read_ndjson(body: Body) -> ParsedBody:
 
 
 def non_blank_lines(text: str, limit: int) -> Iterator[tuple[int, str]]:
-    """Yield each line that is not blank, with its index from 0; raise BodyTooLarge if there are too many."""
+    """Yield each line that is not blank, with its index from 0; raise BodyTooLarge for more than `limit` of them."""
     check_line_count(text, limit)
     found = 0
     for index, line in enumerate(text.split("\n")):
@@ -93,7 +93,10 @@ def read_json_events(body: Body) -> ParsedBody:
 
 
 def _decode_common_layouts(text: bytes | str) -> ParsedBody:
-    """Decode an array of events, or an object with `batch`; this needs no Python code for each event, so it is fast."""
+    """Decode an array of events, or an object with `batch`; raise msgspec.DecodeError for any other text.
+
+    No Python code runs for each event, so this is fast.
+    """
     if text[:_MAX_LEADING_WHITESPACE].lstrip()[:1] in {"[", b"["}:
         return ParsedBody(_event_array_decoder.decode(text))
     return ParsedBody(_batch_decoder.decode(text).batch)

@@ -29,7 +29,8 @@ from cordwood.model.event import SERVICE_NAME_LABELS
 from cordwood.model.json_checks import describe_json_error
 
 TENANT_HEADER: Final = "x-scope-orgid"
-# A body may have this many protobuf fields for each entry that it may have. Fields of nested messages are counted, too.
+# The maximum number of protobuf fields of a body, divided by the maximum number of its entries. Fields of nested
+# messages are counted, too.
 _MAX_PROTOBUF_FIELDS_PER_ENTRY: Final = 16
 # The maximum size of a stream's labels. It is limited, because the labels are copied into each event of the stream.
 _MAX_LABELS_BYTES: Final = 64 * 1024
@@ -177,7 +178,8 @@ def _check_protobuf_message_counts(data: bytes, limit: int) -> None:
     for number, (_, stream) in enumerate(iterate_fields(data), 1):
         if isinstance(stream, bytes):
             found += sum(1 for _ in islice(iterate_fields(stream), limit + 3))
-        # Besides its entries, a stream has two fields: its labels and their hash.
+        # `found` counts the fields of all streams so far. A stream has a field for each entry, and two others: its
+        # labels and their hash.
         if number > limit or found > limit + 2 * number:
             raise too_many_items_fault(limit)
 
@@ -211,7 +213,7 @@ _MAX_CODE_POINT: Final = 0x10FFFF
 
 
 def _unquote_label_value(written: str) -> str:
-    """Return the text of a string literal in Go's notation; return a name without quotes unchanged."""
+    """Return the text of a string literal in Go's notation; return a text without quotes unchanged."""
     if written[:1] == "`":
         return written[1:-1]
     return _ESCAPE_PATTERN.sub(_replace_escape, written[1:-1]) if written[:1] == '"' else written

@@ -31,8 +31,8 @@ _decode = msgspec.json.Decoder().decode
 
 JsonObject = Mapping[str, Any]
 
-# A body may have this many protobuf fields for each record that it may have. Fields of nested messages are counted,
-# too.
+# The maximum number of protobuf fields of a body, divided by the maximum number of its records. Fields of nested
+# messages are counted, too.
 _MAX_FIELDS_PER_RECORD = 16
 
 _SEVERITY_NAMES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -55,7 +55,7 @@ _AGGREGATION_TEMPORALITIES = ("unspecified", "delta", "cumulative")
 class OtlpSignal(msgspec.Struct, frozen=True):
     """A signal of OTLP, such as logs.
 
-    It has the names that occur in requests of this signal, and the function that makes events of a record.
+    It has the names that occur in requests of this signal, and the function that turns a record into events.
     """
 
     request_name: str
@@ -158,7 +158,7 @@ def _require_array(signal: OtlpSignal, parent: JsonObject, name: str) -> list[An
 
 
 def _shared_metadata(resource: JsonObject, of_scope: JsonObject, of_resource: JsonObject) -> dict[str, object]:
-    """Return the metadata that all records of a scope share."""
+    """Return the metadata that all records of a scope share: the resource, the scope and the URL of the schema."""
     schema_url = of_scope.get("schemaUrl") or of_resource.get("schemaUrl")
     return {
         "resource": resource or None,
@@ -198,7 +198,10 @@ def _objects_in_array(parent: JsonObject, name: str) -> Iterable[JsonObject]:
 
 
 def _convert_attributes(owner: object) -> dict[str, object]:
-    """Return the attributes of a message as an object. OTLP sends attributes as a list of keys and values."""
+    """Return the attributes of `owner`, such as a span, as an object.
+
+    OTLP sends attributes as a list of keys and values.
+    """
     if not isinstance(owner, dict):
         return {}
     return _convert_key_value_list({"values": owner.get("attributes")})
@@ -275,7 +278,11 @@ def _convert_id_to_hex(value: object) -> str | None:
 
 
 def _enum_value_name(value: object, prefix: str, words: tuple[str, ...]) -> str | None:
-    """Return the word for an enum's value, which is a number or a name; return None for an unknown value."""
+    """Return the word for an enum's value; return None if the value is unknown or unspecified.
+
+    The value is a position in `words`, or a name that begins with `prefix`, such as `SPAN_KIND_SERVER` with the prefix
+    `SPAN_KIND_`.
+    """
     number = _integer_or_unchanged(value)
     if isinstance(number, int):
         return words[number] if 0 < number < len(words) else None
@@ -389,7 +396,10 @@ def _events_from_span(span: JsonObject, resource: JsonObject, shared_metadata: J
 
 
 def _snake_case_fields(span: JsonObject, *names: str) -> JsonObject:
-    """Return the named fields of a span under names in snake case; the value is None if the span lacks the field."""
+    """Return the fields `names` of a span, with their names converted to snake case.
+
+    A field that is missing or empty gets the value None.
+    """
     return {re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", name): span.get(name) or None for name in names}
 
 

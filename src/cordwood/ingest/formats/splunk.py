@@ -1,7 +1,7 @@
 """The format of Splunk's HTTP Event Collector (HEC): concatenated JSON objects, or raw lines.
 
 If the member `event` is a text, it becomes the message. If it is an object, it is stored as `metadata.event`. The
-labels of an event are its index and its source type.
+labels of an event, by which its stream is chosen, are its index and its source type.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,8 @@ EVENT_REQUIRED_MESSAGE = "Event field is required."
 EVENT_BLANK_MESSAGE = "Event field cannot be blank."
 NOT_JSON_MESSAGE = "The events end here with something that is not a JSON object."
 
-# These fields may also be sent as parameters of the URL, which then apply to all events of the body.
+# The fields that may also be sent as parameters of the URL. A parameter applies to every event of the body that lacks
+# the field.
 QUERY_PARAMETER_FIELDS = ("time", "host", "source", "sourcetype", "index")
 _EMPTY_JSON = msgspec.Raw(b"")
 _MESSAGE_FIELDS = ("message", "line", "log", "msg")
@@ -37,8 +38,8 @@ _MESSAGE_FIELDS = ("message", "line", "log", "msg")
 class HecBody(LabelledBody):
     """A decoded body.
 
-    `first_undecodable_index` is the position of the item that could not be decoded as a JSON object. The body after
-    this position is lost.
+    `first_undecodable_index` is the position of the first item that could not be decoded as a JSON object, or None. The
+    body from this item on is lost.
     """
 
     event_count: int = 0
@@ -88,7 +89,10 @@ def _encode_shared_fields(shared: Mapping[str, str]) -> RawFields:
 
 
 def _add_event(fields: RawFields, index: int, item: str, found: HecBody) -> PostedEvent | None:
-    """Add an event to the part of its labels; if the item is not an event, quarantine it and return None."""
+    """Add the event of an item to the part of the body that has its labels; return the event.
+
+    If the item is not a valid event, quarantine it and return None.
+    """
     part, sent = found.part_for_labels(*_stream_labels(fields)), bytes(fields.get("event", b"null"))
     if sent in (b"null", b'""'):
         part.refuse_item(index, EVENT_REQUIRED_MESSAGE if sent == b"null" else EVENT_BLANK_MESSAGE, item)

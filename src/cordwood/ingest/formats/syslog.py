@@ -132,7 +132,10 @@ def _split_by_octet_counts(data: bytes, limit: int) -> tuple[list[bytes], int]:
 
 
 def _ends_at_message_boundary(data: bytes, position: int) -> bool:
-    """Return whether the counted messages end at the end of the data or of a line; if not, a count is wrong."""
+    """Return whether `position`, where the counted messages end, is the end of the data or of a line.
+
+    If it is neither, a count is wrong.
+    """
     if position >= len(data):
         return position == len(data)
     rest = _WHITESPACE_PATTERN.match(data, position).end()  # type: ignore[union-attr] # it always matches
@@ -178,7 +181,10 @@ def _priority_fields(priority: int) -> StructuredDataElement:
 
 
 def _host_and_process_fields(header_values: Mapping[str, str | None]) -> StructuredDataElement:
-    """Return the names in the header (host, app, process and message), with None for a dash, which means unknown."""
+    """Return the host name, app name, process id and message id of a header.
+
+    A value that is missing, or is a dash (which means unknown), becomes None.
+    """
     names = ("hostname", "appname", "process_id", "message_id")
     return {name: None if header_values.get(name) == "-" else header_values.get(name) for name in names}
 

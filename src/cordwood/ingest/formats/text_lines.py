@@ -18,7 +18,7 @@ _LEADING_TIME_PATTERN: Final = re.compile(
 
 
 def read_plain_line(line: str) -> PostedEvent:
-    """Return the line as the message of an event, with the time at its beginning if there is one."""
+    """Return the line as the message of an event. A time at its beginning becomes the time of the event."""
     time = _LEADING_TIME_PATTERN.match(line)
     return PostedEvent(timestamp=time[1] if time else None, event_message=line)
 

@@ -158,7 +158,7 @@ def _is_probably_lql(fault: Fault, text: str) -> bool:
 
 
 def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault | None:
-    """Return an error for a misspelled keyword where the parser stopped, or in one of the two words before."""
+    """Return an error for a misspelled keyword at the word where the parser stopped, or at one of the two before it."""
     if not isinstance(fault, BadQuerySyntax) or fault.hint or fault.span is None:
         return None
     positions = [index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span]

@@ -195,11 +195,12 @@ _SYNTAX_BY_FIRST_WORD: Final[Mapping[str, tuple[ForeignSyntax, ...]]] = {
     first: tuple(form for form in FOREIGN_SYNTAX if form.words[0] == first)
     for first in {form.words[0] for form in FOREIGN_SYNTAX}
 }
-# Words after which `:name` is a parameter in other dialects; after other words, the colon is an operator.
+# In other dialects, `:name` after one of these words is a parameter. After any other word, the colon is an operator.
 _TOKENS_BEFORE_COLON_PARAMETER: Final = frozenset(
     "= < > <= >= != <> ( , + - * / AND OR LIKE IN BETWEEN LIMIT OFFSET WHERE NOT".split()
 )
-# Infix operators of other dialects that are names or prefix operators in BigQuery; they match only between operands.
+# Words that are infix operators in other dialects, but names or prefix operators in BigQuery. They match only between
+# two operands.
 _SYNTAX_BY_INFIX_OPERATOR: Final[Mapping[str, ForeignSyntax]] = {
     word: ForeignSyntax((word,), "Write REGEXP_CONTAINS({left}, {right}).") for word in ("~", "REGEXP", "RLIKE", "GLOB")
 } | {"XOR": ForeignSyntax(("XOR",), "Write {left} != {right}.")}

@@ -1,4 +1,4 @@
-"""Tables of failing function calls, with replacements: functions of other dialects, and wrong numbers of arguments.
+"""Replacements for function calls that BigQuery refuses: functions of other dialects, and wrong argument counts.
 
 In a template for a replacement, `{name}` is the function's name, and `{0}` is the first argument as the author wrote
 it. `{0:unit}` is the argument as BigQuery's unit (`'hours'` is HOUR), `{0:interval}` as an interval (`'5 minutes'` is

@@ -39,8 +39,8 @@ REDACT_TEXT_FUNCTION_PREFIX: Final = "redacted_text"
 REDACT_JSON_FUNCTION_PREFIX: Final = "redacted_json"
 REDACT_EVENT_FUNCTION_PREFIX: Final = "redacted_event"
 
-# The prefix of the function that optimistic variants call: it returns a text unchanged, or fails with the message below
-# if the text may need redaction.
+# The prefix of the function that optimistic variants call: it returns a text unchanged, or fails with
+# MAY_NEED_REDACTION_MESSAGE if the text may need redaction.
 OPTIMISTIC_TEXT_FUNCTION_PREFIX: Final = "trusted_text"
 MAY_NEED_REDACTION_MESSAGE: Final = "A text may hold something to redact."
 
@@ -75,11 +75,14 @@ class MaskingSql(Protocol):
     def conditional(self, condition: str, then: str, otherwise: str) -> str: ...
 
     def current_match_part(self, index: int) -> str:
-        """Return one part, counted from 1, of the current segment, which is split at `MATCH_PART_SEPARATOR`."""
+        """Return part `index`, counted from 1, of the segment that `replace_marked_segments` is replacing.
+
+        The segment is split into parts at `MATCH_PART_SEPARATOR`.
+        """
         ...
 
     def replace_marked_segments(self, marked: str, each: str) -> str:
-        """Split the text at `MATCH_START_MARKER`; replace each segment that has a `MATCH_PART_SEPARATOR` by `each`."""
+        """Split `marked` at `MATCH_START_MARKER`; replace by `each` every segment that has a `MATCH_PART_SEPARATOR`."""
         ...
 
     def remove_card_separators(self, text: str) -> str:
@@ -263,8 +266,8 @@ def optimistic_redaction_variant(tree: exp.Expr) -> exp.Expr | None:
 def remove_text_round_trips(tree: exp.Expr) -> None:
     """Remove conversions of a redacted text to an event's value and directly back to a text.
 
-    Filters must not be moved to the text before its redaction, because their timing would reveal whether the text
-    contains the searched text.
+    A filter then reads the redacted text itself. The filter must not be moved to the text before redaction, because its
+    timing would reveal whether that text contains the searched text.
     """
     for reader, _ in list(find_operations(tree, EventAsText)):
         value = fragment_parts(reader)[0].unnest()

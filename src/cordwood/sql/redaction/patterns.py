@@ -64,7 +64,7 @@ _WORD_CHARACTERS: Final = r"[a-z0-9_.:@%+-]*"
 _IPV4_OCTET: Final = r"0*(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4_ADDRESS: Final = rf"{_IPV4_OCTET}\.{_IPV4_OCTET}\.{_IPV4_OCTET}\.{_IPV4_OCTET}"
 _FOUR_DOTTED_NUMBERS: Final = r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+"
-# A percent-encoded digit or dot, which needs no encoding in a URL.
+# A digit or a dot, plain or percent-encoded, although neither needs encoding in a URL.
 _ENCODED_DIGIT: Final = r"(?:[0-9]|%(?:25)*3[0-9])"
 _ENCODED_DOT: Final = r"(?:\.|%(?:25)*2e)"
 _ENCODED_IPV4_ADDRESS: Final = (
@@ -116,15 +116,15 @@ _CREDENTIAL_WORD: Final = (
     r"(?:passw(?:or)?d|passphrase|pwd|secret|api[_-]?key|(?:access|refresh|auth|id|session)[_-]?token"
     r"|(?:private|secret|access)[_-]?key|authorization|credentials?|amz-signature)"
 )
-# The endings of the credential words above. A hint may match too much, so it needs only these endings, which compile to
-# a smaller pattern.
+# The endings of the words that _CREDENTIAL_WORD matches. A hint may match too much, so it needs only these endings,
+# which compile to a smaller pattern.
 _CREDENTIAL_WORD_ENDING: Final = "(?:passw(?:or)?d|phrase|pwd|secret|key|token|authorization|credentials?|signature)"
 _ASSIGNMENT_SIGN: Final = rf"{_WHITESPACE}*(?:=>?|:|%(?:25)*3[ad]){_WHITESPACE}*"
 _AUTHENTICATION_SCHEME: Final = (
     rf"(?:(?:bearer|basic|token|digest|api-?key|negotiate|ntlm|hawk|hmac|aws4-hmac-sha256|signature){_WHITESPACE}+)?"
 )
 _UNQUOTED_VALUE: Final = r"[^\s\"'&,;<>()\[\]{}\\|]+"
-# Words that follow "bearer" and "basic" in ordinary prose.
+# "bearer" or "basic" with a word that follows it in ordinary prose, so that this word is not taken for a credential.
 _SCHEME_WORD_IN_PROSE: Final = (
     rf"\b(?:bearer|basic){_WHITESPACE}+(?:auth[a-z]*|tokens?|realm|scheme|header|error|is|was|and|or|for|of|not|missing"
     r"|required|invalid|format|must|from|with|type|plan|tier)\b"
@@ -138,7 +138,7 @@ _PROVIDER_API_KEY: Final = (
     r"|sg\.[a-z0-9_-]{16,}\.[a-z0-9_-]{16,})"
 )
 
-# The prefixes of these keys, without the minimum lengths, for the hint.
+# The prefixes of the keys that _PROVIDER_API_KEY matches, without the minimum lengths, for the hint.
 _PROVIDER_API_KEY_PREFILTER_PATTERN: Final = (
     r"sb_secret_|sb_publ|sbp_|sk-|[spr]k_live_|[spr]k_test_|whsec_|gh[opsur]_|github_pat_|glpat-|xox[abeoprs]-"
     r"|(?-i:AKIA|ASIA)|aiza|ya29\.|npm_|pypi-|hf_|\bsg\.|dop_v1_|shpat_"
@@ -309,7 +309,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
     def operator_stages(self) -> tuple[DetectionStage, ...]:
         """The stages of the patterns in the service's settings.
 
-        These patterns are case-sensitive, and match the text without JSON escapes.
+        These patterns are case-sensitive. A string within JSON is matched after its escapes are decoded.
         """
         return tuple(
             DetectionStage(f"(?s:{named.pattern})", (), (), MatchKind.OTHER, f"(?s:{named.pattern})")

@@ -81,7 +81,7 @@ class RawValue(msgspec.Struct, frozen=True):
 
     @property
     def last_key_names(self) -> Iterator[str]:
-        """The last key of each path; steps into array elements are ignored."""
+        """The last key of each path from which the value is read; steps into array elements are ignored."""
         for _, path in self.paths:
             yield from [step for step in path[1:] if step != ELEMENT_STEP][-1:]
 
@@ -101,10 +101,11 @@ CteColumns = Mapping[str, RawColumns]
 class ScopedRelation(msgspec.Struct, eq=False):
     """A relation of a FROM that is in scope, with what the redaction needs to know about it.
 
-    `columns` are its raw columns or, for a stream, the stream's name: all columns of a stream are raw, except those in
-    `_NEVER_REDACTED_COLUMNS`. `reading_select` is the SELECT with the relation in its FROM. `used_columns` are the
-    columns that are read from the relation. `lifted_values` are the values of raw columns that correlated sub-queries
-    read; the relation gets a column for each of them, and the mapping has them by the names of these columns.
+    `raw_columns_or_stream` has the relation's raw columns. For a stream, it is the stream's name instead, because all
+    columns of a stream are raw except those in `_NEVER_REDACTED_COLUMNS`. `reading_select` is the SELECT with the
+    relation in its FROM. `used_columns` are the columns that are read from the relation. `lifted_values` are the values
+    of raw columns that correlated sub-queries read. The relation gets a new column for each of them; the keys of the
+    mapping are the names of these columns.
     """
 
     raw_columns_or_stream: RawColumns | str
@@ -151,7 +152,10 @@ def _is_outer_source(source: ScopedRelation | None, node: exp.Expr) -> bool:
 
 
 def _lift_value(source: ScopedRelation, value: exp.Expr, number: int) -> exp.Column:
-    """Add a column with the value to the relation; return a reference to it for the correlated sub-query."""
+    """Add a column for `value` to the relation `source`; return a reference to it for the correlated sub-query.
+
+    The name of a new column contains `number`.
+    """
     name = next((name for name, lifted in source.lifted_values.items() if lifted == value), f"lifted {number}")
     source.lifted_values.setdefault(name, value)
     column = exp.column(name, source.relation.alias_or_name, quoted=True)
@@ -217,7 +221,10 @@ def are_paths_still_textless(paths: Iterable[StreamPath], shapes: Mapping[str, S
 
 
 def _starred_relation_names(tree: exp.Expr) -> Iterator[str]:
-    """Yield the names of tables that are read by a star or a pivot; such sub-queries must not output raw values."""
+    """Yield the names of tables that are read by a star or a pivot.
+
+    If such a table is a sub-query, the sub-query must not output raw values.
+    """
     for table in tree.find_all(exp.Table):
         select = table.find_ancestor(exp.Select)
         if table.args.get("pivots") or (select is not None and _has_star(select)):
@@ -318,7 +325,10 @@ class _ReadRedactor:
             self._redact_expression(part, ctes, sources)
 
     def _redact_source(self, node: exp.Expr, ctes: CteColumns, sources: RelationsByName, *, is_expanded: bool) -> None:
-        """Redact the reads in a relation, and in the relations that are joined to it within the same parentheses."""
+        """Redact the reads in a relation, and in the relations that are joined to it within the same parentheses.
+
+        `is_expanded` is set if the SELECT with the relation in its FROM has a star.
+        """
         self._redact_relation(node, ctes, sources, is_expanded=is_expanded)
         for pivot in node.args.get("pivots") or ():
             self._redact_expression(pivot, ctes, sources)
@@ -364,8 +374,8 @@ class _ReadRedactor:
     def _can_unnest_raw(self, node: exp.Unnest, raw: RawValue, sources: RelationsByName) -> bool:
         """Return whether the elements of an array or record may stay raw when UNNEST yields them.
 
-        They must be redacted by UNNEST if a key on their path is hidden, or if a correlated sub-query reads them or
-        their array.
+        The elements must be redacted by UNNEST if a key on their path is hidden, or if a correlated sub-query reads
+        them or their array.
         """
         if self._has_hidden_key(raw) or _is_outer_source(_only_source_of(node.expressions[0], sources), node):
             return False
@@ -435,9 +445,9 @@ class _ReadRedactor:
         return None
 
     def _raw_element(self, node: exp.Bracket, sources: RelationsByName) -> RawValue | None:
-        """Return an array's element as a raw value; None if the index is computed from columns.
+        """Return an array's element as a raw value; None if it is not raw, or if the index is computed from columns.
 
-        In this case, the array and the columns in the index are redacted separately.
+        If the index is computed from columns, the array and these columns are redacted separately.
         """
         reads_columns = any(index.find(exp.Column, exp.Query) for index in node.expressions)
         return None if reads_columns else self._raw_elements(node.this, sources)
@@ -493,8 +503,8 @@ def _relations_of_from(select: exp.Select) -> Iterator[exp.Expr]:
 def _is_unambiguous_column(node: exp.Expr) -> bool:
     """Return whether the node is a column that cannot be confused with another one by the engine.
 
-    A column is unambiguous if it has the name of its relation. Only in set operations and PIVOT may columns lack this
-    name; elsewhere, the engine might find a raw column by such a name.
+    A column is unambiguous if it is qualified by the name of its relation. Only in set operations and PIVOT,
+    unqualified columns are unambiguous, too. Elsewhere, the engine might find a raw column by an unqualified name.
     """
     if not isinstance(node, exp.Column):
         return False

@@ -231,7 +231,8 @@ def resolve_group_by(select: exp.Expr, context: NameContext, aliases: SelectAlia
     if group is None:
         return
     keys = list(group.iter_expressions())
-    # SELECT AS STRUCT outputs a single column, so GROUP BY has no ordinals.
+    # SELECT AS STRUCT outputs a single column, so its GROUP BY has no ordinals. A GROUP BY with grouping sets has none
+    # either.
     allows_ordinals = not select.args.get("kind") and not any(isinstance(key, _GROUPING_SET_CLASSES) for key in keys)
     for key in keys:
         for item in _flatten_group_keys(key) if isinstance(key, _GROUPING_SET_CLASSES) else [key]:

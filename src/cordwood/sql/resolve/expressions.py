@@ -125,9 +125,10 @@ class _ExpressionResolver(msgspec.Struct):
         node.meta["lineage"] = self.context.resolution.shape_reader.elements(lineage)
 
     def _first_element_of_object(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
-        """Return the object itself for its element 0, because queries read a record as an array with one struct.
+        """If `node` is element 0 of an object, return the object itself; else return None.
 
-        Return None for any other element, and for a value that is not always an object.
+        BigQuery queries read a record as an array, whose only element is the record. Return None also for an element of
+        a value that is not always an object.
         """
         index = node.expressions[0] if len(node.expressions) == 1 else None
         is_first = (
@@ -172,7 +173,10 @@ class _ExpressionResolver(msgspec.Struct):
 
 
 def strip_empty_array_default(value: exp.Expr) -> exp.Expr:
-    """Replace `COALESCE(path, [])`, used as an array, by the path: if it is missing, there are no elements anyway."""
+    """Replace `COALESCE(path, [])`, used as an array, by the path.
+
+    The default `[]` is not needed: a missing value has no elements anyway.
+    """
     if (
         isinstance(value, exp.Coalesce)
         and lineage_of(value.this).is_event

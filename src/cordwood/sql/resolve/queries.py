@@ -339,7 +339,10 @@ def _resolve_set_operation(
 
 
 def _align_struct_field_names(query: exp.Expr, outputs: list[OutputColumn]) -> None:
-    """Rename struct fields to those of the other side: BigQuery pairs fields by position, engines by name."""
+    """Rename the fields of SELECT AS STRUCT on one side of a set operation to those of the other side, `outputs`.
+
+    BigQuery pairs the fields of both sides by position, but engines pair them by name.
+    """
     if query.args.get("kind") == "STRUCT" and len(query.expressions) == len(outputs):
         for item, output in zip(query.expressions, outputs, strict=True):
             if isinstance(item, exp.Alias):

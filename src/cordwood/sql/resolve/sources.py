@@ -28,9 +28,10 @@ from cordwood.sql.scope import Field, Lineage, MergedColumn, Relation, Scope, co
 class _FromResolver(msgspec.Struct):
     """The state of reading one FROM from left to right.
 
-    `filters` collects the filters that replace joins with unnested objects. `may_filter_in_where` is set if such a
-    filter may be put in WHERE, because no later outer join adds rows with NULL. `first_relation_index` is the index, in
-    the scope, of the first relation of this chain of joins.
+    A join with an UNNEST that yields only objects is removed, and `filters_replacing_joins` collects the conditions
+    that take its place. `may_filter_in_where` is set if such a condition may be put in WHERE, because no later outer
+    join adds rows with NULL, which the condition would drop. `first_relation_index` is the index in `scope` of the
+    first relation of the current chain of joins.
     """
 
     resolution: NameResolution
@@ -46,7 +47,7 @@ class _FromResolver(msgspec.Struct):
 
 
 def resolve_from_clause(select: exp.Expr, resolution: NameResolution, ctes: CteScope, parent: Scope | None) -> Scope:
-    """Resolve the FROM of a SELECT; filters that replace unnested objects are added to its WHERE."""
+    """Resolve the FROM of a SELECT. The filters that replace removed joins are added to the WHERE of the SELECT."""
     reader = _FromResolver(resolution, ctes, Scope(parent=parent), [])
     from_ = select.args.get("from_")
     if from_ is None:
@@ -65,7 +66,7 @@ def resolve_from_clause(select: exp.Expr, resolution: NameResolution, ctes: CteS
 
 
 def _constant_row_columns(reader: _FromResolver, select: exp.Expr) -> dict[str, exp.Expr] | None:
-    """Return the columns of a constant row that is the whole FROM; None for any other FROM, or with GROUP BY."""
+    """Return the columns if the whole FROM is one constant row; None for any other FROM, or if there is a GROUP BY."""
     if select.args.get("group"):
         return None
     return tables.constant_table_columns(reader.resolution, reader.ctes, select.args["from_"].this)
@@ -147,7 +148,7 @@ def _is_always_true(on: exp.Expr | None) -> bool:
 
 
 def _add_join_filter(filters: list[exp.Expr], join: exp.Expr, context: NameContext) -> None:
-    """Turn the condition of an inner join into a filter, after the join's right side was removed."""
+    """Add the ON condition of an inner join to `filters`, because the join itself is removed from FROM."""
     on = join.args.get("on")
     if on is None or _is_always_true(on):
         return
@@ -367,9 +368,9 @@ def _object_filter(resolution: NameResolution, value: exp.Expr, lineage: Lineage
 
 
 def _is_implied_filter(filter_: exp.Expr, value: exp.Expr) -> bool:
-    """Return whether a test that `value` is an object implies the filter.
+    """Return whether the filter is superfluous when another filter tests that `value` is an object.
 
-    The filter is implied if it tests whether a value that contains `value` is an object.
+    This is so if the filter tests whether `value`, or a value that contains `value`, is an object.
     """
     return is_object_test_node(filter_) and is_same_or_nested_value(value, filter_.expressions[0])
 

@@ -140,7 +140,7 @@ def resolve_derived_table(resolution: NameResolution, ctes: CteScope, scope: Sco
 def _apply_pivot(
     resolution: NameResolution, ctes: CteScope, source: exp.Expr, pivot: exp.Expr, outputs: list[OutputColumn]
 ) -> list[OutputColumn]:
-    """Replace the query of a pivoted derived table by the query that is equivalent to its pivot; return the columns."""
+    """Replace the query of a derived table with PIVOT or UNPIVOT by one that applies it; return the new columns."""
     alias = resolution.unique_name("_pivoted")
     inner = exp.Subquery(this=copy_tree(source.this))
     set_source_alias(inner, alias)
@@ -150,7 +150,7 @@ def _apply_pivot(
 
 
 def pivot_as_query(resolution: NameResolution, ctes: CteScope, table: exp.Expr) -> exp.Expr | None:
-    """Rewrite `t PIVOT(…)` in place as `(SELECT * FROM t) PIVOT(…)` if `t` is a sub-query; otherwise, return None."""
+    """Replace `t PIVOT(…)` in the tree by `(SELECT * FROM t) PIVOT(…)`; return this, or None if `t` is no sub-query."""
     pivots, joins = table.args.get("pivots"), table.args.get("joins")
     if not pivots or not isinstance(table.this, exp.Identifier):
         return None
@@ -240,7 +240,10 @@ def _leftmost_select(query: exp.Expr) -> exp.Expr:
 
 
 def _unused_name(name: str, used_names: set[str], next_suffixes: dict[str, int]) -> str:
-    """Return an unused name: `name` with a numeric suffix. `next_suffixes` has the suffix to try first, by name."""
+    """Return `name` with a numeric suffix that is not used yet, and record the result as used.
+
+    `next_suffixes` has, for each name, the suffix to try first.
+    """
     suffix = next_suffixes.get(name.lower(), 2)
     while f"{name}_{suffix}".lower() in used_names:
         suffix += 1

@@ -127,7 +127,7 @@ def aggregated_event_value_kind(node: exp.Expr) -> Kind | None:
 
 
 def has_window(node: exp.Expr) -> bool:
-    """Return whether the aggregate has OVER or FILTER. In this case, nothing may be put between the two."""
+    """Return whether the aggregate has OVER or FILTER, which must directly follow the aggregate in the SQL."""
     parent = node.parent
     while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
         parent = parent.parent

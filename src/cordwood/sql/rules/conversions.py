@@ -26,7 +26,7 @@ class LiteralRules(msgspec.Struct, frozen=True):
     """The lowering rules of literals for one engine.
 
     `integer_literal` lowers an integer literal and gets the literal's value as well. `float_literal` lowers any other
-    number. `bytes_literal` lowers bytes; it gets them as a part of a fragment and as the literal's text.
+    number. `bytes_literal` lowers a bytes literal; its arguments are a node with the bytes, and the literal's text.
     """
 
     integer_literal: Callable[[exp.Expr, int], exp.Expr]
@@ -75,8 +75,8 @@ def parent_outside_sign_and_parentheses(node: exp.Expr) -> exp.Expr | None:
 # A function that casts its second argument. Its first argument is the node of the cast, which determines whether a
 # failure yields NULL or an error.
 Caster = Callable[[exp.Expr, exp.Expr], exp.Expr]
-# For pairs of source and target type: a caster or a template. A template that refers to the value as `@a` may use it
-# several times and may fail; a template with `{0}` uses it once.
+# For each pair of source and target type: a caster, or a template for the cast. A template that uses the value several
+# times, or that may fail, refers to it as `@a`. Any other template refers to it as `{0}`.
 CastersByKinds = Mapping[tuple[Kind, Kind], Caster | str]
 
 # The types to which an event's value is cast in two steps, first to text, so that an invalid value causes the same

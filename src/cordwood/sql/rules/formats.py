@@ -112,8 +112,8 @@ class FormatSpecifier(msgspec.Struct, frozen=True):
 class FormatField(msgspec.Struct, frozen=True):
     """A specifier in a format, the argument that it formats, and the arguments for a width or precision of `*`.
 
-    If such an argument is constant, it has been inserted into the specifier, and `star_width` or `star_precision` is
-    None.
+    The latter are `star_width` and `star_precision`. If such an argument is constant, it has been inserted into the
+    specifier instead of the `*`, and `star_width` or `star_precision` is None.
     """
 
     spec: FormatSpecifier
@@ -222,7 +222,8 @@ class FormatSql(Protocol):
 
     # The number of digits after the decimal point that the engine keeps in NUMERIC and BIGNUMERIC values.
     decimal_places: Mapping[Kind, int]
-    # Templates for %T over `@a`, for types whose literals are quoted; and the quotes that %t escapes in BYTES.
+    # Templates that write the value `@a` as a literal for %T, for the types whose literals are quoted; and the quotes
+    # that are escaped when %t prints BYTES.
     literal_templates: Mapping[Kind, str]
     escaped_quotes: Sequence[str]
 
@@ -234,7 +235,7 @@ class FormatSql(Protocol):
         ...
 
     def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
-        """Return the precision of an integer's specifier, given by the argument `count` for its `*`."""
+        """Return the precision for an integer's specifier that has a `*`; `count` is the argument that states it."""
         ...
 
     def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:
@@ -245,7 +246,7 @@ class FormatSql(Protocol):
         ...
 
     def padding_zeros(self, width: int, sign: str, digits: str) -> str:
-        """Return SQL for zeros to be put between `sign` and `digits`, so that the number has at least this width."""
+        """Return SQL for zeros between `sign` and `digits`, so that the number has at least `width` characters."""
         ...
 
     def lacks_flag_support(self, spec: FormatSpecifier) -> bool:
@@ -259,7 +260,7 @@ class FormatSql(Protocol):
     def exact_numeric_digits(self, decimals: int, *, with_point: bool) -> str:
         """Return SQL for the digits of the absolute value of the NUMERIC or BIGNUMERIC @a.
 
-        If `with_point` is set, the digits end with a decimal point if there are no decimals.
+        If `with_point` is set, the digits end with a decimal point even when `decimals` is 0.
         """
         ...
 
@@ -335,7 +336,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         return self._compose_number(node, field, digits, value, *counts)
 
     def _separate_digits(self, digits: str, size: int, mark: str) -> str:
-        """Insert a separator between groups of `size` digits, counted from the last digit."""
+        """Return SQL that inserts `mark` between groups of `size` digits, counted from the last digit."""
         marked = self.common_sql.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
         return self.sql.strip_leading_character(f"reverse({marked})", mark)
 

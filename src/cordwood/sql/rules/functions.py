@@ -37,7 +37,7 @@ MAX_GENERATED_ELEMENTS_PER_ROW: Final = 4_096
 
 
 def max_generated_elements(*bounds: exp.Expr) -> int:
-    """Return the limit on the elements of an array between `bounds`; it is lower if the bounds vary by row."""
+    """Return how many elements a generated array may have: fewer if its `bounds` (start, end, step) vary by row."""
     return (
         MAX_GENERATED_ELEMENTS_PER_ROW
         if any(part.find(exp.Column) is not None for part in bounds)
@@ -55,8 +55,8 @@ class FunctionSignature(msgspec.Struct, frozen=True):
 
     The function fails with `failure_message` if `failure_condition` is true; an engine's `CheckedTemplate` may replace
     the condition. If `can_engine_fail` is set, the engine's own function may raise an error, which becomes NULL inside
-    SAFE. `count_argument_index` is the index of an argument that is invalid only if it is negative: if it is a constant
-    that is not negative, the condition is not checked.
+    SAFE. If a function fails only because one argument, a count, is negative, `count_argument_index` is the index of
+    this argument. For a constant count that is not negative, the condition is then not checked.
     """
 
     argument_readers: tuple[ArgumentReader, ...]
@@ -69,9 +69,9 @@ class FunctionSignature(msgspec.Struct, frozen=True):
 class CheckedTemplate(msgspec.Struct, frozen=True):
     """A template of a function, and the condition under which the function fails instead.
 
-    Engines evaluate constant expressions when they plan a query, even in branches that are not taken. If the amount of
-    work depends on an argument, such as the number of repetitions, the check is therefore applied to this argument,
-    `guarded_argument`. In the template, `@checked` stands for the checked argument.
+    Engines evaluate constant expressions when they plan a query, even in branches that are not taken. Therefore, if an
+    argument determines the amount of work, such as the number of repetitions, it is the `guarded_argument`: it is
+    checked before the function uses it. In the template, `@checked` stands for this argument with its check.
     """
 
     failure_condition: str
@@ -80,7 +80,7 @@ class CheckedTemplate(msgspec.Struct, frozen=True):
 
 
 class TransformedArgumentTemplate(msgspec.Struct, frozen=True):
-    """A template whose first argument is transformed by `argument_template`. The result is evaluated only once."""
+    """A template whose first argument is the result of `argument_template`. This result is evaluated only once."""
 
     argument_template: str
     template: str | CheckedTemplate

@@ -215,7 +215,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
     def print_value(
         self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates | None = None
     ) -> exp.Expr:
-        """Return the JSON text of a value, which is never NULL: for NULL, the text is `null`."""
+        """Return SQL for the JSON text of a value. The SQL is never NULL: for a NULL value, the text is `null`."""
         if isinstance(node, exp.Null):
             return fragment("'null'")
         return self._print_nullable(

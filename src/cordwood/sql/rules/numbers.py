@@ -49,7 +49,7 @@ PARSE_NUMERIC_PATTERN: Final = rf"\s*([+-]?\s*{_NUMBER_WITH_COMMAS_PATTERN}|{_NU
 
 
 def has_ascending_elements(array: exp.Expr) -> bool:
-    """Return whether the boundaries are constant numbers in ascending order."""
+    """Return whether the array lists constant numbers in ascending order; equal neighbours are allowed."""
     values = [constant_python_value(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
     numbers = [value for value in values if isinstance(value, (int, float))]
     return len(numbers) == len(values) and all(low <= high for low, high in pairwise(numbers))
@@ -62,7 +62,8 @@ _CLASSES_SEARCHED_FOR_INPUTS: Final = (*_ARITHMETIC_CLASSES, exp.Neg, exp.Paren)
 _NON_REPEATABLE_CLASSES: Final = (exp.Query, exp.Window, exp.Rand, exp.SafeFunc)
 _MAX_OVERFLOW_CHECK_INPUTS: Final = 8
 
-# Upper bounds of the magnitude of values, by type, as powers of ten.
+# Upper bounds of the magnitude of values of three types, as powers of ten: INT64, the exact numerics (NUMERIC and
+# BIGNUMERIC), and FLOAT64.
 _INT64_MAGNITUDE_LOG10: Final = 19.0
 _EXACT_NUMERIC_MAGNITUDE_LOG10: Final = 40.0
 _FLOAT64_MAGNITUDE_LOG10: Final = 308.3
@@ -90,7 +91,8 @@ def _wrap_in_overflow_check(node: exp.Expr) -> exp.Expr:
         or not _can_repeat_inputs(node, inputs)
     ):
         return node
-    # The copies are lowered to identical SQL, which the engine evaluates once.
+    # The check repeats the inputs of the arithmetic. An input and its copy become identical SQL, which the engine
+    # evaluates only once.
     return inherit_metadata(
         operation_node(OverflowCheck(), copy_tree(node), *(copy_tree(operand) for operand in inputs)), node
     )
@@ -116,7 +118,7 @@ def _can_repeat_inputs(node: exp.Expr, inputs: list[exp.Expr]) -> bool:
 
 
 def _is_outermost_arithmetic(node: exp.Expr) -> bool:
-    """Return whether the arithmetic is not part of larger arithmetic, for which one check is enough."""
+    """Return whether the arithmetic is not part of larger arithmetic, whose own check would be enough for both."""
     if has_operation(node.parent, OverflowCheck):
         return False
     parent = node.parent
@@ -186,9 +188,9 @@ def _min_divisor_magnitude_log10(node: exp.Expr) -> float:
     return 0.0 if kind_of(node) is Kind.INT64 else -_FLOAT64_MAGNITUDE_LOG10
 
 
-# Functions of a FLOAT64, in SQL that all engines understand. In the first table, a function fails if its result is
-# infinite or NaN although its argument is finite. In the second table, a function fails if the condition beside it is
-# true. In the third table, a function never fails.
+# Three tables of functions of a FLOAT64 (`@a`), in SQL that all engines understand. A function of the first table fails
+# if its result is infinite or NaN although its argument is finite. A function of the second table fails if the
+# condition in its entry is true. A function of the third table never fails.
 _FUNCTIONS_THAT_MAY_OVERFLOW: Final = {
     exp.Exp: "exp(@a)",
     exp.Cosh: "cosh(@a)",

@@ -15,8 +15,8 @@ from cordwood.sql.nodes import constant_text, is_null
 
 # The maximum length of a constant text that is computed at compile time. Longer texts are computed by the engine.
 _MAX_FOLDED_TEXT_CHARACTERS: Final = 10_000
-# The metadata key of a call that is known not to be constant. It prevents that a long chain of calls is traversed again
-# for each of its calls.
+# The metadata key that marks a call as known not to be constant. Without it, a long chain of calls would be traversed
+# again for each of its calls.
 _NOT_CONSTANT_METADATA_KEY: Final = "is_open"
 
 
@@ -26,7 +26,7 @@ def _fold_constant(node: exp.Expr) -> exp.Expr:
 
 
 def _constant_text_of_concatenation(node: exp.Expr) -> str | None:
-    """Return the constant text of an expression, also of a concatenation; None if it is not constant or too long."""
+    """Return the constant text of a literal or a concatenation; None if it is not constant, or is too long."""
     if isinstance(node, exp.Paren):
         return _constant_text_of_concatenation(node.this)
     if not isinstance(node, (exp.Concat, exp.DPipe, exp.Trim)):
@@ -80,9 +80,9 @@ def read_translate_arguments(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
 
 
 def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
-    """Return whether the source characters of TRANSLATE are constant and repeat a character.
+    """Return whether the source characters of TRANSLATE are constant and repeat a character, which is an error.
 
-    If they do, raise BadQueryValue, unless the call is inside SAFE.
+    Return True only if the call is inside SAFE. Otherwise, raise BadQueryValue for such an error.
     """
     characters = constant_text(source) or ""
     has_duplicate = len(set(characters)) < len(characters)
@@ -249,8 +249,8 @@ def has_only_anchored_empty_matches(pattern: str) -> bool:
 def has_invalid_regexp_rewrite(node: exp.Expr) -> bool:
     """Return whether the replacement in REGEXP_REPLACE has an invalid backslash.
 
-    A backslash must be followed by the number of a group or by another backslash. If it is not, raise BadQueryValue,
-    unless the call is inside SAFE.
+    A backslash must be followed by the number of a group or by another backslash. Return True only if the call is
+    inside SAFE. Otherwise, raise BadQueryValue for an invalid backslash.
     """
     rewrite, pattern = constant_text(node.args["replacement"]), constant_text(node.expression)
     if rewrite is None or pattern is None:

@@ -96,7 +96,7 @@ _ELEMENT_BY_CAST_ELEMENT: Final = dict(
         " FF1=E1S FF2=E2S FF3=E3S FF4=E4S FF5=E5S FF6=E6S"
     ).split()
 )
-# The text of zone elements. CAST(… AS STRING FORMAT …) writes times in UTC.
+# The text that each zone element prints. It is constant, because CAST(… AS STRING FORMAT …) writes times in UTC.
 _UTC_TEXT_BY_CAST_ELEMENT: Final = {"TZH": "+00", "TZM": "00"}
 _ELEMENT_BY_CAST_ZONE_ELEMENT: Final = dict.fromkeys(_UTC_TEXT_BY_CAST_ELEMENT, "z")
 _CAST_ELEMENT_PATTERN: Final = re.compile(
@@ -130,9 +130,9 @@ def _split_cast_format(node: exp.Expr, format_string: str, kind: Kind) -> Iterat
 
 
 def _letter_case(element: str, source_text: str) -> str | None:
-    """Return the letter case in which a name, such as that of a month, is printed, by the element's spelling.
+    """Return the letter case in which an element prints a name, such as that of a month.
 
-    Return "upper", "lower", or None for a name in mixed case.
+    It is the case of `source_text`, the element's spelling: "upper", "lower", or None for a name in mixed case.
     """
     if element not in _LETTER_CASE_ELEMENTS:
         return None
@@ -150,9 +150,10 @@ class EngineFormat(msgspec.Struct, frozen=True):
 def _merge_adjacent_formats(
     parts: Iterable[EngineFormat | str], call: Callable[[int], str]
 ) -> tuple[list[str], list[exp.Expr]]:
-    """Merge adjacent parts that one call of the engine's function can print; return templates, and formats for them.
+    """Merge adjacent parts that one call of the engine's function can print.
 
-    `call` returns the template of a call of the engine's function, given the index of the call's format.
+    Return the templates of all parts, and a list of the formats that the calls use. `call` returns the template of a
+    call of the engine's function, given the index of its format in this list.
     """
     templates: list[str] = []
     formats: list[exp.Expr] = []
@@ -271,7 +272,7 @@ class TimeFormatRegex(msgspec.Struct):
 
 
 def _parse_time_format(format_string: str) -> TimeFormatRegex:
-    """Return the regular expression of a format up to the first unknown element, which the result names."""
+    """Return the regular expression of a format, up to the first unknown element if there is one."""
     format_pattern = TimeFormatRegex()
     for element, literal_pattern in _split_parsed_format(format_string):
         if element is None:
@@ -322,10 +323,10 @@ class TimeParsingSql(msgspec.Struct, frozen=True):
 
     `parse_integer` converts a text of digits to an integer. `make_date` makes a date of year, month and day. `weekday`
     is the number of a date's weekday, where Monday is 1, and `monday_of_week` is the Monday of a date's week.
-    `name_position` is the position, counted from 1, in a list of names of the name that begins with the same three
-    letters as a text. `units_to_duration` is the duration of a number of units, each of the given number of
-    microseconds. `seconds_to_duration` is the duration of a text of seconds with a fraction. `sum_durations` is the
-    time of day that is the sum of such durations.
+    `name_position` takes a list of names and a text. It finds the name with the same first three letters as the text,
+    and is the position of this name in the list, counted from 1. `units_to_duration` is the duration of a number of
+    units, each of the given number of microseconds. `seconds_to_duration` is the duration of a text of seconds with a
+    fraction. `sum_durations` is the time of day that is the sum of such durations.
     """
 
     parse_integer: Callable[[str], str]
@@ -346,7 +347,10 @@ def _name_prefixes_sql(names: list[str]) -> str:
 
 
 class ParsedElementSql(msgspec.Struct, frozen=True):
-    """The parsed values of a format's elements: for each, the template of its group, in the order of the elements."""
+    """The SQL that reads the values of a format's elements from a parsed text.
+
+    `templates` has, for each element in the order of the format, the template of the text that its group captures.
+    """
 
     templates: Mapping[str, str]
     sql: TimeParsingSql
@@ -394,7 +398,7 @@ class ParsedElementSql(msgspec.Struct, frozen=True):
         return f"({short} + {self.sql.conditional(f'{short} < 69', '2000', '1900')})" if short else "1970"
 
     def _month_sql(self) -> str:
-        """Return SQL for the month, by the last element of the format that has a month; January if there is none."""
+        """Return SQL for the month, from the format's last element for a month or quarter; January if there is none."""
         last = next((element for element in reversed(list(self.templates)) if element in ("m", "b", "Q")), None)
         if last == "b":
             return self.sql.name_position(_name_prefixes_sql(MONTH_NAMES), self.templates["b"])
@@ -610,7 +614,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
     def _print_wall_clock(
         self, format_text: str, *parts: exp.Expr, before: Iterable[str] = (), after: Iterable[str] = ()
     ) -> exp.Expr:
-        """Return SQL that prints the date and time `@a`, the first of `parts`, by the format.
+        """Return SQL that prints `@a`, a date and time without a zone, by the format.
 
         Three or six fractional digits of the second are appended, unless the fraction is zero. `before` and `after` are
         SQL texts that are added at the ends.

@@ -466,7 +466,7 @@ class TimeRules(msgspec.Struct, frozen=True):
 
 
 def time_addition_rules(add: LoweringRule, subtract: LoweringRule, total: LoweringRule) -> RuleSet:
-    """Return the rules of functions that add to or subtract from times, and of `+` and `-`, given an engine's rules."""
+    """Return the rules of functions that add to a time or subtract from it; `total` is the rule of `+` and `-`."""
     return RuleSet(
         by_node_class={
             **dict.fromkeys((exp.TimestampAdd, exp.DatetimeAdd, exp.DateAdd, exp.TimeAdd), _with_unit_check(add)),

@@ -62,8 +62,8 @@ class CommonSql(msgspec.Struct, frozen=True):
     # The conversion of a value to a JSON document. A text that is not JSON becomes NULL.
     as_json_document: Conversion
 
-    # Returns SQL for a value that fails, or is NULL inside SAFE, if a condition is true. If the condition is NULL, it
-    # does not fail. The message must be a constant.
+    # Returns SQL that checks a condition. If the condition is true, the SQL fails with a message or, inside SAFE,
+    # yields NULL. If the condition is false or NULL, the SQL yields the given value. The message must be a constant.
     fail_if: Callable[[exp.Expr, str, str, str], str]
     conditional: ConditionalBuilder
     is_null: UnarySqlBuilder

@@ -249,7 +249,7 @@ async def list_rules(request: Request, services: Services) -> Response:
 
 
 def _empty_collection(request: Request, services: Services, collection: str) -> Response:
-    """Return an empty list, because cordwood has no such objects; refuse a request to create one."""
+    """Return an empty list for a collection that only Logflare has, such as backends; refuse to add to it."""
     require_private_caller(request, services)
     if request.method == "POST":
         raise FeatureUnavailable(

@@ -116,7 +116,8 @@ def member_schema(parameter: Parameter) -> Schema:
 def _example_of(parameter: Parameter) -> object:
     """Return the parameter's own example, or else an example for its type.
 
-    Return None if there is neither, or if the parameter has a default or a list of allowed values and needs no example.
+    Return None if there is neither. A parameter with a default or a list of allowed values gets no example for its
+    type, because it needs none.
     """
     if parameter.example is not None:
         return _PARSERS_BY_JSON_TYPE[_PARAMETER_SCHEMAS.get(parameter.type, _STRING_SCHEMA)["type"]](parameter.example)

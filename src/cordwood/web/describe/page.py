@@ -83,7 +83,7 @@ def _head_html(file_address: Callable[[str], str]) -> str:
 
 
 def _header_html(file_address: Callable[[str], str]) -> str:
-    """Return the header of the page, which is that of the explorer: links to all pages, and a place for the key."""
+    """Return the header of the page, the same as the explorer's: links to all pages, and a place for the key."""
     tabs = "".join(f'<a href="./#{name}">{name.capitalize()}</a>' for name in _EXPLORER_PAGES)
     return (
         '<header class="top"><a class="brand" href="./#explore" aria-label="cordwood: explore">'

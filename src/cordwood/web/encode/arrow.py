@@ -152,8 +152,8 @@ _MICROSECOND_UNIT = 2
 _CONTINUATION_MARKER = b"\xff\xff\xff\xff"
 END_OF_STREAM = _CONTINUATION_MARKER + bytes(4)
 
-# For each form of values: the number of its type in Arrow's union `Type`, and the table with the parameters of this
-# type.
+# For each representation of values: the number of its type in Arrow's union `Type`, and the table with the parameters
+# of this type.
 _ARROW_TYPES: Mapping[BinaryValueType, tuple[int, FlatTable]] = {
     BinaryValueType.INT64: (2, FlatTable([FlatScalar("i32", 64), FlatScalar("u8", 1)])),
     BinaryValueType.FLOAT64: (3, FlatTable([FlatScalar("i16", 2)])),

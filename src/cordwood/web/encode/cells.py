@@ -54,7 +54,7 @@ class BinaryValueType(Enum):
 
 
 class TypedColumn(msgspec.Struct, frozen=True):
-    """A column with the form that its values have in a binary format."""
+    """A column with the representation of its values in a binary format."""
 
     name: str
     value_type: BinaryValueType
@@ -71,7 +71,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 def typed_columns(columns: Sequence[Column], names: Sequence[str]) -> list[TypedColumn]:
-    """Return the columns with the forms of their values. Values of types without a form become text or JSON text."""
+    """Return the columns with the binary representations of their values: text or JSON text for types without one."""
     return [
         TypedColumn(name, _VALUE_TYPES_BY_KIND.get(column.datatype.kind, BinaryValueType.TEXT))
         for name, column in zip(names, columns, strict=True)

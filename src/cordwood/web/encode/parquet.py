@@ -133,7 +133,7 @@ _MICROSECONDS_UNIT = ThriftStruct({2: ThriftStruct({})})
 
 
 class _ColumnStorage(msgspec.Struct, frozen=True):
-    """How Parquet stores values of one form: the physical type, the logical type, and the encoder of values.
+    """How Parquet stores the values of one `BinaryValueType`: physical type, logical type, and encoder of values.
 
     The encoder gets only values that are not null.
     """

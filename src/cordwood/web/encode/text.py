@@ -94,7 +94,7 @@ def encode_event_array(rows: Rows) -> Iterator[bytes]:
 
 
 def _encode_event(row: Row) -> bytes:
-    """Convert a stored row (columns `STORED_EVENT_COLUMNS`) to an event as JSON, without its time of receipt."""
+    """Convert the row of a stored event, with all its columns, to the event as JSON, without its time of receipt."""
     event_id, timestamp_us, message, project, metadata, extras, *_ = row
     event: dict[str, object] = {"id": event_id, "timestamp": format_timestamp(int(str(timestamp_us)))}
     if message is not None:

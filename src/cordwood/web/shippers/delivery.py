@@ -140,8 +140,8 @@ async def _read_and_decode_body(
     decoding = context.services().intake.decode(
         protocol.read_body, body, content_type, headers, caller.pins.get("project")
     )
-    # `decoding` holds the body only until it is decoded. Delete the reference here, so that the body's memory becomes
-    # free then.
+    # The coroutine `decoding` holds the body only until the body is decoded. Delete the other reference to it here, so
+    # that the body's memory becomes free then.
     del body
     return size, await decoding
 

@@ -105,7 +105,7 @@ class _Upload:
                 raise ServiceDraining("The service is stopping.", retry_after=5)
 
     async def _receive_chunk(self) -> tuple[bytes, bool]:
-        """Receive a chunk of the body, and whether more follows.
+        """Receive a chunk of the body; return the chunk, and whether more follows.
 
         Raise RequestTooSlow if the sender pauses for too long, or has been too slow on average.
         """
@@ -151,7 +151,7 @@ class _Upload:
             reservation.reserve(body_bytes)
             reservation.mark_body_complete()
             parts = [
-                # `store` empties the part that it gets, but a retry would need the part. So pass a copy.
+                # `store_body_parts` empties the parts that it gets, but a retry would need them. So pass copies.
                 BodyPartForStream(
                     await self._find_stream(labels),
                     msgspec.structs.replace(

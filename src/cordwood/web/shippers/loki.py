@@ -24,7 +24,7 @@ _PROTOBUF_MEDIA_TYPES: Final = frozenset(
     {"application/x-protobuf", "application/protobuf", "application/octet-stream", ""}
 )
 _MAX_NOTICE_LENGTH: Final = 500
-# The version that clients are told. Its push API is implemented here.
+# The version of Loki that clients are told. The push API of this version is implemented here.
 _VERSION_JSON: Final = {
     "version": "3.0.0",
     "revision": "",

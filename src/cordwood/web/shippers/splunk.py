@@ -110,7 +110,7 @@ def _read_channel(request: Request, query: Mapping[str, str]) -> str:
 async def answer_acknowledgements(context: HandlerContext) -> Response:
     """Answer for each acknowledgement id whether the events of its request are stored.
 
-    The events are stored if the id was issued. Issued ids are at most the current time in microseconds.
+    They are stored if the id was issued. Every id from 0 to the current time in microseconds counts as issued.
     """
     caller, query = admit_sender(context, _KEY_PLACES)
     if not _read_channel(context.request, query):

@@ -392,7 +392,10 @@ def _navigation_function_rule(name: str) -> LoweringRule:
 def _convert_to_common_type(
     node: exp.Expr, value: exp.Expr, arguments: list[exp.Expr]
 ) -> tuple[exp.Expr, list[exp.Expr]]:
-    """Return the value and the other arguments of the function; convert the value and a default to a common type."""
+    """Return the value and the other arguments of a navigation function such as LAG.
+
+    If the function has a default, the value and the default are converted to a common type.
+    """
     kind = kind_of(node)
     if len(arguments) < 2 or kind is None or kind_of(arguments[1]) is kind_of(value):
         return value, arguments
@@ -400,9 +403,9 @@ def _convert_to_common_type(
 
 
 def _nullable_template(value: exp.Expr) -> str:
-    """Return the template for a navigation function's value, made nullable because it is NULL beyond the frame.
+    """Return the template that makes the value of a navigation function, such as LAG, nullable.
 
-    Arrays and structs are left unchanged.
+    This is needed because the function returns NULL beyond the frame. Arrays and structs are left unchanged.
     """
     return "{0}" if kind_of(value) in (Kind.ARRAY, Kind.STRUCT) else "toNullable({0})"
 
@@ -535,8 +538,8 @@ def _percentile_fraction_literal(node: exp.Expr) -> exp.Expr:
     return exp.Literal.number(float(value)) if value is not None else node
 
 
-# The meta key under which a percentile's share has its number, if the share is written with a type, such as NUMERIC
-# '0.5'.
+# The meta key of a percentile's share that is written with a type, such as NUMERIC '0.5'. Its value is the share as a
+# number.
 _PERCENTILE_FRACTION_KEY: Final = "share"
 
 

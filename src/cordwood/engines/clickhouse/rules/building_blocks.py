@@ -241,9 +241,10 @@ def _zone_offset_sql(micros: str) -> str:
     return f"toInt64(timeZoneOffset(fromUnixTimestamp64Micro({micros}, @b))) * 1000000"
 
 
-# SQL for the TIMESTAMP at which clocks in a zone show a given time. It tries the zone's UTC offset of the day before
-# and that of the day after. The offset of the day before is used if it still holds at the given time, or if clocks are
-# set forward and skip the given time.
+# The parts of `_FIRST_TIMESTAMP_SQL`, which computes the TIMESTAMP at which clocks in the zone `@b` show the time `@a`.
+# Two UTC offsets are tried: the zone's offset a day before (`_PREVIOUS_ZONE_OFFSET_SQL`), and its offset a day after
+# (`_NEXT_ZONE_OFFSET_SQL`). The first one is used if it still holds at the given time, or if clocks are set forward and
+# skip the given time. Otherwise, the second one is used.
 _PREVIOUS_ZONE_OFFSET_SQL: Final = _zone_offset_sql("@a - 86400000000")
 _NEXT_ZONE_OFFSET_SQL: Final = _zone_offset_sql("@a + 86400000000")
 _PREVIOUS_OFFSET_HOLDS_SQL: Final = (
@@ -341,8 +342,8 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     """Return the template that parses texts, in which `{0}` is the pattern of valid texts, and `{1}` the error message.
 
-    The template uses the parser that returns NULL for invalid texts. This is needed because ClickHouse also calls the
-    parser for a NULL, with the hidden value that it stores for the NULL.
+    The template uses the parser that returns NULL for invalid texts. ClickHouse also calls the parser for a NULL, with
+    the hidden value that it stores for the NULL, and this must not raise an error.
     """
     parsed = _TIME_PARSER_TEMPLATE_BY_KIND[kind].replace("#", "OrNull")
     has_time = "match(@a, {0})"

@@ -221,7 +221,7 @@ CAST_TRANSLATOR: Final = CastRules(
         (Kind.STRING, Kind.FLOAT64): _text_to_float,
         (Kind.STRING, Kind.NUMERIC): _text_to_exact_numeric_caster(Kind.NUMERIC),
         (Kind.STRING, Kind.BIGNUMERIC): _text_to_exact_numeric_caster(Kind.BIGNUMERIC),
-        # The template makes a new node, which does not have the type STRING of the value.
+        # The template makes a new node, so that the result does not keep the type STRING of the value.
         (Kind.STRING, Kind.BYTES): "{0}",
         (Kind.STRING, Kind.INTERVAL): _text_to_interval,
         **{(kind, kind): _keep_value for kind in (Kind.STRING, Kind.BYTES, Kind.JSON, Kind.INTERVAL)},

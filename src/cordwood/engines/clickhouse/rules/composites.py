@@ -220,7 +220,10 @@ def _translate_array_concat(node: exp.Expr) -> exp.Expr:
 
 
 def _cast_to_common_type(node: exp.Expr, part: exp.Expr) -> exp.Expr:
-    """Cast an argument to the result's type, because ClickHouse has no common type for integer and fraction arrays."""
+    """Cast an array argument to the result's type.
+
+    This is needed because ClickHouse has no common type for arrays of integers and arrays of fractions.
+    """
     array_type, part_type = datatype_of(node), datatype_of(part)
     name = type_name_part(array_type)
     if (

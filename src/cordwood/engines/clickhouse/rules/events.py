@@ -159,7 +159,7 @@ def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
 
 
 def group_by_attached_texts(select: exp.Expr) -> None:
-    """In GROUP BY, replace each expression that is a value read from an event by the text that the value was made from.
+    """In GROUP BY, replace each value from an event by the text from which it was made, if that text is attached to it.
 
     A query that is grouped by the text may select both the text and the value.
     """

@@ -83,7 +83,7 @@ def _json_key_node(node: exp.Expr) -> exp.Expr:
 
 
 def _json_path_rule(name: str, *, default: str = "") -> LoweringRule:
-    """Return the rule that calls ClickHouse's function `name` with a JSON text and keys; NULL counts as empty."""
+    """Return the rule that calls ClickHouse's function `name` with a JSON text and keys; NULL counts as empty text."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         text, *keys = node.expressions

@@ -87,8 +87,9 @@ def _translate_integer_division(node: exp.Expr) -> exp.Expr:
 
 def _translate_remainder(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.to_number_operands(node)
-    # Replace the divisor -1, because ClickHouse fails for the smallest INT64 modulo -1. Compute the remainder of exact
-    # numbers from their quotient, because ClickHouse's `%` truncates fractions to integers.
+    # Replace the divisors 0 and -1 by 1: division by zero is checked for separately, and ClickHouse fails for the
+    # smallest INT64 modulo -1. Compute the remainder of exact numbers from their quotient, because ClickHouse's `%`
+    # truncates fractions to integers.
     remainder = "(@a % if(@b IN (0, -1), 1, @b))"
     if any(kind_of(side) in EXACT_NUMERIC_KINDS for side in (left, right)):
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
@@ -133,8 +134,9 @@ def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Exp
 def _overflow_of_sum_sql(sign: str, left: int | None, right: int | None) -> str | None:
     """Return the condition under which a sum or difference overflows; None if it cannot overflow.
 
-    One operand is a small constant, `left` or `right`, and the other is None. The condition compares the other operand
-    with the only bound of its range, from `low` to `high`, that is within INT64.
+    One operand is a small constant, which is given as `left` or `right`; the other argument is None. The result does
+    not overflow if the other operand is in the range from `low` to `high`. At most one end of
+    this range is within INT64, so the condition compares the operand only with this end.
     """
     variable = "@a" if left is None else "@b"
     if sign == "-" and left is not None:

@@ -429,7 +429,10 @@ def _quoted_identifier(name: str) -> exp.Identifier:
 
 
 def append_relation_names(name: str, used_names: set[str]) -> str:
-    """Return `name` followed by the relations' names, so that each parenthesized join gets a different name."""
+    """Return `name` followed by `used_names`, which are the names of the joined relations.
+
+    Thus each parenthesized join gets a different name.
+    """
     return f"{name}_{'_'.join(sorted(used_names))}"
 
 

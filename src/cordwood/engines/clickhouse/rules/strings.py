@@ -349,9 +349,10 @@ RULES = RuleSet(
 )
 
 
-# SQL that splits bytes into pairs of hexadecimal digits, of which each is printed as a character or as an escape such
-# as \x1f. If an unprintable byte is followed by characters that are hexadecimal digits, they stay together and are all
-# escaped. Otherwise, these characters would be read as a part of the escape.
+# SQL that splits the hexadecimal form of bytes into groups, to print each byte as a character or as an escape such as
+# \x1f. Most groups are a single byte. If characters that are hexadecimal digits follow an unprintable byte, they are in
+# the same group, and all bytes of the group are escaped. Otherwise, these characters would be read as a part of the
+# escape.
 _HEX_BYTE_GROUPS_SQL: Final = "extractAll(hex(@a), '(?:0[0-8BCEF]|1.|7F|[89A-F].)(?:3[0-9]|4[1-6]|6[1-6])*|..')"
 _CONTROL_CHARACTER_PATTERN: Final = r"[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]"
 

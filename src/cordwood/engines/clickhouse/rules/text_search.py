@@ -42,8 +42,8 @@ from cordwood.sql.rules.strings import (
 def _returns_null_for_invalid_pattern(node: exp.Expr) -> bool:
     """Return whether the call's result is always NULL, because the call is in SAFE and its constant pattern is invalid.
 
-    A pattern with several groups is invalid if groups are extracted. If the call is not in SAFE, BadQueryValue is
-    raised for it. BYTES are refused.
+    If the function extracts groups, a pattern with several groups is invalid, too; outside of SAFE, such a pattern
+    raises BadQueryValue. A search in BYTES is refused.
     """
     if kind_of(node.this) is Kind.BYTES:
         raise_unsupported(node, "A regular expression over BYTES")
@@ -88,8 +88,9 @@ def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
 # equal to a mark are removed beforehand.
 _OPEN, _CLOSE = "\x01", "\x02"
 _MARKED_MATCH_PATTERN: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
-# SQL that computes the number of capturing groups of a pattern that is not constant. It counts opening parentheses,
-# except those in escapes and in character classes.
+# SQL that counts the capturing groups of a pattern that is not constant. `_PATTERN_WITHOUT_CLASSES_SQL` removes escapes
+# and character classes from the pattern. In the result, `_GROUP_COUNT_SQL` counts the parentheses that open capturing
+# groups.
 _PATTERN_WITHOUT_CLASSES_SQL: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
 _GROUP_COUNT_SQL: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
 

@@ -36,7 +36,8 @@ from cordwood.sql.rules.time_text import (
     time_parsing_rules,
 )
 
-# In the templates that print a time, `@a` is the time to print, without a zone; `@b` is the same time in UTC.
+# In this SQL and the other templates that print a time, `@a` is the time to print, as a date and time without a zone;
+# `@b` is the same time as a date and time in UTC.
 _MICROS_SINCE_EPOCH_SQL: Final = "toUnixTimestamp64Micro(@a)"
 _ZONE_OFFSET_MINUTES_SQL: Final = "intDiv(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@b), 60000000)"
 _ZONE_OFFSET_SIGN_SQL: Final = f"if({_ZONE_OFFSET_MINUTES_SQL} < 0, '-', '+')"

@@ -1,7 +1,7 @@
 """Columns of the answer that Python computes from fetched values after the query, instead of SQL within the query.
 
 DuckDB evaluates expressions for all rows before it applies LIMIT. A query without these expressions can also be
-answered from the recent table, or use late materialization.
+answered from the recent table, which has a stream's newest events, or use late materialization.
 
 The results equal those of the SQL expressions (`rules/events.py`, `rules/time_text.py`). If the query sorts, groups or
 compares a value, the SQL expression computes it. If the query only returns the value, this module computes it, which is
@@ -108,7 +108,8 @@ _PROJECT_KEY: Final = "project"
 _MAX_MAP_GROWTH_BYTES: Final = 64 * 2**20
 # The maximum number of characters of flattened keys that are cached while one batch of events is processed.
 _MAX_CACHED_KEY_CHARACTERS: Final = 256 * 1024
-# The memory of a `_FlattenedKeyCache` object itself, as a number of characters that counts towards the limit above.
+# The memory of a `_FlattenedKeyCache` object itself, as a number of characters. It counts towards the limit
+# `_MAX_CACHED_KEY_CHARACTERS`.
 _CACHE_OBJECT_COST_CHARACTERS: Final = 400
 # The private-use characters of Unicode. JSON has no numbers such as NaN, so they are replaced by texts before decoding.
 # Each such text begins with one of these characters that does not occur in the event.
@@ -145,7 +146,7 @@ def compute_deferred_columns(
 
 
 class _MapGrowthBudget:
-    """Limits the bytes by which the maps of a batch exceed its events; a map counts once for each column."""
+    """Limits the bytes by which a batch's maps of attributes exceed its events; a map counts once for each column."""
 
     def __init__(self) -> None:
         self._grown_bytes = 0
@@ -226,14 +227,17 @@ class _FlattenedKeyCache:
         self._child_caches: dict[str, _FlattenedKeyCache] = {}
 
     def flatten_key(self, key: str) -> str:
-        """Return the prefix followed by `key`, which is not in `flattened` yet; cache the result if there is room."""
+        """Return the prefix followed by `key`, which is not in `flattened_keys` yet; cache the result if it fits."""
         flattened = self.prefix + key
         if self._reserve_characters(len(flattened)):
             self.flattened_keys[key] = flattened
         return flattened
 
     def child_cache(self, key: str) -> "_FlattenedKeyCache | None":
-        """Return the cache for the keys of the object at `key`, or None if its prefix is too long to flatten them."""
+        """Return the cache for the keys of the object at `key`.
+
+        Return None if their prefix would be so long that these keys are not flattened.
+        """
         found = self._child_caches.get(key)
         if found is None:
             found = _FlattenedKeyCache(f"{self.prefix}{key}.", self._remaining_characters)

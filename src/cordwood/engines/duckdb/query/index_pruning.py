@@ -19,14 +19,15 @@ _MessageCondition = tuple[exp.Expr, str, str]
 
 _MESSAGE_COLUMN: Final = "event_message"
 
-# An escape other than a known class such as \\d or an escaped punctuation mark. If a regular expression contains one,
-# no required text is derived from it.
+# An escape that is neither a known class, such as \\d, nor an escaped punctuation mark. If a regular expression
+# contains such an escape, no required text is derived from it.
 _UNKNOWN_ESCAPE_PATTERN: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
 _ESCAPED_CHARACTER_PATTERN: Final = re.compile(r"(?s)\\.")
-# The signs of alternatives and flags in a regular expression. If it contains one, no required text is derived from it.
+# The signs of alternatives and flags in a regular expression. If a regular expression contains such a sign, no required
+# text is derived from it.
 _ALTERNATIVE_OR_FLAG_PATTERN: Final = re.compile(r"\||\(\?")
-# Parts of a regular expression that are skipped when required texts are derived: groups, character classes and optional
-# letters.
+# This pattern and the next two match the parts of a regular expression that are skipped when required texts are derived
+# from it: groups, character classes and optional letters.
 _INNERMOST_GROUP_PATTERN: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
 _CHARACTER_CLASS_PATTERN: Final = re.compile(r"\[\^?\]?[^\]]*\]")
 _OPTIONAL_LETTER_PATTERN: Final = re.compile(r"[0-9A-Za-z](?:[*?]|\{[^}]*\})")
@@ -37,7 +38,7 @@ _ROW_COMBINING_CLAUSES: Final = ("limit", "offset", "group", "having", "qualify"
 
 
 def prune_blocks(tree: exp.Expr, sources: Sequence[ScanSource]) -> list[ScanSource]:
-    """Add filters to each scan: regular expressions that its messages must match, and a filter that skips blocks."""
+    """Return the scans with filters: regular expressions that messages must match, and a filter that skips blocks."""
     return [_prune_source(source, list(_find_message_conditions(tree, source.table))) for source in sources]
 
 

@@ -330,7 +330,10 @@ def _hours_since_epoch(time: exp.Expr) -> exp.Expr:
 
 
 def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
-    """Return the tree that aggregates all events not counted in partial rows, and merges the result with these rows."""
+    """Return the tree that aggregates all events not counted in partial rows, and merges the result with these rows.
+
+    If `at_rest` is true, the tree does not read the memtable.
+    """
     copy = copy_tree(tree)
     select = _find_marked_select(copy)
     if select is None:

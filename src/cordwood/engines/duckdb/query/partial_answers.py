@@ -62,7 +62,7 @@ _FILE_DIGEST_BYTES: Final = 32
 # A quarter of the memory is for new entries, which no later call has used yet. A single entry may take a quarter of
 # that part, and a single file may take a quarter of the limit on disk space.
 _NEW_ENTRIES_MEMORY_DIVISOR: Final = 4
-# The maximum number of questions whose calls are counted. When so many are counted, the counts become the older
+# The maximum number of questions in one generation of call counts. When it is reached, these counts become the older
 # generation, which is still read, and counting starts again in a new generation.
 _MAX_COUNTED_QUESTIONS: Final = 5_000
 # How long partial answers are paused: for a call if no block was within its time bounds, for a question if its run on
@@ -490,8 +490,8 @@ class PartialAnswerPlanner:
     def prepare_variant(self, cursor: duckdb.DuckDBPyConnection, reads: EventRange) -> FilledPlanVariant | None:
         """Compute missing partial answers; return the plan's variant that uses them, or None if they cannot be used.
 
-        This method begins a transaction, in which the caller must read the answer. If the query also reads a memtable,
-        that transaction is open already.
+        The caller must read the answer in the same transaction. If the query reads only flushed events, this method
+        begins the transaction. Otherwise, the transaction is open already.
         """
         key = self._key = self._compute_question_key(cursor)
         call = key + _digest_of([(name, str(value)) for name, value in self._values.items() if name != NOW_SLOT_NAME])
@@ -671,8 +671,8 @@ class PartialAnswerPlanner:
 class _BlockSplit(msgspec.Struct):
     """The division of a stream's blocks into covered and uncovered blocks.
 
-    Partial answers count the events of covered blocks from `covered_from_us` on and before `covered_before_us`. None
-    means that a side has no bound.
+    Partial answers count those events of covered blocks whose time is at least `covered_from_us` and less than
+    `covered_before_us`. None means that there is no such bound.
     """
 
     covered_from_us: int | None = None
@@ -696,7 +696,7 @@ class _BlockSplit(msgspec.Struct):
         return not self._is_before_covered_hours(hour * HOUR_US) and not self._is_after_covered_hours(hour * HOUR_US)
 
     def uncovered_edges_sql(self) -> str:
-        """Return the SQL condition for the events of covered blocks that no partial answer counts."""
+        """Return the SQL condition for those events in covered blocks that are outside the hours of partial answers."""
         edges = [
             block.number
             for block in self.covered_blocks

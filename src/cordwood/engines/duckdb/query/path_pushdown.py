@@ -83,7 +83,8 @@ class _PushdownState(msgspec.Struct):
         projections = self._columns_of_select(query)
         existing = projections.get(read.name.lower())
         if existing is not None:
-            # The query's author may have used this name for a column of the query, which does not hold the path.
+            # Without this key, the column was not generated: the query's author has used the name for another column,
+            # which does not hold the path.
             return read.name if existing.meta_get(_GENERATED_META_KEY) else None
         column_and_path = _column_and_path_of(projections.get(read.column.lower()))
         if column_and_path is None:

@@ -47,11 +47,11 @@ _COLUMN_TYPE_CACHE_BYTES = 4 * 2**20
 _BYTES_PER_CACHED_TYPE = 250
 # The maximum bytes of the cache of parsed statements.
 PARSED_STATEMENT_CACHE_BYTES = 16 * 2**20
-# These numbers serve to estimate the memory of a parsed statement. As measured, DuckDB's parse tree takes at most 800
-# bytes for each word of the statement's text. DuckDB also keeps two copies of the text.
+# The maximum bytes, as measured, that DuckDB's parse tree takes for each word of a statement's text. This number serves
+# to estimate the memory of a parsed statement. The estimate also counts the two copies of the text that DuckDB keeps.
 _PARSE_TREE_BYTES_PER_WORD = 800
 _WORD_PATTERN = re.compile(r"\w+", re.ASCII)
-# If the recent table has too few rows for a question, the question is not run on this table again for this time. A
+# If the recent table has too few rows for a question, the question is not run on this table for this many seconds. A
 # failed attempt costs a third of the time that a successful one saves. The time is short, because a user who pages back
 # to older events soon returns to the newest ones.
 _SKIP_RECENT_TABLE_SECONDS = 10.0
@@ -80,7 +80,7 @@ class RunLimits(msgspec.Struct, frozen=True):
 
 
 class QueryRunner:
-    """Runs questions on DuckDB; caches the column types and parse trees of repeated statements."""
+    """Runs questions (statements with values) on DuckDB; caches column types and parse trees of repeated statements."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class QueryRunner:
     def _answer_from_arrived_tables(
         self, question: BoundStatement, variant: PlanVariant, limits: RunLimits, cancel: Cancellation
     ) -> Rows | None:
-        """Answer a followed query from the tables of arrived events, which hold the events that have just arrived.
+        """Answer a query that a client follows from the tables of arrived events, which hold events that just arrived.
 
         Return None if the tables lack some events of the query's time range.
         """
@@ -380,7 +380,10 @@ class _RunningQuery:
         self.raise_if_stopped()
 
     def enter_view(self, view: AbstractContextManager[T], stack: ExitStack) -> T:
-        """Enter the context of a view, which may wait for other queries and for events to become readable."""
+        """Enter the context manager `view`, and let `stack` close it.
+
+        Entering may wait for other queries, and for events to become readable.
+        """
         with self.stopping_at_deadline():
             entered = stack.enter_context(view)
         self._is_waiting_for_view = False
@@ -421,7 +424,7 @@ class _RunningQuery:
             raise
 
     def fetch_batches(self, cursor: duckdb.DuckDBPyConnection, types: ColumnTypes, rows: Rows) -> Iterator[list[Row]]:
-        """Yield the rows in batches, at most `max_rows` rows in all; set `rows.truncated` if there were more."""
+        """Yield the rows in batches, up to the row limit; set `rows.truncated` if the query has more rows."""
         remaining = self.limits.max_rows
         while remaining > 0:
             with self.stopping_at_deadline():

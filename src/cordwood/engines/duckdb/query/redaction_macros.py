@@ -70,9 +70,11 @@ def _text_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
 
 
 def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
-    """Return SQL for the redacted text, which is computed in stages.
+    """Return SQL that redacts a text in stages.
 
-    The SQL skips the stages before those for IP addresses, unless the hints of the skipped stages match the text.
+    Each stage has a hint: a pattern that matches every text in which the stage may find something. If the operator has
+    no patterns of their own, the stages before those for IP addresses are skipped for a text that none of their hints
+    matches.
     """
     if detection.operator_stages or not detection.stages_before_ip_addresses:
         return masking.apply_builtin_stages(
@@ -150,7 +152,7 @@ class _RedactionSQL:
         return f"string_split(p, {text_literal(MATCH_PART_SEPARATOR)})[{at}]"
 
     def replace_marked_segments(self, marked: str, each: str) -> str:
-        """Return SQL that applies the expression `each` to those segments of a text that contain a match.
+        """Return SQL that applies `each` to the segments with a match in `marked`, a text with marks at its matches.
 
         The SQL has only one lambda, because DuckDB binds the list of a nested lambda twice.
         """

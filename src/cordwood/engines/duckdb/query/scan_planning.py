@@ -288,7 +288,10 @@ _FIRST_ROWS_UNION_ALIAS = "first of each"
 
 
 def plan_scans(tree: exp.Expr, sources: Sequence[ScanSource], *, at_rest: bool = False) -> exp.Expr:
-    """In `tree`, replace each stream by scans of its stored table and, unless `at_rest`, of its memtable."""
+    """In `tree`, replace each stream by a scan of its stored table and a scan of its memtable.
+
+    If `at_rest` is true, the memtable is not scanned.
+    """
     if len(sources) == 1 and isinstance(tree, exp.Select) and _selects_first_rows(tree, sources[0]):
         return (
             _apply_late_materialization(tree, sources[0], EventTable.FLUSHED, is_alone=True)
@@ -388,7 +391,8 @@ _ROW_ID_COLUMN = "place of the event"
 _ROW_IDS_CTE = "newest events"
 
 _WIDE_COLUMNS = frozenset(name for name, kind in EVENT_COLUMNS.items() if kind == "VARIANT")
-# Messages are more expensive to read than short columns, but cheap compared with wide ones.
+# The column of messages. They are more expensive to read than short columns, but cheap compared with wide columns. So
+# late materialization treats this column separately.
 _MESSAGE_COLUMN = "event_message"
 
 # Nodes by which a row of the answer may depend on several events, or may differ between two runs of the query.
@@ -479,7 +483,7 @@ def _is_selected_directly(column: exp.Column, tree: exp.Select) -> bool:
 
 
 def _remove_applied_filters(tree: exp.Select, source: ScanSource) -> ScanSource:
-    """If each event makes at most one row, remove the filters of the query and of the returned source.
+    """If each event makes at most one row, remove the filters in `tree`, and return `source` without its filters.
 
     The filters are not needed any more, because row ids are selected only from events that passed them.
     """

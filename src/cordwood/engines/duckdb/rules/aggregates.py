@@ -341,7 +341,7 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
 
 
 def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
-    """Return quantiles of which NULL counts as the lowest value, because DuckDB's own quantiles skip NULL."""
+    """Return quantiles in which NULL counts as the lowest value; DuckDB's own quantiles would skip NULL."""
     rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
     elements = ", ".join(f"@a[greatest(1, ceil(len(@a) * {rank / count!r})::INT)]" for rank in range(count + 1))
     return fill_template(f"CASE WHEN @a IS NULL THEN NULL ELSE [{elements}] END", rows)

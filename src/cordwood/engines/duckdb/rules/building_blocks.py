@@ -254,7 +254,7 @@ def fill_fallible_template(node: exp.Expr, template: str, *parts: exp.Expr, text
 
 
 def variant_as_text(value: exp.Expr) -> exp.Expr:
-    """Return a value from an event as text, which DuckDB reads from shredded columns without assembling the value."""
+    """Return SQL for an event's value as text; DuckDB reads it from shredded columns without assembling the value."""
     return fragment("{0}::VARCHAR", value, operation=EventAsText())
 
 
@@ -268,8 +268,8 @@ def wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
     return fragment("make_timestamptz(epoch_us({0}))", node, operation=RepeatableCast())
 
 
-# SQL for a time zone `@b` that is known only when the query runs. DuckDB accepts only names of zones. So an offset such
-# as `+02:00` is replaced by the zone UTC, and the time is shifted by the offset.
+# SQL for a time zone `@b` that is known only when the query runs. It may be an offset such as `+02:00`, but DuckDB
+# accepts only names of zones. So an offset is replaced by the zone UTC, and the time is shifted by the offset.
 _IS_ZONE_OFFSET_SQL: Final = "regexp_matches(@b, '^(?i:utc|gmt)?[+-]')"
 _ZONE_NAME_SQL: Final = f"CASE WHEN {_IS_ZONE_OFFSET_SQL} THEN 'UTC' ELSE @b END"
 _PADDED_ZONE_OFFSET_SQL: Final = r"regexp_replace(regexp_extract(@b, '[+-].*'), '^(.)(\d)(:|$)', '\10\2\3')"

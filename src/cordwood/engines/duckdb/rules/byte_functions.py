@@ -34,7 +34,7 @@ CompileTimeFunction = Callable[[bytes], bytes | str | int]
 
 
 def _compile_time_rule(function: CompileTimeFunction) -> LoweringRule:
-    """Return the rule that computes a function of a literal at compile time, because DuckDB lacks the function."""
+    """Return the rule that computes `function` in Python if its argument is a literal, because DuckDB lacks it."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = node.this or node.expressions[0]
@@ -79,7 +79,7 @@ _HASH_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.SHA1Digest: "unhex(sha1({0}))",
     exp.SHA: "unhex(sha1({0}))",
     exp.LowerHex: "lower(hex({0}))",
-    # In FROM_HEX, an odd number of digits is padded with a zero in front.
+    # If FROM_HEX gets an odd number of digits, a zero is added in front of them.
     exp.Unhex: CheckedTemplate(
         "NOT regexp_full_match(@a, '[0-9a-fA-F]*')", "unhex(CASE WHEN length(@a) % 2 = 1 THEN '0' || @a ELSE @a END)"
     ),
@@ -125,8 +125,8 @@ _IPV4_TO_HEX_SQL: Final = (
     "array_to_string(list_transform(string_split(@s, '.'), lambda _o: printf('%02X', try_cast(_o AS INT))), '')"
 )
 
-# SQL that parses an IPv6 address. An IPv4 address at its end is replaced by two groups, and `::` is replaced by as many
-# zero groups as are missing.
+# The following SQL parses the text of an IPv6 address. If the text ends with an IPv4 address, this is replaced by two
+# groups. `::` is replaced by as many zero groups as are missing.
 _IPV4_TAIL_SQL: Final = r"regexp_extract(@a, '(\d{1,3}(\.\d{1,3}){3,3})$', 1)"
 _IPV6_WITHOUT_IPV4_TAIL_SQL: Final = (
     f"CASE WHEN {_IPV4_TAIL_SQL} = '' THEN @a ELSE left(@a, length(@a) - length({_IPV4_TAIL_SQL})) || "
@@ -162,7 +162,8 @@ _HEX_TO_IPV6_SQL: Final = (
     "array_to_string(list_transform(regexp_extract_all(lower(@a), '....'),"
     " lambda _p: coalesce(nullif(ltrim(_p, '0'), ''), '0')), ':')"
 )
-# Branches of a CASE, from the longest run to the shortest, that replace a run of zero groups by `::`.
+# Branches of a CASE. Each branch replaces a run of zero groups of a certain length by `::`. The branch for the longest
+# run comes first.
 _SHORTENED_IPV6_BRANCHES_SQL: Final = "".join(
     rf" WHEN regexp_matches({_HEX_TO_IPV6_SQL}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)')"
     rf" THEN regexp_replace({_HEX_TO_IPV6_SQL}, '(^|:)0(:0){{{count - 1},{count - 1}}}(:|$)', '::')"

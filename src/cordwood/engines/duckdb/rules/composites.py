@@ -83,9 +83,9 @@ def _translate_field_access(node: exp.Expr) -> exp.Expr:
 
 
 def _field_values_of_elements(node: exp.Expr) -> exp.Expr:
-    """Return the array of the values that a field has in the elements of an array, as in `UNNEST(orders.items)`.
+    """Return an array with the value of a field from each element of an array, as in `UNNEST(orders.items)`.
 
-    If the values are arrays themselves, they are joined to one array.
+    If the field's values are arrays themselves, they are concatenated to one array.
     """
     base = datatype_of(node.this)
     field = field_type(base.element if base else None, node.expression.name)
@@ -97,7 +97,7 @@ def _field_values_of_elements(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_select_as_struct(node: exp.Expr) -> exp.Expr:
-    """Translate SELECT AS STRUCT, which makes columns into a struct's fields, by giving the columns unique names."""
+    """Translate SELECT AS STRUCT, whose columns become the fields of a struct: give the columns unique names."""
     if str(node.args.get("kind") or "").upper() == "STRUCT":
         fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
         for index, item in enumerate(node.expressions):
@@ -185,7 +185,7 @@ def _translate_array_concat(node: exp.Expr) -> exp.Expr:
 
 
 def _cast_to_common_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
-    """Convert an array of structs to `to`, the type of the array that concatenation with other arrays gives.
+    """Convert an array of structs to `to`, the common type of the arrays that are concatenated.
 
     Fields are matched by position, whereas DuckDB would match them by name.
     """

@@ -171,9 +171,9 @@ def _word_at_sql(offset: str, size: int = 8) -> str:
 
 
 def _chain_steps_sql(first: str, *steps: str) -> str:
-    """Return SQL that computes `first`, then each step from the value before it, and returns the last value.
+    """Return SQL that computes `first`, then the steps one after the other, and returns the value of the last step.
 
-    Each step is an expression that refers to the value before it as `_s`.
+    Each step is an SQL expression, in which `_s` is the value of the step before it.
     """
     result = f"[{first}]"
     for step in steps:
@@ -182,7 +182,7 @@ def _chain_steps_sql(first: str, *steps: str) -> str:
 
 
 def _struct_sql(kept: str, **fields: str) -> str:
-    """Return SQL for a struct that has the fields of `_s` named in `kept`, and the new fields `fields`."""
+    """Return SQL for a struct with those fields of `_s` that `kept` names, and with the new fields in `fields`."""
     members = [f"{name} := _s.{name}" for name in kept.split()] + [
         f"{name} := {value}" for name, value in fields.items()
     ]
@@ -286,7 +286,7 @@ def _weak_hash_steps(kept: str, offset: str, first: str, second: str, names: tup
 
 
 def _farmhash_block_steps(factor: str, multiplier: str) -> tuple[str, ...]:
-    """Return the steps that hash 64 bytes from the offset `o` on into the fields `x y z a b c d`."""
+    """Return the steps that hash the 64 bytes from the offset `_s.o` on into the fields `x y z a b c d` of `_s`."""
     kept = "r n o f"
     return (
         _struct_sql(

@@ -68,10 +68,10 @@ def path_value_part(value: exp.Expr, steps: Sequence[str], does: Operation | Non
 
 
 def _convert_answer_column(node: exp.Expr) -> exp.Expr:
-    """Convert a column of the final SELECT if it is a path with only texts, or a sum of values from events.
+    """Convert a column of the final SELECT if it reads a path with only texts, or is a sum of values from events.
 
-    The path becomes a text, because texts are grouped and sorted seven times as fast as VARIANTs. The sum becomes an
-    integer if it is integral.
+    The value at the path becomes a text, because texts are grouped and sorted seven times as fast as VARIANTs. The sum
+    becomes an integer if it is integral.
     """
     value = node.this
     if value.meta_get("only_text") and kind_of(value) is Kind.VARIANT and _is_outermost(node):
@@ -120,9 +120,9 @@ def _translate_parameter(node: exp.Expr) -> exp.Expr:
 
 
 def _is_null_test(node: exp.Expr) -> bool:
-    """Return whether the parameter is only tested for NULL.
+    """Return whether `node`, a parameter of the query, is only tested for NULL, as in `@name IS NULL`.
 
-    Such a parameter does not need a cast, and each cast takes planning time.
+    Such a parameter needs no cast to its type. Casts are omitted where possible, because they take planning time.
     """
     return isinstance(node.parent, exp.Is) and isinstance(node.parent.expression, exp.Null)
 
@@ -164,7 +164,8 @@ def _json_entries_sql(value: str) -> str:
 def _count_members_sql(value: str) -> str:
     """Return SQL that counts the members of a JSON object at all depths.
 
-    The SQL counts separators, so the count is too high if a text contains a member's separator.
+    The SQL counts how often `":` occurs in the JSON text. If a string in the object contains `":` as well, the count is
+    too high.
     """
     text = f"{value}::VARCHAR"
     return f"(strlen({text}) - strlen(replace({text}, '{JSON_KEY_VALUE_SEPARATOR}', ''))) // {len(JSON_KEY_VALUE_SEPARATOR)}"
@@ -252,8 +253,8 @@ RULES = RuleSet(
 def _redact_secret(node: exp.Expr) -> exp.Expr:
     """Redact a value that is secret because of its field's name: hide texts as a whole, also those in an array.
 
-    Records are redacted like other values. If no record was seen at the path, the SQL does not look into records; if a
-    record occurs nevertheless, the SQL hides the whole record.
+    A record is not hidden as a whole; its fields are redacted by the rules for all events. But if no object or array
+    was seen at the path at compile time, simpler SQL is used, which hides any object or array as a whole.
     """
     secret = operation_of(node, RedactedSecret)
     if secret is not None and not secret.may_be_object_or_array:

@@ -94,7 +94,8 @@ _SCIENTIFIC_MANTISSA_PATTERN: Final = "^(-?)([0-9])[.]?([0-9]*)"
 def _translate_round_even(node: exp.Expr) -> exp.Expr:
     """Scale a number by a power of ten, round halves to even, and scale it back, as ClickHouse does.
 
-    For example, 2.675 is stored as slightly less, but scaling by 100 gives exactly 267.5, which is rounded to 268.
+    For example, the float for 2.675 is slightly less than 2.675, but scaling by 100 gives exactly 267.5, which is
+    rounded to 268.
     """
     digits = int(constant_text(node.expressions[1]) or 0)
     scale = f"1e{abs(digits)}"

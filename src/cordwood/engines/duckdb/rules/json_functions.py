@@ -295,10 +295,11 @@ def _set_json_value(
 ) -> exp.Expr:
     """Return SQL that sets the value at a path of a document; with `creates`, the SQL also creates missing parents.
 
-    The SQL fails in two cases in which BigQuery would create parents, but DuckDB's `json_set` would not: if a value
-    above is a JSON null, and if array elements before the value are missing.
+    The SQL fails in two cases in which BigQuery would create parents, but DuckDB's `json_set` would not: if a parent is
+    a JSON null, or if the path has an array index that is greater than the length of the array.
     """
-    # The last placeholder is filled with the whole path, and the earlier placeholders with the prefixes of the path.
+    # The SQL has a placeholder for each prefix of the path: `{0}` is filled with the empty path, and the last
+    # placeholder with the whole path.
     paths = [string_literal_node(json_path_text(steps[:depth])) for depth in range(len(steps) + 1)]
     path_hole = f"{{{len(steps)}}}"
     if not creates:
@@ -335,7 +336,10 @@ def _translate_json_remove(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_json_strip_nulls(node: exp.Expr) -> exp.Expr:
-    """Translate JSON_STRIP_NULLS for objects; other options are refused, because DuckDB strips only objects."""
+    """Translate JSON_STRIP_NULLS without a path; refuse the options that also change arrays or remove empty values.
+
+    DuckDB's `json_strip_nulls` removes nulls only from objects.
+    """
     in_arrays, empty = (node.args.get(key) for key in ("include_arrays", "remove_empty"))
     if (
         node.expression

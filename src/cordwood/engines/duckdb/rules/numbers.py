@@ -151,8 +151,8 @@ def _translate_truncation(node: exp.Expr) -> exp.Expr:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0})", value))
     if constant_int(digits) is not None and kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0}, {1}::INT)", value, digits))
-    # A number of digits below -308 is replaced by -308, because DuckDB ignores it. No double has more than 309 digits
-    # before the point.
+    # If the number of digits is below -308, it is replaced by -308, because DuckDB would ignore a lower number. The
+    # result is the same, because no double has more than 309 digits before the point.
     return NUMBER_RULES.cast_to_exact_type(
         node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits)
     )

@@ -15,8 +15,8 @@ def _translate_unnest(node: exp.Expr) -> exp.Expr:
         return node
     array, alias = node.expressions[0], node.args.get("alias") or exp.TableAlias()
     names = [alias.name, *(column.name for column in alias.columns)]
-    # If the relation has a name, as in resolved trees, its only column is the element. Otherwise the fields of a struct
-    # are the columns.
+    # If the relation has a name, as in resolved trees, it has a single column, which is the element. Otherwise, the
+    # columns are the fields of the struct elements.
     source = _select_elements(array, node.args.get("offset"), names[-1], spread=not alias.name)
     return _add_alias(source, names[0] or names[-1])
 

@@ -95,7 +95,7 @@ def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, leng
 
 
 def _checked_length_sql(node: exp.Expr, length: exp.Expr, name: str) -> str:
-    """Return SQL for the length that SUBSTR gets; the SQL fails for a negative length, and cuts a large length.
+    """Return SQL for the length that SUBSTR gets; the SQL fails for a negative length, and reduces a large one.
 
     A large length is reduced to `_MAX_SUBSTRING_CHARACTERS`, which DuckDB accepts, and which is longer than any text.
     """
@@ -308,8 +308,8 @@ def _translate_normalize(node: exp.Expr) -> exp.Expr:
 
 
 _MAX_EDIT_DISTANCE_COMPARISONS: Final = 4_000_000
-# SQL for the distinct characters in two texts. DuckDB's `levenshtein` compares bytes. So if the texts are not ASCII,
-# each distinct character in them is first replaced by a single-byte character.
+# SQL for the distinct characters in two texts. DuckDB's `levenshtein` compares bytes, not characters. So before it
+# compares texts that are not ASCII, each distinct character in them is replaced by a single-byte character.
 _DISTINCT_CHARACTERS_SQL: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
 _MAX_DISTINCT_CHARACTERS: Final = 127
 _ASCII_CHARACTERS_SQL: Final = (
@@ -366,7 +366,7 @@ def _change_letter_case_sql(low: str, high: str, step: int) -> str:
 
 
 def _join_codes_sql(character: str) -> str:
-    """Return SQL that joins the characters of the codes in the array `@a`; `character` is SQL for the code `_c`."""
+    """Return SQL that joins a text for each code in the array `@a`; `character` is SQL for the text of a code `_c`."""
     return f"array_to_string(list_transform(@a, lambda _c: {character}), '')"
 
 

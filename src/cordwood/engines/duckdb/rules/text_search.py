@@ -114,7 +114,8 @@ def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
-        # `^` matches only at the beginning of the text, which is before the position, so there is no match.
+        # The pattern begins with `^`, which matches only at the beginning of the text. The search starts at a later
+        # position, so there is no match.
         return fragment("NULL::VARCHAR")
     checked = (
         _checked_positive_sql(node, position, "@c", "position"),

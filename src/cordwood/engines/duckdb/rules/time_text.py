@@ -125,7 +125,8 @@ def _apply_parsed_zone(wall: str, groups: ParsedElementSql) -> str:
     return f"make_timestamptz(epoch_us({wall}) - {shift})"
 
 
-# The format elements that DuckDB's `strftime` prints as BigQuery does, and then the templates of all other elements.
+# The templates of the format elements: first those that DuckDB's `strftime` prints as BigQuery does, and then all
+# others.
 _STRFTIME_LETTERS: Final[Mapping[str, str]] = {letter: letter for letter in "YmdHMSjyabABpIuwVWU%G"}
 _TEMPLATE_BY_FORMAT_ELEMENT: Final[Mapping[str, str]] = {
     "C": "(printf('%02d', year(@a) // 100))",

@@ -106,9 +106,10 @@ def _add_units(node: exp.Expr, sign: str, kind: Kind) -> exp.Expr:
 
 
 def _range_checked_sum_sql(node: exp.Expr, sum_: str, kind: Kind) -> str:
-    """Add to the template of a sum a check of the calendar's range, unless the sum is near the current time.
+    """Return `sum_`, the template of a sum, with a check that the result is in the range of the calendar.
 
-    The check is omitted where possible, because DuckDB cannot skip row groups in a scan by an expression that may fail.
+    The check is omitted if a small interval is added to the current time, because an expression that may fail prevents
+    DuckDB from skipping row groups in a scan.
     """
     count = constant_python_value(node.expression)
     is_near = isinstance(count, (int, str)) and len(str(count)) < _MIN_UNSAFE_INTERVAL_DIGITS

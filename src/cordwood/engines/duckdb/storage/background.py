@@ -15,9 +15,9 @@ _FAILURE_REPORT_INTERVAL_SECONDS = 60.0
 
 
 class BackgroundJob:
-    """A job whose `step` is repeated in one or several threads.
+    """A job whose function `step` is called again and again, in one or several threads.
 
-    `step` returns the seconds of the pause until it is repeated. `wake` ends the pause early in one of the threads.
+    `step` returns how many seconds to pause before the next call. `wake` ends the pause early in one of the threads.
     """
 
     def __init__(self, name: str, step: Callable[[], float], *, threads: int = 1, first_pause: float = 0.0) -> None:

@@ -91,7 +91,7 @@ def register_missing_blocks(cursor: duckdb.DuckDBPyConnection, tables: StreamTab
 def unregister_compacted_blocks(
     cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements, last_rowid: int
 ) -> None:
-    """Unregister the blocks whose rows compaction is about to delete."""
+    """Unregister the blocks whose rows compaction is about to delete: the uncompacted rows up to `last_rowid`."""
     cursor.execute(
         "DELETE FROM store.cordwood.block WHERE stream = $stream AND block IN"  # noqa: S608 - our own names
         f" (SELECT block FROM {tables.table} WHERE NOT settled AND rowid <= $last)",
@@ -124,13 +124,13 @@ class StreamBlocks(msgspec.Struct, frozen=True):
 
 
 class BlockReader:
-    """Reads the blocks of streams; parses its statements only once, because every repeated question runs them."""
+    """Reads the blocks of streams; parses its SQL only once, because each run of a repeated query reads the blocks."""
 
     def __init__(self) -> None:
         self._statements: tuple[duckdb.Statement, ...] = ()
 
     def read_blocks(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> StreamBlocks:
-        """Return the stream's blocks that the cursor's transaction sees; return none if no block is registered.
+        """Return the blocks of a stream that the cursor's transaction sees; empty lists if no block is registered.
 
         Rows with the block number 0 do not belong to any block.
         """
@@ -169,7 +169,7 @@ CREATE_NGRAM_INDEX_SQL: Final = (
 
 
 def extract_ngrams(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return n-grams that occur in every message with all of `texts`; none if no text has a long enough word."""
+    """Return n-grams that every message with all of `texts` contains; an empty tuple if all words are too short."""
     words = [word for text in texts for word in _WORD_PATTERN.findall(text)]
     ngrams = {
         word[start : start + _NGRAM_LENGTH]: None for word in words for start in range(len(word) - _NGRAM_LENGTH + 1)
@@ -189,7 +189,7 @@ def add_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableSt
 
 
 def next_unindexed_block(cursor: duckdb.DuckDBPyConnection, tables: StreamTableStatements) -> int | None:
-    """Return the newest block without a filter from this version of DuckDB; None if all blocks have such a filter."""
+    """Return the newest block that has no filter made by the running version of DuckDB; None if there is none."""
     sql = "SELECT max(block) FROM store.cordwood.pieces WHERE stream = $stream AND engine <> version()"
     ((block,),) = cursor.execute(sql, {"stream": tables.stream}).fetchall()
     return None if block is None else int(block)
@@ -255,7 +255,7 @@ class NgramIndex:
     def find_candidate_blocks(
         self, cursor: duckdb.DuckDBPyConnection, stream: str, ngrams: Sequence[str]
     ) -> list[int] | None:
-        """Return the numbers of the blocks that may have all n-grams, and `UNKNOWN_BLOCK_NUMBER`.
+        """Return the numbers of the blocks that may have all n-grams; the first number is `UNKNOWN_BLOCK_NUMBER`.
 
         If more than half of the stream's blocks may have them, return None, which means that the query reads all
         blocks.

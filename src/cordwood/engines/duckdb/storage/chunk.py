@@ -55,7 +55,8 @@ class Chunk(msgspec.Struct):
     def add_events(self, record: WalRecord, count: int) -> None:
         self.events += record.events[:count]
         self.large_event_bytes += estimate_large_event_bytes(record.events[:count])
-        # Keep the original receive time of an imported event.
+        # An imported event keeps its original receive time. The other events get the receive time of the record, plus
+        # one microsecond for each event before them in the record.
         times = enumerate(record.events[:count], start=record.received_us)
         self.received_us += [event.received_us or received_us for received_us, event in times]
 
@@ -130,8 +131,8 @@ class Chunk(msgspec.Struct):
     def insert(self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object) -> None:
         """Insert all events by one statement.
 
-        `insert_sql` takes a relation that provides the events, and returns the statement. `values` are the other
-        parameters of the statement.
+        `insert_sql` is called with SQL for a relation of the events, and returns the INSERT statement. `values` are the
+        other parameters of this statement.
         """
         if len(self.events) < _MIN_ARROW_EVENTS:
             cursor.execute(insert_sql(EVENTS_FROM_PARAMETERS_SQL), self._parameter_lists() | values)
@@ -149,7 +150,7 @@ class Chunk(msgspec.Struct):
     def insert_with_json_repair(
         self, cursor: duckdb.DuckDBPyConnection, insert_sql: Callable[[str], str], **values: object
     ) -> None:
-        """Insert all events outside of a transaction; store JSON that DuckDB cannot parse as a JSON string."""
+        """Insert all events, outside of a transaction; if DuckDB cannot parse JSON, store its text as a JSON string."""
         try:
             self.insert(cursor, insert_sql, **values)
         except duckdb.Error as problem:
@@ -188,7 +189,7 @@ class Chunk(msgspec.Struct):
         return list(map(attrgetter(name), self.events))
 
     def replace_unreadable_json(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Replace JSON that DuckDB cannot parse by a JSON string with its text, so that all events can be stored."""
+        """Put each JSON text that DuckDB cannot parse into a JSON string, so that all events can be stored."""
         for position, event in enumerate(self.events):
             if not (_is_readable_json(cursor, event.metadata) and _is_readable_json(cursor, event.extras)):
                 self.events[position] = msgspec.structs.replace(
@@ -201,7 +202,7 @@ class Chunk(msgspec.Struct):
 def split_into_chunks(records: Iterable[WalRecord], until: int) -> list[Chunk]:
     """Split the events with sequence numbers below `until` into chunks.
 
-    Each chunk has at most some thousands of events, or some megabytes of large events.
+    A chunk has at most some thousands of events, and at most some megabytes of large events.
     """
     chunks: list[Chunk] = []
     for record in records:
@@ -262,7 +263,8 @@ def _count_fields_so_far(events: Iterable[Event]) -> Iterator[int]:
             try:
                 count += _add_and_count_new_fields(_decode_json(text), known)
             except (msgspec.DecodeError, RecursionError):
-                # The text is nested too deeply for the decoder, or contains a number that is too large for it.
+                # The decoder refuses the text, because it is nested too deeply, or contains a number that is too large.
+                # So its colons are counted instead, because there is at least one colon for each field.
                 count += text.count(":")
         yield count
 

@@ -1,4 +1,4 @@
-"""Compact flushed row groups in the background: rewrite ten row groups at a time, sorted by project.
+"""Compact flushed row groups in the background: rewrite runs of ten row groups, sorted by project.
 
 A flush writes row groups in order of arrival. So each row group has events of every project, and some are short. A
 compacted run has full row groups with few projects each, so that a query for one project reads a tenth as many row
@@ -52,8 +52,8 @@ class Compactor:
     """The background job that compacts row groups, indexes n-grams and releases memory.
 
     `deletion_lock` is held while rows are removed from the tables of streams, and while the file is reopened to free
-    memory. `is_busy` tells whether flushes are behind. `runs_between_flushes` allows compaction while events arrive
-    without pauses. `stopping` is set when the job must end.
+    memory. `is_busy` tells whether flushes lag behind the events that arrive. `runs_between_flushes` allows compaction
+    while events arrive without pauses. `stopping` is set when the job must end.
     """
 
     def __init__(

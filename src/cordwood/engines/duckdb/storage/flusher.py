@@ -105,7 +105,8 @@ class Flusher:
         Partial row groups are flushed early only in this case, because DuckDB writes them twice, and also into its own
         log.
         """
-        # Check for running flushes before counting bytes, so that events whose flush ends meanwhile are not counted.
+        # First check for running flushes, and then count bytes. In the opposite order, the bytes of a flush that ends
+        # in between would be counted although they are free already.
         if any(store.is_flushing for store in stores):
             return False
         return unflushed_bytes(stores) > self.limits.max_unflushed_bytes * 3 // 4

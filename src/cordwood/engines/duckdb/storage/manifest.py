@@ -33,8 +33,9 @@ _CREATE_MANIFEST_TABLES_SQL = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.sealed (stream VARCHAR, first BIGINT, last BIGINT)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.shape (stream VARCHAR, path VARCHAR[], kind VARCHAR)",
 )
-# The bit set of a project is stored as a little-endian number, whose bit n stands for the pair with the `place` n. A
-# project may have several rows, whose bit sets are merged when they are read.
+# The bit set of a project tells which pairs of path and kind were seen in the project. It is stored as a little-endian
+# number, whose bit n stands for the pair with the `place` n. A project may have several rows, whose bit sets are merged
+# when they are read.
 _CREATE_PROJECT_SHAPE_TABLES_SQL: Final = (
     "CREATE TABLE IF NOT EXISTS store.cordwood.pair (stream VARCHAR, place INTEGER, path VARCHAR[], kind VARCHAR)",
     "CREATE TABLE IF NOT EXISTS store.cordwood.project (stream VARCHAR, project VARCHAR, pairs BLOB)",
@@ -131,9 +132,10 @@ def _rewrite_flushed_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mappin
 
 
 class UnsavedProjectShapes(msgspec.Struct, frozen=True):
-    """The changes of project shapes that must be saved: new pairs of path and kind, and changed bit sets of projects.
+    """The changes of a stream's project shapes that must be saved: new pairs of path and kind, and changed bit sets.
 
-    The new pairs have the positions from `first_pair_position` on.
+    The pairs form a list, to which the new pairs are appended at the position `first_pair_position`. A project's bit
+    set tells which of the pairs were seen in the project.
     """
 
     first_pair_position: int
@@ -199,7 +201,10 @@ _PairsAndBitSets = tuple[dict[int, PathAndKind], dict[str, int]]
 
 
 def load_project_shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, _PairsAndBitSets]:
-    """Return the pairs and the projects' bit sets by stream; the rows of a project are merged, also in the file."""
+    """Return each stream's pairs of path and kind, and its projects' bit sets.
+
+    If a project has several rows, they are merged to one bit set, also in the file.
+    """
     by_stream: dict[str, _PairsAndBitSets] = defaultdict(lambda: ({}, {}))
     for stream, position, path, kind in cursor.execute("SELECT * FROM store.cordwood.pair").fetchall():
         by_stream[stream][0][position] = (tuple(path), ValueKind(kind))

@@ -35,8 +35,8 @@ _PURGE_ALL_ARENAS_CONTROL = b"arena.4096.purge"
 class MemoryReclaimer:
     """Decides when to return freed memory to the system, and when to reopen DuckDB's file.
 
-    The compaction thread calls the methods.
-    `lock` is the lock with the rank COMPACTION. `pending_bytes` returns the bytes that pending events take in the heap.
+    The compaction thread calls the methods. `lock` is the lock with the rank COMPACTION. `pending_bytes` returns the
+    bytes that pending events take in the heap.
     """
 
     def __init__(self, session: Session, lock: Lock, pending_bytes: Callable[[], int]) -> None:
@@ -79,8 +79,8 @@ class MemoryReclaimer:
     def reopen_when_heap_has_grown(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Reopen the file if DuckDB's metadata of row groups has grown too large, or if the file is not open.
 
-        DuckDB does not report the size of the metadata. It is estimated as the minimum heap use of the last six samples
-        minus the heap use of the very first sample.
+        DuckDB does not report the size of the metadata. To reserve memory for it, it is estimated as the minimum heap
+        use of the last six samples minus the heap use of the very first sample.
         """
         self._heap_samples.append(self._used_heap_bytes_without_pending())
         if self._initial_heap_bytes is None:
@@ -94,7 +94,7 @@ class MemoryReclaimer:
                 self._reopen(cursor)
 
     def _has_heap_grown(self, in_use: int) -> bool:
-        """Return whether the heap has grown by more than `_max_heap_growth_bytes` since the last reopening."""
+        """Return whether the heap has grown by more than `_max_heap_growth_bytes` since the file was last reopened."""
         if self._baseline_heap_bytes is None:
             self._baseline_heap_bytes = in_use
         return in_use > self._baseline_heap_bytes + self._max_heap_growth_bytes
@@ -112,7 +112,8 @@ class MemoryReclaimer:
         ):
             is_reopened = (is_exclusive or not self._session.is_open) and self._session.reopen(cursor)
         if is_reopened:
-            # The baseline is determined again from the next samples, which are taken while queries run again.
+            # Growth is measured from a baseline. After the reopening, a new baseline is determined from the next
+            # samples, when queries have run again.
             self._baseline_heap_bytes = None
             release_free_memory()
 

@@ -165,7 +165,10 @@ class ArrivedEventTable:
         )
 
     def clear_and_restart(self, end: int, newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Empty or create the table; the next event that will be added has the sequence number `end`."""
+        """Empty or create the table; the next event to be added has the sequence number `end`.
+
+        The events before `end` are not in the table. All of them were received at `newest_us` or earlier.
+        """
         self.is_filled = False
         self.trim_count += 1
         cursor.execute(self._table_statements.create_arrived_table())

@@ -20,11 +20,12 @@ _AFTER_ALL_TIMESTAMPS_US = 2**62
 
 
 class RecentIds:
-    """The recent ids of a stream: the newest as hashes in sets, older ids in the window in Bloom filters.
+    """The recent ids of a stream: the newest as hashes in sets, older ids in Bloom filters.
 
-    Within the window, duplicates are recognised. If a filter matches an id, the id is looked up among the
-    stored events, because the filter may be wrong. `has_earlier_events` means that events were stored before
-    `opened_us`. Until the window has moved past these events, all ids are also looked up among them.
+    Duplicates are recognised within the deduplication window of the most recent events. If a filter matches an id, the
+    id is looked up among the stored events, because the filter may be wrong. `opened_us` is the time at which this
+    object is created, and `has_earlier_events` means that events were stored before that time. Until the window has
+    moved past these events, all ids are also looked up among them.
     """
 
     def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:

@@ -71,7 +71,7 @@ class RetentionEnforcer:
     def _move_live_rows(self, store: StreamStore, cursor: duckdb.DuckDBPyConnection) -> None:
         """Move live rows out of row groups with deleted rows, so that these row groups become free.
 
-        Do nothing as long as the space of the rows that the last move deleted is not freed.
+        After a first move, rows are moved again only if some of the space of deleted rows has been freed since.
         """
         deleted = self._count_deleted_rows(store, cursor)
         if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
@@ -86,8 +86,8 @@ class RetentionEnforcer:
     ) -> int:
         """Delete the oldest events of all streams until the store is within the size limit; pending events stay."""
         if self._session.used_bytes(cursor) > max_bytes * _SIZE_LIMIT_TARGET_SHARE:
-            # First run a checkpoint, which moves the events in DuckDB's log into the database file. Only then is the
-            # space known that they take there.
+            # First run a checkpoint, which moves the events from DuckDB's log into the database file. Before that, it
+            # is not known how much space these events take in the file.
             self._session.checkpoint(cursor)
         used_bytes = self._session.used_bytes(cursor)
         if used_bytes <= max_bytes:
@@ -100,7 +100,7 @@ class RetentionEnforcer:
         return sum(store.delete_before(before_us, cursor) for store in stores)
 
     def _choose_checkpoint_wait_limits(self, live: int, deleted: int) -> ExclusiveWaitLimits:
-        """Return the limits of waiting for a checkpoint: URGENT_EXCLUSIVE_WAIT if many deleted rows take space."""
+        """Return how long to wait for a checkpoint: URGENT_EXCLUSIVE_WAIT if many deleted rows still take space."""
         return (
             URGENT_EXCLUSIVE_WAIT
             if deleted > max(ROW_GROUP_ROWS, live * _MIN_DELETED_SHARE_FOR_URGENCY)

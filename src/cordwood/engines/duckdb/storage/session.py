@@ -153,7 +153,7 @@ class Session:
         except duckdb.IOException as problem:
             self._checkpoint_failed_at = time.monotonic()
             self._is_disk_full = is_disk_full(str(problem))
-            # After a failed checkpoint, DuckDB refuses to read the file until it is reopened.
+            # After a failed checkpoint, DuckDB refuses to read the file until the file is reopened. So reopen it.
             with (
                 self.access_lock.exclusive_access(URGENT_EXCLUSIVE_WAIT, until_block_ends=True),
                 suppress(duckdb.Error),
@@ -172,7 +172,7 @@ class Session:
 
     @property
     def is_checkpoint_stuck(self) -> bool:
-        """Whether DuckDB's log is too long after a failed checkpoint; flushes then wait, so that it does not grow."""
+        """Whether a checkpoint failed and DuckDB's log is too long; flushes then wait, so that it does not grow."""
         return self.is_database_log_long and self._checkpoint_failed_at > 0
 
     @property

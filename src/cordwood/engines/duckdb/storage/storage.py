@@ -52,7 +52,7 @@ _MAX_ARRIVED_TABLES, _ARRIVED_TABLE_SHARE_BYTES = 8, 32 * 10**6
 
 
 class StorageLimits(msgspec.Struct, frozen=True):
-    """The limits of flushes, of the recent table of each stream, and of the file's size; None means no limit."""
+    """The limits of flushes, of each stream's recent table, and of the file's size, where None means no limit."""
 
     flush_limits: FlushLimits
     max_recent_table_bytes: int = 0
@@ -488,7 +488,9 @@ class Storage:
 def _make_append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> BatchAppendResult:
     """Return the result for one batch; a repeated event counts as accepted if its id is in `stored`.
 
-    The id is then removed from `stored`, so that the event counts as accepted only in the first batch with this id.
+    `repeated` has the positions of the repeated events. `stored` has the ids of events that an earlier attempt of the
+    same append stored. An accepted id is removed from `stored`, so that the event counts as accepted only in the first
+    batch with this id.
     """
     if not repeated:
         return BatchAppendResult(new_events, 0)

@@ -74,7 +74,7 @@ class StreamStore:
         self.project_shapes = ProjectShapes()
         self.project_shape_saver = ProjectShapeSaver(stream.name, self.project_shapes)
 
-    # The state of the store.
+    # The following properties and methods tell the state of the store.
 
     @property
     def pending_rows(self) -> int:
@@ -144,7 +144,7 @@ class StreamStore:
         """Return the ids of unflushed events from the sequence number `first` on."""
         return {event.id for chunk in self._unflushed_chunks(first, self.next_event_number) for event in chunk.events}
 
-    # Methods that add events.
+    # The following methods add events.
 
     def add_record(self, record: WalRecord) -> None:
         with self.state_lock:
@@ -169,7 +169,7 @@ class StreamStore:
             for path, kinds in learnt.items():
                 self._unsaved_kinds[path] = self._unsaved_kinds.get(path, frozenset()) | kinds
 
-    # Methods that make events visible to queries.
+    # The following methods make events visible to queries.
 
     def fill_memtable(self, cursor: duckdb.DuckDBPyConnection, stop_early: Callable[[], None]) -> None:
         """Put every unflushed event into the memtable; flushes and appends continue meanwhile.
@@ -290,7 +290,7 @@ class StreamStore:
             with self.state_lock:
                 self._memtable.finish_part_fill(is_filled=is_filled)
 
-    # Methods that flush events.
+    # The following methods flush events.
 
     def take_chunk(
         self,
@@ -394,7 +394,7 @@ class StreamStore:
         with self.state_lock, suppress(duckdb.Error):
             self._memtable.refresh_views(cursor)
 
-    # Methods that delete events.
+    # The following methods delete events.
 
     def delete_expired_events(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete the events beyond the stream's retention; return the number of deleted events."""
@@ -447,8 +447,9 @@ class StreamStore:
             bounds.append(now_us - round(self.stream.retention_seconds * 1e6))
         max_events = self.stream.max_events
         if max_events is not None and self.stats.events > max_events:
-            # Events that are not flushed count, too. They are the newest, so the rank among the flushed events is lower
-            # by their number. The lock prevents a flush between counting them and reading the file.
+            # The limit `max_events` includes the events that are not flushed. They are the newest events, so they are
+            # subtracted from the rank that is looked up among the flushed events. The lock prevents a flush between
+            # counting them and reading the file.
             with self.state_lock:
                 rank = max(1, max_events - (self.next_event_number - self.first_unflushed_event_number))
                 row = fetch_first_row(cursor, self.table_statements.select_time_of_rank(), {"rank": rank})

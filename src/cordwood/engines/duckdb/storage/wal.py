@@ -44,7 +44,7 @@ class WalRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.first_event_number + len(self.events)
 
     def without_first_events(self, count: int) -> "WalRecord":
-        """Return the record without its first `count` events, and without the changes of shapes."""
+        """Return the record without its first `count` events, and without its changes of the shapes."""
         return WalRecord(self.stream, self.first_event_number + count, self.received_us + count, self.events[count:])
 
     @property
