@@ -15,14 +15,14 @@ from statistics import median, quantiles
 from uuid import uuid4
 
 from bench.service import Service, service
-from cordwood.app.service import THREAD_SWITCH_SECONDS
+from cordwood.app.service import THREAD_SWITCH_INTERVAL_SECONDS
 
 PYTHON_SECONDS = 0.005
 _SENDER_THREADS, _COLUMNS_OF_NEW_TEXTS = 3, 60
 _PAUSE_SECONDS = 0.01
 _EVENTS = [{"project": "a", "event_message": f"event {number}"} for number in range(1_000)]
 _PROGRAM = (
-    "import cordwood.app.service as service; service.THREAD_SWITCH_SECONDS = {seconds};"
+    "import cordwood.app.service as service; service.THREAD_SWITCH_INTERVAL_SECONDS = {seconds};"
     " from cordwood.__main__ import main; main()"
 )
 
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each service is measured in each round")
     parser.add_argument("--rounds", type=int, default=3, help="how often each service is measured")
     options = parser.parse_args()
-    times: dict[float, list[float]] = {PYTHON_SECONDS: [], THREAD_SWITCH_SECONDS: []}
+    times: dict[float, list[float]] = {PYTHON_SECONDS: [], THREAD_SWITCH_INTERVAL_SECONDS: []}
     for _ in range(options.rounds):
         for switch_seconds, samples_ms in times.items():
             samples_ms.extend(measure(switch_seconds, options.seconds))

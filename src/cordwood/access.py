@@ -12,7 +12,7 @@ from cordwood.errors import BadApiKey, Forbidden, MissingApiKey
 from cordwood.model.definitions import Endpoint, Stream
 from cordwood.model.key import Caller, Key
 
-ANONYMOUS = Caller(key_id="anonymous", scopes=frozenset())
+ANONYMOUS_CALLER = Caller(key_id="anonymous", scopes=frozenset())
 
 _HOW_TO_SEND_A_KEY = "Send a key in the header X-API-KEY, or as Authorization: Bearer."
 
@@ -68,8 +68,8 @@ class Authenticator:
         try:
             caller = self.authenticate(key_text)
         except (MissingApiKey, BadApiKey):
-            return ANONYMOUS
-        return caller if may_query(caller, endpoint) else ANONYMOUS
+            return ANONYMOUS_CALLER
+        return caller if may_query(caller, endpoint) else ANONYMOUS_CALLER
 
     def find_stored_key(self, key_text: str) -> Key | None:
         """Return the key in the key store that has this secret, even if the key has expired; None if there is none."""
@@ -98,7 +98,7 @@ class Authenticator:
 
 
 def may_query(caller: Caller, endpoint: Endpoint) -> bool:
-    if not endpoint.auth and caller is ANONYMOUS:
+    if not endpoint.auth and caller is ANONYMOUS_CALLER:
         return True
     return bool(caller.scopes & {"private", "query"}) or _has_scope_for(
         caller, "query:endpoint:", endpoint.name, endpoint.id

@@ -66,7 +66,7 @@ class BoundedCache(Generic[K, V]):
         """Store a value unless it is too large; if the limit is exceeded, evict the least recently used values."""
         size = self._measure_entry_bytes(key, value) + CACHE_ENTRY_OVERHEAD_BYTES
         with self._lock:
-            self._drop(key)
+            self._drop_while_locked(key)
             if size <= self.max_bytes // _MAX_ENTRY_SIZE_DIVISOR:
                 self._insert(key, value, size)
 
@@ -86,15 +86,15 @@ class BoundedCache(Generic[K, V]):
     def drop(self, key: K) -> None:
         """Remove the value for a key, if there is one."""
         with self._lock:
-            self._drop(key)
+            self._drop_while_locked(key)
 
     def _insert(self, key: K, value: V, size: int) -> None:
         self._entries[key] = (value, size)
         self._total_bytes += size
         while self._total_bytes > self.max_bytes:
-            self._drop(next(iter(self._entries)))
+            self._drop_while_locked(next(iter(self._entries)))
 
-    def _drop(self, key: K) -> None:
+    def _drop_while_locked(self, key: K) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._total_bytes -= entry[1]

@@ -265,7 +265,7 @@ class QueryRefused(QueryFault):
     code = "query.refused"
 
 
-class UnknownQueryName(QueryFault):
+class UnknownNameInQuery(QueryFault):
     code = "query.unknown-name"
 
 

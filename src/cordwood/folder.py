@@ -184,14 +184,14 @@ class FolderOwnership:
     """
 
     def __init__(self, lock: IO[str]) -> None:
-        self._lock = lock
+        self._lock_file = lock
 
     def publish_owner(self, url: str) -> FolderOwner:
         owner = FolderOwner(os.getpid(), url, "cw_" + secrets.token_urlsafe(32))
-        self._lock.seek(0)
-        self._lock.truncate()
-        json.dump({"pid": owner.pid, "url": owner.url, "key": owner.key}, self._lock)
-        self._lock.flush()
+        self._lock_file.seek(0)
+        self._lock_file.truncate()
+        json.dump({"pid": owner.pid, "url": owner.url, "key": owner.key}, self._lock_file)
+        self._lock_file.flush()
         return owner
 
 

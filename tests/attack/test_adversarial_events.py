@@ -26,7 +26,7 @@ import pytest
 from cordwood.app.demo import history_events
 from cordwood.app.event_files import ReadOptions, open_event_file
 from cordwood.app.in_process import open_in_process_app
-from cordwood.app.restore import restore
+from cordwood.app.restore import restore_backup
 from tests.attack.adversarial_events import crafted_events, events_of_other_types, random_events
 from tests.attack.store_comparison import Store, StoreAnswer
 from tests.attack.test_pinned_queries import make_settings
@@ -144,7 +144,7 @@ def export_stream(store: Store, stream: str, key: str) -> list[str]:
         export_file.write(file)
         export_file.flush()
         with open_event_file(Path(export_file.name), ReadOptions()) as events:
-            return sorted(record.data.decode() for record in events.stored_rows())
+            return sorted(record.data.decode() for record in events.rows_of_cordwood_export())
 
 
 def different_answers(
@@ -240,13 +240,13 @@ def import_events(store: Store, streams: Mapping[str, Sequence[str]]) -> None:
         assert (status, json.loads(answer).get("accepted")) == (200, len(lines)), answer[:500]
 
 
-def restore_backup(store: Store, folder: Path) -> Path:
+def back_up_and_restore(store: Store, folder: Path) -> Path:
     """Back up a store, restore the backup into a new data folder, and return this folder."""
     status, _, archive = store.app.send("GET", "/api/backup", b"", {"x-api-key": store.private})
     assert status == 200
     with tarfile.open(fileobj=io.BytesIO(archive)) as backup:
         backup.extractall(folder / "backup", filter="data")
-    restore(folder / "backup", make_settings(folder / "restored"), lambda _: None)
+    restore_backup(folder / "backup", make_settings(folder / "restored"), lambda _: None)
     return folder / "restored"
 
 
@@ -266,7 +266,7 @@ def test_answers_of_other_projects_are_unchanged_and_all_events_survive_export(
     with components.opened() as store:
         assert different_answers(before, answers_by_query(store, client_queries)) == {}
         stored = all_answers(store)
-        backup = restore_backup(store, tmp_path) if engine == "duckdb" else None
+        backup = back_up_and_restore(store, tmp_path) if engine == "duckdb" else None
     assert sum(map(len, stored.values())) > outcome["accepted"] / 3
     with RestartableService.new(tmp_path / "imported", engine).opened() as store:
         import_events(store, stored)

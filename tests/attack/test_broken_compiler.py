@@ -16,7 +16,7 @@ from cordwood.engines.clickhouse.rules import RULES as CLICKHOUSE_RULES
 from cordwood.engines.clickhouse.session import BoundQuery, SelectResult, Session
 from cordwood.engines.duckdb.query import query_runner
 from cordwood.engines.duckdb.rules import RULES as DUCKDB_RULES
-from cordwood.sql.lowering import LoweringRule, fragment
+from cordwood.sql.lowering import LoweringRule, fragment_node
 from tests.attack.test_pinned_queries import FOREIGN_TEXT, event, make_settings, send
 from tests.chdb_databases import fresh_database
 from tests.isolation_check import disable_isolation_check
@@ -75,7 +75,7 @@ def app(
     """Open a service whose broken compiler translates UPPER to a query of another stream."""
     rules: Any = (DUCKDB_RULES if engine == "duckdb" else CLICKHOUSE_RULES).by_node_class
     table: MutableMapping[type[exp.Expr], LoweringRule] = rules
-    monkeypatch.setitem(table, exp.Upper, lambda _: fragment(BROKEN_TRANSLATION[engine]))
+    monkeypatch.setitem(table, exp.Upper, lambda _: fragment_node(BROKEN_TRANSLATION[engine]))
     address = fresh_database() if engine == "clickhouse" else "duckdb"
     with open_in_process_app(make_settings(tmp_path / "data", engine=address)) as app:
         for stream, mark in ((STREAM, "ours"), (OTHER_STREAM, FOREIGN_TEXT)):

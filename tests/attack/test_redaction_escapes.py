@@ -20,7 +20,7 @@ from cordwood.errors import Fault
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.lql.compile import compile_lql
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
@@ -113,11 +113,11 @@ def open_clickhouse(_: Path, redacting: RedactionConfig) -> Engine:
 
 @pytest.fixture(scope="module", params=[open_duckdb, open_clickhouse], ids=["duckdb", "clickhouse"])
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), RedactionConfig(key="key"))
+    opened: Engine = request.param(tmp_path_factory.mktemp("escapes"), RedactionConfig(hash_key="key"))
     opened.create_stream_tables([Stream("one", UUID(int=1)), Stream("other", UUID(int=2))])
     for name, secret in (("one", FIRST_SECRETS), ("other", SECOND_SECRETS)):
         validated, learnt = ShapeInferrer(opened.shapes).infer_stream_shape(name, events(secret))
-        opened.append([Batch(name, validated, 1_763_000_000_000_000, learnt)])
+        opened.append([ReceivedEventBatch(name, validated, 1_763_000_000_000_000, learnt)])
     yield opened
     opened.close()
 

@@ -89,7 +89,7 @@ COUNTING_QUERIES = [
 def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     with ExitStack() as stack:
         # With the default limit, a busy machine could stop an ordered run of only one twin.
-        stack.enter_context(pytest.MonkeyPatch.context()).setattr(paging, "_MIN_ORDERED_TIMEOUT_SECONDS", 60.0)
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(paging, "_MIN_ORDERED_RUN_TIMEOUT_SECONDS", 60.0)
         opened = []
         for secrets in (FIRST_SECRETS, SECOND_SECRETS):
             engine = "duckdb" if request.param == "duckdb" else fresh_database()

@@ -6,7 +6,7 @@ from uuid import UUID, uuid5
 from cordwood.engines.engine import AnswerLimits, Cancellation, Engine, ReadProgress
 from cordwood.model.datatype import Row, Rows
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 
@@ -27,8 +27,8 @@ def stream(name: str = "s", **settings: float) -> Stream:
     return Stream(name, uuid5(UUID(int=7), name), **settings)  # type: ignore[arg-type]
 
 
-def batch(*events: Event, to: str = "s", received_us: int = NOW_US) -> Batch:
-    return Batch(to, events, received_us)
+def batch(*events: Event, to: str = "s", received_us: int = NOW_US) -> ReceivedEventBatch:
+    return ReceivedEventBatch(to, events, received_us)
 
 
 def ask(engine: Engine, sql: str, limits: AnswerLimits = LIMITS, cancel: Cancellation = NEVER_CANCELLED) -> Rows:

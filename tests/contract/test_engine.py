@@ -14,12 +14,12 @@ from cordwood.engines.engine import (
     BatchAppendResult,
     CancelToken,
     Engine,
-    Progress,
+    QueryProgress,
     ReadProgress,
 )
 from cordwood.errors import Fault, IsolationCheckFailed, QueryCancelled, QueryOutOfTime
 from cordwood.model.datatype import Kind
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Statement
 from tests.contract.engine_asking import LIMITS, NEVER_CANCELLED, NOW_US, ask, batch, ids, rows, stream
@@ -200,9 +200,9 @@ def test_an_invalid_value_is_a_query_fault_without_the_engine_s_message(engine: 
 
 
 def test_shapes_and_facts_include_the_last_append(engine: Engine) -> None:
-    learnt: KindsByPath = {("metadata", "a"): frozenset({ValueKind.NUMBER})}
+    learnt: ValueKindsByPath = {("metadata", "a"): frozenset({ValueKind.NUMBER})}
     before = engine.shapes()["s"].version
-    engine.append([Batch("s", [event("a", {"a": 1})], NOW_US, learnt)])
+    engine.append([ReceivedEventBatch("s", [event("a", {"a": 1})], NOW_US, learnt)])
     assert engine.shapes()["s"].kinds == learnt
     assert engine.shapes()["s"].version > before
     facts = engine.stream_stats()["s"]
@@ -275,7 +275,7 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
         ]
         engine.append([batch(*events)])
     token = CancelToken()
-    progress_reports: list[Progress] = []
+    progress_reports: list[QueryProgress] = []
 
     def run() -> None:
         with suppress(QueryCancelled):
@@ -302,7 +302,7 @@ def test_a_running_query_has_progress_until_it_ends(engine: Engine) -> None:
     assert token.progress() is None
     assert progress_reports
     if engine.target.name == "clickhouse":
-        assert progress_reports[-1] == Progress(rows_read=25_000, rows_total=25_000)
+        assert progress_reports[-1] == QueryProgress(rows_read=25_000, rows_total=25_000)
     else:
         read_fractions = [progress.fraction_done or 0 for progress in progress_reports]
         assert read_fractions == sorted(read_fractions)

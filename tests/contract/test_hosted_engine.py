@@ -22,7 +22,7 @@ from cordwood.engines.hosted.memory_ceiling import MemoryCeiling
 from cordwood.engines.hosted.supervisor import Supervisor
 from cordwood.errors import DataFolderUnusable, EngineKilledDuringQuery, EngineUnreachable, OutOfMemory, QueryKilled
 from cordwood.model.datatype import Rows
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from cordwood.observe.observation import EngineEnded, OperatorMessage, RecordObservation
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import BoundStatement
@@ -46,13 +46,17 @@ def end_process(number: signal.Signals) -> None:
 class FragileEngine(DuckDBEngine):
     """An engine that ends its process, blocks or allocates memory if an event or a query contains a certain word."""
 
-    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         return self._end_process_once(super().append(batches), batches)
 
-    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
+    def retry_append(
+        self, batches: Sequence[ReceivedEventBatch], acknowledged: Mapping[str, int]
+    ) -> list[BatchAppendResult]:
         return self._end_process_once(super().retry_append(batches, acknowledged), batches)
 
-    def _end_process_once(self, appended: list[BatchAppendResult], batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def _end_process_once(
+        self, appended: list[BatchAppendResult], batches: Sequence[ReceivedEventBatch]
+    ) -> list[BatchAppendResult]:
         marker = self._file.parent / "ended"
         if any(event.id == "kept" for item in batches for event in item.events):
             self._kept = bytearray(b"x" * LARGE_BYTES)
@@ -138,8 +142,8 @@ def test_events_stored_before_the_process_ended_are_accepted_once(engine: Hosted
 
 
 def test_shapes_and_versions_survive_a_replacement_of_the_process(engine: HostedEngine) -> None:
-    learnt: KindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
-    engine.append([Batch("s", [Event("a", NOW_US, metadata='{"a":"b"}')], NOW_US, learnt, {"p": learnt})])
+    learnt: ValueKindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
+    engine.append([ReceivedEventBatch("s", [Event("a", NOW_US, metadata='{"a":"b"}')], NOW_US, learnt, {"p": learnt})])
     before = engine.shapes()["s"]
     os.kill(engine.pids()[-1], signal.SIGKILL)
     assert ids(engine) == ["a"]

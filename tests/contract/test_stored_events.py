@@ -5,14 +5,16 @@ from uuid import UUID
 from cordwood.engines.engine import STORED_EVENT_COLUMNS, Engine
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.key import Caller
 from cordwood.serve.jobs import ExportRange, create_export_job
 from cordwood.serve.query_request import QueryRequest
-from cordwood.web.encode import FORMATS
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from tests.contract.engine_asking import NEVER_CANCELLED, NOW_US, batch
 
-EXPORT_REQUEST = QueryRequest(Endpoint("test", UUID(int=1), "", "1"), Caller("k", frozenset()), FORMATS["parquet"])
+EXPORT_REQUEST = QueryRequest(
+    Endpoint("test", UUID(int=1), "", "1"), Caller("k", frozenset()), ANSWER_FORMATS_BY_NAME["parquet"]
+)
 
 
 def export_rows(engine: Engine, time_range: ExportRange) -> list[Row]:
@@ -59,7 +61,7 @@ def test_receive_times_increase_strictly_if_the_engine_guarantees_it(
         return
     for number, received_us in enumerate((NOW_US, NOW_US - 10**9, NOW_US)):
         events = [Event(f"{number} {position}", NOW_US) for position in range(3)]
-        engine.append([Batch(stream, events, received_us) for stream in ("s", "other.stream-2")])
+        engine.append([ReceivedEventBatch(stream, events, received_us) for stream in ("s", "other.stream-2")])
     rows = [
         (row[6], stream, row[0])
         for stream in ("s", "other.stream-2")

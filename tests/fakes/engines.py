@@ -10,17 +10,17 @@ from cordwood.engines.engine import (
     BackupFile,
     BatchAppendResult,
     Cancellation,
-    Progress,
+    QueryProgress,
     QueryRun,
     QueryRunRequest,
     StreamStats,
 )
-from cordwood.engines.local_run import run_locally
+from cordwood.engines.local_run import run_query_locally
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import Fault, QueryCancelled
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Shape
+from cordwood.model.event import ReceivedEventBatch, Shape
 from cordwood.sql.stages import BoundStatement, Target
 
 COLUMNS = (Column("n", Datatype(Kind.INT64)),)
@@ -40,7 +40,7 @@ class ScriptedEngine:
         self.rows: Callable[[int], Iterable[list[Row]]] = lambda number: [[(number,)]]
         self.truncated = False
         self.columns: tuple[Column, ...] = COLUMNS
-        self.progress: Progress | None = None
+        self.progress: QueryProgress | None = None
         self._released = threading.Event()
         self._released.set()
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class ScriptedEngine:
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Accept all streams."""
 
-    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         return [BatchAppendResult(len(batch.events), 0) for batch in batches]
 
     def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
@@ -80,7 +80,7 @@ class ScriptedEngine:
         return Rows(self.columns, self.rows(number), truncated=self.truncated, engine_seconds=0.001)
 
     def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
-        return run_locally(self, request, cancel)
+        return run_query_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
         return f"FROM {stream}"

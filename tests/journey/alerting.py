@@ -126,7 +126,7 @@ class ManualClockService:
         self._components = self._open()
 
     def reload(self) -> None:
-        self._components.reload()
+        self._components.reload_definitions()
 
     @property
     def parts(self) -> AlertComponents:

@@ -27,7 +27,7 @@ def replace_constant(module: ModuleType, name: str, value: float) -> None:
 
 def sweep_constantly() -> AbstractContextManager[None]:
     """Change the constants for `CONSTANT_SWEEPS`, and return the context in which the service runs."""
-    replace_constant(service, "_RETENTION_INTERVAL_SECONDS", 0.1)
+    replace_constant(service, "_RETENTION_CHECK_INTERVAL_SECONDS", 0.1)
     replace_constant(session, "_MAX_DATABASE_LOG_BYTES", 1)
     replace_constant(retention, "ROW_GROUP_ROWS", 1)
     return enable_lock_order_checks()

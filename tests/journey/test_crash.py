@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from tests.contract.engine_asking import rows, stream
 from tests.journey.conftest import PRIVATE, PUBLIC, Service, Start
 from tests.journey.modified_service import CONSTANT_SWEEPS
@@ -114,7 +114,7 @@ def store_events(data_dir: Path, count: int) -> None:
     for first in range(0, count, ROW_GROUP_ROWS):
         texts = [f"{text_rng.getrandbits(1600):x}" for _ in range(min(ROW_GROUP_ROWS, count - first))]
         events = [Event(f"e{first + place}", now_us, text, project="p") for place, text in enumerate(texts)]
-        engine.append([Batch(EDGE_STREAM, events, now_us)])
+        engine.append([ReceivedEventBatch(EDGE_STREAM, events, now_us)])
     until_flushed(data_dir)
     engine.close()
 

@@ -107,7 +107,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
             tables = StreamTableStatements(stream)
             for table_sql in (
                 tables.create_table(),
-                tables.create_memtable((), 0),
+                tables.create_memtable_view((), 0),
                 tables.create_view(with_memtable=True),
             ):
                 connection.execute(table_sql)

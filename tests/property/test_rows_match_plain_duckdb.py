@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
@@ -30,7 +30,7 @@ filters = st.one_of(comparisons, st.tuples(comparisons, st.sampled_from([" and "
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("plain") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.create_stream_tables([stream("s")])
-    engine.append([Batch("s", EVENTS, NOW_US)])
+    engine.append([ReceivedEventBatch("s", EVENTS, NOW_US)])
     if request.param == "sealed":
         flush_pending(engine)
     yield engine

@@ -94,7 +94,7 @@ async def answer_message(api: ApiClient, headers: Iterable[tuple[bytes, bytes]],
         await manager.handle_request(_asgi_scope(headers), exchange.receive, exchange.send)
     if bugs:
         raise bugs[0]
-    return exchange.status, bytes(exchange.answer_body)
+    return exchange.response_status, bytes(exchange.response_body)
 
 
 class _McpRequestHandlers:
@@ -193,9 +193,9 @@ class _AsgiMessageExchange:
     """
 
     def __init__(self, body: bytes) -> None:
-        self.status = 500
-        self.answer_body = bytearray()
-        self._body = body
+        self.response_status = 500
+        self.response_body = bytearray()
+        self._request_body = body
         self._is_body_received = False
 
     async def receive(self) -> MutableMapping[str, Any]:
@@ -204,10 +204,10 @@ class _AsgiMessageExchange:
             # cancels this call.
             await asyncio.Event().wait()
         self._is_body_received = True
-        return {"type": "http.request", "body": self._body, "more_body": False}
+        return {"type": "http.request", "body": self._request_body, "more_body": False}
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.response_status = message["status"]
         else:
-            self.answer_body += message.get("body", b"")
+            self.response_body += message.get("body", b"")

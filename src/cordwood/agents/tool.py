@@ -198,7 +198,7 @@ async def _fetch_rows(
     )
     if cut is not None:
         result["truncated"] = f"Not all rows are here: {cut}. Narrow or aggregate the query to see the rest."
-    if rows.is_shortened:
+    if rows.has_shortened_values:
         result["shortened"] = "Long values are shortened, which is marked with …. Select a part of them to see it."
     notices = [notice[:_MAX_NOTICE_LENGTH] for notice in reply.header_values("cordwood-notice")[:_MAX_NOTICES]]
     return {**result, **({"notices": notices} if notices else {}), "rows": rows.rows}
@@ -237,7 +237,7 @@ class RowCollector:
     def __init__(self, bounds: ToolAnswerLimits) -> None:
         self.rows: list[msgspec.Raw] = []
         self.truncation_reason: str | None = None
-        self.is_shortened = False
+        self.has_shortened_values = False
         self._limits = bounds
         self._collected_row_bytes = 0
         self._received_bytes = 0
@@ -297,13 +297,13 @@ class RowCollector:
                 short, is_shortened = shorten_value(row, shortening)
                 encoded = msgspec.json.encode(short)
                 if len(encoded) <= self._limits.max_bytes // 2:
-                    self.is_shortened = self.is_shortened or is_shortened
+                    self.has_shortened_values = self.has_shortened_values or is_shortened
                     return encoded
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
             # msgspec cannot decode this row, because a number in it is too large or it is nested too deeply. Therefore
             # return only the beginning of the row, see below.
             pass
-        self.is_shortened = True
+        self.has_shortened_values = True
         return msgspec.json.encode({"beginning_of_the_row": line[:_ROW_EXCERPT_BYTES].decode("utf-8", "replace")})
 
 

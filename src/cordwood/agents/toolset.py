@@ -96,7 +96,7 @@ def _endpoint_tool(endpoint: QueryableEndpoint, name: str) -> Tool:
         name,
         endpoint.name,
         _endpoint_description(endpoint),
-        _endpoint_schema(endpoint),
+        _endpoint_argument_schema(endpoint),
         partial(_run_endpoint, endpoint),
     )
 
@@ -109,7 +109,7 @@ def _endpoint_description(endpoint: QueryableEndpoint) -> str:
     return " ".join(sentence for sentence in (endpoint.description, own, sandbox) if sentence)
 
 
-def _endpoint_schema(endpoint: QueryableEndpoint) -> dict[str, Any]:
+def _endpoint_argument_schema(endpoint: QueryableEndpoint) -> dict[str, Any]:
     schema = {**endpoint.parameters, "additionalProperties": False}
     if _MAX_ROWS_ARGUMENT_NAME not in endpoint.parameters["properties"]:
         maximum = min(MAX_ANSWER_ROWS, endpoint.max_limit)
@@ -127,7 +127,7 @@ def _endpoint_schema(endpoint: QueryableEndpoint) -> dict[str, Any]:
 
 
 async def _run_endpoint(endpoint: QueryableEndpoint, api: ApiClient, arguments: ToolArguments) -> object:
-    schema = _endpoint_schema(endpoint)
+    schema = _endpoint_argument_schema(endpoint)
     require_known_arguments(arguments, list(schema["properties"]))
     own = endpoint.parameters["properties"]
     requested_rows = arguments.get(_MAX_ROWS_ARGUMENT_NAME) if _MAX_ROWS_ARGUMENT_NAME not in own else None
@@ -295,11 +295,11 @@ def _catalog_tools(view: KeyPermissions) -> list[Tool]:
     return [*_list_tables_tool(view.sandboxable_endpoints), *([_list_streams_tool()] if view.is_private else [])]
 
 
-def _tables_path(endpoint: str) -> str:
+def _tables_url_path(endpoint: str) -> str:
     return f"/api/endpoints/{quote(endpoint, safe='')}/scope"
 
 
-def _schema_path(stream: str) -> str:
+def _stream_schema_url_path(stream: str) -> str:
     return f"/api/sources/{quote(stream, safe='')}/schema"
 
 
@@ -320,7 +320,7 @@ async def _list_tables(endpoints: Sequence[QueryableEndpoint], api: ApiClient, r
     arguments = convert_arguments(ListTablesArguments, raw_arguments)
     endpoint = _find_endpoint(endpoints, arguments.endpoint)
     tables: Mapping[str, Any] = {
-        one["name"]: one for one in (await fetch_json_document(api, _tables_path(endpoint.name)))["sub_queries"]
+        one["name"]: one for one in (await fetch_json_document(api, _tables_url_path(endpoint.name)))["sub_queries"]
     }
     if not arguments.table:
         return {
@@ -367,7 +367,7 @@ async def _list_streams(api: ApiClient, raw_arguments: ToolArguments) -> object:
             "streams": [_stream_summary(one) for one in islice(streams, _MAX_LISTED_CATALOG_ENTRIES)],
             "stream_count": len(streams),
         }
-    flat: Mapping[str, str] = await fetch_json_document(api, f"{_schema_path(arguments.stream)}?variant=dot")
+    flat: Mapping[str, str] = await fetch_json_document(api, f"{_stream_schema_url_path(arguments.stream)}?variant=dot")
     return {"stream": arguments.stream, **_list_fields_below(flat.items(), arguments.under)}
 
 
@@ -411,9 +411,9 @@ EventId = Annotated[
         description="The id of the event.",
     ),
 ]
-NeighbourCount = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOUR_EVENTS)]
-EventsBefore = Annotated[NeighbourCount, msgspec.Meta(description="How many events before it to return.")]
-EventsAfter = Annotated[NeighbourCount, msgspec.Meta(description="How many events after it to return.")]
+NeighbourEventCount = Annotated[int, msgspec.Meta(ge=0, le=_MAX_NEIGHBOUR_EVENTS)]
+PrecedingEventCount = Annotated[NeighbourEventCount, msgspec.Meta(description="How many events before it to return.")]
+FollowingEventCount = Annotated[NeighbourEventCount, msgspec.Meta(description="How many events after it to return.")]
 RunSqlQuery = Callable[[str, ToolAnswerLimits], Awaitable[dict[str, Any]]]
 TableName = Annotated[
     str, msgspec.Meta(min_length=1, max_length=_MAX_TABLE_NAME_LENGTH, pattern=_NO_CONTROL_CHARACTERS_PATTERN)
@@ -425,8 +425,8 @@ class StreamEventArguments(msgspec.Struct):
 
     stream: Annotated[TableName, msgspec.Meta(description="The stream of the event.", examples=["postgres.logs"])]
     id: EventId
-    before: EventsBefore = 5
-    after: EventsAfter = 5
+    before: PrecedingEventCount = 5
+    after: FollowingEventCount = 5
 
 
 class TableEventArguments(msgspec.Struct):
@@ -441,8 +441,8 @@ class TableEventArguments(msgspec.Struct):
     ]
     id: EventId
     parameters: _EndpointParameters = {}
-    before: EventsBefore = 5
-    after: EventsAfter = 5
+    before: PrecedingEventCount = 5
+    after: FollowingEventCount = 5
 
 
 class _TableReader:
@@ -633,7 +633,7 @@ def _schema_resource(stream: str) -> Resource:
 
 async def read_resource(api: ApiClient, uri: str) -> str:
     """Return the content of a resource; raise RefusedCallError if the resource does not exist or is too large."""
-    for prefix, suffix, path in ((_TABLES, "/tables", _tables_path), (_SCHEMA, "/schema", _schema_path)):
+    for prefix, suffix, path in ((_TABLES, "/tables", _tables_url_path), (_SCHEMA, "/schema", _stream_schema_url_path)):
         name = uri.removeprefix(prefix).removesuffix(suffix)
         if uri == f"{prefix}{name}{suffix}" and "/" not in name:
             return _encode_json_within_limit(await fetch_json_document(api, path(unquote(name))))

@@ -25,7 +25,7 @@ from cordwood.model.definitions import (
     Parameter,
 )
 from cordwood.model.timestamps import datetime_from_micros, now_us
-from cordwood.settings.quantities import read_duration
+from cordwood.settings.quantities import parse_duration
 from cordwood.sql.bind import parse_parameter_value
 from cordwood.sql.budget import allow_saved_query_cpu_time
 from cordwood.sql.stages import Statement, Target
@@ -76,9 +76,9 @@ def can_hold_without_rows(condition: AlertCondition) -> bool:
 
     If so, groups must be remembered, because the answer does not name groups without rows.
     """
-    if condition.measure is ComparedValue.MISSING:
+    if condition.compared_value is ComparedValue.MISSING:
         return True
-    return condition.measure is ComparedValue.ROWS and _satisfies_comparison(condition, 0.0)
+    return condition.compared_value is ComparedValue.ROWS and _satisfies_comparison(condition, 0.0)
 
 
 def evaluate_groups(
@@ -143,7 +143,7 @@ def _evaluate_group(
     condition = alert.condition
     row: AnswerRow = now.rows[0] if now.rows else dict(labels)
     value: float | None
-    match condition.measure:
+    match condition.compared_value:
         case ComparedValue.MISSING:
             holds, value = not now.rows, float(len(now.rows))
         case ComparedValue.ROWS:
@@ -152,7 +152,7 @@ def _evaluate_group(
         case ComparedValue.COLUMN:
             holds, value, row = _evaluate_column(condition, now.rows, row)
         case ComparedValue.CHANGE:
-            value = _difference_or_percentage(
+            value = _absolute_or_percentage_difference(
                 condition, _total_of_column(condition, now.rows), _total_of_column(condition, before.rows)
             )
             holds = _satisfies_comparison(condition, value)
@@ -163,7 +163,7 @@ def _evaluate_group(
 def _default_notification_template(alert: Alert) -> str:
     condition = alert.condition.text.replace("{", "{{").replace("}", "}}")
     return f"{alert.endpoint}: {condition}" + (
-        "" if alert.condition.measure is ComparedValue.MISSING else " (is {value})"
+        "" if alert.condition.compared_value is ComparedValue.MISSING else " (is {value})"
     )
 
 
@@ -183,7 +183,7 @@ def _total_of_column(condition: AlertCondition, rows: Sequence[AnswerRow]) -> fl
     return math.fsum(value for row in rows if (value := _to_number(_column_value(row, condition.column))) is not None)
 
 
-def _difference_or_percentage(condition: AlertCondition, now: float, before: float) -> float:
+def _absolute_or_percentage_difference(condition: AlertCondition, now: float, before: float) -> float:
     """Return the difference of two values; if the condition is in percent, return it as a percentage of `before`.
 
     The percentage is infinite if only `before` is zero, and 0 if both values are zero.
@@ -329,7 +329,7 @@ def _check_columns(alert: Alert, names: Sequence[str]) -> None:
     condition = alert.condition
     read = (
         [condition.column]
-        if condition.measure in (ComparedValue.COLUMN, ComparedValue.CHANGE) and condition.column
+        if condition.compared_value in (ComparedValue.COLUMN, ComparedValue.CHANGE) and condition.column
         else []
     )
     for name in [*read, *alert.group_by, *(column for column in _template_columns(alert.text) if column != "value")]:
@@ -352,7 +352,7 @@ def _resolve_relative_time(value: str, kind: Kind | None, at_us: int) -> str:
     if found is None or kind not in _TIME_PARAMETER_KINDS:
         return value
     try:
-        moment = datetime_from_micros(at_us - round(read_duration(found[1] or "0") * 1e6))
+        moment = datetime_from_micros(at_us - round(parse_duration(found[1] or "0") * 1e6))
     except (ValueError, OverflowError):
         return value
     if kind is Kind.DATE:
@@ -363,7 +363,7 @@ def _resolve_relative_time(value: str, kind: Kind | None, at_us: int) -> str:
 MICROSECONDS_PER_SECOND: Final = 1_000_000
 # If a remembered group has had no rows for this long, it is forgotten. If the alert fires for it, the alert is then
 # resolved for this group.
-GROUP_RETENTION_SECONDS: Final = 7 * 86_400.0
+MISSING_GROUP_RETENTION_SECONDS: Final = 7 * 86_400.0
 # The time at which a quiet group last had rows is updated only if it has grown by an hour, so that most evaluations
 # write nothing to the store.
 _LAST_SEEN_UPDATE_INTERVAL_US: Final = 3_600 * MICROSECONDS_PER_SECOND
@@ -456,7 +456,7 @@ def update_group_states(
     update = StateUpdate(dict(instances))
     verdicts_by_fingerprint = evaluation.condition_results_by_fingerprint()
     for fingerprint, verdict in verdicts_by_fingerprint.items():
-        if verdict.condition_holds and not _has_retention_expired(
+        if verdict.condition_holds and not _has_missing_group_expired(
             instances.get(fingerprint), verdict, evaluation.now_us
         ):
             _update_group_with_met_condition(alert, update, verdict, evaluation.now_us)
@@ -479,11 +479,11 @@ def end_all_groups(instances: Mapping[str, GroupState], now_us: int) -> StateUpd
     return update
 
 
-def _has_retention_expired(before: GroupState | None, verdict: ConditionResult, now_us: int) -> bool:
+def _has_missing_group_expired(before: GroupState | None, verdict: ConditionResult, now_us: int) -> bool:
     """Return whether a group has had no rows for so long that it is to be forgotten. `before` is its previous state."""
     if before is None or verdict.has_rows or not verdict.labels:
         return False
-    return now_us - before.seen_us > GROUP_RETENTION_SECONDS * MICROSECONDS_PER_SECOND
+    return now_us - before.seen_us > MISSING_GROUP_RETENTION_SECONDS * MICROSECONDS_PER_SECOND
 
 
 def _update_group_with_met_condition(alert: Alert, update: StateUpdate, verdict: ConditionResult, now_us: int) -> None:
@@ -514,7 +514,7 @@ def _update_group_with_unmet_condition(
         _end_group(update, before, now_us)
     if not (verdict.labels and can_hold_without_rows(alert.condition)):
         return
-    if _has_retention_expired(before, verdict, now_us):
+    if _has_missing_group_expired(before, verdict, now_us):
         if before is not None:
             _remove_group(update, before)
         return

@@ -47,8 +47,8 @@ class Notification(msgspec.Struct, frozen=True):
     changes: tuple[StateChange, ...]
     created_us: int
     expires_us: int
-    omitted: int = 0
-    url: str = ""
+    omitted_change_count: int = 0
+    alert_page_url: str = ""
 
 
 class DeliveryFailed(Exception):

@@ -263,6 +263,6 @@ class NotificationSender:
             changes=tuple(item.change for item in sent),
             created_us=now_us,
             expires_us=now_us + round(expires_seconds * MICROSECONDS_PER_SECOND),
-            omitted=omitted,
-            url=f"{self._external_url}/#/alerts" if self._external_url else "",
+            omitted_change_count=omitted,
+            alert_page_url=f"{self._external_url}/#/alerts" if self._external_url else "",
         )

@@ -32,7 +32,7 @@ from cordwood.alerts.evaluation import (
 )
 from cordwood.alerts.notification import Notification
 from cordwood.alerts.sender import NotificationSender, SendLimits
-from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
+from cordwood.alerts.store import AlertStore, AlertSummary, HistoryEntry
 from cordwood.catalog.catalog import Catalog
 from cordwood.errors import AnswerTooLarge, BadQueryValue, Fault, UnknownEndpoint
 from cordwood.model.definitions import Alert
@@ -51,7 +51,7 @@ MAX_EVALUATED_ANSWER_BYTES: Final = 4 * 2**20
 class _QueryRunner(Protocol):
     """The interface through which alerts run their queries."""
 
-    async def run_in_background(self, request: QueryRequest, as_of_us: int | None = None) -> CompleteAnswer: ...
+    async def answer_in_background(self, request: QueryRequest, as_of_us: int | None = None) -> CompleteAnswer: ...
 
 
 class AlertHealth(msgspec.Struct):
@@ -220,7 +220,7 @@ class _AlertEvaluator:
             lambda target: self._options.repeat_seconds_by_target.get(target, alert.repeat_seconds),
             lambda labels: is_silenced(silences, alert.name, labels, now_us),
         )
-        self._store.store_update(make_alert_facts(alert), step, now_us)
+        self._store.store_update(make_alert_summary(alert), step, now_us)
         return step
 
     async def _run_query(self, alert: Alert, now_us: int, as_of_us: int | None = None) -> CompleteAnswer:
@@ -242,9 +242,9 @@ class _AlertEvaluator:
             # it from the cache may need the cursor.
             returns_next_cursor=True,
         )
-        return await self._query_runner.run_in_background(request, as_of_us)
+        return await self._query_runner.answer_in_background(request, as_of_us)
 
-    async def _resolve_removed_alert(self, facts: AlertFacts) -> None:
+    async def _resolve_removed_alert(self, facts: AlertSummary) -> None:
         """End the groups of an alert that is no longer defined, so that its firing groups are resolved."""
         now_us = self._clock_us()
         step = end_all_groups(self._store.group_states(facts.id), now_us)
@@ -278,8 +278,8 @@ class _AlertEvaluator:
         self._record_observation(AlertEvaluated(alert=alert, outcome="error", message=message, level="warning"))
 
 
-def make_alert_facts(alert: Alert) -> AlertFacts:
-    return AlertFacts(str(alert.id), alert.name, alert.endpoint, alert.severity, alert.every_seconds)
+def make_alert_summary(alert: Alert) -> AlertSummary:
+    return AlertSummary(str(alert.id), alert.name, alert.endpoint, alert.severity, alert.every_seconds)
 
 
 def _decode_rows(answer: CompleteAnswer) -> Sequence[AnswerRow]:
@@ -314,7 +314,7 @@ _FIRST_ALERT_POLL_SECONDS: Final = 1.0
 _MAX_SENDING_THREADS: Final = 32
 
 
-class TargetFacts(msgspec.Struct, frozen=True):
+class DeliveryTarget(msgspec.Struct, frozen=True):
     """What the alert service knows of a target, which does not include its secrets.
 
     After `repeat_seconds`, the target must be told again that an alert fires. `max_changes_per_notification` is the
@@ -333,7 +333,7 @@ class AlertOptions(msgspec.Struct, frozen=True):
     """The options of the alert service: its store file, targets, limits, external URL, and the format of rows."""
 
     store_file: Path
-    targets: Mapping[str, TargetFacts]
+    targets: Mapping[str, DeliveryTarget]
     send_limits: SendLimits
     external_url: str
     answer_format: AnswerFormat
@@ -428,7 +428,7 @@ class AlertService:
         )
         return AlertComponents(store, evaluator, sender)
 
-    async def deliver(self, target: TargetFacts, notification: Notification) -> None:
+    async def deliver(self, target: DeliveryTarget, notification: Notification) -> None:
         """Send a notification in a thread; raise DeliveryFailed if the target refuses it."""
         await asyncio.get_running_loop().run_in_executor(self._sending_threads, target.deliver, notification)
 

@@ -39,7 +39,7 @@ _DAMAGED_STORE_HINT: Final = (
 )
 
 
-class AlertFacts(msgspec.Struct, frozen=True):
+class AlertSummary(msgspec.Struct, frozen=True):
     """The facts about an alert that are needed to send its changes, even after the alert was removed."""
 
     id: str
@@ -56,7 +56,7 @@ class QueuedChange(msgspec.Struct, frozen=True):
     """
 
     target: str
-    alert: AlertFacts
+    alert: AlertSummary
     change: StateChange
     queued_us: int
     number: int = 0
@@ -109,7 +109,7 @@ class AlertStore:
         with self._lock:
             return self._group_states_by_alert_id.get(alert_id, {})
 
-    def alerts_with_groups(self) -> Sequence[AlertFacts]:
+    def alerts_with_groups(self) -> Sequence[AlertSummary]:
         """Return the alerts that have groups, whether or not they are still defined."""
         with self._lock:
             return [self._facts[alert_id] for alert_id, found in self._group_states_by_alert_id.items() if found]
@@ -119,7 +119,7 @@ class AlertStore:
         with self._lock:
             return self._group_counts_by_alert_id.get(alert_id, {}).get(phase, 0)
 
-    def store_update(self, alert: AlertFacts, update: StateUpdate, now_us: int) -> int:
+    def store_update(self, alert: AlertSummary, update: StateUpdate, now_us: int) -> int:
         """Store the result of an evaluation; return the number of changes that were queued."""
         with self._lock:
             if update.changed_groups or update.removed_fingerprints or update.outgoing_changes or update.history_events:
@@ -134,7 +134,9 @@ class AlertStore:
         # Count the groups by phase here, so that reading the metrics does not have to count them.
         self._group_counts_by_alert_id[alert_id] = Counter(instance.phase for instance in instances.values())
 
-    def _write_update(self, database: sqlite3.Connection, alert: AlertFacts, update: StateUpdate, now_us: int) -> None:
+    def _write_update(
+        self, database: sqlite3.Connection, alert: AlertSummary, update: StateUpdate, now_us: int
+    ) -> None:
         database.executemany(
             "delete from instances where alert = ? and fingerprint = ?",
             [(alert.id, fingerprint) for fingerprint in update.removed_fingerprints],
@@ -285,13 +287,13 @@ class AlertStore:
                 retry_after=30,
             ) from problem
 
-    def _load_groups(self) -> tuple[dict[str, Mapping[str, GroupState]], dict[str, AlertFacts]]:
+    def _load_groups(self) -> tuple[dict[str, Mapping[str, GroupState]], dict[str, AlertSummary]]:
         found: dict[str, dict[str, GroupState]] = {}
-        facts: dict[str, AlertFacts] = {}
+        facts: dict[str, AlertSummary] = {}
         for alert_id, text, body in self._database.execute("select alert, facts, body from instances"):
             instance = msgspec.json.decode(body, type=GroupState)
             found.setdefault(alert_id, {})[instance.fingerprint] = instance
-            facts[alert_id] = msgspec.json.decode(text, type=AlertFacts)
+            facts[alert_id] = msgspec.json.decode(text, type=AlertSummary)
         return dict(found), facts
 
     def _load_silences(self) -> dict[str, Silence]:

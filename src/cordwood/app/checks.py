@@ -109,7 +109,7 @@ def _check_sub_query(program: EndpointProgram, name: str, target: Target) -> Non
         raise type(fault)(f"The sub-query {name}: {fault.message}", hint=fault.hint, span=fault.span or span) from fault
 
 
-def read_checked_contents(
+def read_and_check_definitions_cached(
     settings: Settings, folder: DataFolder, target: Target, targets: Collection[str] | None
 ) -> CatalogContents:
     """Read, check and return all definitions, without compiling endpoints that passed a check at an earlier start.
@@ -168,8 +168,8 @@ def make_alert_check(target: Target, targets: Collection[str] | None) -> CheckAl
 
 _CheckEndpoint = Callable[[Endpoint, Sequence[Stream]], object]
 
-_PASSED_DIGESTS_FILE: Final = "checked.json"
-_DIGEST_HEX_DIGITS: Final = 32
+_PASSED_ENDPOINT_DIGESTS_FILE: Final = "checked.json"
+_ENDPOINT_DIGEST_HEX_DIGITS: Final = 32
 # A larger file of digests is not read, and all endpoints are compiled. Even with the maximum number of endpoints, the
 # file is several times smaller.
 _MAX_DIGESTS_FILE_BYTES: Final = 4 * 2**20
@@ -182,10 +182,10 @@ class CachingEndpointChecker:
     """
 
     def __init__(self, folder: Path, target: str, check: _CheckEndpoint, code: str | None = None) -> None:
-        self._file = folder / _PASSED_DIGESTS_FILE
+        self._file = folder / _PASSED_ENDPOINT_DIGESTS_FILE
         self._check_endpoint = check
         self._compiler_version = f"{target} {code or compiler_version()}"
-        self._stored_digests = _read_digests(self._file)
+        self._stored_digests = _read_endpoint_digests(self._file)
         self._passed_digests: set[str] = set()
 
     def check(self, endpoint: Endpoint, streams: Sequence[Stream]) -> None:
@@ -209,7 +209,7 @@ class CachingEndpointChecker:
     def _endpoint_digest(self, endpoint: Endpoint, streams: Sequence[Stream]) -> str:
         names = sorted(possibly_read_table_names(endpoint, [stream.name for stream in streams]))
         depends_on = (self._compiler_version, endpoint.name, endpoint.revision, names)
-        return sha256(json.dumps(depends_on).encode()).hexdigest()[:_DIGEST_HEX_DIGITS]
+        return sha256(json.dumps(depends_on).encode()).hexdigest()[:_ENDPOINT_DIGEST_HEX_DIGITS]
 
 
 def compiler_version() -> str:
@@ -232,7 +232,7 @@ def _source_file_stats(folder: Path) -> Iterator[tuple[str, int, int]]:
                 yield entry.path, status.st_size, status.st_mtime_ns
 
 
-def _read_digests(file: Path) -> set[str]:
+def _read_endpoint_digests(file: Path) -> set[str]:
     with suppress(OSError, msgspec.MsgspecError):
         if file.stat().st_size <= _MAX_DIGESTS_FILE_BYTES:
             return set(msgspec.json.decode(file.read_bytes(), type=list[str]))

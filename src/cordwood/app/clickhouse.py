@@ -58,7 +58,7 @@ def run_ddl_statements(settings: Settings, streams: Sequence[Stream]) -> None:
 
 
 @contextmanager
-def address_in_temporary_folder(address: str) -> Iterator[str]:
+def chdb_address_in_temporary_folder(address: str) -> Iterator[str]:
     """Replace the address `chdb://` by a chdb database in a temporary folder; yield any other address unchanged."""
     if address != "chdb://":
         yield address
@@ -68,7 +68,7 @@ def address_in_temporary_folder(address: str) -> Iterator[str]:
 
 
 @contextmanager
-def settings_with_new_database(settings: Settings) -> Iterator[Settings]:
+def settings_with_temporary_database(settings: Settings) -> Iterator[Settings]:
     """Yield the settings with the address of a new database on the configured server; drop the database at the end."""
     name = f"cordwood_test_{uuid4().hex[:12]}"
     session = Session(settings.engine)

@@ -19,13 +19,13 @@ import msgspec
 import cordwood
 from cordwood.access import Authenticator, FixedKey
 from cordwood.alerts.sender import SendLimits
-from cordwood.alerts.service import AlertOptions, AlertService, TargetFacts
+from cordwood.alerts.service import AlertOptions, AlertService, DeliveryTarget
 from cordwood.app.checks import (
     MAX_ENDPOINT_CHECK_SECONDS,
     check_endpoint,
     create_compile_target,
     make_alert_check,
-    read_checked_contents,
+    read_and_check_definitions_cached,
     uses_clickhouse,
 )
 from cordwood.app.configuration import (
@@ -86,7 +86,7 @@ class Components(msgspec.Struct, frozen=True):
     settings: Settings
     definition_manager: DefinitionManager
 
-    def reload(self) -> CatalogContents:
+    def reload_definitions(self) -> CatalogContents:
         """Read all definition files and the JWKS file for signed keys again. If a file has an error, change nothing."""
         signed = create_signed_key_verifier(self.settings.keys)
         contents = self.definition_manager.reload()
@@ -145,7 +145,7 @@ def build_components(
         cleanup.callback(_close_engine, engine_future)
         targets = _alert_targets(settings) if evaluates_alerts else {}
         target_names = targets.keys() if evaluates_alerts else None
-        contents = read_checked_contents(settings, folder, create_compile_target(settings), target_names)
+        contents = read_and_check_definitions_cached(settings, folder, create_compile_target(settings), target_names)
         catalog = FileCatalog(contents)
         fixed, signed = fixed_keys(settings.keys), create_signed_key_verifier(settings.keys)
         keys = SQLiteKeyStore(folder.keys_file)
@@ -158,7 +158,7 @@ def build_components(
         catalog,
         engine,
         ManagedDefinitionFiles(folder.path),
-        lambda: read_checked_contents(settings, folder, engine.target, target_names),
+        lambda: read_and_check_definitions_cached(settings, folder, engine.target, target_names),
         DefinitionChecks(
             lambda endpoint, streams: check_endpoint(endpoint, streams, engine.target, MAX_ENDPOINT_CHECK_SECONDS),
             make_alert_check(engine.target, target_names),
@@ -195,18 +195,18 @@ def _close_engine(engine_future: Future[Engine]) -> None:
 def _open_engine(
     settings: Settings, folder: DataFolder, observer: Observer, clock_us: Callable[[], int], host: EngineLauncher | None
 ) -> Engine:
-    def report(text: str) -> None:
+    def report_operator_message(text: str) -> None:
         observer.record(OperatorMessage(message=text, level="warning"))
 
     if uses_clickhouse(settings):
-        return import_clickhouse_module().open_clickhouse(settings, folder, report, observer.record)  # type: ignore[no-any-return] # loaded late
+        return import_clickhouse_module().open_clickhouse(settings, folder, report_operator_message, observer.record)  # type: ignore[no-any-return] # loaded late
     if settings.engine != "duckdb":
         hint = "There are: duckdb, and clickhouse:// or chdb:// addresses."
         raise BadSetting(f"engine: {address_without_credentials(settings.engine)!r} is not an engine.", hint=hint)
     options = DuckDBOptions(
         memory_bytes=duckdb_memory_bytes(settings),
         threads=settings.duckdb.threads or max(1, min(8, os.cpu_count() or 1)),
-        report_message=report,
+        report_message=report_operator_message,
         record_observation=observer.record,
         redaction=RedactionConfig(redaction_rules(settings), read_or_create_redaction_key(settings, folder)),
         max_store_bytes=settings.limits.store_size,
@@ -234,7 +234,7 @@ def address_without_credentials(address: str) -> str:
     return f"{scheme}{separator}…{rest[rest.rindex('@') :]}" if "@" in rest else address
 
 
-def _alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
+def _alert_targets(settings: Settings) -> Mapping[str, DeliveryTarget]:
     """Return the alert targets in the settings.
 
     If there are none, the module that delivers notifications is not imported.
@@ -243,7 +243,7 @@ def _alert_targets(settings: Settings) -> Mapping[str, TargetFacts]:
         return {}
     deliverer: Any = _import_alert_deliverer().Deliverer.from_settings(settings.alerts)
     return {
-        target.name: TargetFacts(
+        target.name: DeliveryTarget(
             target.name,
             str(target.kind),
             target.host,
@@ -260,7 +260,7 @@ def _open_alert_service(
     folder: DataFolder,
     catalog: Catalog,
     answers: QueryService,
-    targets: Mapping[str, TargetFacts],
+    targets: Mapping[str, DeliveryTarget],
     clock_us: Callable[[], int],
     note: RecordObservation,
 ) -> AlertService:
@@ -326,14 +326,14 @@ def _free_disk_bytes(folder: Path) -> float:
 
 
 class MemoryMeter(msgspec.Struct):
-    """Measures the memory of this process and of its child processes, whose ids `child_pids` returns."""
+    """Measures the memory of this process and of its child processes, whose ids `get_child_pids` returns."""
 
-    child_pids: Callable[[], list[int]] = list
+    get_child_pids: Callable[[], list[int]] = list
 
     def used_bytes(self) -> float:
         """Return the memory that all processes use, with shared pages counted once.
 
         If the system does not report it, return the peak memory of this process instead.
         """
-        size = total_memory_bytes([os.getpid(), *self.child_pids()])
+        size = total_memory_bytes([os.getpid(), *self.get_child_pids()])
         return float(size) if size is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

@@ -45,12 +45,12 @@ _MIN_TAIL_BUFFERS_BYTES = 8 * 2**20
 
 def web_options(settings: Settings) -> WebOptions:
     return WebOptions(
-        logflare_errors=settings.compat.errors == "logflare",
+        sends_logflare_errors=settings.compat.errors == "logflare",
         event_body_bounds=BodyBounds(
             settings.ingest.body_size, min(settings.ingest.inflated_size, settings.limits.memory_ceiling // 2)
         ),
         max_unsent_bytes=settings.limits.memory_ceiling // 8,
-        webhooks=WebhookSecrets(
+        webhook_secrets=WebhookSecrets(
             settings.ingest.vercel_secret, settings.ingest.vercel_verify, settings.ingest.github_secret
         ),
         query_body_budget=new_query_body_budget(settings.limits.memory_ceiling // 16),

@@ -13,17 +13,17 @@ from cordwood.catalog.definition_fields import (
     EndpointFileContent,
     apply_endpoint_fields,
     apply_stream_fields,
-    endpoint_field_of_path,
-    endpoint_from_fields,
+    endpoint_content_from_fields,
+    endpoint_field_of_toml_path,
     endpoint_setting_of_field,
     put_keys_first,
     read_endpoint_settings,
-    read_stream_table,
-    stream_field_of_path,
+    read_stream_toml_table,
+    stream_field_of_toml_path,
     stream_revision,
     stream_setting_of_field,
-    stream_table_from_fields,
-    stream_to_table,
+    stream_to_toml_table,
+    stream_toml_table_from_fields,
     unchangeable_setting_fault,
 )
 from cordwood.catalog.file_catalog import (
@@ -50,15 +50,15 @@ from cordwood.errors import (
     TooManyDefinitions,
 )
 from cordwood.model.definitions import Alert, Endpoint, Stream
-from cordwood.sql.included_endpoints import may_contain_name
+from cordwood.sql.included_endpoints import may_read_any_table
 
 MAX_ENDPOINTS: Final = 200
 MAX_STREAMS: Final = 500
 MAX_ENDPOINT_FILE_BYTES: Final = 128 * 1024
 MAX_STREAM_DEFINITION_BYTES: Final = 64 * 1024
 MAX_STREAMS_FILE_BYTES: Final = 1024 * 1024
-_FIXED_ID_HINT: Final = "Keys and dashboards name the endpoint by it."
-_FIXED_STREAM_NAME_HINT: Final = "Stored events are kept under it: make a new stream."
+_UNCHANGEABLE_ID_HINT: Final = "Keys and dashboards name the endpoint by it."
+_UNCHANGEABLE_STREAM_NAME_HINT: Final = "Stored events are kept under it: make a new stream."
 
 T = TypeVar("T", bound=Endpoint | Stream)
 # A function that compiles an endpoint, given the streams that exist. If the endpoint has an error, the function raises
@@ -152,7 +152,7 @@ class DefinitionOperations(Protocol[T]):
     def span_of_field(self, field: str, sent: str) -> Span | None:
         """Return where the text `sent` has the setting for a JSON field, or None if this setting is missing."""
 
-    def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
+    def create_or_check_engine_tables(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         """Create the engine's tables for the definitions; with `only_check`, only check whether that is possible."""
 
     def store_definition(self, old: T | None, new: T | None, text: str | None) -> None:
@@ -192,10 +192,12 @@ class EndpointOperations:
         used_ids = {endpoint.id for endpoint in (*contents.endpoints, *contents.layers.managed.endpoints)}
         if isinstance(sent, str):
             settings, endpoint = self._parse_sent_text(sent)
-            is_free = "id" in settings.tables or endpoint.id not in used_ids
+            is_free = "id" in settings.root_table or endpoint.id not in used_ids
             return DefinitionDraft(sent if is_free else endpoint_file.add_endpoint_id(sent, uuid4()), sent)
         return DefinitionDraft(
-            _content_with_id(endpoint_from_fields(sent), _read_or_derive_id(sent, self.id_namespace, used_ids)).text
+            _content_with_id(
+                endpoint_content_from_fields(sent), _read_or_derive_id(sent, self.id_namespace, used_ids)
+            ).text
         )
 
     def changed_draft(self, before: Endpoint, sent: SentDefinition) -> DefinitionDraft | None:
@@ -206,19 +208,23 @@ class EndpointOperations:
             draft = self._draft_of_changed_text(before, sent)
             return None if draft.text == text else draft
         if sent.get("token") not in (None, str(before.id)):
-            raise BadDefinition("token", "cannot be changed", hint=_FIXED_ID_HINT)
+            raise BadDefinition("token", "cannot be changed", hint=_UNCHANGEABLE_ID_HINT)
         current = self.parse_draft(DefinitionDraft(text))
-        content = EndpointFileContent(endpoint_file.parse_settings_document("", text).tables, current.sql)
+        content = EndpointFileContent(endpoint_file.parse_settings_document("", text).root_table, current.sql)
         draft = DefinitionDraft(_content_with_id(apply_endpoint_fields(content, sent), before.id).text)
-        return None if _without_file_layout(self.parse_draft(draft)) == _without_file_layout(current) else draft
+        return (
+            None
+            if _endpoint_without_file_layout(self.parse_draft(draft)) == _endpoint_without_file_layout(current)
+            else draft
+        )
 
     def _draft_of_changed_text(self, before: Endpoint, sent: str) -> DefinitionDraft:
         """Return the draft of a text sent to change `before`. If the text has no id, add the id of `before`."""
         settings, endpoint = self._parse_sent_text(sent)
         if endpoint.id == before.id:
             return DefinitionDraft(sent, sent)
-        if "id" in settings.tables:
-            fault = unchangeable_setting_fault(settings, ("id",), _FIXED_ID_HINT)
+        if "id" in settings.root_table:
+            fault = unchangeable_setting_fault(settings, ("id",), _UNCHANGEABLE_ID_HINT)
             raise _convert_endpoint_fault(fault, DefinitionDraft(sent, sent)) from fault
         return DefinitionDraft(endpoint_file.add_endpoint_id(sent, before.id), sent)
 
@@ -233,7 +239,7 @@ class EndpointOperations:
 
     def span_of_field(self, field: str, sent: str) -> Span | None:
         document = endpoint_file.parse_settings_document("", sent)
-        return _span_of_setting(document, (endpoint_setting_of_field(field),), document.tables)
+        return _span_of_setting(document, (endpoint_setting_of_field(field),), document.root_table)
 
     def parse_draft(self, draft: DefinitionDraft) -> Endpoint:
         _require_max_size(draft, MAX_ENDPOINT_FILE_BYTES, "The endpoint's file")
@@ -241,14 +247,14 @@ class EndpointOperations:
             endpoint = endpoint_file.read_endpoint_file("", draft.text)
         except BadEndpointFile as fault:
             raise _convert_endpoint_fault(fault, draft) from fault
-        return _with_file(endpoint, str(self._files.endpoint_file(endpoint.id)))
+        return _endpoint_with_file(endpoint, str(self._files.endpoint_file(endpoint.id)))
 
     def contents_after_change(
         self, contents: CatalogContents, old: Endpoint | None, new: Endpoint | None, draft: DefinitionDraft | None
     ) -> CatalogContents:
         managed = [endpoint for endpoint in contents.layers.managed.endpoints if old is None or endpoint.id != old.id]
         if new is not None:
-            new = _with_file_of(new, old)
+            new = _endpoint_with_file_of(new, old)
             self._require_unused_names(contents, managed, old, new)
             managed.append(new)
             if len(managed) > MAX_ENDPOINTS:
@@ -295,12 +301,12 @@ class EndpointOperations:
                 raise BadDefinition("alert", fault.message, message=fault.message, hint=fault.hint, span=span)
             raise StreamInUse(f"{fault.message} It watches this endpoint.", hint="Change or remove that alert first.")
 
-    def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
+    def create_or_check_engine_tables(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         """Do nothing, because only streams need tables in the engine."""
 
     def store_definition(self, old: Endpoint | None, new: Endpoint | None, text: str | None) -> None:
         if new is not None and text is not None:
-            self._files.write_file(Path(_with_file_of(new, old).file), text)
+            self._files.write_file(Path(_endpoint_with_file_of(new, old).file), text)
         elif old is not None:
             self._files.remove_file(Path(old.file))
 
@@ -332,13 +338,13 @@ class StreamOperations:
         return stream_revision(definition)
 
     def stored_text(self, definition: Stream) -> str | None:
-        table = self._stream_tables_by_name().get(definition.name)
+        table = self._stream_toml_tables_by_name().get(definition.name)
         return None if table is None else _stream_table_toml(table)
 
     def definition_text(self, definition: Stream, origin: DefinitionOrigin) -> str:
         """Return the stream as a TOML table: as the data folder stores it, or else made from the stream's settings."""
         text = self.stored_text(definition) if origin is DefinitionOrigin.MANAGED else None
-        return text or _stream_table_toml(stream_to_table(definition))
+        return text or _stream_table_toml(stream_to_toml_table(definition))
 
     def new_draft(self, contents: CatalogContents, sent: SentDefinition) -> DefinitionDraft:
         used_ids = {stream.id for stream in contents.streams}
@@ -346,22 +352,25 @@ class StreamOperations:
             _, table, stream = self._parse_sent_text(sent)
             is_free = "id" in table or stream.id not in used_ids
             return DefinitionDraft(
-                _stream_table_toml(table if is_free else _stream_table_with_id(table, uuid4())), sent
+                _stream_table_toml(table if is_free else _stream_toml_table_with_id(table, uuid4())), sent
             )
         return DefinitionDraft(
             _stream_table_toml(
-                {"id": str(_read_or_derive_id(sent, self.id_namespace, used_ids)), **stream_table_from_fields(sent)}
+                {
+                    "id": str(_read_or_derive_id(sent, self.id_namespace, used_ids)),
+                    **stream_toml_table_from_fields(sent),
+                }
             )
         )
 
     def changed_draft(self, before: Stream, sent: SentDefinition) -> DefinitionDraft | None:
-        old_table = self._stream_tables_by_name().get(before.name) or stream_to_table(before)
+        old_table = self._stream_toml_tables_by_name().get(before.name) or stream_to_toml_table(before)
         if isinstance(sent, str):
             draft = self._draft_of_changed_text(before, sent)
             return None if draft.text == _stream_table_toml(old_table) else draft
         for name, value in (("name", before.name), ("token", str(before.id))):
             if sent.get(name) not in (None, value):
-                raise BadDefinition(name, "cannot be changed", hint=_FIXED_STREAM_NAME_HINT)
+                raise BadDefinition(name, "cannot be changed", hint=_UNCHANGEABLE_STREAM_NAME_HINT)
         draft = DefinitionDraft(_stream_table_toml(apply_stream_fields(old_table, sent)))
         return (
             None
@@ -374,23 +383,23 @@ class StreamOperations:
         document, table, stream = self._parse_sent_text(sent)
         for name in ("name", "id"):
             if name in table and getattr(stream, name) != getattr(before, name):
-                fault = unchangeable_setting_fault(document, ("stream", 0, name), _FIXED_STREAM_NAME_HINT)
+                fault = unchangeable_setting_fault(document, ("stream", 0, name), _UNCHANGEABLE_STREAM_NAME_HINT)
                 raise _convert_stream_fault(fault, is_sent=True) from fault
         return DefinitionDraft(
-            _stream_table_toml(table if stream.id == before.id else _stream_table_with_id(table, before.id)), sent
+            _stream_table_toml(table if stream.id == before.id else _stream_toml_table_with_id(table, before.id)), sent
         )
 
     def _parse_sent_text(self, sent: str) -> tuple[TomlDocument, Mapping[str, object], Stream]:
         """Parse the text that the author sent; raise BadDefinition with the position of an error in this text."""
         _require_max_size(DefinitionDraft(sent), MAX_STREAM_DEFINITION_BYTES, "The stream's definition")
         try:
-            document, table = read_stream_table(sent)
+            document, table = read_stream_toml_table(sent)
             return document, table, stream_file.read_stream_file(str(self._files.streams_file), sent)[0]
         except BadStreamFile as fault:
             raise _convert_stream_fault(fault, is_sent=True) from fault
 
     def span_of_field(self, field: str, sent: str) -> Span | None:
-        document, table = read_stream_table(sent)
+        document, table = read_stream_toml_table(sent)
         return _span_of_setting(document, ("stream", 0, stream_setting_of_field(field)), table)
 
     def parse_draft(self, draft: DefinitionDraft) -> Stream:
@@ -408,13 +417,13 @@ class StreamOperations:
                 new, [stream for stream in contents.streams if old is None or stream.name != old.name], "stream"
             )
             self._require_unchanged_project(contents, new)
-            reader = contents.find_endpoint_reading(new.name) if old is None else None
+            reader = contents.find_endpoint_that_includes(new.name) if old is None else None
             if reader is not None:
                 hint = f"It is the name of an endpoint that {reader.name} reads."
                 raise BadDefinition("name", "has already been taken", hint=hint)
         path, new_text = (
             str(self._files.streams_file),
-            streams_file_text(self._stream_tables_after_change(old, new, None if draft is None else draft.text)),
+            streams_file_text(self._stream_toml_tables_after_change(old, new, None if draft is None else draft.text)),
         )
         if len(new_text.encode()) > MAX_STREAMS_FILE_BYTES:
             raise TooManyDefinitions(
@@ -430,26 +439,26 @@ class StreamOperations:
         self._require_removed_streams_unused(contents, checked)
         return checked
 
-    def prepare_engine(self, contents: CatalogContents, *, only_check: bool = False) -> None:
+    def create_or_check_engine_tables(self, contents: CatalogContents, *, only_check: bool = False) -> None:
         try:
             (self._engine.check_streams if only_check else self._engine.create_stream_tables)(contents.streams)
         except BadStreamFile as fault:
             raise BadDefinition("name", "has already been taken", message=fault.message) from fault
 
     def store_definition(self, old: Stream | None, new: Stream | None, text: str | None) -> None:
-        self._files.write_streams(self._stream_tables_after_change(old, new, text))
+        self._files.write_streams(self._stream_toml_tables_after_change(old, new, text))
 
-    def _stream_tables_by_name(self) -> dict[object, Mapping[str, object]]:
-        return {table.get("name"): table for table in self._files.stream_tables()}
+    def _stream_toml_tables_by_name(self) -> dict[object, Mapping[str, object]]:
+        return {table.get("name"): table for table in self._files.stream_toml_tables()}
 
-    def _stream_tables_after_change(
+    def _stream_toml_tables_after_change(
         self, old: Stream | None, new: Stream | None, text: str | None
     ) -> list[Mapping[str, object]]:
-        tables = self._stream_tables_by_name()
+        tables = self._stream_toml_tables_by_name()
         if old is not None and new is None:
             tables.pop(old.name, None)
         if new is not None and text is not None:
-            tables[new.name] = stream_file.parse_stream_tables("", text)[0]
+            tables[new.name] = stream_file.parse_stream_toml_tables("", text)[0]
         return list(tables.values())
 
     def _require_unchanged_project(self, contents: CatalogContents, new: Stream) -> None:
@@ -465,7 +474,9 @@ class StreamOperations:
         """Raise StreamInUse if an endpoint reads a stream that is in `before` but not in `new_contents`."""
         names = {definition.name for definition in new_contents.streams}
         removed = [definition.name for definition in before.streams if definition.name not in names]
-        for endpoint in (definition for definition in new_contents.endpoints if may_contain_name(definition, *removed)):
+        for endpoint in (
+            definition for definition in new_contents.endpoints if may_read_any_table(definition, *removed)
+        ):
             try:
                 self._check_endpoint(endpoint, new_contents.streams)
             except Fault as fault:
@@ -498,20 +509,20 @@ def _settings_without_id(settings: Mapping[str, object]) -> Mapping[str, object]
     return {name: value for name, value in settings.items() if name != "id"}
 
 
-def _with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
+def _endpoint_with_file_of(new: Endpoint, old: Endpoint | None) -> Endpoint:
     """Return `new` with the path of the file of `old`; if `old` is None, return `new` unchanged.
 
     The path is copied, because the name of the file need not be the endpoint's UUID.
     """
-    return new if old is None else _with_file(new, old.file)
+    return new if old is None else _endpoint_with_file(new, old.file)
 
 
-def _with_file(endpoint: Endpoint, file: str) -> Endpoint:
+def _endpoint_with_file(endpoint: Endpoint, file: str) -> Endpoint:
     alert = None if endpoint.alert is None else msgspec.structs.replace(endpoint.alert, file=file)
     return msgspec.structs.replace(endpoint, file=file, alert=alert)
 
 
-def _without_file_layout(endpoint: Endpoint) -> Endpoint:
+def _endpoint_without_file_layout(endpoint: Endpoint) -> Endpoint:
     """Return an endpoint without the properties that depend on the layout of its file.
 
     If the results for two endpoints are equal, the endpoints differ at most in the layout of their files.
@@ -546,7 +557,7 @@ def _stream_table_toml(table: Mapping[str, object]) -> str:
     return "[[stream]]\n" + "".join(f"{line}\n" for line in format_toml_assignments(table))
 
 
-def _stream_table_with_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str, object]:
+def _stream_toml_table_with_id(table: Mapping[str, object], stream_id: UUID) -> Mapping[str, object]:
     return put_keys_first({**table, "id": str(stream_id)}, ("name", "id"))
 
 
@@ -563,7 +574,7 @@ def _convert_endpoint_fault(fault: SetupFault, draft: DefinitionDraft) -> BadDef
     """Convert an error in an endpoint's file to an error in a JSON field, with its position in the sent text."""
     # An error in a setting has a position only if the author sent the settings as text, not as JSON fields.
     span = None if fault.setting_path and draft.sent_text is None else draft.span_in_sent_text(fault.span)
-    field = endpoint_field_of_path(fault.setting_path)
+    field = endpoint_field_of_toml_path(fault.setting_path)
     return BadDefinition(field, fault.message, message=fault.message, hint=fault.hint, span=span)
 
 
@@ -595,5 +606,5 @@ def _convert_stream_fault(fault: SetupFault, *, is_sent: bool = False) -> BadDef
     """
     span = Span(fault.span.line, fault.span.column) if is_sent and fault.span else None
     return BadDefinition(
-        stream_field_of_path(fault.setting_path), fault.message, message=fault.message, hint=fault.hint, span=span
+        stream_field_of_toml_path(fault.setting_path), fault.message, message=fault.message, hint=fault.hint, span=span
     )

@@ -43,7 +43,7 @@ class _EventContext(msgspec.Struct, frozen=True):
     def delayed_by(self, milliseconds: float) -> "_EventContext":
         return msgspec.structs.replace(self, time=self.time + timedelta(milliseconds=milliseconds))
 
-    def choose(self, *choices: str) -> str:
+    def random_choice(self, *choices: str) -> str:
         return self.rng.choice(choices)
 
     def random_bool(self, share: float) -> bool:
@@ -52,7 +52,7 @@ class _EventContext(msgspec.Struct, frozen=True):
     def random_milliseconds(self, usual: float) -> int:
         return max(1, round(self.rng.lognormvariate(math.log(usual), 0.6)))
 
-    def random_address(self) -> str:
+    def random_ip_address(self) -> str:
         return f"203.0.113.{self.rng.randint(1, 254)}"
 
     def random_uuid(self) -> str:
@@ -67,12 +67,12 @@ class _ClientRequest(msgspec.Struct, frozen=True):
     method: str
     path: str
     status: int
-    milliseconds: int
-    address: str
+    duration_milliseconds: int
+    client_ip_address: str
 
-    def context_at_duration_share(self, share: float) -> _EventContext:
+    def context_at_elapsed_share(self, share: float) -> _EventContext:
         """Return the context at the time when the given share of the request's duration has passed."""
-        return self.context.delayed_by(self.milliseconds * share)
+        return self.context.delayed_by(self.duration_milliseconds * share)
 
 
 def _random_request(context: _EventContext) -> _ClientRequest:
@@ -85,7 +85,7 @@ def _random_request(context: _EventContext) -> _ClientRequest:
         path,
         _random_status(context, path),
         context.random_milliseconds(slowness),
-        context.random_address(),
+        context.random_ip_address(),
     )
 
 
@@ -102,29 +102,29 @@ def _events_of_request(call: _ClientRequest) -> Iterator[_StreamEvent]:
     elif service == "functions":
         yield _auth_event(call, "token_checked", "/user", 200)
         yield _relay_event(call, version=3)
-        yield _function_event(call, "Log", *context.rng.choice(_FUNCTION_LOG_LINES), version=3)
+        yield _edge_function_request_event(call, "Log", *context.rng.choice(_EDGE_FUNCTION_LOG_LINES), version=3)
     elif call.status >= 500:
         yield _postgres_event(
-            call.context_at_duration_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id
+            call.context_at_elapsed_share(0.9), *context.rng.choice(_DATABASE_ERRORS), request_id=call.id
         )
     elif service == "rest" and context.random_bool(0.15):
         table = call.path.rpartition("/")[2].removeprefix("search_")
         statement = _slow_statement_message(call, table, "order by created_at desc")
-        yield _postgres_event(call.context_at_duration_share(0.9), "LOG", "00000", statement, request_id=call.id)
+        yield _postgres_event(call.context_at_elapsed_share(0.9), "LOG", "00000", statement, request_id=call.id)
 
 
 def _slow_statement_message(call: _ClientRequest, table: str, ending: str) -> str:
     """Return the line that PostgreSQL logs about a slow statement. A comment in the statement has the request's id."""
     statement = f"select * from {table} {ending} /*request_id='{call.id}'*/"  # noqa: S608 - text of a log line
-    return f"duration: {call.milliseconds * 0.9:.3f} ms  statement: {statement}"
+    return f"duration: {call.duration_milliseconds * 0.9:.3f} ms  statement: {statement}"
 
 
 def _cloudflare_event(call: _ClientRequest) -> _StreamEvent:
     """Return the event that the edge (Cloudflare) logs about a request."""
     context, host = call.context, f"{call.context.project}.example.co"
-    agent, ray = context.choose(*_USER_AGENTS), f"{context.rng.getrandbits(64):016x}"
-    country, city, colo = context.rng.choice(_LOCATIONS)
-    search = context.choose("", "", "?select=*", "?select=id,name&order=id.desc&limit=20")
+    agent, ray = context.random_choice(*_USER_AGENTS), f"{context.rng.getrandbits(64):016x}"
+    country, city, colo = context.rng.choice(_CLIENT_LOCATIONS)
+    search = context.random_choice("", "", "?select=*", "?select=id,name&order=id.desc&limit=20")
     url = f"https://{host}{call.path}{search}"
     request: EventBody = {
         "method": call.method,
@@ -136,13 +136,13 @@ def _cloudflare_event(call: _ClientRequest) -> _StreamEvent:
         "headers": {
             "host": host,
             "user_agent": agent,
-            "cf_connecting_ip": call.address,
-            "x_real_ip": call.address,
+            "cf_connecting_ip": call.client_ip_address,
+            "x_real_ip": call.client_ip_address,
             "cf_ipcountry": country,
             "cf_ray": ray,
             "x_request_id": call.id,
             "x_forwarded_proto": "https",
-            "x_client_info": context.choose("supabase-js/2.43.1", "supabase-py/2.5.0", "supabase-flutter/2.5.2"),
+            "x_client_info": context.random_choice("supabase-js/2.43.1", "supabase-py/2.5.0", "supabase-flutter/2.5.2"),
         },
         "cf": {"country": country, "city": city, "colo": colo, "httpProtocol": "HTTP/3", "tlsVersion": "TLSv1.3"},
     }
@@ -151,15 +151,15 @@ def _cloudflare_event(call: _ClientRequest) -> _StreamEvent:
         del request["url"]
     response: EventBody = {
         "status_code": call.status,
-        "origin_time": call.milliseconds,
+        "origin_time": call.duration_milliseconds,
         "headers": {
             "content_type": "application/json",
-            "cf_cache_status": context.choose("DYNAMIC", "HIT", "MISS"),
+            "cf_cache_status": context.random_choice("DYNAMIC", "HIT", "MISS"),
         },
     }
-    worker = {"worker_id": context.choose("A1B2C3", "D4E5F6")}
+    worker = {"worker_id": context.random_choice("A1B2C3", "D4E5F6")}
     body: EventBody = {
-        "event_message": f"{call.method} | {call.status} | {call.address} | {ray} | {url} | {agent}",
+        "event_message": f"{call.method} | {call.status} | {call.client_ip_address} | {ray} | {url} | {agent}",
         "project": context.project,
         "metadata": {"request": request, "response": response, "logflare_worker": worker},
     }
@@ -168,19 +168,19 @@ def _cloudflare_event(call: _ClientRequest) -> _StreamEvent:
 
 def _random_method_and_path(context: _EventContext) -> tuple[str, str]:
     kind = context.rng.choices(("rest", "auth", "storage", "realtime", "functions"), (50, 18, 16, 10, 6))[0]
-    table = context.choose("todos", "profiles", "orders", "messages", "products")
+    table = context.random_choice("todos", "profiles", "orders", "messages", "products")
     if kind == "rest":
-        return context.choose("GET", "GET", "GET", "POST", "PATCH", "DELETE"), context.choose(
+        return context.random_choice("GET", "GET", "GET", "POST", "PATCH", "DELETE"), context.random_choice(
             f"/rest/v1/{table}", f"/rest/v1/rpc/search_{table}"
         )
     if kind == "auth":
         return context.rng.choice((("POST", "/auth/v1/token"), ("GET", "/auth/v1/user"), ("POST", "/auth/v1/signup")))
     if kind == "storage":
         file = f"/storage/v1/object/public/{table}/{context.rng.randint(1, 400)}.png"
-        return context.choose("GET", "GET", "POST"), file
+        return context.random_choice("GET", "GET", "POST"), file
     if kind == "realtime":
         return "GET", "/realtime/v1/websocket"
-    return "POST", f"/functions/v1/{context.choose('send-mail', 'checkout', 'resize-image')}"
+    return "POST", f"/functions/v1/{context.random_choice('send-mail', 'checkout', 'resize-image')}"
 
 
 def _random_status(context: _EventContext, path: str) -> int:
@@ -199,10 +199,10 @@ def _postgres_event(
         "error_severity": severity,
         "sql_state_code": state,
         "backend_type": "client backend",
-        "command_tag": context.choose("SELECT", "INSERT", "UPDATE", "authentication"),
-        "connection_from": f"{context.random_address()}:{context.rng.randint(30_000, 60_000)}",
+        "command_tag": context.random_choice("SELECT", "INSERT", "UPDATE", "authentication"),
+        "connection_from": f"{context.random_ip_address()}:{context.rng.randint(30_000, 60_000)}",
         "database_name": "postgres",
-        "user_name": context.choose("authenticator", "supabase_admin", "postgres"),
+        "user_name": context.random_choice("authenticator", "supabase_admin", "postgres"),
         "process_id": context.rng.randint(1000, 90_000),
         "session_id": f"{context.rng.getrandbits(52):013x}",
         "session_line_num": context.rng.randint(1, 40),
@@ -226,25 +226,27 @@ def _relay_event(call: _ClientRequest, version: int) -> _StreamEvent:
         "function_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
         "deployment_id": f"{context.project}_{name}_{version}",
         "version": str(version),
-        "execution_time_ms": call.milliseconds,
+        "execution_time_ms": call.duration_milliseconds,
         "request": {"method": "POST", "pathname": f"/{name}", "host": host, "url": f"https://{host}/{name}"},
         "response": {"status_code": call.status},
     }
     message = f"POST | {call.status} | https://{host}/{name}"
     return _stream_event(
-        RELAY_STREAM, call.context_at_duration_share(0.97), {"event_message": message, "metadata": metadata}
+        RELAY_STREAM, call.context_at_elapsed_share(0.97), {"event_message": message, "metadata": metadata}
     )
 
 
-def _function_event(call: _ClientRequest, kind: str, level: str, message: str, version: int) -> _StreamEvent:
+def _edge_function_request_event(
+    call: _ClientRequest, kind: str, level: str, message: str, version: int
+) -> _StreamEvent:
     """Return the event for a line that a function logs while it handles a request."""
     name = call.path.rpartition("/")[2]
-    return _function_log_event(
-        call.context_at_duration_share(0.95), name, (kind, level, message), version, request_id=call.id
+    return _edge_function_log_event(
+        call.context_at_elapsed_share(0.95), name, (kind, level, message), version, request_id=call.id
     )
 
 
-def _function_log_event(
+def _edge_function_log_event(
     context: _EventContext, name: str, line: tuple[str, str, str], version: int, request_id: str | None = None
 ) -> _StreamEvent:
     """Return the event for a line that a function logs. `line` has the line's kind, level and text."""
@@ -256,7 +258,7 @@ def _function_log_event(
         "deployment_id": f"{context.project}_{name}_{version}",
         "event_type": kind,
         "level": level,
-        "region": context.choose("eu-central-1", "us-east-1"),
+        "region": context.random_choice("eu-central-1", "us-east-1"),
         "version": str(version),
     }
     if request_id is not None:
@@ -276,7 +278,7 @@ def _auth_event(call: _ClientRequest, action: str, path: str, status: int) -> _S
         "path": path,
         "status": status,
         "msg": "request completed",
-        "remote_addr": call.address,
+        "remote_addr": call.client_ip_address,
         "request_id": call.id,
         "duration": context.random_milliseconds(40) * 1_000_000,
         "auth_event": {"action": action, "actor_username": user, "log_type": "account"},
@@ -285,12 +287,12 @@ def _auth_event(call: _ClientRequest, action: str, path: str, status: int) -> _S
         metadata["error"] = f"{status}: Processing this request timed out, please retry after a moment."
     elif status >= 400:
         metadata["error"] = (
-            f"{status}: {context.choose('Invalid login credentials', 'Token has expired or is invalid')}"
+            f"{status}: {context.random_choice('Invalid login credentials', 'Token has expired or is invalid')}"
         )
     message = json.dumps({key: metadata[key] for key in ("level", "msg", "path", "status", "remote_addr")})
     return _stream_event(
         AUTH_STREAM,
-        call.context_at_duration_share(0.01),
+        call.context_at_elapsed_share(0.01),
         {"event_message": message, "project": context.project, "metadata": metadata},
     )
 
@@ -303,12 +305,12 @@ def _storage_event(call: _ClientRequest) -> _StreamEvent:
         "tenantId": context.project,
         "reqId": call.id,
         "level": "info" if call.status < 400 else "warning",
-        "responseTime": call.milliseconds,
+        "responseTime": call.duration_milliseconds,
         "context": [{"host": "storage-1", "pid": context.rng.randint(10, 99)}],
     }
-    message = f"{call.method} | {call.status} | {call.address} | {file}"
+    message = f"{call.method} | {call.status} | {call.client_ip_address} | {file}"
     return _stream_event(
-        STORAGE_STREAM, call.context_at_duration_share(0.5), {"event_message": message, "metadata": metadata}
+        STORAGE_STREAM, call.context_at_elapsed_share(0.5), {"event_message": message, "metadata": metadata}
     )
 
 
@@ -318,9 +320,9 @@ def _random_postgres_event(context: _EventContext) -> _StreamEvent:
     )
 
 
-def _function_lifecycle_event(context: _EventContext) -> _StreamEvent:
-    name = context.choose("send-mail", "checkout", "resize-image")
-    return _function_log_event(context, name, context.rng.choice(_FUNCTION_LIFECYCLE_MESSAGES), version=3)
+def _edge_function_lifecycle_event(context: _EventContext) -> _StreamEvent:
+    name = context.random_choice("send-mail", "checkout", "resize-image")
+    return _edge_function_log_event(context, name, context.rng.choice(_EDGE_FUNCTION_LIFECYCLE_MESSAGES), version=3)
 
 
 def _realtime_event(context: _EventContext) -> _StreamEvent:
@@ -340,15 +342,15 @@ def _realtime_event(context: _EventContext) -> _StreamEvent:
 
 
 def _postgrest_event(context: _EventContext) -> _StreamEvent:
-    return _database_host_event(POSTGREST_STREAM, context, context.choose(*_POSTGREST_MESSAGES))
+    return _database_host_event(POSTGREST_STREAM, context, context.random_choice(*_POSTGREST_MESSAGES))
 
 
 def _random_pgbouncer_event(context: _EventContext) -> _StreamEvent:
     return _pgbouncer_event(
         context,
-        context.choose(
+        context.random_choice(
             f"stats: {context.rng.randint(5, 90)} xacts/s, {context.rng.randint(10, 300)} queries/s, wait {context.random_milliseconds(2)} us",
-            f"C-0x55d: postgres/authenticator@{context.random_address()}:5432 login attempt: db=postgres user=authenticator tls=TLSv1.3",
+            f"C-0x55d: postgres/authenticator@{context.random_ip_address()}:5432 login attempt: db=postgres user=authenticator tls=TLSv1.3",
             "C-0x55d: closing because: client close request (age=12s)",
         ),
     )
@@ -376,7 +378,7 @@ _USER_AGENTS = (
     "python-httpx/0.27.0",
     "node",
 )
-_LOCATIONS = (
+_CLIENT_LOCATIONS = (
     ("DE", "Berlin", "TXL"),
     ("US", "Ashburn", "IAD"),
     ("FR", "Paris", "CDG"),
@@ -395,13 +397,13 @@ _DATABASE_ERRORS = (
     ("ERROR", "57014", "canceling statement due to statement timeout"),
     ("FATAL", "53300", "remaining connection slots are reserved for roles with the SUPERUSER attribute"),
 )
-_FUNCTION_LOG_LINES = (
+_EDGE_FUNCTION_LOG_LINES = (
     ("info", "mail queued for 1 recipient"),
     ("info", "checkout session created"),
     ("info", "image resized"),
     ("error", "TypeError: Cannot read properties of undefined (reading 'price')"),
 )
-_FUNCTION_LIFECYCLE_MESSAGES = (("Boot", "info", "booted (time: 31ms)"), ("Shutdown", "info", "shutdown"))
+_EDGE_FUNCTION_LIFECYCLE_MESSAGES = (("Boot", "info", "booted (time: 31ms)"), ("Shutdown", "info", "shutdown"))
 _AUTH_ACTIONS = {
     "token": ("login", "/token"),
     "user": ("token_checked", "/user"),
@@ -421,9 +423,9 @@ _POSTGREST_MESSAGES = (
 )
 # For each stream: the number of events per day that its service logs in the background, and the function that creates
 # such an event.
-BACKGROUND_EVENT_GENERATORS: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
+BACKGROUND_EVENT_GENERATORS_BY_STREAM: Mapping[str, tuple[int, Callable[[_EventContext], _StreamEvent]]] = {
     POSTGRES_STREAM: (50, _random_postgres_event),
-    FUNCTIONS_STREAM: (20, _function_lifecycle_event),
+    FUNCTIONS_STREAM: (20, _edge_function_lifecycle_event),
     REALTIME_STREAM: (40, _realtime_event),
     POSTGREST_STREAM: (20, _postgrest_event),
     PGBOUNCER_STREAM: (30, _random_pgbouncer_event),
@@ -443,7 +445,7 @@ INCIDENT_PATH = "/functions/v1/checkout"
 _INCIDENT_START_MINUTE = 5
 INCIDENT_SLOW_PHASE_DURATION = timedelta(minutes=6)
 INCIDENT_DURATION = timedelta(minutes=14)
-_INCIDENT_FUNCTION = "checkout"
+_INCIDENT_EDGE_FUNCTION_NAME = "checkout"
 _MIN_INCIDENT_AGE = timedelta(hours=3)
 _LOCKING_CLAUSE = "where cart_id = $1 for update"
 _SLOW_CALLS, _FAILED_CALLS, _POOL_FAILURE_COUNT = 40, 120, 25
@@ -477,7 +479,7 @@ class LiveTraffic:
             self._next_request_at += timedelta(seconds=self._rng.uniform(*LIVE_REQUEST_INTERVAL_SECONDS))
         days = (now - self._last_polled_at) / timedelta(days=1)
         self._last_polled_at = now
-        for per_day, create in BACKGROUND_EVENT_GENERATORS.values():
+        for per_day, create in BACKGROUND_EVENT_GENERATORS_BY_STREAM.values():
             if self._rng.random() < per_day * days * _LIVE_BACKGROUND_FREQUENCY_FACTOR:
                 events.append(create(_context_at(now, self._rng)))
         return events
@@ -486,7 +488,7 @@ class LiveTraffic:
 def _events_of_week(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]:
     for at in _random_times(now, REQUESTS_PER_DAY * HISTORY_DAYS, rng):
         yield from _events_of_request(_random_request(_context_at(at, rng)))
-    for per_day, create in BACKGROUND_EVENT_GENERATORS.values():
+    for per_day, create in BACKGROUND_EVENT_GENERATORS_BY_STREAM.values():
         for at in _random_times(now, per_day * HISTORY_DAYS, rng):
             yield create(_context_at(at, rng))
 
@@ -494,12 +496,12 @@ def _events_of_week(now: datetime, rng: random.Random) -> Iterator[_StreamEvent]
 def _random_times(now: datetime, count: int, rng: random.Random) -> Iterator[datetime]:
     while count:
         at = now - timedelta(seconds=rng.random() * HISTORY_DAYS * 86_400)
-        if rng.random() < _relative_traffic(at):
+        if rng.random() < _relative_request_rate(at):
             count -= 1
             yield at
 
 
-def _relative_traffic(at: datetime) -> float:
+def _relative_request_rate(at: datetime) -> float:
     """Return the number of requests at a time relative to the busiest hour, from 0 to 1.
 
     It is high in the afternoon, and low at night and on weekends.
@@ -551,8 +553,8 @@ def _random_request_times(period_start: datetime, end: datetime, count: int, rng
 
 
 def _deployment_event(context: _EventContext, version: int, replaced: int) -> _StreamEvent:
-    message = f"deployment {DEMO_PROJECT}_{_INCIDENT_FUNCTION}_{version} is live, it replaces {DEMO_PROJECT}_{_INCIDENT_FUNCTION}_{replaced}"
-    return _function_log_event(context, _INCIDENT_FUNCTION, ("Deploy", "info", message), version)
+    message = f"deployment {DEMO_PROJECT}_{_INCIDENT_EDGE_FUNCTION_NAME}_{version} is live, it replaces {DEMO_PROJECT}_{_INCIDENT_EDGE_FUNCTION_NAME}_{replaced}"
+    return _edge_function_log_event(context, _INCIDENT_EDGE_FUNCTION_NAME, ("Deploy", "info", message), version)
 
 
 def _slow_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
@@ -561,9 +563,9 @@ def _slow_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
     yield _cloudflare_event(call)
     yield _auth_event(call, "token_checked", "/user", 200)
     yield _relay_event(call, version=4)
-    yield _function_event(call, "Log", "info", "checkout session created", version=4)
+    yield _edge_function_request_event(call, "Log", "info", "checkout session created", version=4)
     yield _postgres_event(
-        call.context_at_duration_share(0.9),
+        call.context_at_elapsed_share(0.9),
         "LOG",
         "00000",
         _slow_statement_message(call, "orders", _LOCKING_CLAUSE),
@@ -578,26 +580,30 @@ def _failed_request_events(context: _EventContext) -> Iterator[_StreamEvent]:
     yield _cloudflare_event(call)
     yield _auth_event(call, "token_checked", "/user", 504 if context.random_bool(0.2) else 200)
     yield _relay_event(call, version=4)
-    yield _function_event(call, "Log", "error", "PostgresError: canceling statement due to lock timeout", version=4)
+    yield _edge_function_request_event(
+        call, "Log", "error", "PostgresError: canceling statement due to lock timeout", version=4
+    )
     yield _postgres_event(
-        call.context_at_duration_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id
+        call.context_at_elapsed_share(0.9), "ERROR", "55P03", "canceling statement due to lock timeout", call.id
     )
 
 
 def _exhausted_pool_events(context: _EventContext) -> Iterator[_StreamEvent]:
     """Yield the events of a failed request that does not call the function: no database connection was free."""
     call = _new_request(
-        context, context.choose("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100)
+        context, context.random_choice("/rest/v1/orders", "/rest/v1/products"), 503, context.rng.randint(900, 1_100)
     )
     yield _cloudflare_event(call)
     slots = "remaining connection slots are reserved for roles with the SUPERUSER attribute"
-    yield _postgres_event(call.context_at_duration_share(0.9), "FATAL", "53300", slots, call.id)
+    yield _postgres_event(call.context_at_elapsed_share(0.9), "FATAL", "53300", slots, call.id)
     yield _pgbouncer_event(context, "pool postgres/authenticator is full: 60 connections in use, clients wait")
 
 
 def _new_request(context: _EventContext, path: str, status: int, milliseconds: int) -> _ClientRequest:
     method = "POST" if path == INCIDENT_PATH else "GET"
-    return _ClientRequest(context, context.random_uuid(), method, path, status, milliseconds, context.random_address())
+    return _ClientRequest(
+        context, context.random_uuid(), method, path, status, milliseconds, context.random_ip_address()
+    )
 
 
 _FAILURES_BY_PATH_SQL = (
@@ -607,13 +613,13 @@ _FAILURES_BY_PATH_SQL = (
 )
 
 
-async def post_history(components: Components, now: datetime) -> None:
+async def post_history_events(components: Components, now: datetime) -> None:
     """Store the events of the week before `now` in the streams of the demo."""
     for stream, events in history_events(now):
         await _post_events(components, stream, events)
 
 
-async def post_continuously(components: Components, observer: Observer) -> None:
+async def post_live_events(components: Components, observer: Observer) -> None:
     """Store and log new demo events until the task is cancelled, as if a client had sent them."""
     traffic = LiveTraffic(datetime.now(UTC), random.Random())  # noqa: S311 - no secret
     while True:

@@ -130,10 +130,10 @@ def engine_process(link: socket.socket) -> None:
 
 
 def _open_engine(settings: EngineSettings, note: RecordObservation) -> DuckDBEngine:
-    def report(text: str) -> None:
+    def report_operator_message(text: str) -> None:
         note(OperatorMessage(message=text, level="warning"))
 
-    options = msgspec.structs.replace(settings.options, report_message=report, record_observation=note)
+    options = msgspec.structs.replace(settings.options, report_message=report_operator_message, record_observation=note)
     engine = DuckDBEngine(Path(settings.folder), DuckDBTarget(), options)
     # Page out libraries with a delay, because the start needs their code a little longer: next, the tables of streams
     # are prepared.

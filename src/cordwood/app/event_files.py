@@ -53,7 +53,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_STANDARD_INPUT = Path("-")
+_STANDARD_INPUT_PATH = Path("-")
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _FILE_BUFFER_BYTES = 64 * 1024
@@ -114,7 +114,9 @@ class InputFile:
             self.compression_format = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
             self._decompressed = _decompressed_file(stored, self.compression_format)
             self.sample = _read_beginning(self._decompressed, sample_bytes)
-        self.content = io.BufferedReader(_FileWithReplayedSample(self.sample, self._decompressed), _FILE_BUFFER_BYTES)
+        self.content_reader = io.BufferedReader(
+            _FileWithReplayedSample(self.sample, self._decompressed), _FILE_BUFFER_BYTES
+        )
 
     @property
     def bytes_read(self) -> int:
@@ -136,13 +138,13 @@ class InputFile:
     def lines(self, max_bytes: int) -> Iterator[bytes]:
         """Yield the lines with their line ends. A line longer than `max_bytes` is cut after `max_bytes` + 1 bytes."""
         with self.convert_read_errors():
-            while line := self.content.readline(max_bytes + 1):
+            while line := self.content_reader.readline(max_bytes + 1):
                 yield line
                 if len(line) > max_bytes and not line.endswith(b"\n"):
                     self._skip_line()
 
     def _skip_line(self) -> None:
-        while (remaining := self.content.readline(_FILE_BUFFER_BYTES)) and not remaining.endswith(b"\n"):
+        while (remaining := self.content_reader.readline(_FILE_BUFFER_BYTES)) and not remaining.endswith(b"\n"):
             pass
 
 
@@ -155,7 +157,7 @@ def unreadable_file_fault(name: str, problem: Exception) -> BadBody:
 @contextmanager
 def open_input_file(file: Path, sample_bytes: int) -> Iterator[InputFile]:
     """Open a file, or standard input if `file` is `-`, and read the first `sample_bytes` of its content."""
-    if file == _STANDARD_INPUT:
+    if file == _STANDARD_INPUT_PATH:
         if not isinstance(sys.stdin, io.TextIOWrapper) or not isinstance(sys.stdin.buffer, io.BufferedReader):
             raise BadBody("Standard input is closed.")
         yield InputFile("standard input", sys.stdin.buffer, sample_bytes)
@@ -198,16 +200,16 @@ IMPORT_FORMATS: Final = ("ndjson", "json", "csv", "parquet", "journald", *LINE_D
 _POSITION_UNITS: Final = {"parquet": "row", "journald": "entry"}
 # The maximum size of an item (an event as the file has it). It equals the service's default limit for the body of a
 # request.
-MAX_FILE_ITEM_BYTES: Final = 16 * 2**20
+MAX_FILE_RECORD_BYTES: Final = 16 * 2**20
 # The maximum size of an event that is sent. It is smaller than the limit for a body, because the body also has line
 # ends.
-_MAX_SENT_EVENT_BYTES: Final = MAX_FILE_ITEM_BYTES - 1024
+_MAX_SENT_EVENT_BYTES: Final = MAX_FILE_RECORD_BYTES - 1024
 # The maximum length of a CSV record in characters. It is a quarter of the maximum in bytes, because a character takes
 # up to four bytes.
-_MAX_CSV_RECORD_CHARACTERS: Final = MAX_FILE_ITEM_BYTES // 4
+_MAX_CSV_RECORD_CHARACTERS: Final = MAX_FILE_RECORD_BYTES // 4
 # If an item is too long or cannot be an event, at most this many characters of it are sent. The service puts them into
 # the quarantine.
-_MAX_REFUSED_ITEM_CHARACTERS: Final = 2**20
+_MAX_REFUSED_RECORD_CHARACTERS: Final = 2**20
 _TOO_LONG_EVENT_EXCERPT_BYTES: Final = 4096
 _READ_CHUNK_BYTES: Final = 64 * 1024
 _PARQUET_MAGIC: Final = b"PAR1"
@@ -229,14 +231,14 @@ class ReadOptions(msgspec.Struct, frozen=True):
     csv: CsvOptions = DEFAULT_CSV_OPTIONS
 
 
-class FileItem(msgspec.Struct, frozen=True, gc=False):
+class FileRecord(msgspec.Struct, frozen=True, gc=False):
     """An event as JSON, with its position in the file: the number of its line, row or entry, counted from 1.
 
     If `fault` is set, the item cannot be an event. Then `data` is the item's text as a JSON string, which the service
     puts into the quarantine.
     """
 
-    line_number: int
+    position: int
     data: bytes
     fault: str | None = None
 
@@ -251,7 +253,7 @@ class EventFile:
         self.format = reading.format or _detect_format(file, source)
         self.position_unit = _POSITION_UNITS.get(self.format, "line")
         self._rows, self._rows_read = 0, 0
-        if self.format == "parquet" and (file == _STANDARD_INPUT or source.read_fraction is None):
+        if self.format == "parquet" and (file == _STANDARD_INPUT_PATH or source.read_fraction is None):
             raise BadBody(f"{source.name} cannot be read as Parquet.", hint="Parquet is read from uncompressed files.")
 
     @property
@@ -268,88 +270,90 @@ class EventFile:
         """Whether `cordwood export` wrote the file."""
         return self.format == "parquet" and is_event_export(self._file)
 
-    def stored_rows(self) -> Iterator[FileItem]:
+    def rows_of_cordwood_export(self) -> Iterator[FileRecord]:
         """Yield the rows of a file that `cordwood export` wrote, as they were stored."""
-        return self._parquet_row_items(read_stored_events(self._file))
+        return self._parquet_row_records(read_stored_events(self._file))
 
-    def events(self) -> Iterator[FileItem]:
+    def events(self) -> Iterator[FileRecord]:
         """Yield the events, each with an id; raise BadBody if a part of the file cannot be read.
 
         An event that is too long is yielded as an item with a fault.
         """
-        for record in self._csv_items() if self.format == "csv" else add_missing_ids(self._non_csv_items()):
+        for record in self._csv_records() if self.format == "csv" else add_missing_ids(self._non_csv_records()):
             if len(record.data) > _MAX_SENT_EVENT_BYTES:
                 beginning = record.data[:_TOO_LONG_EVENT_EXCERPT_BYTES].decode("utf-8", "replace")
-                yield _refused_item(
-                    record.line_number, beginning, f"The event is longer than {MAX_FILE_ITEM_BYTES // 2**20} MiB."
+                yield _refused_record(
+                    record.position, beginning, f"The event is longer than {MAX_FILE_RECORD_BYTES // 2**20} MiB."
                 )
             else:
                 yield record
 
-    def _non_csv_items(self) -> Iterator[FileItem]:
+    def _non_csv_records(self) -> Iterator[FileRecord]:
         if self.format == "parquet":
-            return self._parquet_row_items(read_parquet_events(self._file))
+            return self._parquet_row_records(read_parquet_events(self._file))
         if self.format == "json":
-            return self._json_items()
+            return self._json_records()
         if self.format == "journald":
-            return self._journal_entry_items()
+            return self._journal_entry_records()
         return (
-            self._decoded_line_items(LINE_DECODERS[self.format]) if self.format in LINE_DECODERS else self._line_items()
+            self._decoded_line_records(LINE_DECODERS[self.format])
+            if self.format in LINE_DECODERS
+            else self._line_records()
         )
 
-    def _parquet_row_items(self, rows: Iterator[bytes]) -> Iterator[FileItem]:
+    def _parquet_row_records(self, rows: Iterator[bytes]) -> Iterator[FileRecord]:
         self._rows = max(1, count_parquet_rows(self._file))
         for event in rows:
             self._rows_read += 1
-            yield FileItem(self._rows_read, event)
+            yield FileRecord(self._rows_read, event)
 
-    def _line_items(self, stripped: bytes | None = None) -> Iterator[FileItem]:
+    def _line_records(self, stripped: bytes | None = None) -> Iterator[FileRecord]:
         """Yield the lines that are not blank.
 
         The bytes in `stripped` are removed from the end of each line. If `stripped` is None, white space is removed
         from both ends.
         """
-        for number, line in enumerate(self._input_file.lines(MAX_FILE_ITEM_BYTES), 1):
-            if len(line) > MAX_FILE_ITEM_BYTES:
-                fault = f"The line is longer than {MAX_FILE_ITEM_BYTES // 2**20} MiB."
-                yield _refused_item(number, line[:_TOO_LONG_EVENT_EXCERPT_BYTES].decode("utf-8", "replace"), fault)
+        for number, line in enumerate(self._input_file.lines(MAX_FILE_RECORD_BYTES), 1):
+            if len(line) > MAX_FILE_RECORD_BYTES:
+                fault = f"The line is longer than {MAX_FILE_RECORD_BYTES // 2**20} MiB."
+                yield _refused_record(number, line[:_TOO_LONG_EVENT_EXCERPT_BYTES].decode("utf-8", "replace"), fault)
                 continue
             text = line if number > 1 else line.removeprefix(_BYTE_ORDER_MARK)
             if not text.isspace():
-                yield FileItem(number, text.strip() if stripped is None else text.rstrip(stripped))
+                yield FileRecord(number, text.strip() if stripped is None else text.rstrip(stripped))
 
-    def _decoded_line_items(self, decode: LineDecoder) -> Iterator[FileItem]:
-        for record in self._line_items(b"\r\n"):
+    def _decoded_line_records(self, decode: LineDecoder) -> Iterator[FileRecord]:
+        for record in self._line_records(b"\r\n"):
             if record.fault is not None:
                 yield record
                 continue
             text = record.data.decode("utf-8", "replace")
             event = decode(text)
             if event is None:
-                yield _refused_item(record.line_number, text, f"The line is not in the format {self.format}.")
+                yield _refused_record(record.position, text, f"The line is not in the format {self.format}.")
             else:
-                yield FileItem(record.line_number, encode_event(event))
+                yield FileRecord(record.position, encode_event(event))
 
-    def _json_items(self) -> Iterator[FileItem]:
+    def _json_records(self) -> Iterator[FileRecord]:
         with self._input_file.convert_read_errors(), self._prefix_errors_with_file_name():
-            for item in JsonItemReader(self._input_file.content.read1, MAX_FILE_ITEM_BYTES).items():
+            for item in JsonItemReader(self._input_file.content_reader.read1, MAX_FILE_RECORD_BYTES).read_items():
                 # An event is sent as one line. Line ends occur only between tokens, so spaces can replace them.
-                yield FileItem(item.line_number, item.text.translate(_LINE_END_TRANSLATION).encode())
+                yield FileRecord(item.line_number, item.text.translate(_LINE_END_TRANSLATION).encode())
 
-    def _journal_entry_items(self) -> Iterator[FileItem]:
-        decoder, count = JournalDecoder(MAX_FILE_ITEM_BYTES), 0
+    def _journal_entry_records(self) -> Iterator[FileRecord]:
+        decoder, count = JournalDecoder(MAX_FILE_RECORD_BYTES), 0
         with self._input_file.convert_read_errors():
             while True:
-                chunk = self._input_file.content.read1(_READ_CHUNK_BYTES)
+                chunk = self._input_file.content_reader.read1(_READ_CHUNK_BYTES)
                 for entry in decoder.feed(chunk) if chunk else decoder.finish():
                     count += 1
-                    yield _journal_entry_item(entry, count)
+                    yield _journal_entry_record(entry, count)
                 if not chunk:
                     return
 
-    def _csv_items(self) -> Iterator[FileItem]:
+    def _csv_records(self) -> Iterator[FileRecord]:
         delimiter = self._read_options.csv.delimiter or self._csv_delimiter()
-        lines = (line.decode("utf-8", "replace") for line in self._input_file.lines(MAX_FILE_ITEM_BYTES))
+        lines = (line.decode("utf-8", "replace") for line in self._input_file.lines(MAX_FILE_RECORD_BYTES))
         with self._prefix_errors_with_file_name():
             records = read_records(_without_byte_order_mark(lines), delimiter, _MAX_CSV_RECORD_CHARACTERS)
             header = next(records, None)
@@ -362,9 +366,9 @@ class EventFile:
                     fields = columns.row_fields(record.cells)
                     if "id" not in fields:
                         fields["id"] = msgspec.Raw(b'"%s"' % _derived_id(number, "\0".join(record.cells).encode()))
-                    yield FileItem(record.line_number, _encode_json(fields))
+                    yield FileRecord(record.line_number, _encode_json(fields))
                 else:
-                    yield _refused_item(record.line_number, refused_record_text(record, delimiter), fault)
+                    yield _refused_record(record.line_number, refused_record_text(record, delimiter), fault)
 
     def _csv_delimiter(self) -> str:
         if _suffix_without_compression(self._file) == ".tsv":
@@ -452,16 +456,16 @@ def _without_byte_order_mark(lines: Iterator[str]) -> Iterator[str]:
         yield line if number else line.removeprefix("\ufeff")
 
 
-def _journal_entry_item(entry: JournalEntry, line_number: int) -> FileItem:
+def _journal_entry_record(entry: JournalEntry, line_number: int) -> FileRecord:
     parsed = ParsedBody(item_indexes=[])
     entry.add_to_body(parsed, line_number)
     for item in parsed.refused_items:
-        return _refused_item(line_number, item.text, item.reason)
-    return FileItem(line_number, encode_event(parsed.events[0]))
+        return _refused_record(line_number, item.text, item.reason)
+    return FileRecord(line_number, encode_event(parsed.events[0]))
 
 
-def _refused_item(line_number: int, text: str, fault: str) -> FileItem:
-    return FileItem(line_number, _encode_json(text[:_MAX_REFUSED_ITEM_CHARACTERS]), fault)
+def _refused_record(line_number: int, text: str, fault: str) -> FileRecord:
+    return FileRecord(line_number, _encode_json(text[:_MAX_REFUSED_RECORD_CHARACTERS]), fault)
 
 
 def count_events(file: Path) -> int:
@@ -479,9 +483,9 @@ _encode_json = msgspec.json.Encoder().encode
 _decode_event_id = msgspec.json.Decoder(_EventId).decode
 
 
-def add_missing_ids(records: Iterator[FileItem]) -> Iterator[FileItem]:
+def add_missing_ids(records: Iterator[FileRecord]) -> Iterator[FileRecord]:
     for number, record in enumerate(records):
-        yield record if record.fault is not None else FileItem(record.line_number, add_missing_id(number, record.data))
+        yield record if record.fault is not None else FileRecord(record.position, add_missing_id(number, record.data))
 
 
 def add_missing_id(number: int, event: bytes) -> bytes:

@@ -49,7 +49,7 @@ def open_in_process_app(settings: Settings, clock_us: Callable[[], int] = now_us
     folder, key, observability = (
         DataFolder(Path(settings.serve.data_dir)),
         make_secret(),
-        Observability.from_settings(_with_quiet_log(settings)),
+        Observability.from_settings(_settings_with_quiet_log(settings)),
     )
     with folder.take_ownership(), asyncio.Runner() as runner:
         keys = (create_fixed_key("private", key, "local"),)
@@ -66,7 +66,7 @@ def open_in_process_app(settings: Settings, clock_us: Callable[[], int] = now_us
             _close(components, runner)
 
 
-def _with_quiet_log(settings: Settings) -> Settings:
+def _settings_with_quiet_log(settings: Settings) -> Settings:
     """Return the settings with a log of warnings and errors only, because the command prints its own output."""
     return msgspec.structs.replace(settings, web=msgspec.structs.replace(settings.web, log_level="warning"))
 

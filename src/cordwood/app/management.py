@@ -45,10 +45,10 @@ from cordwood.errors import (
 )
 from cordwood.model.definitions import Endpoint, Stream
 
-ReadContents = Callable[[], CatalogContents]
+ReadCatalogContents = Callable[[], CatalogContents]
 T = TypeVar("T", bound=Endpoint | Stream)
 
-_UNKNOWN_FAULTS_BY_KIND: Final = {"endpoint": UnknownEndpoint, "stream": UnknownStream}
+_UNKNOWN_FAULTS_BY_DEFINITION_KIND: Final = {"endpoint": UnknownEndpoint, "stream": UnknownStream}
 _READ_ONLY_REASONS_BY_ORIGIN: Final = {
     DefinitionOrigin.SHIPPED: "it ships with cordwood",
     DefinitionOrigin.FILE: "it is defined in a file of the operator",
@@ -91,7 +91,7 @@ class ManagedDefinitions(Generic[T]):
     def find(self, address: str) -> DefinitionSource[T]:
         """Return the definition with this name or UUID, together with its origin and text."""
         with self._change_lock:
-            definition = self._find(address)
+            definition = self._find_definition(address)
             if definition is None:
                 raise self._unknown_definition_fault(address)
             return self._definition_source(definition, self._catalog.contents)
@@ -128,17 +128,17 @@ class ManagedDefinitions(Generic[T]):
             definitions = self._operations
             checked = definitions.contents_after_change(self._catalog.contents, old, None, None)
             self._commit_change(checked, old, None, None, author)
-            self._files.drop_old_histories(
+            self._files.prune_histories_of_deleted_definitions(
                 definitions.kind, [definition.id for definition in definitions.managed_definitions(checked)]
             )
 
     def versions(self, address: str) -> Sequence[DefinitionVersion]:
         """Return the stored versions, oldest first. The versions of a deleted definition are also returned."""
         with self._change_lock:
-            return self._versions(self._id_of(address), self._find(address), address)
+            return self._read_versions(self._id_of(address), self._find_definition(address), address)
 
     def version(self, address: str, number: int) -> tuple[DefinitionVersion, T | None]:
-        """Return a version, with its definition if that can be parsed; raise UnknownDefinitionVersion if none exists."""
+        """Return a version, with its definition if it can be parsed; raise UnknownDefinitionVersion if it is missing."""
         version = self._find_version(self.versions(address), number)
         if version.text is None:
             return version, None
@@ -152,8 +152,8 @@ class ManagedDefinitions(Generic[T]):
     def restore(self, address: str, number: int, author: ChangeContext) -> DefinitionSource[T]:
         """Make an earlier version the current one, with the checks of a new definition."""
         with self._change_lock:
-            current = self._find(address)
-            version = self._find_version(self._versions(self._id_of(address), current, address), number)
+            current = self._find_definition(address)
+            version = self._find_version(self._read_versions(self._id_of(address), current, address), number)
             if version.text is None:
                 raise UnknownDefinitionVersion(
                     f"In version {number} it was deleted.", hint="Restore an earlier version."
@@ -170,7 +170,7 @@ class ManagedDefinitions(Generic[T]):
             new = self._operations.parse_draft(draft)
             checked = self._operations.contents_after_change(self._catalog.contents, old, new, draft)
             if is_dry:
-                self._operations.prepare_engine(checked, only_check=True)
+                self._operations.create_or_check_engine_tables(checked, only_check=True)
             else:
                 self._commit_change(checked, old, new, draft.text, author)
         found = next(one for one in self._operations.all_definitions(checked) if one.id == new.id)
@@ -203,7 +203,7 @@ class ManagedDefinitions(Generic[T]):
         definitions, definition = self._operations, old or new
         if definition is None:
             return
-        definitions.prepare_engine(checked)
+        definitions.create_or_check_engine_tables(checked)
         try:
             versions = append_version_if_edited_manually(
                 self._files.read_versions(definitions.kind, definition.id), definitions.stored_text(definition)
@@ -211,11 +211,11 @@ class ManagedDefinitions(Generic[T]):
             self._files.write_versions(definitions.kind, definition.id, append_version(versions, text, author.key_id))
             definitions.store_definition(old, new, text)
         except Fault:
-            definitions.prepare_engine(self._catalog.contents)
+            definitions.create_or_check_engine_tables(self._catalog.contents)
             raise
         self._catalog.replace_contents(checked)
 
-    def _versions(self, definition_id: UUID, definition: T | None, address: str) -> Sequence[DefinitionVersion]:
+    def _read_versions(self, definition_id: UUID, definition: T | None, address: str) -> Sequence[DefinitionVersion]:
         current = None if definition is None else self._operations.stored_text(definition)
         versions = append_version_if_edited_manually(
             self._files.read_versions(self._operations.kind, definition_id), current
@@ -235,7 +235,7 @@ class ManagedDefinitions(Generic[T]):
 
     def _require_writable_definition(self, address: str, author: ChangeContext) -> T:
         """Return a definition; raise an error if it is read-only or its revision is not one that the author expects."""
-        definition = self._find(address)
+        definition = self._find_definition(address)
         if definition is None:
             raise self._unknown_definition_fault(address)
         origin = self.origins()[definition.name]
@@ -251,7 +251,7 @@ class ManagedDefinitions(Generic[T]):
             raise RevisionMismatch(message, hint="Read it again, and send the change with its new ETag.")
         return definition
 
-    def _find(self, address: str) -> T | None:
+    def _find_definition(self, address: str) -> T | None:
         definitions = self._operations.all_definitions(self._catalog.contents)
         return next(
             (
@@ -263,7 +263,7 @@ class ManagedDefinitions(Generic[T]):
         )
 
     def _id_of(self, address: str) -> UUID:
-        definition = self._find(address)
+        definition = self._find_definition(address)
         if definition is not None:
             return definition.id
         return UUID(address) if is_uuid(address) else uuid5(self._operations.id_namespace, address)
@@ -273,7 +273,7 @@ class ManagedDefinitions(Generic[T]):
         suggestion = did_you_mean(
             address, [definition.name for definition in self._operations.all_definitions(self._catalog.contents)]
         )
-        return _UNKNOWN_FAULTS_BY_KIND[kind](f"There is no {kind} {address!r}.", hint=suggestion)
+        return _UNKNOWN_FAULTS_BY_DEFINITION_KIND[kind](f"There is no {kind} {address!r}.", hint=suggestion)
 
     def _read_only_fault(self, definition: T, origin: DefinitionOrigin) -> Fault:
         kind = self._operations.kind
@@ -294,7 +294,7 @@ class DefinitionManager:
         catalog: FileCatalog,
         engine: StreamTableCreator,
         files: ManagedDefinitionFiles,
-        read: ReadContents,
+        read: ReadCatalogContents,
         checks: DefinitionChecks,
         max_new_streams: int = 0,
     ) -> None:
@@ -343,7 +343,7 @@ class DefinitionManager:
                 return existing
             text = self._files.streams_text()
             created = read_stream_file(str(self._files.streams_file), text)
-            reader = self._catalog.contents.find_endpoint_reading(name)
+            reader = self._catalog.contents.find_endpoint_that_includes(name)
             if reader is not None:
                 raise self._unknown_stream_fault(name, f"It is the name of an endpoint that {reader.name} reads")
             self._require_below_creation_limit(name, created, key_id)

@@ -21,7 +21,7 @@ from cordwood.settings.settings import Settings
 
 _COPY_CHUNK_BYTES = 1024 * 1024
 
-OnProgress = Callable[[int], None]
+OnBytesCopied = Callable[[int], None]
 
 
 class RestoreResult(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class RestoreResult(msgspec.Struct, frozen=True):
     backup_created_at: float
 
 
-def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreResult:
+def restore_backup(backup: Path, settings: Settings, progress: OnBytesCopied) -> RestoreResult:
     """Restore a backup; if a file differs from the manifest, raise BadBackup and leave the data folder unchanged."""
     manifest = read_manifest(backup)
     sources = catalog_sources_of(settings)
@@ -45,13 +45,13 @@ def restore(backup: Path, settings: Settings, progress: OnProgress) -> RestoreRe
         shutil.rmtree(staging_folder, ignore_errors=True)
         try:
             for file in manifest.files:
-                _copy(backup, staging_folder, file, progress)
+                _copy_archived_file(backup, staging_folder, file, progress)
             # Read the definitions again, now with those in the backup, because these may define more streams.
             streams = read_and_check_definitions(
                 msgspec.structs.replace(sources, managed_folder=staging_folder)
             ).streams
             counts = _count_events(staging_folder, [*streams, QUARANTINE_STREAM])
-            _move(staging_folder, folder.path)
+            _move_restored_files(staging_folder, folder.path)
         except OSError as problem:
             raise DataFolderUnusable(f"{folder.path} cannot be restored: {problem.strerror}.") from problem
         finally:
@@ -78,10 +78,10 @@ def _require_unused_folder(folder: DataFolder) -> None:
         )
 
 
-def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: OnProgress) -> None:
+def _copy_archived_file(backup: Path, staging_folder: Path, file: ArchivedFile, progress: OnBytesCopied) -> None:
     digest, path = hashlib.sha256(), resolve_path_in_folder(staging_folder, file.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _open_file(backup, file.name) as source, create_private_file(path) as out:
+    with _open_backup_file(backup, file.name) as source, create_private_file(path) as out:
         while chunk := source.read(_COPY_CHUNK_BYTES):
             digest.update(chunk)
             out.write(chunk)
@@ -92,7 +92,7 @@ def _copy(backup: Path, staging_folder: Path, file: ArchivedFile, progress: OnPr
         raise BadBackup(f"{backup / file.name} has changed since the backup was made.", hint="Take another backup.")
 
 
-def _open_file(backup: Path, name: str) -> BinaryIO:
+def _open_backup_file(backup: Path, name: str) -> BinaryIO:
     try:
         return resolve_path_in_folder(backup, name).open("rb")
     except OSError as problem:
@@ -101,7 +101,7 @@ def _open_file(backup: Path, name: str) -> BinaryIO:
         ) from problem
 
 
-def _move(staging_folder: Path, folder: Path) -> None:
+def _move_restored_files(staging_folder: Path, folder: Path) -> None:
     """Move the files into the data folder, the databases (of keys and of alerts) last.
 
     If the move is interrupted, the folder has no database of keys yet. Therefore it does not look like the folder of a

@@ -30,7 +30,7 @@ from cordwood.processes.fork_server import ForkServer
 from cordwood.settings.settings import Settings
 from cordwood.web.asgi import Application
 from cordwood.web.http_application import HttpApplication
-from cordwood.web.http_protocol import ConnectionTable, HttpProtocol, fit_connections_to_descriptors
+from cordwood.web.http_protocol import ConnectionTable, HttpProtocol, limit_connections_by_file_descriptors
 from cordwood.web.routes import create_application
 from cordwood.web.services import Lifecycle
 
@@ -98,7 +98,7 @@ def _create_http_server(
     connections.
     """
     table = ConnectionTable(
-        max(16, fit_connections_to_descriptors(connections + other_connections) - other_connections)
+        max(16, limit_connections_by_file_descriptors(connections + other_connections) - other_connections)
     )
     config = uvicorn.Config(
         application,
@@ -122,9 +122,9 @@ _DRAIN_POLL_SECONDS = 0.02
 # The time for which a thread may hold the interpreter lock while another thread waits for it. With Python's default of
 # 5 ms, answers took twice as long while other threads compiled queries or decoded bodies, as measured by `python -m
 # bench.beside_compiling`.
-THREAD_SWITCH_SECONDS = 0.001
+THREAD_SWITCH_INTERVAL_SECONDS = 0.001
 
-_RETENTION_INTERVAL_SECONDS = 30.0
+_RETENTION_CHECK_INTERVAL_SECONDS = 30.0
 _KEY_USE_WRITE_INTERVAL_SECONDS = 5.0
 
 
@@ -169,7 +169,7 @@ def serve(settings: Settings, hooks: ServiceHooks, started_at: float) -> None:
     # Start the fork server before the lock file and the listening socket exist, so that child processes do not inherit
     # them.
     forker = start_fork_server() if settings.engine == "duckdb" else None
-    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
+    sys.setswitchinterval(THREAD_SWITCH_INTERVAL_SECONDS)
     try:
         _serve(settings, hooks, started_at, forker)
     finally:
@@ -275,7 +275,7 @@ class _ServiceRun(msgspec.Struct):
             self.settings, self.folder, self.hooks.observability.observer, (local,), host=host
         )
         if components.hosted_engine is not None:
-            self.hooks.observability.memory_meter.child_pids = components.hosted_engine.pids
+            self.hooks.observability.memory_meter.get_child_pids = components.hosted_engine.pids
             quarantined = components.services.query_service.quarantined_query_count
             self.hooks.observability.metrics.gauge_readers["cordwood_quarantined_queries"] = lambda: float(
                 quarantined()
@@ -284,7 +284,7 @@ class _ServiceRun(msgspec.Struct):
 
     def _create_engine_launcher(self, forker: ForkServer) -> EngineLauncher:
         def on_availability_change(reason: str | None) -> None:
-            self.lifecycle.set_part_unready_reason("engine", reason)
+            self.lifecycle.set_component_unready_reason("engine", reason)
 
         return EngineLauncher(forker, self.settings.limits.memory_ceiling, on_availability_change)
 
@@ -333,7 +333,7 @@ class _ServiceRun(msgspec.Struct):
             self._reload_on_request(components),
             self.hooks.background_work(components),
             _run_periodically(
-                _RETENTION_INTERVAL_SECONDS, lambda: components.engine.delete_expired_events(now_us()), observer
+                _RETENTION_CHECK_INTERVAL_SECONDS, lambda: components.engine.delete_expired_events(now_us()), observer
             ),
             _run_periodically(_LOG_FLUSH_INTERVAL_SECONDS, self.hooks.observability.log.flush, observer),
             _run_periodically(
@@ -408,7 +408,7 @@ def _reload(components: Components, listeners: "Listeners | None") -> ReloadOutc
     try:
         if listeners is not None:
             listeners.reload_certificates()
-        contents = components.reload()
+        contents = components.reload_definitions()
     except Fault as fault:
         return ReloadOutcome(
             time.time(),

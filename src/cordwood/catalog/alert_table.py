@@ -50,21 +50,25 @@ _CONDITION_HINT: Final = (
 def read_alert_file(file: str, text: str) -> Alert:
     """Parse an alert file; raise BadEndpointFile with the position of the first error."""
     document = TomlDocument(file, text.removeprefix("\ufeff").replace("\r\n", "\n"), 1, BadEndpointFile).parse()
-    document.check_setting_names(document.tables, _ALERT_FILE_SETTING_NAMES)
-    endpoint = document.read_value(document.tables, (), "endpoint", str)
+    document.check_setting_names(document.root_table, _ALERT_FILE_SETTING_NAMES)
+    endpoint = document.read_value(document.root_table, (), "endpoint", str)
     if not endpoint:
         raise document.fault_at("The alert names no endpoint.", hint='Write: endpoint = "logs.all"')
     return _read_alert(
-        document, (), document.tables, endpoint, file.replace("\\", "/").rpartition("/")[2][: -len(ALERT_FILE_SUFFIX)]
+        document,
+        (),
+        document.root_table,
+        endpoint,
+        file.replace("\\", "/").rpartition("/")[2][: -len(ALERT_FILE_SUFFIX)],
     )
 
 
-def read_alert_table(document: TomlDocument, endpoint: str) -> Alert | None:
+def read_alert_toml_table(document: TomlDocument, endpoint: str) -> Alert | None:
     """Return the alert in an endpoint's settings; None if they have no table `[alert]`.
 
     Unless the table has a name for the alert, the alert has the endpoint's name.
     """
-    table = document.tables.get("alert")
+    table = document.root_table.get("alert")
     if table is None:
         return None
     if not isinstance(table, Mapping):
@@ -92,10 +96,10 @@ def _read_alert(
         for_seconds=_read_duration_seconds(document, path, table, "for") or 0.0,
         before_seconds=_read_comparison_offset_seconds(document, path, table, condition),
         repeat_seconds=_read_duration_seconds(document, path, table, "repeat"),
-        group_by=_read_names(document, path, table, "group_by"),
+        group_by=_read_distinct_names(document, path, table, "group_by"),
         severity=_read_severity(document, path, table),
         text=_read_notification_text(document, path, table),
-        send_to=_read_names(document, path, table, "send_to"),
+        send_to=_read_distinct_names(document, path, table, "send_to"),
         parameters=_read_parameters(document, path, table),
         sandbox=_read_sandbox_query(document, path, table),
         redact=document.read_value(table, path, "redact", bool),
@@ -148,10 +152,10 @@ def _read_comparison_offset_seconds(
     document: TomlDocument, path: TomlPath, table: Mapping[str, object], condition: AlertCondition
 ) -> float | None:
     seconds = _read_duration_seconds(document, path, table, "before")
-    if condition.measure is ComparedValue.CHANGE and not seconds:
+    if condition.compared_value is ComparedValue.CHANGE and not seconds:
         hint = 'Write how long before the period lies with which it is compared, such as: before = "1h"'
         raise document.fault_at("A condition about a change needs `before`.", (*path, "condition"), hint)
-    if condition.measure is not ComparedValue.CHANGE and seconds is not None:
+    if condition.compared_value is not ComparedValue.CHANGE and seconds is not None:
         raise document.fault_at("Only a condition about a change has a use for `before`.", (*path, "before"))
     return seconds
 
@@ -186,7 +190,9 @@ def _read_notification_text(document: TomlDocument, path: TomlPath, table: Mappi
     return text
 
 
-def _read_names(document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str) -> tuple[str, ...]:
+def _read_distinct_names(
+    document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str
+) -> tuple[str, ...]:
     names = table.get(key, [])
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise document.fault_at(f"{key} must be a list of texts.", (*path, key), f'Write it as in {key} = ["a", "b"].')
@@ -212,7 +218,7 @@ def _read_sandbox_query(document: TomlDocument, path: TomlPath, table: Mapping[s
     return written[0] if written else None
 
 
-def alert_to_table(alert: Alert) -> dict[str, object]:
+def alert_to_toml_table(alert: Alert) -> dict[str, object]:
     """Return those settings of an alert that are not empty, as a table for an endpoint file."""
     durations = {
         "every": alert.every_seconds,

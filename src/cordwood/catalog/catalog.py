@@ -75,13 +75,17 @@ class CatalogContents(msgspec.Struct, frozen=True):
     layers: CatalogLayers = CatalogLayers()
     alerts: tuple[Alert, ...] = ()
 
-    def find_endpoint_reading(self, name: str) -> Endpoint | None:
+    def find_endpoint_that_includes(self, name: str) -> Endpoint | None:
         """Return an endpoint whose query reads the endpoint `name`; None if no query does.
 
         If a stream with this name were created, the query would read the stream instead of the endpoint.
         """
         return next(
-            (endpoint for endpoint in self.endpoints if any(included.name == name for included in endpoint.included)),
+            (
+                endpoint
+                for endpoint in self.endpoints
+                if any(included.name == name for included in endpoint.included_endpoints)
+            ),
             None,
         )
 

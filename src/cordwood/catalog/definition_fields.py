@@ -24,7 +24,7 @@ FieldReader = Callable[[str, object], object]
 # For each JSON field: the name of the setting in the file, and the function that checks and converts the value.
 _SettingsByField = Mapping[str, tuple[str, FieldReader]]
 
-_MAX_FIELD_VALUE: Final = 2**53
+_MAX_NUMBER_FIELD_VALUE: Final = 2**53
 _MAX_TOML_NESTING_DEPTH: Final = 6
 
 
@@ -85,7 +85,7 @@ def _read_required_text(field: str, value: object) -> str:
     return value_text
 
 
-def _read_flag(field: str, value: object) -> bool | None:
+def _read_boolean(field: str, value: object) -> bool | None:
     """Check that a field's value is a boolean; return None, which selects the default, if it is null."""
     if value is None or isinstance(value, bool):
         return value
@@ -94,12 +94,14 @@ def _read_flag(field: str, value: object) -> bool | None:
 
 def _read_whole_number(field: str, value: object) -> int | None:
     """Check that a field's value is a whole number; return None, which selects the default, if it is null."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_FIELD_VALUE):
+    if value is None or (
+        isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER_FIELD_VALUE
+    ):
         return value
     raise BadDefinition(field, "is invalid", hint="It is a whole number.")
 
 
-def _read_table(field: str, value: object) -> Mapping[str, object] | None:
+def _read_object(field: str, value: object) -> Mapping[str, object] | None:
     """Check that a field's value is an object that TOML can represent; return None if it is empty or null."""
     if value is None:
         return None
@@ -117,7 +119,7 @@ def _format_duration_setting(field: str, value: object, unit: str) -> str | None
     """Convert a number to a duration in the given unit, such as `30s`; return None for 0 or null."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_FIELD_VALUE:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MAX_NUMBER_FIELD_VALUE:
         raise BadDefinition(field, "is invalid", hint="It is a number that is not negative.")
     return f"{value:.6f}".rstrip("0").rstrip(".") + unit if value else None
 
@@ -129,7 +131,7 @@ def _require_toml_value(field: str, value: object, depth: int = 0) -> object:
     """
     if value is None or depth > _MAX_TOML_NESTING_DEPTH:
         raise BadDefinition(field, "is invalid", hint="It has null, or lists and objects that are nested too deeply.")
-    if isinstance(value, int | float) and not abs(value) < _MAX_FIELD_VALUE:
+    if isinstance(value, int | float) and not abs(value) < _MAX_NUMBER_FIELD_VALUE:
         raise BadDefinition(field, "is invalid", hint="It has a number that is too large.")
     if isinstance(value, Mapping):
         return {str(name): _require_toml_value(field, item, depth + 1) for name, item in value.items()}
@@ -169,12 +171,12 @@ _ENDPOINT_SETTINGS_BY_FIELD: Final[_SettingsByField] = {
     "cache_duration_seconds": ("cache", _format_seconds_setting),
     "proactive_requerying_seconds": ("warm", _format_seconds_setting),
     "timeout_seconds": ("timeout", _format_seconds_setting),
-    "sandboxable": ("sandbox", _read_flag),
-    "redact_pii": ("redact_pii", _read_flag),
+    "sandboxable": ("sandbox", _read_boolean),
+    "redact_pii": ("redact_pii", _read_boolean),
     "redact_mode": ("redact_mode", _read_text),
-    "enable_auth": ("auth", _read_flag),
+    "enable_auth": ("auth", _read_boolean),
     "zone": ("zone", _read_text),
-    "alert": ("alert", _read_table),
+    "alert": ("alert", _read_object),
 }
 _ENDPOINT_FIELDS_WITHOUT_SETTING: Final = ("token", "query", "parameters")
 # Fields of requests that are ignored: read-only fields of cordwood's answers, and fields that only Logflare uses.
@@ -217,7 +219,7 @@ class EndpointFileContent(msgspec.Struct, frozen=True):
         return self.settings_comment + self.query + ("" if self.query.endswith("\n") else "\n")
 
 
-def endpoint_from_fields(fields: JsonFields) -> EndpointFileContent:
+def endpoint_content_from_fields(fields: JsonFields) -> EndpointFileContent:
     """Convert the fields of a new endpoint to the content of its file; raise BadDefinition for an invalid field."""
     for name in ("name", "query"):
         if fields.get(name) in (None, ""):
@@ -236,10 +238,10 @@ def apply_endpoint_fields(before: EndpointFileContent, fields: JsonFields) -> En
     settings = _apply_fields(before.settings, fields, _ENDPOINT_SETTINGS_BY_FIELD)
     _check_endpoint_name(settings.get("name"))
     query = _read_required_text("query", fields["query"]) if "query" in fields else before.query
-    return EndpointFileContent(_with_declared_parameters(settings, fields, query), query)
+    return EndpointFileContent(_settings_with_declared_parameters(settings, fields, query), query)
 
 
-def endpoint_field_of_path(path: tuple[str | int, ...]) -> str:
+def endpoint_field_of_toml_path(path: tuple[str | int, ...]) -> str:
     """Return the name of the JSON field to which a path in an endpoint's settings belongs."""
     return _field_of_setting(path[0] if path else "query", _ENDPOINT_SETTINGS_BY_FIELD)
 
@@ -255,7 +257,9 @@ def _check_endpoint_name(name: object) -> None:
         raise BadDefinition("name", "is reserved", hint="Choose another name: this one has another meaning in URLs.")
 
 
-def _with_declared_parameters(settings: Mapping[str, object], fields: JsonFields, query: str) -> Mapping[str, object]:
+def _settings_with_declared_parameters(
+    settings: Mapping[str, object], fields: JsonFields, query: str
+) -> Mapping[str, object]:
     """Return the settings with the sent parameters; if none were sent, declare new parameters `@name` of the query.
 
     As in Logflare, parameters that are declared in this way are optional texts.
@@ -352,7 +356,7 @@ _UNSUPPORTED_STREAM_FIELDS: Final = {
 }
 
 
-def stream_table_from_fields(fields: JsonFields) -> Mapping[str, object]:
+def stream_toml_table_from_fields(fields: JsonFields) -> Mapping[str, object]:
     """Convert the fields of a new stream to its table in a streams file; raise BadDefinition for an invalid field."""
     if fields.get("name") in (None, ""):
         raise BadDefinition("name", "can't be blank")
@@ -366,7 +370,7 @@ def apply_stream_fields(before: Mapping[str, object], fields: JsonFields) -> Map
     return _apply_fields(before, fields, _STREAM_SETTINGS_BY_FIELD)
 
 
-def stream_field_of_path(path: tuple[str | int, ...]) -> str:
+def stream_field_of_toml_path(path: tuple[str | int, ...]) -> str:
     """Return the name of the JSON field to which a path in a streams file belongs."""
     return _field_of_setting(path[2] if len(path) > 2 else "name", _STREAM_SETTINGS_BY_FIELD)
 
@@ -385,15 +389,15 @@ def stream_to_fields(stream: Stream) -> dict[str, object]:
         "description": stream.description,
         "retention_days": int(days) if days is not None and days == int(days) else days,
         "derive": dict(stream.derive_templates),
-        "late": _clock_policy_to_table(stream.late_policy, stream.late_seconds),
-        "future": _clock_policy_to_table(stream.future_policy, stream.future_seconds),
+        "late": _time_policy_to_toml_table(stream.late_policy, stream.late_seconds),
+        "future": _time_policy_to_toml_table(stream.future_policy, stream.future_seconds),
         "rate": None if stream.events_per_second is None else format_rate(stream.events_per_second),
         "project": ".".join(("metadata", *stream.project_at)) if stream.project_at else None,
-        "transform": [_transform_to_table(transform) for transform in stream.transforms],
+        "transform": [_transform_to_toml_table(transform) for transform in stream.transforms],
     }
 
 
-def stream_to_table(stream: Stream) -> Mapping[str, object]:
+def stream_to_toml_table(stream: Stream) -> Mapping[str, object]:
     """Convert a stream to a table of a streams file. For an `enrich` transform, the name of the file is left out.
 
     The result is used for a stream that has no table in the data folder.
@@ -410,23 +414,29 @@ def stream_revision(stream: Stream) -> str:
     return hashlib.sha256(msgspec.json.encode(stream_to_fields(stream))).hexdigest()
 
 
-def _clock_policy_to_table(policy: EventTimePolicy, after_seconds: float | None) -> dict[str, str] | None:
+def _time_policy_to_toml_table(policy: EventTimePolicy, after_seconds: float | None) -> dict[str, str] | None:
     if policy is EventTimePolicy.ACCEPT and after_seconds is None:
         return None
     after = {} if after_seconds is None else {"after": format_duration(after_seconds)}
     return {**after, "policy": policy.value}
 
 
-def _transform_to_table(transform: Transform) -> dict[str, object]:
+def _transform_to_toml_table(transform: Transform) -> dict[str, object]:
     values: Mapping[TransformAction, object] = {
         TransformAction.DROP: transform.where,
         TransformAction.SAMPLE: transform.rate,
         TransformAction.REMOVE: [".".join(field) for field in transform.fields],
         TransformAction.HASH: [".".join(field) for field in transform.fields],
-        TransformAction.COPY: {".".join(source): ".".join(target) for source, target in transform.moves},
-        TransformAction.RENAME: {".".join(source): ".".join(target) for source, target in transform.moves},
+        TransformAction.COPY: {
+            ".".join(source): ".".join(target) for source, target in transform.source_and_target_fields
+        },
+        TransformAction.RENAME: {
+            ".".join(source): ".".join(target) for source, target in transform.source_and_target_fields
+        },
         TransformAction.MESSAGE: transform.template,
-        TransformAction.ENRICH: {".".join(source): ".".join(target) for source, target in transform.moves},
+        TransformAction.ENRICH: {
+            ".".join(source): ".".join(target) for source, target in transform.source_and_target_fields
+        },
     }
     where = {"where": transform.where} if transform.where and transform.action is not TransformAction.DROP else {}
     return {transform.action.value: values[transform.action], **where}
@@ -435,12 +445,14 @@ def _transform_to_table(transform: Transform) -> dict[str, object]:
 def read_endpoint_settings(text: str) -> TomlDocument:
     """Return the settings in an endpoint's text; raise BadEndpointFile for a value that may not be sent over HTTP."""
     document = parse_settings_document("", text)
-    _check_setting_values(document, document.tables, ())
-    _check_setting_value(document, ("name",), lambda _, name: _check_endpoint_name(name), document.tables.get("name"))
+    _check_setting_values(document, document.root_table, ())
+    _check_setting_value(
+        document, ("name",), lambda _, name: _check_endpoint_name(name), document.root_table.get("name")
+    )
     return document
 
 
-def read_stream_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
+def read_stream_toml_table(text: str) -> tuple[TomlDocument, Mapping[str, object]]:
     """Return the `[[stream]]` table in `text`; raise BadStreamFile if there are several tables, or none.
 
     Also raise BadStreamFile if a setting has a value that is refused over HTTP, such as an `enrich` transform.

@@ -10,7 +10,7 @@ from zoneinfo import available_timezones
 
 import msgspec
 
-from cordwood.catalog.alert_table import read_alert_table
+from cordwood.catalog.alert_table import read_alert_toml_table
 from cordwood.catalog.toml_document import TomlDocument, TomlPath, is_uuid, read_or_derive_id
 from cordwood.errors import BadEndpointFile, BadParameter, Span, did_you_mean
 from cordwood.model.datatype import Kind
@@ -49,9 +49,9 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
     """Parse an endpoint file; raise BadEndpointFile with the position of the first error."""
     text = _normalize_line_ends(text)
     document, head, body = _split_settings_and_query(file, text)
-    document.check_setting_names(document.tables, _ENDPOINT_SETTING_NAMES)
+    document.check_setting_names(document.root_table, _ENDPOINT_SETTING_NAMES)
     name = _read_name(document)
-    id_text = _read_setting(document, "id", "") if "id" in document.tables else None
+    id_text = _read_setting(document, "id", "") if "id" in document.root_table else None
     cache, warm = _read_cache_and_warm_seconds(document)
     return Endpoint(
         name=name,
@@ -73,7 +73,7 @@ def read_endpoint_file(file: str, text: str) -> Endpoint:
         time_zone=_read_time_zone(document),
         dialect=_read_dialect(document),
         parameters=_read_parameters(document),
-        alert=read_alert_table(document, name),
+        alert=read_alert_toml_table(document, name),
     )
 
 
@@ -191,7 +191,7 @@ def _read_timeout_seconds(document: TomlDocument) -> float | None:
 
 
 def _read_seconds(document: TomlDocument, key: str) -> float | None:
-    value = document.tables.get(key)
+    value = document.root_table.get(key)
     if value is None:
         return None
     seconds = document.value_as_seconds((key,), value)
@@ -230,7 +230,7 @@ _VALUE_DESCRIPTION_BY_TYPE: Mapping[type, str] = {str: "a text in quotes", int: 
 
 
 def _read_setting(document: TomlDocument, key: str, default: SettingValue) -> SettingValue:
-    value = document.tables.get(key, default)
+    value = document.root_table.get(key, default)
     if isinstance(value, type(default)) and isinstance(value, bool) is isinstance(default, bool):
         return value
     raise document.fault_at(f"{key} must be {_VALUE_DESCRIPTION_BY_TYPE[type(default)]}.", (key,))
@@ -238,7 +238,7 @@ def _read_setting(document: TomlDocument, key: str, default: SettingValue) -> Se
 
 def _read_parameters(document: TomlDocument) -> tuple[Parameter, ...]:
     """Return the parameters that the settings declare, in the order of the file."""
-    tables = document.tables.get("parameters", {})
+    tables = document.root_table.get("parameters", {})
     if not isinstance(tables, Mapping):
         raise document.fault_at("parameters must be a table.", ("parameters",), "Write: [parameters.project]")
     _check_distinct_names(document, list(tables))

@@ -19,7 +19,7 @@ import msgspec
 from cordwood.catalog.alert_table import ALERT_FILE_SUFFIX, alert_fault, read_alert_file
 from cordwood.catalog.catalog import CatalogContents, CatalogLayer, CatalogLayers, CatalogSources, DefinitionVersion
 from cordwood.catalog.endpoint_file import read_endpoint_file
-from cordwood.catalog.stream_file import parse_stream_tables, read_stream_file
+from cordwood.catalog.stream_file import parse_stream_toml_tables, read_stream_file
 from cordwood.catalog.toml_document import format_toml_assignments
 from cordwood.errors import BadEndpointFile, BadStreamFile, BrokenDefinitionFiles, Fault, OutOfDisk, Span, did_you_mean
 from cordwood.folder import sync_folder, write_durably
@@ -30,7 +30,7 @@ _MANAGED_STREAMS_FILE: Final = "streams.toml"
 _MANAGED_ENDPOINTS_FOLDER: Final = "endpoints"
 _HISTORY_FOLDER: Final = "history"
 # The maximum number of deleted endpoints, and of deleted streams, whose earlier versions are kept.
-MAX_KEPT_DELETED_HISTORIES: Final = 100
+MAX_HISTORIES_OF_DELETED_DEFINITIONS: Final = 100
 _MAX_VERSIONS_PER_DEFINITION: Final = 50
 _MAX_HISTORY_BYTES: Final = 256 * 1024
 
@@ -61,9 +61,9 @@ class ManagedDefinitionFiles:
         """Return the text of the streams file; the text is empty if there is no such file."""
         return read_text_if_exists(self.streams_file) or ""
 
-    def stream_tables(self) -> list[Mapping[str, object]]:
+    def stream_toml_tables(self) -> list[Mapping[str, object]]:
         """Return the tables of the streams file, without checking their settings."""
-        return parse_stream_tables(str(self.streams_file), self.streams_text())
+        return parse_stream_toml_tables(str(self.streams_file), self.streams_text())
 
     def write_streams(self, tables: Iterable[Mapping[str, object]]) -> None:
         self.write_file(self.streams_file, streams_file_text(tables))
@@ -79,12 +79,12 @@ class ManagedDefinitionFiles:
         text = msgspec.json.encode(_drop_excess_versions(versions)).decode()
         self.write_file(self._history_file(kind, definition_id), text)
 
-    def drop_old_histories(self, kind: str, current: Iterable[UUID]) -> None:
-        """Remove the history files of deleted definitions, except the `MAX_KEPT_DELETED_HISTORIES` latest."""
+    def prune_histories_of_deleted_definitions(self, kind: str, current: Iterable[UUID]) -> None:
+        """Remove the history files of deleted definitions, except the `MAX_HISTORIES_OF_DELETED_DEFINITIONS` latest."""
         names = {self._history_file(kind, definition_id).name for definition_id in current}
         files = [file for file in (self.folder / _HISTORY_FOLDER).glob(f"{kind}-*.json") if file.name not in names]
         for file in sorted(files, key=lambda definition_id: definition_id.stat().st_mtime, reverse=True)[
-            MAX_KEPT_DELETED_HISTORIES:
+            MAX_HISTORIES_OF_DELETED_DEFINITIONS:
         ]:
             file.unlink(missing_ok=True)
 

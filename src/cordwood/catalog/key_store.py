@@ -17,7 +17,7 @@ from cordwood.catalog.toml_document import numeric_id
 from cordwood.errors import BadApiKeyTerms
 from cordwood.model.definitions import Endpoint, Stream, TextParameterKind
 from cordwood.model.key import Key, KeyTerms
-from cordwood.settings.quantities import read_duration, read_rate
+from cordwood.settings.quantities import parse_duration, parse_rate
 
 
 class NewKey(msgspec.Struct, frozen=True):
@@ -96,10 +96,10 @@ class KeyTermsInput(msgspec.Struct, frozen=True):
 def read_key_terms(written: KeyTermsInput, catalog: Catalog, now: float) -> KeyTerms:
     """Check the terms of a key that a user wrote; raise BadApiKeyTerms, which names the field, for invalid terms."""
     return KeyTerms(
-        scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_scopes(written.scopes)),
+        scopes=frozenset(_resolve_scope(scope, catalog) for scope in _require_any_scope(written.scopes)),
         note=_check_note(written.note),
         pins=_check_pins(written.pins),
-        rate_per_second=_parse_quantity("rate", read_rate, written.rate),
+        rate_per_second=_parse_quantity("rate", parse_rate, written.rate),
         redact_always=written.redact_always,
         expires_at=_expiry_time(written.expires_in, now),
     )
@@ -122,12 +122,12 @@ def unanchored_pin_warnings(terms: KeyTerms, catalog: Catalog) -> Iterator[str]:
                 )
 
 
-def read_grace_seconds(text: str | None) -> float:
+def read_rotation_grace_seconds(text: str | None) -> float:
     """Convert the text of a grace period to seconds, or None to 0; raise BadApiKeyTerms if it is invalid."""
-    return _require_representable_seconds("grace", _parse_quantity("grace", read_duration, text) or 0.0)
+    return _require_representable_seconds("grace", _parse_quantity("grace", parse_duration, text) or 0.0)
 
 
-def is_pin_name(name: str) -> bool:
+def is_valid_pin_name(name: str) -> bool:
     """Return whether a text can be the name of a parameter, and therefore of a pin."""
     return _PIN_NAME_PATTERN.fullmatch(name) is not None
 
@@ -153,7 +153,7 @@ def _has_top_level_alternative(inside: str) -> bool:
     return False
 
 
-def _require_scopes(scopes: Sequence[str]) -> Sequence[str]:
+def _require_any_scope(scopes: Sequence[str]) -> Sequence[str]:
     if not scopes:
         raise BadApiKeyTerms("scopes", "can't be blank")
     return scopes
@@ -200,13 +200,13 @@ def _check_note(note: str) -> str:
 
 def _check_pins(pins: Mapping[str, str]) -> dict[str, str]:
     for name in pins:
-        if not is_pin_name(name):
+        if not is_valid_pin_name(name):
             raise BadApiKeyTerms("pins", "must name parameters", hint=f"{name!r} is not a valid name of a parameter.")
     return dict(pins)
 
 
 def _expiry_time(expires_in: str | None, now: float) -> float | None:
-    seconds = _parse_quantity("expires_in", read_duration, expires_in)
+    seconds = _parse_quantity("expires_in", parse_duration, expires_in)
     if seconds is None:
         return None
     if seconds <= 0:

@@ -11,11 +11,11 @@ from typing import Any
 import jwt
 import msgspec
 
-from cordwood.catalog.key_store import is_pin_name
+from cordwood.catalog.key_store import is_valid_pin_name
 from cordwood.errors import BadApiKey, BadSetting
 from cordwood.model.json_checks import find_duplicate_member_name
 from cordwood.model.key import Caller, split_scopes
-from cordwood.settings.quantities import MAX_RATE_PER_SECOND, MIN_RATE_PER_SECOND, read_rate
+from cordwood.settings.quantities import MAX_RATE_PER_SECOND, MIN_RATE_PER_SECOND, parse_rate
 
 _JWT_PATTERN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 # The tolerated difference in seconds between the clocks of the issuer and of the service.
@@ -180,7 +180,7 @@ def _read_pins(pins: object) -> dict[str, str]:
         return {}
     if not isinstance(pins, dict) or not all(isinstance(value, str) for value in pins.values()):
         raise BadApiKey("The claim pins of this signed key is not an object of strings.")
-    if not all(map(is_pin_name, pins)):
+    if not all(map(is_valid_pin_name, pins)):
         raise BadApiKey("The claim pins of this signed key has a name that no parameter can have.")
     return pins
 
@@ -213,7 +213,7 @@ def _restrict_to_endpoints(scopes: frozenset[str], endpoints: object) -> frozens
 def _read_rate_per_second(rate: object) -> float:
     try:
         per_second = (
-            float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else read_rate(str(rate))
+            float(rate) if isinstance(rate, int | float) and not isinstance(rate, bool) else parse_rate(str(rate))
         )
     except (ValueError, OverflowError) as problem:
         raise BadApiKey(f"The claim rate of this signed key is invalid: {problem}.") from problem

@@ -42,7 +42,7 @@ class SQLiteKeyStore:
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._last_use_times: dict[str, float] = {}
+        self._unwritten_last_use_times: dict[str, float] = {}
         self._keys_by_digest: dict[str, Key] = {}
         self._loaded_data_version = -1
         self._change_checked_at = time.monotonic()
@@ -90,7 +90,7 @@ class SQLiteKeyStore:
 
     def record_use(self, key_id: str) -> None:
         with self._lock:
-            self._last_use_times[key_id] = self._clock()
+            self._unwritten_last_use_times[key_id] = self._clock()
 
     def write_last_use_times(self) -> None:
         """Write the times at which keys were last used to the file.
@@ -98,10 +98,10 @@ class SQLiteKeyStore:
         Call this in a thread, because it waits for the disk.
         """
         with self._lock:
-            uses = [(used_at, _row_id_of_key(key_id)) for key_id, used_at in self._last_use_times.items()]
+            uses = [(used_at, _row_id_of_key(key_id)) for key_id, used_at in self._unwritten_last_use_times.items()]
             with _translate_write_errors(), self._database:
                 self._database.executemany("update keys set last_used_at = ? where id = ?", uses)
-            self._last_use_times.clear()
+            self._unwritten_last_use_times.clear()
 
     def has_never_had_keys(self) -> bool:
         """Return whether no key was ever created, not even one that has been revoked since."""
@@ -137,7 +137,7 @@ class SQLiteKeyStore:
         self._keys_by_digest = {row[1]: _key_from_row(row) for row in rows}
 
     def _add_last_use_time(self, key: Key) -> Key:
-        return msgspec.structs.replace(key, last_used_at=self._last_use_times.get(key.id, key.last_used_at))
+        return msgspec.structs.replace(key, last_used_at=self._unwritten_last_use_times.get(key.id, key.last_used_at))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from cordwood.catalog.toml_document import TomlDocument, TomlPath, is_uuid, read
 from cordwood.errors import COMPILE_FAULTS, BadStreamFile
 from cordwood.lql.matching import compile_event_predicate
 from cordwood.model.definitions import EventTimePolicy, FieldPath, Stream, Transform, TransformAction
-from cordwood.settings.quantities import read_rate
+from cordwood.settings.quantities import parse_rate
 
 # The namespace of stream ids. Ids are derived from names, so that a stream has the same id in every installation.
 STREAM_ID_NAMESPACE = UUID("c02d0000-0000-5000-8000-000000000573")
@@ -31,7 +31,7 @@ _STREAM_SETTING_NAMES = (
     "project",
     "transform",
 )
-_CLOCK_POLICY_SETTING_NAMES = ("after", "policy")
+_EVENT_TIME_POLICY_SETTING_NAMES = ("after", "policy")
 # Names cannot contain backquotes, because SQL encloses names in backquotes.
 _STREAM_NAME_PATTERN = re.compile(r"[^\s`](?:[^`]{0,198}[^\s`])?")
 _MAX_SHOWN_NAME_CHARACTERS = 200
@@ -54,7 +54,7 @@ def read_stream_file(file: str, text: str) -> tuple[Stream, ...]:
     return streams
 
 
-def parse_stream_tables(file: str, text: str) -> list[Mapping[str, object]]:
+def parse_stream_toml_tables(file: str, text: str) -> list[Mapping[str, object]]:
     """Return the tables of a streams file, without checking their settings."""
     return parse_streams_document(file, text)[1]
 
@@ -62,8 +62,8 @@ def parse_stream_tables(file: str, text: str) -> list[Mapping[str, object]]:
 def parse_streams_document(file: str, text: str) -> tuple[TomlDocument, list[Mapping[str, object]]]:
     """Parse the TOML of a streams file, and return it with its tables of streams, without checking their settings."""
     document = TomlDocument(file, text.removeprefix("\ufeff"), 1, BadStreamFile).parse()
-    document.check_setting_names(document.tables, ("stream",))
-    tables = document.tables.get("stream", [])
+    document.check_setting_names(document.root_table, ("stream",))
+    tables = document.root_table.get("stream", [])
     if not isinstance(tables, list):
         raise document.fault_at("Streams are written as tables of an array.", ("stream",), "Write: [[stream]]")
     return document, tables
@@ -74,8 +74,8 @@ def _read_stream(document: TomlDocument, path: TomlPath, table: object) -> Strea
         raise document.fault_at("A stream must be a table.", path, "Write: [[stream]]")
     document.check_setting_names(table, _STREAM_SETTING_NAMES, path)
     name = _read_name(document, path, table)
-    late, late_seconds = _read_clock_policy(document, path, table, "late")
-    future, future_seconds = _read_clock_policy(document, path, table, "future")
+    late, late_seconds = _read_event_time_policy(document, path, table, "late")
+    future, future_seconds = _read_event_time_policy(document, path, table, "future")
     return Stream(
         name=name,
         id=read_or_derive_id(document, (*path, "id"), table.get("id"), STREAM_ID_NAMESPACE, name),
@@ -128,7 +128,7 @@ def _read_rate_per_second(document: TomlDocument, path: TomlPath, value: object)
     if value is None:
         return None
     try:
-        return read_rate(str(value))
+        return parse_rate(str(value))
     except ValueError as problem:
         raise document.fault_at(f"rate: {problem}.", path) from problem
 
@@ -164,7 +164,7 @@ def _read_metadata_path(document: TomlDocument, path: TomlPath, name: str, hint:
     return tuple(steps)
 
 
-def _read_clock_policy(
+def _read_event_time_policy(
     document: TomlDocument, path: TomlPath, table: Mapping[str, object], key: str
 ) -> tuple[EventTimePolicy, float | None]:
     value = table.get(key)
@@ -174,7 +174,7 @@ def _read_clock_policy(
         raise document.fault_at(
             f"{key} must be a table.", (*path, key), f'Write: {key} = {{after = "7d", policy = "quarantine"}}'
         )
-    document.check_setting_names(value, _CLOCK_POLICY_SETTING_NAMES, (*path, key))
+    document.check_setting_names(value, _EVENT_TIME_POLICY_SETTING_NAMES, (*path, key))
     try:
         policy = EventTimePolicy(str(value.get("policy", "accept")))
     except ValueError as problem:
@@ -272,7 +272,7 @@ def _read_field_moves_transform(document: TomlDocument, path: TomlPath, value: o
         if pair[0][: len(pair[1])] == pair[1] or pair[1][: len(pair[0])] == pair[0]:
             raise document.fault_at(f"{source} and {target} contain one another.", path)
         moves.append(pair)
-    return Transform(TransformAction.COPY, moves=tuple(moves))
+    return Transform(TransformAction.COPY, source_and_target_fields=tuple(moves))
 
 
 def _read_message_transform(document: TomlDocument, path: TomlPath, value: object) -> Transform:
@@ -293,7 +293,9 @@ def _read_enrich_transform(document: TomlDocument, path: TomlPath, value: object
         raise document.fault_at("enrich must be a table of file, from and to.", path, hint)
     source, target = (_read_changeable_field(document, path, value[name]) for name in ("from", "to"))
     return Transform(
-        TransformAction.ENRICH, moves=((source, target),), entries=_read_key_value_file(document, path, value["file"])
+        TransformAction.ENRICH,
+        source_and_target_fields=((source, target),),
+        target_json_by_source_value=_read_key_value_file(document, path, value["file"]),
     )
 
 

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from cordwood.errors import SetupFault, Span, did_you_mean
-from cordwood.settings.quantities import read_duration
+from cordwood.settings.quantities import parse_duration
 
 _ERROR_POSITION_PATTERN = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _TABLE_HEADER_PATTERN = re.compile(r"\s*\[\[?([^\]]+)\]\]?\s*(?:#.*)?$")
@@ -46,7 +46,7 @@ class TomlDocument(msgspec.Struct, frozen=True):
     text: str
     first_line_number: int
     fault_class: type[SetupFault]
-    tables: Mapping[str, object] = msgspec.field(default_factory=dict)
+    root_table: Mapping[str, object] = msgspec.field(default_factory=dict)
 
     def parse(self) -> "TomlDocument":
         self._check_nesting()
@@ -100,7 +100,7 @@ class TomlDocument(msgspec.Struct, frozen=True):
     def value_as_seconds(self, path: TomlPath, value: object) -> float:
         """Convert a duration with a unit, such as `5m`, to seconds; raise an error for any other value."""
         try:
-            return read_duration(str(value))
+            return parse_duration(str(value))
         except ValueError as problem:
             raise self.fault_at(f"{path[-1]}: {problem}.", path) from problem
 

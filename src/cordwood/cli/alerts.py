@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     act = {
         "list": _list_alerts,
         "history": _list_history,
-        "preview": _preview,
+        "preview": _preview_alert,
         "silence": _create_silence,
         "silences": _list_silences,
         "unsilence": _end_silence,
@@ -155,7 +155,7 @@ def _history_row(item: JsonObject) -> dict[str, Any]:
     }
 
 
-def _preview(service: ServiceClient, arguments: argparse.Namespace) -> int:
+def _preview_alert(service: ServiceClient, arguments: argparse.Namespace) -> int:
     answer = service.send("GET", f"{_ALERTS_PATH}/{quote(arguments.name, safe='')}/preview").raise_for_error().json()
     if arguments.format == "json":
         return _print_json(answer)

@@ -162,7 +162,7 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", help="key to present (default: CORDWOOD_KEY, else the local service's own)")
 
 
-def service_by_url(arguments: argparse.Namespace) -> RemoteService | None:
+def remote_service_from_arguments(arguments: argparse.Namespace) -> RemoteService | None:
     """Return the service whose URL is given by --url or by the environment, or None if neither gives a URL."""
     url, key = client_default_url_and_key()
     url = getattr(arguments, "url", None) or url
@@ -196,7 +196,7 @@ def open_service_client(arguments: argparse.Namespace, *, may_open_folder: bool 
     If no service is running, open the data folder in this process. A data folder that does not exist is created only if
     `may_open_folder` is true and --data-dir names it; otherwise a misspelled name is an error.
     """
-    remote = service_by_url(arguments)
+    remote = remote_service_from_arguments(arguments)
     if remote is not None:
         yield remote
         return
@@ -279,7 +279,7 @@ def send_events(
 class IngestTotals(msgspec.Struct):
     """The sums of the counts in the responses to all batches, and the reasons why events were quarantined."""
 
-    counts: dict[str, int] = msgspec.field(
+    counts_by_outcome: dict[str, int] = msgspec.field(
         default_factory=lambda: {"accepted": 0, "duplicates": 0, "quarantined": 0, "late": 0}
     )
     quarantine_reasons: list[str] = msgspec.field(default_factory=list)
@@ -289,7 +289,9 @@ class IngestTotals(msgspec.Struct):
 
         `named` is called with each reason, and returns a text that names the event to which the reason belongs.
         """
-        self.counts = {name: count + int(result.get(name, 0)) for name, count in self.counts.items()}
+        self.counts_by_outcome = {
+            name: count + int(result.get(name, 0)) for name, count in self.counts_by_outcome.items()
+        }
         self.quarantine_reasons += [f"{named(reason)}: {reason['reason']}" for reason in result.get("reasons", [])]
 
     def print_summary(self, line: str) -> int:
@@ -300,7 +302,7 @@ class IngestTotals(msgspec.Struct):
         for reason in self.quarantine_reasons[:_MAX_SHOWN_QUARANTINE_REASONS]:
             print_message(f"Quarantined: {reason}")
         print_output(line)
-        return 1 if self.counts["quarantined"] else 0
+        return 1 if self.counts_by_outcome["quarantined"] else 0
 
 
 def show_progress(line: str) -> None:

@@ -16,7 +16,7 @@ from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import Fault, did_you_mean
 
 # The approximate start time of the process. It is read here, before the slow imports of the command.
-PROCESS_STARTED_AT = time.monotonic()
+PROCESS_START_MONOTONIC_SECONDS = time.monotonic()
 
 # Exit codes: 1 for a failure, 2 for a usage error, 130 for Ctrl-C (as in shells).
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -129,7 +129,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] == "help" and len(arguments) > 1:
         return _print_help(arguments[1])
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print_output(overview_text())
+        print_output(help_overview_text())
         return 0 if arguments else MISUSED
     if arguments[0] in ("-V", "--version"):
         print_output(f"cordwood {cordwood.__version__}")
@@ -141,7 +141,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
     return _run_command(arguments[0], command, arguments[1:])
 
 
-def overview_text() -> str:
+def help_overview_text() -> str:
     """Return the text of `cordwood --help` without importing any command."""
     lines = ["cordwood serves saved, parameterized SQL over log streams by HTTP.", ""]
     for group, commands in COMMANDS.items():

@@ -29,7 +29,12 @@ from pathlib import Path
 import msgspec
 
 from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
-from cordwood.cli.client import RemoteService, add_service_options, find_service_on_data_folder, service_by_url
+from cordwood.cli.client import (
+    RemoteService,
+    add_service_options,
+    find_service_on_data_folder,
+    remote_service_from_arguments,
+)
 from cordwood.cli.terminal import print_output
 from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 from cordwood.folder import DataFolder
@@ -275,7 +280,7 @@ def _check_results(
     arguments: argparse.Namespace, settings: Settings, environment: Mapping[str, str]
 ) -> Iterator[CheckResult]:
     folder = DataFolder(Path(settings.serve.data_dir))
-    service = service_by_url(arguments)
+    service = remote_service_from_arguments(arguments)
     if service is None:
         owner = folder.owner()
         service = find_service_on_data_folder(settings, arguments.key)
@@ -370,10 +375,10 @@ def _check_keys(service: RemoteService, environment: Mapping[str, str]) -> Itera
             key = environment.get(name)
             if key:
                 status = RemoteService(service.url, key).send(method, path).status
-                yield _key_result(name, status, is_good=status == good)
+                yield _key_check_result(name, status, is_good=status == good)
 
 
-def _key_result(name: str, status: int, *, is_good: bool) -> CheckResult:
+def _key_check_result(name: str, status: int, *, is_good: bool) -> CheckResult:
     if is_good:
         return CheckResult(CheckVerdict.GOOD, "keys", f"{name} is in force")
     seen = f"{name} is refused ({status})"

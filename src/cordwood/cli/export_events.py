@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         service.download(_export_path(arguments, format_name), write_chunk).raise_for_error()
     progress.end()
     print_line = print_message if is_standard_output(file) else print_output
-    print_line(f"{count.count_text()}{progress.progress_line()}")
+    print_line(f"{count.describe_count()}{progress.progress_line()}")
     return 0
 
 
@@ -82,7 +82,7 @@ class EventCounter:
         if self._format_name == "parquet":
             self._count = count_events(draft)
 
-    def count_text(self) -> str:
+    def describe_count(self) -> str:
         return "" if self._count is None else f"{self._count:,} events, "
 
 

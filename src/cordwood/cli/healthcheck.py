@@ -10,17 +10,17 @@ import argparse
 import msgspec
 
 from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
-from cordwood.cli.client import RemoteService, find_service_on_data_folder, service_by_url
+from cordwood.cli.client import RemoteService, find_service_on_data_folder, remote_service_from_arguments
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import ServiceUnreachable
-from cordwood.settings.quantities import read_duration
+from cordwood.settings.quantities import parse_duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_option(parser)
     add_data_dir_option(parser)
     parser.add_argument("--url", help="address of the service (default: CORDWOOD_URL, else the local one)")
-    parser.add_argument("--timeout", type=read_duration, default=5.0, help="how long to wait for it (default: 5s)")
+    parser.add_argument("--timeout", type=parse_duration, default=5.0, help="how long to wait for it (default: 5s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _service_to_check(arguments: argparse.Namespace) -> RemoteService:
-    found = service_by_url(arguments)
+    found = remote_service_from_arguments(arguments)
     if found is None:
         settings = load_settings_with_flags(arguments).settings
         found = find_service_on_data_folder(settings) or RemoteService(

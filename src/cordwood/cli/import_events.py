@@ -32,7 +32,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cordwood.app.event_files import EventFile, FileItem, open_event_file
+from cordwood.app.event_files import EventFile, FileRecord, open_event_file
 from cordwood.cli.client import (
     IngestTotals,
     RetryPolicy,
@@ -65,9 +65,9 @@ class ImportProgress(msgspec.Struct):
     totals: IngestTotals = msgspec.field(default_factory=IngestTotals)
     began_at: float = msgspec.field(default_factory=time.monotonic)
 
-    def add_batch(self, batch: Sequence[FileItem], result: dict[str, object]) -> None:
+    def add_batch(self, batch: Sequence[FileRecord], result: dict[str, object]) -> None:
         self.totals.add_batch_result(
-            result, lambda reason: f"{self.position_unit} {batch[int(reason['index'])].line_number}"
+            result, lambda reason: f"{self.position_unit} {batch[int(reason['index'])].position}"
         )
         self.sent_event_count += len(batch)
 
@@ -82,7 +82,7 @@ class ImportProgress(msgspec.Struct):
 
     def progress_line(self) -> str:
         a_second = self.sent_event_count / max(time.monotonic() - self.began_at, 1e-9)
-        counts = self.totals.counts.items()
+        counts = self.totals.counts_by_outcome.items()
         sums = ", ".join(f"{count:,} {name}" for name, count in counts if count or name == "accepted")
         return f"{self.sent_event_count:,} events ({a_second:,.0f}/s): {sums}"
 
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         as_stored = file.is_cordwood_export and not arguments.as_new
         path = _import_path(arguments.stream, as_stored=as_stored)
         with open_service_client(arguments, may_open_folder=True) as service, _print_counts_on_failure(progress):
-            for batch in _batches(file.stored_rows() if as_stored else file.events()):
+            for batch in _batches(file.rows_of_cordwood_export() if as_stored else file.events()):
                 answer = _send_batch(service, path, batch, progress)
                 if as_stored and answer.status == 403:
                     print_message(
@@ -137,8 +137,8 @@ def _import_path(stream: str, *, as_stored: bool) -> str:
     return f"/api/streams/{name}/events" if as_stored else f"/api/logs?source_name={name}"
 
 
-def _batches(events: Iterator[FileItem]) -> Iterator[list[FileItem]]:
-    batch: list[FileItem] = []
+def _batches(events: Iterator[FileRecord]) -> Iterator[list[FileRecord]]:
+    batch: list[FileRecord] = []
     size = 0
     for event in events:
         if batch and (size + len(event.data) > _MAX_BATCH_BYTES or len(batch) == _MAX_BATCH_EVENTS):
@@ -151,7 +151,7 @@ def _batches(events: Iterator[FileItem]) -> Iterator[list[FileItem]]:
 
 
 def _send_batch(
-    service: ServiceClient, path: str, batch: Sequence[FileItem], progress: ImportProgress
+    service: ServiceClient, path: str, batch: Sequence[FileRecord], progress: ImportProgress
 ) -> ServiceResponse:
     """Send a batch as NDJSON; if the service refuses it, send it again as a JSON array.
 
@@ -170,12 +170,12 @@ def _send_batch(
         )
     if first.fault is not None:
         raise RefusedByService(
-            f"No {progress.position_unit} can be read. {progress.position_unit.capitalize()} {first.line_number}: {first.fault}"
+            f"No {progress.position_unit} can be read. {progress.position_unit.capitalize()} {first.position}: {first.fault}"
         )
     return answer
 
 
-def _item_json(record: FileItem) -> bytes:
+def _item_json(record: FileRecord) -> bytes:
     """Return the bytes of a record if they are valid JSON, otherwise their text as a JSON string."""
     try:
         msgspec.json.decode(record.data, type=msgspec.Raw)
@@ -184,7 +184,7 @@ def _item_json(record: FileItem) -> bytes:
     return record.data
 
 
-def _add_item_faults_to_answer(batch: Sequence[FileItem], result: dict[str, object]) -> dict[str, object]:
+def _add_item_faults_to_answer(batch: Sequence[FileRecord], result: dict[str, object]) -> dict[str, object]:
     """Return the service's answer to a batch, with more exact reasons for quarantined items.
 
     If the file reader has already found a record invalid, its reason replaces the reason of the service.

@@ -40,7 +40,7 @@ select coalesce(timestamp, '-infinity')::text, id,
 from {} where {} order by coalesce(timestamp, '-infinity'), id
 """
 _AFTER_SORT_KEY_CONDITION = sql.SQL("(coalesce(timestamp, '-infinity'), id) > (%s, %s)")
-_NO_CONDITION = sql.SQL("true")
+_ALWAYS_TRUE_CONDITION = sql.SQL("true")
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode_json = msgspec.json.Encoder().encode
@@ -67,7 +67,7 @@ class EventBatch(msgspec.Struct, frozen=True):
     """A batch of events as JSON lines, and the sort key of the batch's last event."""
 
     lines: list[bytes]
-    last_key: SortKey
+    last_sort_key: SortKey
 
 
 class LogflareTableReader:
@@ -87,14 +87,14 @@ class LogflareTableReader:
     def count(self, table: SourceTable, last_key: SortKey | None) -> int:
         """Return the number of the table's events after `last_key`, or of all its events if `last_key` is None."""
         statement = sql.SQL(_COUNT_EVENTS_SQL).format(
-            table.sql_identifier, _AFTER_SORT_KEY_CONDITION if last_key else _NO_CONDITION
+            table.sql_identifier, _AFTER_SORT_KEY_CONDITION if last_key else _ALWAYS_TRUE_CONDITION
         )
         ((count,),) = self._connection.execute(statement, last_key).fetchall()
         return int(count)
 
     def event_batches(self, table: SourceTable, last_key: SortKey | None) -> Iterator[EventBatch]:
         statement = sql.SQL(_SELECT_EVENTS_SQL).format(
-            table.sql_identifier, _AFTER_SORT_KEY_CONDITION if last_key else _NO_CONDITION
+            table.sql_identifier, _AFTER_SORT_KEY_CONDITION if last_key else _ALWAYS_TRUE_CONDITION
         )
         with _convert_table_errors(table), self._connection.transaction(), self._connection.cursor("events") as cursor:
             cursor.itersize = _ROWS_PER_FETCH

@@ -32,7 +32,7 @@ from cordwood.cli.client import (
     base_path,
     find_service_on_data_folder,
     new_connection,
-    service_by_url,
+    remote_service_from_arguments,
 )
 from cordwood.errors import BadSetting, RefusedByService, ServiceUnreachable
 from cordwood.settings.settings import Settings
@@ -65,14 +65,14 @@ def _service_finder(arguments: argparse.Namespace) -> Callable[[], RemoteService
     If a flag or the environment gives a URL, the function always returns the service at this URL. Otherwise it returns
     the service that owns the data folder at the time of the call.
     """
-    remote = service_by_url(arguments)
+    remote = remote_service_from_arguments(arguments)
     if remote is not None:
         return lambda: remote
     settings = load_settings_with_flags(arguments).settings
-    return lambda: _require_service_on_folder(settings, arguments.key)
+    return lambda: _require_service_on_data_folder(settings, arguments.key)
 
 
-def _require_service_on_folder(settings: Settings, key: str | None) -> RemoteService:
+def _require_service_on_data_folder(settings: Settings, key: str | None) -> RemoteService:
     found = find_service_on_data_folder(settings, key)
     if found is None:
         raise ServiceUnreachable(
@@ -100,7 +100,7 @@ class RemoteApi:
     """
 
     def __init__(self, find_remote: Callable[[], RemoteService], headers: Mapping[str, str]) -> None:
-        self._find_remote = find_remote
+        self._find_remote_service = find_remote
         self._headers = headers
         self._cached_permissions: KeyPermissions | None = None
         self._permissions_fetched_at = 0.0
@@ -116,7 +116,7 @@ class RemoteApi:
         return self._cached_permissions
 
     async def send(self, call: ApiCall, on_chunk: OnChunk) -> Reply:
-        exchange = _CancellableRequest(self._find_remote(), self._headers)
+        exchange = _CancellableRequest(self._find_remote_service(), self._headers)
         try:
             return await asyncio.to_thread(exchange.run, call, on_chunk)
         except asyncio.CancelledError:
@@ -137,7 +137,7 @@ class _CancellableRequest:
     """An HTTP request that one thread sends and another thread may cancel."""
 
     def __init__(self, remote: RemoteService, headers: Mapping[str, str]) -> None:
-        self._remote = remote
+        self._remote_service = remote
         self._headers = headers
         self._connection = new_connection(remote.url, remote.timeout_seconds)
         self._is_ended = False
@@ -147,7 +147,7 @@ class _CancellableRequest:
 
         Stop when `on_chunk` returns False.
         """
-        remote = self._remote
+        remote = self._remote_service
         key = {"x-api-key": remote.key} if remote.key else {}
         try:
             self._connection.request(

@@ -29,8 +29,8 @@ from cordwood.cli.client import (
     add_service_and_folder_options,
     end_progress,
     open_service_client,
+    remote_service_from_arguments,
     send_events,
-    service_by_url,
     show_progress,
 )
 from cordwood.cli.terminal import print_message, print_output
@@ -52,12 +52,12 @@ class MigrationState:
         if file.exists():
             self._state = self._read_state_file(route)
 
-    def last_copied_key(self, table: str) -> tuple[str, str] | None:
+    def last_copied_sort_key(self, table: str) -> tuple[str, str] | None:
         """Return the sort key of the table's last copied event, or None if no event of the table was copied yet."""
         found = self._state["tables"].get(table)
         return (str(found[0]), str(found[1])) if found else None
 
-    def record_last_copied_key(self, table: str, sort_key: tuple[str, str]) -> None:
+    def record_last_copied_sort_key(self, table: str, sort_key: tuple[str, str]) -> None:
         """Write the sort key of the table's last copied event to disk. A later run starts after this event."""
         self._state["tables"][table] = list(sort_key)
         write_durably(self._file, json.dumps(self._state, indent=2).encode())
@@ -99,7 +99,9 @@ class CopyProgress(msgspec.Struct):
     printed_at: float = msgspec.field(default_factory=time.monotonic)
 
     def totals_line(self) -> str:
-        stored, there, aside = (self.totals.counts[name] for name in ("accepted", "duplicates", "quarantined"))
+        stored, there, aside = (
+            self.totals.counts_by_outcome[name] for name in ("accepted", "duplicates", "quarantined")
+        )
         return f"{stored:,} events stored, {there:,} duplicates, {aside:,} quarantined"
 
 
@@ -140,15 +142,15 @@ def run(arguments: argparse.Namespace) -> int:
         open_service_client(arguments, may_open_folder=True) as service,
     ):
         copies = _plan_copies(source_tables.tables(), arguments)
-        _check_streams(copies, service)
+        _require_existing_streams(copies, service)
         state = MigrationState(arguments.state, _describe_source_and_destination(arguments))
         if arguments.dry_run:
             for copy in copies:
                 print_output(
-                    f"{source_tables.count(copy.table, state.last_copied_key(copy.table.label)):>12,}  {copy.stream}  ({copy.table.label})"
+                    f"{source_tables.count(copy.table, state.last_copied_sort_key(copy.table.label)):>12,}  {copy.stream}  ({copy.table.label})"
                 )
             return 0
-        return _copy_all(copies, source_tables, service, state)
+        return _copy_all_tables(copies, source_tables, service, state)
 
 
 def _check_source_address(address: str) -> None:
@@ -179,9 +181,11 @@ def _plan_copies(tables: list[Any], arguments: argparse.Namespace) -> list[Table
             "There is no table log_events_… in that database.", hint="Is it the one of POSTGRES_BACKEND_URL?"
         )
     streams = dict(_parse_source_and_stream(one) for one in arguments.renamed)
-    _check_source_names([*arguments.only, *streams], [key for table in tables for key in _names_of_source(table)])
+    _check_source_names([*arguments.only, *streams], [key for table in tables for key in _source_id_and_name(table)])
     wanted = [
-        table for table in tables if not arguments.only or not set(arguments.only).isdisjoint(_names_of_source(table))
+        table
+        for table in tables
+        if not arguments.only or not set(arguments.only).isdisjoint(_source_id_and_name(table))
     ]
     return list(_assign_streams(wanted, streams))
 
@@ -194,14 +198,14 @@ def _check_source_names(names: list[str], known_names: list[str]) -> None:
 
 def _assign_streams(tables: list[Any], streams: dict[str, str]) -> Iterator[TableCopy]:
     for table in tables:
-        stream = next((streams[key] for key in _names_of_source(table) if key in streams), table.source_name)
+        stream = next((streams[key] for key in _source_id_and_name(table) if key in streams), table.source_name)
         if stream is None:
             hint = f"Name it: --as {table.source_id}=STREAM, or leave it out with --only."
             raise RefusedByService(f"The database has no name for the source of {table.label}.", hint=hint)
         yield TableCopy(table, stream)
 
 
-def _names_of_source(table: Any) -> list[str]:
+def _source_id_and_name(table: Any) -> list[str]:
     return [key for key in (table.source_id, table.source_name) if key]
 
 
@@ -212,7 +216,7 @@ def _parse_source_and_stream(text: str) -> tuple[str, str]:
     return source, stream
 
 
-def _check_streams(copies: list[TableCopy], service: ServiceClient) -> None:
+def _require_existing_streams(copies: list[TableCopy], service: ServiceClient) -> None:
     """Raise RefusedByService if a stream does not exist. If the key may not list streams, do nothing."""
     answer = service.send("GET", "/api/sources")
     if answer.status != 200:
@@ -225,7 +229,7 @@ def _check_streams(copies: list[TableCopy], service: ServiceClient) -> None:
         raise RefusedByService(f"These streams do not exist: {', '.join(missing)}.", hint=hint)
 
 
-def _copy_all(copies: list[TableCopy], source_tables: Any, service: ServiceClient, state: MigrationState) -> int:
+def _copy_all_tables(copies: list[TableCopy], source_tables: Any, service: ServiceClient, state: MigrationState) -> int:
     progress = CopyProgress()
     for copy in copies:
         _copy_table(copy, source_tables, service, state, progress)
@@ -236,13 +240,13 @@ def _copy_table(
     copy: TableCopy, source_tables: Any, service: ServiceClient, state: MigrationState, progress: CopyProgress
 ) -> None:
     path = f"/api/logs?source_name={quote(copy.stream, safe='')}"
-    after = state.last_copied_key(copy.table.label)
+    after = state.last_copied_sort_key(copy.table.label)
     whole, done, began = source_tables.count(copy.table, after), 0, time.monotonic()
     print_message(f"{copy.stream}: {whole:,} events to copy{', going on' if after else ''}")
     for rows in source_tables.event_batches(copy.table, after):
         answer = send_events(service, path, b"\n".join(rows.lines), _RETRY_POLICY)
         progress.totals.add_batch_result(answer.raise_for_error().json(), lambda _: copy.stream)
-        state.record_last_copied_key(copy.table.label, rows.last_key)
+        state.record_last_copied_sort_key(copy.table.label, rows.last_sort_key)
         done += len(rows.lines)
         _print_progress(progress, f"{copy.stream}: {done:,} of {whole:,} ({done / (time.monotonic() - began):,.0f}/s)")
     if done:
@@ -262,7 +266,7 @@ def _print_progress(progress: CopyProgress, line: str) -> None:
 
 def _describe_source_and_destination(arguments: argparse.Namespace) -> str:
     """Return a text that names the source and the destination, without credentials."""
-    source_tables, service = urlsplit(arguments.source), service_by_url(arguments)
+    source_tables, service = urlsplit(arguments.source), remote_service_from_arguments(arguments)
     there = (
         service.url
         if service

@@ -12,7 +12,7 @@ import argparse
 import webbrowser
 
 from cordwood.cli.arguments import add_config_option, add_data_dir_option, load_settings_with_flags
-from cordwood.cli.client import add_service_options, find_service_on_data_folder, service_by_url
+from cordwood.cli.client import add_service_options, find_service_on_data_folder, remote_service_from_arguments
 from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import ServiceUnreachable
 
@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    service = service_by_url(arguments) or find_service_on_data_folder(load_settings_with_flags(arguments).settings)
+    service = remote_service_from_arguments(arguments) or find_service_on_data_folder(
+        load_settings_with_flags(arguments).settings
+    )
     if service is None:
         raise ServiceUnreachable(
             "No service runs on the data folder.", hint="Start one with `cordwood serve`, or name it: --url."

@@ -12,7 +12,7 @@ import argparse
 import time
 from pathlib import Path
 
-from cordwood.app.restore import restore
+from cordwood.app.restore import restore_backup
 from cordwood.cli.arguments import (
     add_config_option,
     add_data_dir_option,
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     settings = load_settings_with_flags(arguments).settings
     progress = ByteProgress()
-    restored = restore(arguments.folder, settings, progress.add)
+    restored = restore_backup(arguments.folder, settings, progress.add)
     progress.end()
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(restored.backup_created_at))
     where = f"{restored.event_count:,} events in {restored.stream_count} streams, as of {at}"

@@ -24,8 +24,8 @@ from cordwood.app.compose import Observability
 from cordwood.app.demo import (
     example_commands,
     incident_hint,
-    post_continuously,
-    post_history,
+    post_history_events,
+    post_live_events,
     sign_in_link,
 )
 from cordwood.app.service import ServiceHooks, StartupSummary, serve
@@ -36,7 +36,7 @@ from cordwood.cli.arguments import (
     add_definition_files_options,
     load_settings_with_flags,
 )
-from cordwood.cli.terminal import print_line_unless_closed, print_message
+from cordwood.cli.terminal import print_line_unless_output_closed, print_message
 from cordwood.errors import BadSetting
 from cordwood.settings.settings import Settings
 
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _serve(settings: Settings, hooks: ServiceHooks) -> None:
-    serve(settings, hooks, commands.PROCESS_STARTED_AT)
+    serve(settings, hooks, commands.PROCESS_START_MONOTONIC_SECONDS)
     print_message("Stopped.")
 
 
@@ -86,8 +86,8 @@ def _demo_settings_and_hooks(settings: Settings, folder: Path) -> tuple[Settings
     hooks = ServiceHooks(
         on_ready=lambda ready: _print_demo_instructions(ready, now),
         observability=watch,
-        before_ready=lambda components: post_history(components, now),
-        background_work=lambda components: post_continuously(components, watch.observer),
+        before_ready=lambda components: post_history_events(components, now),
+        background_work=lambda components: post_live_events(components, watch.observer),
         before_forced_exit=lambda: _delete_folder(folder),
         offers_sign_in=True,
     )
@@ -101,30 +101,30 @@ def _delete_folder(folder: Path) -> None:
 def _print_startup_summary(ready: StartupSummary) -> None:
     made = ready.created_keys
     if made is not None:
-        print_line_unless_closed(
+        print_line_unless_output_closed(
             "Two keys were created for this data folder. They are shown only once and stored as digests."
         )
-        print_line_unless_closed(f"  private  {made.private}  queries, ingest, management")
-        print_line_unless_closed(f"  public   {made.public}  ingest only")
+        print_line_unless_output_closed(f"  private  {made.private}  queries, ingest, management")
+        print_line_unless_output_closed(f"  public   {made.public}  ingest only")
     elif not ready.components.has_private_key():
         print_message("No private key is in force. Create one: cordwood keys create --scope private")
     for name in ready.listener_names:
-        print_line_unless_closed(f"Listening for {name}")
-    print_line_unless_closed(_startup_summary_line(ready))
+        print_line_unless_output_closed(f"Listening for {name}")
+    print_line_unless_output_closed(_startup_summary_line(ready))
 
 
 def _print_demo_instructions(ready: StartupSummary, started_at: datetime) -> None:
     made = ready.created_keys
     key = made.private if made else ready.owner.key
     url = ready.owner.url
-    print_line_unless_closed(_startup_summary_line(ready))
-    print_line_unless_closed(
+    print_line_unless_output_closed(_startup_summary_line(ready))
+    print_line_unless_output_closed(
         f"\nOpen this link: it signs you in, and is valid until the demo ends.\n\n  {sign_in_link(url, key)}\n"
     )
-    print_line_unless_closed(incident_hint(started_at))
-    print_line_unless_closed(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
+    print_line_unless_output_closed(incident_hint(started_at))
+    print_line_unless_output_closed(f"\nThe key of this demo: {key}\n\nOr paste any of these:\n")
     for call in example_commands(url, key):
-        print_line_unless_closed(f"{call}\n")
+        print_line_unless_output_closed(f"{call}\n")
 
 
 def _startup_summary_line(ready: StartupSummary) -> str:

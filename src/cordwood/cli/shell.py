@@ -40,7 +40,7 @@ from cordwood.cli.tables import format_table, terminal_style
 from cordwood.cli.terminal import print_message, print_output, print_paged
 from cordwood.errors import Fault, RefusedByService
 
-_HISTORY_LINES: Final = 2_000
+_MAX_HISTORY_LINES: Final = 2_000
 _SQL_KEYWORDS: Final = (
     "select", "from", "where", "group by", "order by", "having", "limit", "with", "as", "and", "or", "not", "in",
     "is null", "between", "like", "case", "when", "then", "else", "end", "distinct", "desc", "cross join unnest(",
@@ -88,7 +88,7 @@ class Shell:
         self._statement_lines: list[str] = []
         self._is_vertical = False
         self._has_footer = sys.stdout.isatty()
-        self._is_over = False
+        self._is_session_ended = False
         self._cached_sub_queries: list[dict[str, Any]] | None = None
         self.last_exit_status = 0
 
@@ -100,7 +100,7 @@ class Shell:
         """Run all lines. Return 1 if the last statement failed, and 0 otherwise."""
         for line in lines:
             self.process_line(line)
-            if self._is_over:
+            if self._is_session_ended:
                 break
         if self._statement_lines:
             self._run_reporting_faults(lambda: self._run_sql(self._take_statement()))
@@ -214,7 +214,7 @@ class Shell:
         print_message("The footer is on." if self._has_footer else "The footer is off.")
 
     def _end_session(self, _: str) -> None:
-        self._is_over = True
+        self._is_session_ended = True
 
     def _sub_queries(self) -> list[dict[str, Any]]:
         if self._cached_sub_queries is None:
@@ -273,7 +273,7 @@ def _enable_line_editing(completions: Callable[[str], list[str]]) -> Iterator[No
     file = _history_file()
     with contextlib.suppress(OSError):
         readline.read_history_file(file)
-    readline.set_history_length(_HISTORY_LINES)
+    readline.set_history_length(_MAX_HISTORY_LINES)
     readline.set_completer_delims(" \t\n(),=<>+-*/'\"")
     readline.set_completer(_make_completer(completions))
     readline.parse_and_bind("bind ^I rl_complete" if _is_libedit(readline) else "tab: complete")

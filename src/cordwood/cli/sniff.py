@@ -25,7 +25,7 @@ from cordwood.cli.terminal import print_message, print_output
 from cordwood.errors import BadBody, BodyTooLarge, RefusedByService
 from cordwood.ingest.build_events import build_events
 from cordwood.ingest.formats.csv import ALL_COLUMNS_TEXT, ColumnTypes, CsvOptions, parse_delimiter
-from cordwood.ingest.items import decode_values
+from cordwood.ingest.items import decode_json_value
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.ingest.sniff import (
     LINE_NUMBERED_FORMATS,
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not sample.data.strip():
         raise RefusedByService(f"{file.name} is empty.")
     findings = detect_possible_formats(sample)
-    preview = _preview(sample, findings, read_options_from_arguments(arguments), max(0, arguments.events))
+    preview = _preview_sample(sample, findings, read_options_from_arguments(arguments), max(0, arguments.events))
     if arguments.format == "json":
         print_output(json.dumps(_json_report(file, findings, preview), indent=2, ensure_ascii=False))
         return 0
@@ -86,7 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _preview(sample: FileSample, findings: Sequence[PossibleFormat], reading: ReadOptions, limit: int) -> BodyPreview:
+def _preview_sample(
+    sample: FileSample, findings: Sequence[PossibleFormat], reading: ReadOptions, limit: int
+) -> BodyPreview:
     name = reading.format or findings[0].name
     try:
         parsed = decode_sample(name, sample, reading.csv)
@@ -143,7 +145,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 def _decode_value(raw: str | msgspec.Raw) -> object:
     """Return the value of JSON text, or the text itself if it is nested too deeply to be decoded."""
     try:
-        return decode_values(raw)
+        return decode_json_value(raw)
     except (msgspec.DecodeError, RecursionError):
         return raw if isinstance(raw, str) else bytes(raw).decode()
 

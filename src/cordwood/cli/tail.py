@@ -36,18 +36,18 @@ from cordwood.cli.client import (
     add_service_options,
     find_service_on_data_folder,
     read_response,
-    service_by_url,
+    remote_service_from_arguments,
 )
 from cordwood.cli.terminal import print_message, print_output, printable_text
 from cordwood.errors import RefusedByService, ServiceUnreachable
 from cordwood.model.timestamps import format_timestamp
-from cordwood.settings.quantities import read_duration
+from cordwood.settings.quantities import parse_duration
 
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _RETRIED_STATUSES: Final = (429, 502, 503, 504)
-_MAX_PAUSE_SECONDS: Final = 10.0
+_MAX_RECONNECT_PAUSE_SECONDS: Final = 10.0
 # If the service ends the stream with an error whose code begins with one of these texts, connecting again is useless.
-_PERMANENT_ERROR_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
+_PERMANENT_ERROR_CODE_PREFIXES: Final = ("request.", "query.", "limit.", "bug.")
 # If no rows arrive, the service sends a heartbeat after 15 seconds. The timeout must be longer.
 _READ_TIMEOUT_SECONDS: Final = 60.0
 
@@ -107,8 +107,10 @@ def _endpoint_and_lql(arguments: argparse.Namespace) -> tuple[str, str | None]:
 
 
 def _service_to_follow(arguments: argparse.Namespace) -> RemoteService:
-    settings = None if service_by_url(arguments) else load_settings_with_flags(arguments).settings
-    found = service_by_url(arguments) or (find_service_on_data_folder(settings, arguments.key) if settings else None)
+    settings = None if remote_service_from_arguments(arguments) else load_settings_with_flags(arguments).settings
+    found = remote_service_from_arguments(arguments) or (
+        find_service_on_data_folder(settings, arguments.key) if settings else None
+    )
     if found is None:
         folder = Path(settings.serve.data_dir) if settings else ""
         raise ServiceUnreachable(
@@ -119,7 +121,7 @@ def _service_to_follow(arguments: argparse.Namespace) -> RemoteService:
 
 def _check_duration(text: str) -> str:
     try:
-        read_duration(text)
+        parse_duration(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from problem
     return text
@@ -139,7 +141,7 @@ class _ReconnectingFollower:
         if is_redacted:
             self._headers["LF-ENDPOINT-REDACT-PII"] = "true"
         self._last_event_id = ""
-        self._pause_seconds = 0.0
+        self._reconnect_pause_seconds = 0.0
 
     def messages(self) -> Iterator[ServerSentEvent]:
         """Yield the messages of the event stream. When a connection ends, pause and connect again.
@@ -154,9 +156,11 @@ class _ReconnectingFollower:
                 if not self._last_event_id:
                     raise
                 reason = fault.message.rstrip(".")
-            self._pause_seconds = min(_MAX_PAUSE_SECONDS, max(0.5, 2 * self._pause_seconds))
-            print_message(f"{reason}; connecting again in {self._pause_seconds:g} s.")
-            time.sleep(self._pause_seconds)
+            self._reconnect_pause_seconds = min(
+                _MAX_RECONNECT_PAUSE_SECONDS, max(0.5, 2 * self._reconnect_pause_seconds)
+            )
+            print_message(f"{reason}; connecting again in {self._reconnect_pause_seconds:g} s.")
+            time.sleep(self._reconnect_pause_seconds)
 
     def _messages_of_one_connection(self) -> Iterator[ServerSentEvent]:
         resumes = {"Last-Event-ID": self._last_event_id} if self._last_event_id else {}
@@ -174,7 +178,7 @@ class _ReconnectingFollower:
                     continue
                 self._last_event_id = fields.get("id", self._last_event_id)
                 if "data" in fields:
-                    self._pause_seconds = 0.0
+                    self._reconnect_pause_seconds = 0.0
                     yield _read_message(fields)
                 fields = {}
 
@@ -183,7 +187,7 @@ def _read_message(fields: Mapping[str, str]) -> ServerSentEvent:
     message = ServerSentEvent(fields.get("event", "message"), fields["data"])
     if message.event_name == "end":
         status = json.loads(message.data)
-        if str(status.get("status")).startswith(_PERMANENT_ERROR_PREFIXES):
+        if str(status.get("status")).startswith(_PERMANENT_ERROR_CODE_PREFIXES):
             raise RefusedByService(str(status.get("message")), hint=status.get("hint"))
     return message
 

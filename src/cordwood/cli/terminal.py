@@ -15,7 +15,7 @@ def print_output(text: str) -> None:
     print(text, flush=True)
 
 
-def print_line_unless_closed(text: str) -> None:
+def print_line_unless_output_closed(text: str) -> None:
     """Print a line to standard output; do nothing if the output is closed.
 
     The service uses this function, so that it does not end when the reader of its output ends.

@@ -44,7 +44,7 @@ CallArguments = tuple[exp.Expr | None, ...]
 CallReader = Callable[[exp.Expr], tuple[str, CallArguments]]
 
 
-def _reader_of_children(name: str, *keys: str) -> CallReader:
+def _reader_of_child_nodes(name: str, *keys: str) -> CallReader:
     """Return a function that reads a node as a call of `name`.
 
     The arguments of the call are those children of the node that `keys` name, in this order.
@@ -121,7 +121,7 @@ def _read_map(node: exp.Expr) -> tuple[str, CallArguments]:
     return "map", tuple(part for pair in zip(keys, values, strict=True) for part in pair)
 
 
-def _reader_of_json(name: str) -> CallReader:
+def _reader_of_json_extraction(name: str) -> CallReader:
     def read(node: exp.Expr) -> tuple[str, CallArguments]:
         path = node.expression
         if not isinstance(path, exp.JSONPath):
@@ -142,73 +142,73 @@ def _json_key_argument(part: exp.Expr) -> exp.Expr:
     return exp.Literal.string(part.this)
 
 
-_READER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], CallReader]] = {
-    exp.Abs: _reader_of_children("abs", "this"),
-    exp.AnyValue: _reader_of_children("any", "this"),
-    exp.ApproxDistinct: _reader_of_children("uniq", "this", "accuracy"),
-    exp.ArgMax: _reader_of_children("argmax", "this", "expression"),
-    exp.ArgMin: _reader_of_children("argmin", "this", "expression"),
-    exp.ArrayConcat: _reader_of_children("arrayconcat", "this", "expressions"),
-    exp.ArrayContains: _reader_of_children("has", "this", "expression"),
-    exp.ArrayDistinct: _reader_of_children("arraydistinct", "this"),
-    exp.ArrayReverse: _reader_of_children("arrayreverse", "this"),
-    exp.ArrayToString: _reader_of_children("arraystringconcat", "this", "expression"),
-    exp.Avg: _reader_of_children("avg", "this"),
-    exp.Ceil: _reader_of_children("ceil", "this", "decimals"),
-    exp.Coalesce: _reader_of_children("coalesce", "this", "expressions"),
-    exp.Concat: _reader_of_children("concat", "expressions"),
-    exp.Count: _reader_of_children("count", "this"),
-    exp.CountIf: _reader_of_children("countif", "this"),
-    exp.CurrentTimestamp: _reader_of_children("now"),
-    exp.DPipe: _reader_of_children("concat", "this", "expression"),
+_CALL_READER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], CallReader]] = {
+    exp.Abs: _reader_of_child_nodes("abs", "this"),
+    exp.AnyValue: _reader_of_child_nodes("any", "this"),
+    exp.ApproxDistinct: _reader_of_child_nodes("uniq", "this", "accuracy"),
+    exp.ArgMax: _reader_of_child_nodes("argmax", "this", "expression"),
+    exp.ArgMin: _reader_of_child_nodes("argmin", "this", "expression"),
+    exp.ArrayConcat: _reader_of_child_nodes("arrayconcat", "this", "expressions"),
+    exp.ArrayContains: _reader_of_child_nodes("has", "this", "expression"),
+    exp.ArrayDistinct: _reader_of_child_nodes("arraydistinct", "this"),
+    exp.ArrayReverse: _reader_of_child_nodes("arrayreverse", "this"),
+    exp.ArrayToString: _reader_of_child_nodes("arraystringconcat", "this", "expression"),
+    exp.Avg: _reader_of_child_nodes("avg", "this"),
+    exp.Ceil: _reader_of_child_nodes("ceil", "this", "decimals"),
+    exp.Coalesce: _reader_of_child_nodes("coalesce", "this", "expressions"),
+    exp.Concat: _reader_of_child_nodes("concat", "expressions"),
+    exp.Count: _reader_of_child_nodes("count", "this"),
+    exp.CountIf: _reader_of_child_nodes("countif", "this"),
+    exp.CurrentTimestamp: _reader_of_child_nodes("now"),
+    exp.DPipe: _reader_of_child_nodes("concat", "this", "expression"),
     exp.DateDiff: _read_date_diff,
     exp.DateAdd: _reader_of_time_shift("date_add"),
     exp.DateSub: _reader_of_time_shift("date_sub"),
-    exp.Date: _reader_of_children("todate", "this", "zone"),
+    exp.Date: _reader_of_child_nodes("todate", "this", "zone"),
     exp.DateTrunc: _read_date_trunc,
-    exp.DayOfWeekIso: _reader_of_children("todayofweek", "this"),
-    exp.EndsWith: _reader_of_children("endswith", "this", "expression"),
-    exp.Exp: _reader_of_children("exp", "this"),
+    exp.DayOfWeekIso: _reader_of_child_nodes("todayofweek", "this"),
+    exp.EndsWith: _reader_of_child_nodes("endswith", "this", "expression"),
+    exp.Exp: _reader_of_child_nodes("exp", "this"),
     exp.Extract: _read_extract,
-    exp.Explode: _reader_of_children("arrayjoin", "this"),
-    exp.Floor: _reader_of_children("floor", "this", "decimals"),
-    exp.Greatest: _reader_of_children("greatest", "this", "expressions"),
-    exp.If: _reader_of_children("if", "this", "true", "false"),
-    exp.IsInf: _reader_of_children("isinfinite", "this"),
-    exp.IsNan: _reader_of_children("isnan", "this"),
-    exp.JSONExtract: _reader_of_json("jsonextractraw"),
-    exp.JSONExtractScalar: _reader_of_json("jsonextractstring"),
-    exp.Least: _reader_of_children("least", "this", "expressions"),
-    exp.Left: _reader_of_children("left", "this", "expression"),
-    exp.Length: _reader_of_children("length", "this"),
-    exp.Ln: _reader_of_children("ln", "this"),
-    exp.Lower: _reader_of_children("lower", "this"),
-    exp.Max: _reader_of_children("max", "this", "expressions"),
-    exp.Min: _reader_of_children("min", "this", "expressions"),
-    exp.Nullif: _reader_of_children("nullif", "this", "expression"),
-    exp.Pow: _reader_of_children("pow", "this", "expression"),
+    exp.Explode: _reader_of_child_nodes("arrayjoin", "this"),
+    exp.Floor: _reader_of_child_nodes("floor", "this", "decimals"),
+    exp.Greatest: _reader_of_child_nodes("greatest", "this", "expressions"),
+    exp.If: _reader_of_child_nodes("if", "this", "true", "false"),
+    exp.IsInf: _reader_of_child_nodes("isinfinite", "this"),
+    exp.IsNan: _reader_of_child_nodes("isnan", "this"),
+    exp.JSONExtract: _reader_of_json_extraction("jsonextractraw"),
+    exp.JSONExtractScalar: _reader_of_json_extraction("jsonextractstring"),
+    exp.Least: _reader_of_child_nodes("least", "this", "expressions"),
+    exp.Left: _reader_of_child_nodes("left", "this", "expression"),
+    exp.Length: _reader_of_child_nodes("length", "this"),
+    exp.Ln: _reader_of_child_nodes("ln", "this"),
+    exp.Lower: _reader_of_child_nodes("lower", "this"),
+    exp.Max: _reader_of_child_nodes("max", "this", "expressions"),
+    exp.Min: _reader_of_child_nodes("min", "this", "expressions"),
+    exp.Nullif: _reader_of_child_nodes("nullif", "this", "expression"),
+    exp.Pow: _reader_of_child_nodes("pow", "this", "expression"),
     exp.Quantile: _read_quantile,
-    exp.RegexpLike: _reader_of_children("match", "this", "expression"),
-    exp.Replace: _reader_of_children("replaceall", "this", "expression", "replacement"),
-    exp.Reverse: _reader_of_children("reverse", "this"),
-    exp.Right: _reader_of_children("right", "this", "expression"),
-    exp.Round: _reader_of_children("round", "this", "decimals"),
-    exp.Split: _reader_of_children("splitbychar", "expression", "this", "limit"),
-    exp.Sqrt: _reader_of_children("sqrt", "this"),
-    exp.StartsWith: _reader_of_children("startswith", "this", "expression"),
-    exp.StrPosition: _reader_of_children("position", "this", "substr", "position"),
-    exp.Substring: _reader_of_children("substring", "this", "start", "length"),
-    exp.Sum: _reader_of_children("sum", "this"),
-    exp.TimeToStr: _reader_of_children("formatdatetime", "this", "format", "zone"),
+    exp.RegexpLike: _reader_of_child_nodes("match", "this", "expression"),
+    exp.Replace: _reader_of_child_nodes("replaceall", "this", "expression", "replacement"),
+    exp.Reverse: _reader_of_child_nodes("reverse", "this"),
+    exp.Right: _reader_of_child_nodes("right", "this", "expression"),
+    exp.Round: _reader_of_child_nodes("round", "this", "decimals"),
+    exp.Split: _reader_of_child_nodes("splitbychar", "expression", "this", "limit"),
+    exp.Sqrt: _reader_of_child_nodes("sqrt", "this"),
+    exp.StartsWith: _reader_of_child_nodes("startswith", "this", "expression"),
+    exp.StrPosition: _reader_of_child_nodes("position", "this", "substr", "position"),
+    exp.Substring: _reader_of_child_nodes("substring", "this", "start", "length"),
+    exp.Sum: _reader_of_child_nodes("sum", "this"),
+    exp.TimeToStr: _reader_of_child_nodes("formatdatetime", "this", "format", "zone"),
     exp.TimestampTrunc: _read_start_of_unit,
     exp.TimestampAdd: _reader_of_time_shift("date_add"),
     exp.TimestampSub: _reader_of_time_shift("date_sub"),
     exp.Trim: _read_trim,
-    exp.Trunc: _reader_of_children("trunc", "this", "decimals"),
-    exp.Upper: _reader_of_children("upper", "this"),
+    exp.Trunc: _reader_of_child_nodes("trunc", "this", "decimals"),
+    exp.Upper: _reader_of_child_nodes("upper", "this"),
     exp.VarMap: _read_map,
-    exp.WeekOfYear: _reader_of_children("toisoweek", "this"),
-    exp.Xor: _reader_of_children("xor", "this", "expression"),
+    exp.WeekOfYear: _reader_of_child_nodes("toisoweek", "this"),
+    exp.Xor: _reader_of_child_nodes("xor", "this", "expression"),
 }
 
 # The names of those children of sqlglot's nodes that are ignored: they are not arguments of the function call, and do
@@ -232,7 +232,7 @@ def call_of(node: exp.Expr) -> Call | None:
     if isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc, exp.CombinedAggFunc)):
         name = node.this if isinstance(node.this, str) else node.name
         return _make_call(str(name), tuple(part for part in node.expressions if part is not None), node, ())
-    read = _READER_BY_NODE_CLASS.get(type(node))
+    read = _CALL_READER_BY_NODE_CLASS.get(type(node))
     if read is None:
         return None
     name, parts = read(node)
@@ -323,7 +323,7 @@ class ArgumentTranslator(Protocol):
 
     def condition_value(self, node: exp.Expr) -> Value: ...
 
-    def filter_condition(self, node: exp.Expr) -> exp.Expr:
+    def filter_condition_node(self, node: exp.Expr) -> exp.Expr:
         """Return the node as a condition for filtering rows. In such a condition, NULL has the same effect as false."""
         ...
 

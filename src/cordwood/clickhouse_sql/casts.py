@@ -11,7 +11,7 @@ from cordwood.clickhouse_sql.calls import ArgumentTranslator, Call, checked_argu
 from cordwood.clickhouse_sql.datetimes import datetime_literal, parse_datetime, to_datetime
 from cordwood.clickhouse_sql.values import (
     BOOL,
-    CONDITION_TYPES,
+    CONDITION_TYPE_NAMES,
     DATE,
     DATETIME,
     FLOAT,
@@ -165,7 +165,7 @@ def _cast_to_float(translator: ArgumentTranslator, node: exp.Expr, value: Value,
 
 
 def _cast_to_bool(translator: ArgumentTranslator, node: exp.Expr, value: Value, _: Type) -> Value:
-    if value.type.name in CONDITION_TYPES:
+    if value.type.name in CONDITION_TYPE_NAMES:
         return Value(value.node, BOOL, constant=value.constant)
     if value.type.name in ("Int64", "Float64"):
         return Value(exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0)), BOOL)

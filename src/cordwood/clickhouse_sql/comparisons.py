@@ -9,11 +9,11 @@ from sqlglot import exp
 from cordwood.clickhouse_sql.calls import ArgumentTranslator
 from cordwood.clickhouse_sql.datetimes import to_datetime
 from cordwood.clickhouse_sql.values import (
-    CONDITION_TYPES,
+    CONDITION_TYPE_NAMES,
     FLAG,
     INT,
-    NUMBER_TYPES,
-    TIME_TYPES,
+    NUMBER_TYPE_NAMES,
+    TIME_TYPE_NAMES,
     Value,
     fill_template,
     flag_value,
@@ -26,7 +26,7 @@ from cordwood.sql.diagnostics import start_offset
 
 def as_number(value: Value) -> Value:
     """Return the value as a number; a condition becomes 0 or 1."""
-    if value.type.name not in CONDITION_TYPES:
+    if value.type.name not in CONDITION_TYPE_NAMES:
         return value
     if isinstance(value.constant, (int, bool)):
         return Value(literal_node(int(value.constant)), INT, constant=int(value.constant))
@@ -90,9 +90,9 @@ def copy_source_position(node: exp.Expr, positioned: exp.Expr) -> exp.Expr:
 def unify_types(translator: ArgumentTranslator, node: exp.Expr, left: Value, right: Value) -> tuple[Value, Value]:
     """Return both operands converted to a common type; refuse operands that have no common type."""
     names = {left.type.name, right.type.name}
-    if names & set(TIME_TYPES):
+    if names & set(TIME_TYPE_NAMES):
         return to_datetime(translator, node, left), to_datetime(translator, node, right)
-    if names <= set(NUMBER_TYPES):
+    if names <= set(NUMBER_TYPE_NAMES):
         return as_number(left), as_number(right)
     if names == {"String"}:
         return left, right
@@ -174,27 +174,27 @@ def rewrite_tuple_comparison(translator: ArgumentTranslator, node: exp.Expr) -> 
     pairs = _pair_tuple_elements(translator, node, node.this, node.expression)
     kind = type(node)
     if kind in (exp.EQ, exp.NEQ):
-        return _connector_chain(
-            exp.And if kind is exp.EQ else exp.Or, [_pair_comparison(node, kind, pair) for pair in pairs]
+        return _join_with_connector(
+            exp.And if kind is exp.EQ else exp.Or, [_compare_pair(node, kind, pair) for pair in pairs]
         )
     strict = _STRICT_COMPARISON_BY_NODE_CLASS.get(kind, kind)
-    comparison = _pair_comparison(node, kind, pairs[-1])
+    comparison = _compare_pair(node, kind, pairs[-1])
     for pair in reversed(pairs[:-1]):
-        equal_so_far = exp.And(this=_pair_comparison(node, exp.EQ, pair), expression=exp.Paren(this=comparison))
-        comparison = exp.Or(this=_pair_comparison(node, strict, pair), expression=exp.Paren(this=equal_so_far))
+        equal_so_far = exp.And(this=_compare_pair(node, exp.EQ, pair), expression=exp.Paren(this=comparison))
+        comparison = exp.Or(this=_compare_pair(node, strict, pair), expression=exp.Paren(this=equal_so_far))
     return comparison
 
 
 def rewrite_tuple_in(translator: ArgumentTranslator, node: exp.Expr) -> exp.Expr:
     """Rewrite `(a, b) IN ((1, 2), (3, 4))` as a disjunction of equalities."""
     choices = [
-        _connector_chain(
+        _join_with_connector(
             exp.And,
-            [_pair_comparison(node, exp.EQ, pair) for pair in _pair_tuple_elements(translator, node, node.this, other)],
+            [_compare_pair(node, exp.EQ, pair) for pair in _pair_tuple_elements(translator, node, node.this, other)],
         )
         for other in node.expressions
     ]
-    disjunction = _connector_chain(exp.Or, [exp.Paren(this=choice) for choice in choices])
+    disjunction = _join_with_connector(exp.Or, [exp.Paren(this=choice) for choice in choices])
     return exp.Not(this=exp.Paren(this=disjunction)) if node.args.get("negate") else disjunction
 
 
@@ -210,12 +210,12 @@ def _pair_tuple_elements(
     return list(zip(left.expressions, right.expressions, strict=True))
 
 
-def _pair_comparison(node: exp.Expr, kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
+def _compare_pair(node: exp.Expr, kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
     left, right = (exp.Paren(this=copy_tree(part)) for part in pair)
     return copy_source_position(node, kind(this=left, expression=right))
 
 
-def _connector_chain(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
+def _join_with_connector(kind: type[exp.Expr], parts: Sequence[exp.Expr]) -> exp.Expr:
     chained = parts[0]
     for part in parts[1:]:
         chained = kind(this=chained, expression=part)

@@ -12,11 +12,11 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.parse import parse, require_permitted_syntax
-from cordwood.clickhouse_sql.scope import LOGS_ALIAS, Attributes, RowSource, SubQueryBranch
+from cordwood.clickhouse_sql.scope import LOGS_ALIAS, RowSource, StreamAttributes, SubQueryBranch
 from cordwood.clickhouse_sql.select import QueryTranslator
 from cordwood.errors import CompilationTimeout, PlanTooLarge
 from cordwood.model.datatype import Kind
-from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, Shape, ValueKind
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
 from cordwood.sql.internal_functions import INTERNAL_FUNCTION_NAMES
@@ -53,10 +53,12 @@ def compile_clickhouse(
 def translate_to_bigquery(program: EndpointProgram, text: str, records: RecordingShapeReader) -> exp.Expr:
     """Translate a ClickHouse query to the tree of the equivalent BigQuery query over the endpoint's sub-queries."""
 
-    def make_branches() -> list[RowSource]:
+    def make_log_branches() -> list[RowSource]:
         return [
             SubQueryBranch(
-                name, source.sub_query, Attributes(source.stream, records, LOGS_ALIAS, source.has_top_level_project)
+                name,
+                source.sub_query,
+                StreamAttributes(source.stream, records, LOGS_ALIAS, source.has_top_level_project),
             )
             for name, source in program.sub_query_sources.items()
         ]
@@ -64,7 +66,7 @@ def translate_to_bigquery(program: EndpointProgram, text: str, records: Recordin
     parsed = require_permitted_syntax(parse(text))
     page_rows = program.page.min_page_size(program.endpoint.max_rows)
     return (
-        QueryTranslator(text, make_branches, program.parameters, page_rows)
+        QueryTranslator(text, make_log_branches, program.parameters, page_rows)
         .translate(parsed.tree, is_outermost=True)
         .tree
     )
@@ -95,7 +97,7 @@ def _kinds_by_attribute_key(program: EndpointProgram, shapes: Mapping[str, Shape
     for source in program.sub_query_sources.values():
         for path, kinds in shapes.get(source.stream, Shape()).kinds.items():
             key_path = path[1:] if path[:1] == ("metadata",) else path
-            is_leaf = bool(kinds - {ValueKind.OBJECT}) and ELEMENT_STEP not in path
+            is_leaf = bool(kinds - {ValueKind.OBJECT}) and ARRAY_ELEMENT_STEP not in path
             if key_path and is_leaf and path not in _NON_ATTRIBUTE_PATHS:
                 keys[(".".join(key_path),)] = frozenset({ValueKind.TEXT})
     return dict(sorted(keys.items()))

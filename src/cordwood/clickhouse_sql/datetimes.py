@@ -8,7 +8,17 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.clickhouse_sql.calls import ArgumentTranslator
-from cordwood.clickhouse_sql.values import DATE, DATETIME64, FLOAT, INT, INTERVAL, TIME_TYPES, Type, Value, literal_node
+from cordwood.clickhouse_sql.values import (
+    DATE,
+    DATETIME64,
+    FLOAT,
+    INT,
+    INTERVAL,
+    TIME_TYPE_NAMES,
+    Type,
+    Value,
+    literal_node,
+)
 
 _DATETIME_PATTERN: Final = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?\s*(Z|[+-]\d{2}:?\d{2})?",
@@ -151,10 +161,10 @@ def add_number_to_time(
 
     In a sum, the number may also be the left operand.
     """
-    if left.type.name not in TIME_TYPES and not is_minus:
+    if left.type.name not in TIME_TYPE_NAMES and not is_minus:
         left, right = right, left
     number = translator.require_number(node, right)
-    if left.type.name not in TIME_TYPES or number.type.name != "Int64":
+    if left.type.name not in TIME_TYPE_NAMES or number.type.name != "Int64":
         hint = "Write timestamp - INTERVAL 1 HOUR, or dateDiff('second', a, b)."
         raise translator.refused_error(node, f"A {left.type} and a {right.type} cannot be added up.", hint)
     unit = "day" if left.type.name == "Date" else "second"

@@ -38,9 +38,11 @@ from cordwood.sql.program import (
 from cordwood.sql.resolve.queries import check_endpoint
 
 _BIGQUERY_DIALECT: Final = Reader.get_or_raise("bigquery")
-_SOURCE_HINT: Final = "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
+_SOURCE_SYNTAX_HINT: Final = (
+    "Write WITH my_source AS (SELECT * FROM `my.stream` WHERE project = @project) SELECT … FROM logs."
+)
 # The table name that stands for every stream which no other sub-query reads.
-OTHER_STREAMS_TABLE: Final = "*"
+OTHER_STREAMS_TABLE_NAME: Final = "*"
 # How much the budget for reading an endpoint grows for each stream: in nodes, and in seconds. It grows because the
 # table `*` may stand for all streams.
 _STREAM_NODES, _STREAM_SECONDS = 1_000, 0.005
@@ -74,7 +76,7 @@ def _read_program(endpoint: Endpoint) -> EndpointProgram:
     tree = admit_query(parse(f"{text[:query_offset]} select 1 as one")).tree
     with_ = tree.args.get("with_")
     if with_ is None or with_.args.get("recursive"):
-        raise BadQuerySyntax("The sub-queries stand in one WITH.", hint=_SOURCE_HINT, span=Span(1, 1))
+        raise BadQuerySyntax("The sub-queries stand in one WITH.", hint=_SOURCE_SYNTAX_HINT, span=Span(1, 1))
     sources: dict[str, SubQueryStreamSource] = {}
     ctes: list[exp.Expr] = []
     for name, sub_query, source_cte, stream_place in _named_sources(endpoint, with_.expressions, text):
@@ -100,8 +102,8 @@ def _named_sources(
     """
     stream_places = {stream_place.name: stream_place for stream_place in endpoint.streams}
     streams = [_stream_of_source(cte, text) for cte in with_ctes]
-    read_streams = {stream for stream in streams if stream != OTHER_STREAMS_TABLE}
-    written = [cte for cte, stream in zip(with_ctes, streams, strict=True) if stream != OTHER_STREAMS_TABLE]
+    read_streams = {stream for stream in streams if stream != OTHER_STREAMS_TABLE_NAME}
+    written = [cte for cte, stream in zip(with_ctes, streams, strict=True) if stream != OTHER_STREAMS_TABLE_NAME]
     written_names = _declared_source_names(written, text)
     used_names = {name.lower() for name in (*read_streams, *stream_places)}
     for cte, stream in zip(with_ctes, streams, strict=True):
@@ -146,13 +148,17 @@ def _offset_of_main_query(text: str) -> int:
             "The text cannot be read as SQL.", hint="A quote may be left open.", span=Span(1, 1)
         ) from error
     if not tokens or tokens[0].text.lower() != "with":
-        raise BadQuerySyntax("An endpoint in this dialect begins with its sources.", hint=_SOURCE_HINT, span=Span(1, 1))
+        raise BadQuerySyntax(
+            "An endpoint in this dialect begins with its sources.", hint=_SOURCE_SYNTAX_HINT, span=Span(1, 1)
+        )
     depth = 0
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         depth += (token.text == "(") - (token.text == ")")
         if depth == 0 and token.text == ")" and following is not None and following.text != ",":
             return int(following.start)
-    raise BadQuerySyntax("There is no query behind the sources.", hint=_SOURCE_HINT, span=span_at(text, len(text)))
+    raise BadQuerySyntax(
+        "There is no query behind the sources.", hint=_SOURCE_SYNTAX_HINT, span=span_at(text, len(text))
+    )
 
 
 def _stream_of_source(cte: exp.Expr, text: str) -> str:
@@ -171,7 +177,7 @@ def _stream_of_source(cte: exp.Expr, text: str) -> str:
     if not isinstance(table, exp.Table) or other_clauses or not is_star or has_parts:
         raise QueryRefused(
             f'The source "{cte.alias}" must read whole events of one stream.',
-            hint=_SOURCE_HINT,
+            hint=_SOURCE_SYNTAX_HINT,
             span=span_of(cte, text),
         )
     return ".".join(part.name for part in table.parts)
@@ -180,7 +186,7 @@ def _stream_of_source(cte: exp.Expr, text: str) -> str:
 def _expand_source(
     cte: exp.Expr, stream: str, stream_places: Mapping[str, StreamProjectPath], read_streams: Collection[str]
 ) -> Iterator[tuple[exp.Expr, StreamProjectPath]]:
-    if stream != OTHER_STREAMS_TABLE:
+    if stream != OTHER_STREAMS_TABLE_NAME:
         stream_place = stream_places.get(stream, StreamProjectPath(stream))
         yield _expand_star(cte, stream_place), stream_place
         return
@@ -193,7 +199,7 @@ def _expand_source(
         alias = table.alias or "t"
         table_alias = exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
         table.replace(_quoted_table(stream_place.name, table_alias))
-        _replace_project(source_cte.this, alias, stream_place)
+        _replace_project_column(source_cte.this, alias, stream_place)
         yield _expand_star(source_cte, stream_place), stream_place
 
 
@@ -203,17 +209,17 @@ def _quoted_table(name: str, alias: exp.Expr) -> exp.Expr:
     return table
 
 
-def _replace_project(select: exp.Expr, alias: str, stream_place: StreamProjectPath) -> None:
+def _replace_project_column(select: exp.Expr, alias: str, stream_place: StreamProjectPath) -> None:
     """In the WHERE of a source, replace `project` by the path at which the stream's events have their project."""
     where = select.args.get("where")
     if where is None or not stream_place.project_at:
         return
     for column in list(where.find_all(exp.Column)):
         if column.name.lower() == "project" and column.table in ("", alias):
-            column.replace(_project_node(alias, stream_place))
+            column.replace(_project_value_node(alias, stream_place))
 
 
-def _project_node(alias: str, stream_place: StreamProjectPath) -> exp.Expr:
+def _project_value_node(alias: str, stream_place: StreamProjectPath) -> exp.Expr:
     if not stream_place.project_at:
         return _column_node(alias, "project")
     node: exp.Expr = _column_node(alias, "metadata")
@@ -238,7 +244,7 @@ def _expand_star(cte: exp.Expr, stream_place: StreamProjectPath) -> exp.Expr:
             node.this.meta[WHOLE_EXTRAS_METADATA_KEY] = True
         if name == "project" and stream_place.project_at:
             node = exp.Cast(
-                this=_project_node(alias, stream_place), to=exp.DataType.build("STRING", dialect="bigquery")
+                this=_project_value_node(alias, stream_place), to=exp.DataType.build("STRING", dialect="bigquery")
             )
             node.meta["bigquery_name"] = "CAST"
         items.append(exp.Alias(this=node, alias=exp.to_identifier(name, quoted=True)))

@@ -33,7 +33,7 @@ _SEVERITY_PATHS: Final = (
 _DEFAULT_SEVERITY: Final = "INFO"
 
 
-class Attributes(msgspec.Struct):
+class StreamAttributes(msgspec.Struct):
     """The attributes of the events in a sub-query, which are read from its columns `metadata` and `extras`.
 
     An attribute is the text of a field. It has a key with dots, such as `request.path`, as in ClickHouse's map
@@ -70,7 +70,7 @@ class Attributes(msgspec.Struct):
             node.meta["bigquery_name"] = "COALESCE"
         return Value(node, STRING, default="")
 
-    def severity(self) -> Value:
+    def severity_value(self) -> Value:
         texts = [
             fill_template("nullif(@text, '')", text=self._attribute_text(column, steps))
             for column, key in _SEVERITY_PATHS
@@ -91,7 +91,7 @@ class Attributes(msgspec.Struct):
             return internal_call("json_text", self._column_node(name))
         return self._column_node("project") if self.has_top_level_project else fill_template("cast(null as string)")
 
-    def max_depth(self) -> int:
+    def max_nesting_depth(self) -> int:
         """Return how deeply objects are nested in the events, but at most the depth to which objects are flattened."""
         depths = [self.shape_reader.depth(self._column_lineage(column)) for column in (METADATA_COLUMN, EXTRAS_COLUMN)]
         return max((MAX_LISTED_PATH_STEPS if depth is None else depth for depth in depths), default=1)
@@ -121,14 +121,14 @@ class Attributes(msgspec.Struct):
             if "" not in steps_of_key and self._may_have_values(lineage_below(lineage, steps_of_key))
             else []
         )
-        for steps in self._split_by_seen_keys(lineage, key, ()):
+        for steps in self._split_key_by_seen_keys(lineage, key, ()):
             if len(paths) >= _MAX_PATHS_PER_KEY:
                 break
             if steps not in paths and self._may_have_values(lineage_below(lineage, steps)):
                 paths.append(steps)
         return paths
 
-    def _split_by_seen_keys(
+    def _split_key_by_seen_keys(
         self, lineage: Lineage, remaining_key: str, prefix: tuple[str, ...]
     ) -> Iterator[tuple[str, ...]]:
         """Yield each way to split a key with dots into keys of nested objects, as far as such keys were seen in events.
@@ -141,7 +141,7 @@ class Attributes(msgspec.Struct):
             if seen_key == remaining_key:
                 yield (*prefix, seen_key)
             else:
-                yield from self._split_by_seen_keys(
+                yield from self._split_key_by_seen_keys(
                     lineage_below(lineage, (seen_key,)), remaining_key[len(seen_key) + 1 :], (*prefix, seen_key)
                 )
 
@@ -211,7 +211,7 @@ def all_attributes(row: "RowScope", form: AttributeForm) -> exp.Expr | None:
     return exp.Anonymous(this=str(form), expressions=[*documents, levels.node])
 
 
-ARRAY_ELEMENT_KIND: Final = "element"
+ARRAY_ELEMENT_REFERENCE_KIND: Final = "element"
 
 
 def array_element_reference(node: exp.Expr) -> RowValueReference:
@@ -219,7 +219,7 @@ def array_element_reference(node: exp.Expr) -> RowValueReference:
 
     The module `select` has stored the array's number on the node of the arrayJoin.
     """
-    return RowValueReference(ARRAY_ELEMENT_KIND, str(node.meta_get(ARRAY_ELEMENT_KIND)))
+    return RowValueReference(ARRAY_ELEMENT_REFERENCE_KIND, str(node.meta_get(ARRAY_ELEMENT_REFERENCE_KIND)))
 
 
 class RowScope(Protocol):
@@ -268,7 +268,7 @@ class SubQueryBranch(msgspec.Struct):
 
     name: str
     sub_query: str
-    attributes: Attributes
+    attributes: StreamAttributes
 
     @property
     def has_attributes(self) -> bool:
@@ -280,7 +280,7 @@ class SubQueryBranch(msgspec.Struct):
         if item.kind == "document":
             return Value(self.attributes.json_of_column(item.name), STRING.as_nullable())
         if item == _MAX_DEPTH_REFERENCE:
-            levels = self.attributes.max_depth()
+            levels = self.attributes.max_nesting_depth()
             return Value(exp.Literal.number(levels), INT, constant=levels)
         if item.name == "source":
             return text_value(self.name)
@@ -289,7 +289,7 @@ class SubQueryBranch(msgspec.Struct):
         if item.name == "id":
             return Value(column_node("id"), STRING)
         if item.name == "severity_text":
-            return self.attributes.severity()
+            return self.attributes.severity_value()
         return Value(column_node(item.name), STRING, default="") if item.name in _TEXT_COLUMNS else None
 
     def build_relation(self) -> exp.Expr:
@@ -337,7 +337,7 @@ class UnionRows(msgspec.Struct):
     translate_expression: Callable[[RowScope, str], Value]
     branch_row_limit: int | None = None
     requested_values: dict[RowValueReference, Value] = msgspec.field(default_factory=dict)
-    selected_nodes: list[list[exp.Expr]] = msgspec.field(default_factory=list)
+    branch_nodes_by_column: list[list[exp.Expr]] = msgspec.field(default_factory=list)
 
     @property
     def has_attributes(self) -> bool:
@@ -366,12 +366,12 @@ class UnionRows(msgspec.Struct):
     def _add_values_to_branches(self, values: list[Value]) -> Value:
         """Add a value to the SELECT of each branch; return the column of the union that has these values."""
         first = values[0]
-        self.selected_nodes.append([value.node for value in values])
+        self.branch_nodes_by_column.append([value.node for value in values])
         charge_nodes(len(values))
         constant = (
             first.constant if len(values) == 1 or all(_have_equal_constants(first, value) for value in values) else None
         )
-        node = column_node(f"c{len(self.selected_nodes)}")
+        node = column_node(f"c{len(self.branch_nodes_by_column)}")
         default = next((value.default for value in values if value.default is not None), None)
         if constant is not None and first.is_constant:
             return Value(node, first.type, constant=first.constant, default=default)
@@ -391,7 +391,7 @@ class UnionRows(msgspec.Struct):
     def _select_branch(self, index: int, filtered: FilteredBranch) -> exp.Expr:
         items: list[exp.Expr] = [
             exp.Alias(this=nodes[index], alias=exp.to_identifier(f"c{number}", quoted=True))
-            for number, nodes in enumerate(self.selected_nodes, 1)
+            for number, nodes in enumerate(self.branch_nodes_by_column, 1)
         ]
         if not items:
             items = [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier("c0", quoted=True))]
@@ -438,7 +438,9 @@ class ArrayJoinedRows(msgspec.Struct):
         if item == _MAX_DEPTH_REFERENCE:
             return self.union.value(item)
         if item not in self.requested_values:
-            source_value = self._array_element(item.name) if item.kind == ARRAY_ELEMENT_KIND else self.union.value(item)
+            source_value = (
+                self._array_element(item.name) if item.kind == ARRAY_ELEMENT_REFERENCE_KIND else self.union.value(item)
+            )
             if source_value is None:
                 return None
             name = f"j{len(self.select_items) + 1}"

@@ -12,7 +12,7 @@ from cordwood.clickhouse_sql.comparisons import as_number
 from cordwood.clickhouse_sql.functions import TRANSLATOR_BY_FUNCTION
 from cordwood.clickhouse_sql.functions.aggregates import translate_aggregate
 from cordwood.clickhouse_sql.scope import (
-    ARRAY_ELEMENT_KIND,
+    ARRAY_ELEMENT_REFERENCE_KIND,
     LOGS_ALIAS,
     ArrayJoinedRows,
     DerivedTableBranch,
@@ -25,7 +25,7 @@ from cordwood.clickhouse_sql.scope import (
 )
 from cordwood.clickhouse_sql.translate import ExpressionTranslator, FilterCondition, map_as_json
 from cordwood.clickhouse_sql.values import STRING, Value, common_type, fill_template
-from cordwood.errors import QueryRefused, QueryUnsupported, UnknownQueryName
+from cordwood.errors import QueryRefused, QueryUnsupported, UnknownNameInQuery
 from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
@@ -100,13 +100,13 @@ class QueryTranslator(msgspec.Struct):
             left = left.this
         parts.append(left)
         translated = [self.translate(part, names, is_outermost=is_outermost) for part in reversed(parts)]
-        self._check_columns(node, translated)
+        self._check_union_columns(node, translated)
         tree = _parenthesise(translated[0].tree)
         for branch in translated[1:]:
             tree = exp.Union(this=tree, expression=_parenthesise(branch.tree), distinct=False)
         return TranslatedQuery(tree, translated[0].columns)
 
-    def _check_columns(self, node: exp.Expr, translated: Sequence[TranslatedQuery]) -> None:
+    def _check_union_columns(self, node: exp.Expr, translated: Sequence[TranslatedQuery]) -> None:
         first = translated[0].columns
         for branch in translated[1:]:
             if len(branch.columns) != len(first):
@@ -199,7 +199,7 @@ class _GroupTranslator(ExpressionTranslator, kw_only=True):
         return translate_aggregate(self.row_translator, call) if call.is_aggregate else super().translate_call(call)
 
 
-class _GroupedRow:
+class _GroupedRowScope:
     """The row scope of a grouped query. It refuses each column, because only keys and aggregates can be read."""
 
     has_attributes = True
@@ -235,7 +235,7 @@ class _SelectTranslator(msgspec.Struct):
         filtered_branches, array_conditions = self._prune_branches(branches, expanded)
         arrays = self._collect_array_join_arrays(expanded)
         if arrays:
-            joined_rows = self._join_rows(filtered_branches, arrays)
+            joined_rows = self._make_array_joined_rows(filtered_branches, arrays)
             condition = self._translate_conjunction(joined_rows, array_conditions)
             filtered_branches = [FilteredBranch(joined_rows, None if condition.constant is True else condition.node)]
         if self._needs_aggregation(expanded):
@@ -247,7 +247,7 @@ class _SelectTranslator(msgspec.Struct):
             if isinstance(node, exp.Column) and node.table and node.table not in tables:
                 hint = "Write log_attributes['a.b'] for a field of the event."
                 span = span_of(node, self.query_translator.query_text)
-                raise UnknownQueryName(f'There is no table "{node.table[:60]}" here.', hint=hint, span=span)
+                raise UnknownNameInQuery(f'There is no table "{node.table[:60]}" here.', hint=hint, span=span)
 
     def _expression_translator(self, row: RowScope) -> ExpressionTranslator:
         return ExpressionTranslator(
@@ -294,10 +294,12 @@ class _SelectTranslator(msgspec.Struct):
                     )
                 name = canonical_text(node.this)
                 arrays.setdefault(name, node.this)
-                node.meta[ARRAY_ELEMENT_KIND] = list(arrays).index(name)
+                node.meta[ARRAY_ELEMENT_REFERENCE_KIND] = list(arrays).index(name)
         return list(arrays.values())
 
-    def _join_rows(self, filtered: Sequence[FilteredBranch], arrays: Sequence[exp.Expr]) -> ArrayJoinedRows:
+    def _make_array_joined_rows(
+        self, filtered: Sequence[FilteredBranch], arrays: Sequence[exp.Expr]
+    ) -> ArrayJoinedRows:
         union = UnionRows(filtered, self._translate_named_expression)
         inner = self._expression_translator(union)
         return ArrayJoinedRows(union, [inner.array_value(array) for array in arrays])
@@ -310,13 +312,13 @@ class _SelectTranslator(msgspec.Struct):
     def _translate_unaggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
         """Translate a query without aggregation; limit the rows of several branches before their union."""
         if len(filtered) == 1:
-            return self._translate_from_branch(expanded, self._expression_translator(filtered[0].branch), filtered[0])
+            return self._translate_single_branch(expanded, self._expression_translator(filtered[0].branch), filtered[0])
         branch_limit = self._branch_row_limit(expanded)
         union = UnionRows(filtered, self._translate_named_expression, branch_row_limit=branch_limit)
         if branch_limit is not None:
             for branch in filtered:
-                branch.order_by = self._order_by(expanded, self._expression_translator(branch.branch))
-        return self._translate_from_branch(expanded, self._expression_translator(union), FilteredBranch(union))
+                branch.order_by = self._order_by_clause(expanded, self._expression_translator(branch.branch))
+        return self._translate_single_branch(expanded, self._expression_translator(union), FilteredBranch(union))
 
     def _branch_row_limit(self, expanded: ExpandedSelect) -> int | None:
         """Return how many rows each branch must return to its union; return None if it must return all rows.
@@ -328,11 +330,11 @@ class _SelectTranslator(msgspec.Struct):
             return None
         return expanded.limit + expanded.offset
 
-    def _translate_from_branch(
+    def _translate_single_branch(
         self, expanded: ExpandedSelect, translator: ExpressionTranslator, filtered: FilteredBranch
     ) -> TranslatedQuery:
         columns = [(item.name, self._output_value(translator, item.node)) for item in expanded.columns]
-        order = self._order_by(expanded, translator)
+        order = self._order_by_clause(expanded, translator)
         return self._make_select(expanded, columns, filtered, order)
 
     def _translate_aggregated(self, expanded: ExpandedSelect, filtered: list[FilteredBranch]) -> TranslatedQuery:
@@ -354,14 +356,14 @@ class _SelectTranslator(msgspec.Struct):
         text = self.query_translator.query_text
         groups = _GroupTranslator(
             text,
-            _GroupedRow(text),
+            _GroupedRowScope(text),
             TRANSLATOR_BY_FUNCTION,
             self.query_translator.endpoint_parameters,
             row_translator=rows,
             group_keys=keys,
         )
         columns = [(item.name, self._output_value(groups, item.node)) for item in expanded.columns]
-        order = self._order_by(expanded, groups)
+        order = self._order_by_clause(expanded, groups)
         having_condition = groups.condition(expanded.having) if expanded.having is not None else None
         group = exp.Group(expressions=grouping) if grouping else None
         return self._make_select(expanded, columns, FilteredBranch(union), order, group=group, having=having_condition)
@@ -380,7 +382,7 @@ class _SelectTranslator(msgspec.Struct):
             raise QueryUnsupported(f"Rows cannot be grouped by {item.name[:60]}.")
         return value.node
 
-    def _order_by(self, expanded: ExpandedSelect, translator: ExpressionTranslator) -> exp.Expr | None:
+    def _order_by_clause(self, expanded: ExpandedSelect, translator: ExpressionTranslator) -> exp.Expr | None:
         orders: list[exp.Expr] = []
         for ordering in expanded.sort_keys:
             value = translator.value_with_default_for_null(ordering.node)

@@ -24,16 +24,16 @@ from cordwood.clickhouse_sql.datetimes import add_interval, add_number_to_time, 
 from cordwood.clickhouse_sql.scope import AttributeForm, RowScope, all_attributes, attribute_reference, column_reference
 from cordwood.clickhouse_sql.values import (
     BOOL,
-    CONDITION_TYPES,
+    CONDITION_TYPE_NAMES,
     FLAG,
     FLOAT,
     INT,
     INTERVAL,
     MAP,
     NOTHING,
-    NUMBER_TYPES,
+    NUMBER_TYPE_NAMES,
     STRING,
-    TIME_TYPES,
+    TIME_TYPE_NAMES,
     Type,
     Value,
     array_type_of,
@@ -44,7 +44,7 @@ from cordwood.clickhouse_sql.values import (
     parenthesize_if_operation,
     text_value,
 )
-from cordwood.errors import QueryRefused, Span, UnknownQueryName
+from cordwood.errors import QueryRefused, Span, UnknownNameInQuery
 from cordwood.model.definitions import Parameter
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of, start_offset
@@ -52,7 +52,7 @@ from cordwood.sql.nodes import internal_call
 
 CallTranslator = Callable[[ArgumentTranslator, Call], Value]
 
-_COLUMN_NAMES_TEXT: Final = "id, timestamp, project, source, event_message, severity_text and log_attributes"
+_LOGS_COLUMN_NAMES_TEXT: Final = "id, timestamp, project, source, event_message, severity_text and log_attributes"
 
 
 class FilterCondition(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class ExpressionTranslator(msgspec.Struct):
     def value(self, node: exp.Expr) -> Value:
         charge_nodes()
         node = node.unnest()
-        rule = _RULE_BY_NODE_CLASS.get(type(node))
+        rule = _TRANSLATOR_BY_NODE_CLASS.get(type(node))
         if rule is not None:
             return rule(self, node)
         if isinstance(node, exp.Query):
@@ -126,11 +126,11 @@ class ExpressionTranslator(msgspec.Struct):
     def condition_value(self, node: exp.Expr) -> Value:
         """Return the node as a condition that can be true, false or NULL; a number is true unless it is 0."""
         value = self.value_with_default_for_null(node)
-        if value.type.name in CONDITION_TYPES:
+        if value.type.name in CONDITION_TYPE_NAMES:
             return value
         if value.type.name == "Nothing":
             return Value(exp.Null(), FLAG.as_nullable())
-        if value.type.name not in NUMBER_TYPES:
+        if value.type.name not in NUMBER_TYPE_NAMES:
             raise self.refused_error(node, f"A {value.type} is not a condition.", "Compare it, as in method = 'GET'.")
         is_nonzero = exp.NEQ(this=parenthesize_if_operation(value.node), expression=exp.Literal.number(0))
         constant = bool(value.constant) if isinstance(value.constant, (int, float)) else value.constant
@@ -167,7 +167,7 @@ class ExpressionTranslator(msgspec.Struct):
                     break
         return _as_condition(compare_values(self, node, left, right))
 
-    def filter_condition(self, node: exp.Expr) -> exp.Expr:
+    def filter_condition_node(self, node: exp.Expr) -> exp.Expr:
         return self.condition(node).node
 
     def fill_template(self, node: exp.Expr, template: str, **parts: exp.Expr) -> exp.Expr:
@@ -199,7 +199,7 @@ class ExpressionTranslator(msgspec.Struct):
         """Return the value as a number; if it is not a number, refuse it with the position of `node`."""
         if value.type.name == "Nothing":
             return Value(exp.Null(), INT.as_nullable())
-        if value.type.name not in NUMBER_TYPES:
+        if value.type.name not in NUMBER_TYPE_NAMES:
             hint = "Convert it with toInt64OrZero(…) or toFloat64OrZero(…)."
             raise self.refused_error(node, f"A number is wanted here, and this is a {value.type}.", hint)
         return as_number(value)
@@ -265,9 +265,9 @@ def _translate_column(translator: ArgumentTranslator, node: exp.Expr) -> Value:
         # answer contains the map itself.
         return Value(exp.Null(), MAP)
     if value is None:
-        raise UnknownQueryName(
+        raise UnknownNameInQuery(
             f'There is no column "{name[:60]}".',
-            hint=f"The table logs has {_COLUMN_NAMES_TEXT}; other fields are log_attributes['{name[:60]}'].",
+            hint=f"The table logs has {_LOGS_COLUMN_NAMES_TEXT}; other fields are log_attributes['{name[:60]}'].",
             span=translator.span(node),
         )
     return value
@@ -334,7 +334,7 @@ def _translate_comparison(translator: ArgumentTranslator, node: exp.Expr) -> Val
     return compare_values(translator, node, translator.value(node.this), translator.value(node.expression))
 
 
-_SYMBOL_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_OPERATOR_SYMBOL_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], str]] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 
 
 def apply_arithmetic(
@@ -344,14 +344,14 @@ def apply_arithmetic(
     left, right = left.with_default_for_null(), right.with_default_for_null()
     if INTERVAL in (left.type, right.type):
         return add_interval(translator, node, left, right, is_minus=kind is exp.Sub)
-    times = [value for value in (left, right) if value.type.name in TIME_TYPES]
+    times = [value for value in (left, right) if value.type.name in TIME_TYPE_NAMES]
     if len(times) == 2 and kind is exp.Sub:
         return subtract_times(translator, node, left, right)
     if times and kind is not exp.Mul:
         return add_number_to_time(translator, node, left, right, is_minus=kind is exp.Sub)
     for value in (left, right):
-        if value.type.name not in (*NUMBER_TYPES, "Nothing"):
-            sign = _SYMBOL_BY_NODE_CLASS[kind]
+        if value.type.name not in (*NUMBER_TYPE_NAMES, "Nothing"):
+            sign = _OPERATOR_SYMBOL_BY_NODE_CLASS[kind]
             hint = "Convert it, as in toInt64OrZero(…)." if value.type.name == "String" else None
             raise translator.refused_error(node, f'"{sign}" needs numbers, but this is a {value.type}.', hint)
     type_ = common_type(common_type(left.type, INT) or INT, right.type) or INT
@@ -443,7 +443,7 @@ def _translate_case(translator: ArgumentTranslator, node: exp.Expr) -> Value:
         test = (
             exp.EQ(this=copy_tree(subject), expression=copy_tree(branch.this)) if subject is not None else branch.this
         )
-        conditions.append(translator.filter_condition(test))
+        conditions.append(translator.filter_condition_node(test))
     charge_nodes(sum(1 for _ in node.walk()))
     default = node.args.get("default")
     values = [translator.value(branch.args["true"]) for branch in node.args["ifs"]]
@@ -539,7 +539,7 @@ def _map_item_by_computed_key(
             return build_case(
                 translator,
                 node,
-                [translator.filter_condition(test) for test in tests],
+                [translator.filter_condition_node(test) for test in tests],
                 [*filter(None, items), text_value("")],
             )
     key = translator.string_value(key_node)
@@ -591,7 +591,7 @@ def _translate_array(translator: ArgumentTranslator, node: exp.Expr) -> Value:
 
 def array_of_values(translator: ArgumentTranslator, node: exp.Expr, values: Sequence[Value]) -> Value:
     nodes, type_ = unify_values(translator, node, values)
-    if type_.name in CONDITION_TYPES:
+    if type_.name in CONDITION_TYPE_NAMES:
         nodes, type_ = [as_number(value).node for value in values], INT
     if type_.nullable and values:
         raise translator.refused_error(
@@ -612,7 +612,7 @@ def _translate_placeholder(translator: ArgumentTranslator, node: exp.Expr) -> Va
     name = node.name
     if name not in translator.endpoint_parameters:
         declared_names = ", ".join(translator.endpoint_parameters)
-        raise UnknownQueryName(
+        raise UnknownNameInQuery(
             f'There is no parameter "{name[:60]}".', hint=f"There are: {declared_names}.", span=translator.span(node)
         )
     slot = exp.Parameter(this=exp.Var(this=name))
@@ -655,9 +655,9 @@ def _translate_tuple(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     raise translator.refused_error(node, "A tuple can be compared only.", "Select the values as columns of their own.")
 
 
-_Rule = Callable[[ArgumentTranslator, exp.Expr], Value]
+_NodeTranslator = Callable[[ArgumentTranslator, exp.Expr], Value]
 
-_RULE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _Rule]] = {
+_TRANSLATOR_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _NodeTranslator]] = {
     exp.Column: _translate_column,
     exp.Literal: _translate_literal,
     exp.Boolean: _translate_boolean,
@@ -672,7 +672,7 @@ _RULE_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], _Rule]] = {
     exp.In: translate_in,
     exp.Like: translate_like,
     exp.ILike: translate_like,
-    **dict.fromkeys(_SYMBOL_BY_NODE_CLASS, _translate_arithmetic),
+    **dict.fromkeys(_OPERATOR_SYMBOL_BY_NODE_CLASS, _translate_arithmetic),
     exp.Div: lambda translator, node: apply_division(translator, node, node.this, node.expression),
     exp.Mod: lambda translator, node: apply_modulo(translator, node, node.this, node.expression),
     exp.Case: _translate_case,

@@ -42,9 +42,9 @@ NOTHING: Final = Type("Nothing", nullable=True)
 MAP: Final = Type("Map")
 INTERVAL: Final = Type("Interval")
 
-CONDITION_TYPES: Final = ("UInt8", "Bool")
-NUMBER_TYPES: Final = ("Int64", "Float64", "UInt8", "Bool")
-TIME_TYPES: Final = ("DateTime", "Date")
+CONDITION_TYPE_NAMES: Final = ("UInt8", "Bool")
+NUMBER_TYPE_NAMES: Final = ("Int64", "Float64", "UInt8", "Bool")
+TIME_TYPE_NAMES: Final = ("DateTime", "Date")
 
 # The types that the value of a constant expression can have. An expression that is not constant has `NotConstant`
 # instead.
@@ -127,10 +127,10 @@ def common_type(first: Type, second: Type) -> Type | None:
         return _common_array_type(first, second)
     if first.name == second.name:
         return msgspec.structs.replace(first, nullable=nullable, scale=max(first.scale, second.scale))
-    if first.name in NUMBER_TYPES and second.name in NUMBER_TYPES:
+    if first.name in NUMBER_TYPE_NAMES and second.name in NUMBER_TYPE_NAMES:
         name = "Float64" if "Float64" in (first.name, second.name) else "Int64"
         return Type(name, nullable=nullable)
-    if first.name in TIME_TYPES and second.name in TIME_TYPES:
+    if first.name in TIME_TYPE_NAMES and second.name in TIME_TYPE_NAMES:
         return Type("DateTime", nullable=nullable, scale=max(first.scale, second.scale))
     return None
 

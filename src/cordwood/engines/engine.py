@@ -10,7 +10,7 @@ import msgspec
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Column, Datatype, Kind, LastRow, Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Shape
+from cordwood.model.event import ReceivedEventBatch, Shape
 from cordwood.sql.stages import BoundStatement, Target
 
 # The columns of a stored event, in the order in which the SQL of `Engine.stored_events_sql` returns them.
@@ -99,7 +99,7 @@ class QueryRun(Protocol):
         """Return the statistics of the answer. Call this method only after the last chunk."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class QueryProgress(msgspec.Struct, frozen=True):
     """The progress of a running query: the fraction done (0 to 1), the rows read so far, and the rows to read in all.
 
     A value that the engine does not report is None.
@@ -112,7 +112,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 # A function that returns the progress of a query. It returns None while the engine has reported no progress, and after
 # the query has ended.
-ReadProgress = Callable[[], Progress | None]
+ReadProgress = Callable[[], QueryProgress | None]
 
 
 class Cancellation(Protocol):
@@ -139,33 +139,33 @@ class CancelToken:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stops: list[Callable[[], None]] = []
-        self._read_progress: ReadProgress = _no_progress
+        self._stop_callbacks: list[Callable[[], None]] = []
+        self._read_progress: ReadProgress = _read_no_progress
         self.is_cancelled = False
 
     def on_cancel(self, stop: Callable[[], None]) -> None:
         with self._lock:
             if not self.is_cancelled:
-                self._stops.append(stop)
+                self._stop_callbacks.append(stop)
                 return
         stop()
 
     def set_progress_reader(self, read: ReadProgress) -> None:
         self._read_progress = read
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> QueryProgress | None:
         """Return the progress of the query; None if it is unknown."""
         return self._read_progress()
 
     def cancel(self) -> None:
         with self._lock:
             self.is_cancelled = True
-            stops, self._stops = self._stops, []
+            stops, self._stop_callbacks = self._stop_callbacks, []
         for stop in stops:
             stop()
 
 
-def _no_progress() -> None:
+def _read_no_progress() -> None:
     return None
 
 
@@ -184,7 +184,7 @@ class Engine(Protocol):
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Raise BadStreamFile if `create_stream_tables` would refuse these streams; create no tables."""
 
-    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         """Store the events of all batches durably before returning, or store none.
 
         Events whose ids are stored already are skipped and counted.
@@ -200,7 +200,7 @@ class Engine(Protocol):
     def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
         """Run a question and return its encoded answer. The process that reads the rows also encodes them.
 
-        An engine in the serving process implements this method with `run_locally`.
+        An engine in the serving process implements this method with `run_query_locally`.
         """
 
     def stored_events_sql(self, stream: str) -> str:

@@ -20,7 +20,7 @@ from cordwood.observe.observation import IsolationBreachRefused, RecordObservati
 
 # The maximum number of accepted statements whose digests are kept, so that they need no second check; each digest takes
 # about 100 bytes of memory.
-_MAX_ACCEPTED_DIGESTS: Final = 20_000
+_MAX_ACCEPTED_STATEMENT_DIGESTS: Final = 20_000
 _STATEMENT_DIGEST_BYTES: Final = 16
 # The first limit is the maximum number of different refused statements whose texts are logged, the second is the
 # maximum length of a logged text. Refusals beyond the first limit are counted, but their texts are not logged.
@@ -58,7 +58,7 @@ class IsolationCheck:
         except IsolationBreachError as breach:
             self._log_and_refuse(text, digest, str(breach))
         with self._lock:
-            if len(self._accepted_digests) >= _MAX_ACCEPTED_DIGESTS:
+            if len(self._accepted_digests) >= _MAX_ACCEPTED_STATEMENT_DIGESTS:
                 self._accepted_digests.clear()
             self._accepted_digests.add(digest)
 
@@ -119,7 +119,7 @@ def refuse_unlisted_functions(inspect: Callable[[], None], is_known: Callable[[s
         raise QueryUnsupported("This query takes a form that is not supported.") from unlisted
 
 
-def decode_tree(decoder: msgspec.json.Decoder[ParseTree], serialized: bytes | str) -> ParseTree:
+def decode_parse_tree(decoder: msgspec.json.Decoder[ParseTree], serialized: bytes | str) -> ParseTree:
     """Decode the parser's output to structs; raise IsolationBreachError for an unknown node or field."""
     try:
         return decoder.decode(serialized)
@@ -148,7 +148,7 @@ def scoped_children(
     Children are the structs in the node's fields and in lists in these fields. The `excluded` fields are skipped.
     """
     nested: list[tuple[msgspec.Struct, VisibleCtes]] = []
-    for name in _child_fields(type(node)):
+    for name in _child_field_names(type(node)):
         value = getattr(node, name)
         if not value or name in excluded:
             continue
@@ -160,7 +160,7 @@ def scoped_children(
 
 
 @cache
-def _child_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+def _child_field_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the names of a struct's fields that hold structs or lists of structs."""
     return tuple(field.name for field in fields(kind) if not _is_scalar_type(field.type))
 

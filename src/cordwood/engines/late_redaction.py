@@ -26,12 +26,12 @@ from cordwood.sql.stages import Statement
 
 # The rows of the optimistic variant are buffered, because only after the last row is it certain that no text needs
 # redaction. At this number of rows, the run is stopped, and the redacting variant runs instead.
-_MAX_OPTIMISTIC_ROWS: Final = 1000
-_MAX_DIGESTS_TO_REDACT_FIRST: Final = 2000
+_MAX_OPTIMISTIC_RUN_ROWS: Final = 1000
+_MAX_REDACT_FIRST_STATEMENTS: Final = 2000
 
 # A function that runs a statement: the optimistic variant if its argument is True, the redacting variant if it is
 # False.
-RunVariant = Callable[[bool], Rows]
+RunRedactionVariant = Callable[[bool], Rows]
 
 
 class OptimisticRedactionRunner:
@@ -41,24 +41,24 @@ class OptimisticRedactionRunner:
     """
 
     def __init__(self) -> None:
-        self._digests_to_redact_first: set[bytes] = set()
+        self._redact_first_statement_digests: set[bytes] = set()
 
-    def run_statement(self, statement: Statement, run: RunVariant) -> Rows:
+    def run_statement(self, statement: Statement, run: RunRedactionVariant) -> Rows:
         """Return the rows of the optimistic variant, or of the redacting variant if a text may need redaction."""
         if (
             statement.plan.find_variant_or_fallback(EventRange.ALL, optimistic=True) is not None
-            and statement.digest not in self._digests_to_redact_first
+            and statement.digest not in self._redact_first_statement_digests
         ):
             rows = _try_optimistic_run(run)
             if rows is not None:
                 return rows
-            if len(self._digests_to_redact_first) >= _MAX_DIGESTS_TO_REDACT_FIRST:
-                self._digests_to_redact_first.clear()
-            self._digests_to_redact_first.add(statement.digest)
+            if len(self._redact_first_statement_digests) >= _MAX_REDACT_FIRST_STATEMENTS:
+                self._redact_first_statement_digests.clear()
+            self._redact_first_statement_digests.add(statement.digest)
         return run(False)  # noqa: FBT003 - what the callback takes
 
 
-def _try_optimistic_run(run: RunVariant) -> Rows | None:
+def _try_optimistic_run(run: RunRedactionVariant) -> Rows | None:
     """Return the rows of the optimistic variant; None if a text may need redaction or the rows are too many."""
     try:
         return _fetch_rows_within_limit(run(True))  # noqa: FBT003 - what the callback takes
@@ -70,12 +70,12 @@ def _try_optimistic_run(run: RunVariant) -> Rows | None:
 
 
 def _fetch_rows_within_limit(rows: Rows) -> Rows | None:
-    """Fetch all rows; if there are `_MAX_OPTIMISTIC_ROWS` or more, stop the query and return None."""
+    """Fetch all rows; if there are `_MAX_OPTIMISTIC_RUN_ROWS` or more, stop the query and return None."""
     fetched, row_count, batches = [], 0, rows.batches
     for batch in batches:
         fetched.append(batch)
         row_count += len(batch)
-        if row_count >= _MAX_OPTIMISTIC_ROWS:
+        if row_count >= _MAX_OPTIMISTIC_RUN_ROWS:
             if isinstance(batches, Generator):
                 batches.close()
             return None

@@ -22,7 +22,7 @@ class OutdatedStatementError(Exception):
     """
 
 
-class LocalRun:
+class LocalQueryRun:
     """A query that runs on an engine in the same process. Its rows are encoded to chunks."""
 
     def __init__(self, request: QueryRunRequest, rows: Rows) -> None:
@@ -63,7 +63,7 @@ def _too_large_answer_error(max_bytes: int) -> AnswerTooLarge:
     return AnswerTooLarge(f"The answer is larger than {format_size(max_bytes)}.", hint="Ask for fewer rows or columns.")
 
 
-def run_locally(engine: Engine, request: QueryRunRequest, cancel: Cancellation) -> LocalRun:
+def run_query_locally(engine: Engine, request: QueryRunRequest, cancel: Cancellation) -> LocalQueryRun:
     """Run a question on an engine in the same process.
 
     If no text was seen at a path when the statement was compiled, the statement reads the path without redaction. If a
@@ -74,7 +74,7 @@ def run_locally(engine: Engine, request: QueryRunRequest, cancel: Cancellation) 
     if not are_paths_still_textless(request.question.statement.textless_paths, engine.shapes()):
         _close_batches(rows)
         raise OutdatedStatementError
-    return LocalRun(request, rows)
+    return LocalQueryRun(request, rows)
 
 
 def _close_batches(rows: Rows) -> None:

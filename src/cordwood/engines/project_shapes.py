@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.event import EventPath, KindsByPath, Shape, ValueKind
+from cordwood.model.event import EventPath, Shape, ValueKind, ValueKindsByPath
 
 # The maximum number of projects per stream whose shapes are kept. A key that is pinned to any other project sees only
 # the declared columns.
@@ -26,12 +26,12 @@ OTHER_PROJECTS_KEY: Final = ""
 _MAX_CACHED_BIT_SETS: Final = 256
 
 PathAndKind = tuple[EventPath, ValueKind]
-KindsByProject = Mapping[str, KindsByPath]
+KindsByProject = Mapping[str, ValueKindsByPath]
 
 
 class _CachedKinds(msgspec.Struct, frozen=True):
-    kinds: KindsByPath
-    unlisted: frozenset[EventPath]
+    kinds: ValueKindsByPath
+    unlisted_paths: frozenset[EventPath]
 
 
 class ProjectShapes:
@@ -42,10 +42,10 @@ class ProjectShapes:
 
     def __init__(self) -> None:
         self.pairs: list[PathAndKind] = []
-        self._positions: dict[PathAndKind, int] = {}
+        self._position_by_pair: dict[PathAndKind, int] = {}
         self._bit_set_by_project: dict[str, int] = {}
         # Maps each bit set to itself, so that equal bit sets of several projects are stored as one object.
-        self._interned_sets: dict[int, int] = {}
+        self._interned_bit_sets: dict[int, int] = {}
         self._version_by_bit_set: dict[int, int] = {}
         self._next_version_number = 1
         self._cached_kinds: OrderedDict[int, _CachedKinds] = OrderedDict()
@@ -70,7 +70,7 @@ class ProjectShapes:
 
     def find_bit(self, pair: PathAndKind) -> int:
         """Return the bit of a pair of path and kind; 0 if the pair is not in the shared list."""
-        position = self._positions.get(pair)
+        position = self._position_by_pair.get(pair)
         return 0 if position is None else 1 << position
 
     def find_or_add_bit(self, pair: PathAndKind) -> int:
@@ -79,12 +79,12 @@ class ProjectShapes:
         Return 0 if the list is full.
         """
         with self._lock:
-            if pair not in self._positions and len(self.pairs) < MAX_PATH_KINDS_PER_STREAM:
+            if pair not in self._position_by_pair and len(self.pairs) < MAX_PATH_KINDS_PER_STREAM:
                 self.pairs.append(pair)
-                self._positions[pair] = len(self.pairs) - 1
+                self._position_by_pair[pair] = len(self.pairs) - 1
         return self.find_bit(pair)
 
-    def bit_set_of_kinds(self, kinds: KindsByPath) -> int:
+    def bit_set_of_kinds(self, kinds: ValueKindsByPath) -> int:
         """Return the bit set of paths and kinds. Pairs for which the shared list has no room are left out."""
         bit_set = 0
         for path, path_kinds in kinds.items():
@@ -92,14 +92,14 @@ class ProjectShapes:
                 bit_set |= self.find_bit((path, kind)) or self.find_or_add_bit((path, kind))
         return bit_set
 
-    def kinds_of_bit_set(self, bits: int) -> KindsByPath:
+    def kinds_of_bit_set(self, bits: int) -> ValueKindsByPath:
         """Return the paths and kinds of the pairs whose bits are set."""
         kinds_by_path: dict[EventPath, frozenset[ValueKind]] = {}
         for path, kind in self._pairs_of_bit_set(bits):
             kinds_by_path[path] = kinds_by_path.get(path, frozenset()) | {kind}
         return kinds_by_path
 
-    def add_kinds(self, project: str, kinds: KindsByPath) -> None:
+    def add_kinds(self, project: str, kinds: ValueKindsByPath) -> None:
         """Add paths and kinds to the shape of a project."""
         self.add_bit_set(project, self.bit_set_of_kinds(kinds))
 
@@ -108,9 +108,9 @@ class ProjectShapes:
             if not self.can_store_project(project):
                 return
             merged = self._bit_set_by_project.get(project, 0) | bits
-            self._bit_set_by_project[project] = self._interned_sets.setdefault(merged, merged)
-            if len(self._interned_sets) > 2 * MAX_PROJECTS_PER_STREAM:
-                self._interned_sets = {bit_set: bit_set for bit_set in self._bit_set_by_project.values()}
+            self._bit_set_by_project[project] = self._interned_bit_sets.setdefault(merged, merged)
+            if len(self._interned_bit_sets) > 2 * MAX_PROJECTS_PER_STREAM:
+                self._interned_bit_sets = {bit_set: bit_set for bit_set in self._bit_set_by_project.values()}
 
     def version_of_project(self, project: str | None) -> int:
         """Return a number that identifies the content of a project's shape: equal shapes have equal numbers."""
@@ -130,14 +130,14 @@ class ProjectShapes:
         part = self._cached_kinds.get(bits)
         if part is None:
             part = self._cache_kinds(bits)
-        return Shape(part.kinds, self.version_of_project(project), part.unlisted, whole_shape=stream_shape)
+        return Shape(part.kinds, self.version_of_project(project), part.unlisted_paths, whole_shape=stream_shape)
 
     def _visible_bit_set(self, project: str | None) -> int:
         return self._bit_set_by_project.get(project, 0) if project and project != OTHER_PROJECTS_KEY else 0
 
     def _cache_kinds(self, bits: int) -> _CachedKinds:
         values = Shape().merged_with_kinds(self.kinds_of_bit_set(bits))
-        part = _CachedKinds(values.kinds, values.unlisted)
+        part = _CachedKinds(values.kinds, values.paths_with_unlisted_descendants)
         with self._lock:
             self._cached_kinds[bits] = part
             while len(self._cached_kinds) > _MAX_CACHED_BIT_SETS:

@@ -11,14 +11,14 @@ _raw_json_decoder = msgspec.json.Decoder(msgspec.Raw)
 _json_encoder = msgspec.json.Encoder()
 
 
-def wrap_as_records(text: str) -> msgspec.Raw:
+def wrap_objects_as_records(text: str) -> msgspec.Raw:
     """Return the JSON text of a value with its objects wrapped as records.
 
     The engine's text may contain `Infinity` and `NaN`.
     """
     if "{" not in text and "I" not in text and "N" not in text:
         return msgspec.Raw(text.encode())
-    wrapped = _wrap_by_replacement(text)
+    wrapped = _wrap_objects_by_replacement(text)
     try:
         return (
             _raw_json_decoder.decode(wrapped)
@@ -26,25 +26,25 @@ def wrap_as_records(text: str) -> msgspec.Raw:
             else msgspec.Raw(_json_encoder.encode(_wrap_value(_json_decoder.decode(text))))
         )
     except (msgspec.DecodeError, RecursionError):
-        return msgspec.Raw(_wrap_by_tokens(text).encode())
+        return msgspec.Raw(_wrap_objects_by_tokens(text).encode())
 
 
 def convert_struct_or_array_json(text: str, datatype: Datatype) -> msgspec.Raw:
     """Convert the JSON text of a STRUCT or an ARRAY: structs remain objects, objects in VARIANT values are wrapped."""
     try:
-        return msgspec.Raw(_json_encoder.encode(_wrap_by_datatype(_json_decoder.decode(text), datatype)))
+        return msgspec.Raw(_json_encoder.encode(_wrap_objects_by_datatype(_json_decoder.decode(text), datatype)))
     except (msgspec.DecodeError, RecursionError, ValueError):
-        return wrap_as_records(text)
+        return wrap_objects_as_records(text)
 
 
-def _wrap_by_datatype(value: object, datatype: Datatype | None) -> object:
+def _wrap_objects_by_datatype(value: object, datatype: Datatype | None) -> object:
     if datatype is None or datatype.kind is Kind.VARIANT:
         return _wrap_value(value)
     if datatype.kind is Kind.STRUCT and isinstance(value, dict):
         # Take the names of the fields from the datatype, by position, because the engine's text may spell them
         # differently.
         return {
-            name: _wrap_by_datatype(item, field)
+            name: _wrap_objects_by_datatype(item, field)
             for (name, field), item in zip(datatype.fields, value.values(), strict=True)
         }
     if datatype.kind is Kind.ARRAY and isinstance(value, list):
@@ -55,7 +55,7 @@ def _wrap_by_datatype(value: object, datatype: Datatype | None) -> object:
 def _wrap_elements(values: list[object], element: Datatype | None) -> object:
     if element is not None and element.kind is Kind.VARIANT:
         return _wrap_value(values)
-    return [_wrap_by_datatype(item, element) for item in values]
+    return [_wrap_objects_by_datatype(item, element) for item in values]
 
 
 def _wrap_value(value: object) -> object:
@@ -75,7 +75,7 @@ def _wrap_members(record: dict[str, object]) -> dict[str, object]:
 _CHARACTERS_BEFORE_STRING = frozenset((":", ",", "{", "[", ""))
 
 
-def _wrap_by_replacement(text: str) -> str | None:
+def _wrap_objects_by_replacement(text: str) -> str | None:
     """Wrap objects by replacing braces in the text; return None for a text in which this could go wrong.
 
     Replacement is safe if each `{` opens the whole value or follows a key's closing quote and a colon. Then, no `{` is
@@ -97,7 +97,7 @@ def _wrap_by_replacement(text: str) -> str | None:
 _JSON_TOKEN_PATTERN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|-?Infinity|NaN')
 
 
-def _wrap_by_tokens(text: str) -> str:
+def _wrap_objects_by_tokens(text: str) -> str:
     """Wrap objects token by token, without decoding the text, which may be deeply nested or contain Infinity or NaN."""
     closers: list[str] = []
 

@@ -38,12 +38,12 @@ from cordwood.ingest.quarantine import (
     QuarantinedItem,
     decode_quarantined_item,
     make_quarantine_batch,
-    make_replay_mark_batch,
+    make_replay_marker_batch,
 )
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.ingest.transforms import StreamTransforms
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 
 __all__ = [
     "BodyDescription",
@@ -58,7 +58,7 @@ __all__ = [
 # A body up to this size is decoded on the event loop. A larger body is decoded in a thread, because decoding it on the
 # event loop would delay other requests.
 _MAX_EVENT_LOOP_DECODED_BYTES = 32 * 1024
-_MAX_REPORTED_REASONS = 10
+_MAX_REPORTED_QUARANTINE_REASONS = 10
 # Decoding holds Python's global interpreter lock (GIL). More threads would not decode faster, but would hold more
 # bodies in memory.
 _DECODER_THREADS = 2
@@ -112,7 +112,7 @@ class _PreparedPart(msgspec.Struct, frozen=True):
     """
 
     stream: Stream
-    batches: list[Batch]
+    batches: list[ReceivedEventBatch]
     outcome_of_rejected_items: IngestOutcome
     decoded_items: DecodedItems | None = None
 
@@ -167,14 +167,14 @@ class Intake:
         engine.create_stream_tables([QUARANTINE_STREAM])
         self._group_committer = GroupCommitter(engine)
         self._decoder_executor = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="read")
-        self._shapes = ShapeInferrer(engine.shapes, engine.project_shapes)
+        self._shape_inferrer = ShapeInferrer(engine.shapes, engine.project_shapes)
 
     @property
     def last_write_error(self) -> str | None:
         """The error of the last write to the engine, or None if that write succeeded."""
         return self._group_committer.last_write_error
 
-    def set_stored_callback(self, tell: OnEventsStored | None) -> None:
+    def set_events_stored_callback(self, tell: OnEventsStored | None) -> None:
         """Register the callback `tell`; None removes it.
 
         Whenever a group of batches is stored, the storing thread calls `tell` with the names of their streams and the
@@ -211,7 +211,7 @@ class Intake:
         # The prepared batches are copies of the body's content. Release the body before they are stored, because
         # storing may take long.
         del arrived
-        (accepted,) = await self._store_prepared([await reading])
+        (accepted,) = await self._store_prepared_parts([await reading])
         return accepted
 
     def decode(
@@ -244,9 +244,9 @@ class Intake:
         `parts`, so that they do not keep the body in memory during storing.
         """
         prepare = partial(self._prepare_parts, parts, body_bytes, form, pins or {}, is_itemized=is_itemized)
-        return await self._store_prepared(await self.run_decoder(body_bytes, prepare))
+        return await self._store_prepared_parts(await self.run_decoder(body_bytes, prepare))
 
-    async def _store_prepared(self, prepared: Sequence[_PreparedPart]) -> list[IngestOutcome]:
+    async def _store_prepared_parts(self, prepared: Sequence[_PreparedPart]) -> list[IngestOutcome]:
         for one in prepared:
             self._stream_rate_limiter.charge_events(one.stream, one.event_count)
         batches = [batch for one in prepared for batch in one.batches]
@@ -295,7 +295,7 @@ class Intake:
     def _run_in_decoder_thread(self, read: Callable[..., _T], *about: object) -> Awaitable[_T]:
         return asyncio.get_running_loop().run_in_executor(self._decoder_executor, read, *about)
 
-    def _read_exported_batch(self, stream: Stream, body: bytes, pinned_project: str | None) -> Batch:
+    def _read_exported_batch(self, stream: Stream, body: bytes, pinned_project: str | None) -> ReceivedEventBatch:
         return self._make_batch(
             stream,
             read_exported_events(body, pinned_project, stream.project_at, self._limits.max_body_items),
@@ -331,7 +331,7 @@ class Intake:
         stream, parsed = part.stream, part.parsed
         decoded = build_events(parsed, received_us)
         # Drop the posted events, because they refer to the body and would keep it in memory.
-        parsed.events, parsed.extras = [], {}
+        parsed.events, parsed.extras_by_event_number = [], {}
         items = DecodedItems.from_events(decoded, parsed) if is_itemized else None
         events, transformed = self._transforms.apply(stream, decoded, parsed)
         is_changed = bool(stream.transforms)
@@ -354,14 +354,16 @@ class Intake:
             0,
             0,
             len(parsed.refused_items),
-            refusal_reasons_by_index(parsed, _MAX_REPORTED_REASONS),
+            refusal_reasons_by_index(parsed, _MAX_REPORTED_QUARANTINE_REASONS),
             late,
             future,
             transformed,
         )
         return _PreparedPart(stream, batches, not_stored, items and items.with_quarantine_reasons(parsed.refused_items))
 
-    def _prepare_replay(self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str]) -> list[Batch]:
+    def _prepare_replay(
+        self, stream: Stream, item: QuarantinedItem, pins: Mapping[str, str]
+    ) -> list[ReceivedEventBatch]:
         try:
             parsed = decode_quarantined_item(item)
         except BadBody as broken:
@@ -378,14 +380,14 @@ class Intake:
             raise ItemNotReplayable(f"It would be quarantined again: {parsed.refused_items[0].reason}")
         now_us = self._clock_us()
         replayed = self._make_batch(stream, events, now_us, derived_fields_of_stream(stream))
-        return [replayed, make_replay_mark_batch(item.id, stream.name, item.project, now_us)]
+        return [replayed, make_replay_marker_batch(item.id, stream.name, item.project, now_us)]
 
     def _make_batch(
         self, stream: Stream, events: list[Event], received_us: int, derived_fields: DerivedFields = NO_DERIVED_FIELDS
-    ) -> Batch:
+    ) -> ReceivedEventBatch:
         self._large_event_limiter.charge_events(stream.name, events)
-        learnt = self._shapes.infer(stream, events, derived_fields)
-        return Batch(stream.name, learnt.events, received_us, learnt.stream_kinds, learnt.kinds_by_project)
+        learnt = self._shape_inferrer.infer(stream, events, derived_fields)
+        return ReceivedEventBatch(stream.name, learnt.events, received_us, learnt.stream_kinds, learnt.kinds_by_project)
 
 
 def _outcome_of_part(prepared: _PreparedPart, appended: Sequence[BatchAppendResult]) -> IngestOutcome:

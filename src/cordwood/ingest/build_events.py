@@ -126,11 +126,11 @@ def build_events(parsed: ParsedBody, received_us: int) -> list[Event]:
 
     An event without a valid time gets the time of receipt.
     """
-    extras = parsed.extras
-    return [_make_event_of_posted(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]
+    extras = parsed.extras_by_event_number
+    return [_convert_posted_event(posted, extras.get(place), received_us) for place, posted in enumerate(parsed.events)]
 
 
-def _make_event_of_posted(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, received_us: int) -> Event:
+def _convert_posted_event(posted: PostedEvent, extras: Mapping[str, msgspec.Raw] | None, received_us: int) -> Event:
     timestamp = parse_timestamp_us(posted.timestamp)
     message = posted.event_message
     if posted.message is not None and posted.message != message:
@@ -183,7 +183,7 @@ class ExportedEvent(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     timestamp_inferred: bool = False
 
 
-_decode_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
+_decode_exported_event_lines = msgspec.json.Decoder(ExportedEvent).decode_lines
 
 
 def read_exported_events(
@@ -197,13 +197,13 @@ def read_exported_events(
     if body.count(b"\n") > limit:
         raise too_many_items_fault(limit)
     try:
-        lines = _decode_lines(body)
+        lines = _decode_exported_event_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise BadBody(
             f"The body cannot be read: {describe_json_error(problem, body)}.",
             hint="The body must be an export as `cordwood import` sends it, one event on each line.",
         ) from problem
-    events = [_make_event_of_exported(line) for line in lines]
+    events = [_convert_exported_event(line) for line in lines]
     return events if pinned_project is None else _require_project(events, pinned_project, project_at)
 
 
@@ -220,7 +220,7 @@ def _require_project(events: list[Event], project: str, project_at: Sequence[str
     return held
 
 
-def _make_event_of_exported(line: ExportedEvent) -> Event:
+def _convert_exported_event(line: ExportedEvent) -> Event:
     return Event(
         line.id,
         line.timestamp,

@@ -33,9 +33,9 @@ class DerivedField:
     """A derived field with its template. Only a field inside the metadata can be derived."""
 
     def __init__(self, path: str, template: str) -> None:
-        self._steps = path.split(".")[1:]
+        self._path_steps = path.split(".")[1:]
         self._template = template
-        self._presence = msgspec.json.Decoder(_presence_struct_type(self._steps))
+        self._presence_decoder = msgspec.json.Decoder(_presence_struct_type(self._path_steps))
 
     def fill(self, event: Event) -> Event:
         if event.metadata is None or self._has_value(event.metadata):
@@ -47,25 +47,25 @@ class DerivedField:
             extras = _decode(event.extras or "{}")
         except (msgspec.DecodeError, RecursionError):
             return event
-        if not self._fill_missing_in(metadata, partial(_top_level_value, event.project, extras)):
+        if not self._fill_missing_values(metadata, partial(_top_level_value, event.project, extras)):
             return event
         return msgspec.structs.replace(event, metadata=_encode(metadata).decode())
 
     def _has_value(self, metadata: str) -> bool:
         """Return whether the field has a value, using a decoder that skips all other fields."""
         try:
-            found = self._presence.decode(metadata)
+            found = self._presence_decoder.decode(metadata)
         except (msgspec.DecodeError, RecursionError):
             return False
-        for place in range(len(self._steps)):
+        for place in range(len(self._path_steps)):
             found = getattr(found, f"f{place}")
             if found is None:
                 return False
         return True
 
-    def _fill_missing_in(self, metadata: object, top: TopLevelLookup) -> bool:
+    def _fill_missing_values(self, metadata: object, top: TopLevelLookup) -> bool:
         """Fill the field in every record that lacks it; return whether any record was changed."""
-        *outer, name = self._steps
+        *outer, name = self._path_steps
         lacking = [one for one in values_at(metadata, outer) if isinstance(one, dict) and one.get(name) is None]
         texts = [fill_template(self._template, partial(_sibling_or_top_level_value, record, top)) for record in lacking]
         for record, text in zip(lacking, texts, strict=True):
@@ -122,11 +122,11 @@ class DerivedFields:
     """The derived fields of a stream. An event that has a value at each of `paths` needs no filling."""
 
     def __init__(self, derive: Sequence[tuple[str, str]]) -> None:
-        self._derivations = [DerivedField(path, template) for path, template in derive]
+        self._derived_fields = [DerivedField(path, template) for path, template in derive]
         self.paths = tuple(tuple(path.split(".")) for path, _ in derive)
 
     def fill(self, event: Event) -> Event:
-        for derivation in self._derivations:
+        for derivation in self._derived_fields:
             event = derivation.fill(event)
         return event
 

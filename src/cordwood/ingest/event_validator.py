@@ -146,30 +146,34 @@ class EventValidator(msgspec.Struct, frozen=True):
 
     def _has_event_out_of_time_bounds(self, events: list[Event]) -> bool:
         times = [event.timestamp_us for event in events]
-        return bool(times) and (min(times) < self._earliest_us or max(times) > self._latest_us)
+        return bool(times) and (min(times) < self._earliest_allowed_us or max(times) > self._latest_allowed_us)
 
     def _exceeded_time_bound(self, event: Event) -> tuple[str, ...]:
         """Return `("late",)` or `("future",)` if the event's time is out of bounds, else an empty tuple."""
-        if event.timestamp_us < self._earliest_us:
+        if event.timestamp_us < self._earliest_allowed_us:
             return ("late",)
-        return ("future",) if event.timestamp_us > self._latest_us else ()
+        return ("future",) if event.timestamp_us > self._latest_allowed_us else ()
 
     @property
-    def _earliest_us(self) -> float:
+    def _earliest_allowed_us(self) -> float:
         late = self.stream.late_after_seconds
         return -math.inf if late is None else self.received_us - late * 1e6
 
     @property
-    def _latest_us(self) -> float:
+    def _latest_allowed_us(self) -> float:
         future = self.stream.future_seconds
         return math.inf if future is None else self.received_us + future * 1e6
 
     def _apply_time_policy(self, event: Event) -> Event | str:
         match self._exceeded_time_bound(event):
             case ("late",):
-                return _apply_clock_policy(event, self.stream.late_policy, round(self._earliest_us), "late")
+                return _apply_out_of_bounds_policy(
+                    event, self.stream.late_policy, round(self._earliest_allowed_us), "late"
+                )
             case ("future",):
-                return _apply_clock_policy(event, self.stream.future_policy, round(self._latest_us), "from the future")
+                return _apply_out_of_bounds_policy(
+                    event, self.stream.future_policy, round(self._latest_allowed_us), "from the future"
+                )
             case _:
                 return event
 
@@ -213,7 +217,7 @@ def needs_validation(stream: Stream, pins: Mapping[str, str], body_bytes: int, m
     return bool(pins) or has_bounds or body_bytes > max_event_bytes
 
 
-def _apply_clock_policy(event: Event, policy: EventTimePolicy, bound_us: int, direction: str) -> Event | str:
+def _apply_out_of_bounds_policy(event: Event, policy: EventTimePolicy, bound_us: int, direction: str) -> Event | str:
     if policy is EventTimePolicy.CLAMP:
         return msgspec.structs.replace(event, timestamp_us=bound_us, timestamp_inferred=True)
     if policy is EventTimePolicy.QUARANTINE:

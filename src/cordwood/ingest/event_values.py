@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from cordwood.model.event import ELEMENT_STEP, MAX_LISTED_PATH_STEPS, Event, EventPath, ValueKind, is_listable
+from cordwood.model.event import ARRAY_ELEMENT_STEP, MAX_LISTED_PATH_STEPS, Event, EventPath, ValueKind, is_listable
 
 MutableKindsByPath = dict[EventPath, set[ValueKind]]
 PathAndValue = tuple[EventPath, object]
@@ -43,11 +43,11 @@ def collect_paths(event: Event, found: MutableKindsByPath, objects: list[EventPa
             continue
         kinds.add(_value_kind(value))
         if isinstance(value, dict):
-            if ELEMENT_STEP not in path:
+            if ARRAY_ELEMENT_STEP not in path:
                 objects.append(path)
             waiting.append(_values_by_key(path, value))
         elif isinstance(value, list):
-            waiting.append(zip(repeat((*path, ELEMENT_STEP)), value, strict=False))
+            waiting.append(zip(repeat((*path, ARRAY_ELEMENT_STEP)), value, strict=False))
     return parents_of_too_long
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from cordwood.engines.engine import BatchAppendResult, Engine
 from cordwood.errors import BacklogFull, EngineFault, OutOfDisk
-from cordwood.model.event import Batch
+from cordwood.model.event import ReceivedEventBatch
 
 # New batches are refused if more than `_MAX_PENDING_EVENTS` events are queued. A group takes no further batch once it
 # has `_MAX_GROUP_EVENTS` events.
@@ -22,7 +22,7 @@ OnEventsStored = Callable[[frozenset[str], int], None]
 
 
 class _PendingAppend(msgspec.Struct, frozen=True):
-    batches: Sequence[Batch]
+    batches: Sequence[ReceivedEventBatch]
     loop: asyncio.AbstractEventLoop
     append_results: "asyncio.Future[list[BatchAppendResult]]"
 
@@ -48,7 +48,7 @@ class GroupCommitter:
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         self._thread.start()
 
-    async def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    async def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[BatchAppendResult]] = loop.create_future()
         with self._queue_changed:
@@ -70,10 +70,10 @@ class GroupCommitter:
     def _run(self) -> None:
         # Do not keep a reference to the stored group here, or its events would stay in memory until the next group
         # arrives.
-        while self._store_group(self._next_group()):
+        while self._store_group(self._wait_and_take_next_group()):
             pass
 
-    def _next_group(self) -> list[_PendingAppend]:
+    def _wait_and_take_next_group(self) -> list[_PendingAppend]:
         with self._queue_changed:
             self._queue_changed.wait_for(lambda: self._queue or self._is_closing)
             group: list[_PendingAppend] = []
@@ -92,7 +92,7 @@ class GroupCommitter:
             if isinstance(problem, OutOfDisk | EngineFault):
                 self.last_write_error = problem.message
             for waiting in group:
-                waiting.loop.call_soon_threadsafe(_set_failure, waiting.append_results, problem)
+                waiting.loop.call_soon_threadsafe(_set_exception_unless_done, waiting.append_results, problem)
             return bool(group)
         self.last_write_error = None
         if self.on_stored is not None:
@@ -100,11 +100,11 @@ class GroupCommitter:
         rest = iter(appended)
         for waiting in group:
             outcome = list(islice(rest, len(waiting.batches)))
-            waiting.loop.call_soon_threadsafe(_set_outcome, waiting.append_results, outcome)
+            waiting.loop.call_soon_threadsafe(_set_result_unless_done, waiting.append_results, outcome)
         return bool(group)
 
     def _notify_stored(
-        self, on_stored: OnEventsStored, batches: Sequence[Batch], appended: Sequence[BatchAppendResult]
+        self, on_stored: OnEventsStored, batches: Sequence[ReceivedEventBatch], appended: Sequence[BatchAppendResult]
     ) -> None:
         streams = frozenset(batch.stream for batch, one in zip(batches, appended, strict=True) if one.accepted)
         newest_us = self._engine.newest_receipt_us()
@@ -112,11 +112,11 @@ class GroupCommitter:
             on_stored(streams, newest_us)
 
 
-def _set_outcome(done: "asyncio.Future[list[BatchAppendResult]]", outcome: list[BatchAppendResult]) -> None:
+def _set_result_unless_done(done: "asyncio.Future[list[BatchAppendResult]]", outcome: list[BatchAppendResult]) -> None:
     if not done.done():
         done.set_result(outcome)
 
 
-def _set_failure(done: "asyncio.Future[list[BatchAppendResult]]", problem: Exception) -> None:
+def _set_exception_unless_done(done: "asyncio.Future[list[BatchAppendResult]]", problem: Exception) -> None:
     if not done.done():
         done.set_exception(problem)

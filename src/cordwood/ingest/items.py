@@ -22,9 +22,9 @@ from cordwood.model.json_checks import describe_json_error
 # If a JSON body has more commas than this for each allowed item, its items are counted exactly before they are split; a
 # text with more line ends than this for each allowed item is refused. With fewer separators, splitting costs little: it
 # takes a tenth of the time of decoding.
-_MAX_SEPARATORS_PER_ITEM: Final = 8
+_SEPARATORS_PER_ITEM_THRESHOLD: Final = 8
 # The maximum number of JSON values of a document, divided by the maximum number of its items.
-_MAX_VALUES_PER_ITEM: Final = 64
+_MAX_JSON_VALUES_PER_ITEM: Final = 64
 # Items that are nested deeper than this are not matched by the patterns below.
 _MAX_PATTERN_NESTING_DEPTH: Final = 32
 
@@ -70,19 +70,19 @@ def check_item_count(document: bytes | str, limit: int) -> None:
 
     The items are counted only if the document has more than eight commas for each of `limit` items.
     """
-    if _count_occurrences(document, ",") > limit * _MAX_SEPARATORS_PER_ITEM:
+    if _count_occurrences(document, ",") > limit * _SEPARATORS_PER_ITEM_THRESHOLD:
         _check_json_item_count(document, limit)
 
 
 def check_line_count(text: str, limit: int) -> None:
     """Raise BodyTooLarge if a text has more than eight lines for each of `limit` items. Empty lines count, too."""
-    if _count_occurrences(text, "\n") > limit * _MAX_SEPARATORS_PER_ITEM:
+    if _count_occurrences(text, "\n") > limit * _SEPARATORS_PER_ITEM_THRESHOLD:
         raise too_many_items_fault(limit)
 
 
-def check_value_count(document: bytes | str, limit: int) -> None:
+def check_json_value_count(document: bytes | str, limit: int) -> None:
     """Raise BodyTooLarge if the commas of a JSON document show that it has too many values for `limit` items."""
-    if _count_occurrences(document, ",") > limit * _MAX_VALUES_PER_ITEM:
+    if _count_occurrences(document, ",") > limit * _MAX_JSON_VALUES_PER_ITEM:
         raise too_many_items_fault(limit)
 
 
@@ -143,7 +143,7 @@ def _parse_finite_float_or_text(text: str) -> object:
 
 
 # Decodes JSON to plain values; a number beyond the range of a double becomes a string of its digits.
-decode_values = msgspec.json.Decoder(float_hook=_parse_finite_float_or_text).decode
+decode_json_value = msgspec.json.Decoder(float_hook=_parse_finite_float_or_text).decode
 
 
 def split_items(text: str, limit: int) -> list[str]:
@@ -303,11 +303,11 @@ def add_items(items: Sequence[str], parsed: ParsedBody) -> ParsedBody:
     for index, item in enumerate(items):
         fields = decode_fields(item, index, parsed)
         if fields is not None:
-            add_event_of_fields(fields, index, parsed)
+            add_event_from_fields(fields, index, parsed)
     return parsed
 
 
-def add_event_of_fields(fields: RawFields, index: int, parsed: ParsedBody) -> None:
+def add_event_from_fields(fields: RawFields, index: int, parsed: ParsedBody) -> None:
     known = {name: fields.pop(name) for name in _EVENT_FIELDS if name in fields}
     posted = PostedEvent(
         id=raw_to_text(known.get("id")),
@@ -344,10 +344,10 @@ _READ_CHUNK_BYTES: Final = 256 * 1024
 _JSON_WHITESPACE_PATTERN: Final = re.compile(r"[ \t\r\n]*")
 # Matches after a value if the text that was read so far ends there, or has only characters of a number up to its end.
 # The value may then be a number that continues in the next chunk.
-_CONTINUABLE_NUMBER_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
+_POSSIBLY_INCOMPLETE_NUMBER_PATTERN: Final = re.compile(r"[\d.eE+-]*\Z")
 # An error this close to the end of the text may come from a token that is cut off there. Such a token (for example the
 # literal `false`, or a pair of surrogate escapes) is not longer than this.
-_MAX_CUT_TOKEN_LENGTH: Final = 16
+_MAX_TRUNCATED_TOKEN_CHARACTERS: Final = 16
 _JSON_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 
 
@@ -367,17 +367,17 @@ class JsonItemReader:
 
     def __init__(self, read: Callable[[int], bytes], max_characters: int) -> None:
         self._read = read
-        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
+        self._decode_chunk = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
         self._max_item_characters = max_characters
-        self._text = ""
+        self._buffered_text = ""
         self._position = 0
         self._line_number = 1
         self._is_exhausted = False
 
-    def items(self) -> Iterator[JsonItem]:
+    def read_items(self) -> Iterator[JsonItem]:
         """Yield the items; if the text is not JSON, raise BadBody with the number of the faulty line."""
         while self._peek_character():
-            if self._text[self._position] == "[":
+            if self._buffered_text[self._position] == "[":
                 yield from self._read_array_items()
             else:
                 yield self._read_item()
@@ -399,7 +399,7 @@ class JsonItemReader:
         if not self._peek_character():
             raise self._syntax_fault("the array is not closed")
         end, line = self._find_item_end(), self._line_number
-        text = self._text[self._position : end]
+        text = self._buffered_text[self._position : end]
         self._skip(end - self._position)
         return JsonItem(line, text)
 
@@ -407,51 +407,54 @@ class JsonItemReader:
         """Return the end of the next value. Read more text while the value may be incomplete."""
         while True:
             try:
-                _, end = _JSON_DECODER.raw_decode(self._text, self._position)
+                _, end = _JSON_DECODER.raw_decode(self._buffered_text, self._position)
             except RecursionError:
                 raise self._syntax_fault("it is nested too deeply") from None
             except json.JSONDecodeError as problem:
                 if self._is_exhausted or not self._may_be_caused_by_truncation(problem):
                     raise self._syntax_fault(problem.msg.rstrip(".").lower(), problem.pos) from None
             else:
-                if self._is_exhausted or not _CONTINUABLE_NUMBER_PATTERN.match(self._text, end):
+                if self._is_exhausted or not _POSSIBLY_INCOMPLETE_NUMBER_PATTERN.match(self._buffered_text, end):
                     return end
-            if len(self._text) - self._position > self._max_item_characters:
+            if len(self._buffered_text) - self._position > self._max_item_characters:
                 raise self._syntax_fault(
                     f"an item is longer than {self._max_item_characters:,} characters, or is not JSON"
                 )
-            self._read_more(max(_READ_CHUNK_BYTES, len(self._text) - self._position))
+            self._read_more(max(_READ_CHUNK_BYTES, len(self._buffered_text) - self._position))
 
     def _may_be_caused_by_truncation(self, problem: json.JSONDecodeError) -> bool:
         """Return whether a decoding error may be caused by text that is not read yet.
 
         This is possible for an unterminated string, and for an error near the end of the text.
         """
-        return problem.msg.startswith("Unterminated string") or len(self._text) - problem.pos <= _MAX_CUT_TOKEN_LENGTH
+        return (
+            problem.msg.startswith("Unterminated string")
+            or len(self._buffered_text) - problem.pos <= _MAX_TRUNCATED_TOKEN_CHARACTERS
+        )
 
     def _peek_character(self) -> str:
         """Skip white space; return the next character, or an empty text at the end."""
         while True:
-            end = _JSON_WHITESPACE_PATTERN.match(self._text, self._position).end()  # type: ignore[union-attr] # it always matches
+            end = _JSON_WHITESPACE_PATTERN.match(self._buffered_text, self._position).end()  # type: ignore[union-attr] # it always matches
             self._skip(end - self._position)
-            if self._position < len(self._text):
-                return self._text[self._position]
+            if self._position < len(self._buffered_text):
+                return self._buffered_text[self._position]
             if self._is_exhausted:
                 return ""
             self._read_more(_READ_CHUNK_BYTES)
 
     def _skip(self, count: int) -> None:
         end = self._position + count
-        self._line_number += self._text.count("\n", self._position, end)
+        self._line_number += self._buffered_text.count("\n", self._position, end)
         self._position = end
 
     def _read_more(self, size: int) -> None:
         """Read more text, and drop the text before the current position."""
         data = self._read(size)
         self._is_exhausted = not data
-        self._text = self._text[self._position :] + self._decode(data, not data)
+        self._buffered_text = self._buffered_text[self._position :] + self._decode_chunk(data, not data)
         self._position = 0
 
     def _syntax_fault(self, cause: str, position: int = 0) -> BadBody:
-        line = self._line_number + self._text.count("\n", self._position, position)
+        line = self._line_number + self._buffered_text.count("\n", self._position, position)
         return BadBody(f"Line {line}: the text is not JSON: {cause}.")

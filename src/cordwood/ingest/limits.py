@@ -19,7 +19,7 @@ from cordwood.model.event import Event
 
 # If a body has not grown for this long, its reservation may be revoked to make room for another body, even for one of
 # the same key.
-BODY_STALLED_SECONDS: Final = 3.0
+BODY_STALL_TIMEOUT_SECONDS: Final = 3.0
 # The maximum number of bodies of one key that are read at the same time.
 MAX_BODIES_PER_KEY: Final = 256
 
@@ -34,7 +34,7 @@ class MemoryReservation:
         self._budget = budget
         self.owner = owner
         self.held_bytes = 0
-        self.grown_at = now
+        self.last_progress_at = now
         self.is_body_arriving = True
         self.is_revoked = False
         self._on_revoke: Callable[[], object] | None = None
@@ -45,7 +45,7 @@ class MemoryReservation:
 
     def record_progress(self) -> None:
         """Record that the body has grown, so that it does not count as stalled."""
-        self.grown_at = self._budget.clock()
+        self.last_progress_at = self._budget.clock()
 
     def refusal_fault(self) -> Fault:
         """Return the error for a request whose reservation was revoked."""
@@ -85,7 +85,7 @@ class BodyMemoryBudget:
         self._half_of_max_bytes = max_bytes // 2
         self.clock = clock
         self.make_refusal_fault = refusal or memory_used_up_fault
-        self._max_bodies = max_bodies
+        self._max_bodies_per_owner = max_bodies
         # The number of charged bytes of each key.
         self._charged_bytes_by_owner: Counter[str] = Counter()
         self._reservations: set[MemoryReservation] = set()
@@ -100,7 +100,7 @@ class BodyMemoryBudget:
         """
         reservation = MemoryReservation(self, owner, self.clock())
         with self._lock:
-            if sum(one.owner == owner for one in self._reservations) >= self._max_bodies:
+            if sum(one.owner == owner for one in self._reservations) >= self._max_bodies_per_owner:
                 raise BacklogFull("Too many bodies of this key are being read at once.", retry_after=2)
             self._reservations.add(reservation)
         try:
@@ -118,7 +118,7 @@ class BodyMemoryBudget:
                 raise self.make_refusal_fault()
             self._charged_bytes_by_owner[reservation.owner] += self._bytes_to_charge(reservation, more_bytes)
             reservation.held_bytes += more_bytes
-            reservation.grown_at = self.clock()
+            reservation.last_progress_at = self.clock()
 
     def _can_grow_reservation(self, reservation: MemoryReservation, more_bytes: int) -> bool:
         if reservation.held_bytes + more_bytes > self._half_of_max_bytes and any(
@@ -153,7 +153,7 @@ class BodyMemoryBudget:
         has_too_much = (
             candidate.owner != asking.owner and self._charged_bytes_by_owner[candidate.owner] > self._half_of_max_bytes
         )
-        return has_too_much or self.clock() - candidate.grown_at > BODY_STALLED_SECONDS
+        return has_too_much or self.clock() - candidate.last_progress_at > BODY_STALL_TIMEOUT_SECONDS
 
     def _release(self, reservation: MemoryReservation) -> None:
         self._charged_bytes_by_owner[reservation.owner] -= min(reservation.held_bytes, self._half_of_max_bytes)

@@ -86,14 +86,14 @@ class RefusedItem(msgspec.Struct, frozen=True):
     """A quarantined item: its position in the body, the reason, and its text.
 
     `is_reencoded_event` is true if the text is an event that was encoded again, and not the text that was sent.
-    `is_cut` is true if `text` has only the beginning of the item.
+    `is_truncated` is true if `text` has only the beginning of the item.
     """
 
     index: int
     reason: str
     text: str
     is_reencoded_event: bool = False
-    is_cut: bool = False
+    is_truncated: bool = False
 
 
 class ParsedBody(msgspec.Struct):
@@ -106,14 +106,14 @@ class ParsedBody(msgspec.Struct):
     """
 
     events: list[PostedEvent] = msgspec.field(default_factory=list)
-    extras: dict[int, Mapping[str, msgspec.Raw]] = msgspec.field(default_factory=dict)
+    extras_by_event_number: dict[int, Mapping[str, msgspec.Raw]] = msgspec.field(default_factory=dict)
     refused_items: list[RefusedItem] = msgspec.field(default_factory=list)
     item_indexes: list[int] | None = None
     out_of_time_bounds_counts: Counter[str] = msgspec.field(default_factory=Counter)
     max_item_bytes: int = 2 * 2**20
 
     @classmethod
-    def for_body(cls, body: Body) -> "ParsedBody":
+    def create_empty_for_body(cls, body: Body) -> "ParsedBody":
         """Return a ParsedBody without events for `body`. It will record the position of every event that is added."""
         return cls(item_indexes=[], max_item_bytes=body.max_item_bytes)
 
@@ -121,7 +121,7 @@ class ParsedBody(msgspec.Struct):
         if self.item_indexes is None:
             self.item_indexes = list(range(len(self.events)))
         if extras:
-            self.extras[len(self.events)] = extras
+            self.extras_by_event_number[len(self.events)] = extras
         self.events.append(event)
         self.item_indexes.append(index)
 
@@ -189,7 +189,7 @@ class DecodedItems(msgspec.Struct, frozen=True):
     `quarantine_reasons` has the reasons of quarantined items by position.
     """
 
-    positions: Sequence[int]
+    item_indexes: Sequence[int]
     ids: Sequence[str]
     quarantine_reasons: Mapping[int, str] = msgspec.field(default_factory=dict)
 
@@ -213,7 +213,7 @@ class DecodedItems(msgspec.Struct, frozen=True):
         }
         duplicates = set(repeated)
         number = 0
-        for position, event_id in zip(self.positions, self.ids, strict=True):
+        for position, event_id in zip(self.item_indexes, self.ids, strict=True):
             if position in found:
                 found[position] = msgspec.structs.replace(found[position], id=event_id)
             elif number < len(stored) and stored[number].id == event_id:

@@ -10,7 +10,7 @@ from cordwood.ingest.formats.journald import JOURNAL_MEDIA_TYPE as JOURNAL_MEDIA
 from cordwood.ingest.limits import UNLIMITED_LARGE_EVENT_LIMITER, LargeEventLimiter
 from cordwood.ingest.parsed_body import Body, ParsedBody, RefusedItem
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 
 _DAY_US = 86_400 * 10**6
 
@@ -37,7 +37,7 @@ _METADATA_FIELD_KINDS: Mapping[str, ValueKind] = {
     "is_transformed": ValueKind.BOOL,
     "replays": ValueKind.TEXT,
 }
-QUARANTINE_SHAPE: KindsByPath = {("metadata",): frozenset({ValueKind.OBJECT})} | {
+QUARANTINE_SHAPE: ValueKindsByPath = {("metadata",): frozenset({ValueKind.OBJECT})} | {
     ("metadata", name): frozenset({kind}) for name, kind in _METADATA_FIELD_KINDS.items()
 }
 
@@ -58,34 +58,34 @@ class ItemTruncator:
         self._max_untruncated_length = 2 * max_event_bytes
         self._clock_us = clock_us
         self._large_event_limiter = large
-        self._remaining_bytes = float(_MAX_QUARANTINED_BYTES_PER_DAY)
+        self._remaining_daily_bytes = float(_MAX_QUARANTINED_BYTES_PER_DAY)
         self._refilled_at_us = clock_us()
 
     def truncate(self, item: RefusedItem) -> RefusedItem:
         stored_length = len(item.text) if len(item.text) <= self._max_untruncated_length else _LARGE_ITEM_EXCERPT_BYTES
-        if stored_length > self._refill_remaining_bytes() or not self._large_event_limiter.try_charge_text(
+        if stored_length > self._refill_daily_bytes() or not self._large_event_limiter.try_charge_text(
             QUARANTINE_STREAM.name, None, stored_length
         ):
             stored_length = min(stored_length, _OVER_BUDGET_EXCERPT_BYTES)
-        self._remaining_bytes -= stored_length
+        self._remaining_daily_bytes -= stored_length
         if stored_length == len(item.text):
             return item
         reason = f"{item.reason} Only its first {stored_length // 1024} KiB are stored, and it cannot be replayed."
-        return msgspec.structs.replace(item, text=item.text[:stored_length], reason=reason, is_cut=True)
+        return msgspec.structs.replace(item, text=item.text[:stored_length], reason=reason, is_truncated=True)
 
-    def _refill_remaining_bytes(self) -> float:
+    def _refill_daily_bytes(self) -> float:
         now_us = self._clock_us()
         grown = max(0, now_us - self._refilled_at_us) * _MAX_QUARANTINED_BYTES_PER_DAY / _DAY_US
-        self._remaining_bytes, self._refilled_at_us = (
-            min(_MAX_QUARANTINED_BYTES_PER_DAY, self._remaining_bytes + grown),
+        self._remaining_daily_bytes, self._refilled_at_us = (
+            min(_MAX_QUARANTINED_BYTES_PER_DAY, self._remaining_daily_bytes + grown),
             now_us,
         )
-        return self._remaining_bytes
+        return self._remaining_daily_bytes
 
 
 def make_quarantine_batch(
     stream: str, form: str, items: Sequence[RefusedItem], project: str | None, received_us: int
-) -> Batch:
+) -> ReceivedEventBatch:
     events = [
         Event(
             id=str(uuid4()),
@@ -99,17 +99,17 @@ def make_quarantine_batch(
                     "reason": item.reason,
                     "index": item.index,
                     "text": item.text,
-                    "is_cut": item.is_cut,
+                    "is_cut": item.is_truncated,
                     "is_transformed": item.is_reencoded_event,
                 }
             ).decode(),
         )
         for item in items
     ]
-    return Batch(QUARANTINE_STREAM.name, events, received_us, QUARANTINE_SHAPE)
+    return ReceivedEventBatch(QUARANTINE_STREAM.name, events, received_us, QUARANTINE_SHAPE)
 
 
-def make_replay_mark_batch(item_id: str, stream: str, project: str | None, replayed_us: int) -> Batch:
+def make_replay_marker_batch(item_id: str, stream: str, project: str | None, replayed_us: int) -> ReceivedEventBatch:
     """Return a batch with an event that marks an item as replayed. The item itself stays in the quarantine stream."""
     mark = Event(
         id=f"{item_id}:replayed",
@@ -118,7 +118,7 @@ def make_replay_mark_batch(item_id: str, stream: str, project: str | None, repla
         project=project,
         metadata=_encode({"stream": stream, "replays": item_id}).decode(),
     )
-    return Batch(QUARANTINE_STREAM.name, [mark], replayed_us, QUARANTINE_SHAPE)
+    return ReceivedEventBatch(QUARANTINE_STREAM.name, [mark], replayed_us, QUARANTINE_SHAPE)
 
 
 class QuarantinedItem(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ class QuarantinedItem(msgspec.Struct, frozen=True):
     id: str
     received_us: int
     stream: str
-    form: BodyFormat
+    body_format: BodyFormat
     text: str
     project: str | None = None
     is_transformed: bool = False
@@ -139,7 +139,7 @@ class QuarantinedItem(msgspec.Struct, frozen=True):
 
 def decode_quarantined_item(item: QuarantinedItem) -> ParsedBody:
     """Decode the item again. An event without an id gets the item's id, so that a second replay is a duplicate."""
-    parsed = read_body(item.form, _make_body(item))
+    parsed = read_body(item.body_format, _make_body(item))
     for posted in parsed.events:
         if posted.id in {None, ""}:
             posted.id = item.id
@@ -147,7 +147,7 @@ def decode_quarantined_item(item: QuarantinedItem) -> ParsedBody:
 
 
 # Forms whose items are not JSON, with their content types.
-_MEDIA_TYPES_OF_TEXT_FORMS = {BodyFormat.SYSLOG: "application/syslog", BodyFormat.JOURNALD: JOURNAL_MEDIA}
+_MEDIA_TYPES_BY_TEXT_FORMAT = {BodyFormat.SYSLOG: "application/syslog", BodyFormat.JOURNALD: JOURNAL_MEDIA}
 
 
 def _make_body(item: QuarantinedItem) -> Body:
@@ -155,6 +155,6 @@ def _make_body(item: QuarantinedItem) -> Body:
 
     A JSON item is put in an array, so that it is not read as a batch or as lines.
     """
-    if item.form in _MEDIA_TYPES_OF_TEXT_FORMS:
-        return Body(item.text.encode(), _MEDIA_TYPES_OF_TEXT_FORMS[item.form])
+    if item.body_format in _MEDIA_TYPES_BY_TEXT_FORMAT:
+        return Body(item.text.encode(), _MEDIA_TYPES_BY_TEXT_FORMAT[item.body_format])
     return Body(f"[{item.text}]".encode(), "application/json")

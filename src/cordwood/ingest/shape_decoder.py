@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.ingest.event_values import texts_at
-from cordwood.model.event import ELEMENT_STEP, Event, EventPath, Shape, ValueKind, format_paths
+from cordwood.model.event import ARRAY_ELEMENT_STEP, Event, EventPath, Shape, ValueKind, format_paths
 
 _DECODER_TYPES_BY_KIND: dict[ValueKind, Any] = {
     ValueKind.TEXT: str,
@@ -40,7 +40,7 @@ _UNSUPPORTED_KEY_PATTERN = re.compile(r'[\x00-\x1f"\\]')
 _MAX_CACHED_PATH_LISTS = 10_000
 # The maximum total length of all type patterns that a node caches. A type pattern is the tuple of the types of a
 # record's values.
-_MAX_CACHED_TYPE_PATTERN_VALUES = 100_000
+_MAX_CACHED_VALUE_TYPES_PER_NODE = 100_000
 
 # The decoded metadata and extras of an event that passed the validation.
 DecodedMetadataAndExtras = tuple[Any, Any]
@@ -51,12 +51,12 @@ class _PathNode:
 
     __slots__ = (
         "bit_by_python_type",
-        "cached_type_pattern_values",
+        "bits_and_children_by_value_types",
+        "cached_value_type_count",
         "children_by_step",
         "kinds",
         "object_attributes",
         "record_field_nodes",
-        "results_by_type_pattern",
     )
 
     def __init__(self) -> None:
@@ -71,10 +71,12 @@ class _PathNode:
         self.bit_by_python_type: dict[type, int] = {}
         # A cache by type pattern, which is the tuple of the types of a record's values. It has the union of the values'
         # bits, and the fields whose values contain further values.
-        self.results_by_type_pattern: dict[tuple[type, ...], tuple[int, tuple[tuple[int, _PathNode], ...]]] = {}
-        self.cached_type_pattern_values = 0
+        self.bits_and_children_by_value_types: dict[
+            tuple[type, ...], tuple[int, tuple[tuple[int, _PathNode], ...]]
+        ] = {}
+        self.cached_value_type_count = 0
 
-    def child_or_new(self, name: str) -> "_PathNode":
+    def get_or_add_child(self, name: str) -> "_PathNode":
         return self.children_by_step.setdefault(name, _PathNode())
 
     def path_kind_bits_of_value(self, value: Any) -> int:
@@ -82,8 +84,8 @@ class _PathNode:
         found = self.bit_by_python_type.get(type(value), 0)
         if isinstance(value, msgspec.Struct):
             found |= self.path_kind_bits_of_record(value)
-        elif isinstance(value, list) and ELEMENT_STEP in self.children_by_step:
-            element = self.children_by_step[ELEMENT_STEP]
+        elif isinstance(value, list) and ARRAY_ELEMENT_STEP in self.children_by_step:
+            element = self.children_by_step[ARRAY_ELEMENT_STEP]
             for one in value:
                 found |= element.path_kind_bits_of_value(one)
         return found
@@ -91,24 +93,24 @@ class _PathNode:
     def path_kind_bits_of_record(self, record: msgspec.Struct) -> int:
         values = msgspec.structs.astuple(record)
         types = tuple(map(type, values))
-        found, within = self.results_by_type_pattern.get(types) or self._cache_type_pattern(types)
+        found, within = self.bits_and_children_by_value_types.get(types) or self._cache_bits_for_value_types(types)
         for place, child in within:
             found |= child.path_kind_bits_of_value(values[place])
         return found
 
-    def _cache_type_pattern(self, types: tuple[type, ...]) -> tuple[int, tuple[tuple[int, "_PathNode"], ...]]:
+    def _cache_bits_for_value_types(self, types: tuple[type, ...]) -> tuple[int, tuple[tuple[int, "_PathNode"], ...]]:
         found = 0
         within = []
         for place, (child, type_) in enumerate(zip(self.record_field_nodes, types, strict=True)):
             found |= child.bit_by_python_type.get(type_, 0)
             if type_ is list or issubclass(type_, msgspec.Struct):
                 within.append((place, child))
-        self.cached_type_pattern_values += len(types)
-        if self.cached_type_pattern_values > _MAX_CACHED_TYPE_PATTERN_VALUES:
-            self.results_by_type_pattern.clear()
-            self.cached_type_pattern_values = len(types)
-        self.results_by_type_pattern[types] = found, tuple(within)
-        return self.results_by_type_pattern[types]
+        self.cached_value_type_count += len(types)
+        if self.cached_value_type_count > _MAX_CACHED_VALUE_TYPES_PER_NODE:
+            self.bits_and_children_by_value_types.clear()
+            self.cached_value_type_count = len(types)
+        self.bits_and_children_by_value_types[types] = found, tuple(within)
+        return self.bits_and_children_by_value_types[types]
 
 
 class ShapeDecoder:
@@ -130,17 +132,17 @@ class ShapeDecoder:
         self.path_count = len(shape.kinds) + len(nulls)
         # The projects whose shape has every path and kind of this decoder. An event of such a project adds nothing to
         # the project's shape, so it is not inspected.
-        self.covering_projects: set[str] = set()
+        self.projects_with_all_paths: set[str] = set()
         # The union of the bits that stand for the paths and kinds of this decoder. The bits come from `projects`.
-        self.all_bits = 0
-        self._projects = projects
+        self.all_path_kind_bits = 0
+        self._project_shapes = projects
         self._object_paths: list[EventPath] = [("metadata",)]
         self._formatted_paths_by_indexes: dict[tuple[int, ...], str] = {}
         root = _build_path_tree(shape, nulls)
         self._extras_root = root
         self._metadata_root = root.children_by_step.pop("metadata", _PathNode())
-        self._has_project = "project" in root.children_by_step
-        self._project_bit = self._register_bit(("project",), ValueKind.TEXT) if self._has_project else 0
+        self._accepts_project_field = "project" in root.children_by_step
+        self._project_bit = self._register_bit(("project",), ValueKind.TEXT) if self._accepts_project_field else 0
         self._metadata_decoder = msgspec.json.Decoder(self._build_value_type(self._metadata_root, ("metadata",)))
         self._extras_decoder = msgspec.json.Decoder(self._build_record_type(root, ()))
         self.required_paths = needed
@@ -161,7 +163,7 @@ class ShapeDecoder:
         If `is_complete` is false, the derived fields of the event may still have to be filled. Therefore, also return
         None if one of their paths (`required_paths`) has no value.
         """
-        if event.project is not None and not self._has_project:
+        if event.project is not None and not self._accepts_project_field:
             return None
         try:
             metadata = None if event.metadata is None else self._metadata_decoder.decode(event.metadata)
@@ -216,8 +218,8 @@ class ShapeDecoder:
         return () if value is None else texts_at(event.metadata, path)
 
     def _register_bit(self, path: EventPath, kind: ValueKind) -> int:
-        bit = self._projects.find_or_add_bit((path, kind)) if self._projects is not None else 0
-        self.all_bits |= bit
+        bit = self._project_shapes.find_or_add_bit((path, kind)) if self._project_shapes is not None else 0
+        self.all_path_kind_bits |= bit
         return bit
 
     def _format_object_paths(self, key: tuple[int, ...]) -> str:
@@ -236,7 +238,7 @@ class ShapeDecoder:
                 node.bit_by_python_type[record] = bit
                 union |= record
             elif kind is ValueKind.ARRAY:
-                element = self._build_value_type(node.child_or_new(ELEMENT_STEP), (*path, ELEMENT_STEP))
+                element = self._build_value_type(node.get_or_add_child(ARRAY_ELEMENT_STEP), (*path, ARRAY_ELEMENT_STEP))
                 node.bit_by_python_type[list] = bit
                 union |= list[element]  # type: ignore[valid-type]
             else:
@@ -247,7 +249,7 @@ class ShapeDecoder:
     def _build_record_type(self, node: _PathNode, path: EventPath) -> Any:
         attributes = {f"f{place}": name for place, name in enumerate(node.children_by_step) if _can_be_field(name)}
         for attribute, name in attributes.items():
-            if ValueKind.OBJECT in node.children_by_step[name].kinds and ELEMENT_STEP not in path:
+            if ValueKind.OBJECT in node.children_by_step[name].kinds and ARRAY_ELEMENT_STEP not in path:
                 node.object_attributes.append((attribute, len(self._object_paths), node.children_by_step[name]))
                 self._object_paths.append((*path, name))
         node.record_field_nodes = [node.children_by_step[name] for name in attributes.values()]
@@ -265,7 +267,7 @@ def _can_be_field(step: str) -> bool:
     time at each level of nested arrays. Nor does a key that msgspec does not support. Therefore an event with such a
     key fails validation, and is inspected value by value.
     """
-    return step != ELEMENT_STEP and not _UNSUPPORTED_KEY_PATTERN.search(step)
+    return step != ARRAY_ELEMENT_STEP and not _UNSUPPORTED_KEY_PATTERN.search(step)
 
 
 def _attribute_names_on_path(node: _PathNode, steps: EventPath) -> tuple[str, ...]:
@@ -301,7 +303,7 @@ def _build_path_tree(shape: Shape, nulls: Collection[EventPath]) -> _PathNode:
     for path in (*nulls, *shape.kinds):
         node = root
         for name in path:
-            node = node.child_or_new(name)
+            node = node.get_or_add_child(name)
         node.kinds = shape.kinds.get(path, frozenset())
     return root
 
@@ -322,8 +324,8 @@ class ProjectDecoderCache:
     def __init__(self) -> None:
         self._decoders_by_key: OrderedDict[DecoderKey, ShapeDecoder] = OrderedDict()
         self._cached_path_count = 0
-        self._use_counts: dict[DecoderKey, int] = {}
-        self._next_build = 0.0
+        self._event_counts_by_key: dict[DecoderKey, int] = {}
+        self._next_build_at = 0.0
         self._lock = threading.Lock()
 
     def find_or_build(
@@ -339,11 +341,11 @@ class ProjectDecoderCache:
             if known is not None:
                 self._decoders_by_key.move_to_end(key)
                 return known
-            if len(self._use_counts) > _MAX_COUNTED_DECODER_KEYS:
-                self._use_counts.clear()
-            self._use_counts[key] = uses = self._use_counts.get(key, 0) + events
+            if len(self._event_counts_by_key) > _MAX_COUNTED_DECODER_KEYS:
+                self._event_counts_by_key.clear()
+            self._event_counts_by_key[key] = uses = self._event_counts_by_key.get(key, 0) + events
             now = time.monotonic()
-            if uses < _MIN_EVENTS_TO_BUILD_DECODER or now < self._next_build:
+            if uses < _MIN_EVENTS_TO_BUILD_DECODER or now < self._next_build_at:
                 return None
             return self._build(key, projects, nulls, now)
 
@@ -353,8 +355,8 @@ class ProjectDecoderCache:
         _, bits, needed = key
         kinds = projects.kinds_of_bit_set(bits)
         decoder = ShapeDecoder(Shape().merged_with_kinds(kinds), now, nulls, needed)
-        self._next_build = time.monotonic() + (time.monotonic() - now) / _MAX_BUILD_TIME_SHARE
-        self._use_counts.pop(key, None)
+        self._next_build_at = time.monotonic() + (time.monotonic() - now) / _MAX_BUILD_TIME_SHARE
+        self._event_counts_by_key.pop(key, None)
         self._decoders_by_key[key] = decoder
         self._cached_path_count += decoder.path_count
         while self._cached_path_count > _MAX_PATHS_IN_CACHED_DECODERS:
@@ -376,16 +378,16 @@ class BatchProjectDecoders:
         self._cache = kept
         self._stream = stream
         self._required_paths = needed
-        self._projects = projects
+        self._project_shapes = projects
         self._null_paths = nulls
         self._decoders_by_project: dict[str, ShapeDecoder] = {}
         self._event_counts_by_project: dict[str, int] = {}
 
     def find_decoder_for_project(self, project: str | None, stream_decoder: ShapeDecoder) -> ShapeDecoder | None:
         """Return the decoder of a project, or None if the stream's decoder is to be used for the project's events."""
-        if project is None or self._projects is None or project in stream_decoder.covering_projects:
+        if project is None or self._project_shapes is None or project in stream_decoder.projects_with_all_paths:
             return None
-        return self._decoders_by_project.get(project) or self._find_or_build(project, self._projects)
+        return self._decoders_by_project.get(project) or self._find_or_build(project, self._project_shapes)
 
     def _find_or_build(self, project: str, projects: ProjectShapes) -> ShapeDecoder | None:
         events = self._event_counts_by_project[project] = self._event_counts_by_project.get(project, 0) + 1

@@ -28,9 +28,9 @@ from cordwood.ingest.shape_decoder import (
     ShapeDecoder,
 )
 from cordwood.model.definitions import Stream
-from cordwood.model.event import NO_VALUE_KINDS, Event, EventPath, KindsByPath, Shape, ValueKind, format_paths
+from cordwood.model.event import NO_VALUE_KINDS, Event, EventPath, Shape, ValueKind, ValueKindsByPath, format_paths
 
-_UNLISTED_PATHS_MARK: Final[PathAndKind] = ((), ValueKind.UNLISTED)
+_UNLISTED_PATHS_MARKER_PAIR: Final[PathAndKind] = ((), ValueKind.UNLISTED)
 
 
 class ProjectShapeAdditions:
@@ -40,7 +40,7 @@ class ProjectShapeAdditions:
     """
 
     def __init__(self, shapes: ProjectShapes, project_path: Sequence[str], max_of_an_event: int) -> None:
-        self.shapes = shapes
+        self.project_shapes = shapes
         self._max_new_pairs_per_event = max_of_an_event
         self._project_path = tuple(project_path)
         self._known_bits_by_project: dict[str, int] = {}
@@ -49,7 +49,9 @@ class ProjectShapeAdditions:
     @property
     def kinds_by_project(self) -> KindsByProject:
         return {
-            project: self.shapes.kinds_of_bit_set(bits) for project, bits in self._added_bits_by_project.items() if bits
+            project: self.project_shapes.kinds_of_bit_set(bits)
+            for project, bits in self._added_bits_by_project.items()
+            if bits
         }
 
     def add_matching_event(
@@ -66,19 +68,19 @@ class ProjectShapeAdditions:
         project = event.project
         if (
             matching_decoder is stream_decoder
-            and project not in matching_decoder.covering_projects
+            and project not in matching_decoder.projects_with_all_paths
             and project is not None
         ):
-            self._add_unless_covered(project, event, records, matching_decoder)
+            self._add_event_unless_covered(project, event, records, matching_decoder)
         if self._project_path:
             for other in matching_decoder.texts_at_path(event, records, self._project_path):
-                if other != project and other not in stream_decoder.covering_projects:
-                    self._add_for_other_project(other, event, stream_decoder)
+                if other != project and other not in stream_decoder.projects_with_all_paths:
+                    self._add_event_to_other_project(other, event, stream_decoder)
 
-    def _add_for_other_project(self, project: str, event: Event, stream_decoder: ShapeDecoder) -> None:
+    def _add_event_to_other_project(self, project: str, event: Event, stream_decoder: ShapeDecoder) -> None:
         records = stream_decoder.decode(event)
         if records is not None:
-            self._add_unless_covered(project, event, records, stream_decoder)
+            self._add_event_unless_covered(project, event, records, stream_decoder)
 
     def add_mismatching_event(
         self, event: Event, event_kinds: MutableKindsByPath, is_listed: Callable[[EventPath], bool]
@@ -104,41 +106,41 @@ class ProjectShapeAdditions:
         projects = set(texts_at(event.metadata, self._project_path)) if self._project_path else set()
         return projects if event.project is None else projects | {event.project}
 
-    def _add_unless_covered(
+    def _add_event_unless_covered(
         self, project: str, event: Event, records: DecodedMetadataAndExtras, decoder: ShapeDecoder
     ) -> None:
-        if decoder.all_bits & ~self.shapes.bit_set_of_project(project):
+        if decoder.all_path_kind_bits & ~self.project_shapes.bit_set_of_project(project):
             self._add_decoded_bits(project, decoder.path_kind_bits(event, records))
         else:
-            decoder.covering_projects.add(project)
+            decoder.projects_with_all_paths.add(project)
 
     def _add_decoded_bits(self, project: str, decoded_bits: int) -> None:
         key, known_bits = self._shape_key_and_bits(project)
         new = decoded_bits & ~known_bits
-        if self._is_full(known_bits):
+        if self._is_shape_full(known_bits):
             return
         if new.bit_count() > self._max_new_pairs(known_bits):
             new = self._bits_of_shortest_paths(
-                [self.shapes.pairs[place] for place in set_bit_positions(new)], known_bits
+                [self.project_shapes.pairs[place] for place in set_bit_positions(new)], known_bits
             )
         self._add_bits_to_project(key, known_bits, new)
 
     def _add_path_kind_pairs(self, project: str, event_kinds: MutableKindsByPath) -> int:
         key, known_bits = self._shape_key_and_bits(project)
-        if self._is_full(known_bits):
+        if self._is_shape_full(known_bits):
             return known_bits
         pairs = [(path, kind) for path, kinds in event_kinds.items() for kind in kinds]
-        new = [pair for pair in pairs if not known_bits & self.shapes.find_bit(pair)]
+        new = [pair for pair in pairs if not known_bits & self.project_shapes.find_bit(pair)]
         return self._add_bits_to_project(key, known_bits, self._bits_of_shortest_paths(new, known_bits))
 
     def _shape_key_and_bits(self, project: str) -> tuple[str, int]:
-        key = project if self.shapes.can_store_project(project) else OTHER_PROJECTS_KEY
+        key = project if self.project_shapes.can_store_project(project) else OTHER_PROJECTS_KEY
         known_bits = self._known_bits_by_project.get(key)
-        return key, self.shapes.bit_set_of_project(key) if known_bits is None else known_bits
+        return key, self.project_shapes.bit_set_of_project(key) if known_bits is None else known_bits
 
-    def _is_full(self, known_bits: int) -> bool:
+    def _is_shape_full(self, known_bits: int) -> bool:
         return known_bits.bit_count() >= MAX_PATH_KINDS_PER_PROJECT and bool(
-            known_bits & self.shapes.find_bit(_UNLISTED_PATHS_MARK)
+            known_bits & self.project_shapes.find_bit(_UNLISTED_PATHS_MARKER_PAIR)
         )
 
     def _max_new_pairs(self, known_bits: int) -> int:
@@ -150,10 +152,12 @@ class ProjectShapeAdditions:
         If some pairs are left out, include the bit that marks the shape as incomplete.
         """
         limit = self._max_new_pairs(known_bits)
-        selected = new if len(new) <= limit else [_UNLISTED_PATHS_MARK, *sorted(new, key=_depth_sort_key)[:limit]]
+        selected = (
+            new if len(new) <= limit else [_UNLISTED_PATHS_MARKER_PAIR, *sorted(new, key=_depth_sort_key)[:limit]]
+        )
         bits = 0
         for pair in selected:
-            bits |= self.shapes.find_or_add_bit(pair)
+            bits |= self.project_shapes.find_or_add_bit(pair)
         return bits
 
     def _add_bits_to_project(self, key: str, known_bits: int, bits: int) -> int:
@@ -163,7 +167,7 @@ class ProjectShapeAdditions:
         return known_bits | bits
 
     def _is_listed_for_project(self, known_bits: int, path: EventPath, kinds: Collection[ValueKind]) -> bool:
-        return not kinds or any(self.shapes.find_bit((path, kind)) & known_bits for kind in kinds)
+        return not kinds or any(self.project_shapes.find_bit((path, kind)) & known_bits for kind in kinds)
 
 
 def _depth_sort_key(pair: PathAndKind) -> tuple[int, PathAndKind]:
@@ -191,7 +195,7 @@ class InferredShapes(msgspec.Struct, frozen=True):
     """The events in their stored form, and what they add to the shapes of their stream and its projects."""
 
     events: list[Event]
-    stream_kinds: KindsByPath
+    stream_kinds: ValueKindsByPath
     kinds_by_project: KindsByProject
 
 
@@ -209,7 +213,7 @@ class ShapeInferrer:
         self._get_stream_shapes = shapes
         self._get_project_shapes = projects
         self._decoders: dict[str, ShapeDecoder] = {}
-        self._project_decoders = ProjectDecoderCache()
+        self._project_decoder_cache = ProjectDecoderCache()
         # By stream, the paths that had only null values. They are not listed in the shape, but decoders must accept
         # them.
         self._null_paths_by_stream: dict[str, set[EventPath]] = {}
@@ -229,7 +233,7 @@ class ShapeInferrer:
 
     def infer_stream_shape(
         self, stream: str, events: Sequence[Event], derived_fields: DerivedFields = NO_DERIVED_FIELDS
-    ) -> tuple[list[Event], KindsByPath]:
+    ) -> tuple[list[Event], ValueKindsByPath]:
         """Infer the shape as `infer` does, but not the shapes of projects."""
         return self._infer_with_additions(stream, events, derived_fields, None)
 
@@ -239,12 +243,16 @@ class ShapeInferrer:
         events: Sequence[Event],
         derived_fields: DerivedFields,
         additions: ProjectShapeAdditions | None,
-    ) -> tuple[list[Event], KindsByPath]:
+    ) -> tuple[list[Event], ValueKindsByPath]:
         mismatches = _MismatchingEvents(self._get_stream_shapes().get(stream, Shape()), additions)
         decoder = self._current_decoder(stream, mismatches.shape, derived_fields.paths)
-        projects = None if additions is None else additions.shapes
+        projects = None if additions is None else additions.project_shapes
         batch_decoders = BatchProjectDecoders(
-            self._project_decoders, stream, derived_fields.paths, projects, self._null_paths_by_stream.get(stream, ())
+            self._project_decoder_cache,
+            stream,
+            derived_fields.paths,
+            projects,
+            self._null_paths_by_stream.get(stream, ()),
         )
         inspect = []
         for posted in events:
@@ -257,7 +265,7 @@ class ShapeInferrer:
             inspect.append(mismatches.add_event(event))
             if mismatches.event_count in _MISMATCH_COUNTS_FOR_REBUILD:
                 decoder = self._rebuild_decoder(mismatches, stream, decoder)
-        self._remember_null_paths(stream, mismatches.null_paths)
+        self._add_null_paths_within_limits(stream, mismatches.null_paths)
         return inspect, mismatches.new_kinds()
 
     def _rebuild_decoder(self, mismatches: "_MismatchingEvents", stream: str, before: ShapeDecoder) -> ShapeDecoder:
@@ -277,7 +285,7 @@ class ShapeInferrer:
             self._get_project_shapes().get(stream),
         )
 
-    def _remember_null_paths(self, stream: str, found: set[EventPath]) -> None:
+    def _add_null_paths_within_limits(self, stream: str, found: set[EventPath]) -> None:
         nulls = self._null_paths_by_stream.setdefault(stream, set())
         room = min(MAX_NULL_PATHS_PER_STREAM - len(nulls), MAX_NEW_NULL_PATHS_PER_BATCH)
         nulls.update(sorted(found - nulls, key=len)[: max(0, room)])
@@ -374,7 +382,7 @@ class _MismatchingEvents:
             self._parents_of_unlisted_paths.update(path[:-1] for path in refused if path[:-1] not in refused)
         return msgspec.structs.replace(event, object_paths=format_paths(path for path in objects if path in added))
 
-    def new_kinds(self) -> KindsByPath:
+    def new_kinds(self) -> ValueKindsByPath:
         """Return the kinds and paths that are to be added to the shape, within its limits.
 
         If a new path exceeds the limits, its nearest ancestor in the shape is marked instead. The mark says that paths
@@ -388,11 +396,15 @@ class _MismatchingEvents:
         unknown = [path for path, kinds in new.items() if kinds and path not in known_kinds]
         listed = set(_select_within_limits(unknown, known_kinds))
         learnt = {path: kinds for path, kinds in new.items() if kinds and (path in known_kinds or path in listed)}
-        marked = self._parents_to_mark(listed, unknown)
-        unsure = {path: _UNSURE for path in listed if _is_below_any(path, marked | self.shape.unlisted)}
-        return _merge_kinds(learnt, unsure, dict.fromkeys(marked - self.shape.unlisted, _UNLISTED))
+        marked = self._nearest_listed_ancestors(listed, unknown)
+        unsure = {
+            path: _UNSURE for path in listed if _is_below_any(path, marked | self.shape.paths_with_unlisted_descendants)
+        }
+        return _merge_kinds(
+            learnt, unsure, dict.fromkeys(marked - self.shape.paths_with_unlisted_descendants, _UNLISTED)
+        )
 
-    def _parents_to_mark(self, listed: Collection[EventPath], unknown: Iterable[EventPath]) -> set[EventPath]:
+    def _nearest_listed_ancestors(self, listed: Collection[EventPath], unknown: Iterable[EventPath]) -> set[EventPath]:
         """Return the paths to mark: the nearest listed ancestor of each path that the limits keep out of the shape."""
         below = self._parents_of_unlisted_paths.union(path[:-1] for path in unknown if path not in listed)
         return {_nearest_listed_path(path, listed, self.shape.kinds) for path in below}
@@ -408,7 +420,7 @@ class _MismatchingEvents:
         return [path for path in event_kinds if path not in too_many]
 
 
-def _merge_kinds(learnt: KindsByPath, *more: KindsByPath) -> KindsByPath:
+def _merge_kinds(learnt: ValueKindsByPath, *more: ValueKindsByPath) -> ValueKindsByPath:
     merged = dict(learnt)
     for one in more:
         for path, kinds in one.items():
@@ -420,14 +432,14 @@ def _is_below_any(path: EventPath, marked: Collection[EventPath]) -> bool:
     return bool(marked) and any(path[:length] in marked for length in range(len(path)))
 
 
-def _nearest_listed_path(path: EventPath, listed: Collection[EventPath], known_kinds: KindsByPath) -> EventPath:
+def _nearest_listed_path(path: EventPath, listed: Collection[EventPath], known_kinds: ValueKindsByPath) -> EventPath:
     """Return the path itself if it is listed, else its nearest listed ancestor."""
     while path and path not in listed and path not in known_kinds:
         path = path[:-1]
     return path
 
 
-def _select_within_limits(unknown: Sequence[EventPath], known_kinds: KindsByPath) -> Sequence[EventPath]:
+def _select_within_limits(unknown: Sequence[EventPath], known_kinds: ValueKindsByPath) -> Sequence[EventPath]:
     """Return the shortest unknown paths within the limits. Paths below a path that is not listed are left out."""
     if not unknown:
         return ()

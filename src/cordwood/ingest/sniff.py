@@ -229,7 +229,7 @@ def _json_items(sample: FileSample) -> Iterator[str]:
             raise _EndOfSampleError
         return waiting.pop() if waiting else b""
 
-    for item in JsonItemReader(read, len(sample.data) + 1).items():
+    for item in JsonItemReader(read, len(sample.data) + 1).read_items():
         yield item.text
 
 
@@ -327,7 +327,7 @@ def decode_sample(name: str, sample: FileSample, options: CsvOptions = DEFAULT_C
     if name == "syslog":
         return read_body(BodyFormat.SYSLOG, Body(sample.text.encode(), "application/syslog"))
     if name in {"json", "otlp", "loki"}:
-        return _decode_document(name, sample)
+        return _decode_json_document(name, sample)
     if name == "elasticsearch":
         return _decode_bulk(sample)
     if name == "journald":
@@ -354,7 +354,9 @@ def _merge_labelled_parts(labelled: LabelledBody) -> ParsedBody:
     merged = ParsedBody(item_indexes=[])
     parts = labelled.parts_by_labels.values()
     found = [
-        (part.item_index(at), event, part.extras.get(at)) for part in parts for at, event in enumerate(part.events)
+        (part.item_index(at), event, part.extras_by_event_number.get(at))
+        for part in parts
+        for at, event in enumerate(part.events)
     ]
     for index, event, extras in sorted(found, key=lambda one: one[0]):
         merged.add_event(event, index, extras)
@@ -373,7 +375,7 @@ def _decode_lines(name: str, sample: FileSample) -> ParsedBody:
     return parsed
 
 
-def _decode_document(name: str, sample: FileSample) -> ParsedBody | None:
+def _decode_json_document(name: str, sample: FileSample) -> ParsedBody | None:
     items: list[str] = []
     try:
         for item in _json_items(sample):

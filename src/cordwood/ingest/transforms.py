@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.errors import BodyTooLarge
 from cordwood.ingest.event_values import values_at
-from cordwood.ingest.items import decode_values
+from cordwood.ingest.items import decode_json_value
 from cordwood.ingest.parsed_body import ParsedBody
 from cordwood.lql.matching import compile_event_predicate
 from cordwood.model.definitions import FieldPath, Stream, Transform, TransformAction
@@ -33,12 +33,12 @@ class EventDraft:
     """An event that is being transformed. Its fields are decoded once, and `to_event` encodes them again."""
 
     def __init__(self, event: Event) -> None:
-        self.event = event
+        self.original_event = event
         self.message = event.event_message
         self.project = event.project
-        self.top_level_fields: Record = decode_values(event.extras) if event.extras else {}
+        self.top_level_fields: Record = decode_json_value(event.extras) if event.extras else {}
         if event.metadata is not None:
-            self.top_level_fields["metadata"] = decode_values(event.metadata)
+            self.top_level_fields["metadata"] = decode_json_value(event.metadata)
         self.is_changed = False
 
     def read_values(self, path: Sequence[str]) -> list[object]:
@@ -47,7 +47,7 @@ class EventDraft:
         if tuple(path) == ("project",):
             return [self.project]
         if tuple(path) == ("id",):
-            return [self.event.id]
+            return [self.original_event.id]
         return list(values_at(self.top_level_fields, path))
 
     def read_value(self, path: FieldPath) -> object:
@@ -97,10 +97,10 @@ class EventDraft:
     def to_event(self) -> Event:
         """Return the event with all changes."""
         if not self.is_changed:
-            return self.event
+            return self.original_event
         metadata = self.top_level_fields.pop("metadata", None)
         return msgspec.structs.replace(
-            self.event,
+            self.original_event,
             event_message=self.message,
             project=self.project,
             metadata=None if metadata is None else _encode(metadata).decode(),
@@ -206,14 +206,16 @@ def _compile_step(transform: Transform, hash_key: bytes) -> TransformStep:
         case TransformAction.DROP:
             return lambda _: None
         case TransformAction.SAMPLE:
-            return lambda draft: False if _sampling_value(draft.event.id) < transform.rate else None
+            return lambda draft: False if _sampling_fraction(draft.original_event.id) < transform.rate else None
         case TransformAction.REMOVE:
             return lambda draft: sum(_remove_field(draft, path) for path in transform.fields) > 0
         case TransformAction.HASH:
             return lambda draft: sum(_hash_field(draft, path, hash_key) for path in transform.fields) > 0
         case TransformAction.COPY | TransformAction.RENAME:
             is_move = transform.action is TransformAction.RENAME
-            return lambda draft: sum(_copy_field(draft, *move, is_move=is_move) for move in transform.moves) > 0
+            return lambda draft: (
+                sum(_copy_field(draft, *move, is_move=is_move) for move in transform.source_and_target_fields) > 0
+            )
         case TransformAction.MESSAGE:
             return lambda draft: draft.write_value(
                 ("event_message",), _fill_message_template(transform.template, draft)
@@ -222,7 +224,7 @@ def _compile_step(transform: Transform, hash_key: bytes) -> TransformStep:
             return lambda draft: _enrich_event(draft, transform)
 
 
-def _sampling_value(event_id: str) -> float:
+def _sampling_fraction(event_id: str) -> float:
     """Return a number from 0 to 1 that depends only on the event's id, so that a retry is sampled in the same way."""
     return (
         int.from_bytes(hashlib.blake2b(event_id.encode("utf-8", "replace"), digest_size=8).digest())
@@ -283,9 +285,9 @@ def _to_inserted_text(value: object) -> str:
 
 
 def _enrich_event(draft: EventDraft, transform: Transform) -> bool:
-    ((source, target),) = transform.moves
+    ((source, target),) = transform.source_and_target_fields
     key = draft.read_value(source)
     if key is None:
         return False
-    entry = transform.entries.get(key if isinstance(key, str) else _encode(key).decode())
+    entry = transform.target_json_by_source_value.get(key if isinstance(key, str) else _encode(key).decode())
     return entry is not None and draft.write_value(target, msgspec.json.decode(entry))

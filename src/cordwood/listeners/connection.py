@@ -30,11 +30,11 @@ class LimitedConnection(Protocol):
     opened_at: float
     # Whether the connection has sent a valid message.
     has_sent_valid_message: bool
-    # `partial_message_bytes` is the number of bytes of the unfinished message that have arrived. `waited_seconds` is
-    # for how long the service has waited for data of this message. A connection whose bytes arrive too slowly is
-    # closed.
+    # `partial_message_bytes` is the number of bytes of the unfinished message that have arrived.
+    # `partial_message_wait_seconds` is for how long the service has waited for data of this message. A connection whose
+    # bytes arrive too slowly is closed.
     partial_message_bytes: int
-    waited_seconds: float
+    partial_message_wait_seconds: float
     # Since when the service has been waiting for data from the sender. None while the service stores events of the
     # connection, so that this time does not count against the sender.
     waiting_since: float | None
@@ -71,9 +71,9 @@ class ConnectionBudget:
         """
         own = connection.address
         if self._connection_counts_by_address[own] >= self._max_connections_per_address:
-            self._evict_one(one for one in self._open_connections if one.address == own)
+            self._evict_connection(one for one in self._open_connections if one.address == own)
         elif len(self._open_connections) >= self._max_connections:
-            self._evict_one(self._open_connections)
+            self._evict_connection(self._open_connections)
         if (
             self._connection_counts_by_address[own] >= self._max_connections_per_address
             or len(self._open_connections) >= self._max_connections
@@ -109,12 +109,14 @@ class ConnectionBudget:
         if not connection.has_sent_valid_message and now - connection.opened_at > MAX_FIRST_MESSAGE_SECONDS:
             return True
         waits = now - connection.waiting_since
-        min_bytes = (connection.waited_seconds + waits - BODY_RATE_GRACE_SECONDS) * MIN_BODY_BYTES_PER_SECOND
+        min_bytes = (
+            connection.partial_message_wait_seconds + waits - BODY_RATE_GRACE_SECONDS
+        ) * MIN_BODY_BYTES_PER_SECOND
         return connection.partial_message_bytes > 0 and (
             waits > MAX_READ_STALL_SECONDS or connection.partial_message_bytes < min_bytes
         )
 
-    def _evict_one(self, candidates: Iterable[LimitedConnection]) -> None:
+    def _evict_connection(self, candidates: Iterable[LimitedConnection]) -> None:
         """Close one of the candidates; never close a connection whose events are being stored.
 
         The candidate to close is chosen by three criteria, in this order: the connection has sent no valid message; its
@@ -173,13 +175,13 @@ class SenderConnection(asyncio.Protocol):
         at_end: "Callable[[SenderConnection, BaseException | None], None]",
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._accepted = accepted
+        self._accepted_socket = accepted
         self._budget = budget
-        self._handle = handle
+        self._handle_connection = handle
         self._on_end = at_end
         self._tls = tls
         self._unread = bytearray()
-        self._data_or_end_arrived = asyncio.Event()
+        self._data_or_end_event = asyncio.Event()
         self._writable_event = asyncio.Event()
         self._writable_event.set()
         self._has_ended = self._is_paused = False
@@ -191,13 +193,13 @@ class SenderConnection(asyncio.Protocol):
         self.has_sent_valid_message = False
         self.opened_at = time.monotonic()
         self.partial_message_bytes = 0
-        self.waited_seconds = 0.0
+        self.partial_message_wait_seconds = 0.0
         self.waiting_since: float | None = self.opened_at
 
     def start(self) -> bool:
         """Start reading; if there are too many connections, close this one and return False."""
         if not self._budget.add(self):
-            self._accepted.close()
+            self._accepted_socket.close()
             return False
         self._task = asyncio.get_running_loop().create_task(self._run())
         return True
@@ -207,14 +209,14 @@ class SenderConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._unread += data
-        self._data_or_end_arrived.set()
+        self._data_or_end_event.set()
         if len(self._unread) >= MAX_UNREAD_BYTES and self._transport is not None and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         self._has_ended = True
-        self._data_or_end_arrived.set()
+        self._data_or_end_event.set()
         # A connection without TLS stays open for writing, so that its last events can be acknowledged before it is
         # closed.
         return self._tls is None
@@ -222,7 +224,7 @@ class SenderConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._budget.discard(self)
         self._has_ended = True
-        self._data_or_end_arrived.set()
+        self._data_or_end_event.set()
         self._writable_event.set()
 
     def pause_writing(self) -> None:
@@ -238,7 +240,7 @@ class SenderConnection(asyncio.Protocol):
         elif self._task is not None:
             # Without a transport, the TLS handshake is not complete, so cancel the task that performs it.
             self._task.cancel()
-        self._data_or_end_arrived.set()
+        self._data_or_end_event.set()
         self._writable_event.set()
 
     async def wait_for_data(self) -> bool:
@@ -247,8 +249,8 @@ class SenderConnection(asyncio.Protocol):
         Return False if there is no more data, because the sender has ended the connection or the service stops.
         """
         while not (self._unread or self._has_ended or self.is_aborted):
-            self._data_or_end_arrived.clear()
-            await self._wait_for(self._data_or_end_arrived)
+            self._data_or_end_event.clear()
+            await self._wait_for_sender(self._data_or_end_event)
         if self.is_aborted:
             raise ConnectionAbortedByServerError
         return bool(self._unread)
@@ -268,7 +270,7 @@ class SenderConnection(asyncio.Protocol):
     def record_partial_message_bytes(self, partial_bytes: int) -> None:
         """Record how many bytes of an unfinished message have arrived, or 0 if no message is unfinished."""
         if not partial_bytes:
-            self.waited_seconds = 0.0
+            self.partial_message_wait_seconds = 0.0
         self.partial_message_bytes = partial_bytes
 
     async def send(self, data: bytes) -> None:
@@ -277,7 +279,7 @@ class SenderConnection(asyncio.Protocol):
             return
         self._transport.write(data)
         if not self._writable_event.is_set():
-            await self._wait_for(self._writable_event)
+            await self._wait_for_sender(self._writable_event)
 
     def stop(self) -> None:
         """Stop reading. Data that was already read is still stored."""
@@ -287,7 +289,7 @@ class SenderConnection(asyncio.Protocol):
         elif not self._transport.is_closing() and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
-        self._data_or_end_arrived.set()
+        self._data_or_end_event.set()
 
     async def wait_until_ended(self) -> None:
         """Return once everything that was read is stored and the connection is closed."""
@@ -298,19 +300,19 @@ class SenderConnection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
 
-    async def _wait_for(self, event: asyncio.Event) -> None:
+    async def _wait_for_sender(self, event: asyncio.Event) -> None:
         began = self.waiting_since = time.monotonic()
         try:
             await event.wait()
         finally:
-            self.waited_seconds += time.monotonic() - began
+            self.partial_message_wait_seconds += time.monotonic() - began
             self.waiting_since = None
 
     async def _run(self) -> None:
         problem: BaseException | None = None
         try:
             await self._connect_transport()
-            await self._handle(self)
+            await self._handle_connection(self)
         except ConnectionAbortedByServerError:
             pass
         except asyncio.CancelledError:
@@ -322,7 +324,7 @@ class SenderConnection(asyncio.Protocol):
         finally:
             self._budget.discard(self)
             if self._transport is None:
-                self._accepted.close()
+                self._accepted_socket.close()
             else:
                 self._transport.close()
             self._on_end(self, problem)
@@ -335,10 +337,10 @@ class SenderConnection(asyncio.Protocol):
         """
         loop, seconds = asyncio.get_running_loop(), MAX_FIRST_MESSAGE_SECONDS
         if self._tls is None:
-            await loop.connect_accepted_socket(lambda: self, self._accepted)
+            await loop.connect_accepted_socket(lambda: self, self._accepted_socket)
         else:
             await loop.connect_accepted_socket(
-                lambda: self, self._accepted, ssl=self._tls, ssl_handshake_timeout=seconds
+                lambda: self, self._accepted_socket, ssl=self._tls, ssl_handshake_timeout=seconds
             )
         self.waiting_since = None
 

@@ -175,14 +175,14 @@ class _StreamQueue:
     def __init__(self, store: ListenerEventWriter, stream: str) -> None:
         self._event_writer = store
         self._stream = stream
-        self._waiting: list[_QueuedEvents] = []
+        self._queued_events: list[_QueuedEvents] = []
         self._queued_event_count = 0
         self._task: asyncio.Task[None] | None = None
 
     def put(self, parsed: ParsedBody, body_bytes: int) -> "asyncio.Future[None]":
         loop = asyncio.get_running_loop()
         waiting = _QueuedEvents(parsed, body_bytes, loop.create_future())
-        self._waiting.append(waiting)
+        self._queued_events.append(waiting)
         self._queued_event_count += len(parsed.events)
         if self._task is None:
             self._task = loop.create_task(self._run())
@@ -194,10 +194,10 @@ class _StreamQueue:
 
     async def _run(self) -> None:
         try:
-            while self._waiting:
+            while self._queued_events:
                 if self._queued_event_count < MIN_GROUP_EVENTS:
                     await asyncio.sleep(GROUP_LINGER_SECONDS)
-                group = self._next_group()
+                group = self._take_next_group()
                 try:
                     await self._event_writer.store_with_retries(
                         self._stream,
@@ -207,18 +207,18 @@ class _StreamQueue:
                 except Exception as problem:  # noqa: BLE001 - whoever waits must be told
                     _resolve_outcomes(group, problem)
                 except asyncio.CancelledError:
-                    _cancel_outcomes([*group, *self._waiting])
+                    _cancel_outcomes([*group, *self._queued_events])
                     raise
                 else:
                     _resolve_outcomes(group, None)
         finally:
             self._task = None
 
-    def _next_group(self) -> list[_QueuedEvents]:
+    def _take_next_group(self) -> list[_QueuedEvents]:
         group: list[_QueuedEvents] = []
         events = 0
-        while self._waiting and (not group or events < MAX_GROUP_EVENTS):
-            group.append(self._waiting.pop(0))
+        while self._queued_events and (not group or events < MAX_GROUP_EVENTS):
+            group.append(self._queued_events.pop(0))
             events += len(group[-1].parsed.events)
         self._queued_event_count -= events
         return group
@@ -246,7 +246,7 @@ def merge_parsed_bodies(parts: Sequence[ParsedBody]) -> ParsedBody:
     whole = ParsedBody(item_indexes=[])
     for part in parts:
         for place, event in enumerate(part.events):
-            whole.add_event(event, part.item_index(place), part.extras.get(place))
+            whole.add_event(event, part.item_index(place), part.extras_by_event_number.get(place))
         whole.refused_items += part.refused_items
     return whole
 

@@ -30,7 +30,7 @@ _HANDSHAKE_SALT_BYTES: Final = 16
 _PING_ELEMENT_COUNT: Final = 6
 
 _raw_array_decoder: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_LENGTH_SIZES_BY_FIRST_BYTE: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_LENGTH_FIELD_BYTES_BY_FIRST_BYTE: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 # Messages larger than this are decoded in a thread, so that they do not block the event loop.
 _MAX_EVENT_LOOP_DECODED_BYTES: Final = 32 * 1024
 _MIN_EVENTS_PER_BATCH: Final = 2000
@@ -73,7 +73,7 @@ class _Handshake:
     """
 
     def __init__(self, security: HandshakeSecrets, hostname: str) -> None:
-        self._security = security
+        self._secrets = security
         self._hostname = hostname
         self._nonce = os.urandom(_HANDSHAKE_SALT_BYTES)
         self._auth_salt = os.urandom(_HANDSHAKE_SALT_BYTES) if security.passwords_by_user else b""
@@ -94,17 +94,17 @@ class _Handshake:
     def _refusal_reason(self, hostname: bytes, salt: bytes, digest: bytes, user: bytes, password_digest: bytes) -> str:
         if not hmac.compare_digest(digest, self._shared_key_digest(salt, hostname).encode()):
             return "shared_key mismatch"
-        if not self._security.passwords_by_user:
+        if not self._secrets.passwords_by_user:
             return ""
         # For an unknown user, the digest of an empty password is compared, so that the time of the answer does not
         # reveal which users exist.
-        password = self._security.passwords_by_user.get(user.decode("utf-8", "replace"), "")
+        password = self._secrets.passwords_by_user.get(user.decode("utf-8", "replace"), "")
         expected = sha512(self._auth_salt + user + password.encode()).hexdigest().encode()
         is_right = hmac.compare_digest(password_digest, expected)
         return "" if password and is_right else "username/password mismatch"
 
     def _shared_key_digest(self, salt: bytes, hostname: bytes) -> str:
-        return sha512(salt + hostname + self._nonce + self._security.shared_key.encode()).hexdigest()
+        return sha512(salt + hostname + self._nonce + self._secrets.shared_key.encode()).hexdigest()
 
 
 def _decode_array_of_texts(data: bytes) -> list[bytes]:
@@ -123,9 +123,9 @@ def _strip_msgpack_header(raw: bytes) -> bytes:
     first = raw[0]
     if 0xA0 <= first < 0xC0:
         return raw[1:]
-    if first not in _LENGTH_SIZES_BY_FIRST_BYTE:
+    if first not in _LENGTH_FIELD_BYTES_BY_FIRST_BYTE:
         raise NotForwardProtocolError("The answer to the handshake is not an array of texts.")
-    return raw[1 + _LENGTH_SIZES_BY_FIRST_BYTE[first] :]
+    return raw[1 + _LENGTH_FIELD_BYTES_BY_FIRST_BYTE[first] :]
 
 
 class FluentOptions(msgspec.Struct, frozen=True):
@@ -155,7 +155,7 @@ class FluentConnectionHandler:
     async def handle(self, connection: SenderConnection) -> None:
         incoming = _MessageSplitter(connection, self._options.body_bounds.max_sent_bytes)
         if self._options.handshake_secrets.requires_handshake:
-            await self._shake_hands(connection, incoming)
+            await self._perform_handshake(connection, incoming)
         with ConnectionMemory(self._budget, connection) as memory:
             while await connection.wait_for_data():
                 await memory.reserve_up_to(incoming.buffered_bytes + connection.unread_bytes)
@@ -168,7 +168,7 @@ class FluentConnectionHandler:
                     del messages
                     memory.release()
 
-    async def _shake_hands(self, connection: SenderConnection, incoming: "_MessageSplitter") -> None:
+    async def _perform_handshake(self, connection: SenderConnection, incoming: "_MessageSplitter") -> None:
         handshake = _Handshake(self._options.handshake_secrets, self._options.hostname)
         await connection.send(handshake.encode_helo())
         while await connection.wait_for_data():
@@ -195,7 +195,7 @@ class FluentConnectionHandler:
         events = stored_bytes = 0
         chunks: list[str] = []
         for data in messages:
-            message = await self._read_message(data, memory)
+            message = await self._decode_and_decompress_message(data, memory)
             if message is None:
                 continue
             connection.has_sent_valid_message = True
@@ -219,7 +219,7 @@ class FluentConnectionHandler:
         self._count_received(sum(len(part.events) + len(part.refused_items) for part in together.values()))
         await self._event_writer.store_events_by_labels(together, body_bytes)
 
-    async def _read_message(self, data: bytes, memory: ConnectionMemory) -> ForwardMessage | None:
+    async def _decode_and_decompress_message(self, data: bytes, memory: ConnectionMemory) -> ForwardMessage | None:
         """Decode a message and decompress its entries.
 
         If decompression fails, the message keeps its `compression`, and `read_entries` refuses the entries.
@@ -256,7 +256,7 @@ class _MessageSplitter:
 
     def __init__(self, connection: SenderConnection, max_bytes: int) -> None:
         self._connection = connection
-        self._max_bytes = max_bytes
+        self._max_message_bytes = max_bytes
         self._buffer = bytearray()
         self._scanner = MessagePackValueScanner()
 
@@ -277,9 +277,9 @@ class _MessageSplitter:
             del self._buffer[:at]
             self._scanner = MessagePackValueScanner()
             self._scanner.find_end(self._buffer)
-        if len(self._buffer) > self._max_bytes:
+        if len(self._buffer) > self._max_message_bytes:
             raise BodyTooLarge(
-                f"A message is larger than {self._max_bytes} bytes.",
+                f"A message is larger than {self._max_message_bytes} bytes.",
                 hint="Send smaller chunks (chunk_limit_size), or raise ingest.body_size.",
             )
         self._connection.record_partial_message_bytes(len(self._buffer))

@@ -188,7 +188,7 @@ class Listeners:
 
     async def start(self, services: Services, observer: Observer) -> None:
         for bound in self._bound_listeners:
-            destination = self._destination_for_form(bound.body_format)
+            destination = self._destination_for_format(bound.body_format)
             store = ListenerEventWriter(bound.name, destination, services, observer)
             counter = ListenerOutcomeCounter(bound.name, observer)
             self._event_writers.append(store)
@@ -234,7 +234,7 @@ class Listeners:
             bound_socket = bind_socket(setting, address)
             self._bound_listeners.append(BoundListener(form, with_bound_port(bound_socket, address), bound_socket))
 
-    def _destination_for_form(self, form: BodyFormat) -> EventDestination:
+    def _destination_for_format(self, form: BodyFormat) -> EventDestination:
         return self._options.syslog_destination if form is BodyFormat.SYSLOG else self._options.fluent_destination
 
     def _connection_handler(
@@ -257,33 +257,33 @@ class ListenerOutcomeCounter:
     def __init__(self, name: str, observer: Observer) -> None:
         self._name = name
         self._observer = observer
-        self._logged_at: dict[str, float] = {}
+        self._last_logged_at_by_kind: dict[str, float] = {}
         self._unlogged_counts: dict[str, int] = {}
 
     def count_received(self, messages: int) -> None:
-        self._count("received", messages)
+        self._record_outcome_count("received", messages)
 
     def count_dropped(self, messages: int, reason: str) -> None:
-        self._count("dropped", messages)
-        self._log_at_intervals("dropped", messages, f"datagrams were dropped, the last ones for this reason: {reason}")
+        self._record_outcome_count("dropped", messages)
+        self._log_rate_limited("dropped", messages, f"datagrams were dropped, the last ones for this reason: {reason}")
 
     def count_connection(self, outcome: str, problem: BaseException | None = None) -> None:
-        self._count(f"connection {outcome}", 1)
+        self._record_outcome_count(f"connection {outcome}", 1)
         if problem is not None:
-            self._log_at_intervals(
+            self._log_rate_limited(
                 outcome, 1, f"connections ended with an error, the last one with: {_describe_problem(problem)}"
             )
 
-    def _count(self, outcome: str, count: int) -> None:
+    def _record_outcome_count(self, outcome: str, count: int) -> None:
         self._observer.record(ListenerOutcomeCounted(listener=self._name, outcome=outcome, count=count))
 
-    def _log_at_intervals(self, kind: str, count: int, sentence: str) -> None:
+    def _log_rate_limited(self, kind: str, count: int, sentence: str) -> None:
         now = time.monotonic()
         unlogged = self._unlogged_counts.get(kind, 0) + count
-        if now - self._logged_at.get(kind, -_MIN_SECONDS_BETWEEN_WARNINGS) < _MIN_SECONDS_BETWEEN_WARNINGS:
+        if now - self._last_logged_at_by_kind.get(kind, -_MIN_SECONDS_BETWEEN_WARNINGS) < _MIN_SECONDS_BETWEEN_WARNINGS:
             self._unlogged_counts[kind] = unlogged
             return
-        self._logged_at[kind], self._unlogged_counts[kind] = now, 0
+        self._last_logged_at_by_kind[kind], self._unlogged_counts[kind] = now, 0
         message = f"The listener {self._name}: {unlogged} {sentence.rstrip('.')}."
         self._observer.record(OperatorMessage(message=message, level="warning"))
 
@@ -305,7 +305,7 @@ class _ConnectionListener:
     ) -> None:
         self._socket = bound.socket
         self._budget = budget
-        self._handle = handle
+        self._handle_connection = handle
         self._counter = counter
         self._tls = tls
         self._connections: set[SenderConnection] = set()
@@ -335,7 +335,9 @@ class _ConnectionListener:
                 await asyncio.sleep(_ACCEPT_RETRY_SECONDS)
                 continue
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection = SenderConnection(accepted, self._budget, self._handle, self._remove_connection, self._tls)
+            connection = SenderConnection(
+                accepted, self._budget, self._handle_connection, self._remove_connection, self._tls
+            )
             if connection.start():
                 self._connections.add(connection)
                 self._counter.count_connection("accepted")

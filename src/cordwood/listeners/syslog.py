@@ -47,11 +47,11 @@ class SyslogConnectionHandler:
     ) -> None:
         self._event_writer = store
         self._budget = budget
-        self._max_bytes = max_bytes
+        self._max_message_bytes = max_bytes
         self._count_received = count
 
     async def handle(self, connection: SenderConnection) -> None:
-        frames = SyslogFrameDecoder(self._max_bytes)
+        frames = SyslogFrameDecoder(self._max_message_bytes)
         storing: deque[asyncio.Task[None]] = deque()
         try:
             with ConnectionMemory(self._budget, connection) as unfinished:
@@ -105,7 +105,7 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
         self._event_writer = store
         self._count_received = count
         self._count_dropped = drop
-        self._waiting: deque[tuple[str, bytes]] = deque()
+        self._waiting_datagrams: deque[tuple[str, bytes]] = deque()
         self._waiting_bytes = 0
         self._datagram_counts_by_task: dict[asyncio.Task[None], int] = {}
         self._storing_bytes_by_stream: Counter[str] = Counter()
@@ -114,22 +114,22 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         held_bytes = self._waiting_bytes + self._storing_bytes_by_stream.total() + len(data)
-        if len(self._waiting) >= MAX_WAITING_DATAGRAMS or held_bytes > MAX_UNSTORED_DATAGRAM_BYTES:
+        if len(self._waiting_datagrams) >= MAX_WAITING_DATAGRAMS or held_bytes > MAX_UNSTORED_DATAGRAM_BYTES:
             self._count_dropped(1, _OVERLOAD_DROP_REASON)
             return
-        self._waiting.append((str(addr[0]), data))
+        self._waiting_datagrams.append((str(addr[0]), data))
         self._waiting_bytes += len(data)
         self._arrival_or_stop_event.set()
 
     async def run(self) -> None:
         """Store datagrams until `stop` is called and none is left."""
         try:
-            while self._waiting or not self._is_stopping:
-                if not self._waiting:
+            while self._waiting_datagrams or not self._is_stopping:
+                if not self._waiting_datagrams:
                     self._arrival_or_stop_event.clear()
                     await self._arrival_or_stop_event.wait()
                     continue
-                await self._decode_batch()
+                await self._decode_and_store_batch()
             while self._datagram_counts_by_task:
                 await asyncio.wait(self._datagram_counts_by_task)
         finally:
@@ -143,13 +143,13 @@ class SyslogDatagramReceiver(asyncio.DatagramProtocol):
     @property
     def unstored_count(self) -> int:
         """The number of received datagrams that are not stored yet."""
-        return len(self._waiting) + sum(self._datagram_counts_by_task.values())
+        return len(self._waiting_datagrams) + sum(self._datagram_counts_by_task.values())
 
-    async def _decode_batch(self) -> None:
+    async def _decode_and_store_batch(self) -> None:
         by_peer: dict[str, list[SyslogMessage]] = {}
-        taken = min(len(self._waiting), _MAX_DATAGRAMS_PER_BATCH)
+        taken = min(len(self._waiting_datagrams), _MAX_DATAGRAMS_PER_BATCH)
         for _ in range(taken):
-            peer, data = self._waiting.popleft()
+            peer, data = self._waiting_datagrams.popleft()
             self._waiting_bytes -= len(data)
             by_peer.setdefault(peer, []).append(SyslogMessage(data))
         self._count_received(taken)
@@ -226,7 +226,7 @@ class SyslogFrameDecoder:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self._max_message_bytes = max_bytes
         self._buffer = bytearray()
         self._uses_octet_counts: bool | None = None
         self._bytes_to_skip = 0
@@ -266,8 +266,8 @@ class SyslogFrameDecoder:
         end = self._buffer.rfind(b"\n") + 1
         for line in bytes(self._buffer[:end]).split(b"\n"):
             message = line.lstrip(_MESSAGE_SEPARATORS)
-            if len(message) > self._max_bytes:
-                found.append(SyslogMessage(message[:_KEPT_BYTES_OF_LONG_MESSAGE], is_cut=True))
+            if len(message) > self._max_message_bytes:
+                found.append(SyslogMessage(message[:_KEPT_BYTES_OF_LONG_MESSAGE], is_truncated=True))
             elif message:
                 found.append(SyslogMessage(message))
         return end
@@ -304,10 +304,12 @@ class SyslogFrameDecoder:
 
     def _take_counted_message(self, begin: int, count: int, found: list[SyslogMessage]) -> int | None:
         end = begin + count
-        if count > self._max_bytes:
+        if count > self._max_message_bytes:
             if len(self._buffer) - begin < min(count, _KEPT_BYTES_OF_LONG_MESSAGE):
                 return None
-            found.append(SyslogMessage(bytes(self._buffer[begin : begin + _KEPT_BYTES_OF_LONG_MESSAGE]), is_cut=True))
+            found.append(
+                SyslogMessage(bytes(self._buffer[begin : begin + _KEPT_BYTES_OF_LONG_MESSAGE]), is_truncated=True)
+            )
             self._bytes_to_skip = count
             return begin
         if len(self._buffer) < end:
@@ -319,13 +321,15 @@ class SyslogFrameDecoder:
         end = self._buffer.find(b"\n", max(start, self._line_end_search_start))
         if end < 0:
             self._line_end_search_start = len(self._buffer)
-            if len(self._buffer) - start <= self._max_bytes:
+            if len(self._buffer) - start <= self._max_message_bytes:
                 return None
-            found.append(SyslogMessage(bytes(self._buffer[start : start + _KEPT_BYTES_OF_LONG_MESSAGE]), is_cut=True))
+            found.append(
+                SyslogMessage(bytes(self._buffer[start : start + _KEPT_BYTES_OF_LONG_MESSAGE]), is_truncated=True)
+            )
             self._is_skipping_line = True
             return len(self._buffer)
         self._line_end_search_start = 0
-        is_cut = end - start > self._max_bytes
+        is_cut = end - start > self._max_message_bytes
         kept = start + _KEPT_BYTES_OF_LONG_MESSAGE if is_cut else end
         found.append(SyslogMessage(bytes(self._buffer[start:kept]), is_cut))
         return end + 1

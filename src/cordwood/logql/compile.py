@@ -34,7 +34,7 @@ from cordwood.logql.syntax import (
     TextMatch,
     check_step_count,
     decode_request,
-    max_series,
+    max_series_count,
     pipelines_of,
 )
 from cordwood.lql.columns import SubQueryInfo, describe_sub_query
@@ -75,7 +75,7 @@ def compile_logql(
 def check_logql_patterns(text: str, find_regex_error: FindRegexError) -> None:
     """Raise BadQueryValue at the first invalid regular expression in the queries of an encoded request."""
     for query in decode_request(text).queries:
-        patterns = (found for pipeline in pipelines_of(parse(query)) for found in _patterns_of_pipeline(pipeline))
+        patterns = (found for pipeline in pipelines_of(parse(query)) for found in _regex_patterns_of_pipeline(pipeline))
         check_each_pattern(query, patterns, find_regex_error, "To search for the text itself, write |= or =.")
 
 
@@ -93,11 +93,11 @@ def _translate_request(
     match request.result_kind:
         case ResultKind.ENTRIES:
             return select_log_lines(pipelines[0], sources, request)
-        case ResultKind.VALUES:
+        case ResultKind.LABEL_VALUES:
             return select_label_values(pipelines, sources, request)
         case ResultKind.STREAMS:
             return select_streams(pipelines, sources, request)
-        case ResultKind.COUNTS:
+        case ResultKind.STREAM_AND_ENTRY_COUNTS:
             return select_stream_and_entry_counts(pipelines, sources, request)
 
 
@@ -135,27 +135,27 @@ def _translate_metric_query(query: Query, sources: ReadableSubQueries, request: 
             hint="Count its lines, as in count_over_time({…}[5m]), or ask for a range of time.",
             span=info.span(query.text_offset),
         )
-    check_step_count(request.steps)
+    check_step_count(request.sample_steps)
     return aggregate_series_to_arrays(
-        MetricTranslator(sources, request.steps, info).translate(query), max_series(request.steps)
+        MetricTranslator(sources, request.sample_steps, info).translate(query), max_series_count(request.sample_steps)
     )
 
 
-def _patterns_of_pipeline(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
+def _regex_patterns_of_pipeline(pipeline: Pipeline) -> Iterator[tuple[str, int]]:
     for matcher in pipeline.matchers:
-        yield from _patterns_of_match(matcher)
+        yield from _regex_patterns_of_match(matcher)
     for stage in pipeline.stages:
         if isinstance(stage, LineFilter) and stage.is_regex:
             yield from ((pattern, stage.text_offset) for pattern in stage.texts)
         elif isinstance(stage, LabelFilter):
-            yield from _patterns_of_match(stage.match)
+            yield from _regex_patterns_of_match(stage.match)
 
 
-def _patterns_of_match(match: LabelMatch) -> Iterator[tuple[str, int]]:
+def _regex_patterns_of_match(match: LabelMatch) -> Iterator[tuple[str, int]]:
     match match:
         case MatchConjunction(left, right) | MatchDisjunction(left, right):
-            yield from _patterns_of_match(left)
-            yield from _patterns_of_match(right)
+            yield from _regex_patterns_of_match(left)
+            yield from _regex_patterns_of_match(right)
         case TextMatch(_, operator, text) if operator in REGEX_COMPARISONS:
             yield text, match.text_offset
         case _:

@@ -34,7 +34,7 @@ from cordwood.model.datatype import Kind
 from cordwood.model.event import SERVICE_NAME_LABELS
 from cordwood.sql.budget import charge_nodes
 from cordwood.sql.nodes import internal_call
-from cordwood.sql.query_templates import column, fill_query_template, text_literal
+from cordwood.sql.query_templates import column_node, fill_query_template, text_literal
 from cordwood.sql.sub_query_schema import SubQuerySchema
 
 # A label's name may come from a path whose keys are joined by underscores: `a_b` is `a_b` or `a.b`. At most this number
@@ -171,11 +171,11 @@ class EventLabels:
     """
 
     def __init__(self, info: SubQueryInfo) -> None:
-        self.info = info
-        self.source = source_name_of(info.sub_query)
+        self.sub_query_info = info
+        self.source_name = source_name_of(info.sub_query)
         self._child_keys: dict[KeyPath, KeyPath] = {}
         pushed = {_label_name(key): key for key in reversed(self._child_keys_at(_PUSHED_LABELS_PATH))}
-        self._service_keys = [pushed[name] for name in SERVICE_NAME_LABELS if name in pushed]
+        self._service_name_keys = [pushed[name] for name in SERVICE_NAME_LABELS if name in pushed]
 
     def stream_label_names(self) -> list[str]:
         """Return the sorted names of the labels whose values identify a stream."""
@@ -183,26 +183,26 @@ class EventLabels:
         return sorted(names | {_LEVEL_LABEL} if self._level_paths() else names)
 
     def message_column(self) -> exp.Expr:
-        return column((MESSAGE_COLUMN,))
+        return column_node((MESSAGE_COLUMN,))
 
     def timestamp_value(self) -> exp.Expr:
-        time = column((TIMESTAMP_COLUMN,))
+        time = column_node((TIMESTAMP_COLUMN,))
         return (
             time
-            if self.info.kind(Path((TIMESTAMP_COLUMN,))) is Kind.TIMESTAMP
+            if self.sub_query_info.kind_of_path(Path((TIMESTAMP_COLUMN,))) is Kind.TIMESTAMP
             else fill_query_template("TIMESTAMP(@value)", 0, value=time)
         )
 
-    def stream_label(self, name: str) -> LabelValue | None:
+    def stream_label_value(self, name: str) -> LabelValue | None:
         """Return the value of one of the labels that identify an event's stream; None if no event has the label."""
         if name == SOURCE_NAME_LABEL:
             return self._source_label()
         if name == _SERVICE_NAME_LABEL:
             pushed = [
                 fill_query_template("NULLIF(@pushed, '')", 0, pushed=self._text_at((*_PUSHED_LABELS_PATH, key)))
-                for key in self._service_keys
+                for key in self._service_name_keys
             ]
-            return _first_non_null([*pushed, text_literal(self.source)]) if pushed else self._source_label()
+            return _first_non_null([*pushed, text_literal(self.source_name)]) if pushed else self._source_label()
         if name == _LEVEL_LABEL:
             return self._level_label()
         if name == _DETECTED_LEVEL_LABEL:
@@ -214,11 +214,11 @@ class EventLabels:
             )
         return _first_non_null([self._text_at(path) for path in self._paths_for_label_name(_PUSHED_LABELS_PATH, name)])
 
-    def label(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
+    def label_value(self, name: str, state: PipelineState, offset: int) -> LabelValue | None:
         """Return the value of a label for a filter or a group after the stages in `state`; None if no event has it."""
         if state.is_label_removed(name):
             return None
-        stream_label = self.stream_label(name)
+        stream_label = self.stream_label_value(name)
         if stream_label is not None and stream_label.constant is not None:
             return stream_label
         values = [*([] if stream_label is None else [stream_label.text]), *self._fields_for_label_name(name)]
@@ -227,13 +227,13 @@ class EventLabels:
                 raise QueryUnsupported(
                     "Labels with the suffix _extracted are not supported.",
                     hint='Extract the field under another name, as in | json other="level".',
-                    span=self.info.span(offset),
+                    span=self.sub_query_info.span(offset),
                 )
             values += state.parsed_values(name, self.message_column())
         return _first_non_null(values)
 
     def _source_label(self) -> LabelValue:
-        return LabelValue(text_literal(self.source), self.source)
+        return LabelValue(text_literal(self.source_name), self.source_name)
 
     def _level_paths(self) -> list[KeyPath]:
         return [path for path in _LEVEL_PATHS if path[-1] in self._child_keys_at(path[:-1])]
@@ -244,23 +244,23 @@ class EventLabels:
 
     def _paths_for_label_name(self, root: KeyPath, name: str) -> list[KeyPath]:
         """Return the seen paths below `root` whose keys, joined with underscores, give the label's name."""
-        return sorted(self._find_paths(root, name, _MAX_PATH_STEPS))[:_MAX_FIELDS_PER_LABEL]
+        return sorted(self._find_label_paths_below(root, name, _MAX_PATH_STEPS))[:_MAX_FIELDS_PER_LABEL]
 
-    def _find_paths(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
+    def _find_label_paths_below(self, base: KeyPath, rest: str, steps: int) -> Iterator[KeyPath]:
         for key in self._child_keys_at(base):
             name = _label_name(key)
             if name == rest:
                 yield (*base, key)
             elif steps and rest.startswith(f"{name}_"):
-                yield from self._find_paths((*base, key), rest[len(name) + 1 :], steps - 1)
+                yield from self._find_label_paths_below((*base, key), rest[len(name) + 1 :], steps - 1)
 
     def _fields_for_label_name(self, name: str) -> list[exp.Expr]:
         """Return expressions for all fields and top-level columns whose label has this name."""
         values = [self._text_at(path) for root in _LABEL_FIELD_ROOTS for path in self._paths_for_label_name(root, name)]
         if not values and self._may_be_unlisted((METADATA_COLUMN, name)):
             values = [self._text_at((METADATA_COLUMN, name))]
-        if name not in _NON_LABEL_COLUMNS and self.info.has_column(name):
-            values.append(_as_text(column((name,))))
+        if name not in _NON_LABEL_COLUMNS and self.sub_query_info.has_column(name):
+            values.append(_as_text(column_node((name,))))
         return values
 
     def _may_be_unlisted(self, path: KeyPath) -> bool:
@@ -268,18 +268,18 @@ class EventLabels:
 
         This is known from `may_have_array`, which returns True for a path that is not listed.
         """
-        return self.info.has_column(METADATA_COLUMN) and self.info.may_have_array(path)
+        return self.sub_query_info.has_column(METADATA_COLUMN) and self.sub_query_info.may_have_array(path)
 
     def _child_keys_at(self, base: KeyPath) -> KeyPath:
         if base not in self._child_keys:
-            found = self.info.child_keys(base) if self.info.has_column(base[0]) else ()
+            found = self.sub_query_info.child_keys(base) if self.sub_query_info.has_column(base[0]) else ()
             charge_nodes(len(found))
             self._child_keys[base] = found
         return self._child_keys[base]
 
     def _text_at(self, keys: KeyPath) -> exp.Expr:
         """Return an expression for the value at a path as text: JSON for an array, and NULL for an object."""
-        node = column(keys[:1])
+        node = column_node(keys[:1])
         for key in keys[1:]:
             node = exp.Dot(this=node, expression=exp.to_identifier(key, quoted=True))
         return internal_call("attribute", node)
@@ -304,7 +304,7 @@ def null_text() -> exp.Expr:
 
 
 def label_reference(name: str, relation: str | None = None) -> exp.Expr:
-    return column((label_column(name),) if relation is None else (relation, label_column(name)))
+    return column_node((label_column_name(name),) if relation is None else (relation, label_column_name(name)))
 
 
 def as_number(text: exp.Expr, measure: NumberKind, offset: int) -> exp.Expr:
@@ -374,7 +374,7 @@ def source_name_of(sub_query: str) -> str:
     return sub_query.removeprefix(WHOLE_STREAM_PREFIX)
 
 
-def label_column(name: str) -> str:
+def label_column_name(name: str) -> str:
     """Return the name of the SQL column for a label.
 
     Capital letters are escaped, because the names of two labels may differ only in case, but those of two columns may
@@ -383,7 +383,7 @@ def label_column(name: str) -> str:
     return _LABEL_COLUMN_PREFIX + _CAPITAL_LETTER_PATTERN.sub(lambda match: f"${match[0].lower()}", name)
 
 
-def label_of_column(column: str) -> str:
+def label_name_of_column(column: str) -> str:
     """Return the label whose column has this name."""
     return _ESCAPED_CAPITAL_PATTERN.sub(lambda match: match[1].upper(), column.removeprefix(_LABEL_COLUMN_PREFIX))
 
@@ -415,7 +415,7 @@ def _label_names(sub_query: SubQuerySchema) -> Iterator[str]:
     for result_column in sub_query.columns:
         if result_column.name.lower() != METADATA_COLUMN:
             continue
-        for path in result_column.fields:
+        for path in result_column.value_kinds_by_path:
             if (METADATA_COLUMN, *path) in _LEVEL_PATHS:
                 yield _LEVEL_LABEL
             elif path[:1] == _PUSHED_LABELS_PATH[1:] and len(path) == 2:
@@ -504,14 +504,14 @@ def _field_labels(values: list[tuple[KeyPath, str]], stream: LabelTexts) -> Labe
     found: LabelTexts = {}
     for root in _LABEL_FIELD_ROOTS:
         for path, text in values:
-            is_here = path[: len(root)] == root and (root != ("metadata",) or not _has_label_elsewhere(path))
+            is_here = path[: len(root)] == root and (root != ("metadata",) or not _is_path_of_other_label(path))
             name = "_".join(map(_label_name, path[len(root) :]))
             if is_here and text and name not in stream and len(found) < MAX_FIELDS_PER_ENTRY:
                 found.setdefault(name, text)
     return found
 
 
-def _has_label_elsewhere(path: KeyPath) -> bool:
+def _is_path_of_other_label(path: KeyPath) -> bool:
     return (
         path[:2] == _PUSHED_LABELS_PATH or path in _LEVEL_PATHS or any(path[:2] == root for root in _LABEL_FIELD_ROOTS)
     )
@@ -540,7 +540,7 @@ def _scalar_texts(
         if record and len(here) <= _MAX_METADATA_STEPS:
             yield from _scalar_texts(record, here, read)
         elif not isinstance(child, list | dict) and child is not None:
-            yield here, _json_text_of(child)
+            yield here, _text_of_scalar(child)
 
 
 def _parse_line(parser: ParserStage, line: str) -> Iterator[tuple[str, str]]:
@@ -573,7 +573,7 @@ def _extracted_text(document: Any, extraction: LabelExtraction) -> str | None:
             return None
     if document is None:
         return None
-    return msgspec.json.encode(document).decode() if isinstance(document, list | dict) else _json_text_of(document)
+    return msgspec.json.encode(document).decode() if isinstance(document, list | dict) else _text_of_scalar(document)
 
 
 def _parse_logfmt(parser: ParserStage, line: str) -> Iterator[tuple[str, str]]:
@@ -585,5 +585,5 @@ def _parse_logfmt(parser: ParserStage, line: str) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def _json_text_of(value: object) -> str:
+def _text_of_scalar(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -23,7 +23,7 @@ from cordwood.logql.labels import (
     PipelineState,
     as_number,
     choose_label_names,
-    label_column,
+    label_column_name,
     label_reference,
     null_text,
     source_name_of,
@@ -48,14 +48,14 @@ from cordwood.logql.syntax import (
 )
 from cordwood.lql.columns import SubQueryInfo
 from cordwood.sql.query_templates import (
-    alias,
-    column,
+    alias_node,
+    column_node,
     fill_query_template,
     join_with_and,
     join_with_or,
     number_literal,
     sort_key,
-    table,
+    table_node,
     text_literal,
 )
 
@@ -82,8 +82,8 @@ class SourceBranch(msgspec.Struct, frozen=True):
 
     def select(self, columns: Sequence[exp.Expr], window: TimeRange) -> exp.Select:
         """Return a SELECT of `columns` from the sub-query's entries that are in the window and meet the conditions."""
-        info = self.labels.info
-        tree = exp.Select(expressions=[*columns]).from_(table(info.sub_query), copy=False)
+        info = self.labels.sub_query_info
+        tree = exp.Select(expressions=[*columns]).from_(table_node(info.sub_query), copy=False)
         time = self.labels.timestamp_value()
         within = [
             fill_query_template("@time >= CAST(@low AS TIMESTAMP)", 0, time=time, low=_timestamp_text(window.start_us)),
@@ -117,7 +117,7 @@ class ReadableSubQueries(msgspec.Struct, frozen=True):
             raise QueryUnsupported(
                 f"The selector matches {len(found)} sources; at most {MAX_SUB_QUERIES_PER_SELECTOR} can be read at once.",
                 hint='Select some of them, as in {source_name=~"app.+"}.',
-                span=found[0].labels.info.span(pipeline.text_offset),
+                span=found[0].labels.sub_query_info.span(pipeline.text_offset),
             )
         return found or [self._empty_branch()]
 
@@ -175,12 +175,12 @@ def select_from_relation(columns: Sequence[exp.Expr], relation: exp.Expr, name: 
 def _log_entry_columns(branch: SourceBranch) -> list[exp.Expr]:
     """Return the columns that are read for each entry of an answer: source name, time, message and metadata."""
     labels = branch.labels
-    has_metadata = labels.info.has_column(METADATA_COLUMN)
+    has_metadata = labels.sub_query_info.has_column(METADATA_COLUMN)
     return [
-        alias(fill_query_template("@name", 0, name=labels.source), "source_name"),
-        alias(labels.timestamp_value(), "timestamp"),
-        alias(labels.message_column(), "event_message"),
-        column((METADATA_COLUMN,)) if has_metadata else alias(null_text(), METADATA_COLUMN),
+        alias_node(fill_query_template("@name", 0, name=labels.source_name), "source_name"),
+        alias_node(labels.timestamp_value(), "timestamp"),
+        alias_node(labels.message_column(), "event_message"),
+        column_node((METADATA_COLUMN,)) if has_metadata else alias_node(null_text(), METADATA_COLUMN),
     ]
 
 
@@ -215,15 +215,15 @@ def select_label_values(
     """Return a SELECT of the distinct values of the requested label."""
 
     def label_value_columns(branch: SourceBranch) -> list[exp.Expr]:
-        found = branch.labels.label(request.label, branch.pipeline_state, 0)
-        return [alias(text_literal("") if found is None else found.text, "value")]
+        found = branch.labels.label_value(request.label, branch.pipeline_state, 0)
+        return [alias_node(text_literal("") if found is None else found.text, "value")]
 
     entries = _select_from_all_pipelines(pipelines, sources, label_value_columns, request)
-    tree = select_from_relation([column(("value",))], entries, "values").where(
+    tree = select_from_relation([column_node(("value",))], entries, "values").where(
         fill_query_template("IFNULL(value, '') != ''"), copy=False
     )
-    tree.group_by(column(("value",)), copy=False)
-    tree.order_by(sort_key(column(("value",)), is_descending=False), copy=False)
+    tree.group_by(column_node(("value",)), copy=False)
+    tree.order_by(sort_key(column_node(("value",)), is_descending=False), copy=False)
     return tree.limit(number_literal(str(request.limit)), copy=False)
 
 
@@ -246,16 +246,19 @@ def select_stream_and_entry_counts(
 
     def stream_and_size_columns(branch: SourceBranch) -> list[exp.Expr]:
         size = fill_query_template("IFNULL(BYTE_LENGTH(@line), 0)", 0, line=branch.labels.message_column())
-        return [*_stream_label_columns(branch, labels), alias(size, "bytes")]
+        return [*_stream_label_columns(branch, labels), alias_node(size, "bytes")]
 
     grouped = [label_reference(name) for name in labels]
     entries = _select_from_all_pipelines(pipelines, sources, stream_and_size_columns, request)
-    counted = [alias(fill_query_template("COUNT(*)"), "entries"), alias(fill_query_template("SUM(bytes)"), "bytes")]
+    counted = [
+        alias_node(fill_query_template("COUNT(*)"), "entries"),
+        alias_node(fill_query_template("SUM(bytes)"), "bytes"),
+    ]
     streams = select_from_relation([*grouped, *counted], entries, "entries")
     streams.group_by(*[label_reference(name) for name in labels], copy=False)
     totals = [("COUNT(*)", "streams"), ("IFNULL(SUM(entries), 0)", "entries"), ("IFNULL(SUM(bytes), 0)", "bytes")]
     return select_from_relation(
-        [alias(fill_query_template(template), name) for template, name in totals], streams, "streams"
+        [alias_node(fill_query_template(template), name) for template, name in totals], streams, "streams"
     )
 
 
@@ -265,12 +268,12 @@ def _stream_labels(pipelines: Sequence[Pipeline], sources: ReadableSubQueries) -
 
 
 def _stream_label_columns(branch: SourceBranch, labels: Sequence[str]) -> list[exp.Expr]:
-    values = [branch.labels.stream_label(name) for name in labels]
+    values = [branch.labels.stream_label_value(name) for name in labels]
     texts = [
         text_literal("") if value is None else fill_query_template("IFNULL(@value, '')", 0, value=value.text)
         for value in values
     ]
-    return [alias(text, label_column(name)) for name, text in zip(labels, texts, strict=True)]
+    return [alias_node(text, label_column_name(name)) for name, text in zip(labels, texts, strict=True)]
 
 
 def _select_from_all_pipelines(
@@ -281,7 +284,7 @@ def _select_from_all_pipelines(
 
 
 def _order_and_limit(select: exp.Select, request: LogqlRequest) -> exp.Select:
-    select.order_by(sort_key(column((_TIME_COLUMN,)), not request.is_oldest_first), copy=False)
+    select.order_by(sort_key(column_node((_TIME_COLUMN,)), not request.is_oldest_first), copy=False)
     return select.limit(number_literal(str(request.limit)), copy=False)
 
 
@@ -303,7 +306,7 @@ _NUMBER_COMPARISON_TEMPLATES: Final = {
 # Patterns that Python matches in linear time, so that the engine is not needed: literal characters, with `.*` or `.+`
 # only at the beginning and the end.
 _SIMPLE_REGEX_PATTERN: Final = re.compile(r"(?:\.[*+])?(?:[\w \-/:@.]|\\[.\-/])*(?:\.[*+])?")
-_MAX_SIMPLE_PATTERN_LENGTH: Final = 300
+_MAX_SIMPLE_REGEX_CHARACTERS: Final = 300
 _ANY_TEXT_PATTERN: Final = ".*"
 _NON_EMPTY_PATTERN: Final = ".+"
 
@@ -332,20 +335,22 @@ class PipelineTranslator(msgspec.Struct):
     def _matcher_condition(self, matcher: TextMatch) -> ConditionOrConstant:
         if matcher.label in self.labels_matched_by_parameters and matcher.operator is ComparisonOperator.EQUAL:
             return True
-        return self._text_condition(matcher, self.labels.label(matcher.label, PipelineState(), matcher.text_offset))
+        return self._text_condition(
+            matcher, self.labels.label_value(matcher.label, PipelineState(), matcher.text_offset)
+        )
 
     def _apply_stage(self, stage: Stage) -> ConditionOrConstant:
         if self.pipeline_state.line_formats and isinstance(stage, LineFilter | ParserStage):
             raise QueryUnsupported(
                 "A line that line_format has made can be neither searched nor parsed.",
                 hint="Put this stage before line_format.",
-                span=self.labels.info.span(stage.text_offset),
+                span=self.labels.sub_query_info.span(stage.text_offset),
             )
         match stage:
             case LineFilter():
-                return self._line_condition(stage)
+                return self._line_filter_condition(stage)
             case LabelFilter(match):
-                return self._match_condition(match)
+                return self._label_match_condition(match)
             case ParserStage():
                 self.pipeline_state = msgspec.structs.replace(
                     self.pipeline_state, parsers=(*self.pipeline_state.parsers, stage)
@@ -360,7 +365,7 @@ class PipelineTranslator(msgspec.Struct):
                 )
         return True
 
-    def _line_condition(self, stage: LineFilter) -> ConditionOrConstant:
+    def _line_filter_condition(self, stage: LineFilter) -> ConditionOrConstant:
         line = self.labels.message_column()
         if "" in stage.texts:
             return not stage.is_negated
@@ -378,17 +383,17 @@ class PipelineTranslator(msgspec.Struct):
             else condition
         )
 
-    def _match_condition(self, match: LabelMatch) -> ConditionOrConstant:
+    def _label_match_condition(self, match: LabelMatch) -> ConditionOrConstant:
         match match:
             case MatchConjunction(left, right):
-                return _conjunction(self._match_condition(left), self._match_condition(right))
+                return _conjunction(self._label_match_condition(left), self._label_match_condition(right))
             case MatchDisjunction(left, right):
-                return _disjunction(self._match_condition(left), self._match_condition(right))
+                return _disjunction(self._label_match_condition(left), self._label_match_condition(right))
             case TextMatch(label) if label in PARSE_ERROR_LABELS:
                 return self._error_label_condition(match)
             case TextMatch():
                 return self._text_condition(
-                    match, self.labels.label(match.label, self.pipeline_state, match.text_offset)
+                    match, self.labels.label_value(match.label, self.pipeline_state, match.text_offset)
                 )
             case NumberMatch():
                 return self._number_condition(match)
@@ -403,13 +408,13 @@ class PipelineTranslator(msgspec.Struct):
         raise QueryUnsupported(
             f"{match.label} is never set: an entry that a stage cannot read has no labels of it.",
             hint=f'Only {match.label}="" can be asked.',
-            span=self.labels.info.span(match.text_offset),
+            span=self.labels.sub_query_info.span(match.text_offset),
         )
 
     def _text_condition(self, match: TextMatch, value: LabelValue | None) -> ConditionOrConstant:
         is_negated = match.operator in NEGATED_COMPARISONS
         if match.operator in REGEX_COMPARISONS:
-            found = _pattern_condition(value, match.text, match.text_offset)
+            found = _regex_condition(value, match.text, match.text_offset)
         else:
             found = _equality_condition(value, match.text, match.text_offset)
         if isinstance(found, bool):
@@ -421,7 +426,7 @@ class PipelineTranslator(msgspec.Struct):
         )
 
     def _number_condition(self, match: NumberMatch) -> ConditionOrConstant:
-        value = self.labels.label(match.label, self.pipeline_state, match.text_offset)
+        value = self.labels.label_value(match.label, self.pipeline_state, match.text_offset)
         if value is None:
             return False
         converted = as_number(value.text, match.number_kind, match.text_offset)
@@ -438,7 +443,7 @@ def _matcher_may_accept(matcher: TextMatch, text: str) -> bool:
     """
     if matcher.operator not in REGEX_COMPARISONS:
         return (matcher.text == text) != (matcher.operator in NEGATED_COMPARISONS)
-    known = _match_simple_pattern(matcher.text, text)
+    known = _match_simple_regex(matcher.text, text)
     return known is None or known != (matcher.operator in NEGATED_COMPARISONS)
 
 
@@ -451,7 +456,7 @@ def _equality_condition(value: LabelValue | None, text: str, offset: int) -> Con
     return fill_query_template("@value = @text", offset, value=value.text, text=text)
 
 
-def _pattern_condition(value: LabelValue | None, pattern: str, offset: int) -> ConditionOrConstant:
+def _regex_condition(value: LabelValue | None, pattern: str, offset: int) -> ConditionOrConstant:
     """Return the condition that a label's whole value matches a pattern; a missing label counts as the empty text."""
     if pattern == _ANY_TEXT_PATTERN:
         return True
@@ -462,16 +467,16 @@ def _pattern_condition(value: LabelValue | None, pattern: str, offset: int) -> C
             fill_query_template("IFNULL(@value, '')", offset, value=value.text), f"^(?:{pattern})$", offset
         )
     constant = (value.constant if value else None) or ""
-    known = _match_simple_pattern(pattern, constant)
+    known = _match_simple_regex(pattern, constant)
     if known is not None:
         return known
     return _regexp_contains(fill_query_template("@text", offset, text=constant), f"^(?:{pattern})$", offset)
 
 
-def _match_simple_pattern(pattern: str, text: str) -> bool | None:
+def _match_simple_regex(pattern: str, text: str) -> bool | None:
     """Return whether a simple pattern matches the whole text; None for a pattern that only the engine can match."""
     alternatives = pattern.split("|")
-    if len(pattern) > _MAX_SIMPLE_PATTERN_LENGTH or len(text) > _MAX_SIMPLE_PATTERN_LENGTH:
+    if len(pattern) > _MAX_SIMPLE_REGEX_CHARACTERS or len(text) > _MAX_SIMPLE_REGEX_CHARACTERS:
         return None
     if not all(_SIMPLE_REGEX_PATTERN.fullmatch(alternative) for alternative in alternatives):
         return None

@@ -8,7 +8,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.logql.labels import MAX_LABELS_PER_SERIES, as_number, label_column, label_reference
+from cordwood.logql.labels import MAX_LABELS_PER_SERIES, as_number, label_column_name, label_reference
 from cordwood.logql.log_queries import (
     ReadableSubQueries,
     SourceBranch,
@@ -31,7 +31,14 @@ from cordwood.logql.syntax import (
 from cordwood.lql.columns import SubQueryInfo
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.nodes import internal_call
-from cordwood.sql.query_templates import alias, column, fill_query_template, number_literal, sort_key, text_literal
+from cordwood.sql.query_templates import (
+    alias_node,
+    column_node,
+    fill_query_template,
+    number_literal,
+    sort_key,
+    text_literal,
+)
 
 # The maximum number of steps whose ranges contain the same entry. The limit is necessary, because the engine counts an
 # entry once for each such step.
@@ -142,7 +149,7 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     sources: ReadableSubQueries
     sample_steps: SampleSteps
     # Metadata of a sub-query, used to locate errors in the text of the query.
-    info: SubQueryInfo
+    sub_query_info: SubQueryInfo
 
     def translate(self, node: MetricQuery, groups: SeriesLabels = _ALL_STREAM_LABELS) -> SeriesRelation:
         """Return the series of a query that is not a constant.
@@ -153,11 +160,11 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             case RangeAggregate(function="absent_over_time"):
                 return self._translate_absent_over_time(node)
             case RangeAggregate():
-                return self._translate_range(node, _series_labels_of(node, groups))
+                return self._translate_range_aggregate(node, _series_labels_of(node, groups))
             case VectorAggregate():
                 return self._translate_vector_aggregate(node)
             case BinaryOperation():
-                return self._translate_binary(node, groups)
+                return self._translate_binary_operation(node, groups)
             case NumberLiteral():
                 raise self._unsupported_error("A number is aggregated, which has no labels.", node.text_offset)
 
@@ -169,13 +176,13 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             # The order of series matters only in an instant vector, which `web/loki_api.py` sorts when it answers.
             return self.translate(operand)
         if self._is_computable_from_entries(node) and isinstance(operand, RangeAggregate):
-            return self._translate_range(operand, SeriesLabels(grouping.labels, has_only_listed_labels=True))
-        needed = _ALL_STREAM_LABELS if grouping.is_without else SeriesLabels(grouping.labels)
+            return self._translate_range_aggregate(operand, SeriesLabels(grouping.labels, has_only_listed_labels=True))
+        needed = _ALL_STREAM_LABELS if grouping.excludes_labels else SeriesLabels(grouping.labels)
         inner = self.translate(operand, needed)
         labels = _labels_after_grouping(inner.labels, grouping)
         if node.function in RANKING_FUNCTIONS:
             return _top_or_bottom_series(node, inner, labels)
-        value = alias(fill_query_template(_VECTOR_AGGREGATE_TEMPLATES[node.function]), VALUE_COLUMN)
+        value = alias_node(fill_query_template(_VECTOR_AGGREGATE_TEMPLATES[node.function]), VALUE_COLUMN)
         return _aggregate_series(inner, labels, value)
 
     def _is_computable_from_entries(self, node: VectorAggregate) -> bool:
@@ -183,11 +190,11 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         return (
             isinstance(operand, RangeAggregate)
             and operand.grouping is None
-            and not node.grouping.is_without
+            and not node.grouping.excludes_labels
             and operand.function in _RANGE_FUNCTIONS_BY_VECTOR_AGGREGATE.get(node.function, ())
         )
 
-    def _translate_binary(self, node: BinaryOperation, groups: SeriesLabels) -> SeriesRelation:
+    def _translate_binary_operation(self, node: BinaryOperation, groups: SeriesLabels) -> SeriesRelation:
         left, right = fold_constant(node.left), fold_constant(node.right)
         if node.operator == "or" and left is None and right is not None:
             return self._fill_missing_steps(self.translate(node.left, groups), right)
@@ -206,11 +213,11 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     def _combine_with_number(
         self, node: BinaryOperation, series: SeriesRelation, constant: float, *, is_left: bool
     ) -> SeriesRelation:
-        own, other = column((VALUE_COLUMN,)), float_literal(constant)
+        own, other = column_node((VALUE_COLUMN,)), float_literal(constant)
         left, right = (other, own) if is_left else (own, other)
         tree = select_from_relation(_label_columns(series.labels), series.tree, "operand")
         return SeriesRelation(
-            _add_step_and_value(node, tree, column((STEP_COLUMN,)), own, (left, right)), series.labels
+            _add_step_and_value(node, tree, column_node((STEP_COLUMN,)), own, (left, right)), series.labels
         )
 
     def _fill_missing_steps(self, series: SeriesRelation, constant: float) -> SeriesRelation:
@@ -218,11 +225,11 @@ class MetricTranslator(msgspec.Struct, frozen=True):
 
         This translates `or vector(…)`.
         """
-        unlabelled = select_from_relation([column((STEP_COLUMN,))], copy_tree(series.tree), "unlabelled")
+        unlabelled = select_from_relation([column_node((STEP_COLUMN,))], copy_tree(series.tree), "unlabelled")
         for label in _label_columns(series.labels):
             unlabelled.where(fill_query_template("@label = ''", 0, label=label), copy=False)
         missing = self._missing_samples(unlabelled, dict.fromkeys(series.labels, ""), constant)
-        columns = [*_label_columns(series.labels), column((STEP_COLUMN,)), column((VALUE_COLUMN,))]
+        columns = [*_label_columns(series.labels), column_node((STEP_COLUMN,)), column_node((VALUE_COLUMN,))]
         own = select_from_relation(columns, series.tree, "operand")
         return SeriesRelation(union_all([own, missing]), series.labels)
 
@@ -231,10 +238,10 @@ class MetricTranslator(msgspec.Struct, frozen=True):
 
         The labels of the series are those that the selector compares with `=`.
         """
-        counted = self._translate_range(
+        counted = self._translate_range_aggregate(
             msgspec.structs.replace(node, function="count_over_time"), SeriesLabels(has_only_listed_labels=True)
         )
-        present = select_from_relation([column((STEP_COLUMN,))], counted.tree, "counted")
+        present = select_from_relation([column_node((STEP_COLUMN,))], counted.tree, "counted")
         matchers = [one for one in node.pipeline.matchers if one.operator is ComparisonOperator.EQUAL and one.text]
         labels = {one.label: one.text for one in matchers}
         return SeriesRelation(self._missing_samples(present, labels, 1.0), tuple(labels))
@@ -247,10 +254,10 @@ class MetricTranslator(msgspec.Struct, frozen=True):
             alias=exp.TableAlias(columns=[exp.to_identifier(STEP_COLUMN)]),
             offset=False,
         )
-        every = exp.Select(expressions=[column((STEP_COLUMN,))]).from_(steps, copy=False)
-        columns = [alias(text_literal(text), label_column(name)) for name, text in labels.items()]
-        left, right = column((names[0], STEP_COLUMN)), column((names[1], STEP_COLUMN))
-        columns += [alias(left, STEP_COLUMN), alias(float_literal(constant), VALUE_COLUMN)]
+        every = exp.Select(expressions=[column_node((STEP_COLUMN,))]).from_(steps, copy=False)
+        columns = [alias_node(text_literal(text), label_column_name(name)) for name, text in labels.items()]
+        left, right = column_node((names[0], STEP_COLUMN)), column_node((names[1], STEP_COLUMN))
+        columns += [alias_node(left, STEP_COLUMN), alias_node(float_literal(constant), VALUE_COLUMN)]
         tree = select_from_relation(columns, every, "steps")
         joined = exp.Subquery(this=present, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
         same = fill_query_template("@left = @right", 0, left=left, right=right)
@@ -263,11 +270,14 @@ class MetricTranslator(msgspec.Struct, frozen=True):
                 "The two sides have different labels.", node.text_offset, "Aggregate both by the same labels."
             )
         names = ("logql_left", "logql_right")
-        labels = [alias(label_reference(name, names[0]), label_column(name)) for name in left.labels]
+        labels = [alias_node(label_reference(name, names[0]), label_column_name(name)) for name in left.labels]
         tree = select_from_relation(labels, left.tree, "left")
         same = [
             fill_query_template(
-                "@left = @right", 0, left=column((names[0], STEP_COLUMN)), right=column((names[1], STEP_COLUMN))
+                "@left = @right",
+                0,
+                left=column_node((names[0], STEP_COLUMN)),
+                right=column_node((names[1], STEP_COLUMN)),
             )
         ]
         same += [
@@ -278,12 +288,12 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         ]
         derived = exp.Subquery(this=right.tree, alias=exp.TableAlias(this=exp.to_identifier(names[1])))
         tree.join(derived, on=exp.and_(*same, copy=False), join_type="INNER", copy=False)
-        values = column((names[0], VALUE_COLUMN)), column((names[1], VALUE_COLUMN))
+        values = column_node((names[0], VALUE_COLUMN)), column_node((names[1], VALUE_COLUMN))
         return SeriesRelation(
-            _add_step_and_value(node, tree, column((names[0], STEP_COLUMN)), values[0], values), left.labels
+            _add_step_and_value(node, tree, column_node((names[0], STEP_COLUMN)), values[0], values), left.labels
         )
 
-    def _translate_range(self, node: RangeAggregate, groups: SeriesLabels) -> SeriesRelation:
+    def _translate_range_aggregate(self, node: RangeAggregate, groups: SeriesLabels) -> SeriesRelation:
         branches = self.sources.branches_for_pipeline(node.pipeline)
         labels = self._range_labels(branches, groups, node.text_offset)
         steps = msgspec.structs.replace(
@@ -301,22 +311,22 @@ class MetricTranslator(msgspec.Struct, frozen=True):
                 f"The range is {overlap:,} times the step.", node.text_offset, "Send a larger step, or a shorter range."
             )
         sampled = _assign_steps(entries, labels, steps, node.range_us)
-        if node.unwrap is not None:
+        if node.unwrap_stage is not None:
             sampled.where(fill_query_template("sample_value IS NOT NULL"), copy=False)
-        spread = _repeat_for_steps(sampled, labels, function, is_overlapping=overlap > 0)
+        spread = _repeat_entries_for_steps(sampled, labels, function, is_overlapping=overlap > 0)
         aggregate = (
             function.combining_aggregate_sql if function.combining_aggregate_sql and overlap else function.aggregate_sql
         )
         value = (
             fill_query_template(aggregate)
             if aggregate
-            else internal_call("quantile", column(("sample_value",)), float_literal(node.parameter or 0.0))
+            else internal_call("quantile", column_node(("sample_value",)), float_literal(node.parameter or 0.0))
         )
         if function.is_rate:
             value = fill_query_template(
                 "@value / @seconds", 0, value=value, seconds=float_literal(node.range_us / _MICROSECONDS_PER_SECOND)
             )
-        return _aggregate_series(SeriesRelation(spread, labels), labels, alias(value, VALUE_COLUMN))
+        return _aggregate_series(SeriesRelation(spread, labels), labels, alias_node(value, VALUE_COLUMN))
 
     def _range_labels(self, branches: Sequence[SourceBranch], groups: SeriesLabels, offset: int) -> tuple[str, ...]:
         if groups.has_only_listed_labels:
@@ -335,18 +345,20 @@ class MetricTranslator(msgspec.Struct, frozen=True):
     def _entry_columns(self, branch: SourceBranch, labels: Sequence[str], node: RangeAggregate) -> list[exp.Expr]:
         columns: list[exp.Expr] = []
         for name in labels:
-            value = branch.labels.label(name, branch.pipeline_state, node.text_offset)
+            value = branch.labels.label_value(name, branch.pipeline_state, node.text_offset)
             text = text_literal("") if value is None else fill_query_template("IFNULL(@value, '')", 0, value=value.text)
-            columns.append(alias(text, label_column(name)))
+            columns.append(alias_node(text, label_column_name(name)))
         at = fill_query_template("UNIX_MICROS(@time)", 0, time=branch.labels.timestamp_value())
-        return [*columns, alias(at, "entry_us"), alias(self._sample_value(branch, node), "sample_value")]
+        return [*columns, alias_node(at, "entry_us"), alias_node(self._sample_value(branch, node), "sample_value")]
 
     def _sample_value(self, branch: SourceBranch, node: RangeAggregate) -> exp.Expr:
-        if node.unwrap is not None:
-            value = branch.labels.label(node.unwrap.label, branch.pipeline_state, node.unwrap.text_offset)
+        if node.unwrap_stage is not None:
+            value = branch.labels.label_value(
+                node.unwrap_stage.label, branch.pipeline_state, node.unwrap_stage.text_offset
+            )
             if value is None:
                 return fill_query_template("CAST(NULL AS FLOAT64)")
-            return as_number(value.text, node.unwrap.number_kind, node.unwrap.text_offset)
+            return as_number(value.text, node.unwrap_stage.number_kind, node.unwrap_stage.text_offset)
         if node.function.startswith("bytes_"):
             if branch.pipeline_state.line_formats:
                 raise self._unsupported_error(
@@ -358,11 +370,11 @@ class MetricTranslator(msgspec.Struct, frozen=True):
         return fill_query_template("1.0")
 
     def _unsupported_error(self, message: str, offset: int, hint: str | None = None) -> QueryUnsupported:
-        return QueryUnsupported(message, hint=hint, span=self.info.span(offset))
+        return QueryUnsupported(message, hint=hint, span=self.sub_query_info.span(offset))
 
 
 def _range_function_of(node: RangeAggregate) -> RangeFunction:
-    if node.unwrap is not None and node.function == "rate":
+    if node.unwrap_stage is not None and node.function == "rate":
         return _UNWRAPPED_RATE_FUNCTION
     return _RANGE_FUNCTIONS.get(node.function, _QUANTILE_FUNCTION)
 
@@ -374,13 +386,13 @@ def _series_labels_of(node: RangeAggregate, needed: SeriesLabels) -> SeriesLabel
     """
     if node.grouping is None:
         return needed
-    if node.grouping.is_without:
+    if node.grouping.excludes_labels:
         return SeriesLabels(excluded_labels=frozenset(node.grouping.labels))
     return SeriesLabels(node.grouping.labels, has_only_listed_labels=True)
 
 
 def _labels_after_grouping(labels: tuple[str, ...], grouping: Grouping) -> tuple[str, ...]:
-    if grouping.is_without:
+    if grouping.excludes_labels:
         return tuple(name for name in labels if name not in grouping.labels)
     return tuple(name for name in grouping.labels if name in labels)
 
@@ -391,23 +403,23 @@ def _label_columns(labels: Sequence[str]) -> list[exp.Expr]:
 
 def _aggregate_series(inner: SeriesRelation, labels: tuple[str, ...], value: exp.Expr) -> SeriesRelation:
     """Return the series of the aggregate `value`, computed for each step and each combination of values of `labels`."""
-    columns = [*_label_columns(labels), column((STEP_COLUMN,))]
+    columns = [*_label_columns(labels), column_node((STEP_COLUMN,))]
     tree = select_from_relation([*columns, value], inner.tree, "series")
-    return SeriesRelation(tree.group_by(*_label_columns(labels), column((STEP_COLUMN,)), copy=False), labels)
+    return SeriesRelation(tree.group_by(*_label_columns(labels), column_node((STEP_COLUMN,)), copy=False), labels)
 
 
 def _top_or_bottom_series(node: VectorAggregate, inner: SeriesRelation, groups: Sequence[str]) -> SeriesRelation:
     """Return the samples with the largest or smallest values of each group and step, with all of their labels."""
-    order = [sort_key(column((VALUE_COLUMN,)), node.function == "topk")]
+    order = [sort_key(column_node((VALUE_COLUMN,)), node.function == "topk")]
     order += [sort_key(label, is_descending=False) for label in _label_columns(inner.labels)]
     place = exp.Window(
         this=fill_query_template("ROW_NUMBER()"),
-        partition_by=[*_label_columns(groups), column((STEP_COLUMN,))],
+        partition_by=[*_label_columns(groups), column_node((STEP_COLUMN,))],
         order=exp.Order(expressions=order),
         over="OVER",
     )
-    columns = [*_label_columns(inner.labels), column((STEP_COLUMN,)), column((VALUE_COLUMN,))]
-    numbered = select_from_relation([*columns, alias(place, "place")], inner.tree, "series")
+    columns = [*_label_columns(inner.labels), column_node((STEP_COLUMN,)), column_node((VALUE_COLUMN,))]
+    numbered = select_from_relation([*columns, alias_node(place, "place")], inner.tree, "series")
     tree = select_from_relation([copy_tree(one) for one in columns], numbered, "ranked")
     return SeriesRelation(
         tree.where(fill_query_template("place <= @most", 0, most=node.parameter or 1), copy=False), inner.labels
@@ -423,16 +435,17 @@ def _add_step_and_value(
     filters no rows; its result is 0 or 1.
     """
     left, right = operands
-    tree.select(alias(step, STEP_COLUMN), copy=False)
+    tree.select(alias_node(step, STEP_COLUMN), copy=False)
     if node.operator not in _COMPARISON_OPERATORS:
         value = fill_query_template(_ARITHMETIC_TEMPLATES[node.operator], 0, left=left, right=right)
-        return tree.select(alias(value, VALUE_COLUMN), copy=False)
+        return tree.select(alias_node(value, VALUE_COLUMN), copy=False)
     condition = fill_query_template(_COMPARISON_TEMPLATES[node.operator], 0, left=left, right=right)
     if node.has_bool_modifier:
         return tree.select(
-            alias(fill_query_template("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE_COLUMN), copy=False
+            alias_node(fill_query_template("IF(@condition, 1.0, 0.0)", 0, condition=condition), VALUE_COLUMN),
+            copy=False,
         )
-    return tree.select(alias(copy_tree(kept), VALUE_COLUMN), copy=False).where(condition, copy=False)
+    return tree.select(alias_node(copy_tree(kept), VALUE_COLUMN), copy=False).where(condition, copy=False)
 
 
 def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: SampleSteps, range_us: int) -> exp.Select:
@@ -454,13 +467,15 @@ def _assign_steps(entries: exp.Select, labels: Sequence[str], steps: SampleSteps
         range=_integer_literal(range_us),
         step=_integer_literal(steps.step_us),
     )
-    columns = [*_label_columns(labels), column(("sample_value",)), column(("entry_us",))]
-    tree = select_from_relation([*columns, alias(first, "first_step"), alias(last, "last_step")], entries, "entries")
+    columns = [*_label_columns(labels), column_node(("sample_value",)), column_node(("entry_us",))]
+    tree = select_from_relation(
+        [*columns, alias_node(first, "first_step"), alias_node(last, "last_step")], entries, "entries"
+    )
     within = select_from_relation([exp.Star()], tree, "sampled")
     return within.where(fill_query_template("first_step <= last_step"), copy=False)
 
 
-def _repeat_for_steps(
+def _repeat_entries_for_steps(
     sampled: exp.Select, labels: Sequence[str], function: RangeFunction, *, is_overlapping: bool
 ) -> exp.Select:
     """Repeat each entry for each step whose range contains the entry.
@@ -472,20 +487,20 @@ def _repeat_for_steps(
     if not is_overlapping:
         columns = [
             *_label_columns(labels),
-            column(("sample_value",)),
-            column(("entry_us",)),
-            alias(column(("first_step",)), STEP_COLUMN),
+            column_node(("sample_value",)),
+            column_node(("entry_us",)),
+            alias_node(column_node(("first_step",)), STEP_COLUMN),
         ]
         return select_from_relation(columns, sampled, "windows")
-    own = [column(("sample_value",)), column(("entry_us",))]
+    own = [column_node(("sample_value",)), column_node(("entry_us",))]
     if function.combining_aggregate_sql:
-        grouped = [*_label_columns(labels), column(("first_step",)), column(("last_step",))]
+        grouped = [*_label_columns(labels), column_node(("first_step",)), column_node(("last_step",))]
         parts = select_from_relation(
-            [*grouped, alias(fill_query_template(function.aggregate_sql), "part_value")], sampled, "windows"
+            [*grouped, alias_node(fill_query_template(function.aggregate_sql), "part_value")], sampled, "windows"
         )
         sampled = parts.group_by(*[copy_tree(one) for one in grouped], copy=False)
-        own = [column(("part_value",))]
-    tree = select_from_relation([*_label_columns(labels), *own, column((STEP_COLUMN,))], sampled, "parts")
+        own = [column_node(("part_value",))]
+    tree = select_from_relation([*_label_columns(labels), *own, column_node((STEP_COLUMN,))], sampled, "parts")
     steps = exp.Unnest(
         expressions=[fill_query_template("GENERATE_ARRAY(first_step, last_step)")],
         alias=exp.TableAlias(columns=[exp.to_identifier(STEP_COLUMN)]),
@@ -501,7 +516,7 @@ def aggregate_series_to_arrays(series: SeriesRelation, most: int) -> exp.Select:
     """
     steps = fill_query_template("ARRAY_AGG(step_number ORDER BY step_number)")
     values = fill_query_template("ARRAY_AGG(CAST(value AS STRING) ORDER BY step_number)")
-    columns = [*_label_columns(series.labels), alias(steps, "steps"), alias(values, "samples")]
+    columns = [*_label_columns(series.labels), alias_node(steps, "steps"), alias_node(values, "samples")]
     tree = select_from_relation(columns, series.tree, "result").where(
         fill_query_template("value IS NOT NULL"), copy=False
     )

@@ -34,15 +34,13 @@ from cordwood.logql.syntax import (
     VectorAggregate,
 )
 
-# `ENTRY_RANGE_FUNCTIONS` are functions over the entries of a range, `VALUE_RANGE_FUNCTIONS` over the unwrapped values
+# `LOG_RANGE_FUNCTIONS` are functions over the entries of a range, `UNWRAPPED_RANGE_FUNCTIONS` over the unwrapped values
 # of a range. `rate` and `absent_over_time` accept both entries and values.
-ENTRY_RANGE_FUNCTIONS: Final = frozenset(
-    {"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"}
-)
-VALUE_RANGE_FUNCTIONS: Final = frozenset(
+LOG_RANGE_FUNCTIONS: Final = frozenset({"rate", "count_over_time", "bytes_rate", "bytes_over_time", "absent_over_time"})
+UNWRAPPED_RANGE_FUNCTIONS: Final = frozenset(
     f"{name}_over_time" for name in ("sum", "avg", "min", "max", "first", "last", "stddev", "stdvar", "quantile")
 )
-_GROUPABLE_RANGE_FUNCTIONS: Final = VALUE_RANGE_FUNCTIONS - {"sum_over_time"}
+_GROUPABLE_RANGE_FUNCTIONS: Final = UNWRAPPED_RANGE_FUNCTIONS - {"sum_over_time"}
 RANKING_FUNCTIONS: Final = frozenset({"topk", "bottomk"})
 SORTING_FUNCTIONS: Final = frozenset({"sort", "sort_desc"})
 VECTOR_FUNCTIONS: Final = (
@@ -186,7 +184,7 @@ def _parse_call(cursor: TokenCursor) -> MetricQuery:
     if name.text == "vector":
         return _parse_vector(cursor, name)
     cursor.enter_nesting()
-    if name.text in ENTRY_RANGE_FUNCTIONS | VALUE_RANGE_FUNCTIONS:
+    if name.text in LOG_RANGE_FUNCTIONS | UNWRAPPED_RANGE_FUNCTIONS:
         found: MetricQuery = _parse_range_aggregate(cursor, name)
     elif name.text in VECTOR_FUNCTIONS:
         found = _parse_vector_aggregate(cursor, name)
@@ -255,20 +253,20 @@ def _parse_range_aggregate(cursor: TokenCursor, name: Token) -> RangeAggregate:
         raise cursor.syntax_error(
             f"{name.text} cannot have a grouping.", f"Write sum by (…) ({name.text}(…)).", grouping.text_offset
         )
-    if entries.unwrap is None and name.text in VALUE_RANGE_FUNCTIONS:
+    if entries.unwrap_stage is None and name.text in UNWRAPPED_RANGE_FUNCTIONS:
         raise cursor.syntax_error(
             f"{name.text} needs a label to unwrap.", "Write | unwrap label before the range.", name.text_offset
         )
-    if entries.unwrap is not None and name.text in ENTRY_RANGE_FUNCTIONS - {"rate", "absent_over_time"}:
+    if entries.unwrap_stage is not None and name.text in LOG_RANGE_FUNCTIONS - {"rate", "absent_over_time"}:
         raise cursor.syntax_error(
-            f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap.text_offset
+            f"{name.text} counts entries, and cannot have an unwrap.", None, entries.unwrap_stage.text_offset
         )
     return RangeAggregate(
         function=name.text,
         pipeline=Pipeline(entries.matchers, tuple(entries.stages), entries.text_offset),
         range_us=entries.range_us,
         offset_modifier_us=entries.offset_modifier_us,
-        unwrap=entries.unwrap,
+        unwrap_stage=entries.unwrap_stage,
         parameter=parameter,
         grouping=grouping,
         text_offset=name.text_offset,
@@ -286,7 +284,7 @@ class _RangeParser:
         self.text_offset = cursor.next_token.text_offset
         self.matchers = Pipeline(()).matchers
         self.stages: list[Stage] = []
-        self.unwrap: UnwrapStage | None = None
+        self.unwrap_stage: UnwrapStage | None = None
         self.range_us = 0
         self.offset_modifier_us = 0
 
@@ -312,13 +310,13 @@ class _RangeParser:
 
     def _add_stage(self, stage: Stage | UnwrapStage) -> None:
         if isinstance(stage, UnwrapStage):
-            if self.unwrap is not None:
+            if self.unwrap_stage is not None:
                 raise self._cursor.syntax_error("A second unwrap stands here.", None, stage.text_offset)
-            self.unwrap = stage
+            self.unwrap_stage = stage
             return
-        if self.unwrap is not None and not isinstance(stage, LabelFilter):
+        if self.unwrap_stage is not None and not isinstance(stage, LabelFilter):
             raise self._cursor.syntax_error(
-                "After unwrap only comparisons of labels may stand.", None, self.unwrap.text_offset
+                "After unwrap only comparisons of labels may stand.", None, self.unwrap_stage.text_offset
             )
         self.stages.append(stage)
 

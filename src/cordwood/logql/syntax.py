@@ -153,7 +153,7 @@ class Grouping(msgspec.Struct, frozen=True):
     """The clause `by`, with the labels to keep, or the clause `without`, with the labels to remove."""
 
     labels: tuple[str, ...] = ()
-    is_without: bool = False
+    excludes_labels: bool = False
     text_offset: int = 0
 
 
@@ -168,7 +168,7 @@ class RangeAggregate(msgspec.Struct, frozen=True):
     pipeline: Pipeline
     range_us: int
     offset_modifier_us: int = 0
-    unwrap: UnwrapStage | None = None
+    unwrap_stage: UnwrapStage | None = None
     parameter: float | None = None
     grouping: Grouping | None = None
     text_offset: int = 0
@@ -238,9 +238,9 @@ class ResultKind(StrEnum):
 
     ENTRIES = "entries"
     SAMPLES = "samples"
-    VALUES = "values"
+    LABEL_VALUES = "values"
     STREAMS = "streams"
-    COUNTS = "counts"
+    STREAM_AND_ENTRY_COUNTS = "counts"
 
 
 class SampleSteps(msgspec.Struct, frozen=True):
@@ -272,7 +272,7 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
     labels_matched_by_parameters: tuple[str, ...] = ()
 
     @property
-    def steps(self) -> SampleSteps:
+    def sample_steps(self) -> SampleSteps:
         return SampleSteps(self.start_us, self.step_us, max(0, self.end_us - self.start_us) // self.step_us + 1)
 
     @property
@@ -281,14 +281,14 @@ class LogqlRequest(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.json.encode(self).decode()
 
 
-_request_decoder = msgspec.json.Decoder(LogqlRequest).decode
+_decode_request_json = msgspec.json.Decoder(LogqlRequest).decode
 
 
 def decode_request(text: str) -> LogqlRequest:
-    return _request_decoder(text)
+    return _decode_request_json(text)
 
 
-def max_series(steps: SampleSteps) -> int:
+def max_series_count(steps: SampleSteps) -> int:
     """Return the maximum number of series in an answer whose series have these steps."""
     return max(1, MAX_SAMPLES // steps.count)
 

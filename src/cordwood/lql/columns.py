@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import Span, UnknownQueryName, find_closest_name
+from cordwood.errors import Span, UnknownNameInQuery, find_closest_name
 from cordwood.lql.query import Path
 from cordwood.model.datatype import Kind
 from cordwood.model.event import ValueKind
@@ -22,7 +22,7 @@ from cordwood.sql.datatypes import kind_of
 from cordwood.sql.diagnostics import span_at
 from cordwood.sql.nodes import outermost_select
 from cordwood.sql.program import EndpointProgram
-from cordwood.sql.query_templates import column
+from cordwood.sql.query_templates import column_node
 from cordwood.sql.record_shapes import RecordingShapeReader, lineage_below
 from cordwood.sql.resolve.queries import resolve_sandbox_query
 from cordwood.sql.scope import Lineage, ValueOrigin, lineage_of
@@ -61,12 +61,12 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     may_have_scalar: Callable[[KeyPath], bool] = lambda _keys: False
 
     def has_column(self, name: str) -> bool:
-        return self._column_name(name) is not None
+        return self._find_column_name(name) is not None
 
-    def kind(self, path: Path) -> Kind:
-        """Return the type of the value at a path; raise UnknownQueryName if the path's first step is not a column."""
+    def kind_of_path(self, path: Path) -> Kind:
+        """Return the type of the value at a path; raise UnknownNameInQuery if the path's first step is not a column."""
         first = path.steps[0]
-        name = self._column_name(first)
+        name = self._find_column_name(first)
         if name is None:
             raise self.unknown_column_error(first, path.text_offset)
         return self.kind_by_column[name] if len(path.steps) == 1 else Kind.VARIANT
@@ -74,13 +74,13 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
     def span(self, offset: int) -> Span:
         return span_at(self.query_text, offset)
 
-    def unknown_column_error(self, name: str, offset: int) -> UnknownQueryName:
+    def unknown_column_error(self, name: str, offset: int) -> UnknownNameInQuery:
         names = list(self.kind_by_column)
         closest_name = find_closest_name(name, names)
         command = _CLAUSE_BY_FOREIGN_KEYWORD.get(name.lower())
         if command is not None:
             hint = f"Write {command}."
-            return UnknownQueryName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
+            return UnknownNameInQuery(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
         path = self.find_similar_path(name)
         path_example = f"m.{path.partition('.')[2]}" if path and path.startswith("metadata.") else path or f"m.{name}"
         hint = (
@@ -88,9 +88,9 @@ class SubQueryInfo(msgspec.Struct, frozen=True):
             if closest_name
             else f"It has: {', '.join(names)}. Inside metadata: {path_example}."
         )
-        return UnknownQueryName(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
+        return UnknownNameInQuery(f"{self.sub_query} has no column {name[:60]}.", hint=hint, span=self.span(offset))
 
-    def _column_name(self, name: str) -> str | None:
+    def _find_column_name(self, name: str) -> str | None:
         return next((column for column in self.kind_by_column if column.lower() == name.lower()), None)
 
 
@@ -137,18 +137,18 @@ def _find_similar_path(records: RecordingShapeReader, lineages: Mapping[str, Lin
 
 def _column_kind(column: exp.Expr, lineage: Lineage) -> Kind:
     """Return a column's type; VARIANT if the type is unknown, so that values are converted where they are used."""
-    return Kind.VARIANT if lineage.is_event else kind_of(column) or Kind.VARIANT
+    return Kind.VARIANT if lineage.is_of_event_value else kind_of(column) or Kind.VARIANT
 
 
 def _has_only_scalars(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
-    if lineage is None or not lineage.is_event:
+    if lineage is None or not lineage.is_of_event_value:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return bool(kinds) and kinds is not None and kinds.isdisjoint({ValueKind.ARRAY, ValueKind.OBJECT})
 
 
 def _may_have_scalar(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
-    if lineage is None or not lineage.is_event:
+    if lineage is None or not lineage.is_of_event_value:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return kinds is None or not kinds <= {ValueKind.ARRAY, ValueKind.OBJECT}
@@ -156,13 +156,13 @@ def _may_have_scalar(records: RecordingShapeReader, lineage: Lineage | None, key
 
 def _child_keys(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> KeyPath:
     """Return the keys of the objects that were seen at a path."""
-    if lineage is None or not lineage.is_event:
+    if lineage is None or not lineage.is_of_event_value:
         return ()
     return records.keys(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
 
 
 def _may_have_array(records: RecordingShapeReader, lineage: Lineage | None, keys: KeyPath) -> bool:
-    if lineage is None or not lineage.is_event:
+    if lineage is None or not lineage.is_of_event_value:
         return False
     kinds = records.kinds(lineage_below(lineage, keys[1:]) if len(keys) > 1 else lineage)
     return ValueKind.ARRAY in kinds if kinds is not None else bool(records.shapes)
@@ -176,48 +176,48 @@ class RecordUnnests:
     """The UNNEST joins that one SELECT needs for the paths that it reads."""
 
     def __init__(self, info: SubQueryInfo) -> None:
-        self._info = info
+        self._sub_query_info = info
         self._aliases: dict[KeyPath, str] = {}
         self._used_names = {name.lower() for name in (*info.kind_by_column, info.sub_query, "item")}
 
     def column_at(self, path: Path) -> exp.Expr:
         """Return the column at a path, and note the joins that it needs.
 
-        Raise UnknownQueryName if the sub-query has no column with the name of the path's first step.
+        Raise UnknownNameInQuery if the sub-query has no column with the name of the path's first step.
         """
-        self._info.kind(path)
+        self._sub_query_info.kind_of_path(path)
         if len(path.steps) == 1:
-            return column(path.steps, path.text_offset)
-        return column((self._unnest_alias(path.steps[:-1]), path.last_step), path.text_offset)
+            return column_node(path.steps, path.text_offset)
+        return column_node((self._unnest_alias(path.steps[:-1]), path.last_step), path.text_offset)
 
     def may_have_several_values(self, path: Path) -> bool:
         """Return whether one event may have several values at the path, because arrays may occur on the path."""
-        return any(self._info.may_have_array(path.steps[:length]) for length in range(1, len(path.steps)))
+        return any(self._sub_query_info.may_have_array(path.steps[:length]) for length in range(1, len(path.steps)))
 
     def any_value_condition(self, path: Path, condition: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
         """Return `condition` for the value at a path.
 
         If an event may have several values there, at least one of them must meet the condition.
         """
-        self._info.kind(path)
+        self._sub_query_info.kind_of_path(path)
         if not self.may_have_several_values(path):
             return condition(self.column_at(path))
         aliases = [self._unique_alias(keys) for keys in _parent_paths(path)]
-        first_unnest = _unnest(column(path.steps[:1], path.text_offset), aliases[0], path.text_offset)
+        first_unnest = _unnest(column_node(path.steps[:1], path.text_offset), aliases[0], path.text_offset)
         query = exp.select("1").from_(first_unnest, copy=False)
         for (parent, alias), step in zip(pairwise(aliases), path.steps[1:-1], strict=True):
             query.join(
-                _unnest(column((parent, step), path.text_offset), alias, path.text_offset),
+                _unnest(column_node((parent, step), path.text_offset), alias, path.text_offset),
                 join_type="CROSS",
                 copy=False,
             )
-        query.where(condition(column((aliases[-1], path.last_step), path.text_offset)), copy=False)
+        query.where(condition(column_node((aliases[-1], path.last_step), path.text_offset)), copy=False)
         return exp.Exists(this=query)
 
     def add_joins(self, query: exp.Select) -> None:
         """Add the UNNESTs to a query as LEFT JOINs, which keep events that lack the objects; their columns are NULL."""
         for keys, alias in self._aliases.items():
-            value = column((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column(keys)
+            value = column_node((self._aliases[keys[:-1]], keys[-1])) if len(keys) > 1 else column_node(keys)
             query.join(_unnest(value, alias, 0), join_type="LEFT", on=exp.true(), copy=False)
 
     def _unnest_alias(self, keys: KeyPath) -> str:

@@ -10,13 +10,12 @@ from typing import Final
 
 import msgspec
 
-from cordwood.errors import BadQuerySyntax, BadQueryValue, UnknownQueryName
+from cordwood.errors import BadQuerySyntax, BadQueryValue, UnknownNameInQuery
 from cordwood.lql.columns import describe_sub_query
 from cordwood.lql.parse import parse
 from cordwood.lql.query import (
     Aggregate,
     And,
-    Bucket,
     Dimension,
     FieldFilter,
     Filter,
@@ -28,9 +27,10 @@ from cordwood.lql.query import (
     Path,
     QuotedText,
     Source,
+    TimeBucket,
     UnquotedText,
 )
-from cordwood.lql.translate import Translation, translate_query
+from cordwood.lql.translate import TranslatedQuery, translate_query
 from cordwood.model.event import Shape
 from cordwood.sql.budget import compilation_scope
 from cordwood.sql.compile import compile_sandbox_tree
@@ -108,7 +108,7 @@ def _regex_patterns(node: Filter) -> Iterator[tuple[str, int]]:
 
 def _translate(
     program: EndpointProgram, text: str, target: Target, records: RecordingShapeReader, *, is_ordered: bool = True
-) -> Translation:
+) -> TranslatedQuery:
     """Translate an LQL query; `is_ordered` is False for a followed query. `records` collects all lookups in shapes."""
     if not text.strip():
         raise BadQuerySyntax("The query is empty.", hint="Write it as in f:edge_logs error.", span=span_at(text, 0))
@@ -125,7 +125,7 @@ def _check_can_be_followed(query: LqlQuery, text: str) -> None:
 
     Such a query cannot be followed, because a followed query is evaluated on each new event separately.
     """
-    chart: list[Aggregate | Bucket | Dimension] = [*query.aggregates, *query.buckets, *query.dimensions]
+    chart: list[Aggregate | TimeBucket | Dimension] = [*query.aggregates, *query.time_buckets, *query.dimensions]
     offsets = {
         "c: (a chart)": [node.text_offset for node in chart],
         "order:": [order.text_offset for order in query.sort_keys],
@@ -148,12 +148,12 @@ def _find_sub_query(program: EndpointProgram, query: LqlQuery, text: str) -> str
     return program.sub_query_names[0]
 
 
-def _unknown_source_error(program: EndpointProgram, source: Source, text: str) -> UnknownQueryName:
+def _unknown_source_error(program: EndpointProgram, source: Source, text: str) -> UnknownNameInQuery:
     closest_name = most_similar_name(source.name, program.sub_query_names)
     known_names = (
         f"There are: {', '.join(program.sub_query_names)}." if program.sub_query_names else "The endpoint has none."
     )
-    return UnknownQueryName(
+    return UnknownNameInQuery(
         f"There is no sub-query {source.name[:60]}.",
         hint=f"Did you mean f:{closest_name}?" if closest_name else known_names,
         span=span_at(text, source.text_offset),

@@ -58,7 +58,7 @@ _INT64_EXCLUSIVE_LIMIT: Final = 2**63
 class FilterTranslator(msgspec.Struct, frozen=True):
     """A translator of filters on one sub-query's columns; it collects the UNNEST joins for them in `unnests`."""
 
-    info: SubQueryInfo
+    sub_query_info: SubQueryInfo
     time_zone: str
     unnests: RecordUnnests
 
@@ -119,13 +119,13 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         column = self.unnests.column_at(path)
         return (
             column
-            if self.info.kind(path) is Kind.TIMESTAMP
+            if self.sub_query_info.kind_of_path(path) is Kind.TIMESTAMP
             else fill_query_template("TIMESTAMP(@value)", path.text_offset, value=column)
         )
 
     def _translate_message(self, node: MessageFilter) -> exp.Expr:
         path = Path((MESSAGE_COLUMN,), node.text_offset)
-        self.info.kind(path)
+        self.sub_query_info.kind_of_path(path)
         message = self.unnests.column_at(path)
         if node.is_regex:
             return fill_query_template(_REGEX_MATCH_TEMPLATE, node.text_offset, column=message, pattern=node.text)
@@ -134,7 +134,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         return fill_query_template("STRPOS(@message, @text) > 0", node.text_offset, message=message, text=node.text)
 
     def _translate_field(self, node: FieldFilter) -> exp.Expr:
-        kind = self.info.kind(node.path)
+        kind = self.sub_query_info.kind_of_path(node.path)
         if isinstance(node.value, NullValue):
             return self._translate_null(node)
         if kind in TEMPORAL_KINDS and node.operator in _COMPARISON_TEMPLATES:
@@ -149,9 +149,9 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         """Translate the list operators `@>` and `@>~`; a value that is not a list counts as a list of one value."""
         operator = FilterOperator.EQUAL if node.operator is FilterOperator.INCLUDES else FilterOperator.REGEX
         as_element = msgspec.structs.replace(node, operator=operator)
-        if self.info.has_only_scalars(node.path.steps):
+        if self.sub_query_info.has_only_scalars(node.path.steps):
             return self._translate_field(as_element)
-        if not self.info.may_have_scalar(node.path.steps):
+        if not self.sub_query_info.may_have_scalar(node.path.steps):
             return self.unnests.any_value_condition(node.path, lambda column: self._includes_condition(node, column))
 
         def scalar_or_list_condition(column: exp.Expr) -> exp.Expr:
@@ -183,7 +183,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
         )
 
     def _translate_range(self, node: RangeFilter, column: exp.Expr) -> exp.Expr:
-        kind = self.info.kind(node.path)
+        kind = self.sub_query_info.kind_of_path(node.path)
         if kind in TEMPORAL_KINDS:
             range_field = FieldFilter(
                 node.path, FilterOperator.EQUAL, UnquotedText(f"{node.low}..{node.high}"), node.text_offset
@@ -257,7 +257,7 @@ class FilterTranslator(msgspec.Struct, frozen=True):
             )
 
     def _syntax_error(self, message: str, offset: int, hint: str | None = None) -> BadQueryValue:
-        return BadQueryValue(message, hint=hint, span=self.info.span(offset))
+        return BadQueryValue(message, hint=hint, span=self.sub_query_info.span(offset))
 
 
 def read_number(text: str, offset: int) -> exp.Expr | None:

@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 from cordwood.lql.query import (
     Aggregate,
     And,
-    Bucket,
     Command,
     Dimension,
     Filter,
@@ -26,6 +25,7 @@ from cordwood.lql.query import (
     SelectedColumn,
     SortKey,
     Source,
+    TimeBucket,
     TimeCondition,
     TimeUnit,
 )
@@ -52,7 +52,7 @@ _QUOTE_HINT: Final = "To search the message for it, put it in double quotes."
 def parse(text: str) -> LqlQuery:
     """Parse a whole LQL query; raise BadQuerySyntax with the position of the first syntax error."""
     parser = _Parser(text)
-    condition = parser.parse_alternatives()
+    condition = parser.parse_disjunction()
     if not parser.scanner.is_at_end:
         raise parser.scanner.syntax_error("A parenthesis is closed that was never opened.", _QUOTE_HINT)
     return parser.builder.build(condition)
@@ -73,10 +73,10 @@ class _Parser:
                 f"The query is longer than {MAX_QUERY_CHARACTERS} characters.", offset=MAX_QUERY_CHARACTERS
             )
 
-    def parse_alternatives(self) -> And:
+    def parse_disjunction(self) -> And:
         """Parse clauses joined by OR. Clauses without OR between them are joined by AND, which binds more tightly."""
         branches = [self._parse_conjunction()]
-        while self._accept_or():
+        while self._accept_or_operator():
             start = self.scanner.offset - 2
             branches.append(self._parse_conjunction())
             if not branches[-2].filters or not branches[-1].filters:
@@ -97,15 +97,15 @@ class _Parser:
 
     def _is_at_conjunction_end(self) -> bool:
         self.scanner.skip_blanks()
-        return self.scanner.is_at_end or self.scanner.next_character == ")" or self._is_at_or()
+        return self.scanner.is_at_end or self.scanner.next_character == ")" or self._is_at_or_operator()
 
-    def _is_at_or(self) -> bool:
+    def _is_at_or_operator(self) -> bool:
         scanner = self.scanner
         after = scanner.text[scanner.offset + 2 : scanner.offset + 3]
         return scanner.text.startswith("OR", scanner.offset) and (not after or after.isspace() or after in "()")
 
-    def _accept_or(self) -> bool:
-        return self._is_at_or() and self.scanner.accept_literal("OR")
+    def _accept_or_operator(self) -> bool:
+        return self._is_at_or_operator() and self.scanner.accept_literal("OR")
 
     def _parse_clause(self) -> Filter | None:
         scanner, start = self.scanner, self.scanner.offset
@@ -124,7 +124,7 @@ class _Parser:
 
     def _parse_filter(self, *, is_negated: bool) -> Filter | None:
         if self.scanner.next_character == "(":
-            return self._parse_group()
+            return self._parse_parenthesized_filter()
         if self.scanner.next_character == "~":
             return self._parse_regex()
         if self.scanner.next_character in {"'", "`"}:
@@ -179,13 +179,13 @@ class _Parser:
             raise make_syntax_error("A shorthand or a range cannot have an operator.", f"Write t:{text}.")
         return TimeCondition(operator, when, start)
 
-    def _parse_group(self) -> Filter:
+    def _parse_parenthesized_filter(self) -> Filter:
         scanner, start = self.scanner, self.scanner.offset
         scanner.offset += 1
         scanner.parenthesis_depth += 1
         if scanner.parenthesis_depth > MAX_NESTING_DEPTH:
             raise scanner.syntax_error("The query is nested too deeply.")
-        condition = self.parse_alternatives()
+        condition = self.parse_disjunction()
         if not scanner.accept_literal(")"):
             raise scanner.syntax_error("A parenthesis is opened here and never closed.", _QUOTE_HINT, start)
         scanner.parenthesis_depth -= 1
@@ -204,7 +204,7 @@ class _Parser:
     def _parse_message(self) -> MessageFilter:
         start = self.scanner.offset
         if self.scanner.next_character == '"':
-            return MessageFilter(self.scanner.scan_quoted(), text_offset=start)
+            return MessageFilter(self.scanner.scan_quoted_text(), text_offset=start)
         word = self.scanner.scan_word()
         if ":" in word and "://" not in word:
             if word.startswith(":"):
@@ -235,7 +235,7 @@ AGGREGATE_FUNCTIONS: Final = ("count", "countd", "avg", "sum", "min", "max", "p5
 PERCENTILE_NAME_PATTERN: Final = re.compile(r"p(\d{1,2})(?:\.(\d))?", re.ASCII)
 
 _FUNCTION_CALL_PATTERN: Final = re.compile(r"([a-z_0-9.]+)\((.*)\)", re.DOTALL)
-_BUCKET_PATTERN: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
+_TIME_BUCKET_PATTERN: Final = re.compile(r"(?:t|timestamp)::(\d{0,4})([a-z]+)", re.ASCII)
 # Units of constant length. Only for these units can a time bucket be several units long.
 _FIXED_LENGTH_UNITS: Final = frozenset({TimeUnit.SECOND, TimeUnit.MINUTE, TimeUnit.HOUR, TimeUnit.DAY})
 _ALIAS_PATTERN: Final = re.compile(r"\w+")
@@ -254,13 +254,13 @@ class _QueryBuilder:
         sources, limits = self._commands_of(Source), self._commands_of(Limit)
         self._check_at_most_one("f:", sources)
         self._check_at_most_one("limit:", limits)
-        self._check_at_most_one("c:group_by(t::…)", buckets := self._commands_of(Bucket))
+        self._check_at_most_one("c:group_by(t::…)", buckets := self._commands_of(TimeBucket))
         return LqlQuery(
             filter=condition,
             source=sources[0] if sources else None,
             columns=self._commands_of(SelectedColumn),
             aggregates=self._commands_of(Aggregate),
-            buckets=buckets,
+            time_buckets=buckets,
             dimensions=self._commands_of(Dimension),
             sort_keys=self._commands_of(SortKey),
             limit=limits[0] if limits else None,
@@ -336,8 +336,8 @@ def _add_aggregate_or_grouping(builder: _QueryBuilder, start: int) -> None:
         builder.commands.append(Aggregate(function, path, start))
 
 
-def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -> Bucket | Dimension:
-    bucket = _BUCKET_PATTERN.fullmatch(argument)
+def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -> TimeBucket | Dimension:
+    bucket = _TIME_BUCKET_PATTERN.fullmatch(argument)
     if bucket is None:
         return Dimension(builder.read_path_text(argument, argument_start), argument_start)
     unit, count = parse_time_unit(bucket[2]), int(bucket[1] or 1)
@@ -349,7 +349,7 @@ def _read_grouping(builder: _QueryBuilder, argument: str, argument_start: int) -
         raise builder.scanner.syntax_error(
             "Several units make a bucket from seconds to days.", "Write it as in t::5m.", argument_start
         )
-    return Bucket(unit, argument_start, count)
+    return TimeBucket(unit, argument_start, count)
 
 
 def _add_order(builder: _QueryBuilder, start: int) -> None:

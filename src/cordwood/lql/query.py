@@ -198,7 +198,7 @@ class Aggregate(_Node, frozen=True):
     text_offset: int = 0
 
 
-class Bucket(_Node, frozen=True):
+class TimeBucket(_Node, frozen=True):
     """The command `c:group_by(t::5m)`, which groups a chart by time, in buckets of `count` units each."""
 
     unit: TimeUnit
@@ -228,7 +228,7 @@ class Limit(_Node, frozen=True):
     text_offset: int = 0
 
 
-Command = Source | SelectedColumn | Aggregate | Bucket | Dimension | SortKey | Limit
+Command = Source | SelectedColumn | Aggregate | TimeBucket | Dimension | SortKey | Limit
 
 
 class LqlQuery(msgspec.Struct, frozen=True):
@@ -238,11 +238,11 @@ class LqlQuery(msgspec.Struct, frozen=True):
     source: Source | None = None
     columns: tuple[SelectedColumn, ...] = ()
     aggregates: tuple[Aggregate, ...] = ()
-    buckets: tuple[Bucket, ...] = ()
+    time_buckets: tuple[TimeBucket, ...] = ()
     dimensions: tuple[Dimension, ...] = ()
     sort_keys: tuple[SortKey, ...] = ()
     limit: Limit | None = None
 
     @property
     def is_chart(self) -> bool:
-        return bool(self.aggregates or self.buckets or self.dimensions)
+        return bool(self.aggregates or self.time_buckets or self.dimensions)

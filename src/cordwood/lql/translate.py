@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import BadQuerySyntax, UnknownQueryName
+from cordwood.errors import BadQuerySyntax, UnknownNameInQuery
 from cordwood.lql.columns import RecordUnnests, SubQueryInfo
 from cordwood.lql.filters import (
     NUMERIC_KINDS,
@@ -18,22 +18,30 @@ from cordwood.lql.filters import (
     truncation_part,
 )
 from cordwood.lql.parse import PERCENTILE_NAME_PATTERN
-from cordwood.lql.query import Aggregate, Bucket, LqlQuery, Path, SelectedColumn, SortKey, TimeCondition, TimeUnit
+from cordwood.lql.query import Aggregate, LqlQuery, Path, SelectedColumn, SortKey, TimeBucket, TimeCondition, TimeUnit
 from cordwood.model.datatype import Kind
-from cordwood.sql.query_templates import alias, column, fill_query_template, identifier, number_literal, sort_key, table
+from cordwood.sql.query_templates import (
+    alias_node,
+    column_node,
+    fill_query_template,
+    identifier,
+    number_literal,
+    sort_key,
+    table_node,
+)
 
 DEFAULT_OUTPUT_COLUMNS: Final = ("id", TIMESTAMP_COLUMN, "event_message")
 
 
-class Translation(msgspec.Struct, frozen=True):
+class TranslatedQuery(msgspec.Struct, frozen=True):
     """A translated query (a SELECT), with notices for the caller about the answer."""
 
     tree: exp.Select
     notices: tuple[str, ...] = ()
 
 
-def translate_query(query: LqlQuery, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> Translation:
-    """Translate a query; raise UnknownQueryName, BadQueryValue or BadQuerySyntax if it does not fit the columns.
+def translate_query(query: LqlQuery, info: SubQueryInfo, zone: str, *, is_ordered: bool = True) -> TranslatedQuery:
+    """Translate a query; raise UnknownNameInQuery, BadQueryValue or BadQuerySyntax if it does not fit the columns.
 
     If `is_ordered` is set and the query requests no order, the newest rows come first.
     """
@@ -50,14 +58,14 @@ def translate_query(query: LqlQuery, info: SubQueryInfo, zone: str, *, is_ordere
         tree, notices = _translate_row_query(query, info, conditions, is_ordered=is_ordered), ()
     if query.limit:
         tree = tree.limit(number_literal(str(query.limit.rows), query.limit.text_offset), copy=False)
-    return Translation(tree, notices)
+    return TranslatedQuery(tree, notices)
 
 
 def _translate_row_query(
     query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, *, is_ordered: bool
 ) -> exp.Select:
     columns = _output_columns(query, info, conditions.unnests)
-    tree = exp.Select(expressions=columns).from_(table(info.sub_query), copy=False)
+    tree = exp.Select(expressions=columns).from_(table_node(info.sub_query), copy=False)
     condition = conditions.translate_all(query.filter)
     requested = _requested_or_default_sort_keys(query, info) if is_ordered else query.sort_keys
     orders = [_order_by_expression(order, conditions.unnests) for order in requested]
@@ -108,7 +116,7 @@ def _selected_columns(
         name = selected_column.alias or selected_column.path.last_step
         _register_unique_column_name(name, names, selected_column, info)
         column = unnests.column_at(selected_column.path)
-        columns.append(column if column.name == name else alias(column, name, selected_column.text_offset))
+        columns.append(column if column.name == name else alias_node(column, name, selected_column.text_offset))
     return columns
 
 
@@ -130,9 +138,9 @@ MAX_FILLED_BUCKETS: Final = 10_000
 
 _DEFAULT_BUCKET_UNIT: Final = TimeUnit.MINUTE
 _CALENDAR_UNITS: Final = frozenset({TimeUnit.MONTH, TimeUnit.YEAR})
-_ZERO_FILLED_FUNCTIONS: Final = frozenset({"count", "countd", "sum"})
-_ANY_TYPE_FUNCTIONS: Final = frozenset({"count", "countd"})
-_FUNCTIONS_OF_ORDERED_TYPES: Final = frozenset({"min", "max"})
+_FUNCTIONS_ZERO_IN_EMPTY_BUCKETS: Final = frozenset({"count", "countd", "sum"})
+_FUNCTIONS_ACCEPTING_ANY_TYPE: Final = frozenset({"count", "countd"})
+_FUNCTIONS_ACCEPTING_ORDERED_TYPES: Final = frozenset({"min", "max"})
 _KINDS_CONVERTIBLE_TO_NUMBER: Final = frozenset({Kind.VARIANT, Kind.STRING})
 _SQL_TEMPLATE_BY_AGGREGATE_FUNCTION: Final = {
     "count": "COUNT(@value)",
@@ -145,8 +153,12 @@ _SQL_TEMPLATE_BY_AGGREGATE_FUNCTION: Final = {
     "p95": "APPROX_QUANTILES(@value, 100)[OFFSET(95)]",
     "p99": "APPROX_QUANTILES(@value, 100)[OFFSET(99)]",
 }
-FILLED_BUCKETS_NOTICE: Final = "buckets without events are filled: count and sum with 0, other aggregates with null"
-UNFILLED_BUCKETS_NOTICE: Final = f"buckets without events are left out: there would be more than {MAX_FILLED_BUCKETS}"
+EMPTY_BUCKETS_FILLED_NOTICE: Final = (
+    "buckets without events are filled: count and sum with 0, other aggregates with null"
+)
+EMPTY_BUCKETS_OMITTED_NOTICE: Final = (
+    f"buckets without events are left out: there would be more than {MAX_FILLED_BUCKETS}"
+)
 
 
 class ChartColumn(msgspec.Struct, frozen=True):
@@ -167,14 +179,14 @@ def _translate_chart(
     time_window = _query_time_window(query, conditions) if unit and not query.dimensions else None
     if time_window is None or unit is None:
         return _add_sort_keys(aggregated, query, info, columns), ()
-    bucket = query.buckets[0] if query.buckets else Bucket(unit)
+    bucket = query.time_buckets[0] if query.time_buckets else TimeBucket(unit)
     if (
         time_window.approximate_seconds is not None
         and time_window.approximate_seconds / (SECONDS_PER_UNIT[unit] * bucket.count) > MAX_FILLED_BUCKETS
     ):
-        return _add_sort_keys(aggregated, query, info, columns), (UNFILLED_BUCKETS_NOTICE,)
-    return _add_sort_keys(_fill_buckets(aggregated, columns, time_window, bucket), query, info, columns), (
-        FILLED_BUCKETS_NOTICE,
+        return _add_sort_keys(aggregated, query, info, columns), (EMPTY_BUCKETS_OMITTED_NOTICE,)
+    return _add_sort_keys(_fill_empty_buckets(aggregated, columns, time_window, bucket), query, info, columns), (
+        EMPTY_BUCKETS_FILLED_NOTICE,
     )
 
 
@@ -183,8 +195,8 @@ def _bucket_unit(query: LqlQuery) -> TimeUnit | None:
 
     Without any grouping, a chart has buckets of one minute.
     """
-    if query.buckets:
-        return query.buckets[0].unit
+    if query.time_buckets:
+        return query.time_buckets[0].unit
     return None if query.dimensions else _DEFAULT_BUCKET_UNIT
 
 
@@ -193,7 +205,7 @@ def _chart_columns(
 ) -> list[ChartColumn]:
     columns = []
     if unit is not None:
-        bucket = query.buckets[0] if query.buckets else Bucket(unit)
+        bucket = query.time_buckets[0] if query.time_buckets else TimeBucket(unit)
         time = conditions.timestamp_column(Path((TIMESTAMP_COLUMN,), bucket.text_offset))
         bucket_start = fill_query_template(_bucket_template(bucket), bucket.text_offset, time=time)
         columns.append(ChartColumn(TIMESTAMP_COLUMN, bucket_start))
@@ -208,7 +220,7 @@ def _chart_columns(
     return _check_distinct_names(columns, info)
 
 
-def _bucket_template(bucket: Bucket) -> str:
+def _bucket_template(bucket: TimeBucket) -> str:
     """Return the SQL template that converts a time to the start of its bucket."""
     if bucket.count == 1:
         return f"TIMESTAMP_TRUNC(@time, {truncation_part(bucket.unit)})"
@@ -256,10 +268,10 @@ def _percentile_template(function: str) -> str:
 
 def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo) -> bool:
     """Return whether an aggregate must convert its values to numbers; raise BadQuerySyntax if their type forbids it."""
-    kind = info.kind(path)
-    if aggregate.function in _ANY_TYPE_FUNCTIONS or kind in NUMERIC_KINDS:
+    kind = info.kind_of_path(path)
+    if aggregate.function in _FUNCTIONS_ACCEPTING_ANY_TYPE or kind in NUMERIC_KINDS:
         return False
-    if aggregate.function in _FUNCTIONS_OF_ORDERED_TYPES:
+    if aggregate.function in _FUNCTIONS_ACCEPTING_ORDERED_TYPES:
         return kind is Kind.VARIANT
     if kind in _KINDS_CONVERTIBLE_TO_NUMBER:
         return True
@@ -273,8 +285,8 @@ def _must_convert_to_number(aggregate: Aggregate, path: Path, info: SubQueryInfo
 def _build_aggregate_query(
     query: LqlQuery, info: SubQueryInfo, conditions: FilterTranslator, columns: list[ChartColumn]
 ) -> exp.Select:
-    selected = [alias(chart_column.value, chart_column.name) for chart_column in columns]
-    tree = exp.Select(expressions=selected).from_(table(info.sub_query), copy=False)
+    selected = [alias_node(chart_column.value, chart_column.name) for chart_column in columns]
+    tree = exp.Select(expressions=selected).from_(table_node(info.sub_query), copy=False)
     condition = conditions.translate_all(query.filter)
     conditions.unnests.add_joins(tree)
     if condition is not None:
@@ -327,36 +339,38 @@ def _combine_bounds(function: str, bounds: list[TimeBound]) -> exp.Expr:
     return combined
 
 
-def _fill_buckets(
-    aggregated: exp.Select, columns: list[ChartColumn], time_window: TimeWindow, bucket: Bucket
+def _fill_empty_buckets(
+    aggregated: exp.Select, columns: list[ChartColumn], time_window: TimeWindow, bucket: TimeBucket
 ) -> exp.Select:
     """Return a query with a row for every bucket of the window.
 
     In the row of a bucket without events, counts and sums are 0, and all other aggregates are NULL.
     """
-    selected = [alias(column(("buckets", "bucket")), TIMESTAMP_COLUMN)]
+    selected = [alias_node(column_node(("buckets", "bucket")), TIMESTAMP_COLUMN)]
     for chart_column in columns[1:]:
-        value = column(("counted", chart_column.name))
+        value = column_node(("counted", chart_column.name))
         filled_value = (
             fill_query_template("IFNULL(@value, 0)", value=value)
-            if chart_column.function in _ZERO_FILLED_FUNCTIONS
+            if chart_column.function in _FUNCTIONS_ZERO_IN_EMPTY_BUCKETS
             else value
         )
-        selected.append(alias(filled_value, chart_column.name))
-    start = alias(_bucket_start_expression(bucket.unit), "bucket")
-    buckets = exp.Select(expressions=[start]).from_(_bucket_starts(time_window, bucket), copy=False)
+        selected.append(alias_node(filled_value, chart_column.name))
+    start = alias_node(_bucket_start_expression(bucket.unit), "bucket")
+    buckets = exp.Select(expressions=[start]).from_(_unnest_of_bucket_starts(time_window, bucket), copy=False)
     tree = exp.Select(expressions=selected).from_(buckets.subquery("buckets", copy=False), copy=False)
     on_bucket = fill_query_template(
-        "@counted = @bucket", counted=column(("counted", TIMESTAMP_COLUMN)), bucket=column(("buckets", "bucket"))
+        "@counted = @bucket",
+        counted=column_node(("counted", TIMESTAMP_COLUMN)),
+        bucket=column_node(("buckets", "bucket")),
     )
     return tree.join(aggregated.subquery("counted", copy=False), on=on_bucket, join_type="LEFT", copy=False)
 
 
 def _bucket_start_expression(unit: TimeUnit) -> exp.Expr:
-    return fill_query_template("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column(("start",))
+    return fill_query_template("TIMESTAMP(start)") if unit in _CALENDAR_UNITS else column_node(("start",))
 
 
-def _bucket_starts(time_window: TimeWindow, bucket: Bucket) -> exp.Expr:
+def _unnest_of_bucket_starts(time_window: TimeWindow, bucket: TimeBucket) -> exp.Expr:
     unit = bucket.unit
     assert time_window.low is not None  # noqa: S101 # both ends were looked for
     assert time_window.high is not None  # noqa: S101
@@ -396,6 +410,6 @@ def _chart_sort_key(order: SortKey, info: SubQueryInfo, columns: list[ChartColum
         if len(order.path.steps) == 1 and chart_column.name.lower() == column_name.lower():
             return sort_key(number_literal(str(position)), order.is_descending)
     names = ", ".join(chart_column.name for chart_column in columns)
-    raise UnknownQueryName(
+    raise UnknownNameInQuery(
         f"The chart has no column {column_name[:60]}.", hint=f"It has: {names}.", span=info.span(order.path.text_offset)
     )

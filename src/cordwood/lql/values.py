@@ -86,7 +86,7 @@ class Scanner:
             raise self.syntax_error(f"A path has more than {MAX_PATH_STEPS} steps.")
         return match[0] if match else None
 
-    def scan_quoted(self) -> str:
+    def scan_quoted_text(self) -> str:
         """Scan a text in double quotes, in which a backslash escapes a quote or a backslash."""
         opened = self.offset
         closing = self._find_closing_quote(opened)
@@ -106,7 +106,7 @@ class Scanner:
         start, opened = self.offset, 0
         while not self.is_at_end and not self.next_character.isspace():
             if self.next_character == '"':
-                self._skip_quote(start, is_allowed=with_quotes)
+                self._skip_quoted_key(start, is_allowed=with_quotes)
                 continue
             if self.next_character == ")" and opened == 0 and self.parenthesis_depth > 0:
                 break
@@ -114,7 +114,7 @@ class Scanner:
             self.offset += 2 if self.text.startswith('\\"', self.offset) else 1
         return self.text[start : self.offset]
 
-    def scan_parenthesised(self) -> str | None:
+    def scan_parenthesised_value(self) -> str | None:
         """Scan a value in parentheses, which may contain blanks, and return the value with its parentheses.
 
         Return None without advancing if the word continues after the parentheses.
@@ -142,7 +142,7 @@ class Scanner:
             offset += 2 if self.text[offset] == "\\" else 1
         return None
 
-    def _skip_quote(self, start: int, *, is_allowed: bool) -> None:
+    def _skip_quoted_key(self, start: int, *, is_allowed: bool) -> None:
         if not is_allowed:
             word = self.text[start : self.offset]
             raise self.syntax_error(
@@ -195,7 +195,7 @@ _BRACED_RANGE_PATTERN: Final = re.compile(r"\{(\d+)\.\.(\d+)\}", re.ASCII)
 _LAST_UNITS_PATTERN: Final = re.compile(r"last@(\d{0,6})([a-z]+)", re.ASCII)
 _NOW_MINUS_RANGE_PATTERN: Final = re.compile(r"now-(\d{1,6})([a-z]+)\.\.now(?:-(\d{1,6})([a-z]+))?", re.ASCII)
 _TIME_OF_DAY_PATTERN: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
-_SECONDS_PER_FIXED_UNIT: Final = {
+_SECONDS_PER_FIXED_LENGTH_UNIT: Final = {
     TimeUnit.SECOND: 1,
     TimeUnit.MINUTE: 60,
     TimeUnit.HOUR: 3600,
@@ -218,7 +218,7 @@ _TIME_UNIT_BY_NAME: Final = {
     for spelling in spellings.split()
 }
 TIME_UNIT_HINT: Final = "Units are s, m, h, d, w, mm (months) and y, or their names."
-_TIME_HINT: Final = (
+_TIME_SYNTAX_HINT: Final = (
     "Write a day, a time, a Unix time, a range A..B, or a shorthand such as today, last@5m, now-2h..now-1h or 14:05."
 )
 
@@ -286,7 +286,7 @@ def _parse_absolute_time_or_raise(text: str, fault: SyntaxErrorFactory) -> Momen
     moment = parse_absolute_time(text)
     if moment is None:
         since = _NEGATIVE_DURATION_PATTERN.fullmatch(text)
-        hint = f"Write t:last@{since[1].lower()} for the time until now." if since else _TIME_HINT
+        hint = f"Write t:last@{since[1].lower()} for the time until now." if since else _TIME_SYNTAX_HINT
         raise fault(f"A time cannot be read here: {text[:60]}", hint)
     return moment
 
@@ -297,16 +297,16 @@ def _split_into_period_ends(text: str) -> tuple[str, str]:
     In `2024-01-{01..03}`, the ends are 2024-01-01 and 2024-01-03. A text that is not a period is both ends.
     """
     if _BRACED_RANGE_PATTERN.search(text):
-        return _expand_braces(text, 1), _expand_braces(text, 2)
+        return _replace_braces_with_range_end(text, 1), _replace_braces_with_range_end(text, 2)
     low, dots, high = text.partition("..")
     return (low, high) if dots else (text, text)
 
 
-def _expand_braces(text: str, side: int) -> str:
-    return _BRACED_RANGE_PATTERN.sub(lambda brace: _number_in_braces(brace, side), text)
+def _replace_braces_with_range_end(text: str, side: int) -> str:
+    return _BRACED_RANGE_PATTERN.sub(lambda brace: _braced_range_end(brace, side), text)
 
 
-def _number_in_braces(brace: re.Match[str], side: int) -> str:
+def _braced_range_end(brace: re.Match[str], side: int) -> str:
     return brace[side] if brace.string[: brace.start()].endswith(".") else brace[side].zfill(2)
 
 
@@ -329,10 +329,10 @@ def _read_relative_time(text: str, fault: SyntaxErrorFactory) -> RelativeTime | 
 def _parse_now_minus_range(match: re.Match[str], fault: SyntaxErrorFactory) -> RelativeTime:
     unit, count = _parse_time_unit_or_raise(match[2], fault), int(match[1])
     until = _parse_time_unit_or_raise(match[4], fault) if match[4] else TimeUnit.SECOND
-    if unit not in _SECONDS_PER_FIXED_UNIT or until not in _SECONDS_PER_FIXED_UNIT:
+    if unit not in _SECONDS_PER_FIXED_LENGTH_UNIT or until not in _SECONDS_PER_FIXED_LENGTH_UNIT:
         raise fault("Months and years are not of one length.", "Count in days: now-30d..now.")
-    end_seconds = int(match[3] or 0) * _SECONDS_PER_FIXED_UNIT[until]
-    if count * _SECONDS_PER_FIXED_UNIT[unit] < end_seconds:
+    end_seconds = int(match[3] or 0) * _SECONDS_PER_FIXED_LENGTH_UNIT[until]
+    if count * _SECONDS_PER_FIXED_LENGTH_UNIT[unit] < end_seconds:
         raise fault("The range runs backwards: its end is before its start.", "Write the earlier time first.")
     return RelativeTime(RelativeTimeKind.UNITS_AGO, unit, count, end_seconds)
 
@@ -367,8 +367,8 @@ def read_field_filter(scanner: Scanner, path: Path) -> FieldFilter | RangeFilter
     operator = read_operator(scanner)
     start = scanner.offset
     if scanner.next_character == '"':
-        return FieldFilter(path, operator, QuotedText(scanner.scan_quoted()), path.text_offset)
-    if scanner.next_character == "(" and (parenthesised := scanner.scan_parenthesised()):
+        return FieldFilter(path, operator, QuotedText(scanner.scan_quoted_text()), path.text_offset)
+    if scanner.next_character == "(" and (parenthesised := scanner.scan_parenthesised_value()):
         text = parenthesised if operator in _REGEX_OPERATORS else parenthesised[1:-1]
         return FieldFilter(path, operator, QuotedText(text), path.text_offset)
     text = unescape_quotes(scanner.scan_word())
@@ -395,7 +395,7 @@ def _read_list_filter(scanner: Scanner, path: Path, text: str, start: int) -> Or
 
 def read_value_text(scanner: Scanner) -> str:
     """Read a literal text, quoted or unquoted."""
-    return scanner.scan_quoted() if scanner.next_character == '"' else unescape_quotes(scanner.scan_word())
+    return scanner.scan_quoted_text() if scanner.next_character == '"' else unescape_quotes(scanner.scan_word())
 
 
 def unescape_quotes(word: str) -> str:

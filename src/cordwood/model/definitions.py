@@ -78,7 +78,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     parameters: tuple[Parameter, ...] = ()
     dialect: Dialect = Dialect.BIGQUERY
     streams: tuple[StreamProjectPath, ...] = ()
-    included: "tuple[Endpoint, ...]" = ()
+    included_endpoints: "tuple[Endpoint, ...]" = ()
     alert: "Alert | None" = None
 
 
@@ -120,7 +120,7 @@ class AlertCondition(msgspec.Struct, frozen=True):
     """
 
     text: str
-    measure: ComparedValue
+    compared_value: ComparedValue
     column: str = ""
     comparison: Comparison = Comparison.GREATER_THAN
     threshold: float = 0.0
@@ -189,9 +189,9 @@ class Transform(msgspec.Struct, frozen=True):
     where: str = ""
     rate: float = 1.0
     fields: tuple[FieldPath, ...] = ()
-    moves: tuple[tuple[FieldPath, FieldPath], ...] = ()
+    source_and_target_fields: tuple[tuple[FieldPath, FieldPath], ...] = ()
     template: str = ""
-    entries: Mapping[str, str] = msgspec.field(default_factory=dict)
+    target_json_by_source_value: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class EventTimePolicy(StrEnum):

@@ -26,10 +26,10 @@ class ValueKind(StrEnum):
     UNSURE = "unsure"
 
 
-KindsByPath = Mapping[EventPath, frozenset[ValueKind]]
+ValueKindsByPath = Mapping[EventPath, frozenset[ValueKind]]
 
 # The step of a path that stands for any element of an array.
-ELEMENT_STEP = "[]"
+ARRAY_ELEMENT_STEP = "[]"
 
 # A path with more than `MAX_LISTED_PATH_STEPS` steps or `MAX_LISTED_PATH_CHARACTERS` characters is not listed. Without
 # limits, a single event with deep nesting or long keys could make shapes and decoders very large.
@@ -51,13 +51,13 @@ class Shape(msgspec.Struct, frozen=True):
     project's own paths, but the kinds of values at a path are those in the whole stream.
     """
 
-    kinds: KindsByPath = msgspec.field(default_factory=dict)
+    kinds: ValueKindsByPath = msgspec.field(default_factory=dict)
     version: int = 0
-    unlisted: frozenset[EventPath] = frozenset()
-    unsure: frozenset[EventPath] = frozenset()
+    paths_with_unlisted_descendants: frozenset[EventPath] = frozenset()
+    paths_with_unsure_kinds: frozenset[EventPath] = frozenset()
     whole_shape: Optional["Shape"] = None
 
-    def merged_with_kinds(self, learnt: KindsByPath) -> "Shape":
+    def merged_with_kinds(self, learnt: ValueKindsByPath) -> "Shape":
         """Return a shape that also has the paths and kinds in `learnt`; return this shape itself if nothing is new."""
         new = {
             path: kinds
@@ -71,30 +71,34 @@ class Shape(msgspec.Struct, frozen=True):
             values = merged.get(path, NO_VALUE_KINDS) | (kinds - _MARKER_KINDS)
             if values:
                 merged[path] = values
-        unlisted = self.unlisted.union(path for path, kinds in new.items() if ValueKind.UNLISTED in kinds)
-        unsure = self.unsure.union(path for path, kinds in new.items() if ValueKind.UNSURE in kinds)
+        unlisted = self.paths_with_unlisted_descendants.union(
+            path for path, kinds in new.items() if ValueKind.UNLISTED in kinds
+        )
+        unsure = self.paths_with_unsure_kinds.union(path for path, kinds in new.items() if ValueKind.UNSURE in kinds)
         return Shape(merged, self.version + 1, unlisted, unsure)
 
     def kinds_with_markers(self, path: EventPath) -> frozenset[ValueKind]:
         """Return the kinds of values at a path, and the marks on the path."""
         kinds = self.kinds.get(path, NO_VALUE_KINDS)
-        if path in self.unlisted:
+        if path in self.paths_with_unlisted_descendants:
             kinds |= {ValueKind.UNLISTED}
-        return kinds | {ValueKind.UNSURE} if path in self.unsure else kinds
+        return kinds | {ValueKind.UNSURE} if path in self.paths_with_unsure_kinds else kinds
 
     def stored_kinds(self, path: EventPath) -> frozenset[ValueKind] | None:
         """Return the kinds of values at a path in the whole stream; None if values of other kinds may be stored."""
         whole = self.whole_shape or self
         kinds = whole.kinds.get(path)
         if kinds is None:
-            return None if whole.may_be_unlisted(path) else NO_VALUE_KINDS
-        return None if path in whole.unsure else kinds
+            return None if whole.may_have_unlisted_path(path) else NO_VALUE_KINDS
+        return None if path in whole.paths_with_unsure_kinds else kinds
 
-    def may_be_unlisted(self, path: EventPath) -> bool:
+    def may_have_unlisted_path(self, path: EventPath) -> bool:
         """Return whether a path may occur in events although the shape does not list it."""
         if not is_listable(path):
             return True
-        return bool(self.unlisted) and any(path[:length] in self.unlisted for length in range(len(path)))
+        return bool(self.paths_with_unlisted_descendants) and any(
+            path[:length] in self.paths_with_unlisted_descendants for length in range(len(path))
+        )
 
 
 def is_listable(path: EventPath) -> bool:
@@ -172,7 +176,7 @@ def _collect_object_paths(value: object, path: EventPath, paths: list[EventPath]
             _collect_object_paths(child, (*path, key), paths)
 
 
-class Batch(msgspec.Struct, frozen=True):
+class ReceivedEventBatch(msgspec.Struct, frozen=True):
     """Events of one stream that were received together.
 
     `learnt` has the paths and kinds that are new in the stream; `by_project` has those that are new in each project.

@@ -10,13 +10,13 @@ def describe_json_error(error: Exception, text: bytes) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8 (byte {_first_invalid_byte(text)})"
+        return f"it is not UTF-8 (byte {_first_invalid_byte_offset(text)})"
     if "truncated" not in str(error):
         return str(error)
     return f"it ends before it is whole (byte {len(text)})" if text.strip() else "it is empty"
 
 
-def _first_invalid_byte(text: bytes) -> int:
+def _first_invalid_byte_offset(text: bytes) -> int:
     try:
         return len(text.decode())
     except UnicodeDecodeError as error:
@@ -30,7 +30,7 @@ def find_duplicate_member_name(text: bytes) -> str | None:
     """
     duplicates: list[str] = []
 
-    def check_members(members: list[tuple[str, object]]) -> None:
+    def collect_duplicate_names(members: list[tuple[str, object]]) -> None:
         seen_names: set[str] = set()
         for name, _ in members:
             if name in seen_names:
@@ -39,16 +39,16 @@ def find_duplicate_member_name(text: bytes) -> str | None:
 
     # Replace the conversion of numbers by `len`, because the conversion is slow for long numbers and raises ValueError
     # for very long ones.
-    json.loads(text.decode() or "{}", object_pairs_hook=check_members, parse_int=len, parse_float=len)
+    json.loads(text.decode() or "{}", object_pairs_hook=collect_duplicate_names, parse_int=len, parse_float=len)
     return duplicates[0] if duplicates else None
 
 
 FORM_MEDIA_TYPE: Final = "application/x-www-form-urlencoded"
 
 # A body that begins with a bracket or a brace is not a form, because a form percent-encodes these characters.
-_OPENING_BRACKET_PATTERN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
+_JSON_START_PATTERN = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*[\[{]")
 
 
 def is_json_sent_as_form(media: str, body: bytes) -> bool:
     """Return whether the body is JSON although its media type is that of a form."""
-    return media == FORM_MEDIA_TYPE and _OPENING_BRACKET_PATTERN.match(body) is not None
+    return media == FORM_MEDIA_TYPE and _JSON_START_PATTERN.match(body) is not None

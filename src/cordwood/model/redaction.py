@@ -49,7 +49,7 @@ class RedactionConfig(msgspec.Struct, frozen=True):
     """The redaction rules, and the key for the digests of the mode `hash`. An engine receives both at its start."""
 
     rules: RedactionRules = DEFAULT_REDACTION_RULES
-    key: str = ""
+    hash_key: str = ""
 
 
 REDACTION_CONFIG_WITHOUT_KEY = RedactionConfig()

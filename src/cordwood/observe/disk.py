@@ -35,7 +35,7 @@ class DiskForecast:
     def __init__(
         self, free_bytes: Callable[[], float], clock: Callable[[], float], report: ReportOperatorMessage
     ) -> None:
-        self._free_bytes = free_bytes
+        self._measure_free_bytes = free_bytes
         self._clock = clock
         self._report_message = report
         self._samples: deque[FreeSpaceSample] = deque()
@@ -46,7 +46,7 @@ class DiskForecast:
     def take_sample(self) -> None:
         """Measure the free space, update the forecast, and warn if necessary. Call this at least every minute."""
         now = self._clock()
-        self._samples.append(FreeSpaceSample(now, self._free_bytes()))
+        self._samples.append(FreeSpaceSample(now, self._measure_free_bytes()))
         while self._samples[0].taken_at < now - _FORECAST_WINDOW_SECONDS:
             self._samples.popleft()
         self.seconds_until_full = estimate_seconds_until_full(tuple(self._samples))

@@ -34,12 +34,14 @@ class ArrivalRateCounter:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._started_at = clock()
-        self._counts: dict[str, deque[tuple[int, int]]] = {}
+        self._counts_per_second_by_stream: dict[str, deque[tuple[int, int]]] = {}
 
     def count_events(self, ingested: EventsIngested) -> None:
         if not ingested.accepted:
             return
-        counts = self._counts.setdefault(ingested.stream, deque(maxlen=ARRIVAL_RATE_WINDOW_SECONDS + 1))
+        counts = self._counts_per_second_by_stream.setdefault(
+            ingested.stream, deque(maxlen=ARRIVAL_RATE_WINDOW_SECONDS + 1)
+        )
         second = int(self._clock())
         if counts and counts[-1][0] == second:
             counts[-1] = (second, counts[-1][1] + ingested.accepted)
@@ -49,7 +51,9 @@ class ArrivalRateCounter:
     def events_per_second(self, stream: str) -> float:
         now = self._clock()
         since = now - ARRIVAL_RATE_WINDOW_SECONDS
-        events = sum(count for second, count in list(self._counts.get(stream, ())) if second >= since)
+        events = sum(
+            count for second, count in list(self._counts_per_second_by_stream.get(stream, ())) if second >= since
+        )
         return events / max(1.0, min(ARRIVAL_RATE_WINDOW_SECONDS, now - self._started_at))
 
 
@@ -61,7 +65,7 @@ HISTOGRAM_BUCKET_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 class Counter:
     """A counter metric, with a separate sum for each combination of label values."""
 
-    kind = "counter"
+    metric_type = "counter"
 
     def __init__(self, name: str, meaning: str, labels: MetricLabels) -> None:
         self.name, self.meaning, self._labels = name, meaning, labels
@@ -88,24 +92,24 @@ class Counter:
 class Histogram:
     """A histogram of durations, with separate buckets for each combination of label values."""
 
-    kind = "histogram"
+    metric_type = "histogram"
 
     def __init__(self, name: str, meaning: str, labels: MetricLabels) -> None:
         self.name, self.meaning, self._labels = name, meaning, labels
-        self._counts: dict[MetricLabels, list[int]] = {}
+        self._bucket_counts_by_labels: dict[MetricLabels, list[int]] = {}
         self._sums: dict[MetricLabels, float] = {}
 
     def add_duration(self, values: MetricLabels, seconds: float) -> None:
-        counts = self._counts.get(values)
+        counts = self._bucket_counts_by_labels.get(values)
         if counts is None:
-            counts = self._counts[values] = [0] * (len(HISTOGRAM_BUCKET_BOUNDS_SECONDS) + 1)
+            counts = self._bucket_counts_by_labels[values] = [0] * (len(HISTOGRAM_BUCKET_BOUNDS_SECONDS) + 1)
             self._sums[values] = 0.0
         counts[bisect_left(HISTOGRAM_BUCKET_BOUNDS_SECONDS, seconds)] += 1
         self._sums[values] += seconds
 
     def sample_lines(self) -> Iterable[str]:
         bounds = [*(f"{bound:g}" for bound in HISTOGRAM_BUCKET_BOUNDS_SECONDS), "+Inf"]
-        for values, counts in sorted(self._counts.items()):
+        for values, counts in sorted(self._bucket_counts_by_labels.items()):
             total = 0
             for bound, count in zip(bounds, counts, strict=True):
                 total += count
@@ -269,7 +273,7 @@ class Metrics:
 
 def _metric_family_lines(family: Counter | Histogram) -> Iterable[str]:
     yield f"# HELP {family.name} {family.meaning}"
-    yield f"# TYPE {family.name} {family.kind}"
+    yield f"# TYPE {family.name} {family.metric_type}"
     yield from family.sample_lines()
 
 

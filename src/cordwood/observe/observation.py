@@ -256,7 +256,7 @@ class JsonLineLog:
 
     def __init__(self, out: BinaryIO, level: str = "info") -> None:
         self._out = out
-        self._min_level = SEVERITY_BY_LOG_LEVEL[level]
+        self._min_severity = SEVERITY_BY_LOG_LEVEL[level]
         self._lock = threading.Lock()
         self._buffer = bytearray()
         self._encoder = msgspec.json.Encoder()
@@ -267,7 +267,7 @@ class JsonLineLog:
         if not isinstance(observation, Observation):
             return
         level = observation.effective_level()
-        if SEVERITY_BY_LOG_LEVEL[level] < self._min_level:
+        if SEVERITY_BY_LOG_LEVEL[level] < self._min_severity:
             return
         line = self._encoder.encode(observation)
         with self._lock:

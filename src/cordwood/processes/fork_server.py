@@ -26,7 +26,7 @@ from cordwood.processes.memory_watchdog import MemoryLimit, MemoryWatchdog
 
 # The type of the function that a forked process runs. Its argument is one end of a new connection; the owner has the
 # other end.
-ProcessEntry = Callable[[socket.socket], None]
+ProcessEntryFunction = Callable[[socket.socket], None]
 
 # The format of a request: its kind, a process id, and the two numbers of a `MemoryLimit`. In a request to fork, the
 # process id and the two numbers are zero.
@@ -60,10 +60,10 @@ class ForkedProcess:
 
     def __init__(self, pid: int, link: socket.socket) -> None:
         self.pid = pid
-        self.link = link
+        self.connection_socket = link
         self._lock = threading.Lock()
         self._is_reaped = False
-        self._end_signal = 0
+        self._terminating_signal = 0
 
     def kill(self) -> None:
         """Send SIGKILL to the process, unless it has ended. If it has, another process may have its id by now."""
@@ -88,7 +88,7 @@ class ForkedProcess:
         deadline = time.monotonic() + _MAX_EXIT_STATUS_WAIT_SECONDS
         while not self.has_ended() and time.monotonic() < deadline:
             time.sleep(0.001)
-        return self._end_signal
+        return self._terminating_signal
 
     def _reap(self) -> bool:
         if self._is_reaped:
@@ -96,7 +96,7 @@ class ForkedProcess:
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self._is_reaped = pid != 0
-            self._end_signal = os.WTERMSIG(status) if pid and os.WIFSIGNALED(status) else 0
+            self._terminating_signal = os.WTERMSIG(status) if pid and os.WIFSIGNALED(status) else 0
         except ChildProcessError:
             # Without child subreapers, the forked process is not a child of this process, so `waitpid` fails. Look for
             # the process in /proc instead.
@@ -286,7 +286,7 @@ def _run_fork_server(entry: str, control: socket.socket, owner: int) -> None:
         os._exit(code)
 
 
-def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> None:
+def _serve_requests(run: ProcessEntryFunction, control: socket.socket, owner: int) -> None:
     """Fork processes on request, and end those that exceed their memory limit.
 
     This continues until the owner closes the connection.
@@ -314,7 +314,7 @@ def _serve_requests(run: ProcessEntry, control: socket.socket, owner: int) -> No
         os.close(descriptors[0])
 
 
-def _double_fork_process(run: ProcessEntry, control: socket.socket, descriptor: int, owner: int) -> None:
+def _double_fork_process(run: ProcessEntryFunction, control: socket.socket, descriptor: int, owner: int) -> None:
     """Fork a process whose parent ends at once, so that the owner becomes the parent of the process.
 
     The process sends its id to the owner, and then runs the function `run`.

@@ -6,15 +6,15 @@ import struct
 import threading
 from contextlib import suppress
 
-_FRAME_HEADER = struct.Struct("<IB")
+_FRAME_HEADER_FORMAT = struct.Struct("<IB")
 _READ_BUFFER_BYTES = 256 * 1024
 _SOCKET_BUFFER_BYTES = 1024 * 1024
 # A payload up to this size is copied and sent together with its header. A larger one is sent separately, to save the
 # copy.
-_MAX_PAYLOAD_BYTES_WITH_HEADER = 64 * 1024
+_MAX_SINGLE_WRITE_PAYLOAD_BYTES = 64 * 1024
 # If the other end reads nothing for this time, sending fails.
 _SEND_TIMEOUT_SECONDS = 30
-_NO_WAIT_POLL_TIMEOUT = 0
+_NO_WAIT_POLL_TIMEOUT_MS = 0
 
 
 class FrameConnection:
@@ -45,7 +45,7 @@ class FrameConnection:
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
-            if not self._writable_poll.poll(_NO_WAIT_POLL_TIMEOUT):
+            if not self._writable_poll.poll(_NO_WAIT_POLL_TIMEOUT_MS):
                 return False
             self._write_frame(kind, payload)
         finally:
@@ -55,10 +55,10 @@ class FrameConnection:
     def receive(self) -> tuple[int, bytes] | None:
         """Return the next frame, or None when the other end has closed the connection."""
         try:
-            head = self._reader.read(_FRAME_HEADER.size)
-            if len(head) < _FRAME_HEADER.size:
+            head = self._reader.read(_FRAME_HEADER_FORMAT.size)
+            if len(head) < _FRAME_HEADER_FORMAT.size:
                 return None
-            length, kind = _FRAME_HEADER.unpack(head)
+            length, kind = _FRAME_HEADER_FORMAT.unpack(head)
             payload = self._reader.read(length)
         except (OSError, ValueError):
             return None
@@ -77,8 +77,8 @@ class FrameConnection:
         self._link.close()
 
     def _write_frame(self, kind: int, payload: bytes) -> None:
-        head = _FRAME_HEADER.pack(len(payload), kind)
-        if len(payload) <= _MAX_PAYLOAD_BYTES_WITH_HEADER:
+        head = _FRAME_HEADER_FORMAT.pack(len(payload), kind)
+        if len(payload) <= _MAX_SINGLE_WRITE_PAYLOAD_BYTES:
             self._link.sendall(head + payload)
         else:
             self._link.sendall(head)

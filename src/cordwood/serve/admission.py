@@ -39,7 +39,7 @@ class RequestAllowance(msgspec.Struct, frozen=True):
 
 class _RequestTokenBucket(msgspec.Struct):
     tokens: float
-    filled_at: float
+    refilled_at: float
 
 
 class RateLimiter:
@@ -80,7 +80,7 @@ class RateLimiter:
         return RequestAllowance(quota, window, int(bucket.tokens), (quota - bucket.tokens) / rate)
 
     @contextmanager
-    def hold_concurrent_query(self, account: str) -> Iterator[None]:
+    def count_running_query(self, account: str) -> Iterator[None]:
         """Count one more running query of the account during the `with` block.
 
         Raise RequestRateExceeded if the account already runs its maximum number of queries.
@@ -94,9 +94,9 @@ class RateLimiter:
         try:
             yield
         finally:
-            self._release_concurrent_query(account)
+            self._decrement_running_queries(account)
 
-    def _release_concurrent_query(self, account: str) -> None:
+    def _decrement_running_queries(self, account: str) -> None:
         self._running_query_counts[account] -= 1
         if not self._running_query_counts[account]:
             del self._running_query_counts[account]
@@ -109,8 +109,8 @@ class RateLimiter:
             if len(self._buckets) > MAX_REMEMBERED_BUCKETS:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(account)
-        bucket.tokens = min(quota, bucket.tokens + (now - bucket.filled_at) * rate)
-        bucket.filled_at = now
+        bucket.tokens = min(quota, bucket.tokens + (now - bucket.refilled_at) * rate)
+        bucket.refilled_at = now
         return bucket
 
 
@@ -159,22 +159,22 @@ class WaitingAccounts:
     """
 
     def __init__(self, account: str) -> None:
-        self._requests = Counter([account])
+        self._request_counts = Counter([account])
         self.on_change: Callable[[], None] = lambda: None
 
     @property
     def accounts(self) -> frozenset[str]:
-        return frozenset(self._requests)
+        return frozenset(self._request_counts)
 
     def join(self, account: str) -> None:
-        self._requests[account] += 1
-        if self._requests[account] == 1:
+        self._request_counts[account] += 1
+        if self._request_counts[account] == 1:
             self.on_change()
 
     def leave(self, account: str) -> None:
-        self._requests[account] -= 1
-        if not self._requests[account]:
-            del self._requests[account]
+        self._request_counts[account] -= 1
+        if not self._request_counts[account]:
+            del self._request_counts[account]
             self.on_change()
 
 
@@ -184,15 +184,15 @@ class _SlotRequest:
     The future `granted` is resolved when the slot is granted or the request is refused.
     """
 
-    __slots__ = ("accounts", "granted", "is_queued", "lane", "number", "since")
+    __slots__ = ("accounts", "arrival_number", "grant_future", "is_queued", "lane", "requested_at")
 
     def __init__(self, lane: Lane, accounts: frozenset[str], number: int, since: float) -> None:
         self.lane = lane
         self.accounts = accounts
-        self.number = number
-        self.since = since
+        self.arrival_number = number
+        self.requested_at = since
         self.is_queued = False
-        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.grant_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class _SlotUsage:
@@ -202,7 +202,7 @@ class _SlotUsage:
     """
 
     def __init__(self, half_life_seconds: float, clock: Callable[[], float]) -> None:
-        self._half_life = half_life_seconds
+        self._half_life_seconds = half_life_seconds
         self._clock = clock
         self._used_seconds_by_account: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._slot_starts_by_account: dict[str, list[float]] = {}
@@ -236,7 +236,7 @@ class _SlotUsage:
 
     def _decayed_seconds(self, account: str, now: float) -> float:
         seconds, recorded_at = self._used_seconds_by_account.get(account, (0.0, now))
-        return seconds * math.exp2((recorded_at - now) / self._half_life)
+        return seconds * math.exp2((recorded_at - now) / self._half_life_seconds)
 
 
 class QueueCandidate(msgspec.Struct, frozen=True):
@@ -256,7 +256,7 @@ class _FairQueue:
 
     def __init__(self, usage: _SlotUsage) -> None:
         self._usage = usage
-        self._waiting: dict[Lane, dict[str, dict[int, _SlotRequest]]] = {lane: {} for lane in Lane}
+        self._queued_requests: dict[Lane, dict[str, dict[int, _SlotRequest]]] = {lane: {} for lane in Lane}
         self._queued_counts_by_account: Counter[str] = Counter()
         self._sizes = dict.fromkeys(Lane, 0)
 
@@ -289,15 +289,15 @@ class _FairQueue:
         request.accounts = accounts
 
     def _add_to_account(self, request: _SlotRequest, account: str) -> None:
-        self._waiting[request.lane].setdefault(account, {})[request.number] = request
+        self._queued_requests[request.lane].setdefault(account, {})[request.arrival_number] = request
         if request.lane is not Lane.REFRESH:
             self._queued_counts_by_account[account] += 1
 
     def _remove_from_account(self, request: _SlotRequest, account: str) -> None:
-        requests = self._waiting[request.lane][account]
-        del requests[request.number]
+        requests = self._queued_requests[request.lane][account]
+        del requests[request.arrival_number]
         if not requests:
-            del self._waiting[request.lane][account]
+            del self._queued_requests[request.lane][account]
         if request.lane is not Lane.REFRESH:
             self._queued_counts_by_account[account] -= 1
             if not self._queued_counts_by_account[account]:
@@ -311,14 +311,14 @@ class _FairQueue:
         """
         used: dict[str, float] = {}
         best_candidate: tuple[tuple[bool, float, int, int], QueueCandidate] | None = None
-        for lane, waiting in self._waiting.items():
+        for lane, waiting in self._queued_requests.items():
             if not waiting or not may_run(lane):
                 continue
             for account, requests in waiting.items():
                 request = next(iter(requests.values()))
                 if account not in used:
                     used[account] = self._usage.used_seconds(account)
-                order = (lane is Lane.REFRESH, used[account], lane.rank, request.number)
+                order = (lane is Lane.REFRESH, used[account], lane.rank, request.arrival_number)
                 if best_candidate is None or order < best_candidate[0]:
                     best_candidate = order, QueueCandidate(request, account, used[account])
         return None if best_candidate is None else best_candidate[1]
@@ -344,7 +344,7 @@ class _FairQueue:
     def _requests_least_urgent_first(self, account: str) -> Iterator[_SlotRequest]:
         for lane in reversed(Lane):
             if lane is not Lane.REFRESH:
-                yield from reversed(self._waiting[lane].get(account, {}).values())
+                yield from reversed(self._queued_requests[lane].get(account, {}).values())
 
 
 MIN_DEFAULT_QUERY_SLOTS = 4
@@ -412,7 +412,7 @@ class QuerySlotPolicy:
 
     def __init__(self, total: int) -> None:
         self.slot_count = max(2, total)
-        self._quarter = max(1, self.slot_count // 4)
+        self._quarter_slot_count = max(1, self.slot_count // 4)
 
     def may_run(self, lane: Lane, running: Mapping[Lane, int]) -> bool:
         occupied_slots = sum(running.values())
@@ -421,9 +421,9 @@ class QuerySlotPolicy:
         if occupied_slots - running[Lane.QUICK] >= self.slot_count - 1:
             return False
         unsaved_queries = sum(running[unsaved_lane] for unsaved_lane in (Lane.OWN_QUICK, Lane.UNKNOWN, Lane.OWN_SLOW))
-        if lane.is_for_caller_queries and unsaved_queries >= self.slot_count - self._quarter:
+        if lane.is_for_caller_queries and unsaved_queries >= self.slot_count - self._quarter_slot_count:
             return False
-        return lane < Lane.SLOW or running[lane] < self._quarter
+        return lane < Lane.SLOW or running[lane] < self._quarter_slot_count
 
 
 class CompileSlotPolicy:
@@ -490,8 +490,8 @@ class AdmissionController:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = slots
-        self._queue_length = queue_length
-        self._queue_seconds = queue_seconds
+        self._max_queue_length = queue_length
+        self._max_queue_seconds = queue_seconds
         self._observer = observer
         self._clock = clock
         self._usage = _SlotUsage(slots.usage_half_life_seconds, clock)
@@ -596,25 +596,25 @@ class AdmissionController:
         request = _SlotRequest(lane, accounts, self._last_request_number, self._clock())
         self._queue.add(request)
         self._grant_free_slots()
-        if request.is_queued and lane is not Lane.REFRESH and self.queued_count > self._queue_length:
+        if request.is_queued and lane is not Lane.REFRESH and self.queued_count > self._max_queue_length:
             refused = self._queue.choose_request_to_refuse(request)
             self._queue.remove(refused)
-            if not refused.granted.done():
-                refused.granted.set_exception(self._busy_fault("The queue of queries is full."))
+            if not refused.grant_future.done():
+                refused.grant_future.set_exception(self._busy_fault("The queue of queries is full."))
         return request
 
     async def _wait_for_slot(self, request: _SlotRequest) -> None:
         outcome = "refused"
         try:
-            if not request.granted.done():
-                async with asyncio.timeout(None if request.lane is Lane.REFRESH else self._queue_seconds):
-                    await request.granted
-            request.granted.result()
+            if not request.grant_future.done():
+                async with asyncio.timeout(None if request.lane is Lane.REFRESH else self._max_queue_seconds):
+                    await request.grant_future
+            request.grant_future.result()
             outcome = "admitted"
         except TimeoutError:
             if self._queue_stalled_since is None:
-                self._queue_stalled_since = request.since
-            raise self._busy_fault(f"No slot became free within {self._queue_seconds:g} s.") from None
+                self._queue_stalled_since = request.requested_at
+            raise self._busy_fault(f"No slot became free within {self._max_queue_seconds:g} s.") from None
         except asyncio.CancelledError:
             outcome = "abandoned"
             raise
@@ -648,9 +648,9 @@ class AdmissionController:
             self._release_slot(request)
         elif request.is_queued:
             self._queue.remove(request)
-        elif not request.granted.cancelled():
+        elif not request.grant_future.cancelled():
             # Read the exception of the refused request, because asyncio would log an exception that nobody has read.
-            request.granted.exception()
+            request.grant_future.exception()
 
     def _grant_free_slots(self) -> None:
         while True:
@@ -661,13 +661,13 @@ class AdmissionController:
                 return
             request = candidate.request
             self._queue.remove(request)
-            if not request.granted.done():
+            if not request.grant_future.done():
                 self._running_counts_by_lane[request.lane] += 1
                 self._running_slots[request] = AdmissionSlot(
                     self, request.lane, candidate.account, self._usage.record_slot_start(candidate.account)
                 )
                 self._queue_stalled_since = None
-                request.granted.set_result(None)
+                request.grant_future.set_result(None)
 
     def _release_slot(self, request: _SlotRequest) -> None:
         slot = self._running_slots.pop(request)
@@ -678,12 +678,12 @@ class AdmissionController:
         self._grant_free_slots()
 
     def _record_admission_outcome(self, request: _SlotRequest, outcome: str) -> None:
-        seconds = round(self._clock() - request.since, 6)
+        seconds = round(self._clock() - request.requested_at, 6)
         lane = request.lane.name.lower()
         self._observer.record(AdmissionAwaited(places=self._policy.name, lane=lane, outcome=outcome, seconds=seconds))
 
     def _busy_fault(self, message: str) -> ServiceBusy:
-        return ServiceBusy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._queue_seconds / 2))
+        return ServiceBusy(message, hint="Ask again in a moment.", retry_after=max(1.0, self._max_queue_seconds / 2))
 
 
 def _ignore_change() -> None:

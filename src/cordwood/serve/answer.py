@@ -48,7 +48,7 @@ from cordwood.serve.compilation import (
     CompilePool,
     CompilerErrorLog,
     RedactionsByMode,
-    SandboxSchema,
+    SandboxSchemaService,
     StatementCache,
     shapes_without_paths,
     statement_key,
@@ -67,7 +67,7 @@ from cordwood.serve.query_executor import QueryExecutor, RunningQueries, Running
 from cordwood.serve.query_request import PagePosition, QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import create_ad_hoc_endpoint
-from cordwood.sql.dialects.explain import add_fault_position
+from cordwood.sql.dialects.explain import add_positions_to_raised_faults
 from cordwood.sql.paging import FIRST_PAGE, Page
 from cordwood.sql.redaction.patterns import Redaction
 from cordwood.sql.stages import BoundStatement, Statement
@@ -148,12 +148,14 @@ class QueryService:
         self._limits = limits
         self._clock_us = clock_us
         self.cursor_codec = dependencies.cursor_codec
-        self._redactions = RedactionsByMode(dependencies.redaction)
-        self._statements = StatementCache(engine.target, engine.shapes, engine.regex_error, limits.compile_cache_bytes)
+        self._redactions_by_mode = RedactionsByMode(dependencies.redaction)
+        self._statement_cache = StatementCache(
+            engine.target, engine.shapes, engine.regex_error, limits.compile_cache_bytes
+        )
         slots = QuerySlotPolicy(limits.slot_count())
         self._admission = AdmissionController(slots, limits.queued_queries, limits.queue_seconds, observer)
         self._executor = QueryExecutor(engine, self._admission, observer)
-        self._sandbox_schema = SandboxSchema(engine, self._statements, self._redactions)
+        self._sandbox_schema = SandboxSchemaService(engine, self._statement_cache, self._redactions_by_mode)
         self._shared_runs: SingleFlight[CompleteAnswer] = SingleFlight()
         self._running_queries = RunningQueries()
         self._refresher = Refresher(
@@ -182,7 +184,7 @@ class QueryService:
         """Return the cached answer to the request with this digest, or None if the request must be compiled first."""
         now_us = self._clock_us()
         key = self._cache_key_index.find(digest, now_us)
-        return None if key is None else self._find_cached(key, now_us)
+        return None if key is None else self._find_cached_answer(key, now_us)
 
     async def create_ad_hoc_endpoint(self, text: str, streams: Collection[str], account: str) -> Endpoint:
         """Return a temporary endpoint for an SQL query over whole streams; raise QueryFault if the query is refused."""
@@ -197,7 +199,7 @@ class QueryService:
         Columns whose names redaction hides are never returned. The list is empty if the endpoint cannot be compiled
         with the current streams and shapes.
         """
-        redaction = self._redactions.for_mode(endpoint.redact_mode) if endpoint.redact_pii else None
+        redaction = self._redactions_by_mode.for_mode(endpoint.redact_mode) if endpoint.redact_pii else None
         try:
             shapes = shapes_without_paths(self._engine) if caller is None else visible_shapes(caller, self._engine)
             account, pin_items = ("anonymous", None) if caller is None else (caller.key_id, caller.sorted_pins)
@@ -215,7 +217,11 @@ class QueryService:
         For a key whose answers are always redacted, the shapes are redacted too.
         """
         shapes = visible_shapes(caller, self._engine)
-        return self._redactions.for_mode(RedactMode.REPLACE).visible_shapes(shapes) if caller.redact_always else shapes
+        return (
+            self._redactions_by_mode.for_mode(RedactMode.REPLACE).visible_shapes(shapes)
+            if caller.redact_always
+            else shapes
+        )
 
     async def stream_stats(self) -> Mapping[str, StreamStats]:
         """Return the row count and the time range of each stream.
@@ -252,7 +258,7 @@ class QueryService:
         return ServiceLoad(
             self._admission.slot_count,
             self._admission.queued_count,
-            runs.running_runs(),
+            runs.current_runs(),
             runs.slowest_runs(),
             cache.size_bytes(),
             cache.budget_bytes(),
@@ -279,14 +285,14 @@ class QueryService:
     async def answer(self, request: QueryRequest, request_id: str = "") -> Answer:
         """Return the answer from the cache or the engine. Cancel this coroutine when the caller disconnects."""
         with (
-            self._rate_limiter.hold_concurrent_query(request.account),
-            add_fault_position(_callers_sql(request)),
+            self._rate_limiter.count_running_query(request.account),
+            add_positions_to_raised_faults(_callers_sql(request)),
             self._running_queries.track(request, request_id) as running,
         ):
-            return await self._answer_retrying_outdated(request, running)
+            return await self._answer_with_retries(request, running)
 
-    async def _answer_retrying_outdated(self, request: QueryRequest, running: RunningQuery) -> Answer:
-        return await _retry_while_outdated(partial(self._answer_once, request, running))
+    async def _answer_with_retries(self, request: QueryRequest, running: RunningQuery) -> Answer:
+        return await _retry_while_statement_outdated(partial(self._answer_once, request, running))
 
     async def _answer_once(self, request: QueryRequest, running: RunningQuery) -> Answer:
         """Answer the request; raise OutdatedStatementError if its statement became outdated during the run."""
@@ -294,7 +300,7 @@ class QueryService:
         self._executor.quarantine.require_not_quarantined(job)
         key = cache_key(request, job.bound_statement)
         self._index_cache_key(job, key)
-        cached = None if request.bypasses_cache else self._find_cached(key, job.requested_us)
+        cached = None if request.bypasses_cache else self._find_cached_answer(key, job.requested_us)
         if cached is not None:
             return cached
         if request.format.is_streamable and not request.endpoint.cache_seconds and not request.is_paging_requested:
@@ -308,7 +314,7 @@ class QueryService:
         finished = await self._shared_runs.join(key, request.account, start)
         return Answer(finished, outcome, self._age_seconds(finished))
 
-    async def export(self, request: QueryRequest, export_range: ExportRange, request_id: str = "") -> Answer:
+    async def export_events(self, request: QueryRequest, export_range: ExportRange, request_id: str = "") -> Answer:
         """Stream the stored events of a time range. The answer is not cached."""
         job = create_export_job(request, export_range, self._engine, self._clock_us())
         with self._running_queries.track(request, request_id) as running:
@@ -327,7 +333,7 @@ class QueryService:
 
     async def compile_followed_query(self, request: QueryRequest) -> Statement:
         """Compile a query whose rows are streamed as events arrive; raise a Fault if the query cannot be followed."""
-        with add_fault_position(_callers_sql(request)):
+        with add_positions_to_raised_faults(_callers_sql(request)):
             return await self._statement_for_request(request)
 
     async def run_feed_page(self, request: QueryRequest) -> CompleteAnswer:
@@ -335,21 +341,21 @@ class QueryService:
 
         The query runs with the priority of a refresh, because no caller waits for a complete answer.
         """
-        with add_fault_position(_callers_sql(request)):
-            return await _retry_while_outdated(partial(self._run_feed_page_once, request))
+        with add_positions_to_raised_faults(_callers_sql(request)):
+            return await _retry_while_statement_outdated(partial(self._run_feed_page_once, request))
 
     async def _run_feed_page_once(self, request: QueryRequest) -> CompleteAnswer:
         job = await self._create_job(request)
         self._executor.quarantine.require_not_quarantined(job)
         return await self._executor.run_buffered(job, CancelToken(), WaitingAccounts(request.account), refresh=True)
 
-    async def run_in_background(self, request: QueryRequest, as_of_us: int | None = None) -> CompleteAnswer:
+    async def answer_in_background(self, request: QueryRequest, as_of_us: int | None = None) -> CompleteAnswer:
         """Return an answer that the service itself needs, from the cache or from a run with the priority of a refresh.
 
         `as_of_us` replaces the current time in the query; such an answer is not cached.
         """
-        with add_fault_position(_callers_sql(request)):
-            return await _retry_while_outdated(partial(self._answer_in_background_once, request, as_of_us))
+        with add_positions_to_raised_faults(_callers_sql(request)):
+            return await _retry_while_statement_outdated(partial(self._answer_in_background_once, request, as_of_us))
 
     async def _answer_in_background_once(self, request: QueryRequest, as_of_us: int | None) -> CompleteAnswer:
         job = await self._create_job(request, as_of_us)
@@ -360,7 +366,7 @@ class QueryService:
             )
         key = cache_key(request, job.bound_statement)
         self._index_cache_key(job, key)
-        cached = self._find_cached(key, job.requested_us)
+        cached = self._find_cached_answer(key, job.requested_us)
         if cached is not None:
             return cached.complete_answer
         return await self._shared_runs.join(
@@ -389,7 +395,7 @@ class QueryService:
         await asyncio.to_thread(self._executor.close)
         self._compile_pool.close()
 
-    def _find_cached(self, key: bytes, now_us: int) -> Answer | None:
+    def _find_cached_answer(self, key: bytes, now_us: int) -> Answer | None:
         entry = self._cache.get(key)
         if not isinstance(entry, CachedAnswer):
             return None
@@ -414,7 +420,7 @@ class QueryService:
         return QueryJob(request, question, limits, answer_bytes, now_us, compile_seconds)
 
     async def _statement_for_request(self, request: QueryRequest) -> Statement:
-        redaction = self._redactions.for_request(request)
+        redaction = self._redactions_by_mode.for_request(request)
         shapes = visible_shapes(request.caller, self._engine)
         inputs = request.endpoint, request.sandbox, redaction, shapes, request.page
         return await self._find_or_compile_statement(
@@ -446,20 +452,22 @@ class QueryService:
         """
         endpoint, sandbox, redaction, _, page = inputs
         key = statement_key(endpoint, sandbox, redaction, page), pin_items
-        statement = self._statements.find(*inputs)
+        statement = self._statement_cache.find(*inputs)
         if statement is None and self._shared_compilations.is_running(key):
-            await self._compile(key, inputs, account, is_own=is_own)
+            await self._join_or_start_compilation(key, inputs, account, is_own=is_own)
             # This request has waited for the compilation of another request, which may have begun before the newest
             # events arrived. The caller may use paths in these events. Therefore find the statement again, which checks
             # that it is valid for the current shapes.
-            statement = self._statements.find(*inputs)
-        return statement or await self._compile(key, inputs, account, is_own=is_own)
+            statement = self._statement_cache.find(*inputs)
+        return statement or await self._join_or_start_compilation(key, inputs, account, is_own=is_own)
 
-    async def _compile(self, key: Hashable, inputs: _CompilationInputs, account: str, *, is_own: bool) -> Statement:
+    async def _join_or_start_compilation(
+        self, key: Hashable, inputs: _CompilationInputs, account: str, *, is_own: bool
+    ) -> Statement:
         run_in_pool = self._compile_pool.compile_caller_query if is_own else self._compile_pool.compile_saved_query
         try:
             return await self._shared_compilations.join(
-                key, account, lambda _, waiting: run_in_pool(waiting, self._statements.compile, *inputs)
+                key, account, lambda _, waiting: run_in_pool(waiting, self._statement_cache.compile_and_cache, *inputs)
             )
         except CompilerFailed as fault:
             self._compiler_errors.log(fault)
@@ -544,9 +552,9 @@ class QueryService:
         return finished
 
     async def _refresh_cached_answer(self, request: QueryRequest, entry: CachedAnswer) -> None:
-        await _retry_while_outdated(partial(self._refresh_once, request, entry))
+        await _retry_while_statement_outdated(partial(self._refresh_cached_answer_once, request, entry))
 
-    async def _refresh_once(self, request: QueryRequest, entry: CachedAnswer) -> None:
+    async def _refresh_cached_answer_once(self, request: QueryRequest, entry: CachedAnswer) -> None:
         job = await self._create_job(request)
         key = cache_key(request, job.bound_statement)
         await self._shared_runs.join(key, BACKGROUND_ACCOUNT, partial(self._run_and_cache, key, job, refresh=True))
@@ -564,7 +572,7 @@ class QueryService:
         self._refresher.schedule_refresh(entry)
 
     def _request_digest(self, request: QueryRequest) -> bytes:
-        redaction = self._redactions.for_request(request)
+        redaction = self._redactions_by_mode.for_request(request)
         return request_digest(request, statement_key(request.endpoint, request.sandbox, redaction, request.page))
 
     def _index_cache_key(self, job: QueryJob, key: bytes) -> None:
@@ -607,7 +615,7 @@ def _callers_sql(request: QueryRequest) -> str | None:
     )
 
 
-async def _retry_while_outdated(attempt: Callable[[], Awaitable[T]]) -> T:
+async def _retry_while_statement_outdated(attempt: Callable[[], Awaitable[T]]) -> T:
     """Call `attempt` again each time it raises OutdatedStatementError; return the result of the call that succeeds."""
     while True:
         with suppress(OutdatedStatementError):

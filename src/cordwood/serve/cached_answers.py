@@ -62,7 +62,7 @@ class AnswerCache(Protocol):
 
 
 # The estimated bytes that a cache entry takes besides its body: its key, its receipt and its request.
-ENTRY_OVERHEAD_BYTES = 2048
+ANSWER_ENTRY_OVERHEAD_BYTES = 2048
 
 
 class MemoryAnswerCache:
@@ -92,7 +92,7 @@ class MemoryAnswerCache:
 
 
 def _entry_size(_: bytes, entry: _SizedEntry) -> int:
-    return entry.size + ENTRY_OVERHEAD_BYTES - CACHE_ENTRY_OVERHEAD_BYTES
+    return entry.size + ANSWER_ENTRY_OVERHEAD_BYTES - CACHE_ENTRY_OVERHEAD_BYTES
 
 
 def cache_key(request: QueryRequest, question: BoundStatement) -> bytes:
@@ -158,18 +158,18 @@ class CacheKeyIndex:
     """
 
     def __init__(self) -> None:
-        self._keys: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
+        self._keys_and_expiries_by_digest: OrderedDict[bytes, tuple[bytes, int]] = OrderedDict()
 
     def find(self, digest: bytes, now_us: int) -> bytes | None:
         """Return the cache key of a request, or None if the request is not in the index or its answer has expired."""
-        entry = self._keys.get(digest)
+        entry = self._keys_and_expiries_by_digest.get(digest)
         return None if entry is None or now_us >= entry[1] else entry[0]
 
     def add(self, digest: bytes, key: bytes, until_us: int) -> None:
-        self._keys[digest] = (key, until_us)
-        self._keys.move_to_end(digest)
-        if len(self._keys) > MAX_INDEXED_REQUESTS:
-            self._keys.popitem(last=False)
+        self._keys_and_expiries_by_digest[digest] = (key, until_us)
+        self._keys_and_expiries_by_digest.move_to_end(digest)
+        if len(self._keys_and_expiries_by_digest) > MAX_INDEXED_REQUESTS:
+            self._keys_and_expiries_by_digest.popitem(last=False)
 
 
 MICROSECONDS_PER_SECOND = 1_000_000
@@ -236,7 +236,7 @@ def was_requested_recently(entry: CachedAnswer, now_us: int) -> bool:
     return now_us - entry.last_requested_us < entry.request.endpoint.cache_seconds * MICROSECONDS_PER_SECOND
 
 
-def refresh_time_us(entry: CachedAnswer) -> int:
+def next_refresh_us(entry: CachedAnswer) -> int:
     """Return the time of the answer's next refresh or, if its endpoint is not kept warm, the time when it expires."""
     warm = entry.request.endpoint.warm_seconds
     if not warm:
@@ -288,7 +288,7 @@ class Refresher:
             if len(self._schedule) >= self._schedule_cleanup_threshold:
                 self._unschedule_evicted_answers()
             self._scheduled_keys.add(entry.key)
-            heapq.heappush(self._schedule, (refresh_time_us(entry), entry.key))
+            heapq.heappush(self._schedule, (next_refresh_us(entry), entry.key))
 
     def _unschedule_evicted_answers(self) -> None:
         """Remove the answers from the schedule that the cache has evicted.
@@ -320,7 +320,7 @@ class Refresher:
         while self._schedule and self._schedule[0][0] <= now_us:
             _, key = heapq.heappop(self._schedule)
             self._scheduled_keys.discard(key)
-            task = self._process_due_answer(key, now_us)
+            task = self._refresh_or_drop_answer(key, now_us)
             if task is not None:
                 started.append(task)
         return started
@@ -343,7 +343,7 @@ class Refresher:
             return True
         return self._endpoint_revisions.get(str(entry.request.endpoint.id)) != entry.request.endpoint.revision
 
-    def _process_due_answer(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
+    def _refresh_or_drop_answer(self, key: bytes, now_us: int) -> "asyncio.Task[None] | None":
         entry = self._cache.peek(key)
         if not isinstance(entry, CachedAnswer):
             return None

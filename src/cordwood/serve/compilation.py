@@ -88,7 +88,7 @@ def _error_location(cause: BaseException) -> str:
 
 # Compilation is pure Python, which holds the GIL. More threads would not compile faster, and would delay the event
 # loop.
-COMPILE_THREADS = 2
+COMPILE_THREAD_COUNT = 2
 # A compilation that takes more CPU time than this is slow. If other compilations are queued, a slow compilation is
 # stopped and starts again in the lane `OWN_SLOW`, which never occupies all threads. For SLOW_ACCOUNT_PENALTY_SECONDS,
 # further compilations for the account start in that lane. The CPU time is measured for each compilation alone, because
@@ -111,11 +111,13 @@ class CompilePool:
     def __init__(self, limits: ServeLimits, observer: Observer) -> None:
         queue_length = max(MIN_COMPILE_QUEUE_LENGTH, limits.queued_queries)
         self._admission = AdmissionController(
-            CompileSlotPolicy(COMPILE_THREADS), queue_length, limits.queue_seconds, observer
+            CompileSlotPolicy(COMPILE_THREAD_COUNT), queue_length, limits.queue_seconds, observer
         )
-        self._threads = ThreadPoolExecutor(COMPILE_THREADS, thread_name_prefix="compile")
+        self._threads = ThreadPoolExecutor(COMPILE_THREAD_COUNT, thread_name_prefix="compile")
         # For each slow account, the time until which the account counts as slow.
-        self._slow_until: BoundedCache[str, float] = BoundedCache(_MAX_SLOW_ACCOUNTS_BYTES, _account_bytes)
+        self._slow_until_by_account: BoundedCache[str, float] = BoundedCache(
+            _MAX_SLOW_ACCOUNTS_BYTES, _account_memory_bytes
+        )
 
     async def compile_caller_query(
         self, waiting: WaitingAccounts, work: Callable[P, T], *arguments: P.args, **named: P.kwargs
@@ -187,14 +189,14 @@ class CompilePool:
                     running.exception()
 
     def _is_slow(self, account: str) -> bool:
-        return (self._slow_until.get(account) or 0.0) > time.monotonic()
+        return (self._slow_until_by_account.get(account) or 0.0) > time.monotonic()
 
     def _mark_accounts_slow(self, waiting: WaitingAccounts) -> None:
         for account in waiting.accounts:
-            self._slow_until.put(account, time.monotonic() + SLOW_ACCOUNT_PENALTY_SECONDS)
+            self._slow_until_by_account.put(account, time.monotonic() + SLOW_ACCOUNT_PENALTY_SECONDS)
 
 
-def _account_bytes(account: str, _: float) -> int:
+def _account_memory_bytes(account: str, _: float) -> int:
     return estimate_memory_bytes(account)
 
 
@@ -255,12 +257,12 @@ class StatementCache:
         max_bytes: int = STATEMENT_CACHE_BYTES,
     ) -> None:
         self._target = target
-        self._shapes = shapes
+        self._read_shapes = shapes
         self._find_regex_error = find_regex_error
         self._lock = threading.Lock()
-        self._programs: BoundedCache[str, EndpointProgram] = BoundedCache(max_bytes, _program_bytes)
+        self._programs: BoundedCache[str, EndpointProgram] = BoundedCache(max_bytes, _program_memory_bytes)
         self._statements: BoundedCache[StatementKey, tuple[_CachedStatement, ...]] = BoundedCache(
-            max_bytes, _statement_bytes
+            max_bytes, _statement_variants_memory_bytes
         )
 
     def find(
@@ -279,7 +281,7 @@ class StatementCache:
         variants = self._statements.get(key)
         if variants is None:
             return None
-        shapes = self._shapes() if shapes is None else shapes
+        shapes = self._read_shapes() if shapes is None else shapes
         versions = _shape_versions(variants[0].statement, shapes)
         for cached in variants:
             if versions in cached.valid_shape_versions:
@@ -290,7 +292,7 @@ class StatementCache:
         self._add_valid_shape_versions(key, valid, versions)
         return valid.statement
 
-    def compile(
+    def compile_and_cache(
         self,
         endpoint: Endpoint,
         sandbox: SandboxQuery | None,
@@ -298,7 +300,7 @@ class StatementCache:
         shapes: ShapesByStream | None = None,
         page: Page = FIRST_PAGE,
     ) -> Statement:
-        shapes = self._shapes() if shapes is None else shapes
+        shapes = self._read_shapes() if shapes is None else shapes
         program = msgspec.structs.replace(self.find_or_parse_program(endpoint), page=page)
         if sandbox is None:
             statement = compile_saved_query(program, self._target, shapes, redaction)
@@ -308,7 +310,7 @@ class StatementCache:
                 check(sandbox.text, self._find_regex_error)
             statement = _COMPILERS_BY_LANGUAGE[sandbox.language](program, sandbox.text, self._target, shapes, redaction)
         cached = _CachedStatement(statement, {_shape_versions(statement, shapes)}, estimate_memory_bytes(statement))
-        if not page.is_read_once:
+        if not page.has_single_use_statement:
             self._store(statement_key(endpoint, sandbox, redaction, page), cached)
         return statement
 
@@ -343,13 +345,13 @@ def statement_key(
     return endpoint.revision, sandbox, redaction.mode if redaction else None, page
 
 
-def _program_bytes(revision: str, program: EndpointProgram) -> int:
+def _program_memory_bytes(revision: str, program: EndpointProgram) -> int:
     return estimate_memory_bytes((revision, program.endpoint)) + _BYTES_PER_QUERY_NODE * sum(
         1 for _ in program.tree.walk()
     )
 
 
-def _statement_bytes(key: StatementKey, variants: Sequence[_CachedStatement]) -> int:
+def _statement_variants_memory_bytes(key: StatementKey, variants: Sequence[_CachedStatement]) -> int:
     return estimate_memory_bytes(key) + sum(
         cached.size + _BYTES_PER_SHAPE_VERSION * len(cached.valid_shape_versions) for cached in variants
     )
@@ -433,7 +435,7 @@ class RedactionsByMode:
         return self._by_mode[RedactMode(mode)]
 
 
-class SandboxSchema:
+class SandboxSchemaService:
     """Describes the sub-queries of endpoints, and translates LQL to SQL.
 
     It compiles on the calling thread, so call it in a worker thread.
@@ -441,17 +443,17 @@ class SandboxSchema:
 
     def __init__(self, engine: Engine, statements: StatementCache, redactions: RedactionsByMode) -> None:
         self._engine = engine
-        self._statements = statements
-        self._redactions = redactions
+        self._statement_cache = statements
+        self._redactions_by_mode = redactions
 
     def describe_sub_queries(self, endpoint: Endpoint, caller: Caller) -> tuple[SubQuerySchema, ...]:
         """Return the endpoint's sub-queries, with the columns and the paths that the caller may see."""
-        program = self._statements.find_or_parse_program(endpoint)
+        program = self._statement_cache.find_or_parse_program(endpoint)
         return list_sub_queries(program, self._engine.target, self._visible_shapes(endpoint, caller))
 
     def translate_lql(self, endpoint: Endpoint, caller: Caller, lql: str) -> str:
         """Translate a query in LQL to SQL in BigQuery's dialect."""
-        program = self._statements.find_or_parse_program(endpoint)
+        program = self._statement_cache.find_or_parse_program(endpoint)
         visible = self._visible_shapes(endpoint, caller)
         # To be run, a query is compiled with the kinds of values in the events of all projects (`whole_shape`). For the
         # translation of LQL, these kinds are left out. The resulting SQL has the same meaning, and does not reveal
@@ -463,4 +465,4 @@ class SandboxSchema:
         shapes = visible_shapes(caller, self._engine)
         if not (endpoint.redact_pii or caller.redact_always):
             return shapes
-        return self._redactions.for_mode(endpoint.redact_mode).visible_shapes(shapes)
+        return self._redactions_by_mode.for_mode(endpoint.redact_mode).visible_shapes(shapes)

@@ -104,7 +104,7 @@ class QueryJob(msgspec.Struct, frozen=True):
     compile_seconds: float
 
 
-def _start_run(job: QueryJob, engine: Engine, cancel: Cancellation) -> QueryRun:
+def _start_streaming_run(job: QueryJob, engine: Engine, cancel: Cancellation) -> QueryRun:
     """Start a run that yields each chunk as soon as it is encoded, so that the engine buffers few bytes."""
     return engine.run_query(QueryRunRequest(job.bound_statement, job.limits, job.request.format.encode), cancel)
 
@@ -182,7 +182,7 @@ def statement_notices(statement: Statement) -> tuple[str, ...]:
 
 # The time limit of an export. It is only an upper bound, because an export is cancelled when its client disconnects.
 _MAX_EXPORT_SECONDS: Final = 24 * 3600.0
-_NO_ROW_LIMIT: Final = 2**62
+_UNLIMITED_ROWS_OR_BYTES: Final = 2**62
 
 _EXPORT_PARAMETER_SLOTS: Final = (
     Slot("since", Parameter("since", Kind.INT64, required=True)),
@@ -220,8 +220,8 @@ def create_export_job(request: QueryRequest, export_range: ExportRange, engine: 
     return QueryJob(
         request,
         question,
-        AnswerLimits(_NO_ROW_LIMIT, _MAX_EXPORT_SECONDS),
-        _NO_ROW_LIMIT,
+        AnswerLimits(_UNLIMITED_ROWS_OR_BYTES, _MAX_EXPORT_SECONDS),
+        _UNLIMITED_ROWS_OR_BYTES,
         requested_us,
         time.monotonic() - started_at,
     )
@@ -257,7 +257,7 @@ class ResponseStream:
         If the run is cancelled, stop waiting for a client that does not read the queue.
         """
         cancel.on_cancel(self._cancel_pending_put)
-        run = _start_run(job, engine, cancel)
+        run = _start_streaming_run(job, engine, cancel)
         with closing(run.chunks()) as chunks:
             for chunk in chunks:
                 self._pending_put = asyncio.run_coroutine_threadsafe(self._put(chunk, cancel), self._loop)

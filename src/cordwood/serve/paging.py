@@ -29,7 +29,7 @@ from cordwood.serve.query_request import PagePosition, QueryRequest
 _SIGNATURE_BYTES = 16
 _SIGNING, _ENCRYPTING = b"cursor signature", b"cursor content"
 _MAX_CURSOR_CHARACTERS = 1000
-_BEGIN_AGAIN_HINT = "or begin with the first page: without cursor=."
+_FIRST_PAGE_HINT = "or begin with the first page: without cursor=."
 
 
 class CursorCodec:
@@ -42,7 +42,7 @@ class CursorCodec:
     def encode(self, request: QueryRequest, position: PagePosition) -> str:
         content = msgspec.msgpack.encode(position)
         signature = self._sign(request, content)
-        return base64.urlsafe_b64encode(signature + self._encrypt(content, signature)).decode().rstrip("=")
+        return base64.urlsafe_b64encode(signature + self._encrypt_or_decrypt(content, signature)).decode().rstrip("=")
 
     def decode(self, text: str, request: QueryRequest) -> PagePosition:
         """Return the position in a cursor; raise BadParameter if the cursor is invalid or of another request."""
@@ -53,11 +53,11 @@ class CursorCodec:
         except ValueError:
             data = b""
         signature, encrypted = data[:_SIGNATURE_BYTES], data[_SIGNATURE_BYTES:]
-        content = self._encrypt(encrypted, signature)
+        content = self._encrypt_or_decrypt(encrypted, signature)
         if not hmac.compare_digest(signature, self._sign(request, content)):
             raise BadParameter(
                 "The cursor was changed or belongs to another query, or the endpoint was changed.",
-                hint=f"Send the Cordwood-Next of the page before with the same parameters and query, {_BEGIN_AGAIN_HINT}",
+                hint=f"Send the Cordwood-Next of the page before with the same parameters and query, {_FIRST_PAGE_HINT}",
             )
         return msgspec.msgpack.decode(content, type=PagePosition)
 
@@ -68,7 +68,7 @@ class CursorCodec:
         encoded = msgspec.msgpack.encode(parts)
         return blake2b(encoded, key=self._signing_key, digest_size=_SIGNATURE_BYTES).digest()
 
-    def _encrypt(self, content: bytes, signature: bytes) -> bytes:
+    def _encrypt_or_decrypt(self, content: bytes, signature: bytes) -> bytes:
         """Encrypt or decrypt `content`: XOR it with keyed hashes of the signature and a counter."""
         blocks = range(-(-len(content) // blake2b.MAX_DIGEST_SIZE))
         hashed = (signature + number.to_bytes(4, "big") for number in blocks)
@@ -76,10 +76,10 @@ class CursorCodec:
         return bytes(byte ^ mask for byte, mask in zip(content, stream, strict=False))
 
 
-# The time limit of an ordered run is `_ORDERED_TIMEOUT_FACTOR` times the duration of the previous run, but at least
+# The time limit of an ordered run is `_ORDERED_RUN_TIMEOUT_FACTOR` times the duration of the previous run, but at least
 # this number of seconds.
-_MIN_ORDERED_TIMEOUT_SECONDS: Final = 1.0
-_ORDERED_TIMEOUT_FACTOR: Final = 2.0
+_MIN_ORDERED_RUN_TIMEOUT_SECONDS: Final = 1.0
+_ORDERED_RUN_TIMEOUT_FACTOR: Final = 2.0
 # After an ordered run of a query has failed, no second, ordered run of this query is tried for this number of seconds.
 ORDERED_RUN_RETRY_SECONDS: Final = 600.0
 _MAX_REMEMBERED_ORDERED_RUNS: Final = 2_000
@@ -88,7 +88,7 @@ _MAX_REMEMBERED_ORDERED_RUNS: Final = 2_000
 class _OrderedRun(NamedTuple):
     """The result of the last ordered run of a query. `seconds` is its duration, or None if the run failed."""
 
-    noted_at: float
+    recorded_at: float
     seconds: float | None
 
 
@@ -101,18 +101,19 @@ class OrderedRunHistory:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._outcomes: OrderedDict[bytes, _OrderedRun] = OrderedDict()
+        self._last_run_by_key: OrderedDict[bytes, _OrderedRun] = OrderedDict()
 
     def ordered_first_run_timeout_seconds(self, job: QueryJob) -> float | None:
         """Return the time limit of the job's first run if it should be ordered, or None if it should not.
 
         The first run is ordered only if the last ordered run of the query succeeded.
         """
-        outcome = self._outcomes.get(_ordered_run_key(job))
+        outcome = self._last_run_by_key.get(_ordered_run_key(job))
         if outcome is None or outcome.seconds is None:
             return None
         return min(
-            job.limits.timeout_seconds, max(_MIN_ORDERED_TIMEOUT_SECONDS, _ORDERED_TIMEOUT_FACTOR * outcome.seconds)
+            job.limits.timeout_seconds,
+            max(_MIN_ORDERED_RUN_TIMEOUT_SECONDS, _ORDERED_RUN_TIMEOUT_FACTOR * outcome.seconds),
         )
 
     def ordered_rerun_timeout_seconds(self, job: QueryJob, engine_seconds: float) -> float | None:
@@ -121,32 +122,32 @@ class OrderedRunHistory:
         `engine_seconds` is the duration of the first run. No second run is tried if an ordered run of the query failed
         in the last `ORDERED_RUN_RETRY_SECONDS`.
         """
-        outcome = self._outcomes.get(_ordered_run_key(job))
+        outcome = self._last_run_by_key.get(_ordered_run_key(job))
         if (
             outcome is not None
             and outcome.seconds is None
-            and self._clock() - outcome.noted_at < ORDERED_RUN_RETRY_SECONDS
+            and self._clock() - outcome.recorded_at < ORDERED_RUN_RETRY_SECONDS
         ):
             return None
         return min(
             job.limits.timeout_seconds - engine_seconds,
-            max(_MIN_ORDERED_TIMEOUT_SECONDS, _ORDERED_TIMEOUT_FACTOR * engine_seconds),
+            max(_MIN_ORDERED_RUN_TIMEOUT_SECONDS, _ORDERED_RUN_TIMEOUT_FACTOR * engine_seconds),
         )
 
     def record_run(self, job: QueryJob, seconds: float | None) -> None:
         """Record how long an ordered run of the job's query took; `seconds` is None if the run failed."""
         key = _ordered_run_key(job)
-        self._outcomes[key] = _OrderedRun(self._clock(), seconds)
-        self._outcomes.move_to_end(key)
-        if len(self._outcomes) > _MAX_REMEMBERED_ORDERED_RUNS:
-            self._outcomes.popitem(last=False)
+        self._last_run_by_key[key] = _OrderedRun(self._clock(), seconds)
+        self._last_run_by_key.move_to_end(key)
+        if len(self._last_run_by_key) > _MAX_REMEMBERED_ORDERED_RUNS:
+            self._last_run_by_key.popitem(last=False)
 
     def forget(self, job: QueryJob) -> None:
         """Forget the ordered run of a query, because the query's answer is no longer cut off.
 
         Therefore the first run of the next request is not ordered.
         """
-        self._outcomes.pop(_ordered_run_key(job), None)
+        self._last_run_by_key.pop(_ordered_run_key(job), None)
 
 
 def _ordered_run_key(job: QueryJob) -> bytes:

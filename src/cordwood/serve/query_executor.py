@@ -23,7 +23,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from cordwood.engines.engine import CancelToken, Engine, Progress, ReadProgress
+from cordwood.engines.engine import CancelToken, Engine, QueryProgress, ReadProgress
 from cordwood.engines.local_run import OutdatedStatementError
 from cordwood.errors import (
     EngineKilledDuringQuery,
@@ -54,7 +54,7 @@ T = TypeVar("T")
 class _SharedRun(msgspec.Struct, Generic[T]):
     task: asyncio.Task[T]
     cancel_token: CancelToken
-    waiting_list: WaitingAccounts
+    waiting_accounts: WaitingAccounts
     caller_count: int = 0
 
 
@@ -65,14 +65,14 @@ class SingleFlight(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._running: dict[Hashable, _SharedRun[T]] = {}
+        self._runs_by_key: dict[Hashable, _SharedRun[T]] = {}
 
     def is_running(self, key: Hashable) -> bool:
-        return key in self._running
+        return key in self._runs_by_key
 
-    def progress(self, key: Hashable) -> Progress | None:
+    def progress(self, key: Hashable) -> QueryProgress | None:
         """Return the progress of the run with this key, or None if there is no such run or its progress is unknown."""
-        shared = self._running.get(key)
+        shared = self._runs_by_key.get(key)
         return None if shared is None else shared.cancel_token.progress()
 
     async def join(
@@ -82,17 +82,17 @@ class SingleFlight(Generic[T]):
 
         For a refresh, `account` is `BACKGROUND_ACCOUNT`.
         """
-        shared = self._running.get(key)
+        shared = self._runs_by_key.get(key)
         if shared is None:
             shared = self._start_shared_run(key, account, start_run)
         else:
-            shared.waiting_list.join(account)
+            shared.waiting_accounts.join(account)
         shared.caller_count += 1
         try:
             return await asyncio.shield(shared.task)
         finally:
             shared.caller_count -= 1
-            shared.waiting_list.leave(account)
+            shared.waiting_accounts.leave(account)
             if shared.caller_count == 0 and not shared.task.done():
                 self._abandon(key, shared)
 
@@ -101,19 +101,19 @@ class SingleFlight(Generic[T]):
     ) -> _SharedRun[T]:
         cancel_token, accounts = CancelToken(), WaitingAccounts(account)
         shared = _SharedRun(asyncio.ensure_future(start_run(cancel_token, accounts)), cancel_token, accounts)
-        self._running[key] = shared
+        self._runs_by_key[key] = shared
         shared.task.add_done_callback(lambda _: self._forget_run(key, shared))
         return shared
 
     def _forget_run(self, key: Hashable, shared: _SharedRun[T]) -> None:
-        if self._running.get(key) is shared:
-            del self._running[key]
+        if self._runs_by_key.get(key) is shared:
+            del self._runs_by_key[key]
         if not shared.task.cancelled():
             # Read the exception. If all callers have left, nobody else reads it, and asyncio would log it as unhandled.
             shared.task.exception()
 
     def _abandon(self, key: Hashable, shared: _SharedRun[T]) -> None:
-        del self._running[key]
+        del self._runs_by_key[key]
         shared.cancel_token.cancel()
         shared.task.cancel()
 
@@ -133,8 +133,8 @@ class RunningQuery(msgspec.Struct, eq=False):
     streamed_answer: StreamedAnswer | None = None
 
     @property
-    def progress(self) -> Progress:
-        return self.read_progress() or Progress()
+    def progress(self) -> QueryProgress:
+        return self.read_progress() or QueryProgress()
 
     @property
     def elapsed_seconds(self) -> float:
@@ -165,13 +165,13 @@ class RunningQueries:
         try:
             yield query
         finally:
-            remove = self._remover(query)
+            remove = self._create_remover(query)
             if query.streamed_answer is None:
                 remove()
             else:
                 query.streamed_answer.add_end_callback(remove)
 
-    def _remover(self, query: RunningQuery) -> Callable[[], None]:
+    def _create_remover(self, query: RunningQuery) -> Callable[[], None]:
         def remove() -> None:
             self._running.pop(id(query), None)
 
@@ -204,7 +204,7 @@ class ServiceLoad(msgspec.Struct, frozen=True):
 
     slot_count: int
     queued_count: int
-    running_runs: list[EngineRun]
+    current_runs: list[EngineRun]
     slowest_runs: list[EngineRun]
     cache_bytes: int
     cache_budget_bytes: int
@@ -220,7 +220,7 @@ class EngineRunTracker:
         self._running: dict[int, EngineRun] = {}
         self._slow_runs: list[EngineRun] = []
 
-    def running_runs(self) -> list[EngineRun]:
+    def current_runs(self) -> list[EngineRun]:
         """Return the current runs, the longest first, each with its duration until now."""
         now = time.time()
         for run in self._running.values():
@@ -316,7 +316,7 @@ class QueryQuarantine:
     def require_not_quarantined(self, job: QueryJob) -> None:
         """Raise QuarantinedQuery if the job's query or its key is quarantined. Saved queries are never refused."""
         account, since = job.request.account, self._quarantine_window_start()
-        has_kills = self._kills_by_bound_statement.has_recent(since) or self._kills_by_key.has_recent(since)
+        has_kills = self._kills_by_bound_statement.has_kill_since(since) or self._kills_by_key.has_kill_since(since)
         if not job.request.is_caller_written or not has_kills:
             return
         kills = self._kills_by_key.recent_times(account, since)
@@ -349,10 +349,12 @@ class QueryQuarantine:
         if not job.request.is_caller_written:
             return
         now, account = self._clock(), job.request.account
-        is_repeated = self._suspicions_by_fingerprint.pop_recent(
+        is_repeated = self._suspicions_by_fingerprint.remove_times_and_check_recency(
             (account, sql_fingerprint(job.bound_statement.statement.sql)), self._quarantine_window_start()
         )
-        key_was_suspected = self._suspicions_by_key.pop_recent(account, self._quarantine_window_start())
+        key_was_suspected = self._suspicions_by_key.remove_times_and_check_recency(
+            account, self._quarantine_window_start()
+        )
         if is_repeated:
             self.record_engine_kill(job)
             return
@@ -399,11 +401,11 @@ class _RecentKillTimes(Generic[K]):
     def recent_times(self, key: K, since: float) -> list[float]:
         return [time for time in self._times.get(key, ()) if time > since]
 
-    def pop_recent(self, key: K, since: float) -> bool:
+    def remove_times_and_check_recency(self, key: K, since: float) -> bool:
         """Remove the times of one entry; return whether any of them was after `since`."""
         return any(time > since for time in self._times.pop(key, ()))
 
-    def has_recent(self, since: float) -> bool:
+    def has_kill_since(self, since: float) -> bool:
         """Return whether any time of any entry is after `since`. If none is, remove all entries."""
         if self._times and next(reversed(self._times.values()))[-1] <= since:
             self._times.clear()
@@ -420,7 +422,7 @@ CancellableWork = Callable[[CancelToken], T]
 MAX_QUICK_RUN_SECONDS = 1.0
 RUN_POLL_SECONDS = 0.25
 # If a cancelled run does not stop within this time, its slot is released anyway.
-MAX_STOP_SECONDS = 0.3
+MAX_STOP_WAIT_SECONDS = 0.3
 # The engine itself stops a run at the run's time limit. If a run continues for this many seconds after its time limit,
 # the executor cancels the run.
 TIME_LIMIT_GRACE_SECONDS = 0.1
@@ -428,7 +430,7 @@ TIME_LIMIT_GRACE_SECONDS = 0.1
 
 # Two queries have the same form if they differ only in literals. Only this many characters at the beginning of each
 # query are compared.
-_MAX_FINGERPRINTED_LENGTH: Final = 4_096
+_MAX_FINGERPRINTED_CHARACTERS: Final = 4_096
 
 
 class RunYieldedError(Exception):
@@ -452,7 +454,7 @@ class QueryExecutor:
     async def run_buffered(
         self, job: QueryJob, cancel_token: CancelToken, waiting: WaitingAccounts, *, refresh: bool = False
     ) -> CompleteAnswer:
-        return await self._run(
+        return await self._run_restarting_if_yielded(
             job, cancel_token, waiting, lambda stop: run_job(job, self._engine, stop), refresh=refresh
         )
 
@@ -460,7 +462,7 @@ class QueryExecutor:
         """Start a job; return a complete answer if it is short and ready soon, otherwise a streamed answer."""
         stream = ResponseStream(asyncio.get_running_loop())
         waiting = WaitingAccounts(job.request.account)
-        running = self._run(
+        running = self._run_restarting_if_yielded(
             job, cancel_token, waiting, lambda stop: stream.run_job(job, self._engine, stop), has_begun=stream.has_begun
         )
         return await complete_or_stream_answer(
@@ -470,7 +472,7 @@ class QueryExecutor:
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    async def _run(
+    async def _run_restarting_if_yielded(
         self,
         job: QueryJob,
         cancel_token: CancelToken,
@@ -537,7 +539,7 @@ class QueryExecutor:
         # more.
         running.add_done_callback(partial(self._report_engine_kill, job))
         try:
-            await self._wait_until_done(job, running, slot, has_begun)
+            await self._wait_until_done_or_yielding(job, running, slot, has_begun)
             if running.done():
                 return running.result()
         except Fault:
@@ -561,7 +563,7 @@ class QueryExecutor:
         elif isinstance(problem, EngineKilledDuringQuery):
             self.quarantine.record_possible_engine_kill(job)
 
-    async def _wait_until_done(
+    async def _wait_until_done_or_yielding(
         self, job: QueryJob, running: "asyncio.Future[T]", slot: AdmissionSlot, has_begun: Callable[[], bool]
     ) -> None:
         """Return when the run is done or must yield its slot; raise QueryOutOfTime at the run's time limit.
@@ -611,10 +613,10 @@ class QueryDurations:
 
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
-        self._seconds: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._last_seconds_by_key: OrderedDict[tuple[str, int], float] = OrderedDict()
 
     def last_seconds(self, job: QueryJob) -> float | None:
-        return self._seconds.get(_query_key(job))
+        return self._last_seconds_by_key.get(_query_key(job))
 
     def was_last_run_quick(self, job: QueryJob) -> bool:
         """Return whether the last run of the query was quick.
@@ -623,7 +625,7 @@ class QueryDurations:
         """
         seconds = self.last_seconds(job)
         if seconds is None and job.request.sandbox is not None:
-            seconds = self._seconds.get(_fingerprint_key(job, job.request.sandbox))
+            seconds = self._last_seconds_by_key.get(_fingerprint_key(job, job.request.sandbox))
         return seconds is not None and seconds < MAX_QUICK_RUN_SECONDS
 
     def record_duration(self, job: QueryJob, seconds: float) -> None:
@@ -631,10 +633,10 @@ class QueryDurations:
         if job.request.sandbox is not None:
             keys.append(_fingerprint_key(job, job.request.sandbox))
         for key in keys:
-            self._seconds[key] = seconds
-            self._seconds.move_to_end(key)
-        while len(self._seconds) > self._capacity:
-            self._seconds.popitem(last=False)
+            self._last_seconds_by_key[key] = seconds
+            self._last_seconds_by_key.move_to_end(key)
+        while len(self._last_seconds_by_key) > self._capacity:
+            self._last_seconds_by_key.popitem(last=False)
 
 
 def _query_key(job: QueryJob) -> tuple[str, int]:
@@ -642,19 +644,19 @@ def _query_key(job: QueryJob) -> tuple[str, int]:
 
 
 def _fingerprint_key(job: QueryJob, sandbox: SandboxQuery) -> tuple[str, int]:
-    form = sql_fingerprint(sandbox.written_text[:_MAX_FINGERPRINTED_LENGTH])
+    form = sql_fingerprint(sandbox.written_text[:_MAX_FINGERPRINTED_CHARACTERS])
     return job.request.account, hash((job.request.endpoint.revision, form))
 
 
 async def _stop_run(running: "asyncio.Future[T]", run_token: CancelToken, slot: AdmissionSlot) -> None:
     """Cancel a run and wait until it has stopped.
 
-    If it has not stopped after `MAX_STOP_SECONDS`, release its slot, and continue to wait.
+    If it has not stopped after `MAX_STOP_WAIT_SECONDS`, release its slot, and continue to wait.
     """
     if running.done():
         return
     run_token.cancel()
-    if not (await asyncio.wait({running}, timeout=MAX_STOP_SECONDS))[0]:
+    if not (await asyncio.wait({running}, timeout=MAX_STOP_WAIT_SECONDS))[0]:
         slot.release_early()
         await asyncio.wait({running})
 

@@ -50,8 +50,8 @@ from cordwood.sql.follow import (
 
 _FEED_POSITION_REGEX: Final = re.compile(r"(\d{1,18})-(\d{1,9})", re.ASCII)
 # The latest time that a position may have: the end of the year 9999.
-_MAX_RECEIVE_TIME_US: Final = 253_402_300_799_999_999
-_LENGTH_PREFIX: Final = struct.Struct("<I")
+_MAX_RECEIPT_US: Final = 253_402_300_799_999_999
+_LENGTH_PREFIX_FORMAT: Final = struct.Struct("<I")
 
 _encode_feed_rows = msgspec.msgpack.Encoder().encode
 # The earliest event time that can be stored, in the year 1.
@@ -60,7 +60,7 @@ _MIN_EVENT_TIME_US: Final = -62_135_596_800_000_000
 _TEMPORARY_FAULTS: Final = (EngineUnreachable, ServiceBusy, QueryCancelled, OutOfMemory)
 _PAGE_RETRY_PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 30)
 # If a page has too many bytes, its maximum number of rows is divided by this number.
-_PAGE_ROWS_DIVISOR: Final = 8
+_PAGE_ROWS_REDUCTION_FACTOR: Final = 8
 RunPage = Callable[[QueryRequest], Awaitable[CompleteAnswer]]
 
 
@@ -81,7 +81,7 @@ class FeedPosition(NamedTuple):
 def parse_feed_position(text: str) -> FeedPosition:
     """Parse the id of a Server-Sent Event, which is a position in a feed; raise BadParameter if it is invalid."""
     match = _FEED_POSITION_REGEX.fullmatch(text.strip())
-    if match is None or int(match[1]) > _MAX_RECEIVE_TIME_US:
+    if match is None or int(match[1]) > _MAX_RECEIPT_US:
         raise BadParameter(
             f"The Last-Event-ID is {text[:60]!r}, which is not an id of this service.",
             hint="Send the id of the last event that arrived, or none.",
@@ -107,7 +107,7 @@ _decode_feed_rows = msgspec.msgpack.Decoder(list[FeedRow]).decode
 
 def pack_rows(rows: Sequence[FeedRow]) -> bytes:
     data = _encode_feed_rows(rows)
-    return _LENGTH_PREFIX.pack(len(data)) + data
+    return _LENGTH_PREFIX_FORMAT.pack(len(data)) + data
 
 
 def unpack_rows(body: bytes) -> list[FeedRow]:
@@ -126,8 +126,8 @@ def unpack_rows(body: bytes) -> list[FeedRow]:
 def _split_length_prefixed_parts(body: bytes) -> Iterator[memoryview]:
     view, start = memoryview(body), 0
     while start < len(view):
-        end = start + _LENGTH_PREFIX.size + _LENGTH_PREFIX.unpack_from(view, start)[0]
-        yield view[start + _LENGTH_PREFIX.size : end]
+        end = start + _LENGTH_PREFIX_FORMAT.size + _LENGTH_PREFIX_FORMAT.unpack_from(view, start)[0]
+        yield view[start + _LENGTH_PREFIX_FORMAT.size : end]
         start = end
 
 
@@ -144,8 +144,8 @@ class FeedCursor(NamedTuple):
     """
 
     first_receipt_us: int
-    time_us: int = _MIN_EVENT_TIME_US
-    event_key: str = ""
+    after_event_time_us: int = _MIN_EVENT_TIME_US
+    after_event_key: str = ""
 
 
 class FeedPage(NamedTuple):
@@ -165,14 +165,14 @@ class FeedPageReader:
     def __init__(self, request: QueryRequest, run: RunPage) -> None:
         self._request = request
         self._run = run
-        self._runs: SingleFlight[FeedPage] = SingleFlight()
+        self._shared_page_runs: SingleFlight[FeedPage] = SingleFlight()
 
     async def fetch_page(self, cursor: FeedCursor, last_us: int) -> FeedPage:
         """Return a page of the rows from `cursor` to the receive time `last_us`, inclusive.
 
         If a run fails with a temporary error, such as a restart of the engine, the run is tried again.
         """
-        return await self._runs.join(
+        return await self._shared_page_runs.join(
             (cursor, last_us), self._request.account, lambda *_: self._fetch_page_with_retries(cursor, last_us)
         )
 
@@ -192,7 +192,7 @@ class FeedPageReader:
             except AnswerTooLarge:
                 if rows == 1:
                     raise
-                rows = max(1, rows // _PAGE_ROWS_DIVISOR)
+                rows = max(1, rows // _PAGE_ROWS_REDUCTION_FACTOR)
             else:
                 return _create_feed_page(finished, last_us)
 
@@ -200,8 +200,8 @@ class FeedPageReader:
         range_values = {
             FIRST_RECEIPT_TIME_PARAMETER: format_timestamp(cursor.first_receipt_us),
             LAST_RECEIPT_TIME_PARAMETER: format_timestamp(last_us),
-            AFTER_EVENT_TIME_PARAMETER: format_timestamp(cursor.time_us),
-            AFTER_EVENT_KEY_PARAMETER: cursor.event_key,
+            AFTER_EVENT_TIME_PARAMETER: format_timestamp(cursor.after_event_time_us),
+            AFTER_EVENT_KEY_PARAMETER: cursor.after_event_key,
         }
         parameters = {**self._request.parameters, **range_values}
         return msgspec.structs.replace(self._request, parameters=parameters, page_size=rows)
@@ -222,7 +222,7 @@ def _create_feed_page(finished: CompleteAnswer, last_us: int) -> FeedPage:
 # and 5,000 events a second, the runs would take CPU time that is needed for sending rows, so rows would be delayed.
 EVALUATION_PAUSE_SECONDS: Final = 0.1
 # Frames are joined into blocks of about this many bytes. Each block is sent in one write.
-FRAME_BLOCK_BYTES: Final = 32 * 1024
+TARGET_FRAME_BLOCK_BYTES: Final = 32 * 1024
 # The estimated bytes that a frame takes in memory besides its text.
 _FRAME_OVERHEAD_BYTES: Final = 160
 
@@ -230,14 +230,14 @@ _FRAME_OVERHEAD_BYTES: Final = 160
 class FrameBlock(msgspec.Struct, frozen=True):
     """Consecutive frames, each of which is one row as a Server-Sent Event.
 
-    `text` has all frames, and `frame_ends` the offset at which each frame ends. The frames of a feed are numbered;
-    `first_frame_number` is the number of the first frame in the block.
+    `text` has all frames, and `frame_end_offsets` the offset at which each frame ends. The frames of a feed are
+    numbered; `first_frame_number` is the number of the first frame in the block.
     """
 
     first_frame_number: int
     text: bytes
     frame_ids: Sequence[FeedPosition]
-    frame_ends: Sequence[int]
+    frame_end_offsets: Sequence[int]
 
     @property
     def memory_bytes(self) -> int:
@@ -249,12 +249,12 @@ class FrameBlock(msgspec.Struct, frozen=True):
         """The number of the first frame after the block."""
         return self.first_frame_number + len(self.frame_ids)
 
-    def text_from(self, number: int) -> bytes:
+    def text_from_frame(self, number: int) -> bytes:
         """Return the text of the block's frames, beginning with the frame `number`."""
         return (
             self.text
             if number <= self.first_frame_number
-            else self.text[self.frame_ends[number - self.first_frame_number - 1] :]
+            else self.text[self.frame_end_offsets[number - self.first_frame_number - 1] :]
         )
 
 
@@ -277,7 +277,7 @@ class FrameBuilder:
             ids.append(self._next_frame_id(row.receipt_us))
             frames.append(b"id: %d-%d\ndata: %b\n\n" % (*ids[-1], row.data))
             size += len(frames[-1])
-            if size >= FRAME_BLOCK_BYTES:
+            if size >= TARGET_FRAME_BLOCK_BYTES:
                 blocks.append(_join_frames(first, frames, ids))
                 first, frames, ids, size = first + len(ids), [], [], 0
         return [*blocks, _join_frames(first, frames, ids)] if frames else blocks
@@ -335,7 +335,7 @@ class Feed:
         self.ring_start = FeedPosition(newest_us + 1, 0)
         self.evaluated_until_us = newest_us
         self.next_frame_number = 0
-        self._newest_us = newest_us
+        self._newest_receipt_us = newest_us
         self._on_ring_grown = on_grown
         self._log_bug = log_bug
         self._ring: deque[FrameBlock] = deque()
@@ -363,7 +363,7 @@ class Feed:
         """
         if newest_us <= self.evaluated_until_us:
             return
-        self._newest_us = newest_us
+        self._newest_receipt_us = newest_us
         if not streams.isdisjoint(self.streams):
             self._is_idle = False
             self._events_arrived.set()
@@ -420,7 +420,7 @@ class Feed:
             while True:
                 await self._events_arrived.wait()
                 self._events_arrived.clear()
-                await self._evaluate(self._newest_us)
+                await self._evaluate(self._newest_receipt_us)
                 self._is_idle = not self._events_arrived.is_set()
                 await asyncio.sleep(EVALUATION_PAUSE_SECONDS)
         except Fault as fault:
@@ -450,7 +450,7 @@ _RECONNECT_DELAY_MS: Final = 1000
 _FIRST_WINDOW_US: Final = 1_000_000
 _MIN_WINDOW_US, _MAX_WINDOW_US = 1_000, 10 * 366 * 86_400 * 1_000_000
 # If a page has fewer rows than this, the next page covers a longer range of receive times.
-_MIN_WINDOW_ROWS: Final = 100
+_WINDOW_EXTENSION_ROW_THRESHOLD: Final = 100
 # If reading a page took too long, the range of receive times is divided by this number.
 _WINDOW_REDUCTION_FACTOR: Final = 16
 _FEED_POLL_SECONDS: Final = 0.02
@@ -479,7 +479,7 @@ class Follower:
         self._next_frame_number = feed.next_frame_number
         self._find_access_fault = access_fault
         self._on_end = on_end
-        self._write = write
+        self._try_write_chunk = write
         # This event is set when a chunk could not be written at once, or when the feed has ended.
         self._wakeup_event = asyncio.Event()
         self._sent_at = self._checked_at = time.monotonic()
@@ -503,7 +503,11 @@ class Follower:
             self._on_end()
 
     def push_block(self, block: FrameBlock) -> bool:
-        if self._next_frame_number == block.first_frame_number and self._write is not None and self._write(block.text):
+        if (
+            self._next_frame_number == block.first_frame_number
+            and self._try_write_chunk is not None
+            and self._try_write_chunk(block.text)
+        ):
             self._next_frame_number = block.next_frame_number
             self._sent_at = time.monotonic()
             return True
@@ -549,11 +553,11 @@ class Follower:
                 # already sent. Skip the latter.
                 sent = bisect_right(block.frame_ids, begin)
                 for chunk in _split_into_write_chunks(
-                    block.text_from(block.first_frame_number + sent) if sent < len(block.frame_ids) else b""
+                    block.text_from_frame(block.first_frame_number + sent) if sent < len(block.frame_ids) else b""
                 ):
                     yield self._record_send_time(chunk)
             self._position = max(self._position, FeedPosition(last_us + 1, 0) if page.is_last else frames.position)
-            window_us = _next_window(window_us, page, cursor)
+            window_us = _next_page_window_us(window_us, page, cursor)
             cursor = page.next_cursor
             if time.monotonic() > self._heartbeat_due_at():
                 yield self._create_heartbeat(self._position)
@@ -586,7 +590,7 @@ class Follower:
             yield self._record_send_time(b'event: gap\ndata: {"lost":%d}\n\n' % lost)
         block = self._feed.block_with_frame(self._next_frame_number)
         if block is not None:
-            text, self._next_frame_number = block.text_from(self._next_frame_number), block.next_frame_number
+            text, self._next_frame_number = block.text_from_frame(self._next_frame_number), block.next_frame_number
             for chunk in _split_into_write_chunks(text):
                 yield self._record_send_time(chunk)
 
@@ -626,22 +630,22 @@ class Follower:
 
 def _split_into_write_chunks(text: bytes) -> Iterator[bytes]:
     """Yield a large text in pieces, so that only one piece is buffered for a slow client."""
-    if len(text) <= 2 * FRAME_BLOCK_BYTES:
+    if len(text) <= 2 * TARGET_FRAME_BLOCK_BYTES:
         if text:
             yield text
         return
-    for begin in range(0, len(text), FRAME_BLOCK_BYTES):
-        yield text[begin : begin + FRAME_BLOCK_BYTES]
+    for begin in range(0, len(text), TARGET_FRAME_BLOCK_BYTES):
+        yield text[begin : begin + TARGET_FRAME_BLOCK_BYTES]
 
 
-def _next_window(window_us: int, page: FeedPage, cursor: FeedCursor) -> int:
+def _next_page_window_us(window_us: int, page: FeedPage, cursor: FeedCursor) -> int:
     """Return the length of the range of receive times for the next page.
 
     It depends on the number of rows in `page`: few rows make the next range longer.
     """
     if not page.is_last:
         return max(_MIN_WINDOW_US, page.next_cursor.first_receipt_us - cursor.first_receipt_us)
-    return min(_MAX_WINDOW_US, window_us * 4) if len(page.rows) < _MIN_WINDOW_ROWS else window_us
+    return min(_MAX_WINDOW_US, window_us * 4) if len(page.rows) < _WINDOW_EXTENSION_ROW_THRESHOLD else window_us
 
 
 def _create_end_event(fault: Fault) -> bytes:
@@ -657,7 +661,7 @@ class TailLimits(msgspec.Struct, frozen=True):
     """The maximum number of followers, in total and for one account, and the maximum bytes of all ring buffers."""
 
     max_followers: int = 1000
-    max_key_followers: int = 100
+    max_account_followers: int = 100
     max_ring_bytes: int = 16 * 2**20
 
 
@@ -681,7 +685,7 @@ class _FollowerOwner(NamedTuple):
 class StoredEventsSignal(Protocol):
     """The interface of the object that calls a function when events were stored."""
 
-    def set_stored_callback(self, notify: OnEventsStored | None) -> None:
+    def set_events_stored_callback(self, notify: OnEventsStored | None) -> None:
         """Call `notify` whenever events were stored; None removes the current callback.
 
         The callback may be called from any thread. Its arguments are the streams of the stored events and the newest
@@ -709,7 +713,7 @@ class TailService:
         self._feeds: dict[bytes, Feed] = {}
         self._follower_counts_by_account: Counter[str] = Counter()
         self._follower_counts_by_address: Counter[str] = Counter()
-        self._newest_us = 0
+        self._newest_receipt_us = 0
         # The number of feeds whose start has begun but not ended.
         self._starting_feed_count = 0
         self._is_closed = False
@@ -755,9 +759,9 @@ class TailService:
         limits = self._limits
         if self._follower_counts_by_account.total() >= limits.max_followers:
             raise TooManyFollowedQueries("As many queries are followed as this service allows.", retry_after=10)
-        address_followers = max(limits.max_key_followers, limits.max_followers // 2)
+        address_followers = max(limits.max_account_followers, limits.max_followers // 2)
         for held, holder, limit in (
-            (self._follower_counts_by_account, charged.account, limits.max_key_followers),
+            (self._follower_counts_by_account, charged.account, limits.max_account_followers),
             (self._follower_counts_by_address, charged.address, address_followers),
         ):
             if held[holder] >= limit:
@@ -792,7 +796,7 @@ class TailService:
             feed = self._feeds.get(digest)
             if feed is None or feed.fault is not None:
                 feed = self._feeds[digest] = begun
-                feed.schedule_evaluation(feed.streams, self._newest_us)
+                feed.schedule_evaluation(feed.streams, self._newest_receipt_us)
                 feed.start()
             return feed
         finally:
@@ -828,16 +832,16 @@ class TailService:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._schedule_feed_evaluations, streams, newest_us)
 
-        self._stored_events_signal.set_stored_callback(notify)
+        self._stored_events_signal.set_events_stored_callback(notify)
 
     def _stop_listening_if_unused(self) -> None:
         if not self._feeds and not self._starting_feed_count:
-            self._stored_events_signal.set_stored_callback(None)
+            self._stored_events_signal.set_events_stored_callback(None)
 
     def _schedule_feed_evaluations(self, streams: frozenset[str], newest_us: int) -> None:
-        self._newest_us = max(self._newest_us, newest_us)
+        self._newest_receipt_us = max(self._newest_receipt_us, newest_us)
         for feed in self._feeds.values():
-            feed.schedule_evaluation(streams, self._newest_us)
+            feed.schedule_evaluation(streams, self._newest_receipt_us)
 
     def _log_bug(self, problem: Exception) -> Fault:
         incident = uuid4().hex

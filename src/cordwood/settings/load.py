@@ -17,12 +17,19 @@ from typing import Any
 import msgspec
 
 from cordwood.errors import BadSetting, did_you_mean
-from cordwood.settings.quantities import format_duration, format_rate, format_size, read_duration, read_rate, read_size
+from cordwood.settings.quantities import (
+    format_duration,
+    format_rate,
+    format_size,
+    parse_duration,
+    parse_rate,
+    parse_size,
+)
 from cordwood.settings.settings import Settings, SettingsSection
 
-_PARSERS_BY_UNIT = {"size": read_size, "duration": read_duration, "rate": read_rate}
+_PARSERS_BY_UNIT = {"size": parse_size, "duration": parse_duration, "rate": parse_rate}
 _FORMATTERS_BY_UNIT = {"size": format_size, "duration": format_duration, "rate": format_rate}
-_BOUND_MESSAGE_PATTERN = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
+_OUT_OF_BOUNDS_MESSAGE_PATTERN = re.compile(r"Expected `\w+` (>=|<=|>|<) (-?[\d.]+)")
 _WORDS_BY_COMPARISON_SIGN = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 _WRONG_TYPE_MESSAGE_PATTERN = re.compile(r"Expected `(\w+)`, got `\w+`")
 _PHRASE_BY_TYPE_NAME = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
@@ -47,16 +54,16 @@ class SettingField(msgspec.Struct, frozen=True):
         return f"CORDWOOD_{self.name.replace('.', '_').upper()}"
 
     @property
-    def attributes(self) -> Mapping[str, object]:
+    def extra_metadata(self) -> Mapping[str, object]:
         return self.value_metadata.extra or {}
 
     @property
     def is_secret(self) -> bool:
-        return bool(self.attributes.get("secret"))
+        return bool(self.extra_metadata.get("secret"))
 
     @property
     def is_path(self) -> bool:
-        return bool(self.attributes.get("path"))
+        return bool(self.extra_metadata.get("path"))
 
 
 @cache
@@ -99,15 +106,15 @@ def _parse_setting_value(field: SettingField, raw: object, origin: str) -> objec
 
 def _describe_requirement(field: SettingField, problem: Exception) -> str:
     """Describe for an error message which values a setting may have; a limit is written in the setting's unit."""
-    bound = _BOUND_MESSAGE_PATTERN.fullmatch(str(problem))
+    bound = _OUT_OF_BOUNDS_MESSAGE_PATTERN.fullmatch(str(problem))
     if bound is None:
-        return _describe_kind_requirement(field, str(problem))
-    unit = field.attributes.get("unit")
+        return _describe_type_or_choice_requirement(field, str(problem))
+    unit = field.extra_metadata.get("unit")
     shown = _FORMATTERS_BY_UNIT[unit](int(bound[2])) if unit == "size" and isinstance(unit, str) else bound[2]
     return f"it must be {_WORDS_BY_COMPARISON_SIGN[bound[1]]} {shown}"
 
 
-def _describe_kind_requirement(field: SettingField, problem: str) -> str:
+def _describe_type_or_choice_requirement(field: SettingField, problem: str) -> str:
     kind = _WRONG_TYPE_MESSAGE_PATTERN.fullmatch(problem)
     if kind is not None:
         return f"it must be {_PHRASE_BY_TYPE_NAME.get(kind[1], kind[1])}"
@@ -121,7 +128,7 @@ def _convert_setting_value(field: SettingField, raw: object) -> object:
     if raw == "" and field.default is None:
         return None
     written = _join_list_or_table(field, raw)
-    unit = field.attributes.get("unit")
+    unit = field.extra_metadata.get("unit")
     value = _PARSERS_BY_UNIT[unit](str(written)) if isinstance(unit, str) else written
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("it is not finite")
@@ -133,9 +140,9 @@ def _join_list_or_table(field: SettingField, raw: object) -> str | float:
 
     Return a single value unchanged.
     """
-    if isinstance(raw, list) and field.attributes.get("form") == "list":
+    if isinstance(raw, list) and field.extra_metadata.get("form") == "list":
         return ",".join(map(str, raw))
-    if isinstance(raw, dict) and field.attributes.get("form") == "table":
+    if isinstance(raw, dict) and field.extra_metadata.get("form") == "table":
         return "\n".join(f"{key} = {value}" for key, value in raw.items())
     if isinstance(raw, (str, int, float)):
         return raw
@@ -146,7 +153,7 @@ def format_value(field: SettingField, value: object) -> str:
     """Format a value in the form that the parser accepts. For a secret, tell only whether it is set."""
     if field.is_secret:
         return "(set, not shown)" if value else ""
-    unit = field.attributes.get("unit")
+    unit = field.extra_metadata.get("unit")
     if value is None:
         return ""
     if isinstance(unit, str):

@@ -26,7 +26,7 @@ MIN_RATE_PER_SECOND = 1e-9
 _RATE_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(s|m|h)")
 
 
-def read_size(text: str) -> int:
+def parse_size(text: str) -> int:
     """Convert a text such as 512MB to bytes; raise ValueError with a message if it is not a size."""
     found = _SIZE_PATTERN.fullmatch(text.strip().lower())
     if found is None or found[2] not in _BYTES_BY_UNIT:
@@ -34,7 +34,7 @@ def read_size(text: str) -> int:
     return round(float(found[1]) * _BYTES_BY_UNIT[found[2]])
 
 
-def read_duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Convert a text such as 1h30m to seconds; raise ValueError with a message if it is not a duration."""
     cleaned = text.strip().lower()
     if cleaned == "0":
@@ -44,7 +44,7 @@ def read_duration(text: str) -> float:
     return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in _DURATION_PART_PATTERN.findall(cleaned))
 
 
-def read_rate(text: str) -> float:
+def parse_rate(text: str) -> float:
     """Convert a text such as 600/m to a number per second; raise ValueError with a message if it is not a rate."""
     found = _RATE_PATTERN.fullmatch(text.strip().lower())
     per_second = 0.0 if found is None else float(found[1]) / _SECONDS_BY_UNIT[found[2]]

@@ -24,7 +24,7 @@ def read_allowed_memory_bytes(root: Path = Path("/"), pid: int | None = None) ->
     return min(found, default=None)
 
 
-def default_memory_ceiling(allowed: int | None) -> int:
+def default_memory_ceiling_bytes(allowed: int | None) -> int:
     """Return a quarter of `allowed`, but at least `_MIN_MEMORY_CEILING_BYTES`.
 
     `allowed` is the memory in bytes that this process may use; None means that it is unknown.
@@ -398,7 +398,7 @@ class LimitSettings(SettingsSection, frozen=True):
     @property
     def memory_ceiling(self) -> int:
         """The configured memory ceiling, or the default for this machine."""
-        return self.memory or default_memory_ceiling(read_allowed_memory_bytes())
+        return self.memory or default_memory_ceiling_bytes(read_allowed_memory_bytes())
 
 
 class KeySettings(SettingsSection, frozen=True):

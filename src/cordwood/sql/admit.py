@@ -23,7 +23,7 @@ from cordwood.sql.permitted_syntax import (
 )
 from cordwood.sql.stages import AdmittedTree, ParsedQuery
 
-_FUNCTION_NAMESPACES: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
+_NAMESPACE_PREFIX_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], str]] = {exp.NetFunc: "NET.", exp.SafeFunc: ""}
 
 # The only functions that accept named arguments, as in `MAKE_INTERVAL(day => 1)`.
 _FUNCTIONS_WITH_NAMED_ARGUMENTS: Final = (
@@ -54,9 +54,9 @@ def admit_query(parsed: ParsedQuery, internal_functions: Collection[str] = ()) -
 
 def _check_node(node: exp.Expr, text: str) -> None:
     if isinstance(node, exp.Anonymous):
-        _check_function(node, _anonymous_function_name(node), text)
+        _check_function_name(node, _anonymous_function_name(node), text)
     elif isinstance(node, exp.Func) and type(node).__name__ not in PERMITTED_NODES:
-        _check_known_function(node, text)
+        _check_function_node(node, text)
     elif not _is_permitted_node(node):
         raise _unpermitted_node_error(node, text)
     elif isinstance(node, exp.Dot):
@@ -92,15 +92,15 @@ def _anonymous_function_name(node: exp.Expr) -> str:
 
 
 def _function_namespace(node: exp.Expr) -> str:
-    return _FUNCTION_NAMESPACES.get(type(node.parent), "") if node.parent is not None else ""
+    return _NAMESPACE_PREFIX_BY_NODE_CLASS.get(type(node.parent), "") if node.parent is not None else ""
 
 
-def _check_known_function(node: exp.Expr, text: str) -> None:
+def _check_function_node(node: exp.Expr, text: str) -> None:
     written_name = node.meta.get("bigquery_name")
     if written_name:
-        _check_function(node, f"{_function_namespace(node)}{written_name}".upper(), text)
+        _check_function_name(node, f"{_function_namespace(node)}{written_name}".upper(), text)
     elif type(node).__name__ not in FUNCTIONS_WITHOUT_WRITTEN_NAME:
-        _check_function(node, _written_function_name(node, text), text)
+        _check_function_name(node, _written_function_name(node, text), text)
 
 
 def _written_function_name(node: exp.Expr, text: str) -> str:
@@ -110,7 +110,7 @@ def _written_function_name(node: exp.Expr, text: str) -> str:
     return node.sql_name() if isinstance(node, exp.Func) else type(node).__name__.upper()
 
 
-def _check_function(node: exp.Expr, name: str, text: str) -> None:
+def _check_function_name(node: exp.Expr, name: str, text: str) -> None:
     if name not in PERMITTED_FUNCTIONS:
         raise _unknown_function_error(node, name, text)
 
@@ -134,15 +134,15 @@ def _refused_error(node: exp.Expr, text: str, message: str, hint: str | None) ->
 def _unpermitted_node_error(node: exp.Expr, text: str) -> QueryFault:
     function = node.parent
     if isinstance(node, exp.Kwarg) and function is not None:
-        name = str(function.meta_get("bigquery_name") or _split_class_name(type(function).__name__)).upper()
+        name = str(function.meta_get("bigquery_name") or _class_name_to_words(type(function).__name__)).upper()
         return QueryUnsupported(f"{name} with {node.this.name} => is not supported.", span=span_of(node, text))
-    subject = _split_class_name(type(node).__name__)
+    subject = _class_name_to_words(type(node).__name__)
     return _refused_error(
         node, text, f"{subject} is refused here.", "Send one SELECT over the sub-queries of the endpoint."
     )
 
 
-def _split_class_name(name: str) -> str:
+def _class_name_to_words(name: str) -> str:
     return "".join(f" {letter}" if letter.isupper() and index else letter for index, letter in enumerate(name)).upper()
 
 
@@ -357,8 +357,8 @@ _MISTAKE_FINDER_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], MistakeFinder]] = {
 _RANK_FUNCTIONS: Final = (exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile)
 _LEAD_AND_LAG: Final = (exp.Lag, exp.Lead)
 _PERCENTILE_FUNCTIONS: Final = (exp.PercentileCont, exp.PercentileDisc)
-_FUNCTIONS_THAT_NEED_ORDER: Final = (*_RANK_FUNCTIONS, *_LEAD_AND_LAG)
-_FUNCTIONS_WITHOUT_FRAME: Final = (*_FUNCTIONS_THAT_NEED_ORDER, *_PERCENTILE_FUNCTIONS, exp.RowNumber)
+_FUNCTIONS_THAT_NEED_ORDER_BY: Final = (*_RANK_FUNCTIONS, *_LEAD_AND_LAG)
+_FUNCTIONS_WITHOUT_FRAME: Final = (*_FUNCTIONS_THAT_NEED_ORDER_BY, *_PERCENTILE_FUNCTIONS, exp.RowNumber)
 _ANALYTIC_FUNCTIONS: Final = (*_FUNCTIONS_WITHOUT_FRAME, exp.FirstValue, exp.LastValue, exp.NthValue)
 
 
@@ -388,7 +388,7 @@ def _find_window_clause_mistake(window: exp.Expr, function: exp.Expr) -> str | N
     if isinstance(function, _PERCENTILE_FUNCTIONS) and has_order:
         return "ORDER BY is not allowed"
     # OVER with the name of a window is accepted without ORDER BY, because the named window may have an ORDER BY.
-    if isinstance(function, _FUNCTIONS_THAT_NEED_ORDER) and not has_order and window.args.get("alias") is None:
+    if isinstance(function, _FUNCTIONS_THAT_NEED_ORDER_BY) and not has_order and window.args.get("alias") is None:
         return "ORDER BY is required"
     return None
 
@@ -402,12 +402,12 @@ def _find_frame_mistake(node: exp.Expr) -> str | None:
     is_row_frame = str(node.args.get("kind")).upper() == "ROWS"
     for bound in (node.args.get("start"), node.args.get("end")):
         # The bounds UNBOUNDED and CURRENT ROW need no check. In sqlglot's tree, they are strings and not expressions.
-        if isinstance(bound, exp.Expr) and not _is_frame_bound(bound, is_whole=is_row_frame):
+        if isinstance(bound, exp.Expr) and not _is_valid_frame_bound(bound, is_whole=is_row_frame):
             return f"A frame bound must be a constant {'whole ' if is_row_frame else ''}number that is not negative"
     return None
 
 
-def _is_frame_bound(bound: exp.Expr, *, is_whole: bool) -> bool:
+def _is_valid_frame_bound(bound: exp.Expr, *, is_whole: bool) -> bool:
     while isinstance(bound, (exp.Paren, exp.Cast)):
         bound = bound.this
     value = constant_python_value(bound)

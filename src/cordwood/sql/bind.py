@@ -26,7 +26,7 @@ _NON_FINITE_TEXTS: Final = frozenset(
 # have at most 38 digits, so values below 1e-39 are rounded to zero.
 _MAX_NUMERIC_INTEGER_DIGITS: Final = 29
 _MAX_BIGNUMERIC_INTEGER_DIGITS: Final = 39
-_MIN_DECIMAL_EXPONENT: Final = -40
+_DECIMAL_EXPONENT_ROUNDED_TO_ZERO: Final = -40
 
 RegexErrorFinder = Callable[[str], str | None]
 
@@ -91,7 +91,7 @@ def _allowed_values_hint(parameter: Parameter) -> str | None:
     return parameter.description or None
 
 
-def _read_int(text: str) -> int:
+def _parse_int(text: str) -> int:
     # Python's int() accepts "1_000" and non-ASCII digits; a CAST in a query accepts neither.
     if not _INTEGER_PATTERN.fullmatch(text):
         raise ValueError(text)
@@ -101,7 +101,7 @@ def _read_int(text: str) -> int:
     return value
 
 
-def _read_float(text: str) -> float:
+def _parse_float(text: str) -> float:
     if not _NUMBER_PATTERN.fullmatch(text) and text.strip().lower() not in _NON_FINITE_TEXTS:
         raise ValueError(text)
     value = float(text)
@@ -110,7 +110,7 @@ def _read_float(text: str) -> float:
     return value
 
 
-def _read_decimal(text: str, max_digits: int) -> Decimal:
+def _parse_decimal(text: str, max_digits: int) -> Decimal:
     """Parse a decimal number; raise OverflowError if it has more digits before the decimal point than the type allows.
 
     Without this limit, an engine would write out every zero of a number with a large exponent, such as 1e1000000.
@@ -118,14 +118,14 @@ def _read_decimal(text: str, max_digits: int) -> Decimal:
     if not _NUMBER_PATTERN.fullmatch(text):
         raise ValueError(text)
     value = Decimal(text.strip())
-    if not value or value.adjusted() <= _MIN_DECIMAL_EXPONENT:
+    if not value or value.adjusted() <= _DECIMAL_EXPONENT_ROUNDED_TO_ZERO:
         return Decimal(0)
     if value.adjusted() >= max_digits:
         raise OverflowError(text)
     return value
 
 
-def _read_timestamp(text: str) -> datetime:
+def _parse_timestamp(text: str) -> datetime:
     """Parse an ISO 8601 time with any UTC offset; a time without an offset is in UTC."""
     # A "+" that the client did not percent-encode is decoded as a space, so restore it.
     repaired = text[:-6] + "+" + text[-5:] if len(text) > 16 and text[-6] == " " and text[-3] == ":" else text
@@ -141,20 +141,20 @@ def _truncate_fraction_to_microseconds(text: str) -> str:
     return head + dot + tail[: min(digits, 6)] + tail[digits:]
 
 
-def _read_bool(text: str) -> bool:
+def _parse_bool(text: str) -> bool:
     if text.lower() not in _BOOL_BY_TEXT:
         raise ValueError(text)
     return _BOOL_BY_TEXT[text.lower()]
 
 
 _PARSER_BY_KIND: Final[Mapping[Kind, Callable[[str], object]]] = {
-    Kind.INT64: _read_int,
-    Kind.FLOAT64: _read_float,
-    Kind.NUMERIC: partial(_read_decimal, max_digits=_MAX_NUMERIC_INTEGER_DIGITS),
-    Kind.BIGNUMERIC: partial(_read_decimal, max_digits=_MAX_BIGNUMERIC_INTEGER_DIGITS),
-    Kind.BOOL: _read_bool,
-    Kind.TIMESTAMP: _read_timestamp,
-    Kind.DATETIME: lambda text: _read_timestamp(text).replace(tzinfo=None),
+    Kind.INT64: _parse_int,
+    Kind.FLOAT64: _parse_float,
+    Kind.NUMERIC: partial(_parse_decimal, max_digits=_MAX_NUMERIC_INTEGER_DIGITS),
+    Kind.BIGNUMERIC: partial(_parse_decimal, max_digits=_MAX_BIGNUMERIC_INTEGER_DIGITS),
+    Kind.BOOL: _parse_bool,
+    Kind.TIMESTAMP: _parse_timestamp,
+    Kind.DATETIME: lambda text: _parse_timestamp(text).replace(tzinfo=None),
     Kind.DATE: date.fromisoformat,
     Kind.TIME: time.fromisoformat,
     Kind.BYTES: lambda text: text.encode(),

@@ -78,7 +78,7 @@ class CompilationBudget:
         self._max_characters = characters
         self._cpu_limit_seconds = _max_cpu_seconds.get() if seconds is None else seconds
         self._clock = clock
-        self._deadline = clock() + self._cpu_limit_seconds
+        self._cpu_deadline_seconds = clock() + self._cpu_limit_seconds
         self._next_time_check_nodes = _NODES_PER_TIME_CHECK
 
     def charge_nodes(self, nodes: int) -> None:
@@ -106,7 +106,7 @@ class CompilationBudget:
         must_stop = _must_preempt_compilation.get()
         if must_stop is not None and must_stop():
             raise CompilationPreempted
-        if self._clock() > self._deadline:
+        if self._clock() > self._cpu_deadline_seconds:
             raise CompilationTimeout(
                 f"The query takes more than {self._cpu_limit_seconds:g} s to compile.",
                 hint="Send a shorter query, or split it into several.",

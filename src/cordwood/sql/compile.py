@@ -101,7 +101,7 @@ def compile_saved_query(
         resolved = msgspec.structs.replace(
             resolve_saved_query(program, target, visible), is_saved_query=program.endpoint.id != _AD_HOC_ENDPOINT_ID
         )
-        return _emit_page(resolved, program, target, redaction, visible)
+        return _emit_page_statement(resolved, program, target, redaction, visible)
 
     try:
         return _run_within_budget(lambda: run_stages(program))
@@ -142,7 +142,7 @@ def compile_sandbox_tree(
         admitted = admit_query(parse_query(), internal_functions)
         if program.page.is_of_followed_query:
             refuse_order_and_limit(admitted)
-        return _emit_page(
+        return _emit_page_statement(
             resolve_sandbox_query(program, admitted, target, visible), program, target, redaction, visible
         )
 
@@ -153,7 +153,7 @@ def _visible_shapes(shapes: ShapesByStream, redaction: Redaction | None) -> Shap
     return redaction.visible_shapes(shapes) if redaction else shapes
 
 
-def _redact(resolved: ResolvedQuery, redaction: Redaction | None, shapes: ShapesByStream) -> ResolvedQuery:
+def _redact_if_required(resolved: ResolvedQuery, redaction: Redaction | None, shapes: ShapesByStream) -> ResolvedQuery:
     return redact_raw_value_reads(resolved, redaction, shapes) if redaction else resolved
 
 
@@ -165,7 +165,7 @@ def compile_standalone_query(text: str, target: Target) -> Statement:
         )
 
 
-def _emit_page(
+def _emit_page_statement(
     resolved: ResolvedQuery,
     program: EndpointProgram,
     target: Target,
@@ -173,10 +173,10 @@ def _emit_page(
     shapes: ShapesByStream,
 ) -> Statement:
     if program.page.is_of_followed_query:
-        return _compile_followed_query(_redact(resolved, redaction, shapes), program, target)
+        return _compile_followed_query(_redact_if_required(resolved, redaction, shapes), program, target)
     builder = PageQueryRewriter(resolved.tree, program.page, program.endpoint.max_rows, program.parameters)
-    builder.restrict_events()
-    redacted = _redact(resolved, redaction, shapes)
+    builder.restrict_reads_to_page()
+    redacted = _redact_if_required(resolved, redaction, shapes)
     builder.order_rows(hashes_ids=redaction is not None)
     statement = emit_statement(redacted, target, parameters_with_page_boundaries(program.parameters, program.page))
     return msgspec.structs.replace(statement, paging=builder.paging, pages_on_request=builder.pages_on_request)

@@ -305,7 +305,7 @@ RESULT_TYPE_BY_FUNCTION_NAME: Final[dict[str, Datatype]] = {
 }
 
 
-TEXT_KINDS: Final = frozenset({Kind.STRING, Kind.BYTES})
+STRING_AND_BYTES_KINDS: Final = frozenset({Kind.STRING, Kind.BYTES})
 KINDS_WITH_DATE: Final = frozenset({Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE})
 DATE_AND_TIME_KINDS: Final = KINDS_WITH_DATE | {Kind.TIME}
 
@@ -318,89 +318,87 @@ class ArgumentTypeRule(msgspec.Struct, frozen=True):
     hint: str
 
 
-def _checked_text_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
-    return tuple(ArgumentTypeRule(key, TEXT_KINDS, "Write CAST(… AS STRING) around it.") for key in keys)
+def _text_argument_rules(*keys: str) -> tuple[ArgumentTypeRule, ...]:
+    return tuple(ArgumentTypeRule(key, STRING_AND_BYTES_KINDS, "Write CAST(… AS STRING) around it.") for key in keys)
 
 
-def _checked_integer_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
+def _integer_argument_rules(*keys: str) -> tuple[ArgumentTypeRule, ...]:
     return tuple(
         ArgumentTypeRule(key, frozenset({Kind.INT64}), "Write a whole number, or CAST(… AS INT64).") for key in keys
     )
 
 
-def _checked_number_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
+def _number_argument_rules(*keys: str) -> tuple[ArgumentTypeRule, ...]:
     hint = "Read a text as a number with CAST(… AS INT64) or CAST(… AS FLOAT64)."
     return tuple(ArgumentTypeRule(key, frozenset(NUMBER_KINDS), hint) for key in keys)
 
 
-def _checked_time_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
+def _time_argument_rules(*keys: str) -> tuple[ArgumentTypeRule, ...]:
     return tuple(ArgumentTypeRule(key, DATE_AND_TIME_KINDS, "Write TIMESTAMP(…) around it.") for key in keys)
 
 
-def _checked_bit_arguments(*keys: str) -> tuple[ArgumentTypeRule, ...]:
+def _bit_argument_rules(*keys: str) -> tuple[ArgumentTypeRule, ...]:
     kinds = frozenset({Kind.INT64, Kind.BYTES})
     return tuple(ArgumentTypeRule(key, kinds, "Whole numbers and bytes have bits.") for key in keys)
 
 
-_CHECKED_JSON_ARGUMENTS: Final = (
+_JSON_ARGUMENT_RULES: Final = (
     ArgumentTypeRule("this", frozenset({Kind.STRING}), "Write TO_JSON_STRING(…) around it."),
 )
-_CHECKED_ARRAY_ARGUMENTS: Final = (
+_ARRAY_ARGUMENT_RULES: Final = (
     ArgumentTypeRule("this", frozenset({Kind.ARRAY}), "An array is wanted here; the length of a text is LENGTH(…)."),
 )
 
 # Arguments whose types are checked, by the class of the call's node in sqlglot. `ArgumentTypeRule.argument_key` is the
 # argument's key in the node.
-CHECKED_ARGUMENTS_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[ArgumentTypeRule, ...]]] = {
-    **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _checked_text_arguments("this")),
+ARGUMENT_RULES_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], tuple[ArgumentTypeRule, ...]]] = {
+    **dict.fromkeys((exp.Upper, exp.Lower, exp.Length, exp.Reverse, exp.Initcap), _text_argument_rules("this")),
     **dict.fromkeys(
-        (exp.StartsWith, exp.EndsWith, exp.Split, exp.Like, exp.Trim), _checked_text_arguments("this", "expression")
+        (exp.StartsWith, exp.EndsWith, exp.Split, exp.Like, exp.Trim), _text_argument_rules("this", "expression")
     ),
     **dict.fromkeys(
-        (exp.RegexpLike, exp.RegexpExtract, exp.RegexpExtractAll), _checked_text_arguments("this", "expression")
+        (exp.RegexpLike, exp.RegexpExtract, exp.RegexpExtractAll), _text_argument_rules("this", "expression")
     ),
-    **dict.fromkeys((exp.Replace, exp.RegexpReplace), _checked_text_arguments("this", "expression", "replacement")),
-    exp.StrPosition: _checked_text_arguments("this", "substr"),
-    **dict.fromkeys((exp.StrToDate, exp.StrToTime, exp.ParseDatetime, exp.ParseTime), _checked_text_arguments("this")),
-    exp.GroupConcat: _checked_text_arguments("separator"),
-    exp.Substring: (*_checked_text_arguments("this"), *_checked_integer_arguments("start", "length")),
-    **dict.fromkeys(
-        (exp.Left, exp.Right), (*_checked_text_arguments("this"), *_checked_integer_arguments("expression"))
-    ),
+    **dict.fromkeys((exp.Replace, exp.RegexpReplace), _text_argument_rules("this", "expression", "replacement")),
+    exp.StrPosition: _text_argument_rules("this", "substr"),
+    **dict.fromkeys((exp.StrToDate, exp.StrToTime, exp.ParseDatetime, exp.ParseTime), _text_argument_rules("this")),
+    exp.GroupConcat: _text_argument_rules("separator"),
+    exp.Substring: (*_text_argument_rules("this"), *_integer_argument_rules("start", "length")),
+    **dict.fromkeys((exp.Left, exp.Right), (*_text_argument_rules("this"), *_integer_argument_rules("expression"))),
     exp.Pad: (
-        *_checked_text_arguments("this"),
-        *_checked_integer_arguments("expression"),
-        *_checked_text_arguments("fill_pattern"),
+        *_text_argument_rules("this"),
+        *_integer_argument_rules("expression"),
+        *_text_argument_rules("fill_pattern"),
     ),
-    exp.Repeat: (*_checked_text_arguments("this"), *_checked_integer_arguments("times")),
+    exp.Repeat: (*_text_argument_rules("this"), *_integer_argument_rules("times")),
     **dict.fromkeys(
-        (exp.Abs, exp.Sign, exp.Ceil, exp.Floor, exp.Sqrt, exp.Exp, exp.Ln, exp.Neg), _checked_number_arguments("this")
+        (exp.Abs, exp.Sign, exp.Ceil, exp.Floor, exp.Sqrt, exp.Exp, exp.Ln, exp.Neg), _number_argument_rules("this")
     ),
     **dict.fromkeys(
-        (exp.Mod, exp.IntDiv, exp.SafeDivide, exp.Pow, exp.Log), _checked_number_arguments("this", "expression")
+        (exp.Mod, exp.IntDiv, exp.SafeDivide, exp.Pow, exp.Log), _number_argument_rules("this", "expression")
     ),
-    exp.Round: (*_checked_number_arguments("this"), *_checked_integer_arguments("decimals")),
-    exp.Trunc: (*_checked_number_arguments("this"), *_checked_integer_arguments("decimals")),
-    **dict.fromkeys((exp.TimestampTrunc, exp.TimestampAdd, exp.TimestampSub), _checked_time_arguments("this")),
+    exp.Round: (*_number_argument_rules("this"), *_integer_argument_rules("decimals")),
+    exp.Trunc: (*_number_argument_rules("this"), *_integer_argument_rules("decimals")),
+    **dict.fromkeys((exp.TimestampTrunc, exp.TimestampAdd, exp.TimestampSub), _time_argument_rules("this")),
     **dict.fromkeys(
-        (exp.TimestampDiff, exp.DatetimeDiff, exp.DateDiff, exp.TimeDiff), _checked_time_arguments("this", "expression")
+        (exp.TimestampDiff, exp.DatetimeDiff, exp.DateDiff, exp.TimeDiff), _time_argument_rules("this", "expression")
     ),
-    **dict.fromkeys((exp.MD5Digest, exp.SHA, exp.SHA2Digest, exp.LowerHex, exp.Unhex), _checked_text_arguments("this")),
+    **dict.fromkeys((exp.MD5Digest, exp.SHA, exp.SHA2Digest, exp.LowerHex, exp.Unhex), _text_argument_rules("this")),
     **dict.fromkeys(
-        (exp.ToBase64, exp.FromBase64, exp.Unicode, exp.ByteLength, exp.Normalize), _checked_text_arguments("this")
+        (exp.ToBase64, exp.FromBase64, exp.Unicode, exp.ByteLength, exp.Normalize), _text_argument_rules("this")
     ),
-    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor), _checked_bit_arguments("this", "expression")),
+    **dict.fromkeys((exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor), _bit_argument_rules("this", "expression")),
     **dict.fromkeys(
         (exp.BitwiseLeftShift, exp.BitwiseRightShift),
-        (*_checked_bit_arguments("this"), *_checked_integer_arguments("expression")),
+        (*_bit_argument_rules("this"), *_integer_argument_rules("expression")),
     ),
-    exp.BitwiseCount: _checked_bit_arguments("this"),
-    exp.UnixToTime: _checked_integer_arguments("this"),
+    exp.BitwiseCount: _bit_argument_rules("this"),
+    exp.UnixToTime: _integer_argument_rules("this"),
     exp.UnixDate: (ArgumentTypeRule("this", frozenset({Kind.DATE}), "Write DATE(…) around it."),),
-    **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), _checked_time_arguments("this")),
-    exp.Extract: _checked_time_arguments("expression"),
+    **dict.fromkeys((exp.UnixSeconds, exp.UnixMillis, exp.UnixMicros), _time_argument_rules("this")),
+    exp.Extract: _time_argument_rules("expression"),
     **dict.fromkeys(
-        (exp.JSONExtract, exp.JSONExtractScalar, exp.JSONExtractArray, exp.JSONValueArray), _CHECKED_JSON_ARGUMENTS
+        (exp.JSONExtract, exp.JSONExtractScalar, exp.JSONExtractArray, exp.JSONValueArray), _JSON_ARGUMENT_RULES
     ),
-    **dict.fromkeys((exp.ArraySize, exp.ArrayReverse), _CHECKED_ARRAY_ARGUMENTS),
+    **dict.fromkeys((exp.ArraySize, exp.ArrayReverse), _ARRAY_ARGUMENT_RULES),
 }

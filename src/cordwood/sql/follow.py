@@ -52,7 +52,7 @@ _EVENT_POSITION_COLUMN_NAMES: Final = ("receipt of the event", "time of the even
 _EVENT_POSITION_COLUMN_TYPES: Final = (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPTZ, exp.DType.TEXT)
 
 # Clauses that are refused because they combine several events, by their key in sqlglot's SELECT.
-_REFUSED_CLAUSE_BY_KEY: Final = {
+_REFUSED_CLAUSE_BY_ARGUMENT_KEY: Final = {
     "group": "GROUP BY",
     "having": "HAVING",
     "qualify": "QUALIFY",
@@ -61,12 +61,12 @@ _REFUSED_CLAUSE_BY_KEY: Final = {
     "limit": "LIMIT",
     "offset": "OFFSET",
 }
-_PAGING_CLAUSES: Final = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
+_PAGING_CLAUSE_BY_ARGUMENT_KEY: Final = {"order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
 
 
 def refuse_order_and_limit(admitted: AdmittedTree) -> None:
     """Raise QueryRefused if a caller's query orders or limits its rows."""
-    for key, clause in _PAGING_CLAUSES.items():
+    for key, clause in _PAGING_CLAUSE_BY_ARGUMENT_KEY.items():
         node = admitted.tree.args.get(key)
         if node is not None:
             raise refused_clause_error(clause, span_of(node, admitted.text))
@@ -79,7 +79,7 @@ def rewrite_as_followed_query(resolved: ResolvedQuery) -> ResolvedQuery:
     QueryRefused if a row needs more than one event.
     """
     tree = resolved.tree
-    for key in _PAGING_CLAUSES:
+    for key in _PAGING_CLAUSE_BY_ARGUMENT_KEY:
         tree.set(key, None)
     used = {node.name.lower() for node in tree.find_all(exp.Identifier, exp.Var)}
     if not used.isdisjoint((*_EVENT_POSITION_COLUMN_NAMES, *RECEIPT_TIME_RANGE_PARAMETERS)):
@@ -107,7 +107,7 @@ class _FollowedQueryRewriter:
         self._visited_query_by_id[id(query)] = query
         with_ = query.args.get("with_")
         if with_ is not None and with_.args.get("recursive") and _reads_events(with_):
-            self._refuse(query, "WITH RECURSIVE")
+            self._raise_refused_clause(query, "WITH RECURSIVE")
         if isinstance(query, exp.Select):
             self._add_position_columns_to_select(query)
         elif isinstance(query, exp.Union) and not query.args.get("distinct"):
@@ -118,12 +118,14 @@ class _FollowedQueryRewriter:
             self._refuse_clauses_combining_events(query)
             self.add_position_columns(query.this)
         else:
-            self._refuse(query, "UNION DISTINCT" if isinstance(query, exp.Union) else type(query).__name__.upper())
+            self._raise_refused_clause(
+                query, "UNION DISTINCT" if isinstance(query, exp.Union) else type(query).__name__.upper()
+            )
 
     def _add_position_columns_to_select(self, select: exp.Select) -> None:
         self._refuse_clauses_combining_events(select)
         if select.args.get("kind"):
-            self._refuse(select, f"SELECT AS {select.args['kind']}")
+            self._raise_refused_clause(select, f"SELECT AS {select.args['kind']}")
         source = self._find_event_relation(select)
         self._refuse_expressions_combining_events(select)
         for name, column in zip(
@@ -132,21 +134,21 @@ class _FollowedQueryRewriter:
             select.append("expressions", exp.Alias(this=column, alias=exp.to_identifier(name, quoted=True)))
 
     def _refuse_clauses_combining_events(self, query: exp.Expr) -> None:
-        for key, clause in _REFUSED_CLAUSE_BY_KEY.items():
+        for key, clause in _REFUSED_CLAUSE_BY_ARGUMENT_KEY.items():
             node = query.args.get(key)
             if node:
-                self._refuse(node if isinstance(node, exp.Expr) else query, clause)
+                self._raise_refused_clause(node if isinstance(node, exp.Expr) else query, clause)
         query.set("order", None)
 
     def _find_event_relation(self, select: exp.Select) -> exp.Expr:
         """Return the only relation of the SELECT that reads events; refuse a SELECT without exactly one."""
         sources = [relation for relation in relations_of(select) if _reads_events(relation)]
         if not sources:
-            self._refuse(select, "a SELECT that reads no events")
+            self._raise_refused_clause(select, "a SELECT that reads no events")
         if len(sources) > 1:
-            self._refuse(sources[1], "a JOIN of events")
+            self._raise_refused_clause(sources[1], "a JOIN of events")
         if sources[0].args.get("pivots"):
-            self._refuse(sources[0], "PIVOT")
+            self._raise_refused_clause(sources[0], "PIVOT")
         self._check_joins(select)
         return sources[0]
 
@@ -154,18 +156,18 @@ class _FollowedQueryRewriter:
         for join in _all_joins(select):
             is_outer = join.side in ("RIGHT", "FULL") or (bool(join.side) and _reads_events(join.this))
             if is_outer or join.kind in ("SEMI", "ANTI") or join.method:
-                self._refuse(join, f"{join.side or join.kind or join.method} JOIN")
+                self._raise_refused_clause(join, f"{join.side or join.kind or join.method} JOIN")
 
     def _refuse_expressions_combining_events(self, select: exp.Select) -> None:
         """Refuse aggregates, analytic functions, and sub-queries that read events."""
         for node in _select_where_and_join_expressions(select):
             if has_aggregate(node):
-                self._refuse(node, "an aggregate")
+                self._raise_refused_clause(node, "an aggregate")
             for part in node.find_all(exp.Window, exp.Query):
                 if isinstance(part, exp.Window) and part.parent_select is select:
-                    self._refuse(part, "an analytic function")
+                    self._raise_refused_clause(part, "an analytic function")
                 if isinstance(part, exp.Query) and _reads_events(part):
-                    self._refuse(part, "a sub-query over events in an expression")
+                    self._raise_refused_clause(part, "a sub-query over events in an expression")
 
     def _position_columns_of_source(self, select: exp.Select, source: exp.Expr) -> list[exp.Expr]:
         """Return the columns of `source` with an event's position: receive time, timestamp, and digest of the id.
@@ -179,13 +181,13 @@ class _FollowedQueryRewriter:
         cte = referenced_cte(source) if isinstance(source, exp.Table) else None
         self.add_position_columns(source.this if cte is None else cte.this)
         if cte is not None and cte.args["alias"].columns:
-            self._refuse(source, "WITH a list of columns")
+            self._raise_refused_clause(source, "WITH a list of columns")
         return [
             typed_column(name, alias, type_)
             for name, type_ in zip(_EVENT_POSITION_COLUMN_NAMES, _EVENT_POSITION_COLUMN_TYPES, strict=True)
         ]
 
-    def _refuse(self, node: exp.Expr, part: str) -> None:
+    def _raise_refused_clause(self, node: exp.Expr, part: str) -> None:
         raise refused_clause_error(part, span_of(node, self._text))
 
 

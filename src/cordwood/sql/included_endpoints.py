@@ -35,7 +35,7 @@ def link_included_endpoints(
             faults.append(fault)
 
 
-def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
+def may_read_any_table(endpoint: Endpoint, *names: str) -> bool:
     """Return whether the query may read a table with one of the names; False only if it certainly reads none.
 
     The parts of a name may be quoted separately, so each part is searched for by itself. Quoted names may contain
@@ -47,7 +47,7 @@ def may_contain_name(endpoint: Endpoint, *names: str) -> bool:
 def possibly_read_table_names(endpoint: Endpoint, names: Collection[str]) -> set[str]:
     """Return those of the given table names to which the query, or an endpoint that it reads, may refer."""
     found = set(_possibly_read_names_in(endpoint.sql, names))
-    return found.union(*(possibly_read_table_names(included, names) for included in endpoint.included))
+    return found.union(*(possibly_read_table_names(included, names) for included in endpoint.included_endpoints))
 
 
 def _possibly_read_names_in(sql: str, names: Iterable[str]) -> Iterator[str]:
@@ -61,25 +61,25 @@ class _EndpointLinker:
 
     def __init__(self, endpoints: Mapping[str, Endpoint]) -> None:
         self._endpoints = endpoints
-        self._linked: dict[str, Endpoint] = {}
+        self._linked_endpoint_by_name: dict[str, Endpoint] = {}
         self._names_being_linked: list[str] = []
 
     def link(self, endpoint: Endpoint) -> Endpoint:
-        if endpoint.name not in self._linked:
+        if endpoint.name not in self._linked_endpoint_by_name:
             self._names_being_linked.append(endpoint.name)
             try:
-                self._linked[endpoint.name] = self._link_included(endpoint)
+                self._linked_endpoint_by_name[endpoint.name] = self._link_included_endpoints(endpoint)
             finally:
                 self._names_being_linked.pop()
-        return self._linked[endpoint.name]
+        return self._linked_endpoint_by_name[endpoint.name]
 
-    def _link_included(self, endpoint: Endpoint) -> Endpoint:
+    def _link_included_endpoints(self, endpoint: Endpoint) -> Endpoint:
         included: list[Endpoint] = []
         for name, span in self._find_included_names(endpoint).items():
             try:
                 self._check_inclusion_depth(name)
                 included_endpoint = self.link(self._endpoints[name])
-                _check_compatible([endpoint, *included], included_endpoint)
+                _check_inclusion_compatibility([endpoint, *included], included_endpoint)
             except QueryRefused as fault:
                 raise as_file_error(type(fault)(fault.message, hint=fault.hint, span=span), endpoint) from fault
             included.append(included_endpoint)
@@ -88,7 +88,7 @@ class _EndpointLinker:
         revisions = [linked_endpoint.revision for linked_endpoint in included]
         return msgspec.structs.replace(
             endpoint,
-            included=tuple(included),
+            included_endpoints=tuple(included),
             parameters=tuple(_merge_parameters(endpoint, included)),
             revision=sha256(repr((endpoint.revision, revisions)).encode()).hexdigest(),
         )
@@ -105,7 +105,7 @@ class _EndpointLinker:
         """Return the names of the endpoints that the query reads, each with the position of its first use."""
         if endpoint.dialect is not Dialect.BIGQUERY:
             return {}
-        if not may_contain_name(endpoint, *self._endpoints):
+        if not may_read_any_table(endpoint, *self._endpoints):
             return {}
         return {name: span for name, span in _table_names(endpoint.sql).items() if name in self._endpoints}
 
@@ -143,7 +143,7 @@ def _parse_table_names(sql: str) -> Mapping[str, Span | None]:
     return positions
 
 
-def _check_compatible(endpoints: Sequence[Endpoint], included: Endpoint) -> None:
+def _check_inclusion_compatibility(endpoints: Sequence[Endpoint], included: Endpoint) -> None:
     """Raise QueryRefused if the first of `endpoints` cannot read `included`.
 
     The other `endpoints` are endpoints that the first one reads, too. If several of all these endpoints have a

@@ -115,15 +115,15 @@ BYTES_BY_SIZE_UNIT: Final[Mapping[str, int]] = {
 # an event has more characters or members, only its top level is flattened. An object whose flattened key is too long is
 # kept as one value. Each flattened key repeats the keys of the enclosing objects: without these limits, an event of
 # 16 KB takes 10 MB.
-MAX_FLATTENED_CHARACTERS: Final = 16_384
-MAX_FLATTENED_MEMBERS: Final = 512
+MAX_FLATTENED_JSON_CHARACTERS: Final = 16_384
+MAX_FLATTENED_JSON_MEMBERS: Final = 512
 MAX_FLATTENED_KEY_BYTES: Final = 128
 # Compact JSON has these characters between the key and the value of each member, so engines count them to count the
 # members.
 JSON_KEY_VALUE_SEPARATOR: Final = '":'
 # The maximum number of levels that are expanded by nested calls of functions. Nested calls hold every level in memory,
 # so more levels are expanded by a loop.
-_MAX_UNROLLED_LEVELS: Final = 8
+_MAX_UNROLLED_NESTING_LEVELS: Final = 8
 
 
 def expand_nested_objects(entries: str, levels: int, level: Callable[[str], str], repeated: str) -> str:
@@ -133,7 +133,7 @@ def expand_nested_objects(entries: str, levels: int, level: Callable[[str], str]
     nested. Otherwise `repeated` is used, a template of the engine's SQL for a loop. The loop's accumulator `acc` begins
     with `{entries}`, and is replaced `{levels}` times by `{level}`, which is `acc` with one more level expanded.
     """
-    if levels > _MAX_UNROLLED_LEVELS:
+    if levels > _MAX_UNROLLED_NESTING_LEVELS:
         return repeated.format(levels=levels, level=level("acc"), entries=entries)
     for _ in range(levels):
         entries = level(entries)

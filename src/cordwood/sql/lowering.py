@@ -22,7 +22,7 @@ from cordwood.bounded_cache import memoize_short_texts
 from cordwood.errors import QueryUnsupported, Span
 from cordwood.sql.budget import charge_nodes
 from cordwood.sql.datatypes import inherit_metadata
-from cordwood.sql.nodes import OPERATION_KEY, Operation, attach_operation, is_operation, replace_node
+from cordwood.sql.nodes import OPERATION_ARGUMENT_KEY, Operation, attach_operation, is_operation, replace_node
 from cordwood.sql.plan import BlockFilter, PartialRowsSelect, UncoveredBlocksCondition
 
 LoweringRule = Callable[[exp.Expr], exp.Expr]
@@ -32,7 +32,7 @@ RuleKey = TypeVar("RuleKey", str, type[exp.Expr], type[Operation])
 RAISED_ERROR_PREFIX: Final = "cordwood: "
 
 # The metadata key of nodes inside SAFE, as in `SAFE.F(…)`: an error of such a node becomes NULL.
-_NULL_ON_ERROR_KEY: Final = "safe"
+_NULL_ON_ERROR_METADATA_KEY: Final = "safe"
 
 
 class RuleSet(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class LoweringRules(msgspec.Struct, frozen=True):
         charge_nodes()
         early_rule = self.by_node_class_before_children.get(type(node))
         if early_rule is not None:
-            node = _attach_to_parent(node, _apply_rule(node, early_rule))
+            node = _set_replacement_parent(node, _apply_rule(node, early_rule))
         for part in list(node.iter_expressions()):
             lowered = self.lower(part)
             if lowered is not part:
@@ -70,13 +70,13 @@ class LoweringRules(msgspec.Struct, frozen=True):
 
     def _find_rule(self, node: exp.Expr) -> LoweringRule | None:
         if is_operation(node):
-            return self.by_operation_class[type(node.args[OPERATION_KEY])]
+            return self.by_operation_class[type(node.args[OPERATION_ARGUMENT_KEY])]
         if isinstance(node, exp.Anonymous):
             return self.by_function_name.get(str(node.this).upper())
         return self.by_node_class.get(type(node))
 
 
-def _attach_to_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
+def _set_replacement_parent(node: exp.Expr, replacement: exp.Expr) -> exp.Expr:
     """Set the parent of a replacement before its children are lowered, because rules look at a node's ancestors."""
     if replacement is not node:
         replacement.parent, replacement.arg_key, replacement.index = node.parent, node.arg_key, node.index
@@ -109,10 +109,10 @@ def _merge_rule_mappings(tables: Iterable[Mapping[RuleKey, LoweringRule]]) -> di
 
 
 def raise_unsupported(node: exp.Expr, subject: str) -> NoReturn:
-    raise QueryUnsupported(f"{subject} is not supported", span=span_in_text(node))
+    raise QueryUnsupported(f"{subject} is not supported", span=span_of_node_or_descendant(node))
 
 
-def span_in_text(node: exp.Expr) -> Span | None:
+def span_of_node_or_descendant(node: exp.Expr) -> Span | None:
     """Return the position in the query's text of the node, or else of its first descendant that has a position."""
     for candidate in (node, *node.find_all(exp.Expr)):
         line, column = candidate.meta_get("line"), candidate.meta_get("col")
@@ -131,12 +131,12 @@ def bigquery_function_name(node: exp.Expr) -> str:
 
 
 def mark_null_on_error(node: exp.Expr) -> exp.Expr:
-    node.meta[_NULL_ON_ERROR_KEY] = True
+    node.meta[_NULL_ON_ERROR_METADATA_KEY] = True
     return node
 
 
 def returns_null_on_error(node: exp.Expr) -> bool:
-    return bool(node.meta_get(_NULL_ON_ERROR_KEY))
+    return bool(node.meta_get(_NULL_ON_ERROR_METADATA_KEY))
 
 
 def is_evaluated_in_unchosen_branch(node: exp.Expr) -> bool:
@@ -163,18 +163,18 @@ BLOCK_SEGMENT_NODE_NAME: Final = "$blocks"
 VERBATIM_SQL_NODE_NAME: Final = "$verbatim"
 # Nodes named BLOCK_SEGMENT_NODE_NAME or VERBATIM_SQL_NODE_NAME have only one argument. These are the keys of that
 # argument.
-_BLOCK_SEGMENT_KEY: Final = "filter"
-_VERBATIM_SQL_KEY: Final = "written"
+_BLOCK_SEGMENT_ARGUMENT_KEY: Final = "filter"
+_VERBATIM_SQL_ARGUMENT_KEY: Final = "written"
 
-VERBATIM_NAME_KEY: Final = "verbatim_name"
+VERBATIM_NAME_METADATA_KEY: Final = "verbatim_name"
 
 # A placeholder in a template: a number in braces, which is the index of the fragment's part that replaces it.
 PLACEHOLDER_PATTERN: Final = re.compile(r"\{(\d+)\}")
 # Constants that rules may quote and write into a template: texts without braces and without characters to escape.
-_UNESCAPED_CONSTANT_PATTERN: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
+_TEXT_NEEDING_NO_ESCAPES_PATTERN: Final = re.compile(r"[ !%&()*+,./0-9:;<=>?A-Za-z\[\]^_|~'\-]*", re.ASCII)
 
 
-def fragment(template: str, *parts: exp.Expr, operation: Operation | None = None) -> exp.Expr:
+def fragment_node(template: str, *parts: exp.Expr, operation: Operation | None = None) -> exp.Expr:
     """Return a fragment: a template of engine SQL, and the trees that replace the placeholders `{0}`, `{1}`, … in it.
 
     The printer adds parentheses around the trees where they are needed. A placeholder may occur several times.
@@ -199,7 +199,9 @@ def merge_fragments(template: str, *parts: exp.Expr) -> exp.Expr:
         )
         texts.append(_renumber_placeholders(inner_template, len(merged_parts)))
         merged_parts += inner_parts
-    return fragment(PLACEHOLDER_PATTERN.sub(lambda placeholder: texts[int(placeholder[1])], template), *merged_parts)
+    return fragment_node(
+        PLACEHOLDER_PATTERN.sub(lambda placeholder: texts[int(placeholder[1])], template), *merged_parts
+    )
 
 
 def join_fragments(separator: str, parts: Sequence[exp.Expr]) -> exp.Expr:
@@ -237,7 +239,7 @@ def identifier_node(name: str, *, is_verbatim: bool = False) -> exp.Identifier:
 
 def mark_verbatim_name(name: exp.Identifier) -> exp.Identifier:
     """Mark a name to be printed unchanged, without conversion to the engine's spelling."""
-    name.meta[VERBATIM_NAME_KEY] = True
+    name.meta[VERBATIM_NAME_METADATA_KEY] = True
     return name
 
 
@@ -251,9 +253,9 @@ def bytes_literal_node(data: bytes) -> exp.Expr:
     return exp.ByteString(this=data.decode("latin-1"))
 
 
-def quoted_constant(text: str) -> str:
+def quoted_literal_sql(text: str) -> str:
     """Return a rule's constant as a quoted literal for a template; raise ValueError if it would need escapes."""
-    if not _UNESCAPED_CONSTANT_PATTERN.fullmatch(text):
+    if not _TEXT_NEEDING_NO_ESCAPES_PATTERN.fullmatch(text):
         raise ValueError(f"no constant of the rules: {text!r}")
     return "'" + text.replace("'", "''") + "'"
 
@@ -268,7 +270,7 @@ def block_filter_node(filter_: BlockFilter) -> exp.Expr:
 
     The blocks are determined, and the condition is written, for each call of the statement.
     """
-    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: filter_})
+    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_ARGUMENT_KEY: filter_})
 
 
 def uncovered_blocks_node(stream: str, *, at_edges: bool = False) -> exp.Expr:
@@ -278,33 +280,33 @@ def uncovered_blocks_node(stream: str, *, at_edges: bool = False) -> exp.Expr:
     blocks that are not covered at all. The condition is written for each call of the statement.
     """
     return exp.Anonymous(
-        this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: UncoveredBlocksCondition(stream, at_edges)}
+        this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_ARGUMENT_KEY: UncoveredBlocksCondition(stream, at_edges)}
     )
 
 
 def partial_rows_node(columns: int) -> exp.Expr:
     """Return a placeholder node for the SELECT of the rows of partial answers, which is written for each call."""
-    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_KEY: PartialRowsSelect(columns)})
+    return exp.Anonymous(this=BLOCK_SEGMENT_NODE_NAME, **{_BLOCK_SEGMENT_ARGUMENT_KEY: PartialRowsSelect(columns)})
 
 
 def block_segment_of(node: exp.Expr) -> BlockFilter | UncoveredBlocksCondition | PartialRowsSelect:
     """Return the segment of the plan that will be printed for this placeholder node."""
-    segment: BlockFilter | UncoveredBlocksCondition | PartialRowsSelect = node.args[_BLOCK_SEGMENT_KEY]
+    segment: BlockFilter | UncoveredBlocksCondition | PartialRowsSelect = node.args[_BLOCK_SEGMENT_ARGUMENT_KEY]
     return segment
 
 
 def replace_fragment_parts(node: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
     """Return a new fragment with the template of `node`, but with `parts` instead of its parts."""
-    return fragment(fragment_template(node), *parts)
+    return fragment_node(fragment_template(node), *parts)
 
 
 def verbatim_sql_node(text: str) -> exp.Expr:
     """Return a node of SQL that is complete in the engine's dialect. It is printed unchanged, including any braces."""
-    return exp.Anonymous(this=VERBATIM_SQL_NODE_NAME, **{_VERBATIM_SQL_KEY: text})
+    return exp.Anonymous(this=VERBATIM_SQL_NODE_NAME, **{_VERBATIM_SQL_ARGUMENT_KEY: text})
 
 
 def verbatim_sql_of(node: exp.Expr) -> str:
-    text: str = node.args[_VERBATIM_SQL_KEY]
+    text: str = node.args[_VERBATIM_SQL_ARGUMENT_KEY]
     return text
 
 
@@ -361,7 +363,7 @@ def measure_fragment(node: exp.Expr) -> TemplateSize:
     return _measure_template(fragment_template(node))
 
 
-def has_calls(node: exp.Expr) -> bool:
+def has_function_calls(node: exp.Expr) -> bool:
     """Return whether the fragment's template has parentheses. Otherwise, it is only an operator, a cast or a path."""
     return "(" in fragment_template(node)
 

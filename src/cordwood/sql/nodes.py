@@ -16,10 +16,10 @@ Columns
     true STRUCT values, never for a path into an event.
 
 Events (nodes with an operation; made and read by the functions below)
-    `event_path(value, steps)`: a `PathRead` below an expression with a value of an event. Its type is
+    `event_path_node(value, steps)`: a `PathRead` below an expression with a value of an event. Its type is
     VARIANT: the expression that uses the path determines the type as which the value is read. Its
     `meta[PATH_KINDS_METADATA_KEY]` are the kinds of value that stored events have at the path; None if they are unknown.
-    `event_elements(value, only_arrays=…)`: `RecordElements`, ARRAY<VARIANT>.
+    `event_elements_node(value, only_arrays=…)`: `EventValueElements`, ARRAY<VARIANT>.
     `object_test_node(value)`: an `IsObjectTest`, BOOL.
     `RedactedText`, `RedactedEvent`, `RedactedSecret`, `RedactedEventText`: see sql/redaction/redaction_pass.py.
 
@@ -29,7 +29,7 @@ Relations (FROM and JOIN)
     An `exp.CTE` that only filters and is read more than once has `materialized` False: the engine runs it
     again for each reference.
     `exp.Subquery`: a derived table, which has an alias, or a parenthesised join, which has none.
-    `exp.Unnest`: one expression (an array, or `RecordElements`); its alias has `this` (the relation)
+    `exp.Unnest`: one expression (an array, or `EventValueElements`); its alias has `this` (the relation)
     and one column (the element); `offset`, if present, is the identifier of the offset's column.
     Commas have become CROSS joins and USING has become ON. An UNNEST of an object is removed: reads of its
     element have become paths, and `IsObjectTest` in WHERE, or in the ON of its join, filters the rows that
@@ -61,7 +61,7 @@ from cordwood.model.datatype import Datatype
 from cordwood.model.redaction import RedactMode
 
 # The key of the argument that holds a node's operation.
-OPERATION_KEY: Final = "does"
+OPERATION_ARGUMENT_KEY: Final = "does"
 # The name of nodes that consist of an operation only; admitted queries cannot contain this name.
 OPERATION_NODE_NAME: Final = "$operation"
 
@@ -79,14 +79,14 @@ class PathRead(Operation, frozen=True):
     steps: tuple[str, ...]
 
 
-class RecordElements(Operation, frozen=True):
+class EventValueElements(Operation, frozen=True):
     """An event's value as a repeated record of BigQuery, which is an array.
 
     An object becomes an array with the object as its only element. An array is unchanged. NULL, missing and scalar
-    values become the empty array. `has_seen_only_arrays` is set if only arrays have been seen at the value's path.
+    values become the empty array. `were_only_arrays_seen` is set if only arrays have been seen at the value's path.
     """
 
-    has_seen_only_arrays: bool
+    were_only_arrays_seen: bool
 
 
 class EventAsText(Operation, frozen=True):
@@ -103,11 +103,11 @@ class TextAsEventValue(Operation, frozen=True):
 class IsObjectTest(Operation, frozen=True):
     """The condition that an event's value is an object. It is never NULL.
 
-    `has_seen_only_objects` is set if only objects have been seen at the value's path, so that testing for NULL is
+    `were_only_objects_seen` is set if only objects have been seen at the value's path, so that testing for NULL is
     enough.
     """
 
-    has_seen_only_objects: bool = False
+    were_only_objects_seen: bool = False
 
 
 class RedactedValue(Operation, frozen=True):
@@ -176,7 +176,7 @@ OperationType = TypeVar("OperationType", bound=Operation)
 
 def operation_node(operation: Operation, *operands: exp.Expr) -> exp.Expr:
     """Return a node of a resolved tree for an operation."""
-    return exp.Anonymous(this=OPERATION_NODE_NAME, expressions=list(operands), **{OPERATION_KEY: operation})
+    return exp.Anonymous(this=OPERATION_NODE_NAME, expressions=list(operands), **{OPERATION_ARGUMENT_KEY: operation})
 
 
 def is_operation(node: exp.Expr) -> bool:
@@ -186,13 +186,13 @@ def is_operation(node: exp.Expr) -> bool:
 
 def operation_of(node: object, kind: type[OperationType]) -> OperationType | None:
     """Return the node's operation if it is of this class; None otherwise."""
-    found = node.args.get(OPERATION_KEY) if isinstance(node, exp.Anonymous) else None
+    found = node.args.get(OPERATION_ARGUMENT_KEY) if isinstance(node, exp.Anonymous) else None
     return found if isinstance(found, kind) else None
 
 
 def attach_operation(node: exp.Expr, operation: Operation) -> exp.Expr:
     """Set the operation of a node, such as a fragment, and return the node."""
-    node.set(OPERATION_KEY, operation)
+    node.set(OPERATION_ARGUMENT_KEY, operation)
     return node
 
 
@@ -249,7 +249,7 @@ def set_type(node: exp.Expr, type_: exp.DType) -> exp.Expr:
     return node
 
 
-def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
+def event_path_node(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
     """Return a read of the path `steps` below an event's value.
 
     If `value` is itself a read of a path, the two paths are joined into one.
@@ -258,8 +258,8 @@ def event_path(value: exp.Expr, steps: tuple[str, ...]) -> exp.Expr:
     return set_type(operation_node(PathRead(outer_steps + steps), root), exp.DType.VARIANT)
 
 
-def event_elements(value: exp.Expr, *, only_arrays: bool) -> exp.Expr:
-    return set_type(operation_node(RecordElements(only_arrays), value), exp.DType.ARRAY)
+def event_elements_node(value: exp.Expr, *, only_arrays: bool) -> exp.Expr:
+    return set_type(operation_node(EventValueElements(only_arrays), value), exp.DType.ARRAY)
 
 
 def object_test_node(value: exp.Expr, *, only_objects: bool = False) -> exp.Expr:
@@ -376,12 +376,12 @@ def split_and_conditions(where: exp.Expr | None) -> Iterator[exp.Expr]:
 # columns.
 WHOLE_EXTRAS_METADATA_KEY: Final = "whole_extras"
 
-_INTERNAL_PREFIX: Final = "$"
+_INTERNAL_FUNCTION_PREFIX: Final = "$"
 
 
 def internal_function_name(name: str) -> str:
     """Return the name of an internal function in trees. A query cannot call it, because `admit` refuses such names."""
-    return _INTERNAL_PREFIX + name
+    return _INTERNAL_FUNCTION_PREFIX + name
 
 
 def internal_call(name: str, *arguments: exp.Expr) -> exp.Expr:

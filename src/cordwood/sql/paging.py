@@ -67,7 +67,7 @@ class Page(msgspec.Struct, frozen=True):
         return max_rows if self.page_size is None else self.page_size // PAGE_SIZE_ROUNDING_BASE
 
     @property
-    def is_read_once(self) -> bool:
+    def has_single_use_statement(self) -> bool:
         """Whether the statement is unlikely to be used again, because it contains the number of rows sent before."""
         return self.remaining_rows is not None or (self.rows_sent_before > 0 and not self.begins_after_last_row)
 
@@ -123,7 +123,7 @@ def _unused_boundary_parameter_names(parameters: Mapping[str, Parameter]) -> tup
 
 
 class PageQueryRewriter:
-    """Rewriter of a resolved query for one page: call `restrict_events` before redaction, and `order_rows` after it.
+    """Rewriter of a query for one page: call `restrict_reads_to_page` before redaction, and `order_rows` after it.
 
     `pages_on_request` is set if the statement has no pages, but would have pages if the caller requested them.
     """
@@ -179,7 +179,7 @@ class PageQueryRewriter:
             self._boundary_parameters,
         )
 
-    def restrict_events(self) -> None:
+    def restrict_reads_to_page(self) -> None:
         """Restrict the reads of events to the events that may be on the page.
 
         If the order needs all columns as sort keys, they are added here, before redaction, so that texts in them are
@@ -254,7 +254,7 @@ class PageQueryRewriter:
 
 def _find_order_and_row_ids(tree: exp.Expr) -> tuple[_TimeOrder | None, list[exp.Column]]:
     """Return the answer's order by time (None if it has another order), and the id columns that identify a row."""
-    if not isinstance(tree, exp.Select) or not _is_row_wise(tree):
+    if not isinstance(tree, exp.Select) or not _is_computed_row_by_row(tree):
         return None, []
     columns = _EventColumnFinder()
     return None if _has_offset(tree) else columns.find_time_order(tree), columns.find_row_id_columns(tree)
@@ -295,7 +295,7 @@ def _id_sort_key(column: exp.Column, *, hashes_ids: bool) -> exp.Expr:
     return digest_call(value) if hashes_ids else value
 
 
-def _is_row_wise(tree: exp.Expr) -> bool:
+def _is_computed_row_by_row(tree: exp.Expr) -> bool:
     """Return whether each row of the outermost SELECT is made from one row of its FROM."""
     if not isinstance(tree, exp.Select) or any(tree.args.get(key) for key in _CLAUSES_COMBINING_ROWS):
         return False
@@ -321,7 +321,7 @@ class _EventColumnFinder:
         if order is None:
             columns = (
                 typed_column(_TIME_COLUMN, relation.alias_or_name, exp.DType.TIMESTAMPTZ)
-                for relation in self.relations(tree).values()
+                for relation in self.relations_by_name(tree).values()
             )
             column = next((column for column in columns if self.is_event_column(column, tree, _TIME_COLUMN)), None)
             return None if column is None else self._order_by_event_time(column, tree, is_descending=True)
@@ -335,7 +335,7 @@ class _EventColumnFinder:
 
     def _order_by_event_time(self, time: exp.Column, tree: exp.Select, *, is_descending: bool) -> _TimeOrder | None:
         """Return the order by this time column; None if the ids of events do not identify the rows."""
-        relations = self.relations(tree).values()
+        relations = self.relations_by_name(tree).values()
         events = [relation for relation in relations if not isinstance(relation, exp.Unnest)]
         if not all(self._has_unique_event_ids(relation, tree) for relation in events):
             return None
@@ -349,7 +349,7 @@ class _EventColumnFinder:
 
         Rows that are made from the elements of one array have the same id, so ids do not identify these rows.
         """
-        relations = list(self.relations(tree).values())
+        relations = list(self.relations_by_name(tree).values())
         if not all(self._has_unique_event_ids(relation, tree) for relation in relations):
             return []
         return [typed_column(_ID_COLUMN, relation.alias_or_name, exp.DType.TEXT) for relation in relations]
@@ -369,7 +369,7 @@ class _EventColumnFinder:
             from_ = query.args.get("from_")
             inner = None if from_ is None or query.args.get("joins") else from_.this
             inner_query = None if inner is None else _query_of_relation(inner)
-            is_one = inner is not None and _is_row_wise(query)
+            is_one = inner is not None and _is_computed_row_by_row(query)
             self._preserves_rows_by_query_id[id(query)] = is_one and (
                 inner_query is None or all(self._preserves_rows(branch) for branch in _union_branches(inner_query))
             )
@@ -385,13 +385,13 @@ class _EventColumnFinder:
             charge_nodes()
             self._query_depth += 1
             self._is_event_column_by_key[key] = (
-                self._query_depth < _MAX_SEARCHED_QUERY_DEPTH and self._find_event_column(column, select, name)
+                self._query_depth < _MAX_SEARCHED_QUERY_DEPTH and self._is_event_column_uncached(column, select, name)
             )
             self._query_depth -= 1
         return self._is_event_column_by_key[key]
 
-    def _find_event_column(self, column: exp.Column, select: exp.Select, name: str) -> bool:
-        relation = self.relations(select).get(column.table)
+    def _is_event_column_uncached(self, column: exp.Column, select: exp.Select, name: str) -> bool:
+        relation = self.relations_by_name(select).get(column.table)
         if relation is None or (name == _TIME_COLUMN and _may_outer_join_fill_nulls(relation, select)):
             return False
         if isinstance(relation, exp.Table) and relation.meta_get("stream"):
@@ -411,7 +411,7 @@ class _EventColumnFinder:
             for value, branch in zip(values, branches, strict=True)
         )
 
-    def relations(self, select: exp.Select) -> Mapping[str, exp.Expr]:
+    def relations_by_name(self, select: exp.Select) -> Mapping[str, exp.Expr]:
         """Return the relations of FROM by name; an empty mapping if a join is of a kind other than inner and outer."""
         relations = self._relations_by_select_id.get(id(select))
         if relations is None:

@@ -17,20 +17,20 @@ from cordwood.sql.syntax_rewrites import (
     alias_implicitly_unnested_arrays,
     copy_shared_nodes,
     inline_with_expressions,
+    insert_select_between_pipe_steps,
     insert_tokens_required_by_parser,
     parenthesise_bitwise_operators,
     resolve_nested_subscript_functions,
     rewrite_with_as_struct,
-    separate_pipe_steps,
     strip_quantifier_parentheses,
 )
 from cordwood.sql.token_checks import (
     check_argument_counts,
-    check_dialect,
     check_literals,
     escape_doubled_quotes,
-    join_doubled_quotes,
+    merge_literals_at_doubled_quotes,
     normalize_tokens,
+    refuse_foreign_syntax,
 )
 
 MAX_QUERY_CHARACTERS: Final = 256 * 1024
@@ -42,14 +42,14 @@ MAX_TREE_DEPTH: Final = 300
 MAX_PIPE_OPERATORS: Final = 100
 # A limit on parsing work, added up over all tokens. sqlglot parses parentheses after a type's name (DATE, STRUCT) or a
 # dotted name (NET.HOST) twice, so its work doubles with each such level of nesting.
-MAX_PARSER_WORK: Final = 120_000
+MAX_PARSER_TOKEN_READS: Final = 120_000
 
 _BIGQUERY_DIALECT: Final = Dialect.get_or_raise("bigquery")
 # Characters that UTF-8 cannot encode.
 _LONE_SURROGATE_PATTERN: Final = re.compile("[\ud800-\udfff]")
 _OPENING_BRACKETS: Final = frozenset({"(", "[", "{"})
 _CLOSING_BRACKETS: Final = frozenset({")", "]", "}"})
-# Words after which sqlglot parses parentheses twice. MAX_PARSER_WORK limits the additional work.
+# Words after which sqlglot parses parentheses twice. MAX_PARSER_TOKEN_READS limits the additional work.
 _WORDS_PARSED_TWICE: Final = frozenset(
     [
         "array",
@@ -182,7 +182,7 @@ def _parse_text(text: str) -> ParsedQuery:
     check_statement_start(tokens[0], text)
     check_parser_work(tokens, text)
     tokens = normalize_tokens(tokens, text)
-    check_dialect(tokens, text)
+    refuse_foreign_syntax(tokens, text)
     check_argument_counts(tokens, text)
     check_literals(tokens, text)
     tree = _parse_statement(tokens, text)
@@ -198,7 +198,7 @@ def _tokenize(text: str) -> list[Token]:
             tokens = _BIGQUERY_DIALECT.tokenize(without_comments)
     except TokenError as error:
         raise tokenizer_fault(error, text) from error
-    return join_doubled_quotes(tokens, text)
+    return merge_literals_at_doubled_quotes(tokens, text)
 
 
 def _replace_comments_by_blanks(tokens: list[Token], text: str) -> str:
@@ -262,7 +262,7 @@ def check_parser_work(tokens: list[Token], text: str, parsed_twice: frozenset[st
         elif word in _CLOSING_BRACKETS and len(factors) > 1:
             factors.pop()
         work += factors[-1]
-        if len(factors) > MAX_BRACKET_NESTING or work > MAX_PARSER_WORK:
+        if len(factors) > MAX_BRACKET_NESTING or work > MAX_PARSER_TOKEN_READS:
             raise nesting_error(span_at(text, token.start))
         recent_words = (recent_words[1], recent_words[2], word)
 
@@ -278,7 +278,7 @@ def nesting_error(span: Span | None) -> QueryRefused:
 
 def _parse_statement(tokens: list[Token], text: str) -> exp.Expr:
     dotted_names = _replace_dotted_names(tokens)
-    tokens = insert_tokens_required_by_parser(rewrite_with_as_struct(separate_pipe_steps(tokens)))
+    tokens = insert_tokens_required_by_parser(rewrite_with_as_struct(insert_select_between_pipe_steps(tokens)))
     # Check the work again, because WITH(…) has become STRUCT(…), which the parser reads twice.
     check_parser_work(tokens, text)
     trees = _parse_tokens(tokens, text)

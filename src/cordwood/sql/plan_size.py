@@ -20,20 +20,20 @@ from cordwood.sql.lowering import fragment_parts, is_fragment, measure_fragment
 
 # The maximum number of points of a plan: ten times the points of the largest known client query, or one to two seconds
 # of planning in the slower engine.
-MAX_PLANNING_POINTS: Final = 3_200_000
+MAX_PLANNING_COST_POINTS: Final = 3_200_000
 # The maximum length of the printed SQL. For each character, planners use about 300 bytes of memory.
 MAX_PRINTED_SQL_CHARACTERS: Final = 350_000
 
-_POINTS_PER_RELATION: Final = 1_500
-_POINTS_PER_WINDOW: Final = 4_000
+_COST_POINTS_PER_RELATION: Final = 1_500
+_COST_POINTS_PER_WINDOW: Final = 4_000
 # Joins are expensive: planning a join of n relations takes time in n^3. Sub-queries in expressions count as relations.
-_POINTS_PER_CUBED_RELATION_COUNT: Final = 8
-_POINTS_PER_GROUPING_SET: Final = 20
-_POINTS_PER_CHARACTER: Final = 2
-_EXPANDED_CHARACTERS_PER_POINT: Final = 10
+_COST_POINTS_PER_CUBED_RELATIONS: Final = 8
+_COST_POINTS_PER_GROUPING_SET: Final = 20
+_COST_POINTS_PER_CHARACTER: Final = 2
+_EXPANDED_CHARACTERS_PER_COST_POINT: Final = 10
 _CHARACTERS_PER_NODE: Final = 5
 # Sums stop at this value instead of growing further.
-_SUM_SATURATION_VALUE: Final = 10**15
+_MAX_SIZE_SUM: Final = 10**15
 
 # Relations are counted in halves, because some constructs cost half a relation.
 _HALF_RELATIONS_PER_RELATION: Final = 2
@@ -53,30 +53,30 @@ _JOIN_ORDER_BARRIER_CLAUSES: Final = ("group", "distinct", "limit", "offset")
 class PlanSize(msgspec.Struct):
     """The estimated size of a part of a statement's tree.
 
-    `half_relations` counts, in units of half a relation, the relations in the part that planners join with those of the
-    enclosing query. `expanded_characters` is the length of the SQL if every column is replaced by its expression, as
-    planners do when they push filters down and merge SELECTs: `x || x AS x` doubles with every sub-query.
-    `expanded_characters_by_column` has the expanded length of each column of a query, by name. `outer_relation_names`
-    are the relations outside of the part to which columns in the part refer.
+    `half_relation_count` counts, in units of half a relation, the relations in the part that planners join with those
+    of the enclosing query. `expanded_characters` is the length of the SQL if every column is replaced by its
+    expression, as planners do when they push filters down and merge SELECTs: `x || x AS x` doubles with every
+    sub-query. `expanded_characters_by_column` has the expanded length of each column of a query, by name.
+    `outer_relation_names` are the relations outside of the part to which columns in the part refer.
     """
 
-    points: int = 0
+    cost_points: int = 0
     characters: int = 0
     expanded_characters: int = 0
-    half_relations: int = 0
+    half_relation_count: int = 0
     relation_count: int = 0
     outer_relation_names: frozenset[str] = frozenset()
     expanded_characters_by_column: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, other: "PlanSize", count: int = 1) -> None:
-        """Add the size of another part, which is planned `count` times; its `half_relations` are added at most once."""
-        self.points = min(self.points + other.points * count, _SUM_SATURATION_VALUE)
-        self.characters = min(self.characters + other.characters * count, _SUM_SATURATION_VALUE)
-        self.expanded_characters = min(
-            self.expanded_characters + other.expanded_characters * count, _SUM_SATURATION_VALUE
+        """Add the size of another part, planned `count` times; its `half_relation_count` is added at most once."""
+        self.cost_points = min(self.cost_points + other.cost_points * count, _MAX_SIZE_SUM)
+        self.characters = min(self.characters + other.characters * count, _MAX_SIZE_SUM)
+        self.expanded_characters = min(self.expanded_characters + other.expanded_characters * count, _MAX_SIZE_SUM)
+        self.half_relation_count = min(
+            self.half_relation_count + other.half_relation_count * min(count, 1), _MAX_SIZE_SUM
         )
-        self.half_relations = min(self.half_relations + other.half_relations * min(count, 1), _SUM_SATURATION_VALUE)
-        self.relation_count = min(self.relation_count + other.relation_count * count, _SUM_SATURATION_VALUE)
+        self.relation_count = min(self.relation_count + other.relation_count * count, _MAX_SIZE_SUM)
         if other.outer_relation_names:
             self.outer_relation_names |= other.outer_relation_names
 
@@ -86,12 +86,12 @@ class PlanSize(msgspec.Struct):
         self.expanded_characters_by_column = other.expanded_characters_by_column or self.expanded_characters_by_column
 
     @property
-    def total_points(self) -> int:
+    def total_cost_points(self) -> int:
         """The estimated size in points: the part's own points, plus points for the expanded characters.
 
         Few points are given for expanded characters, because planners plan common parts once.
         """
-        return self.points + self.expanded_characters // _EXPANDED_CHARACTERS_PER_POINT
+        return self.cost_points + self.expanded_characters // _EXPANDED_CHARACTERS_PER_COST_POINT
 
 
 class MeasuredPlan(msgspec.Struct):
@@ -104,7 +104,9 @@ class MeasuredPlan(msgspec.Struct):
 
     @property
     def is_too_large(self) -> bool:
-        return self.size.total_points > MAX_PLANNING_POINTS or self.size.characters > MAX_PRINTED_SQL_CHARACTERS
+        return (
+            self.size.total_cost_points > MAX_PLANNING_COST_POINTS or self.size.characters > MAX_PRINTED_SQL_CHARACTERS
+        )
 
 
 def measure_plan(tree: exp.Expr) -> MeasuredPlan:
@@ -124,12 +126,12 @@ def check_plan_size(tree: exp.Expr, text: str) -> None:
 
 def plan_too_large_error(plan: MeasuredPlan, span: Span | None) -> PlanTooLarge:
     size = plan.size
-    if size.total_points <= MAX_PLANNING_POINTS:
+    if size.total_cost_points <= MAX_PLANNING_COST_POINTS:
         message = f"The query is {size.characters:,} characters of the engine's SQL; at most {MAX_PRINTED_SQL_CHARACTERS:,} are planned."
         return PlanTooLarge(message, hint="Select fewer columns, and nest fewer functions in each other.", span=span)
     return PlanTooLarge(
-        f"The plan of this query has {size.total_points:,} points, with {size.relation_count:,} relations where sub-queries"
-        f" of WITH stand where they are read; at most {MAX_PLANNING_POINTS:,} points are planned.",
+        f"The plan of this query has {size.total_cost_points:,} points, with {size.relation_count:,} relations where sub-queries"
+        f" of WITH stand where they are read; at most {MAX_PLANNING_COST_POINTS:,} points are planned.",
         hint="Read each sub-query of WITH once, join fewer relations, or group by fewer sets.",
         span=span,
     )
@@ -184,8 +186,8 @@ class _PlanMeter(msgspec.Struct):
         Engines plan a correlated sub-query twice.
         """
         if size.outer_relation_names:
-            size.points = min(2 * size.points, _SUM_SATURATION_VALUE)
-            size.half_relations += _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
+            size.cost_points = min(2 * size.cost_points, _MAX_SIZE_SUM)
+            size.half_relation_count += _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
             self.correlated_sub_query_count += 1
         return msgspec.structs.replace(size, expanded_characters_by_column={})
 
@@ -193,7 +195,7 @@ class _PlanMeter(msgspec.Struct):
         characters = _CHARACTERS_PER_NODE
         if role is _NodeCostRole.NAME_OR_LITERAL:
             characters += len(node.this)
-        size.points += characters * _POINTS_PER_CHARACTER
+        size.cost_points += characters * _COST_POINTS_PER_CHARACTER
         size.characters += characters
         if role is _NodeCostRole.COLUMN and isinstance(node, exp.Column) and node.table:
             size.outer_relation_names |= {node.table}
@@ -203,15 +205,15 @@ class _PlanMeter(msgspec.Struct):
             return
         size.expanded_characters += characters
         if role is _NodeCostRole.WINDOW:
-            size.points += _POINTS_PER_WINDOW
+            size.cost_points += _COST_POINTS_PER_WINDOW
         elif role is _NodeCostRole.DISTINCT and not isinstance(node.parent, exp.Select):
-            size.half_relations += _HALF_RELATIONS_PER_DISTINCT
+            size.half_relation_count += _HALF_RELATIONS_PER_DISTINCT
 
     def _measure_table(self, node: exp.Expr) -> PlanSize:
         size = PlanSize(
-            _POINTS_PER_RELATION,
+            _COST_POINTS_PER_RELATION,
             _CHARACTERS_PER_NODE + len(node.name),
-            half_relations=_HALF_RELATIONS_PER_RELATION,
+            half_relation_count=_HALF_RELATIONS_PER_RELATION,
             relation_count=1,
         )
         cte_size = self.cte_sizes.get(node.name)
@@ -222,7 +224,7 @@ class _PlanMeter(msgspec.Struct):
         return size
 
     def _measure_query(self, node: exp.Expr) -> PlanSize:
-        size = PlanSize(_POINTS_PER_RELATION, _CHARACTERS_PER_NODE)
+        size = PlanSize(_COST_POINTS_PER_RELATION, _CHARACTERS_PER_NODE)
         outer = self.expanded_characters_by_relation
         with_ = node.args.get("with_")
         for cte in with_.expressions if with_ is not None else ():
@@ -238,8 +240,8 @@ class _PlanMeter(msgspec.Struct):
                 )
         self.expanded_characters_by_relation = outer
         if isinstance(node, exp.SetOperation) or any(node.args.get(key) for key in _JOIN_ORDER_BARRIER_CLAUSES):
-            size.half_relations = _HALF_RELATIONS_PER_RELATION
-        if self.too_large_query is None and size.total_points > MAX_PLANNING_POINTS:
+            size.half_relation_count = _HALF_RELATIONS_PER_RELATION
+        if self.too_large_query is None and size.total_cost_points > MAX_PLANNING_COST_POINTS:
             self.too_large_query = node
         return size
 
@@ -257,8 +259,8 @@ class _PlanMeter(msgspec.Struct):
         for source, condition in _joined_sources(select):
             source_size = self.measure(source)
             is_lateral |= not names.isdisjoint(source_size.outer_relation_names)
-            cte_points += source_size.points if source.name in self.cte_sizes else 0
-            source_size.half_relations = max(source_size.half_relations, _HALF_RELATIONS_PER_RELATION)
+            cte_points += source_size.cost_points if source.name in self.cte_sizes else 0
+            source_size.half_relation_count = max(source_size.half_relation_count, _HALF_RELATIONS_PER_RELATION)
             size.add(source_size)
             names.add(source.alias_or_name)
             self.expanded_characters_by_relation[source.alias_or_name] = source_size.expanded_characters_by_column
@@ -271,30 +273,32 @@ class _PlanMeter(msgspec.Struct):
             if part.arg_key == "expressions":
                 columns[part.alias_or_name] = size.expanded_characters - expanded_before
             elif part.arg_key == "group":
-                size.points += _grouping_points(part)
+                size.cost_points += _grouping_cost_points(part)
         size.expanded_characters_by_column = columns
         size.outer_relation_names -= names
         if is_lateral or self.correlated_sub_query_count > correlated:
-            size.points = min(size.points + (_CTE_REPEATS_IN_CORRELATED_QUERY - 1) * cte_points, _SUM_SATURATION_VALUE)
-        if size.half_relations > _HALF_RELATIONS_PER_RELATION:
-            size.points = min(
-                size.points
-                + _POINTS_PER_CUBED_RELATION_COUNT * size.half_relations**3 // _HALF_RELATIONS_PER_RELATION**3,
-                _SUM_SATURATION_VALUE,
+            size.cost_points = min(
+                size.cost_points + (_CTE_REPEATS_IN_CORRELATED_QUERY - 1) * cte_points, _MAX_SIZE_SUM
+            )
+        if size.half_relation_count > _HALF_RELATIONS_PER_RELATION:
+            size.cost_points = min(
+                size.cost_points
+                + _COST_POINTS_PER_CUBED_RELATIONS * size.half_relation_count**3 // _HALF_RELATIONS_PER_RELATION**3,
+                _MAX_SIZE_SUM,
             )
 
     def _measure_cte(self, cte: exp.Expr) -> PlanSize:
         """Return the size that the definition of a CTE adds; store the size that each reference adds in `cte_sizes`."""
         name = cte.alias
         self.cte_sizes[name] = PlanSize(
-            _POINTS_PER_RELATION, half_relations=_HALF_RELATIONS_PER_RELATION, relation_count=1
+            _COST_POINTS_PER_RELATION, half_relation_count=_HALF_RELATIONS_PER_RELATION, relation_count=1
         )
         body_size = self.measure(cte.this)
         if cte.args.get("materialized") or self.reference_counts.get(name, 0) == 0:
             self.cte_sizes[name].expanded_characters_by_column = body_size.expanded_characters_by_column
-            return msgspec.structs.replace(body_size, half_relations=0, expanded_characters_by_column={})
+            return msgspec.structs.replace(body_size, half_relation_count=0, expanded_characters_by_column={})
         self.cte_sizes[name] = body_size
-        return PlanSize(body_size.characters * _POINTS_PER_CHARACTER, body_size.characters)
+        return PlanSize(body_size.characters * _COST_POINTS_PER_CHARACTER, body_size.characters)
 
     def _add_fragment(self, node: exp.Expr, size: PlanSize) -> None:
         measured = measure_fragment(node)
@@ -303,14 +307,14 @@ class _PlanMeter(msgspec.Struct):
             measured.keyword_counts,
             measured.planned_count_by_placeholder,
         )
-        size.points += (
-            characters * _POINTS_PER_CHARACTER
-            + keywords["FROM"] * _POINTS_PER_RELATION
-            + keywords["OVER"] * _POINTS_PER_WINDOW
+        size.cost_points += (
+            characters * _COST_POINTS_PER_CHARACTER
+            + keywords["FROM"] * _COST_POINTS_PER_RELATION
+            + keywords["OVER"] * _COST_POINTS_PER_WINDOW
         )
         size.characters += characters
         size.expanded_characters += characters
-        size.half_relations += (
+        size.half_relation_count += (
             max(keywords["FROM"] - keywords["UNION"], 0) * _HALF_RELATIONS_PER_RELATION
             + keywords["DISTINCT"] * _HALF_RELATIONS_PER_DISTINCT
         )
@@ -318,7 +322,7 @@ class _PlanMeter(msgspec.Struct):
         if keywords["SELECT"] and not keywords["FROM"]:
             # In a fragment, a SELECT without FROM makes the array that is the right operand of IN. It counts as a
             # sub-query.
-            size.half_relations += _HALF_RELATIONS_PER_RELATION + 2 * _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
+            size.half_relation_count += _HALF_RELATIONS_PER_RELATION + 2 * _HALF_RELATIONS_PER_CORRELATED_SUB_QUERY
             self.correlated_sub_query_count += 1
         for index, part in enumerate(fragment_parts(node)):
             if placeholders[index] == 1:
@@ -413,12 +417,12 @@ def _joined_sources(select: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr | Non
             yield source, condition
 
 
-def _grouping_points(group: exp.Expr) -> int:
+def _grouping_cost_points(group: exp.Expr) -> int:
     keys = sum(1 for _ in group.find_all(exp.Column, exp.Literal))
     sets = 1
     for part in group.iter_expressions():
-        sets = min(sets * _grouping_set_count(part), _SUM_SATURATION_VALUE)
-    return min(_POINTS_PER_GROUPING_SET * sets * sets * keys, _SUM_SATURATION_VALUE) if sets > 1 else 0
+        sets = min(sets * _grouping_set_count(part), _MAX_SIZE_SUM)
+    return min(_COST_POINTS_PER_GROUPING_SET * sets * sets * keys, _MAX_SIZE_SUM) if sets > 1 else 0
 
 
 def _grouping_set_count(part: exp.Expr) -> int:

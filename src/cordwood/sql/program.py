@@ -59,7 +59,9 @@ def parse_endpoint(endpoint: Endpoint) -> EndpointProgram:
     for parameter in endpoint.parameters:
         if parameter.name.lower() == NOW_SLOT_NAME:
             raise QueryRefused(f'A parameter cannot be named "{NOW_SLOT_NAME}".', span=Span(1, 1))
-    included = {included_endpoint.name: parse_endpoint(included_endpoint) for included_endpoint in endpoint.included}
+    included = {
+        included_endpoint.name: parse_endpoint(included_endpoint) for included_endpoint in endpoint.included_endpoints
+    }
     return msgspec.structs.replace(
         program_of_tree(endpoint, admit_query(parse(endpoint.sql)).tree), included_programs=included
     )

@@ -21,7 +21,7 @@ def fill_query_template(template: str, offset: int = 0, /, **parts: TemplatePart
         node.meta["start"] = node.meta["end"] = offset
     placeholders = [node for node in tree.find_all(exp.Parameter) if node.name in parts]
     for placeholder in placeholders:
-        replacement = _part_tree(parts[placeholder.name], offset)
+        replacement = _template_part_tree(parts[placeholder.name], offset)
         if placeholder is tree:
             return replacement
         placeholder.replace(replacement)
@@ -45,11 +45,11 @@ def identifier(name: str, offset: int = 0) -> exp.Identifier:
     return identifier_node
 
 
-def table(name: str) -> exp.Expr:
+def table_node(name: str) -> exp.Expr:
     return exp.Table(this=identifier(name))
 
 
-def column(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
+def column_node(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
     """Return the tree of a dotted name, as the parser would make it from the list of its parts."""
     first, *fields = [identifier(name, offset) for name in names]
     tree: exp.Expr = _set_position(exp.Column(this=first), offset)
@@ -60,7 +60,7 @@ def column(names: tuple[str, ...], offset: int = 0) -> exp.Expr:
     return tree
 
 
-def alias(tree: exp.Expr, name: str, offset: int = 0) -> exp.Expr:
+def alias_node(tree: exp.Expr, name: str, offset: int = 0) -> exp.Expr:
     return _set_position(exp.Alias(this=tree, alias=identifier(name, offset)), offset)
 
 
@@ -78,7 +78,7 @@ def join_with_or(conditions: list[exp.Expr]) -> exp.Expr:
     return conditions[0] if len(conditions) == 1 else exp.paren(exp.or_(*conditions, copy=False), copy=False)
 
 
-def _part_tree(part: TemplatePart, offset: int) -> exp.Expr:
+def _template_part_tree(part: TemplatePart, offset: int) -> exp.Expr:
     if isinstance(part, str):
         return text_literal(part, offset)
     if isinstance(part, int):

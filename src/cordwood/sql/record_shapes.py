@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, memoize_short_texts
-from cordwood.model.event import ELEMENT_STEP, NO_VALUE_KINDS, EventPath, KindsByPath, Shape, ValueKind
+from cordwood.model.event import ARRAY_ELEMENT_STEP, NO_VALUE_KINDS, EventPath, Shape, ValueKind, ValueKindsByPath
 from cordwood.sql.budget import charge_nodes
 from cordwood.sql.diagnostics import most_similar_name
 from cordwood.sql.scope import Lineage, ValueOrigin
@@ -16,7 +16,7 @@ from cordwood.sql.stages import ShapeLookups
 _CHILD_KEYS_CACHE_BYTES: Final = 8 * 2**20
 _BYTES_PER_CACHED_PATH: Final = 150
 # The budget counts this number of nodes for each origin of a value, because an origin contains a whole path.
-_NODES_COUNTED_PER_ORIGIN: Final = 10
+_BUDGET_NODES_PER_ORIGIN: Final = 10
 # A key that needs no quotes in a query and is not longer than usual names.
 _UNQUOTED_KEY_PATTERN: Final = re.compile(r"[a-z_][a-z0-9_]{0,60}")
 _MAX_SIMILAR_KEY_LENGTH_DIFFERENCE: Final = 3
@@ -26,7 +26,7 @@ _NON_ALPHANUMERIC_PATTERN: Final = re.compile(r"[^0-9a-z]")
 _LookupResult = TypeVar("_LookupResult")
 KeysByPath = Mapping[EventPath, tuple[str, ...]]
 # The keys below each path, cached for the latest shapes, because computing them takes as long as a compilation.
-_child_keys_cache: BoundedCache[int, tuple[KindsByPath, KeysByPath]] = BoundedCache(
+_child_keys_cache: BoundedCache[int, tuple[ValueKindsByPath, KeysByPath]] = BoundedCache(
     _CHILD_KEYS_CACHE_BYTES, lambda _, kept: _BYTES_PER_CACHED_PATH * len(kept[0])
 )
 
@@ -104,7 +104,7 @@ class RecordingShapeReader(msgspec.Struct):
         For an object, this is the object's own lineage; for an array, it is the lineage of the array's elements. Only
         paths at which a value may exist are followed. Otherwise, the number of paths would double with every level.
         """
-        charge_nodes(_NODES_COUNTED_PER_ORIGIN * len(lineage.origins))
+        charge_nodes(_BUDGET_NODES_PER_ORIGIN * len(lineage.origins))
         origins = frozenset(element for origin in lineage.origins for element in self._element_origins(origin))
         return self._record_lookup("elements", Lineage(origins=origins or lineage.origins), lineage)
 
@@ -113,7 +113,7 @@ class RecordingShapeReader(msgspec.Struct):
 
         If the value may come from several paths, only the paths at which a value may exist are kept.
         """
-        charge_nodes(_NODES_COUNTED_PER_ORIGIN * len(lineage.origins))
+        charge_nodes(_BUDGET_NODES_PER_ORIGIN * len(lineage.origins))
         candidates = lineage_below(lineage, (key,))
         if len(candidates.origins) == 1:
             return candidates
@@ -131,7 +131,7 @@ class RecordingShapeReader(msgspec.Struct):
             # Nothing is known about this path and the paths below it.
             yield origin
             return
-        for path in (origin.path, (*origin.path, ELEMENT_STEP)):
+        for path in (origin.path, (*origin.path, ARRAY_ELEMENT_STEP)):
             if shape.stored_kinds(path) != NO_VALUE_KINDS:
                 yield ValueOrigin(origin.stream, path)
 
@@ -154,7 +154,7 @@ class RecordingShapeReader(msgspec.Struct):
         for origin in lineage.origins:
             shape = self.shapes.get(origin.stream)
             whole_shape = (shape.whole_shape or shape) if shape is not None else None
-            if whole_shape is None or whole_shape.unlisted:
+            if whole_shape is None or whole_shape.paths_with_unlisted_descendants:
                 return None
             length = len(origin.path)
             lengths = (len(path) - length for path in whole_shape.kinds if path[:length] == origin.path)
@@ -163,7 +163,7 @@ class RecordingShapeReader(msgspec.Struct):
 
     def _find_keys(self, lineage: Lineage) -> tuple[str, ...]:
         keys = {key for origin in lineage.origins for key in self._child_keys(origin)}
-        return tuple(sorted(keys - {ELEMENT_STEP}))
+        return tuple(sorted(keys - {ARRAY_ELEMENT_STEP}))
 
     def _find_keys_matching_name(self, lineage: Lineage, name: str) -> tuple[str, ...]:
         normalized = _normalized_key(name)
@@ -172,7 +172,7 @@ class RecordingShapeReader(msgspec.Struct):
 
     def _is_unseen_origin(self, origin: ValueOrigin) -> bool:
         shape = self.shapes.get(origin.stream)
-        return shape is not None and origin.path not in shape.kinds and not shape.may_be_unlisted(origin.path)
+        return shape is not None and origin.path not in shape.kinds and not shape.may_have_unlisted_path(origin.path)
 
     def _find_nearest_path(self, origin: ValueOrigin) -> str | None:
         shape = self.shapes.get(origin.stream)
@@ -189,7 +189,7 @@ class RecordingShapeReader(msgspec.Struct):
         closest_path = min(prefixed.values(), key=_length_sort_key, default=None)
         if closest_path is None:
             closest_path = similar.get(most_similar_name(last_step, similar) or "")
-        return ".".join(step for step in closest_path if step != ELEMENT_STEP) if closest_path else None
+        return ".".join(step for step in closest_path if step != ARRAY_ELEMENT_STEP) if closest_path else None
 
     def _child_keys(self, origin: ValueOrigin) -> tuple[str, ...]:
         shape = self.shapes.get(origin.stream)
@@ -232,7 +232,7 @@ def are_lookups_valid(shape_lookups: ShapeLookups, shapes: Mapping[str, Shape]) 
     return all(getattr(records, method)(*arguments) == result for (method, arguments), result in shape_lookups.items())
 
 
-def _child_keys_by_path(kinds: KindsByPath) -> KeysByPath:
+def _child_keys_by_path(kinds: ValueKindsByPath) -> KeysByPath:
     cached = _child_keys_cache.get(id(kinds))
     if cached is not None and cached[0] is kinds:
         return cached[1]

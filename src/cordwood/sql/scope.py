@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from cordwood.model.event import EventPath
 from cordwood.sql.budget import charge_nodes, copy_tree
-from cordwood.sql.nodes import event_path, is_event_path, path_root, path_steps
+from cordwood.sql.nodes import event_path_node, is_event_path, path_root, path_steps
 
 
 class ValueOrigin(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class Lineage(msgspec.Struct, frozen=True):
         return self
 
     @property
-    def is_event(self) -> bool:
+    def is_of_event_value(self) -> bool:
         return bool(self.origins)
 
 
@@ -60,7 +60,7 @@ def copy_value(value: exp.Expr) -> exp.Expr:
     Columns and paths are copied most often. They are constructed anew, because this is faster than `copy_tree`.
     """
     if is_event_path(value):
-        return event_path(copy_value(path_root(value)), path_steps(value))
+        return event_path_node(copy_value(path_root(value)), path_steps(value))
     if not isinstance(value, exp.Column):
         return copy_tree(value)
     charge_nodes(len(value.args) + 1)

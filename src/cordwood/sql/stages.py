@@ -200,7 +200,7 @@ class StreamTable(msgspec.Struct, frozen=True):
 
     table: str
     columns: Mapping[str, Kind]
-    extras: str
+    extras_column: str
 
 
 # The columns of every stream. All other top-level keys of events are in the column `extras`.
@@ -217,7 +217,7 @@ _KIND_BY_STREAM_COLUMN: Final = {
 
 def table_named_as_stream(stream: str) -> StreamTable:
     """Return a table with the name of the stream. The name is not quoted here, because the printer quotes it."""
-    return StreamTable(table=stream, columns=_KIND_BY_STREAM_COLUMN, extras="extras")
+    return StreamTable(table=stream, columns=_KIND_BY_STREAM_COLUMN, extras_column="extras")
 
 
 class Target(Protocol):

@@ -6,7 +6,7 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.model.datatype import Kind
-from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, Shape, ValueKind
 from cordwood.sql.admit import admit_query
 from cordwood.sql.datatypes import kind_of
 from cordwood.sql.nodes import outermost_select
@@ -27,7 +27,7 @@ class SubQueryColumn(msgspec.Struct, frozen=True):
 
     name: str
     kind: Kind | None
-    fields: ValueKindsByPath
+    value_kinds_by_path: ValueKindsByPath
 
 
 class SubQuerySchema(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ def _describe_columns(
 
 def _describe_column(column: exp.Expr, shapes: ShapesByStream) -> SubQueryColumn:
     lineage = lineage_of(column)
-    kind = None if lineage.is_event else kind_of(column)
+    kind = None if lineage.is_of_event_value else kind_of(column)
     return SubQueryColumn(column.alias_or_name, kind, _field_kinds_by_path(lineage, shapes))
 
 
@@ -72,6 +72,6 @@ def _field_kinds_by_path(lineage: Lineage, shapes: ShapesByStream) -> ValueKinds
     for origin in lineage.origins:
         for path, kinds in shapes.get(origin.stream, Shape()).kinds.items():
             if path[: len(origin.path)] == origin.path:
-                field_path = tuple(step for step in path[len(origin.path) :] if step != ELEMENT_STEP)
+                field_path = tuple(step for step in path[len(origin.path) :] if step != ARRAY_ELEMENT_STEP)
                 fields[field_path] = fields.get(field_path, frozenset()) | kinds
     return dict(sorted(fields.items()))

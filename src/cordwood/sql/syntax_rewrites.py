@@ -26,7 +26,7 @@ _MERGEABLE_STEPS_BY_EARLIER_STEP: Final = {
 }
 
 
-def separate_pipe_steps(tokens: list[Token]) -> list[Token]:
+def insert_select_between_pipe_steps(tokens: list[Token]) -> list[Token]:
     """Insert `|> SELECT *` between steps such as `|> LIMIT 2 |> WHERE …`, so that the second step reads a sub-query."""
     pipes = [index for index, token in enumerate(tokens) if token.token_type == TokenType.PIPE_GT]
     if len(pipes) < 2:
@@ -105,7 +105,7 @@ def rewrite_with_as_struct(tokens: list[Token]) -> list[Token]:
     rewritten: list[Token] = []
     index = 0
     while index < len(tokens):
-        end = _find_closing(tokens, index + 1) if _is_with_expression_start(tokens, index) else len(tokens)
+        end = _find_closing_bracket(tokens, index + 1) if _is_with_expression_start(tokens, index) else len(tokens)
         parts = _split_arguments(tokens[index + 2 : end]) if end < len(tokens) else None
         if parts is None:
             rewritten.append(tokens[index])
@@ -267,7 +267,7 @@ def _find_token_insertions_at(
     if token.token_type == TokenType.JSON and following.token_type == TokenType.STRING:
         yield from _parenthesise_before_access(tokens, index, index + 1)
     elif word == "safe" and _is_safe_prefixed_call(tokens, index):
-        yield from _parenthesise_before_access(tokens, index, _find_closing(tokens, index + 3))
+        yield from _parenthesise_before_access(tokens, index, _find_closing_bracket(tokens, index + 3))
     elif word in _INSERTION_FINDER_BY_FUNCTION and _is_call(tokens, index):
         yield from _INSERTION_FINDER_BY_FUNCTION[word](tokens, index + 1)
     elif word == "all":
@@ -282,7 +282,7 @@ def _parenthesise_unnest(tokens: list[Token], index: int, token: Token) -> Itera
     """Parenthesise UNNEST(…) after a quantifier, because the parser cannot read `ALL UNNEST(…)`."""
     if token.token_type == TokenType.UNNEST and _is_call(tokens, index):
         yield index, (_make_token_at(token, TokenType.L_PAREN, "("),)
-        yield _find_closing(tokens, index + 1) + 1, (_make_token_at(token, TokenType.R_PAREN, ")"),)
+        yield _find_closing_bracket(tokens, index + 1) + 1, (_make_token_at(token, TokenType.R_PAREN, ")"),)
 
 
 def strip_quantifier_parentheses(tree: exp.Expr) -> None:
@@ -302,8 +302,8 @@ def _parenthesise_before_access(tokens: list[Token], first: int, last: int) -> I
         yield last + 1, (_make_token_at(tokens[last], TokenType.R_PAREN, ")"),)
 
 
-def _add_default_path(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
-    close_index = _find_closing(tokens, open_index)
+def _insert_default_json_path(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
+    close_index = _find_closing_bracket(tokens, open_index)
     depth = 0
     for token in tokens[open_index:close_index]:
         depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
@@ -334,7 +334,7 @@ def _parenthesise_json_object_keys(tokens: list[Token], open_index: int) -> Iter
     Otherwise, the parser would pair the keys and values itself, and drop the excess elements of the longer array.
     """
     depth = 0
-    for index in range(open_index, _find_closing(tokens, open_index)):
+    for index in range(open_index, _find_closing_bracket(tokens, open_index)):
         token = tokens[index]
         depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         if depth == 1 and token.token_type == TokenType.COMMA:
@@ -346,7 +346,7 @@ def _parenthesise_json_object_keys(tokens: list[Token], open_index: int) -> Iter
 def _parenthesise_keyword_like_columns(tokens: list[Token], open_index: int) -> Iterator[tuple[int, tuple[Token, ...]]]:
     """Parenthesise arguments that are columns named `key` or `value`: the parser would treat them as keywords."""
     depth = 0
-    for index in range(open_index, _find_closing(tokens, open_index)):
+    for index in range(open_index, _find_closing_bracket(tokens, open_index)):
         token = tokens[index]
         depth += (token.token_type in _OPENING_BRACKETS) - (token.token_type in _CLOSING_BRACKETS)
         is_whole_argument = (
@@ -368,7 +368,7 @@ _ARRAY_CONSTRUCTORS: Final = frozenset({TokenType.L_BRACKET, TokenType.ARRAY})
 _ARGUMENT_DELIMITERS: Final = frozenset({TokenType.L_PAREN, TokenType.COMMA, TokenType.R_PAREN})
 # Functions whose calls need additional tokens, each with the function of this module that yields the tokens.
 _INSERTION_FINDER_BY_FUNCTION: Final = {
-    "json_query": _add_default_path,
+    "json_query": _insert_default_json_path,
     "json_object": _parenthesise_json_object_arguments,
 }
 
@@ -465,7 +465,7 @@ def _parenthesise_operand(value: exp.Expr) -> exp.Expr:
     return exp.Paren(this=value) if type(value) in _BITWISE_PRECEDENCE else value
 
 
-def _find_closing(tokens: list[Token], open_index: int) -> int:
+def _find_closing_bracket(tokens: list[Token], open_index: int) -> int:
     """Return the index of the token that closes the bracket at `open_index`; the number of tokens if none does."""
     depth = 0
     for index in range(open_index, len(tokens)):

@@ -45,7 +45,7 @@ def _escape_doubled_quotes_in_literal(literal: str) -> str:
     return f"{quote}{inside}{quote}"
 
 
-def join_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
+def merge_literals_at_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
     """Join adjacent literals into one with a quote between them: `'it''s'` is the text it's.
 
     BigQuery refuses adjacent literals without a space, so no valid query changes its meaning. Clients written for other
@@ -100,10 +100,10 @@ def normalize_tokens(tokens: list[Token], text: str) -> list[Token]:
             and _token_source(token, text).isidentifier()
         ):
             token.token_type = TokenType.VAR
-    return list(_split_sums(_join_raw_bytes(tokens, text)))
+    return list(_split_sums_read_as_numbers(_join_raw_bytes(tokens, text)))
 
 
-def _split_sums(tokens: Iterable[Token]) -> Iterator[Token]:
+def _split_sums_read_as_numbers(tokens: Iterable[Token]) -> Iterator[Token]:
     """Split a sum such as 1e5+1, which the tokenizer reads as a single number, into three tokens."""
     for token in tokens:
         sum_match = _SUM_READ_AS_NUMBER_PATTERN.fullmatch(token.text) if token.token_type == TokenType.NUMBER else None
@@ -154,7 +154,7 @@ _VALID_ESCAPE_PATTERN_BY_TYPE: Final = {
     TokenType.STRING: re.compile(f"{_TEXT_AND_BYTES_ESCAPES_PATTERN}|{_TEXT_ONLY_ESCAPES_PATTERN}"),
     TokenType.BYTE_STRING: re.compile(_TEXT_AND_BYTES_ESCAPES_PATTERN),
 }
-_MIN_CHECKED_DIGITS: Final = len(str(2**63))
+_MIN_RANGE_CHECKED_DIGITS: Final = len(str(2**63))
 _ESCAPE_SEQUENCE_PATTERN: Final = re.compile(r"\\.?", re.DOTALL)
 
 
@@ -163,7 +163,7 @@ def check_literals(tokens: list[Token], text: str) -> None:
         valid_escapes = _VALID_ESCAPE_PATTERN_BY_TYPE.get(token.token_type)
         if valid_escapes is not None and not _is_raw_bytes(token, text):
             _check_escapes(valid_escapes, token, text)
-        elif token.token_type in _NUMBER_TOKENS and len(token.text) >= _MIN_CHECKED_DIGITS:
+        elif token.token_type in _NUMBER_TOKENS and len(token.text) >= _MIN_RANGE_CHECKED_DIGITS:
             _check_number_range(token, text, is_negative=tokens[index - 1].token_type == TokenType.DASH)
 
 
@@ -200,7 +200,7 @@ def _check_escapes(valid_escapes: re.Pattern[str], token: Token, text: str) -> N
 # BigQuery does not have the cast operator `::`, but it is accepted because self-hosted Supabase Studio sends
 # `event_message::text`.
 _ALLOWED_OPERATORS: Final = frozenset("( ) [ ] , . ; @ + - * / ~ ^ & | || << >> ? = < > <= >= != <> => |> ::".split())
-_OPERATOR_HINTS: Final = {
+_HINT_BY_FOREIGN_OPERATOR: Final = {
     "->": "Write JSON_QUERY(value, path).",
     "->>": "Write JSON_VALUE(value, path).",
     "==": "Write =.",
@@ -260,7 +260,10 @@ _MIN_ARGUMENT_COUNTS: Final[Mapping[str, int]] = {
     ),
     "REPLACE": 3,
 }
-_CLOSING_TYPE_BY_OPENING: Final = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
+_CLOSING_BRACKET_BY_OPENING_BRACKET: Final = {
+    TokenType.L_PAREN: TokenType.R_PAREN,
+    TokenType.L_BRACKET: TokenType.R_BRACKET,
+}
 _WEEKDAY_NAMES: Final = frozenset("SUNDAY MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY".split())
 
 
@@ -270,12 +273,12 @@ def check_argument_counts(tokens: list[Token], text: str) -> None:
     opened: list[list[int]] = []
     for index, token in enumerate(tokens):
         kind = token.token_type
-        if kind in _CLOSING_TYPE_BY_OPENING:
+        if kind in _CLOSING_BRACKET_BY_OPENING_BRACKET:
             opened.append([index, 0])
             _check_subscript_and_week_functions(tokens, index, text)
         elif kind == TokenType.COMMA and opened:
             opened[-1][1] += 1
-        elif kind in _CLOSING_TYPE_BY_OPENING.values() and opened:
+        elif kind in _CLOSING_BRACKET_BY_OPENING_BRACKET.values() and opened:
             start, commas = opened.pop()
             # If the closing bracket directly follows an opening parenthesis or a comma, there is no argument between
             # the two.
@@ -317,14 +320,14 @@ def _check_subscript_and_week_functions(tokens: list[Token], start: int, text: s
         raise _syntax_error(called, text, "WEEK needs a day of the week", "Write WEEK(MONDAY).")
 
 
-def check_dialect(tokens: list[Token], text: str) -> None:
+def refuse_foreign_syntax(tokens: list[Token], text: str) -> None:
     """Refuse the first word or operator that BigQuery does not have, with BadQuerySyntax or QueryRefused."""
     openers: list[str] = []
     for index, token in enumerate(tokens):
-        _check_token(token, text)
-        _check_limit_commas(tokens, index, text)
+        _refuse_foreign_literal_or_operator(token, text)
+        _refuse_comma_in_limit(tokens, index, text)
         if index > 0:
-            _check_adjacent_tokens(tokens[index - 1], token, openers, text)
+            _refuse_invalid_token_pair(tokens[index - 1], token, openers, text)
         if token.token_type == TokenType.L_PAREN:
             _refuse_foreign_function(tokens, index - 1, text)
             openers.append(tokens[index - 1].text.upper() if index > 0 else "")
@@ -336,27 +339,29 @@ def _syntax_error(token: Token, text: str, message: str, hint: str | None = None
     return BadQuerySyntax(f"Syntax error: {message}.", hint=hint, span=span_at(text, token.start))
 
 
-def _check_token(token: Token, text: str) -> None:
+def _refuse_foreign_literal_or_operator(token: Token, text: str) -> None:
     source = _token_source(token, text)
     if token.token_type == TokenType.NATIONAL_STRING:
         raise _syntax_error(token, text, "n'…' is not a string of BigQuery")
     if token.token_type == TokenType.NUMBER and source.isdecimal() and parse_digits(source) > _MAX_ABSOLUTE_INTEGER:
         raise _syntax_error(token, text, f"{source[:40]} is no INT64", f"Write NUMERIC '{source[:40]}'.")
     if source not in _ALLOWED_OPERATORS and _is_operator(source):
-        raise _syntax_error(token, text, f'"{source[:40]}" is not an operator of BigQuery', _OPERATOR_HINTS.get(source))
+        raise _syntax_error(
+            token, text, f'"{source[:40]}" is not an operator of BigQuery', _HINT_BY_FOREIGN_OPERATOR.get(source)
+        )
 
 
 def _is_operator(source: str) -> bool:
     return bool(source.strip()) and not any(char.isalnum() or char in "_`'\"$\\" for char in source)
 
 
-def _check_limit_commas(tokens: list[Token], index: int, text: str) -> None:
+def _refuse_comma_in_limit(tokens: list[Token], index: int, text: str) -> None:
     token = tokens[index]
     if token.token_type == TokenType.COMMA and index > 1 and tokens[index - 2].token_type == TokenType.LIMIT:
         raise _syntax_error(token, text, "LIMIT takes one number", "Write LIMIT count OFFSET start.")
 
 
-def _check_adjacent_tokens(previous: Token, token: Token, openers: list[str], text: str) -> None:
+def _refuse_invalid_token_pair(previous: Token, token: Token, openers: list[str], text: str) -> None:
     kind = previous.token_type
     if kind == TokenType.NUMBER and previous.end + 1 == token.start and _token_source(token, text)[:1].isidentifier():
         raise _syntax_error(token, text, "a blank is missing between the number and what follows")
@@ -364,7 +369,7 @@ def _check_adjacent_tokens(previous: Token, token: Token, openers: list[str], te
         raise _syntax_error(token, text, "the unit of an INTERVAL stands outside of quotes", "Write INTERVAL 1 DAY.")
     _refuse_exclude_keyword(previous, token, text)
     if kind == TokenType.ALIAS:
-        _check_type_or_alias(token, openers, text)
+        _check_type_or_alias_after_as(token, openers, text)
 
 
 def _refuse_exclude_keyword(previous: Token, token: Token, text: str) -> None:
@@ -373,7 +378,7 @@ def _refuse_exclude_keyword(previous: Token, token: Token, text: str) -> None:
         raise _syntax_error(previous, text, "EXCLUDE is reserved", "Write EXCEPT (…).")
 
 
-def _check_type_or_alias(token: Token, openers: list[str], text: str) -> None:
+def _check_type_or_alias_after_as(token: Token, openers: list[str], text: str) -> None:
     word = token.text.upper()
     if openers and openers[-1] in _CAST_FUNCTIONS:
         if _token_source(token, text).isidentifier() and word not in _TYPE_NAMES:

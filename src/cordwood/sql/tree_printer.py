@@ -22,7 +22,7 @@ from cordwood.sql.lowering import (
     BLOCK_SEGMENT_NODE_NAME,
     FRAGMENT_NODE_NAME,
     OPTIONAL_PREDICATE_NODE_NAME,
-    VERBATIM_NAME_KEY,
+    VERBATIM_NAME_METADATA_KEY,
     VERBATIM_SQL_NODE_NAME,
     block_segment_of,
     fragment_parts,
@@ -88,7 +88,7 @@ class PrintedTree(msgspec.Struct, frozen=True):
     """The SQL of a tree, as segments of a plan, and the names of the slots that occur in it."""
 
     segments: SqlSegments
-    slots: frozenset[str] = frozenset()
+    slot_names: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -150,8 +150,8 @@ class TokenizedSql:
         self._printer = printer
         self._quoting = quoting
         self._print_serial_number = next(_print_serial_number_counter)
-        self._parts: dict[_TokenPart, int] = {}
-        self._slots: set[str] = set()
+        self._number_by_part: dict[_TokenPart, int] = {}
+        self._printed_slot_names: set[str] = set()
         self._printed_characters = 0
         # The nodes that hold text that is already printed, by object id. This mapping keeps them alive, because Python
         # could otherwise reuse their ids.
@@ -163,9 +163,9 @@ class TokenizedSql:
 
         `text` is the tokenized SQL, to which the caller may have added SQL of its own.
         """
-        self._slots, self._printed_characters = set(), 0
-        segments = self._split_segments(text, list(self._parts))
-        return PrintedTree(segments, frozenset(self._slots))
+        self._printed_slot_names, self._printed_characters = set(), 0
+        segments = self._split_segments(text, list(self._number_by_part))
+        return PrintedTree(segments, frozenset(self._printed_slot_names))
 
     def _split_segments(self, text: str, parts: Sequence[_TokenPart]) -> SqlSegments:
         self._check_no_token_is_quoted(text)
@@ -174,7 +174,7 @@ class TokenizedSql:
             segments.append(
                 self._part_segment(parts[self._part_number(text_or_token)], parts) if index % 2 else text_or_token
             )
-        return _join_texts(segments)
+        return _merge_adjacent_texts(segments)
 
     def _part_segment(self, part: _TokenPart, parts: Sequence[_TokenPart]) -> SqlSegment:
         if isinstance(part, (BlockFilter, UncoveredBlocksCondition, PartialRowsSelect)):
@@ -183,7 +183,7 @@ class TokenizedSql:
             sides = (self._split_segments(side, parts) for side in (part.null_test, part.predicate))
             return OptionalPredicate(part.parameter, *sides)
         if isinstance(part, _SlotPart):
-            self._slots.add(part.name)
+            self._printed_slot_names.add(part.name)
         sql = self._part_sql(part)
         charge_characters(len(sql))
         self._printed_characters += len(sql)
@@ -246,7 +246,7 @@ class TokenizedSql:
         """Return the name, text, slot or bytes that a placeholder token replaces; None for any other node."""
         if isinstance(node, exp.Identifier):
             return _NamePart(
-                node.name if node.meta_get(VERBATIM_NAME_KEY) else self._quoting.encode_identifier(node.name)
+                node.name if node.meta_get(VERBATIM_NAME_METADATA_KEY) else self._quoting.encode_identifier(node.name)
             )
         if isinstance(node, exp.Literal):
             return _TextPart(node.this)
@@ -274,9 +274,7 @@ class TokenizedSql:
         return printed if self._is_single_operand(printed) else f"({printed})"
 
     def _token_for(self, part: _TokenPart) -> str:
-        return (
-            f"{_PLACEHOLDER_TOKEN_PREFIX}{self._print_serial_number}_{self._parts.setdefault(part, len(self._parts))}_"
-        )
+        return f"{_PLACEHOLDER_TOKEN_PREFIX}{self._print_serial_number}_{self._number_by_part.setdefault(part, len(self._number_by_part))}_"
 
     def _fill_template(self, node: exp.Expr) -> str:
         segments = split_template(fragment_template(node))
@@ -312,7 +310,7 @@ def _prints_own_children(node: exp.Expr) -> bool:
     )
 
 
-def _join_texts(segments: Sequence[SqlSegment]) -> SqlSegments:
+def _merge_adjacent_texts(segments: Sequence[SqlSegment]) -> SqlSegments:
     """Return the segments without empty texts, and with adjacent texts joined."""
     merged: list[SqlSegment] = []
     for is_text, run in groupby(segments, lambda item: isinstance(item, str)):
@@ -377,7 +375,7 @@ def is_single_operand(text: str, quoted: re.Pattern[str]) -> bool:
 def _find_closing_bracket(text: str, opened: int, quoted: re.Pattern[str]) -> int:
     """Return the index of the bracket that closes the one at `opened`; -1 if none does. Quoted text is skipped."""
     stack: list[str] = []
-    for delimiter in _delimiter_pattern(quoted).finditer(text, opened):
+    for delimiter in _bracket_or_quote_pattern(quoted).finditer(text, opened):
         char = delimiter[1]
         if char is None:
             continue
@@ -393,6 +391,6 @@ def _find_closing_bracket(text: str, opened: int, quoted: re.Pattern[str]) -> in
 
 
 @cache
-def _delimiter_pattern(quoted: re.Pattern[str]) -> re.Pattern[str]:
+def _bracket_or_quote_pattern(quoted: re.Pattern[str]) -> re.Pattern[str]:
     """Return a pattern that matches a quoted text as a whole, or in its group 1 a bracket or an unterminated quote."""
     return re.compile(rf"(?:{quoted.pattern})|([\[\]()'\"`])", quoted.flags)

@@ -13,11 +13,11 @@ from sqlglot import exp
 from cordwood.errors import BadQuerySyntax, BadQueryValue, QueryFault, Span
 from cordwood.model.datatype import NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import charge_nodes
-from cordwood.sql.datatypes import CHECKED_ARGUMENTS_BY_NODE_CLASS, DATE_AND_TIME_KINDS, KINDS_WITH_DATE, datatype_of
+from cordwood.sql.datatypes import ARGUMENT_RULES_BY_NODE_CLASS, DATE_AND_TIME_KINDS, KINDS_WITH_DATE, datatype_of
 from cordwood.sql.diagnostics import span_of, start_offset
 from cordwood.sql.grouping import find_invalid_ordinal, find_ungrouped_column
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_text
-from cordwood.sql.rules.strings import find_pattern_error
+from cordwood.sql.rules.strings import find_re2_pattern_error
 from cordwood.sql.rules.times import normalize_time_text
 from cordwood.sql.type_inference import SET_OPERATION_TYPES_METADATA_KEY
 
@@ -71,7 +71,7 @@ def _span_of_mistake(node: exp.Expr, text: str) -> Span | None:
     return None if is_saved else span_of(node, text) or Span(1, 1)
 
 
-def _check_select(node: exp.Expr) -> None:
+def _check_ordinals_and_grouping(node: exp.Expr) -> None:
     invalid = find_invalid_ordinal(node)
     if invalid is not None:
         message = f"The ordinal {invalid.this} is beyond the columns of the SELECT: there are {len(node.expressions)}."
@@ -85,7 +85,9 @@ def _check_select(node: exp.Expr) -> None:
 
 def _check_regex_pattern(node: exp.Expr) -> None:
     pattern = constant_text(node.args.get("expression"))
-    problem = find_pattern_error(pattern) if pattern is not None and not isinstance(node.parent, exp.SafeFunc) else None
+    problem = (
+        find_re2_pattern_error(pattern) if pattern is not None and not isinstance(node.parent, exp.SafeFunc) else None
+    )
     if problem is not None:
         message = f"Cannot parse regular expression: {problem[0]}."
         raise _TypeMistakeError(node.args["expression"], message, problem[1], BadQueryValue)
@@ -193,14 +195,14 @@ def _check_comparison(node: exp.Expr) -> None:
         raise _mismatch_error(node, _OPERATOR_SYMBOLS[type(node)], node.this, node.expression)
 
 
-def _check_in(node: exp.Expr) -> None:
+def _check_in_operator(node: exp.Expr) -> None:
     for item in node.expressions:
         if not isinstance(item, exp.Query) and not _are_compatible(node.this, item):
             raise _mismatch_error(node, "IN", node.this, item)
-    _check_in_relation(node)
+    _check_in_sub_query_or_unnest(node)
 
 
-def _check_in_relation(node: exp.Expr) -> None:
+def _check_in_sub_query_or_unnest(node: exp.Expr) -> None:
     """Check the types of IN with a sub-query or UNNEST."""
     unnest = node.args.get("unnest")
     array = unnest.expressions[0] if isinstance(unnest, exp.Unnest) else None
@@ -299,7 +301,7 @@ def _check_common_type(node: exp.Expr, subject: str, values: Iterable[exp.Expr |
             raise _TypeMistakeError(node, message, _cast_hint(typed[0], value))
 
 
-def _common_type_check(name: str) -> Callable[[exp.Expr], None]:
+def _common_type_checker(name: str) -> Callable[[exp.Expr], None]:
     return lambda node: _check_common_type(node, name, [node.this, *node.expressions])
 
 
@@ -308,11 +310,11 @@ def _check_nullif(node: exp.Expr) -> None:
 
 
 def _check_arguments(node: exp.Expr) -> None:
-    """Check the types of a function's arguments against `CHECKED_ARGUMENTS_BY_NODE_CLASS`."""
+    """Check the types of a function's arguments against `ARGUMENT_RULES_BY_NODE_CLASS`."""
     if isinstance(node.parent, exp.Contains):
         # Skip LOWER inside CONTAINS_SUBSTR, which accepts any type: the parser has added LOWER.
         return
-    for argument in CHECKED_ARGUMENTS_BY_NODE_CLASS[type(node)]:
+    for argument in ARGUMENT_RULES_BY_NODE_CLASS[type(node)]:
         value = node.args.get(argument.argument_key)
         kind = _kind_of_node_if_checked(value) if isinstance(value, exp.Expr) else None
         if (
@@ -321,7 +323,7 @@ def _check_arguments(node: exp.Expr) -> None:
             or (kind is Kind.STRING and _is_convertible_to(value, argument.accepted_kinds))
         ):
             continue
-        message = f"No matching signature for {_signature_name(node)} for argument type {kind}."
+        message = f"No matching signature for {_function_or_operator_label(node)} for argument type {kind}."
         raise _TypeMistakeError(node, message, argument.hint)
 
 
@@ -335,7 +337,7 @@ def _is_convertible_to(value: exp.Expr | None, kinds: frozenset[Kind]) -> bool:
     return not kinds.isdisjoint({*DATE_AND_TIME_KINDS, Kind.BYTES}) or value.find(exp.Parameter) is not None
 
 
-def _signature_name(node: exp.Expr) -> str:
+def _function_or_operator_label(node: exp.Expr) -> str:
     """Return the name of the function or operator as BigQuery's error messages write it."""
     operator = _OPERATOR_NAMES.get(type(node))
     if operator is not None:
@@ -363,7 +365,9 @@ def _check_time_conversion(node: exp.Expr) -> None:
         if node.expressions or node.meta_get("bigquery_name") is None:
             return
         raise _TypeMistakeError(
-            node, f"No matching signature for {_signature_name(node)} for argument type {kind}.", _NUMBER_TO_TIME_HINT
+            node,
+            f"No matching signature for {_function_or_operator_label(node)} for argument type {kind}.",
+            _NUMBER_TO_TIME_HINT,
         )
 
 
@@ -423,27 +427,27 @@ _HINT_BY_INVALID_CAST: Final[Mapping[tuple[Kind | None, Kind | None], str]] = {
 }
 
 _CHECK_BY_NODE_CLASS: Final[Mapping[type[exp.Expr], Callable[[exp.Expr], None]]] = {
-    exp.Select: _check_select,
+    exp.Select: _check_ordinals_and_grouping,
     **dict.fromkeys(
         (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ), _check_comparison
     ),
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div), _check_arithmetic),
     **dict.fromkeys((exp.And, exp.Or), _check_both_boolean),
-    exp.In: _check_in,
+    exp.In: _check_in_operator,
     exp.Between: _check_between,
     exp.Not: _boolean_operand_checker("NOT"),
     exp.Where: _boolean_operand_checker("WHERE"),
     exp.Having: _boolean_operand_checker("HAVING"),
     exp.Case: _check_case,
     exp.If: _check_if,
-    exp.Coalesce: _common_type_check("COALESCE"),
-    exp.Greatest: _common_type_check("GREATEST"),
-    exp.Least: _common_type_check("LEAST"),
+    exp.Coalesce: _common_type_checker("COALESCE"),
+    exp.Greatest: _common_type_checker("GREATEST"),
+    exp.Least: _common_type_checker("LEAST"),
     exp.Nullif: _check_nullif,
     **dict.fromkeys((exp.Union, exp.Except, exp.Intersect), _check_set_operation_columns),
     exp.Cast: _check_cast,
     exp.TryCast: _check_cast,
-    **dict.fromkeys(CHECKED_ARGUMENTS_BY_NODE_CLASS, _check_arguments),
+    **dict.fromkeys(ARGUMENT_RULES_BY_NODE_CLASS, _check_arguments),
     **dict.fromkeys((exp.RegexpLike, exp.RegexpExtract, exp.RegexpReplace, exp.RegexpExtractAll), _check_regex_call),
     **dict.fromkeys((exp.Date, exp.Timestamp, exp.TsOrDsToDatetime), _check_time_conversion),
     exp.Bracket: _check_subscript,

@@ -35,11 +35,11 @@ from cordwood.sql.datatypes import (
     struct_of,
 )
 from cordwood.sql.nodes import (
-    OPERATION_KEY,
+    OPERATION_ARGUMENT_KEY,
+    EventValueElements,
     IsObjectTest,
     Operation,
     PathRead,
-    RecordElements,
     RedactedEvent,
     RedactedEventText,
     RedactedSecret,
@@ -165,13 +165,13 @@ def _annotate_select(node: exp.Expr, scope: TypeScope) -> TypedRelation:
     columns = [column for item in node.expressions for column in _annotate_projection(item, scope)]
     alias_scope = _scope_with_aliases(scope, columns)
     for part in node.iter_expressions():
-        if part.arg_key not in _CLAUSES_BEFORE_ALIASES:
+        if part.arg_key not in _CLAUSES_ANNOTATED_BEFORE_ALIASES:
             _annotate_expression(part, alias_scope)
     return _relation_of_select_as(node.args["kind"], columns) if node.args.get("kind") else TypedRelation(columns)
 
 
 # Clauses that are annotated first, because select aliases are not visible in them.
-_CLAUSES_BEFORE_ALIASES: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
+_CLAUSES_ANNOTATED_BEFORE_ALIASES: Final = frozenset(("expressions", "from_", "joins", "with_", "laterals"))
 
 
 def _relation_of_select_as(kind: str, columns: TypedColumns) -> TypedRelation:
@@ -466,7 +466,7 @@ def _generated_array_type(node: exp.Expr) -> Datatype | None:
 
 
 def _named_function_type(node: exp.Expr) -> Datatype | None:
-    operation = node.args.get(OPERATION_KEY)
+    operation = node.args.get(OPERATION_ARGUMENT_KEY)
     return (
         RESULT_TYPE_BY_FUNCTION_NAME.get(str(node.this).upper())
         if operation is None
@@ -477,7 +477,7 @@ def _named_function_type(node: exp.Expr) -> Datatype | None:
 _TYPE_BY_OPERATION: Final[Mapping[type[Operation], Datatype]] = {
     **dict.fromkeys((PathRead, RedactedEvent, RedactedEventText, RedactedSecret), VARIANT),
     RedactedText: STRING,
-    RecordElements: array_of(VARIANT),
+    EventValueElements: array_of(VARIANT),
     IsObjectTest: BOOL,
 }
 
@@ -498,7 +498,7 @@ def _array_or_array_query_type(node: exp.Expr) -> Datatype | None:
     return _array_type(node)
 
 
-def _number_type(node: exp.Expr) -> Datatype | None:
+def _numeric_or_float_operand_type(node: exp.Expr) -> Datatype | None:
     return _numeric_or_float_type(_first_operand_type(node))
 
 
@@ -584,10 +584,10 @@ _RULE_BY_NODE_CLASS: Final[dict[type[exp.Expr], TypeRule]] = {
     exp.JustifyInterval: lambda _: INTERVAL,
     exp.JustifyDays: lambda _: INTERVAL,
     exp.JustifyHours: lambda _: INTERVAL,
-    exp.Neg: _number_type,
-    exp.Abs: _number_type,
-    exp.Sign: _number_type,
-    exp.SafeNegate: _number_type,
+    exp.Neg: _numeric_or_float_operand_type,
+    exp.Abs: _numeric_or_float_operand_type,
+    exp.Sign: _numeric_or_float_operand_type,
+    exp.SafeNegate: _numeric_or_float_operand_type,
     exp.Split: lambda node: array_of(BYTES if _first_operand_type(node) == BYTES else STRING),
     exp.Pow: _float_or_numeric_type,
     exp.Log: _float_or_numeric_type,

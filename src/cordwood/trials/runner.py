@@ -90,7 +90,7 @@ def run_pages(settings: Settings, pages: Sequence[CasePage], engine: str = EMBED
     with ExitStack() as stack:
         isolated = _isolated_settings(settings, engine)
         if uses_clickhouse(isolated):
-            address = stack.enter_context(import_clickhouse_module().address_in_temporary_folder(engine))
+            address = stack.enter_context(import_clickhouse_module().chdb_address_in_temporary_folder(engine))
             isolated = msgspec.structs.replace(isolated, engine=address)
         contents = read_and_check_definitions(catalog_sources_of(isolated), create_compile_target(isolated))
         for page in pages:
@@ -134,7 +134,7 @@ class _CaseServices:
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
-        self._stack = stack
+        self._exit_stack = stack
         self._services: dict[CaseData, InProcessApp] = {}
 
     def service_for(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
@@ -143,11 +143,11 @@ class _CaseServices:
         return self._services[data]
 
     def _open_service(self, case: EndpointTestCase, data: CaseData) -> InProcessApp:
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
+        folder = self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="cordwood-test-"))
         serve = msgspec.structs.replace(self._settings.serve, data_dir=folder)
         settings = msgspec.structs.replace(self._settings, serve=serve)
-        settings = self._stack.enter_context(_settings_with_empty_store(settings))
-        service = self._stack.enter_context(open_in_process_app(settings, lambda: data.now_us))
+        settings = self._exit_stack.enter_context(_settings_with_empty_store(settings))
+        service = self._exit_stack.enter_context(open_in_process_app(settings, lambda: data.now_us))
         for stream, events in data.events:
             _send_events(case, service, stream, events)
         return service
@@ -160,7 +160,7 @@ def _settings_with_empty_store(settings: Settings) -> AbstractContextManager[Set
     """
     if not uses_clickhouse(settings):
         return nullcontext(settings)
-    new_database: AbstractContextManager[Settings] = import_clickhouse_module().settings_with_new_database(settings)
+    new_database: AbstractContextManager[Settings] = import_clickhouse_module().settings_with_temporary_database(settings)
     return new_database
 
 

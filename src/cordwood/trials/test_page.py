@@ -174,7 +174,7 @@ class CaseCall(msgspec.Struct, frozen=True):
 
 def case_data(case: EndpointTestCase) -> CaseData:
     return CaseData(
-        _now_us(case),
+        _read_clock_us(case),
         tuple((_stream_name(case, fence), _read_events(case, fence)) for fence in case.fences_of_kind(EVENTS)),
     )
 
@@ -189,7 +189,7 @@ def case_call(case: EndpointTestCase) -> CaseCall:
     return CaseCall(texts, _redact_header(case, call) if call else None)
 
 
-def _now_us(case: EndpointTestCase) -> int:
+def _read_clock_us(case: EndpointTestCase) -> int:
     fence = case.last_fence(CLOCK)
     text = fence.text.strip() if fence else DEFAULT_CLOCK
     try:
@@ -279,7 +279,7 @@ class CaseOutcome(msgspec.Struct, frozen=True):
     An error has up to three lines: its status, code and position; its message; and its hint.
     """
 
-    kind: str
+    fence_kind: str
     lines: tuple[str, ...]
 
     def fence_text(self, expected: Fence | None) -> str:
@@ -287,9 +287,9 @@ class CaseOutcome(msgspec.Struct, frozen=True):
 
         The fence for an error leaves out the message and the hint, because messages may change.
         """
-        notes = expected.options if expected and expected.kind == self.kind else ()
+        notes = expected.options if expected and expected.kind == self.fence_kind else ()
         return format_fence(
-            " ".join([self.kind, *notes]), "\n".join(self.lines[:1] if self.kind == REFUSED else self.lines)
+            " ".join([self.fence_kind, *notes]), "\n".join(self.lines[:1] if self.fence_kind == REFUSED else self.lines)
         )
 
 
@@ -320,10 +320,12 @@ def compare_outcome(case: EndpointTestCase, actual: CaseOutcome) -> list[str]:
     expected = case.expected_fence
     if expected is None:
         return ["The case has no expected answer; the answer was:", *_prefix_lines("+", actual.lines)]
-    if expected.kind != actual.kind:
+    if expected.kind != actual.fence_kind:
         expected_lines = expected.text.splitlines() or [f"no {expected.kind}"]
-        return [*_prefix_lines("-", expected_lines), *_prefix_lines("+", actual.lines or (f"no {actual.kind}",))]
-    return _compare_refusals(expected, actual) if actual.kind == REFUSED else _compare_rows(case, expected, actual)
+        return [*_prefix_lines("-", expected_lines), *_prefix_lines("+", actual.lines or (f"no {actual.fence_kind}",))]
+    return (
+        _compare_refusals(expected, actual) if actual.fence_kind == REFUSED else _compare_rows(case, expected, actual)
+    )
 
 
 def _compare_rows(case: EndpointTestCase, expected: Fence, actual: CaseOutcome) -> list[str]:

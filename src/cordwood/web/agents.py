@@ -31,8 +31,8 @@ from cordwood.web.asgi import (
     no_store_json_response,
     parse_urlencoded,
 )
-from cordwood.web.credentials import account_of, identify_caller, presented_key
-from cordwood.web.describe.openapi import member_schema
+from cordwood.web.credentials import account_of_caller, identify_caller, presented_key
+from cordwood.web.describe.openapi import body_member_schema
 from cordwood.web.query_request_parser import REDACT_HEADER
 from cordwood.web.request_body import BodyBounds, read_body, run_while_connected
 from cordwood.web.route import HandlerContext
@@ -43,10 +43,10 @@ from cordwood.web.services import Services
 _MCP_BODY_BOUNDS = BodyBounds(2**20, 2**20)
 # The memory that each call reserves in addition to its body, for the rows that it reads and the answer that it makes of
 # them. If the rows need more, more is reserved as they arrive.
-_CALL_RESERVATION_BYTES = 2**20
+_API_CALL_MEMORY_RESERVATION_BYTES = 2**20
 # The reserved memory for a message, as a multiple of its size. While the MCP library parses a message, it makes copies
 # that together take five to nine times the message's size, according to measurements.
-_MESSAGE_MEMORY_FACTOR = 8
+_MEMORY_BYTES_PER_MESSAGE_BYTE = 8
 # MCP methods for which the MCP server sends HTTP requests. Each of these requests counts against the key's rate, so the
 # message itself does not.
 _METHODS_CHARGED_PER_INNER_REQUEST = frozenset({"tools/call", "resources/list", "resources/read"})
@@ -80,7 +80,7 @@ def _queryable_endpoint(endpoint: Endpoint, caller: Caller) -> QueryableEndpoint
     free = [one for one in endpoint.parameters if one.name not in caller.pins]
     schema = {
         "type": "object",
-        "properties": {one.name: member_schema(one) for one in free},
+        "properties": {one.name: body_member_schema(one) for one in free},
         "required": [one.name for one in free if one.required and one.default is None],
     }
     return QueryableEndpoint(
@@ -100,10 +100,12 @@ async def answer_mcp(context: HandlerContext) -> Response:
     key = presented_key(request, parse_urlencoded(request.query_string, "query string"))
     caller = services.authenticator.authenticate(key)
     request.log_fields["key"] = caller.key_id
-    with context.dependencies.options.query_body_budget.open_reservation(account_of(request, caller)) as reservation:
-        reservation.reserve(_CALL_RESERVATION_BYTES)
+    with context.dependencies.options.query_body_budget.open_reservation(
+        account_of_caller(request, caller)
+    ) as reservation:
+        reservation.reserve(_API_CALL_MEMORY_RESERVATION_BYTES)
         body = await read_body(request, _MCP_BODY_BOUNDS, reservation)
-        reservation.reserve(_MESSAGE_MEMORY_FACTOR * len(body))
+        reservation.reserve(_MEMORY_BYTES_PER_MESSAGE_BYTE * len(body))
         is_counted = _mcp_method_of_body(body) not in _METHODS_CHARGED_PER_INNER_REQUEST
         if is_counted:
             services.query_service.charge_request(caller)
@@ -119,13 +121,13 @@ async def answer_mcp(context: HandlerContext) -> Response:
     return Response(status, headers, answer_body)
 
 
-class _MethodMember(msgspec.Struct):
+class _McpMessageMethod(msgspec.Struct):
     method: str = ""
 
 
 def _mcp_method_of_body(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_MethodMember).method
+        return msgspec.json.decode(body, type=_McpMessageMethod).method
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return ""
 
@@ -236,7 +238,7 @@ class _InProcessRequest:
         """Reserve memory for a chunk and pass it to the sender; return False if the sender needs no further chunks."""
         self._received_response_bytes += len(chunk)
         try:
-            if self._received_response_bytes > _CALL_RESERVATION_BYTES:
+            if self._received_response_bytes > _API_CALL_MEMORY_RESERVATION_BYTES:
                 self._reservation.reserve(len(chunk))
         except Fault as fault:
             self.fault = fault

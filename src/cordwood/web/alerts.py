@@ -11,7 +11,7 @@ import msgspec
 
 from cordwood.alerts.evaluation import MICROSECONDS_PER_SECOND, GroupPhase, GroupState, Silence, is_silenced
 from cordwood.alerts.notification import DeliveryFailed, Notification, NotifiedState, StateChange
-from cordwood.alerts.service import AlertComponents, AlertService, TargetFacts
+from cordwood.alerts.service import AlertComponents, AlertService, DeliveryTarget
 from cordwood.alerts.store import HistoryEntry
 from cordwood.errors import BadBody, BadDefinition, UnknownAlert, UnknownResource, did_you_mean
 from cordwood.model.definitions import Alert, Severity
@@ -19,7 +19,7 @@ from cordwood.model.json_checks import describe_json_error
 from cordwood.model.key import Caller
 from cordwood.model.timestamps import format_timestamp
 from cordwood.observe.observation import Observer
-from cordwood.settings.quantities import format_duration, read_duration
+from cordwood.settings.quantities import format_duration, parse_duration
 from cordwood.web.asgi import Request, Response, no_store_json_response, parse_count_parameter
 from cordwood.web.credentials import audit_definition_change, require_unrestricted_caller
 from cordwood.web.request_body import read_body
@@ -54,10 +54,10 @@ class SilenceRequest(msgspec.Struct, forbid_unknown_fields=True):
 async def list_alerts(request: Request, services: Services) -> Response:
     _require_unrestricted_caller(request, services)
     # Read the states in a thread, because an alert can have thousands of groups.
-    return await asyncio.to_thread(_list_response, services.alerts)
+    return await asyncio.to_thread(_alert_list_response, services.alerts)
 
 
-async def list_history(request: Request, services: Services) -> Response:
+async def list_alert_history(request: Request, services: Services) -> Response:
     _, query = _require_unrestricted_caller(request, services)
     limit = parse_count_parameter(query.get("limit"), _LISTED_BY_DEFAULT, _MAX_LISTED)
     before = parse_count_parameter(query.get("before"), 2**53, 2**53, "before")
@@ -186,7 +186,7 @@ def _silence_end_us(silence_request: SilenceRequest, now_us: int) -> int:
     try:
         if silence_request.duration is not None:
             return now_us + round(
-                min(read_duration(silence_request.duration), 2 * _MAX_SILENCE_SECONDS) * MICROSECONDS_PER_SECOND
+                min(parse_duration(silence_request.duration), 2 * _MAX_SILENCE_SECONDS) * MICROSECONDS_PER_SECOND
             )
         moment = datetime.fromisoformat(str(silence_request.until))
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * MICROSECONDS_PER_SECOND)
@@ -207,7 +207,7 @@ def _create_test_notification(alerts: AlertService) -> Notification:
 # The functions below build the JSON objects in the bodies of responses.
 
 
-def _list_response(alerts: AlertService) -> Response:
+def _alert_list_response(alerts: AlertService) -> Response:
     parts, now_us = alerts.components, alerts.clock_us()
     silences = parts.store.silences() if parts is not None else ()
     listed = [_alert_json(alert, parts, silences, now_us) for alert in alerts.catalog.alerts()]
@@ -260,7 +260,7 @@ def _target_list(alerts: AlertService) -> list[JsonObject]:
     return [_target_json(target, parts, queued.get(target.name, 0)) for target in alerts.options.targets.values()]
 
 
-def _target_json(target: TargetFacts, parts: AlertComponents | None, queued: int) -> JsonObject:
+def _target_json(target: DeliveryTarget, parts: AlertComponents | None, queued: int) -> JsonObject:
     fields: JsonObject = {"name": target.name, "kind": target.kind, "host": target.host, "queued": queued}
     if parts is not None:
         attempts = parts.sender.delivery_state(target.name)

@@ -18,7 +18,7 @@ from cordwood.web.asgi import (
     Header,
     Request,
     Response,
-    choose_coding,
+    choose_content_coding,
     compress_body,
     compress_chunks,
     render_headers,
@@ -52,7 +52,9 @@ def _headers_after_last_row(receipt: AnswerReceipt) -> list[Header]:
     return headers
 
 
-def per_response_headers(answer: Answer, endpoint: Endpoint, receipt: AnswerReceipt, seconds: float) -> bytes:
+def render_varying_response_headers(
+    answer: Answer, endpoint: Endpoint, receipt: AnswerReceipt, seconds: float
+) -> bytes:
     """Return the headers, such as Age, that can differ between responses with the same cached answer."""
     aged = b"age: %d\r\n" % answer.age_seconds if endpoint.cache_seconds else b""
     return b"cache-status: %b\r\n%bserver-timing: %b, total;dur=%.3f\r\n" % (
@@ -63,7 +65,7 @@ def per_response_headers(answer: Answer, endpoint: Endpoint, receipt: AnswerRece
     )
 
 
-def streamed_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
+def streamed_answer_headers(answer: Answer, endpoint: Endpoint) -> list[Header]:
     """Return the headers that are sent before the rows of a streamed answer. They announce trailers after the rows."""
     return [
         VARY_HEADER,
@@ -140,26 +142,26 @@ def escape_header_text(text: str) -> bytes:
 
 
 # A body of at least this size is compressed in a thread, so that the compression does not block the event loop.
-MAX_INLINE_COMPRESSION_BYTES = 64 * 1024
+MAX_EVENT_LOOP_COMPRESSION_BYTES = 64 * 1024
 
 
 async def render_answer(
     request: Request, query_request: QueryRequest, answer: Answer, began: float, cursors: CursorCodec | None = None
 ) -> Response:
     """Return the response to a query. With `cursors`, the response has the cursor of the next page if there is one."""
-    coding = choose_coding(request.joined_header(b"accept-encoding"))
-    if not may_render_inline(answer, coding):
+    coding = choose_content_coding(request.joined_header(b"accept-encoding"))
+    if not can_render_on_event_loop(answer, coding):
         await asyncio.to_thread(answer.complete_answer.compressed_body, coding or "", compress_body)
     if isinstance(answer.body, StreamedAnswer):
         return _render_streamed_answer(request, query_request, answer, answer.body, coding, cursors)
     return render_complete_answer(request, query_request, answer, coding, began, cursors)
 
 
-def may_render_inline(answer: Answer, coding: str | None) -> bool:
+def can_render_on_event_loop(answer: Answer, coding: str | None) -> bool:
     """Return whether the response can be rendered on the event loop, without a compression that takes long."""
     if coding is None or isinstance(answer.body, StreamedAnswer):
         return True
-    return len(answer.body.body) < MAX_INLINE_COMPRESSION_BYTES or coding in answer.body.body_by_coding
+    return len(answer.body.body) < MAX_EVENT_LOOP_COMPRESSION_BYTES or coding in answer.body.body_by_coding
 
 
 def render_complete_answer(
@@ -174,7 +176,9 @@ def render_complete_answer(
     if len(finished.body) < MIN_BODY_BYTES_TO_COMPRESS:
         coding = None
     request.log_fields.update(receipt_log_fields(answer, finished.receipt))
-    moving = per_response_headers(answer, query_request.endpoint, finished.receipt, time.perf_counter() - began)
+    moving = render_varying_response_headers(
+        answer, query_request.endpoint, finished.receipt, time.perf_counter() - began
+    )
     head = finished.headers_by_coding.get(coding or "")
     if head is None:
         head = finished.headers_by_coding[coding or ""] = _render_receipt_headers(query_request, finished, coding)
@@ -215,7 +219,7 @@ def _render_streamed_answer(
     pieces: AsyncIterator[bytes] = _chunks_recording_receipt(request, streamed, answer)
     headers = [
         (b"content-type", query_request.format.media_type.encode()),
-        *streamed_headers(answer, query_request.endpoint),
+        *streamed_answer_headers(answer, query_request.endpoint),
     ]
     if coding is not None:
         headers.append((b"content-encoding", coding.encode()))

@@ -333,7 +333,10 @@ class _ZstdCompressor:
 
 # The compressors by content coding, in order of preference. zstd comes first, because it takes less CPU time than gzip
 # for about the same compression ratio.
-COMPRESSORS: Mapping[str, Callable[[], Compressor]] = {"zstd": _ZstdCompressor, "gzip": _GzipCompressor}
+COMPRESSOR_FACTORIES_BY_CODING: Mapping[str, Callable[[], Compressor]] = {
+    "zstd": _ZstdCompressor,
+    "gzip": _GzipCompressor,
+}
 
 
 def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:
@@ -350,14 +353,14 @@ def parse_weighted_names(header: str) -> Iterator[tuple[str, float]]:
             yield name, 0.0
 
 
-def choose_coding(accept_encoding: str) -> str | None:
+def choose_content_coding(accept_encoding: str) -> str | None:
     """Return the content coding that the client prefers, or None to send the body uncompressed.
 
     If the client prefers several codings equally, the first of them in `COMPRESSORS` is returned.
     """
     weights = dict(parse_weighted_names(accept_encoding))
     others = weights.get("*", 0.0)
-    ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSORS)]
+    ranked = [(weights.get(name, others), -place, name) for place, name in enumerate(COMPRESSOR_FACTORIES_BY_CODING)]
     weight, _, name = max(ranked)
     return name if weight > 0 and weight >= weights.get("identity", 0.0) else None
 
@@ -369,7 +372,7 @@ def compress_body(body: bytes, coding: str) -> bytes:
 
 
 async def compress_chunks(chunks: AsyncIterator[bytes], coding: str) -> AsyncGenerator[bytes, None]:
-    compressor = COMPRESSORS[coding]()
+    compressor = COMPRESSOR_FACTORIES_BY_CODING[coding]()
     async for chunk in chunks:
         yield compressor.compress_chunk(chunk)
     yield compressor.finish()

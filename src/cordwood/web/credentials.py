@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, ip_address
 
 import msgspec
 
-from cordwood.access import ANONYMOUS, may_see_all_requests, require_management_permission
+from cordwood.access import ANONYMOUS_CALLER, may_see_all_requests, require_management_permission
 from cordwood.errors import BadApiKey, ConflictingApiKeys, Fault, Forbidden, MissingApiKey, RequestRateExceeded
 from cordwood.model.key import Caller, KeyTerms
 from cordwood.observe.observation import ActionAudited, Observer
@@ -18,7 +18,7 @@ BEARER_PREFIX = b"bearer "
 # Headers in which other services expect keys. cordwood does not read them, but mentions them in a hint.
 _UNSUPPORTED_KEY_HEADERS = (b"apikey", b"api-key", b"x-api-token", b"x-auth-token", b"x-access-token", b"access-token")
 # The length of an IPv6 prefix in bits. All addresses with the same prefix count as one subscriber.
-_SUBSCRIBER_PREFIX_BITS = 64
+_IPV6_SUBSCRIBER_PREFIX_BITS = 64
 
 
 class KeyPlaces(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class KeyPlaces(msgspec.Struct, frozen=True):
     Authorization in lower case, each with the function that extracts the key from the header's value.
     """
 
-    schemes: Mapping[bytes, Callable[[bytes], bytes]] = msgspec.field(default_factory=dict)
+    key_extractors_by_scheme: Mapping[bytes, Callable[[bytes], bytes]] = msgspec.field(default_factory=dict)
     headers: tuple[bytes, ...] = ()
     parameters: tuple[str, ...] = ()
 
@@ -94,7 +94,7 @@ def _key_in_header(header: bytes, value: bytes, more_places: KeyPlaces) -> bytes
     if value[:7].lower() == BEARER_PREFIX:
         return value[7:].strip()
     scheme, _, rest = value.strip().partition(b" ")
-    found = more_places.schemes.get(scheme.lower())
+    found = more_places.key_extractors_by_scheme.get(scheme.lower())
     return found(rest.strip()) if found else None
 
 
@@ -107,7 +107,7 @@ def key_header_hint(request: Request) -> str | None:
     return f"The header {other.decode()} is not read: send the key in X-API-KEY." if other else None
 
 
-def account_of(request: Request, caller: Caller) -> str:
+def account_of_caller(request: Request, caller: Caller) -> str:
     """Return the account that is charged for the request: the key, or for a caller without a key the client's address.
 
     An IPv6 address is reduced to its /64 network, which usually belongs to one subscriber.
@@ -117,10 +117,10 @@ def account_of(request: Request, caller: Caller) -> str:
 
 def account_of_key(request: Request, key_id: str) -> str:
     """Return the account for a key id, or for the client's address if the id is empty or that of anonymous callers."""
-    if key_id and key_id != ANONYMOUS.key_id:
+    if key_id and key_id != ANONYMOUS_CALLER.key_id:
         return key_id
     peer = request.scope.get("client")
-    return f"{ANONYMOUS.key_id} {_subscriber_network(str(peer[0]))}" if peer else ANONYMOUS.key_id
+    return f"{ANONYMOUS_CALLER.key_id} {_subscriber_network(str(peer[0]))}" if peer else ANONYMOUS_CALLER.key_id
 
 
 def _subscriber_network(host: str) -> str:
@@ -132,9 +132,7 @@ def _subscriber_network(host: str) -> str:
         return host
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
-    return (
-        f"{IPv6Address(int(address) >> _SUBSCRIBER_PREFIX_BITS << _SUBSCRIBER_PREFIX_BITS)}/{_SUBSCRIBER_PREFIX_BITS}"
-    )
+    return f"{IPv6Address(int(address) >> _IPV6_SUBSCRIBER_PREFIX_BITS << _IPV6_SUBSCRIBER_PREFIX_BITS)}/{_IPV6_SUBSCRIBER_PREFIX_BITS}"
 
 
 def identify_caller(request: Request, services: Services) -> tuple[Caller, Mapping[str, str]]:
@@ -183,7 +181,7 @@ def audit_key_change(
     observer.record(_audit_entry(request, f"key.{action}", f"key {key_id}{scopes}"))
 
 
-def audit_replay(observer: Observer, request: Request, item_id: str, stream: str) -> None:
+def audit_quarantine_replay(observer: Observer, request: Request, item_id: str, stream: str) -> None:
     observer.record(_audit_entry(request, "quarantine.replayed", f"item {item_id} to {stream}"))
 
 

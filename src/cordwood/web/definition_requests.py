@@ -29,7 +29,7 @@ from cordwood.web.services import Services, WebOptions
 T = TypeVar("T", bound=Endpoint | Stream)
 R = TypeVar("R")
 
-TEXT_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+)/text"
+DEFINITION_TEXT_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+)/text"
 VERSIONS_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+)/versions"
 VERSION_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+/versions/[^/]+)"
 RESTORE_PATH_TEMPLATE: Final = rb"/api/%b/([^/]+/versions/[^/]+)/restore"
@@ -69,7 +69,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
     observer: Observer
 
     async def create(self) -> Response:
-        author, is_dry = self._require_author(), self._is_dry_run()
+        author, is_dry = self._require_change_context(), self._is_dry_run()
         sent = await self._read_definition()
         created = await self._make_change(
             "created", lambda found: found.create(sent, author, is_dry=is_dry), is_dry=is_dry
@@ -81,7 +81,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
 
         As in Logflare, the response to PUT has the definition, and the response to PATCH has no body.
         """
-        author, is_dry = self._require_author(), self._is_dry_run()
+        author, is_dry = self._require_change_context(), self._is_dry_run()
         sent = await self._read_definition()
         changed = await self._make_change(
             "changed", lambda found: found.change(address, sent, author, is_dry=is_dry), is_dry=is_dry
@@ -92,7 +92,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
 
     async def show_text(self, address: str) -> Response:
         """Return the definition as the text of its file."""
-        self._require_author()
+        self._require_change_context()
         found = await asyncio.to_thread(self._require_definition_editor().find, address)
         headers: list[Header] = [
             (b"content-type", b"text/plain; charset=utf-8"),
@@ -103,7 +103,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         return Response(200, headers, found.text.encode())
 
     async def delete(self, address: str) -> Response:
-        author = self._require_author()
+        author = self._require_change_context()
         self._refuse_dry_run()
         async with self.services.definition_lock:
             await asyncio.to_thread(self._require_definition_editor().delete, address, author)
@@ -111,19 +111,19 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
         return Response(204, [])
 
     async def list_versions(self, address: str) -> Response:
-        self._require_author()
+        self._require_change_context()
         versions = await asyncio.to_thread(self._require_definition_editor().versions, address)
         return no_store_json_response([_version_json(one, versions[-1].number) for one in reversed(versions)])
 
     async def show_version(self, address_and_number: str) -> Response:
-        self._require_author()
+        self._require_change_context()
         address, number = _split_version_address(address_and_number)
         version, found = await asyncio.to_thread(self._require_definition_editor().version, address, number)
         to_json = {} if found is None else self.kind.to_json(found, "managed")
         return no_store_json_response({**to_json, **_version_json(version), "text": version.text})
 
-    async def restore(self, address_and_number: str) -> Response:
-        author = self._require_author()
+    async def restore_version(self, address_and_number: str) -> Response:
+        author = self._require_change_context()
         self._refuse_dry_run()
         address, number = _split_version_address(address_and_number)
         return self._definition_response(
@@ -147,7 +147,7 @@ class DefinitionRequest(msgspec.Struct, Generic[T], frozen=True):
             raise FeatureUnavailable("Nothing is managed over HTTP here.")
         return found
 
-    def _require_author(self) -> ChangeContext:
+    def _require_change_context(self) -> ChangeContext:
         """Return the author of the change; raise Forbidden unless the key is private and unrestricted.
 
         If a restricted key were allowed, it could create an endpoint that reads more than the key may read.

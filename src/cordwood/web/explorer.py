@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 import msgspec
 
 from cordwood.errors import PathNotFound
-from cordwood.web.asgi import Header, Request, Response, choose_coding, compress_body
+from cordwood.web.asgi import Header, Request, Response, choose_content_coding, compress_body
 
 # This policy makes browsers refuse external resources, inline scripts, and the display of a page in a frame.
 _CONTENT_SECURITY_POLICY = (
@@ -57,7 +57,7 @@ class _StaticFiles(msgspec.Struct, frozen=True):
     """The static files of all pages by name. `version` is a part of the URL of each file that is not a page itself."""
 
     version: str
-    by_name: dict[str, _StaticFile]
+    file_by_name: dict[str, _StaticFile]
 
 
 def show_explorer(request: Request) -> Response:
@@ -65,7 +65,7 @@ def show_explorer(request: Request) -> Response:
     accepted = request.joined_header(b"accept") or "*/*"
     if not any(one in accepted for one in ("text/html", "text/*", "*/*")):
         raise PathNotFound("There is nothing at / but an HTML page.")
-    return _file_response(request, _load_static_files().by_name[_PAGE], _REVALIDATED_CACHE_CONTROL)
+    return _file_response(request, _load_static_files().file_by_name[_PAGE], _REVALIDATED_CACHE_CONTROL)
 
 
 def show_file(request: Request, address: str) -> Response:
@@ -75,9 +75,9 @@ def show_file(request: Request, address: str) -> Response:
     """
     version, _, name = address.partition("/")
     files = _load_static_files()
-    if version != files.version or name not in files.by_name:
+    if version != files.version or name not in files.file_by_name:
         raise PathNotFound(f"There is nothing at /explorer/{address}.", hint="Load the page again.")
-    return _file_response(request, files.by_name[name], _IMMUTABLE_CACHE_CONTROL)
+    return _file_response(request, files.file_by_name[name], _IMMUTABLE_CACHE_CONTROL)
 
 
 def show_sign_in(request: Request) -> Response:
@@ -85,7 +85,7 @@ def show_sign_in(request: Request) -> Response:
 
     In the link, the key follows the #, so that browsers do not send it to the server.
     """
-    return _file_response(request, _load_static_files().by_name[_SIGN_IN_PAGE], _REVALIDATED_CACHE_CONTROL)
+    return _file_response(request, _load_static_files().file_by_name[_SIGN_IN_PAGE], _REVALIDATED_CACHE_CONTROL)
 
 
 def static_file_url(name: str) -> str:
@@ -94,7 +94,7 @@ def static_file_url(name: str) -> str:
 
 
 def _file_response(request: Request, file: _StaticFile, cache_control: bytes) -> Response:
-    coding = choose_coding(request.joined_header(b"accept-encoding"))
+    coding = choose_content_coding(request.joined_header(b"accept-encoding"))
     tag = f'"{file.etag}-{coding}"' if coding else f'"{file.etag}"'
     headers = [*PAGE_SECURITY_HEADERS, (b"etag", tag.encode()), (b"cache-control", cache_control)]
     if tag in request.joined_header(b"if-none-match"):

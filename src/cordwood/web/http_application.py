@@ -132,7 +132,7 @@ SynchronousResponder = Callable[[Request], Response | None]
 
 REQUEST_ID_REGEX = re.compile(rb"[\x21-\x7e]{1,128}")
 # For each route of queries: the HTTP status of a failed query if Logflare's error format is enabled.
-_LOGFLARE_STATUS_BY_ROUTE = {"query": 200, "ad_hoc": 400}
+_LOGFLARE_ERROR_STATUS_BY_ROUTE = {"query": 200, "ad_hoc": 400}
 # For each route with another protocol: the function that renders errors in the format of this protocol.
 _ERROR_RENDERERS = {"otlp": ingest.render_otlp_error, "loki_read": loki_api.render_error, **shippers.ERROR_RENDERERS}
 # The status in the request log if the client disconnected. No response is sent to such a client.
@@ -155,7 +155,7 @@ class HttpApplication:
         self._respond_from_cache = respond_from_cache
         self._observer = observer
         self._send_budget = send_budget
-        self._logflare_errors = logflare_errors
+        self._sends_logflare_errors = logflare_errors
         self._generate_request_id = _request_id_generator()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,7 +190,7 @@ class HttpApplication:
         """
         try:
             response = await _respond_or_refuse(
-                request, self._respond, self._observer, logflare_errors=self._logflare_errors
+                request, self._respond, self._observer, logflare_errors=self._sends_logflare_errors
             )
             with ExitStack() as reservations:
                 if isinstance(response.body, bytes):
@@ -222,7 +222,7 @@ class HttpApplication:
                 self._send_budget.reserve_body_while_sending(body, account, abort_callback_of(request.scope))
             )
         except ServiceBusy as fault:
-            return _error_response(request, fault, logflare_errors=self._logflare_errors), _ignore_progress
+            return _error_response(request, fault, logflare_errors=self._sends_logflare_errors), _ignore_progress
 
     def _new_request(self, scope: Scope, receive: Receive) -> Request:
         request = Request(scope, receive)
@@ -286,7 +286,7 @@ def _protocol_error_response(request: Request, fault: Fault, *, logflare_errors:
     render = _ERROR_RENDERERS.get(request.route)
     if render is not None:
         return render(fault, request)
-    status = _LOGFLARE_STATUS_BY_ROUTE.get(request.route) if logflare_errors else None
+    status = _LOGFLARE_ERROR_STATUS_BY_ROUTE.get(request.route) if logflare_errors else None
     return None if status is None else logflare_error_response(fault, status)
 
 

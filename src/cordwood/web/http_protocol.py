@@ -54,7 +54,7 @@ MAX_WRITE_STALL_SECONDS: Final = 30.0
 OVERDUE_CHECK_INTERVAL_SECONDS: Final = 1.0
 # The number of file descriptors that are not available to connections. They are for the engine, the log, the files of a
 # backup, and the listener.
-RESERVED_DESCRIPTORS: Final = 128
+RESERVED_FILE_DESCRIPTORS: Final = 128
 # If the limit is reached and no connection can be closed, this many further connections are accepted. So health probes
 # and some callers are served even when all other connections are in use.
 MAX_CONNECTIONS_BEYOND_LIMIT: Final = 64
@@ -76,7 +76,7 @@ class Connection(Protocol):
         """Whether the connection waits for the rest of a request head, or for its first request."""
 
     @property
-    def stalled_since(self) -> float | None:
+    def write_stalled_since(self) -> float | None:
         """The monotonic time since which the peer has read nothing of an answer; None if no answer waits to be read."""
 
     def abort(self) -> None:
@@ -150,7 +150,7 @@ class ConnectionTable:
         """Close connections that have waited too long, and connections whose peer does not read its answer."""
         now = self._clock()
         for connection in list(self._open_connections):
-            since = connection.stalled_since
+            since = connection.write_stalled_since
             if since is not None and now - since > MAX_WRITE_STALL_SECONDS:
                 self._abort_connection(connection)
         for connection in list(self._waiting_connections()):
@@ -202,13 +202,13 @@ class ConnectionTable:
         connection.abort()
 
 
-def fit_connections_to_descriptors(requested: int) -> int:
+def limit_connections_by_file_descriptors(requested: int) -> int:
     """Return how many connections the file descriptors of the process allow, but at most the requested number.
 
     The soft limit of file descriptors is raised as far as necessary and permitted.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    beside = MAX_CONNECTIONS_BEYOND_LIMIT + RESERVED_DESCRIPTORS
+    beside = MAX_CONNECTIONS_BEYOND_LIMIT + RESERVED_FILE_DESCRIPTORS
     needed = requested + beside
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
@@ -251,7 +251,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         application = self.config.loaded_app
         self._fast_path = application if isinstance(application, FastPath) else NoFastPath()
-        self._table = table
+        self._connection_table = table
         self._pending_fast_path_responses: list[bytes] = []
         self._pending_fast_path_bytes = 0
         # If the peer is slow: the number of bytes that it has not read yet, and the time of its last progress.
@@ -279,7 +279,7 @@ class HttpProtocol(HttpToolsProtocol):
         return self._is_in_head or not self._has_received_head
 
     @property
-    def stalled_since(self) -> float | None:
+    def write_stalled_since(self) -> float | None:
         if not self.flow.write_paused:
             return None
         left = self.transport.get_write_buffer_size()
@@ -299,12 +299,12 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the stock protocol
         super().connection_made(transport)
-        if not self._table.add(self):
+        if not self._connection_table.add(self):
             fault = ServiceBusy("All connections are in use.", retry_after=1)
             self._refuse(fault)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._table.discard(self)
+        self._connection_table.discard(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -315,14 +315,14 @@ class HttpProtocol(HttpToolsProtocol):
         if self._is_in_head:
             # The head began in an earlier chunk and is still incomplete, so this chunk belongs to the head.
             self._head_bytes += self._chunk_bytes
-            self._table.add_head_bytes(self, self._chunk_bytes)
+            self._connection_table.add_head_bytes(self, self._chunk_bytes)
             if self.transport.is_closing():
                 return
         self._unset_keepalive_if_required()
         self._parse_or_refuse(memoryview(data))
-        self._write_pipelined()
+        self._write_pending_responses()
         if self._is_in_head and (
-            self._table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADERS_BYTES
+            self._connection_table.head_bytes_of(self) > MAX_REQUEST_LINE_BYTES + MAX_HEADERS_BYTES
             or self._header_count > MAX_HEADER_COUNT
         ):
             self._refuse(self._head_limit_fault())
@@ -338,7 +338,7 @@ class HttpProtocol(HttpToolsProtocol):
 
         The delay gives the client time to read the response.
         """
-        self._table.release_head_bytes(self)
+        self._connection_table.release_head_bytes(self)
         if self.waiting_since is None:
             # An earlier request is still being answered. The client would take an error response for the answer to
             # that request, so close the connection without one.
@@ -380,7 +380,7 @@ class HttpProtocol(HttpToolsProtocol):
             else:
                 return
 
-    def _write_pipelined(self) -> None:
+    def _write_pending_responses(self) -> None:
         """Write the collected responses to pipelined requests together, in one system call."""
         if self._pending_fast_path_responses and not self.transport.is_closing():
             together, self._pending_fast_path_responses = self._pending_fast_path_responses, []
@@ -405,7 +405,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         self._has_received_head = True
-        self._table.release_head_bytes(self)
+        self._connection_table.release_head_bytes(self)
         if self.parser.should_upgrade() and self._header_count <= MAX_HEADER_COUNT:
             self._head_without_upgrade_bytes = self._render_head_without_upgrade()
             self._is_answered = True
@@ -417,8 +417,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         # On the full path, the application writes the response. So first write the collected responses of the fast
         # path, to keep the order.
-        self._write_pipelined()
-        self._begin_scope()
+        self._write_pending_responses()
+        self._create_scope()
         if fault is not None:
             set_fault(self.scope, fault)
             self.url = b"/"
@@ -428,7 +428,7 @@ class HttpProtocol(HttpToolsProtocol):
         set_trailers_writer(self.scope, partial(_write_trailers, self.cycle))
         set_abort_callback(self.scope, self.abort)
 
-    def _begin_scope(self) -> None:
+    def _create_scope(self) -> None:
         """Create the ASGI scope of the request.
 
         The base class creates it at the beginning of each request. Here it is created later, because the fast path does
@@ -457,7 +457,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _try_fast_path(self) -> bool:
         """Try to answer the request from the cache, without a task and an ASGI scope; return whether this succeeded."""
-        if not self._is_plain_get() or self._is_busy():
+        if not self._is_keep_alive_get() or self._is_busy():
             return False
         response = self._fast_path.cached_response(self._minimal_scope())
         if response is None or not isinstance(response.body, bytes) or len(response.body) > WRITE_CHUNK_BYTES:
@@ -468,7 +468,7 @@ class HttpProtocol(HttpToolsProtocol):
         )
         return True
 
-    def _is_plain_get(self) -> bool:
+    def _is_keep_alive_get(self) -> bool:
         return self.parser.get_method() == b"GET" and self.parser.should_keep_alive()
 
     def _is_busy(self) -> bool:
@@ -476,7 +476,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._pending_fast_path_bytes > WRITE_CHUNK_BYTES:
             # The responses to pipelined requests can be a thousand times as large as the requests. To limit memory,
             # write the collected responses as soon as they exceed a limit.
-            self._write_pipelined()
+            self._write_pending_responses()
         return self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
 
     def _minimal_scope(self) -> Scope:
@@ -504,7 +504,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._write_pipelined()
+        self._write_pending_responses()
         fault = MalformedHttpRequest(
             "This is not a valid HTTP/1.1 request.",
             hint="Encode non-ASCII characters of a URL as UTF-8, then percent-encode them.",

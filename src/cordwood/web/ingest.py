@@ -63,7 +63,7 @@ async def ingest_events(
     if form in _OTLP_REJECTED_FIELD_BY_FORM:
         return _otlp_export_response(accepted, request, form)
     answer = accepted_response(accepted)
-    answer.headers.extend(_vercel_ownership_headers(options.webhooks, form))
+    answer.headers.extend(_vercel_ownership_headers(options.webhook_secrets, form))
     return answer
 
 
@@ -77,7 +77,7 @@ async def _decompressed_body(
         term = await asyncio.to_thread(inflate, body[head:], "deflate", limit, reservation.reserve)
         return bytes((TERM_FORMAT_VERSION,)) + term
     if form in {BodyFormat.VERCEL, BodyFormat.GITHUB}:
-        await asyncio.to_thread(_check_signature, options.webhooks, request, form, body)
+        await asyncio.to_thread(_check_signature, options.webhook_secrets, request, form, body)
     return body
 
 

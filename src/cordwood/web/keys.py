@@ -13,8 +13,8 @@ import msgspec
 from cordwood.catalog.key_store import (
     KeyTermsInput,
     NewKey,
-    read_grace_seconds,
     read_key_terms,
+    read_rotation_grace_seconds,
     unanchored_pin_warnings,
 )
 from cordwood.errors import BadApiKeyTerms, BadBody, UnknownApiKey, did_you_mean
@@ -88,7 +88,7 @@ async def rotate_key(
 ) -> Response:
     _require_unrestricted_key(request, services)
     key_request = _decode_request(await read_body(request, options.query_body_bounds), RotationRequest)
-    grace_seconds = read_grace_seconds(key_request.grace)
+    grace_seconds = read_rotation_grace_seconds(key_request.grace)
     new = await asyncio.to_thread(services.authenticator.key_store.rotate, key_id, grace_seconds)
     if new is None:
         raise _unknown_key_fault()

@@ -16,12 +16,12 @@ from cordwood.logql.labels import (
     PipelineState,
     format_line,
     json_label_paths,
-    label_of_column,
+    label_name_of_column,
     parse_fields,
     read_entry_labels,
 )
 from cordwood.logql.lexer import read_duration_seconds, read_size_bytes
-from cordwood.logql.syntax import ParserKind, SampleSteps, max_series
+from cordwood.logql.syntax import ParserKind, SampleSteps, max_series_count
 from cordwood.model.datatype import Cell, Rows
 
 # The maximum size of the lines and metadata in an answer. All of them are in memory until the answer is encoded.
@@ -30,11 +30,11 @@ _MICROSECONDS_PER_SECOND: Final = 1_000_000
 _MICROSECONDS_TO_NANOSECONDS_SUFFIX: Final = "000"
 
 Labels = dict[str, str]
-_encode = msgspec.json.Encoder().encode
+_encode_json = msgspec.json.Encoder().encode
 
 _INTEGER_REGEX: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _FLOAT_REGEX: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,18})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
-_BOOLEANS: Final = frozenset({"true", "false"})
+_BOOLEAN_TEXTS: Final = frozenset({"true", "false"})
 _MAX_QUANTITY_LENGTH: Final = 40
 
 
@@ -130,7 +130,7 @@ def encode_detected_labels(rows: Rows) -> Iterator[bytes]:
     for labels in _read_label_sets(rows):
         for name, text in labels.items():
             values.setdefault(name, set()).add(text)
-    yield _encode(
+    yield _encode_json(
         {"detectedLabels": [{"label": name, "cardinality": len(found)} for name, found in sorted(values.items())]}
     )
 
@@ -139,18 +139,18 @@ def encode_stats(rows: Rows) -> Iterator[bytes]:
     """Encode how many streams, chunks, entries and bytes match a query. Each stream counts as one chunk."""
     streams, entries, size = next((row for batch in rows.batches for row in batch), (0, 0, 0))
     counts = {"streams": streams, "chunks": streams, "entries": entries, "bytes": size}
-    yield _encode({name: int(str(count)) for name, count in counts.items()})
+    yield _encode_json({name: int(str(count)) for name, count in counts.items()})
 
 
 def _read_label_sets(rows: Rows) -> Iterator[Labels]:
-    names = [label_of_column(column.name) for column in rows.columns]
+    names = [label_name_of_column(column.name) for column in rows.columns]
     for batch in rows.batches:
         for row in batch:
             yield _labels_of_cells(names, row)
 
 
 def success_body(data: object) -> bytes:
-    return _encode({"status": "success", "data": data})
+    return _encode_json({"status": "success", "data": data})
 
 
 def _text_of_cell(cell: Cell) -> str:
@@ -171,7 +171,7 @@ def _format_value(value: float) -> str:
 
 def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[tuple[int, float]]]]:
     """Yield the labels and samples of each time series; raise TooManyRows at the end if there are too many series."""
-    names = [label_of_column(column.name) for column in rows.columns[:-2]]
+    names = [label_name_of_column(column.name) for column in rows.columns[:-2]]
     count = 0
     for batch in rows.batches:
         for row in batch:
@@ -181,7 +181,7 @@ def _read_series(rows: Rows, steps: SampleSteps) -> Iterator[tuple[Labels, list[
             samples = list(_decode_samples(numbers, values, steps))
             if samples:
                 yield _labels_of_cells(names, labels), samples
-    maximum = max_series(steps)
+    maximum = max_series_count(steps)
     if rows.truncated or count > maximum:
         raise TooManyRows(
             f"The answer has more than {min(count, maximum)} series.",
@@ -231,7 +231,7 @@ def _raw_json(cell: Cell) -> bytes:
 
 
 class _DetectedField(msgspec.Struct):
-    kind: str
+    value_type: str
     values: set[str] = msgspec.field(default_factory=set)
     parsers: set[str] = msgspec.field(default_factory=set)
     path: tuple[str, ...] = ()
@@ -247,11 +247,11 @@ def encode_detected_fields(rows: Rows, limit: int) -> Iterator[bytes]:
             field = fields.setdefault(name, _DetectedField(_value_type(text)))
             field.values.add(text)
             field.parsers.update([parser] if parser else ())
-            if field.kind != _value_type(text):
-                field.kind = "string"
+            if field.value_type != _value_type(text):
+                field.value_type = "string"
         _set_json_paths(fields, entry.line)
     described = [_field_json(name, field) for name, field in sorted(fields.items())]
-    yield _encode({"fields": described, "limit": limit})
+    yield _encode_json({"fields": described, "limit": limit})
 
 
 def _detect_fields(entry: LogEntry) -> Iterator[tuple[str, str, str | None]]:
@@ -274,7 +274,7 @@ def _field_json(name: str, field: _DetectedField) -> dict[str, Any]:
     path = {"jsonPath": list(field.path)} if field.path else {}
     return {
         "label": name,
-        "type": field.kind,
+        "type": field.value_type,
         "cardinality": len(field.values),
         "parsers": sorted(field.parsers) or None,
         **path,
@@ -286,7 +286,7 @@ def _value_type(text: str) -> str:
         return "int"
     if _FLOAT_REGEX.fullmatch(text):
         return "float"
-    if text in _BOOLEANS:
+    if text in _BOOLEAN_TEXTS:
         return "boolean"
     if len(text) > _MAX_QUANTITY_LENGTH:
         return "string"

@@ -45,7 +45,13 @@ from cordwood.web.asgi import (
     parse_urlencoded,
     percent_decode,
 )
-from cordwood.web.credentials import KeyPlaces, account_of, account_of_key, key_of_basic_credentials, presented_key
+from cordwood.web.credentials import (
+    KeyPlaces,
+    account_of_caller,
+    account_of_key,
+    key_of_basic_credentials,
+    presented_key,
+)
 from cordwood.web.loki_answers import SeriesOrder
 from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_of
 from cordwood.web.query_request_parser import read_redact_header
@@ -53,7 +59,7 @@ from cordwood.web.request_body import read_body, run_while_connected
 from cordwood.web.route import HandlerContext, Route
 from cordwood.web.services import Services, WebOptions, require_endpoint
 
-_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
+_KEY_PLACES: Final = KeyPlaces(key_extractors_by_scheme={b"basic": key_of_basic_credentials})
 # The endpoint that is read if the path of the request names none.
 _DEFAULT_ENDPOINT: Final = "logs.all"
 _STREAMS_ENDPOINT_MAX_ROWS: Final = 1000
@@ -63,16 +69,16 @@ _STREAMS_ENDPOINT_ID: Final = UUID("0f7d8f0a-6c53-5c0e-9d53-5a3f1d7e6a10")
 _MICROSECONDS_PER_SECOND: Final = 1_000_000
 _NANOSECONDS_PER_MICROSECOND: Final = 1000
 # If a time is a number of at most this many digits, it is in seconds. A longer number is in nanoseconds.
-_MAX_SECONDS_DIGITS: Final = 10
-_INTEGER_REGEX: Final = re.compile(r"\d{1,19}", re.ASCII)
+_MAX_UNIX_SECONDS_DIGITS: Final = 10
+_UNIX_TIME_INTEGER_REGEX: Final = re.compile(r"\d{1,19}", re.ASCII)
 _DECIMAL_SECONDS_REGEX: Final = re.compile(r"\d{1,12}\.\d{0,20}", re.ASCII)
 _RFC3339_REGEX: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2})(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
 )
-_NUMBER_REGEX: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
+_DURATION_SECONDS_REGEX: Final = re.compile(r"\d{1,12}(?:\.\d{0,20})?", re.ASCII)
 _MAX_STEP_SECONDS: Final = 100 * 365 * 86_400
 # If a request has no `step`, its time range is divided into about this many steps, or fewer if it is short.
-_DEFAULT_STEPS: Final = 250
+_DEFAULT_STEP_COUNT: Final = 250
 _MAX_DURATION_CHARACTERS: Final = 60
 
 
@@ -132,7 +138,7 @@ def _authorize_read(request: Request, services: Services, query: Mapping[str, st
         )
     if endpoint.dialect is not Dialect.BIGQUERY:
         raise BadParameter(f"{endpoint.name} accepts ClickHouse SQL, not LogQL.", hint="Query logs.all.")
-    account = account_of(request, caller)
+    account = account_of_caller(request, caller)
     services.query_service.charge_request(caller, account)
     return _ReadAccess(caller, endpoint, account)
 
@@ -189,8 +195,8 @@ def _read_time(name: str, texts: Mapping[str, str], default_ns: int) -> int:
     text = texts.get(name, "").strip()
     if not text:
         return default_ns
-    if _INTEGER_REGEX.fullmatch(text):
-        return int(text) * (10**9 if len(text) <= _MAX_SECONDS_DIGITS else 1)
+    if _UNIX_TIME_INTEGER_REGEX.fullmatch(text):
+        return int(text) * (10**9 if len(text) <= _MAX_UNIX_SECONDS_DIGITS else 1)
     if _DECIMAL_SECONDS_REGEX.fullmatch(text):
         seconds, _, fraction = text.partition(".")
         return int(seconds) * 10**9 + int(fraction[:9].ljust(9, "0"))
@@ -212,7 +218,7 @@ def _parse_duration_us(name: str, texts: Mapping[str, str], default_us: int) -> 
         return default_us
     seconds = (
         float(text)
-        if _NUMBER_REGEX.fullmatch(text)
+        if _DURATION_SECONDS_REGEX.fullmatch(text)
         else read_duration_seconds(text)
         if len(text) <= _MAX_DURATION_CHARACTERS
         else None
@@ -228,9 +234,9 @@ def _parse_duration_us(name: str, texts: Mapping[str, str], default_us: int) -> 
 def _read_step(texts: Mapping[str, str], time_range: _TimeRange) -> int:
     """Return the step in microseconds: the parameter `step`, or a default that depends on the time range.
 
-    The default is the range divided by `_DEFAULT_STEPS`, rounded down to whole seconds, but at least one second.
+    The default is the range divided by `_DEFAULT_STEP_COUNT`, rounded down to whole seconds, but at least one second.
     """
-    seconds = (time_range.end_ns - time_range.start_ns) // 10**9 // _DEFAULT_STEPS
+    seconds = (time_range.end_ns - time_range.start_ns) // 10**9 // _DEFAULT_STEP_COUNT
     step_us = _parse_duration_us("step", texts, max(1, seconds) * _MICROSECONDS_PER_SECOND)
     if step_us <= 0:
         raise BadParameter("step is 0.", hint="Write it as in 30s or 5m.")
@@ -347,9 +353,11 @@ async def _answer_path(context: HandlerContext, endpoint: str, path: str) -> Res
         return await _answer_label_values(loki, values[1])
     if path in _HINTS_BY_UNSUPPORTED_PATH:
         raise FeatureUnavailable(f"{path} is not offered.", hint=_HINTS_BY_UNSUPPORTED_PATH[path])
-    handler = _HANDLERS.get(path)
+    handler = _HANDLERS_BY_PATH.get(path)
     if handler is None:
-        raise PathNotFound(f"Loki's read API has no {path[:60]} here.", hint=f"There are: {', '.join(_HANDLERS)}.")
+        raise PathNotFound(
+            f"Loki's read API has no {path[:60]} here.", hint=f"There are: {', '.join(_HANDLERS_BY_PATH)}."
+        )
     return await handler(loki)
 
 
@@ -390,7 +398,7 @@ def _samples_request(text: str, time_range: _TimeRange, step_us: int) -> LogqlRe
     start_us = time_range.start_us
     end_us = max(start_us, time_range.end_ns // 1000)
     request = LogqlRequest(ResultKind.SAMPLES, (text,), start_us, end_us, step_us)
-    check_step_count(request.steps)
+    check_step_count(request.sample_steps)
     return request
 
 
@@ -424,10 +432,12 @@ async def _answer_samples(
     constant = fold_constant(query)
     if constant is None:
         order = _ORDERS_BY_FUNCTION.get(query.function) if is_instant and isinstance(query, VectorAggregate) else None
-        encode = partial(loki_answers.encode_samples, steps=logql_request.steps, is_instant=is_instant, order=order)
-        return await _run_request(loki, logql_request, encode, (logql_request.steps, is_instant, order))
+        encode = partial(
+            loki_answers.encode_samples, steps=logql_request.sample_steps, is_instant=is_instant, order=order
+        )
+        return await _run_request(loki, logql_request, encode, (logql_request.sample_steps, is_instant, order))
     body = loki_answers.encode_constant(
-        constant, logql_request.steps, is_instant=is_instant, is_vector=is_constant_vector(query)
+        constant, logql_request.sample_steps, is_instant=is_instant, is_vector=is_constant_vector(query)
     )
     return Response(200, [(b"content-type", JSON_MEDIA_TYPE), NO_STORE_HEADER], body)
 
@@ -442,7 +452,7 @@ async def _answer_labels(loki: _LokiRequest) -> Response:
 async def _answer_label_values(loki: _LokiRequest, label: str) -> Response:
     if not _LABEL_NAME_REGEX.fullmatch(label):
         raise BadParameter(f"{label[:60]!r} is not the name of a label.")
-    logql_request = _selector_request(loki, ResultKind.VALUES, (loki.parameters.get("query") or "{}",))
+    logql_request = _selector_request(loki, ResultKind.LABEL_VALUES, (loki.parameters.get("query") or "{}",))
     return await _run_request(
         loki, msgspec.structs.replace(logql_request, label=label), loki_answers.encode_label_values, ()
     )
@@ -460,7 +470,7 @@ async def _answer_series(loki: _LokiRequest) -> Response:
 
 async def _answer_stats(loki: _LokiRequest) -> Response:
     return await _run_request(
-        loki, _selector_request(loki, ResultKind.COUNTS, (loki.query,)), loki_answers.encode_stats, ()
+        loki, _selector_request(loki, ResultKind.STREAM_AND_ENTRY_COUNTS, (loki.query,)), loki_answers.encode_stats, ()
     )
 
 
@@ -501,12 +511,12 @@ async def _answer_volume_samples(loki: _LokiRequest, logql_request: LogqlRequest
     limit = loki.read_limit("limit", _DEFAULT_RESULT_LIMIT, _MAX_RESULT_LIMIT)
     encode = partial(
         loki_answers.encode_samples,
-        steps=logql_request.steps,
+        steps=logql_request.sample_steps,
         is_instant=is_instant,
         order=SeriesOrder.DESCENDING,
         limit=limit,
     )
-    return await _run_request(loki, logql_request, encode, (logql_request.steps, is_instant, limit))
+    return await _run_request(loki, logql_request, encode, (logql_request.sample_steps, is_instant, limit))
 
 
 def _volume_query(loki: _LokiRequest, width_us: int) -> str:
@@ -559,7 +569,7 @@ async def _run_request(
     return response
 
 
-_HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = {
+_HANDLERS_BY_PATH: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = {
     "query_range": _answer_range_query,
     "query": _answer_instant_query,
     "labels": _answer_labels,
@@ -573,11 +583,11 @@ _HANDLERS: Final[Mapping[str, Callable[[_LokiRequest], Awaitable[Response]]]] = 
 }
 
 # The routes of Loki's read API, and the HTTP methods that all of them accept.
-_METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
-_ROUTE_WITHOUT_ENDPOINT: Final = Route("loki_read", _METHODS, _answer_without_endpoint)
+_HTTP_METHODS: Final = ("GET", "HEAD", "POST", "OPTIONS")
+_ROUTE_WITHOUT_ENDPOINT: Final = Route("loki_read", _HTTP_METHODS, _answer_without_endpoint)
 
 ROUTES_BY_PATH: Final[Mapping[bytes, Route]] = {
-    f"{_API_PATH_PREFIX}{path}".encode(): _ROUTE_WITHOUT_ENDPOINT for path in _HANDLERS
+    f"{_API_PATH_PREFIX}{path}".encode(): _ROUTE_WITHOUT_ENDPOINT for path in _HANDLERS_BY_PATH
 }
 PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
     (re.compile(rb"/loki/api/v1/label/([^/]+)/values"), _ROUTE_WITHOUT_ENDPOINT),
@@ -585,6 +595,6 @@ PATTERN_ROUTES: Final[tuple[tuple[re.Pattern[bytes], Route], ...]] = (
     (re.compile(rb"/loki/api/v1/([^/]+)"), _ROUTE_WITHOUT_ENDPOINT),
     (
         re.compile(rb"/api/endpoints/([^/]+/loki/api/v1/.+)"),
-        Route("loki_read", _METHODS, _answer_for_endpoint),
+        Route("loki_read", _HTTP_METHODS, _answer_for_endpoint),
     ),
 )

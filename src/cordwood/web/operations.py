@@ -7,7 +7,7 @@ from typing import Any
 
 import cordwood
 from cordwood.access import may_see_all_requests, require_query_permission
-from cordwood.engines.engine import Progress, StreamStats
+from cordwood.engines.engine import QueryProgress, StreamStats
 from cordwood.model.key import Caller
 from cordwood.observe import metrics as prometheus
 from cordwood.observe.metrics import Metrics
@@ -97,12 +97,12 @@ def _query_load_json(load: ServiceLoad, caller: Caller) -> dict[str, Any]:
     return {
         "places": load.slot_count,
         "waiting": load.queued_count,
-        "under_way": [_run_json(run) for run in load.running_runs if _may_see(caller, run)],
-        "slowest": [_run_json(run) for run in load.slowest_runs if _may_see(caller, run)],
+        "under_way": [_run_json(run) for run in load.current_runs if _may_see_query_run(caller, run)],
+        "slowest": [_run_json(run) for run in load.slowest_runs if _may_see_query_run(caller, run)],
     }
 
 
-def _may_see(caller: Caller, run: EngineRun) -> bool:
+def _may_see_query_run(caller: Caller, run: EngineRun) -> bool:
     """Return whether the status report may show a query's run to the caller.
 
     Queries of other keys may contain values that a restricted key must not see.
@@ -152,7 +152,7 @@ def running_query_json(query: RunningQuery, *, has_rows: bool) -> dict[str, Any]
     If `has_rows` is true, the fields include how many rows the query has read and has to read. These numbers count rows
     of all projects, so they are only for callers who may read all events.
     """
-    progress = query.progress if has_rows else Progress(fraction_done=query.progress.fraction_done)
+    progress = query.progress if has_rows else QueryProgress(fraction_done=query.progress.fraction_done)
     return {
         "id": query.request_id or None,
         "endpoint": query.endpoint,

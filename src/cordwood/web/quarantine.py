@@ -16,7 +16,7 @@ from cordwood.model.timestamps import datetime_from_micros
 from cordwood.observe.observation import Observer
 from cordwood.serve.query_request import QueryRequest
 from cordwood.web.asgi import Request, Response, no_store_json_response, parse_count_parameter
-from cordwood.web.credentials import audit_replay, require_private_caller
+from cordwood.web.credentials import audit_quarantine_replay, require_private_caller
 from cordwood.web.encode import JSON_FORMAT
 from cordwood.web.services import Services
 
@@ -92,7 +92,7 @@ async def replay_item(request: Request, services: Services, observer: Observer, 
     if item["replayed_at"] is not None:
         return no_store_json_response({"message": "Was replayed before.", "accepted": 0, "duplicates": 1})
     accepted = await services.intake.replay(stream, quarantined, caller.pins or None)
-    audit_replay(observer, request, item_id, stream.name)
+    audit_quarantine_replay(observer, request, item_id, stream.name)
     late = {"late": accepted.late_events} if accepted.late_events else {}
     return no_store_json_response(
         {"message": "Replayed.", "accepted": accepted.accepted, "duplicates": accepted.duplicates, **late}
@@ -128,7 +128,7 @@ def _quarantined_item(item: ItemRow) -> QuarantinedItem:
         id=str(item["id"]),
         received_us=int(str(item["timestamp"])),
         stream=str(item["stream"]),
-        form=BodyFormat(str(item["form"])),
+        body_format=BodyFormat(str(item["form"])),
         text=str(item["text"]),
         project=None if item["project"] is None else str(item["project"]),
         is_transformed=item["is_transformed"] is True,

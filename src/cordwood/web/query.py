@@ -23,13 +23,13 @@ from cordwood.model.timestamps import now_us
 from cordwood.serve.admission import RequestAllowance
 from cordwood.serve.query_request import AnswerFormat, QueryRequest
 from cordwood.serve.tails import FeedPosition, FeedRow, pack_rows, parse_feed_position
-from cordwood.settings.quantities import read_duration
+from cordwood.settings.quantities import parse_duration
 from cordwood.sql.follow import EVENT_POSITION_COLUMN_COUNT
 from cordwood.sql.sub_query_schema import SubQueryColumn, SubQuerySchema
 from cordwood.web.answer_rendering import (
+    can_render_on_event_loop,
     escape_header_text,
     ignored_parameter_headers,
-    may_render_inline,
     rate_limit_headers,
     render_answer,
     render_complete_answer,
@@ -38,12 +38,12 @@ from cordwood.web.asgi import (
     Header,
     Request,
     Response,
-    choose_coding,
+    choose_content_coding,
     chunk_writer_of,
     no_store_json_response,
     parse_urlencoded,
 )
-from cordwood.web.credentials import account_of, account_of_key, presented_key, require_private_caller
+from cordwood.web.credentials import account_of_caller, account_of_key, presented_key, require_private_caller
 from cordwood.web.encode.cells import distinct_names
 from cordwood.web.query_request_parser import parse_ad_hoc_request, parse_endpoint_request, read_body_parameters
 from cordwood.web.request_body import run_while_connected
@@ -66,12 +66,12 @@ MAX_CACHED_REQUEST_BYTES = 2048
 # The estimated memory for the objects of a cached request, in addition to its contents.
 _CACHED_REQUEST_OVERHEAD_BYTES = 300
 
-RequestKey = tuple[bytes | None, ...]
+RequestCacheKey = tuple[bytes | None, ...]
 
 # The parameters that may contain the text of a query. In Logflare's API, `sql` is in the backend's dialect, and
 # `bq_sql` in BigQuery's dialect.
 _QUERY_TEXT_PARAMETERS = ("sql", "bq_sql")
-_UNSUPPORTED_PARAMETERS = ("ch_sql", "pg_sql")
+_UNSUPPORTED_QUERY_TEXT_PARAMETERS = ("ch_sql", "pg_sql")
 
 
 class CachedRequest(msgspec.Struct, frozen=True):
@@ -88,21 +88,21 @@ class ParsedRequestCache:
     """A cache of parsed requests. When its size limit is exceeded, it drops the least recently used requests."""
 
     def __init__(self) -> None:
-        self._requests: BoundedCache[RequestKey, CachedRequest] = BoundedCache(
+        self._requests: BoundedCache[RequestCacheKey, CachedRequest] = BoundedCache(
             REQUEST_CACHE_BYTES, _cached_request_bytes
         )
 
     def find(self, request: Request) -> CachedRequest | None:
-        return self._requests.get(_request_key(request)) if _is_cacheable(request) else None
+        return self._requests.get(_request_cache_key(request)) if _is_cacheable(request) else None
 
     def put(self, request: Request, cached_request: CachedRequest) -> None:
-        digest = _request_key(request)
+        digest = _request_cache_key(request)
         if not _is_cacheable(request) or sum(len(part) for part in digest if part) > MAX_CACHED_REQUEST_BYTES:
             return
         self._requests.put(digest, cached_request)
 
 
-def _cached_request_bytes(digest: RequestKey, cached_request: CachedRequest) -> int:
+def _cached_request_bytes(digest: RequestCacheKey, cached_request: CachedRequest) -> int:
     """Return the estimated memory of a cached request, without the endpoint, which many requests share."""
     query_request = cached_request.query_request
     own = (
@@ -121,18 +121,18 @@ def _is_cacheable(request: Request) -> bool:
     return is_get and len(request.headers) == len(request.scope["headers"])
 
 
-def _request_key(request: Request) -> RequestKey:
+def _request_cache_key(request: Request) -> RequestCacheKey:
     get = request.headers.get
     return (request.path, request.query_string, *[get(name) for name in REQUEST_CACHE_KEY_HEADERS])
 
 
 class AdmittedQuery(msgspec.Struct, frozen=True):
-    """A parsed request whose caller may query the endpoint. `query_values` has the values in the query string.
+    """A parsed request whose caller may query the endpoint. `query_string_values` has the values in the query string.
 
     The request has been counted against the key's rate; `allowance` is what remains of this rate.
     """
 
-    query_values: Mapping[str, str]
+    query_string_values: Mapping[str, str]
     presented_key: str | None
     request: QueryRequest
     allowance: RequestAllowance | None
@@ -153,7 +153,7 @@ async def admit_query(
     require_query_permission(caller, found)
     endpoint = found or require_endpoint(services, address)
     request.log_fields["endpoint"] = endpoint.name
-    allowance = services.query_service.charge_request(caller, account_of(request, caller))
+    allowance = services.query_service.charge_request(caller, account_of_caller(request, caller))
     query_request = await parse_endpoint_request(
         request, endpoint, caller, query, options, services.query_service.cursor_codec, only_format
     )
@@ -171,7 +171,7 @@ async def answer_query(
     if answer is None:
         answer = await run_while_connected(request, services.query_service.answer(query_request, request.id))
     if digest is not None:
-        coding = choose_coding(request.joined_header(b"accept-encoding"))
+        coding = choose_content_coding(request.joined_header(b"accept-encoding"))
         request_cache.put(request, CachedRequest(address, admitted.presented_key, query_request, digest, coding))
     response = await render_answer(request, query_request, answer, began, services.query_service.cursor_codec)
     return _add_query_headers(response, query_request, admitted.allowance)
@@ -190,11 +190,13 @@ def answer_repeated_request(request: Request, services: Services, request_cache:
     if _authenticate_again(services, cached_request) != query_request.caller:
         return None
     answer = services.query_service.cached_answer(cached_request.answer_digest)
-    if answer is None or not may_render_inline(answer, cached_request.coding):
+    if answer is None or not can_render_on_event_loop(answer, cached_request.coding):
         return None
     request.log_fields["key"] = query_request.caller.key_id
     request.log_fields["endpoint"] = query_request.endpoint.name
-    allowance = services.query_service.charge_request(query_request.caller, account_of(request, query_request.caller))
+    allowance = services.query_service.charge_request(
+        query_request.caller, account_of_caller(request, query_request.caller)
+    )
     cursors = services.query_service.cursor_codec
     response = render_complete_answer(request, query_request, answer, cached_request.coding, began, cursors)
     return _add_query_headers(response, query_request, allowance)
@@ -250,13 +252,13 @@ async def _read_ad_hoc_query(
 
 
 def _ad_hoc_query_text(texts: Mapping[str, str]) -> str:
-    _check_backend(texts.get("backend_id"))
+    _refuse_backend_selection(texts.get("backend_id"))
     sent = [name for name in _QUERY_TEXT_PARAMETERS if texts.get(name, "").strip()]
     if len(sent) > 1:
         raise BadParameter("sql= and bq_sql= were sent together.", hint="Send one of them.")
     if sent:
         return texts[sent[0]]
-    other = next((name for name in _UNSUPPORTED_PARAMETERS if name in texts), None)
+    other = next((name for name in _UNSUPPORTED_QUERY_TEXT_PARAMETERS if name in texts), None)
     if other is not None:
         raise BadParameter(
             f"{other}= is not read here.", hint="Write the query in BigQuery's dialect and send it as sql=."
@@ -268,20 +270,22 @@ def _ad_hoc_query_text(texts: Mapping[str, str]) -> str:
     )
 
 
-def _check_backend(backend_id: str | None) -> None:
+def _refuse_backend_selection(backend_id: str | None) -> None:
     if backend_id is not None and not backend_id.isdecimal():
         raise BadParameter("Invalid backend_id: must be an integer.")
     if backend_id is not None:
         raise BadParameter("Backend not found.", hint="There is only one engine: omit backend_id.")
 
 
-async def show_sandbox_scope(request: Request, services: Services, address: str) -> Response:
+async def show_sandbox_sub_queries(request: Request, services: Services, address: str) -> Response:
     """Return what a query editor needs: the endpoint's sub-queries, whether the key is private, and its pins.
 
     If the key is pinned to a project, the sub-queries have only the paths that occur in events of this project.
     """
     endpoint, caller, _ = _authorize_sandbox(request, services, address)
-    sub_queries = await services.query_service.describe_sub_queries(endpoint, caller, account_of(request, caller))
+    sub_queries = await services.query_service.describe_sub_queries(
+        endpoint, caller, account_of_caller(request, caller)
+    )
     key = {"private": may_manage_service(caller), "pins": dict(caller.pins)}
     described = [_sub_query_json(one) for one in sub_queries]
     return no_store_json_response({"endpoint": endpoint.name, "sub_queries": described, "key": key})
@@ -293,7 +297,7 @@ async def show_lql_as_sql(request: Request, services: Services, address: str) ->
     lql = query.get("lql", "").strip()
     if not lql:
         raise BadParameter("The parameter lql is missing.", hint="It is the query whose SQL is wanted.")
-    sql = await services.query_service.translate_lql(endpoint, caller, query["lql"], account_of(request, caller))
+    sql = await services.query_service.translate_lql(endpoint, caller, query["lql"], account_of_caller(request, caller))
     return no_store_json_response({"sql": sql})
 
 
@@ -304,7 +308,7 @@ def _authorize_sandbox(request: Request, services: Services, address: str) -> tu
     request.log_fields["key"] = caller.key_id
     require_query_permission(caller, found)
     found = found or require_endpoint(services, address)
-    services.query_service.charge_request(caller, account_of(request, caller))
+    services.query_service.charge_request(caller, account_of_caller(request, caller))
     if not found.sandbox:
         raise BadParameter(f"{found.name} does not accept queries of callers.")
     return found, caller, query
@@ -315,7 +319,9 @@ def _sub_query_json(sub_query: SubQuerySchema) -> dict[str, Any]:
 
 
 def _column_json(column: SubQueryColumn) -> dict[str, Any]:
-    fields = [{"path": list(path), "kinds": sorted(kinds)} for path, kinds in column.fields.items() if path]
+    fields = [
+        {"path": list(path), "kinds": sorted(kinds)} for path, kinds in column.value_kinds_by_path.items() if path
+    ]
     return {"name": column.name, "type": column.kind, "fields": fields}
 
 
@@ -355,7 +361,7 @@ async def follow_query(request: Request, services: Services, options: WebOptions
     admitted = await admit_query(request, services, options, address, FEED_ROWS_FORMAT)
     query_request, allowance = admitted.request, admitted.allowance
     endpoint = query_request.endpoint
-    position = _feed_start_position(request, admitted.query_values, endpoint)
+    position = _feed_start_position(request, admitted.query_string_values, endpoint)
 
     def access_fault() -> Fault | None:
         """Return an error if the endpoint or the key has changed, so that the caller may no longer follow the query."""
@@ -423,7 +429,7 @@ def _feed_start_position(request: Request, query: Mapping[str, str], endpoint: E
     if not since or any(parameter.name == _SINCE_PARAMETER for parameter in endpoint.parameters):
         return None
     try:
-        seconds = read_duration(since)
+        seconds = parse_duration(since)
     except ValueError as problem:
         raise BadParameter(f"since={problem}.", hint="Send how long ago to begin, as in since=10m.") from None
     return FeedPosition(max(0, now_us() - round(seconds * 1e6)), 0)

@@ -14,7 +14,7 @@ from cordwood.model.key import Caller
 from cordwood.serve.paging import CursorCodec
 from cordwood.serve.query_request import AnswerFormat, QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.web.asgi import Request, parse_urlencoded
-from cordwood.web.credentials import account_of, account_of_key
+from cordwood.web.credentials import account_of_caller, account_of_key
 from cordwood.web.encode import choose_format
 from cordwood.web.request_body import read_body
 from cordwood.web.services import WebOptions
@@ -31,7 +31,7 @@ _ROW_COUNT_REGEX = re.compile(r"[0-9]{1,9}", re.ASCII)
 # in the report.
 _MAX_REPORTED_NAMES = 5
 _MAX_REPORTED_NAME_LENGTH = 60
-_RESERVED_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_PARAMETER_NAMES})
+_RESERVED_PARAMETER_NAMES = frozenset({"api_key", FORMAT, CURSOR, PAGE_SIZE, *SANDBOX_PARAMETER_NAMES})
 
 
 async def parse_endpoint_request(
@@ -62,7 +62,7 @@ async def parse_endpoint_request(
     # Leave out undeclared parameters. They are ignored, so they must not be a part of the cache key either.
     given = {parameter.name: texts[parameter.name] for parameter in endpoint.parameters if parameter.name in texts}
     parameters = apply_pinned_parameters(caller, given, endpoint) if caller.pins else given
-    _check_misspelled_required(endpoint, parameters, ignored)
+    _refuse_misspelled_required_parameters(endpoint, parameters, ignored)
     cursor, page_size = (
         _reserved_parameter_value(CURSOR, texts, endpoint),
         _reserved_parameter_value(PAGE_SIZE, texts, endpoint),
@@ -79,7 +79,7 @@ async def parse_endpoint_request(
         page_size=None if not page_size else _parse_page_size(page_size, endpoint),
         returns_next_cursor=True,
         is_paging_requested=cursor is not None or page_size is not None,
-        anonymous_account=account_of(request, caller),
+        anonymous_account=account_of_caller(request, caller),
         ignored_parameters=ignored,
     )
     if not cursor:
@@ -87,7 +87,9 @@ async def parse_endpoint_request(
     return msgspec.structs.replace(query_request, position=cursors.decode(cursor, query_request))
 
 
-def _check_misspelled_required(endpoint: Endpoint, sent: Mapping[str, str], ignored: Collection[str]) -> None:
+def _refuse_misspelled_required_parameters(
+    endpoint: Endpoint, sent: Mapping[str, str], ignored: Collection[str]
+) -> None:
     """Raise BadParameter if a required parameter is missing, and an ignored one seems to be a misspelling of it.
 
     If a required parameter is missing for another reason, the request is refused later, when values are bound to the
@@ -174,7 +176,7 @@ def _collect_unknown_names(
 ) -> None:
     """Add those names to `unknown_names` that are neither known nor reserved, but only the first few."""
     if unknown_names is not None and known_names is not None:
-        found = (name for name in names if name not in known_names and name not in _RESERVED_NAMES)
+        found = (name for name in names if name not in known_names and name not in _RESERVED_PARAMETER_NAMES)
         unknown_names.update(dict.fromkeys(islice(found, _MAX_REPORTED_NAMES)))
 
 

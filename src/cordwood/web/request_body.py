@@ -58,12 +58,12 @@ async def read_body(request: Request, bounds: BodyBounds, reservation: MemoryRes
 
 
 # If a Content-Length has more digits than this, it is not converted to an integer, because it exceeds any limit.
-_MAX_LENGTH_DIGITS: Final = 18
+_MAX_CONTENT_LENGTH_DIGITS: Final = 18
 
 
 async def _read_raw(request: Request, max_bytes: int, reservation: MemoryReservation | None) -> bytes:
     announced = request.headers.get(b"content-length", b"").lstrip(b"0")
-    if announced.isdigit() and (len(announced) > _MAX_LENGTH_DIGITS or int(announced) > max_bytes):
+    if announced.isdigit() and (len(announced) > _MAX_CONTENT_LENGTH_DIGITS or int(announced) > max_bytes):
         raise _too_large_fault(max_bytes)
     began = asyncio.get_running_loop().time()
     chunks: list[bytes] = []
@@ -85,7 +85,7 @@ async def _read_raw(request: Request, max_bytes: int, reservation: MemoryReserva
             seconds > MAX_BODY_RECEIVE_SECONDS
             or received < (seconds - BODY_RATE_GRACE_SECONDS) * MIN_BODY_BYTES_PER_SECOND
         ):
-            raise too_slow_fault()
+            raise slow_body_fault()
 
 
 async def receive_message(request: Request, reservation: MemoryReservation | None) -> Message:
@@ -97,15 +97,15 @@ async def receive_message(request: Request, reservation: MemoryReservation | Non
     try:
         async with asyncio.timeout(MAX_READ_STALL_SECONDS) as limit:
             if reservation is not None:
-                reservation.set_revoke_callback(lambda: loop.call_soon_threadsafe(_expire, limit))
+                reservation.set_revoke_callback(lambda: loop.call_soon_threadsafe(_expire_timeout, limit))
             return await request.receive()
     except TimeoutError:
         if reservation is not None and reservation.is_revoked:
             raise reservation.refusal_fault() from None
-        raise too_slow_fault() from None
+        raise slow_body_fault() from None
 
 
-def _expire(limit: asyncio.Timeout) -> None:
+def _expire_timeout(limit: asyncio.Timeout) -> None:
     # If a chunk has arrived just before, the timeout has ended already, and `reschedule` raises RuntimeError.
     with suppress(RuntimeError):
         limit.reschedule(asyncio.get_running_loop().time())
@@ -116,7 +116,7 @@ def _too_large_fault(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"The body is larger than {size}.", hint="Send less at once, or compress it.")
 
 
-def too_slow_fault() -> RequestTooSlow:
+def slow_body_fault() -> RequestTooSlow:
     return RequestTooSlow(
         "The body did not arrive in time.",
         hint=f"It may pause for {MAX_READ_STALL_SECONDS:.0f} s and take {MAX_BODY_RECEIVE_SECONDS:.0f} s in all.",
@@ -300,12 +300,12 @@ def _inflated_chunks(body: bytes, create_inflater: Callable[[bytes], Inflater]) 
         while not inflater.eof:
             if at >= len(body):
                 raise EOFError
-            yield from _inflate_step(inflater, body[at : at + _INFLATE_INPUT_BYTES])
+            yield from _inflate_in_chunks(inflater, body[at : at + _INFLATE_INPUT_BYTES])
             at += _INFLATE_INPUT_BYTES
         at = min(at, len(body)) - len(inflater.unused_data)
 
 
-def _inflate_step(inflater: Inflater, data: bytes) -> Iterator[bytes]:
+def _inflate_in_chunks(inflater: Inflater, data: bytes) -> Iterator[bytes]:
     """Decompress a part of the body, and yield the content in chunks of limited size."""
     chunk = inflater.decompress(data, _INFLATE_OUTPUT_BYTES)
     yield chunk
@@ -324,7 +324,7 @@ _MAX_SNAPPY_LENGTH_VARINT_BYTES: Final = 5
 # of a tag are the kind of element: 0 is a literal, and 1 to 3 are copies with an offset of 11, 16 and 32 bits. The size
 # of a literal of more than 60 bytes is not in the tag but in the bytes after it. Then the table has 60 plus the number
 # of these bytes.
-_SNAPPY_ELEMENT_SIZES: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
+_SNAPPY_ELEMENT_SIZE_BY_TAG: Final = tuple((tag >> 2 & 7) + 4 if tag & 3 == 1 else (tag >> 2) + 1 for tag in range(256))
 
 
 def decompress_snappy(block: bytes, max_bytes: int, on_growth: Callable[[int], object]) -> bytes:
@@ -358,7 +358,7 @@ def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearr
     end, left = len(block), MAX_SNAPPY_ELEMENTS
     while position < end:
         tag = block[position]
-        size, kind = _SNAPPY_ELEMENT_SIZES[tag], tag & 3
+        size, kind = _SNAPPY_ELEMENT_SIZE_BY_TAG[tag], tag & 3
         if kind == 0:
             begin, size = (position + 1, size) if size <= 60 else _long_literal_bounds(block, position, size)
             position = begin + size
@@ -377,7 +377,7 @@ def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearr
             content += (
                 content[begin : begin + size]
                 if begin >= 0 and size <= offset
-                else _overlapping_copy(content, begin, size)
+                else _expand_overlapping_copy(content, begin, size)
             )
         left -= 1
         if len(content) > length or position > end or left < 0:
@@ -385,7 +385,7 @@ def _decode_snappy_elements(block: bytes, position: int, length: int) -> bytearr
     return content
 
 
-def _overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
+def _expand_overlapping_copy(content: bytearray, begin: int, size: int) -> bytearray:
     """Return the bytes that a copy element adds if it is longer than its offset.
 
     Such a copy repeats the last bytes of the content, from `begin` on, until it has `size` bytes.

@@ -33,7 +33,7 @@ from cordwood.web.query import (
     follow_query,
     show_ad_hoc_query_parameters,
     show_lql_as_sql,
-    show_sandbox_scope,
+    show_sandbox_sub_queries,
 )
 from cordwood.web.route import READ_METHODS, WRITE_METHODS, Handler, HandlerContext, HandlerDependencies, Route
 from cordwood.web.services import Lifecycle, LifecyclePhase, Services, WebOptions
@@ -164,7 +164,7 @@ async def _show_ad_hoc_query_parameters(context: HandlerContext) -> Response:
     return await show_ad_hoc_query_parameters(context.request, context.services(), context.dependencies.options)
 
 
-def _definitions_handler(
+def _definition_collection_handler(
     kind: definition_requests.DefinitionKind[Any], read: Callable[[Request, Services], Awaitable[Response]]
 ) -> Handler:
     async def answer(context: HandlerContext) -> Response:
@@ -175,7 +175,7 @@ def _definitions_handler(
     return answer
 
 
-def _definition_handler(
+def _definition_item_handler(
     kind: definition_requests.DefinitionKind[Any], read: Callable[[Request, Services, str], Awaitable[Response]]
 ) -> Handler:
     async def answer(context: HandlerContext) -> Response:
@@ -203,11 +203,14 @@ def _definition_text_and_version_routes(
         return await _definition_request(kind, context).show_version(context.path_argument)
 
     async def restore_version(context: HandlerContext) -> Response:
-        return await _definition_request(kind, context).restore(context.path_argument)
+        return await _definition_request(kind, context).restore_version(context.path_argument)
 
     collection = f"{kind.name}s".encode()
     return (
-        (re.compile(definition_requests.TEXT_PATH_TEMPLATE % collection), Route("text", READ_METHODS, show_text)),
+        (
+            re.compile(definition_requests.DEFINITION_TEXT_PATH_TEMPLATE % collection),
+            Route("text", READ_METHODS, show_text),
+        ),
         (
             re.compile(definition_requests.VERSIONS_PATH_TEMPLATE % collection),
             Route("versions", READ_METHODS, list_versions),
@@ -305,20 +308,22 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
     b"/api/access-tokens": Route("keys", READ_OR_CREATE_METHODS, _list_or_create_keys),
     b"/api/quarantine": Route("quarantine", READ_METHODS, _list_quarantine),
     b"/api/backup": Route("backup", ("GET", "OPTIONS"), _send_backup),
-    b"/api/openapi.json": Route("openapi", READ_METHODS, _collection_handler(catalog.show_api_document)),
-    b"/api/openapi": Route("openapi", READ_METHODS, _collection_handler(catalog.show_api_document)),
+    b"/api/openapi.json": Route("openapi", READ_METHODS, _collection_handler(catalog.show_openapi_document)),
+    b"/api/openapi": Route("openapi", READ_METHODS, _collection_handler(catalog.show_openapi_document)),
     b"/api/client.py": Route("client", READ_METHODS, _collection_handler(catalog.show_api_client)),
     b"/docs": Route("docs", READ_METHODS, _collection_handler(catalog.show_api_page)),
     b"/api/endpoints": Route(
         "endpoints",
         READ_OR_CREATE_METHODS,
-        _definitions_handler(definition_requests.ENDPOINT_KIND, catalog.list_endpoints),
+        _definition_collection_handler(definition_requests.ENDPOINT_KIND, catalog.list_endpoints),
     ),
     b"/api/sources": Route(
-        "sources", READ_OR_CREATE_METHODS, _definitions_handler(definition_requests.SOURCE_KIND, catalog.list_sources)
+        "sources",
+        READ_OR_CREATE_METHODS,
+        _definition_collection_handler(definition_requests.SOURCE_KIND, catalog.list_sources),
     ),
     b"/api/alerts": Route("alerts", READ_METHODS, _collection_handler(alerts.list_alerts)),
-    b"/api/alerts/history": Route("alerts", READ_METHODS, _collection_handler(alerts.list_history)),
+    b"/api/alerts/history": Route("alerts", READ_METHODS, _collection_handler(alerts.list_alert_history)),
     b"/api/alerts/silences": Route("silences", READ_OR_CREATE_METHODS, _list_or_create_silences),
     b"/api/key": Route("key_view", READ_METHODS, _collection_handler(agents.show_key_permissions)),
     b"/mcp": Route("mcp", WRITE_METHODS, agents.answer_mcp),
@@ -346,16 +351,21 @@ PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
         Route(
             "endpoint",
             READ_OR_CHANGE_METHODS,
-            _definition_handler(definition_requests.ENDPOINT_KIND, catalog.show_endpoint),
+            _definition_item_handler(definition_requests.ENDPOINT_KIND, catalog.show_endpoint),
         ),
     ),
     (re.compile(rb"/explorer/([^/]+/[^/]+)"), Route("explorer", READ_METHODS, _show_explorer_file)),
-    (re.compile(rb"/api/endpoints/([^/]+)/scope"), Route("scope", READ_METHODS, _item_handler(show_sandbox_scope))),
+    (
+        re.compile(rb"/api/endpoints/([^/]+)/scope"),
+        Route("scope", READ_METHODS, _item_handler(show_sandbox_sub_queries)),
+    ),
     (re.compile(rb"/api/endpoints/([^/]+)/sql"), Route("sql", READ_METHODS, _item_handler(show_lql_as_sql))),
     (
         re.compile(rb"/api/sources/([^/]+)"),
         Route(
-            "source", READ_OR_CHANGE_METHODS, _definition_handler(definition_requests.SOURCE_KIND, catalog.show_source)
+            "source",
+            READ_OR_CHANGE_METHODS,
+            _definition_item_handler(definition_requests.SOURCE_KIND, catalog.show_source),
         ),
     ),
     (
@@ -439,5 +449,7 @@ def create_application(
         return answer_repeated_request(request, lifecycle.services, shared.request_cache)
 
     send_budget = SendMemoryBudget(options.max_unsent_bytes)
-    made = HttpApplication(respond, respond_from_cache, observer, send_budget, logflare_errors=options.logflare_errors)
+    made = HttpApplication(
+        respond, respond_from_cache, observer, send_budget, logflare_errors=options.sends_logflare_errors
+    )
     return made

@@ -48,14 +48,14 @@ class LifecyclePhase(StrEnum):
 class Lifecycle:
     """The phase of the process: STARTING until `set_ready` is called, then READY, and after `start_draining` DRAINING.
 
-    In the phase READY, a part of the service can be unavailable (`set_part_unready_reason`), for example while the
+    In the phase READY, a part of the service can be unavailable (`set_component_unready_reason`), for example while the
     engine is replaced. Thread-safe.
     """
 
     def __init__(self) -> None:
         self.phase = LifecyclePhase.STARTING
         self.services: Services | None = None
-        self._unready_reason_by_part: dict[str, str] = {}
+        self._unready_reason_by_component: dict[str, str] = {}
 
     def set_ready(self, services: Services) -> None:
         self.services = services
@@ -64,16 +64,16 @@ class Lifecycle:
     def start_draining(self) -> None:
         self.phase = LifecyclePhase.DRAINING
 
-    def set_part_unready_reason(self, part: str, reason: str | None) -> None:
+    def set_component_unready_reason(self, part: str, reason: str | None) -> None:
         """Record why a part of the service, such as `engine`, is unavailable. None means that it is available."""
         if reason is None:
-            self._unready_reason_by_part.pop(part, None)
+            self._unready_reason_by_component.pop(part, None)
         else:
-            self._unready_reason_by_part[part] = reason
+            self._unready_reason_by_component[part] = reason
 
     def unready_reasons(self) -> list[str]:
         """Return the reasons why the service cannot answer queries; an empty list if it can."""
-        reasons = [*self._unready_reason_by_part.copy().values()]
+        reasons = [*self._unready_reason_by_component.copy().values()]
         if self.services is not None and (starved := self.services.query_service.queue_stalled_seconds):
             reasons.append(f"No query has got a slot for {starved:.0f} s: queries that do not end hold all slots.")
         return reasons
@@ -107,19 +107,19 @@ class WebhookSecrets(msgspec.Struct, frozen=True):
 class WebOptions(msgspec.Struct, frozen=True):
     """The options of the HTTP layer.
 
-    If `logflare_errors` is true, failed queries are answered as Logflare does: with a message and, unless the query is
-    ad hoc, with status 200. `event_body_bounds` limits the sizes of bodies with events, and `query_body_bounds` those
-    of all other bodies. `query_body_budget` limits the memory for these other bodies, and `max_unsent_bytes` the memory
-    for large bodies of responses that are being sent. `webhooks` has the secrets of senders that sign bodies.
-    `stream_mapping` maps labels, by which shippers name the origin of events, to streams. If `offers_sign_in` is true,
-    there is a page that signs in by a link.
+    If `sends_logflare_errors` is true, failed queries are answered as Logflare does: with a message and, unless the
+    query is ad hoc, with status 200. `event_body_bounds` limits the sizes of bodies with events, and
+    `query_body_bounds` those of all other bodies. `query_body_budget` limits the memory for these other bodies, and
+    `max_unsent_bytes` the memory for large bodies of responses that are being sent. `webhooks` has the secrets of
+    senders that sign bodies. `stream_mapping` maps labels, by which shippers name the origin of events, to streams. If
+    `offers_sign_in` is true, there is a page that signs in by a link.
     """
 
-    logflare_errors: bool = False
+    sends_logflare_errors: bool = False
     event_body_bounds: BodyBounds = EVENT_BODY_BOUNDS
     query_body_bounds: BodyBounds = QUERY_BODY_BOUNDS
     max_unsent_bytes: int = 64 * _MEBIBYTE
-    webhooks: WebhookSecrets = WebhookSecrets()
+    webhook_secrets: WebhookSecrets = WebhookSecrets()
     query_body_budget: BodyMemoryBudget = msgspec.field(default_factory=lambda: new_query_body_budget(32 * _MEBIBYTE))
     stream_mapping: StreamMapping = StreamMapping()
     offers_sign_in: bool = False
@@ -127,10 +127,10 @@ class WebOptions(msgspec.Struct, frozen=True):
 
 def new_query_body_budget(max_bytes: int) -> BodyMemoryBudget:
     """Return a memory budget for bodies with queries. When it is used up, it raises ServiceBusy."""
-    return BodyMemoryBudget(max_bytes, refusal=_budget_fault)
+    return BodyMemoryBudget(max_bytes, refusal=_query_body_budget_fault)
 
 
-def _budget_fault() -> ServiceBusy:
+def _query_body_budget_fault() -> ServiceBusy:
     return ServiceBusy(
         "More queries are being read than are held in memory.", hint="Ask again in a moment.", retry_after=2
     )

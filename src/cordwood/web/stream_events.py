@@ -19,7 +19,7 @@ from cordwood.serve.query_request import AnswerFormat, QueryRequest
 from cordwood.web.answer_rendering import render_answer
 from cordwood.web.asgi import Request, Response, no_store_json_response, parse_count_parameter
 from cordwood.web.credentials import require_private_caller
-from cordwood.web.encode import FORMATS, JSON_FORMAT, arrow, parquet
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME, JSON_FORMAT, arrow, parquet
 from cordwood.web.encode.text import encode_event_array, encode_event_lines
 from cordwood.web.ingest import accepted_response
 from cordwood.web.query_request_parser import read_redact_header
@@ -34,7 +34,7 @@ _EXPORT_FORMATS_BY_NAME: Mapping[str, AnswerFormat] = {
     "parquet": AnswerFormat("parquet", "application/vnd.apache.parquet", parquet.encode_parquet, is_streamable=True),
     "ndjson": AnswerFormat("ndjson", "application/x-ndjson", encode_event_lines, is_streamable=True),
     "json": AnswerFormat("json", "application/json; charset=utf-8", encode_event_array, is_streamable=True),
-    "csv": FORMATS["csv"],
+    "csv": ANSWER_FORMATS_BY_NAME["csv"],
     "arrow": AnswerFormat("arrow", "application/vnd.apache.arrow.stream", arrow.encode_arrow, is_streamable=True),
 }
 _EXPORT_ENDPOINT = Endpoint(
@@ -60,7 +60,10 @@ async def export_events(request: Request, services: Services, name: str) -> Resp
     )
     query_request = QueryRequest(_EXPORT_ENDPOINT, caller, _export_format(query.get("format") or "parquet"))
     return await render_answer(
-        request, query_request, await services.query_service.export(query_request, export_range, request.id), began
+        request,
+        query_request,
+        await services.query_service.export_events(query_request, export_range, request.id),
+        began,
     )
 
 

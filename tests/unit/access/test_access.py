@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from cordwood import access
-from cordwood.access import ANONYMOUS, Authenticator, FixedKey
+from cordwood.access import ANONYMOUS_CALLER, Authenticator, FixedKey
 from cordwood.catalog.key_store import hash_secret
 from cordwood.catalog.sqlite_keys import SQLiteKeyStore
 from cordwood.errors import BadApiKey, Forbidden, MissingApiKey
@@ -128,7 +128,7 @@ def test_an_unknown_name_is_forbidden_to_keys_without_any_such_scope() -> None:
 
 def test_a_public_endpoint_needs_no_key_when_called_by_uuid(authenticator: Authenticator) -> None:
     visitor = authenticator.authenticate_for_endpoint(None, PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id).upper())
-    assert visitor is ANONYMOUS
+    assert visitor is ANONYMOUS_CALLER
     access.require_query_permission(visitor, PUBLIC_ENDPOINT)
 
 
@@ -140,12 +140,15 @@ def test_a_public_endpoint_needs_a_key_when_called_by_name(authenticator: Authen
 def test_an_invalid_key_on_a_public_endpoint_is_treated_as_none(
     authenticator: Authenticator, keys: SQLiteKeyStore
 ) -> None:
-    assert authenticator.authenticate_for_endpoint("cw_wrong", PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id)) is ANONYMOUS
+    assert (
+        authenticator.authenticate_for_endpoint("cw_wrong", PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id))
+        is ANONYMOUS_CALLER
+    )
     assert (
         authenticator.authenticate_for_endpoint(
             keys.create(KeyTerms(frozenset({"ingest"}))).secret, PUBLIC_ENDPOINT, str(PUBLIC_ENDPOINT.id)
         )
-        is ANONYMOUS
+        is ANONYMOUS_CALLER
     )
 
 
@@ -160,7 +163,7 @@ def test_a_private_endpoint_needs_a_key_when_called_by_uuid(authenticator: Authe
     with pytest.raises(MissingApiKey):
         authenticator.authenticate_for_endpoint(None, LOGS_ENDPOINT, str(LOGS_ENDPOINT.id))
     with pytest.raises(Forbidden):
-        access.require_query_permission(ANONYMOUS, LOGS_ENDPOINT)
+        access.require_query_permission(ANONYMOUS_CALLER, LOGS_ENDPOINT)
 
 
 def caller_pinned_to(**pins: str) -> Caller:

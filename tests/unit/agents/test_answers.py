@@ -34,7 +34,7 @@ def test_rows_are_the_same_for_any_chunk_size(rows: list[dict[str, Any]], size: 
     assert all(collected.add_chunk(body[begin : begin + size]) for begin in range(0, len(body), size))
     assert decode(collected) == rows
     assert collected.truncation_reason is None
-    assert not collected.is_shortened
+    assert not collected.has_shortened_values
 
 
 def test_a_row_beyond_the_requested_number_ends_the_answer() -> None:
@@ -81,7 +81,7 @@ def test_a_single_row_that_is_too_large_is_shortened_until_it_fits() -> None:
     (row,) = decode(rows)
     assert len(bytes(rows.rows[0])) <= MAX_ANSWER_ROWS_BYTES // 2
     assert row["column 0"] == "x" * 200 + "… (1500 characters)"
-    assert rows.is_shortened
+    assert rows.has_shortened_values
 
 
 @pytest.mark.parametrize("line", [b"[" * 5000 + b"]" * 5000, b"{broken", b'{"a": 1e999}', b'"\xff"'])
@@ -89,7 +89,7 @@ def test_a_row_that_cannot_be_decoded_is_shown_as_its_beginning(line: bytes) -> 
     rows = RowCollector(ToolAnswerLimits(10))
     assert rows.add_chunk(line + b"\n")
     assert len(rows.rows) == 1
-    assert rows.is_shortened or decode(rows)
+    assert rows.has_shortened_values or decode(rows)
 
 
 def test_long_values_are_shortened_and_marked_at_any_depth() -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from cordwood.alerts.notification import DeliveryFailed, Notification, NotifiedState
 from cordwood.alerts.sender import LAST_PAUSE_SECONDS, NotificationSender, SendLimits
-from cordwood.alerts.store import AlertFacts, AlertStore
+from cordwood.alerts.store import AlertStore, AlertSummary
 from cordwood.errors import OutOfDisk
 from cordwood.model.definitions import Severity
 from cordwood.observe.observation import AlertSent
 from tests.unit.alerts.harness import SECOND_US, START_US, AlertGroups, make_alert
 
-ALERT_FACTS = AlertFacts("1", "a", "errors", Severity.ERROR, 60.0)
+ALERT_FACTS = AlertSummary("1", "a", "errors", Severity.ERROR, 60.0)
 SEND_LIMITS = SendLimits(1_000.0, 3_600.0)
-OTHER_ALERT_FACTS = AlertFacts("2", "b", "errors", Severity.ERROR, 60.0)
+OTHER_ALERT_FACTS = AlertSummary("2", "b", "errors", Severity.ERROR, 60.0)
 
 
 class SenderHarness:
@@ -38,7 +38,7 @@ class SenderHarness:
             raise self.failure
         self.received.append(notification)
 
-    def queue(self, rows: int, facts: AlertFacts = ALERT_FACTS, target: str = "x") -> AlertGroups:
+    def queue(self, rows: int, facts: AlertSummary = ALERT_FACTS, target: str = "x") -> AlertGroups:
         groups = AlertGroups(make_alert(name=facts.name, group_by=("n",), send_to=(target,)))
         self.store.store_update(facts, groups.evaluate_at(0, [{"n": number} for number in range(rows)]), self.now_us)
         return groups
@@ -77,7 +77,7 @@ def test_changes_beyond_the_limit_follow_in_the_next_notification(tmp_path: Path
         harness.queue(10)
         while await harness.advance():
             pass
-        assert [(len(sent.changes), sent.omitted) for sent in harness.received] == [(4, 6), (4, 2), (2, 0)]
+        assert [(len(sent.changes), sent.omitted_change_count) for sent in harness.received] == [(4, 6), (4, 2), (2, 0)]
         labels = [change.labels["n"] for sent in harness.received for change in sent.changes]
         assert labels == [str(number) for number in range(10)]
 
@@ -88,7 +88,7 @@ def test_the_send_rate_is_limited_after_a_burst(tmp_path: Path) -> None:
     async def test() -> None:
         harness = SenderHarness(tmp_path, SendLimits(1 / 60, 3_600.0, max_burst_notifications=2))
         for name in "abcd":
-            harness.queue(1, AlertFacts(name, name, "errors", Severity.ERROR, 60.0))
+            harness.queue(1, AlertSummary(name, name, "errors", Severity.ERROR, 60.0))
         assert [await harness.advance() for _ in range(5)] == [1, 1, 0, 0, 0]
         assert [await harness.advance(30) for _ in range(4)] == [0, 1, 0, 1]
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.alerts.evaluation import GROUP_RETENTION_SECONDS, end_all_groups
+from cordwood.alerts.evaluation import MISSING_GROUP_RETENTION_SECONDS, end_all_groups
 from tests.unit.alerts.harness import START_US, AlertGroups, make_alert
 
 FULFILLING_ROWS = [{"n": 1}]
@@ -103,7 +103,7 @@ def test_a_missing_group_fires_until_it_returns_or_is_forgotten() -> None:
     assert groups.notified(60, ROWS_OF_TWO_SERVICES[:1]) == [("x", "firing")]
     assert groups.notified(120, ROWS_OF_TWO_SERVICES) == [("x", "resolved")]
     assert groups.notified(180, ROWS_OF_TWO_SERVICES[:1]) == [("x", "firing")]
-    late = 180 + GROUP_RETENTION_SECONDS
+    late = 180 + MISSING_GROUP_RETENTION_SECONDS
     assert groups.notified(late - 60, ROWS_OF_TWO_SERVICES[:1]) == []
     assert groups.notified(late + 60, ROWS_OF_TWO_SERVICES[:1]) == [("x", "resolved")]
     assert groups.notified(late + 120, ROWS_OF_TWO_SERVICES[:1]) == [], "a group that was forgotten does not fire again"

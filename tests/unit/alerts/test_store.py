@@ -8,13 +8,13 @@ import pytest
 from cordwood.alerts import store as module
 from cordwood.alerts.evaluation import MAX_SILENCES, Silence, end_all_groups
 from cordwood.alerts.notification import NotifiedState
-from cordwood.alerts.store import AlertFacts, AlertStore, HistoryEntry
+from cordwood.alerts.store import AlertStore, AlertSummary, HistoryEntry
 from cordwood.errors import DataFolderUnusable, TooManyDefinitions
 from cordwood.model.definitions import Severity
 from tests.unit.alerts.harness import START_US, AlertGroups, make_alert
 
 FULFILLING_ROWS = [{"n": 1}]
-ALERT_FACTS = AlertFacts("id of a", "a", "errors", Severity.ERROR, 60.0)
+ALERT_FACTS = AlertSummary("id of a", "a", "errors", Severity.ERROR, 60.0)
 
 
 def apply_rows(groups: AlertGroups, store: AlertStore, seconds: float, rows: Sequence[Mapping[str, object]]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cordwood.app.event_files import MAX_FILE_ITEM_BYTES, FileItem, ReadOptions, add_missing_id, open_event_file
+from cordwood.app.event_files import MAX_FILE_RECORD_BYTES, FileRecord, ReadOptions, add_missing_id, open_event_file
 from cordwood.errors import BadBody
 from cordwood.ingest.formats.csv import ColumnTypes, CsvOptions
 
@@ -20,7 +20,7 @@ else:
     from backports import zstd
 
 
-def records_in(file: Path, reading: ReadOptions = ReadOptions()) -> Sequence[FileItem]:  # noqa: B008 - frozen
+def records_in(file: Path, reading: ReadOptions = ReadOptions()) -> Sequence[FileRecord]:  # noqa: B008 - frozen
     with open_event_file(file, reading) as opened:
         return list(opened.events())
 
@@ -88,10 +88,10 @@ def test_format_and_compression_are_detected(tmp_path: Path, name: str, content:
 def test_records_have_their_line_numbers(tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
     file.write_bytes(EVENT_LINES)
-    assert [record.line_number for record in records_in(file)] == [1, 4]
+    assert [record.position for record in records_in(file)] == [1, 4]
     file = tmp_path / "a.json"
     file.write_bytes(b'[{"id": 1},\n\n\n{"id":\n2}]')
-    assert [record.line_number for record in records_in(file)] == [1, 4]
+    assert [record.position for record in records_in(file)] == [1, 4]
     assert events_in(file)[1] == b'{"id": 2}'
 
 
@@ -108,7 +108,7 @@ def test_csv_types_are_optional_and_do_not_change_ids(tmp_path: Path) -> None:
     assert (first["status"], first["m"], refused) == ("200", "x", "1;2;3")
     assert first["id"] != second["id"]
     assert [json.loads(record.data) for record in typed[:2]] == [first | {"status": 200}, second | {"status": 200}]
-    assert (as_text[2].line_number, as_text[2].fault) == (4, "The record has 3 fields, but the header has 2.")
+    assert (as_text[2].position, as_text[2].fault) == (4, "The record has 3 fields, but the header has 2.")
 
 
 def test_text_formats_must_be_named_and_the_refusal_suggests_one(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_journal_export_is_read_entry_by_entry(tmp_path: Path) -> None:
     file.write_bytes(b"__CURSOR=c1\n__REALTIME_TIMESTAMP=5\n" + binary + b"\n__CURSOR=c2\nno field\n\n__CURSOR=c3\n")
     first, refused, last = records_in(file)
     assert json.loads(first.data) == {"id": "c1", "timestamp": 5, "event_message": "a\nb", "metadata": {}}
-    assert (refused.line_number, "neither NAME=value" in (refused.fault or "")) == (2, True)
+    assert (refused.position, "neither NAME=value" in (refused.fault or "")) == (2, True)
     assert json.loads(last.data)["id"] == "c3"
 
 
@@ -184,7 +184,7 @@ def test_a_truncated_or_damaged_file_is_an_error(tmp_path: Path, content: bytes)
     ("name", "content", "message"),
     [
         ("a.json", b'[{"a": 1},\n{"a" 1}]', "Line 2: the text is not JSON"),
-        ("a.csv", b'a,b\n1,"' + (b"x" * 999 + b"\n") * (MAX_FILE_ITEM_BYTES // 1000), "Line 2: the record is longer"),
+        ("a.csv", b'a,b\n1,"' + (b"x" * 999 + b"\n") * (MAX_FILE_RECORD_BYTES // 1000), "Line 2: the record is longer"),
         ("a.csv", b"a,a\n1,2\n", "column 'a' 2 times"),
     ],
     ids=["json", "open quote", "header"],
@@ -198,11 +198,11 @@ def test_errors_in_a_file_have_its_name_and_line(tmp_path: Path, name: str, cont
 
 def test_a_line_that_is_too_long_is_refused_and_the_next_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a.ndjson"
-    file.write_bytes(b'{"a": "' + b"x" * MAX_FILE_ITEM_BYTES + b'"}\n{"id": "b"}\n')
+    file.write_bytes(b'{"a": "' + b"x" * MAX_FILE_RECORD_BYTES + b'"}\n{"id": "b"}\n')
     too_long, after = records_in(file)
-    assert (too_long.line_number, too_long.fault) == (1, "The line is longer than 16 MiB.")
+    assert (too_long.position, too_long.fault) == (1, "The line is longer than 16 MiB.")
     assert len(too_long.data) < 10_000
-    assert (after.line_number, after.data) == (2, b'{"id": "b"}')
+    assert (after.position, after.data) == (2, b'{"id": "b"}')
 
 
 def test_an_invalid_parquet_file_is_an_error(tmp_path: Path) -> None:

@@ -143,7 +143,9 @@ def test_incompatible_endpoints_are_refused_with_the_position(
 def test_a_stream_takes_precedence_over_an_endpoint_of_its_name(tmp_path: Path) -> None:
     text = endpoint_text("cloudflare.logs.prod", "select id from `cloudflare.logs.prod`")
     contents = read_and_check_definitions(CatalogSources(endpoints_folder=write_files(tmp_path, same=text)))
-    assert not next(endpoint for endpoint in contents.endpoints if endpoint.name == "cloudflare.logs.prod").included
+    assert not next(
+        endpoint for endpoint in contents.endpoints if endpoint.name == "cloudflare.logs.prod"
+    ).included_endpoints
 
 
 def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +157,7 @@ def test_an_unchanged_query_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> N
     first = list(link_included_endpoints(endpoints, set(), []))
     monkeypatch.setattr(included_endpoints, "parse", None)
     assert list(link_included_endpoints(endpoints, set(), [])) == first
-    assert first[0].included == (endpoints[1],)
+    assert first[0].included_endpoints == (endpoints[1],)
 
 
 @pytest.fixture

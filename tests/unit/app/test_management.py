@@ -572,7 +572,7 @@ def test_a_definition_that_cannot_be_written_is_not_served(tmp_path: Path) -> No
 def test_definitions_and_their_history_have_size_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions, "MAX_ENDPOINTS", 2)
     monkeypatch.setattr(definitions, "MAX_STREAMS", 2)
-    monkeypatch.setattr("cordwood.catalog.file_catalog.MAX_KEPT_DELETED_HISTORIES", 2)
+    monkeypatch.setattr("cordwood.catalog.file_catalog.MAX_HISTORIES_OF_DELETED_DEFINITIONS", 2)
     with open_in_process_app(settings_at(tmp_path / "data")) as inside:
         components = ManagedService(inside, tmp_path / "data")
         for number in range(5):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cordwood.catalog.alert_table import alert_to_table, read_alert_file
+from cordwood.catalog.alert_table import alert_to_toml_table, read_alert_file
 from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.errors import BadEndpointFile
 from cordwood.model.definitions import AlertCondition, ComparedValue, Comparison, Severity
@@ -50,7 +50,7 @@ def test_every_setting_of_an_alert_is_read() -> None:
 def test_table_of_alert_returns_the_table_that_the_alert_was_read_from() -> None:
     alert = read_endpoint_file("a.sql", endpoint_text(ALL_SETTINGS)).alert
     assert alert is not None
-    assert alert_to_table(alert) == {
+    assert alert_to_toml_table(alert) == {
         "name": "too slow", "every": "1m", "for": "5m", "condition": "change(`p95 ms`) >= 50%", "before": "1d",
         "repeat": "4h", "group_by": ["path", "project"], "severity": "critical", "text": "{path} is slow",
         "send_to": ["ops"], "sql": "select 1", "redact": True,

@@ -17,7 +17,7 @@ def fault_of(text: str) -> SetupFault:
 
 def parse_supported(text: str) -> None:
     document = TomlDocument("", text, 1, BadEndpointFile).parse()
-    document.check_setting_names(document.tables, ("known", "list"))
+    document.check_setting_names(document.root_table, ("known", "list"))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_text_is_refused_with_its_place(text: str, message: str, place: tuple[
 def test_brackets_and_dots_in_texts_and_comments_do_not_count_as_nesting() -> None:
     written = "[{." * 100
     text = f'known = "{written}" # {written}\nlist = [\'{written}\', \'\'\'{written}\n\'\'\', """"\\"{written}"""]'
-    assert TomlDocument("", text, 1, BadEndpointFile).parse().tables["known"] == written
+    assert TomlDocument("", text, 1, BadEndpointFile).parse().root_table["known"] == written
 
 
 def test_long_numbers_in_conditions_are_refused() -> None:

@@ -14,12 +14,12 @@ from cordwood.errors import RefusedByService
 def test_the_state_is_durable_and_survives_an_incomplete_write(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     state = MigrationState(file, "there to here")
-    assert state.last_copied_key("a") is None
-    state.record_last_copied_key("a", ("2024-01-01 00:00:00", "x"))
-    state.record_last_copied_key("b", ("-infinity", "y"))
+    assert state.last_copied_sort_key("a") is None
+    state.record_last_copied_sort_key("a", ("2024-01-01 00:00:00", "x"))
+    state.record_last_copied_sort_key("b", ("-infinity", "y"))
     file.with_name("state.json.new").write_text("{ cut o")
     reopened = MigrationState(file, "there to here")
-    assert (reopened.last_copied_key("a"), reopened.last_copied_key("b")) == (
+    assert (reopened.last_copied_sort_key("a"), reopened.last_copied_sort_key("b")) == (
         ("2024-01-01 00:00:00", "x"),
         ("-infinity", "y"),
     )

@@ -1,4 +1,4 @@
-"""`wrap_as_records` wraps every object of an event in an array of one element, except elements of arrays."""
+"""`wrap_objects_as_records` wraps every object of an event in an array of one element, except elements of arrays."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordwood.engines.records import wrap_as_records
+from cordwood.engines.records import wrap_objects_as_records
 
 # Texts that contain parts of JSON syntax.
 _TEXTS = st.lists(st.sampled_from(['"', ":", "{", "}", "[", ",", "\\", '":{', "a", " ", "NaN"]), max_size=4).map(
@@ -31,18 +31,18 @@ def as_record(value: Any, *, is_element: bool = False) -> Any:
 @given(_VALUES)
 def test_objects_are_wrapped_whatever_the_texts_contain(value: Any) -> None:
     for text in (json.dumps(value), msgspec.json.encode(value).decode()):
-        assert msgspec.json.decode(wrap_as_records(text)) == as_record(value)
+        assert msgspec.json.decode(wrap_objects_as_records(text)) == as_record(value)
 
 
 @pytest.mark.parametrize(
     "text", ['{"a":":{b}"}', '{"a,":{"b":"}"}}', '{"a":{":{b":1}}', '":{}"', '{"a":"x{","b":{"c":"}"}}']
 )
 def test_braces_in_texts_are_not_structure(text: str) -> None:
-    assert msgspec.json.decode(wrap_as_records(text)) == as_record(msgspec.json.decode(text))
+    assert msgspec.json.decode(wrap_objects_as_records(text)) == as_record(msgspec.json.decode(text))
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_json_lacks_become_texts(number: str) -> None:
     """Check NaN and infinite numbers in a record and in an array."""
     text = f'{{"a":{{"b":{number}}},"c":[{number},1]}}'
-    assert msgspec.json.decode(wrap_as_records(text)) == [{"a": [{"b": number}], "c": [number, 1]}]
+    assert msgspec.json.decode(wrap_objects_as_records(text)) == [{"a": [{"b": number}], "c": [number, 1]}]

@@ -171,7 +171,7 @@ def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: ManualC
     large = RefusedItem(0, "No.", "x" * 2**21)
     assert all(truncator.truncate(large) is large for _ in range(512))
     cut = truncator.truncate(large)
-    assert (cut.is_cut, len(cut.text)) == (True, 4096)
+    assert (cut.is_truncated, len(cut.text)) == (True, 4096)
     assert cut.reason == "No. Only its first 4 KiB are stored, and it cannot be replayed."
     small_item = RefusedItem(1, "No.", "x" * 4096)
     assert truncator.truncate(small_item) is small_item
@@ -181,4 +181,4 @@ def test_quarantined_items_above_a_gigabyte_per_day_are_truncated(clock: ManualC
 
 def test_an_item_above_the_event_limit_is_truncated() -> None:
     cut = ItemTruncator(2**20, lambda: 0).truncate(RefusedItem(0, "No.", "x" * (2**21 + 1)))
-    assert (cut.is_cut, len(cut.text)) == (True, 2**18)
+    assert (cut.is_truncated, len(cut.text)) == (True, 2**18)

@@ -94,7 +94,7 @@ def test_a_too_large_entry_is_held_within_a_limit() -> None:
     decoder.feed(b"MESSAGE\n" + struct.pack("<Q", 2**62))
     for _ in range(100):
         assert decoder.feed(b"\n\n" * 50_000) == []
-        assert decoder.held_bytes <= 2 * MAX_ITEMS
+        assert decoder.buffered_bytes <= 2 * MAX_ITEMS
 
 
 def test_a_truncated_entry_is_quarantined() -> None:

@@ -18,7 +18,7 @@ FEWER_EXAMPLES = settings(max_examples=60)
 def items(text: str, limit: int = 1000, piece: int = 7) -> Sequence[tuple[int, str]]:
     """Return the line number and the text of each item, read in small chunks."""
     source = io.BytesIO(text.encode())
-    return [(item.line_number, item.text) for item in JsonItemReader(lambda _: source.read(piece), limit).items()]
+    return [(item.line_number, item.text) for item in JsonItemReader(lambda _: source.read(piece), limit).read_items()]
 
 
 def test_arrays_and_concatenated_documents_are_split() -> None:
@@ -45,7 +45,7 @@ def test_broken_text_is_refused_with_its_line(text: str, message: str) -> None:
 
 def test_items_before_broken_text_are_read() -> None:
     source = io.BytesIO(b'[{"a": 1}, {"b": 2}, nonsense')
-    read = JsonItemReader(source.read, 1000).items()
+    read = JsonItemReader(source.read, 1000).read_items()
     assert [next(read).text, next(read).text] == ['{"a": 1}', '{"b": 2}']
     with pytest.raises(BadBody):
         next(read)
@@ -54,7 +54,7 @@ def test_items_before_broken_text_are_read() -> None:
 def test_only_one_item_is_held_in_memory() -> None:
     pieces = iter([b"[", *[b'"' + b"x" * 1000 + b'",'] * 5000, b"1]"])
     documents = JsonItemReader(lambda _: next(pieces, b""), 2000)
-    assert max(len(documents._text) for _ in documents.items()) < 4000
+    assert max(len(documents._buffered_text) for _ in documents.read_items()) < 4000
 
 
 @FEWER_EXAMPLES

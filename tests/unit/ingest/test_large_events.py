@@ -54,6 +54,6 @@ def test_quarantined_items_are_truncated_beyond_their_budget() -> None:
     truncated_items = [
         truncator.truncate(RefusedItem(0, "No.", "x" * 2 * LARGE_EVENT_THRESHOLD_CHARACTERS)) for _ in range(15)
     ]
-    assert [truncated.is_cut for truncated in truncated_items] == [False] * 12 + [True] * 3
-    assert {len(truncated.text) for truncated in truncated_items if truncated.is_cut} == {4096}
-    assert not truncator.truncate(RefusedItem(0, "No.", "x" * 1000)).is_cut
+    assert [truncated.is_truncated for truncated in truncated_items] == [False] * 12 + [True] * 3
+    assert {len(truncated.text) for truncated in truncated_items if truncated.is_truncated} == {4096}
+    assert not truncator.truncate(RefusedItem(0, "No.", "x" * 1000)).is_truncated

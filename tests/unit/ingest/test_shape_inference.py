@@ -19,9 +19,9 @@ from cordwood.model.event import (
     MAX_LISTED_PATH_STEPS,
     Event,
     EventPath,
-    KindsByPath,
     Shape,
     ValueKind,
+    ValueKindsByPath,
     format_paths,
 )
 
@@ -40,7 +40,7 @@ class LearningStream:
         self.shape = Shape()
         self._reader = ShapeInferrer(lambda: {"s": self.shape})
 
-    def learn(self, *events: Event) -> KindsByPath:
+    def learn(self, *events: Event) -> ValueKindsByPath:
         _, learnt = self._reader.infer_stream_shape("s", events)
         self.shape = self.shape.merged_with_kinds(learnt)
         return learnt
@@ -78,7 +78,7 @@ def test_an_event_that_fits_teaches_nothing() -> None:
         ({'quo"te': 1}, {("metadata", 'quo"te'): NUMBER}),
     ],
 )
-def test_one_new_path_or_kind_among_many_equal_events_is_learnt(metadata: object, learnt: KindsByPath) -> None:
+def test_one_new_path_or_kind_among_many_equal_events_is_learnt(metadata: object, learnt: ValueKindsByPath) -> None:
     stream = LearningStream()
     stream.learn(event({"a": 1}))
     assert stream.learn(*[event({"a": 1})] * 50, event(metadata)) == learnt
@@ -155,7 +155,7 @@ LARGE_NUMBER = "123456789012345678901234567890"
     ],
 )
 @pytest.mark.parametrize("known", [{}, {("metadata",): OBJECT, ("metadata", "n"): NUMBER, ("x",): NUMBER}])
-def test_a_number_beyond_all_types_is_stored_as_text(posted: str, stored: str, known: KindsByPath) -> None:
+def test_a_number_beyond_all_types_is_stored_as_text(posted: str, stored: str, known: ValueKindsByPath) -> None:
     reader = ShapeInferrer(lambda: {"s": Shape(known)})
     (stored_event,), learnt = reader.infer_stream_shape(
         "s", [Event("a", 1, metadata=f'{{"n":{posted}}}', extras=f'{{"x": {posted}}}')]

@@ -22,7 +22,7 @@ class FakeConnection:
         self.opened_at = clock.now
         self.has_sent_valid_message = is_proven
         self.partial_message_bytes = 0
-        self.waited_seconds = 0.0
+        self.partial_message_wait_seconds = 0.0
         self.waiting_since: float | None = clock.now
         self.was_cut = False
 
@@ -65,7 +65,7 @@ def test_a_connection_whose_message_stalls_or_is_too_slow_is_closed() -> None:
         stored.waiting_since = None
         clock.now += MAX_READ_STALL_SECONDS + 1
         dripping.waiting_since = steady.waiting_since = clock.now - 1
-        dripping.waited_seconds = steady.waited_seconds = BODY_RATE_GRACE_SECONDS + 100
+        dripping.partial_message_wait_seconds = steady.partial_message_wait_seconds = BODY_RATE_GRACE_SECONDS + 100
         dripping.partial_message_bytes = 99 * MIN_BODY_BYTES_PER_SECOND
         steady.partial_message_bytes = 102 * MIN_BODY_BYTES_PER_SECOND
         budget.close_overdue_connections()

@@ -23,7 +23,7 @@ def split_stream(data: bytes, size: int) -> list[tuple[bytes, bool]]:
     for at in range(0, len(data), size):
         items += frames.feed(data[at : at + size])
         assert frames.buffered_bytes <= MAX_BYTES + size
-    return [(message.data[:40], message.is_cut) for message in (*items, *frames.finish())]
+    return [(message.data[:40], message.is_truncated) for message in (*items, *frames.finish())]
 
 
 @pytest.mark.parametrize("size", [1, 5, 4000, 10**6])
@@ -81,6 +81,6 @@ def test_a_stream_is_split_into_messages(data: bytes, messages: list[tuple[bytes
 def test_an_endless_line_is_skipped_in_bounded_memory() -> None:
     frames = SyslogFrameDecoder(MAX_BYTES)
     items = [item for _ in range(100) for item in frames.feed(b"x" * MAX_BYTES)]
-    assert [item.is_cut for item in items] == [True]
+    assert [item.is_truncated for item in items] == [True]
     assert frames.buffered_bytes <= MAX_BYTES
     assert [item.data for item in frames.feed(b"\n<13>x\n")] == [b"<13>x"]

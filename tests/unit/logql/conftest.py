@@ -12,7 +12,7 @@ import pytest
 from cordwood.engines.engine import AnswerLimits, Engine
 from cordwood.ingest.accept import Intake
 from cordwood.logql.compile import check_logql_patterns, compile_logql
-from cordwood.logql.labels import label_of_column
+from cordwood.logql.labels import label_name_of_column
 from cordwood.logql.syntax import LogqlRequest, ResultKind
 from cordwood.model.datatype import Cell, Row
 from cordwood.model.definitions import Endpoint, Stream
@@ -75,7 +75,7 @@ class LogqlEngine:
                 continue
             assert isinstance(steps, Sequence)
             assert isinstance(values, Sequence)
-            label_pairs = zip(map(label_of_column, names), labels, strict=False)
+            label_pairs = zip(map(label_name_of_column, names), labels, strict=False)
             key = tuple((name, str(value)) for name, value in sorted(label_pairs) if value)
             values_by_labels[key] = {
                 int(str(step)): float(str(value)) for step, value in zip(steps, values, strict=True)

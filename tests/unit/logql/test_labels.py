@@ -5,8 +5,8 @@ from cordwood.logql.labels import (
     EventLabels,
     PipelineState,
     choose_label_names,
-    label_column,
-    label_of_column,
+    label_column_name,
+    label_name_of_column,
     read_entry_labels,
 )
 from cordwood.logql.syntax import ParserKind, ParserStage
@@ -35,7 +35,7 @@ def labels_of_events(paths_by_parent: dict[KeyPath, KeyPath], *, is_complete: bo
 
 
 def label_sql(event_labels: EventLabels, name: str) -> str:
-    value = event_labels.label(name, PARSER_STATE, 0)
+    value = event_labels.label_value(name, PARSER_STATE, 0)
     return "" if value is None else value.text.sql("bigquery")
 
 
@@ -68,9 +68,9 @@ def test_labels_of_streams_are_the_same_in_queries_and_answers() -> None:
 
 def test_labels_that_differ_by_case_have_different_columns() -> None:
     names = ("app", "App", "aPP", "_a", "A_")
-    columns = [label_column(name) for name in names]
+    columns = [label_column_name(name) for name in names]
     assert len({column.lower() for column in columns}) == len(names)
-    assert [label_of_column(column) for column in columns] == list(names)
+    assert [label_name_of_column(column) for column in columns] == list(names)
 
 
 def test_the_number_of_labels_is_limited_and_stream_labels_are_kept() -> None:

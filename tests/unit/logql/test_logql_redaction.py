@@ -25,8 +25,8 @@ def answer(
         (ResultKind.SAMPLES, 'sum by (user, mail_to) (count_over_time({source_name=~".+"}[10m]))', ""),
         (ResultKind.SAMPLES, 'sum by (mail) (count_over_time({source_name="app_logs"} | json [10m]))', ""),
         (ResultKind.SAMPLES, 'count_over_time({mail_to=~".+"}[10m])', ""),
-        (ResultKind.VALUES, "{}", "user"),
-        (ResultKind.VALUES, "{}", "mail_to"),
+        (ResultKind.LABEL_VALUES, "{}", "user"),
+        (ResultKind.LABEL_VALUES, "{}", "mail_to"),
         (ResultKind.STREAMS, "{}", ""),
     ],
 )

@@ -6,7 +6,6 @@ from typing import Final
 from cordwood.lql.query import (
     Aggregate,
     And,
-    Bucket,
     Command,
     Dimension,
     FieldFilter,
@@ -29,6 +28,7 @@ from cordwood.lql.query import (
     SelectedColumn,
     SortKey,
     Source,
+    TimeBucket,
     TimeCondition,
     TimeUnit,
     UnquotedText,
@@ -40,7 +40,13 @@ _TIME_FORMATS: Final = {TimeUnit.MINUTE: "%Y-%m-%dT%H:%MZ", TimeUnit.HOUR: "%Y-%
 
 
 def format_query(query: LqlQuery) -> str:
-    commands: list[Command] = [*query.columns, *query.aggregates, *query.buckets, *query.dimensions, *query.sort_keys]
+    commands: list[Command] = [
+        *query.columns,
+        *query.aggregates,
+        *query.time_buckets,
+        *query.dimensions,
+        *query.sort_keys,
+    ]
     sources = [query.source] if query.source else []
     limits = [query.limit] if query.limit else []
     filters = [format_filter(part) for part in query.filter.filters]
@@ -153,11 +159,11 @@ def _format_column(command: SelectedColumn) -> str:
     return f"{path}@{command.alias}" if command.alias else path
 
 
-def _format_call(command: Aggregate | Bucket | Dimension) -> str:
+def _format_call(command: Aggregate | TimeBucket | Dimension) -> str:
     match command:
         case Aggregate(function, path):
             return f"{function}({_format_path(path) if path else '*'})"
-        case Bucket(unit):
+        case TimeBucket(unit):
             return f"group_by(t::{'' if command.count == 1 else command.count}{unit})"
         case Dimension(path):
             return f"group_by({_format_path(path)})"

@@ -8,7 +8,6 @@ from cordwood.lql.parse import AGGREGATE_FUNCTIONS
 from cordwood.lql.query import (
     Aggregate,
     And,
-    Bucket,
     Dimension,
     FieldFilter,
     Filter,
@@ -30,6 +29,7 @@ from cordwood.lql.query import (
     SelectedColumn,
     SortKey,
     Source,
+    TimeBucket,
     TimeCondition,
     TimeUnit,
     UnquotedText,
@@ -140,7 +140,7 @@ OUTPUTS = st.one_of(
     st.fixed_dictionaries(
         {
             "aggregates": st.lists(AGGREGATES, max_size=2).map(tuple),
-            "buckets": st.lists(st.builds(Bucket, UNITS), max_size=1).map(tuple),
+            "time_buckets": st.lists(st.builds(TimeBucket, UNITS), max_size=1).map(tuple),
             "dimensions": st.lists(st.builds(Dimension, PATHS), max_size=2).map(tuple),
         }
     ),

@@ -35,8 +35,8 @@ def is_alive(pid: int) -> bool:
 
 
 def is_answering(child: ForkedProcess) -> bool:
-    child.link.sendall(b"ping")
-    return child.link.recv(4) == b"ping"
+    child.connection_socket.sendall(b"ping")
+    return child.connection_socket.recv(4) == b"ping"
 
 
 @pytest.fixture
@@ -51,20 +51,20 @@ def test_a_killed_child_is_replaced(server: ForkServer) -> None:
     assert is_answering(first)
     assert not first.has_ended()
     first.kill()
-    assert first.link.recv(1) == b""
+    assert first.connection_socket.recv(1) == b""
     until(first.has_ended)
     second = server.fork()
     assert is_answering(second)
     assert second.pid != first.pid
     for child in (first, second):
-        child.link.close()
+        child.connection_socket.close()
 
 
 def test_a_child_that_has_ended_leaves_no_zombie_and_is_not_killed_again(
     server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = server.fork()
-    child.link.close()
+    child.connection_socket.close()
     until(child.has_ended)
     assert not Path(f"/proc/{child.pid}").exists()
     killed: list[int] = []
@@ -88,23 +88,23 @@ def test_children_survive_a_killed_fork_server_which_is_replaced(server: ForkSer
     second = server.fork()
     assert is_answering(second)
     for child in (first, second):
-        child.link.close()
+        child.connection_socket.close()
 
 
 def test_a_fork_server_that_was_killed_is_replaced_by_the_next_fork(server: ForkServer) -> None:
-    server.fork().link.close()
+    server.fork().connection_socket.close()
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
     child = server.fork()
     assert is_answering(child)
-    child.link.close()
+    child.connection_socket.close()
 
 
 def test_a_running_fork_server_is_not_replaced(server: ForkServer) -> None:
     child, pid = server.fork(), server.pid
     server.replace_if_ended()
     assert server.pid == pid
-    child.link.close()
+    child.connection_socket.close()
 
 
 def test_children_ignore_signals_meant_for_their_parent(server: ForkServer) -> None:
@@ -114,7 +114,7 @@ def test_children_ignore_signals_meant_for_their_parent(server: ForkServer) -> N
         os.kill(child.pid, number)
         os.kill(server.pid, number)
     assert is_answering(child)
-    child.link.close()
+    child.connection_socket.close()
 
 
 @pytest.fixture

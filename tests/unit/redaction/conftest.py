@@ -6,7 +6,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from cordwood.engines.clickhouse.redaction_functions import REDACTION_KEY_PARAMETER, redaction_functions
+from cordwood.engines.clickhouse.redaction_functions import REDACTION_KEY_PARAMETER, redaction_function_definitions
 from cordwood.engines.duckdb.query.redaction_macros import create_macro_statements
 from cordwood.model.redaction import DEFAULT_REDACTION_RULES, RedactionRules, RedactMode
 from tests.chdb_databases import bare_connection
@@ -73,7 +73,7 @@ def redact_on_clickhouse(bare_clickhouse: Any) -> RedactEach:
         rules: RedactionRules = DEFAULT_REDACTION_RULES,
     ) -> list[str]:
         name = f"redacted_{kind}_{mode}"
-        function = redaction_functions(rules, RedactMode(mode))[name]
+        function = redaction_function_definitions(rules, RedactMode(mode))[name]
         if len(texts) == 1:
             sql = f"WITH {function} SELECT hex({name}(unhex({{hex:String}})))"
         else:

@@ -33,7 +33,7 @@ def counted_connection() -> Iterator[_CountedConnection]:
 
 
 def make_redaction(counted_connection: _CountedConnection, max_bytes: int = 100_000) -> AnswerRedactor:
-    redaction = AnswerRedactor(counted_connection.cursor, RedactionConfig(key="key"), TextRedactor(max_bytes))
+    redaction = AnswerRedactor(counted_connection.cursor, RedactionConfig(hash_key="key"), TextRedactor(max_bytes))
     redaction.create_macros(MODE)
     counted_connection.count = 0
     return redaction

@@ -13,7 +13,7 @@ DETECTION = DetectionRules(RedactionRules(tuple(Detector), (NamedPattern("custom
 
 @pytest.mark.parametrize("text", [text for text, _ in (*SAMPLE_TABLE, *PHONE_TEXTS)])
 def test_a_text_that_a_stage_matches_also_matches_its_hint(text: str) -> None:
-    for stage in (*DETECTION.builtin_stages, *DETECTION.operator_stages):
+    for stage in (*DETECTION.builtin_stages, *DETECTION.configured_stages):
         finds = re.finditer(stage.pattern, text, re.ASCII)
         if any(not any(match.group(number) for number in stage.kept_groups) for match in finds):
             assert re.search(stage.prefilter_pattern, text, re.ASCII)

@@ -16,7 +16,7 @@ from cordwood.errors import BadQueryValue
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
@@ -64,7 +64,7 @@ class RecordingEngine:
         ]
         self.count += len(events)
         inspected, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("s", events)
-        self.engine.append([Batch("s", inspected, 0, learnt)])
+        self.engine.append([ReceivedEventBatch("s", inspected, 0, learnt)])
 
     def compile(self, sql: str) -> Statement:
         program = parse_and_check_endpoint(Endpoint("e", UUID(int=3), sql, "s", max_rows=5000))

@@ -12,7 +12,7 @@ from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import AnswerLimits, ReadProgress
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
@@ -65,7 +65,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     opened.create_stream_tables([Stream("s", UUID(int=1))])
     events = [Event(str(at), at, text, "p", json.dumps({"text": text}), "{}") for at, text in enumerate(SAMPLE_TEXTS)]
     inspected, learnt = ShapeInferrer(opened.shapes).infer_stream_shape("s", events)
-    opened.append([Batch("s", inspected, 0, learnt)])
+    opened.append([ReceivedEventBatch("s", inspected, 0, learnt)])
     yield opened
     opened.close()
 

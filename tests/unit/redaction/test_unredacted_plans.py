@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.redaction.patterns import Redaction
@@ -43,7 +43,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     inspected, learnt = ShapeInferrer(opened.shapes).infer_stream_shape(
         "s", [Event("1", 1, "a", "default", metadata, "{}")]
     )
-    opened.append([Batch("s", inspected, 0, learnt)])
+    opened.append([ReceivedEventBatch("s", inspected, 0, learnt)])
     yield opened
     opened.close()
 

@@ -13,7 +13,7 @@ from cordwood.serve.cached_answers import cache_key
 from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.plan import BlockFilter, EventRange, OptionalPredicate, Plan, PlanVariant, plan_without_placeholders
 from cordwood.sql.stages import Statement
-from cordwood.web.encode import FORMATS, JSON_FORMAT
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME, JSON_FORMAT
 from tests.unit.serve.harness import CALLER, UNCACHED_ENDPOINT, WARMED_ENDPOINT, ServeHarness, make_request
 
 ALL_ROWS_SQL = "select * from numbers"
@@ -132,7 +132,7 @@ REQUESTS_WITH_TWO_KEYS: dict[str, tuple[QueryRequest, QueryRequest]] = {
             make_request(), caller=Caller("k", frozenset({"query"}), redact_always=True), redact=False
         ),
     ),
-    "another format": (make_request(), make_request(WARMED_ENDPOINT, FORMATS["csv"])),
+    "another format": (make_request(), make_request(WARMED_ENDPOINT, ANSWER_FORMATS_BY_NAME["csv"])),
     "a query and the saved one": (make_request(), sandbox_request("select project from numbers")),
     "another query": (sandbox_request(ALL_ROWS_SQL), sandbox_request("select ratio from numbers")),
     "white space inside a text": (

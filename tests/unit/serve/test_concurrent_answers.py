@@ -17,7 +17,7 @@ from cordwood.serve.answer import Answer, CacheOutcome
 from cordwood.serve.jobs import CompleteAnswer, StreamedAnswer
 from cordwood.serve.query_executor import SingleFlight
 from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
-from cordwood.web.encode import FORMATS
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from tests.unit.serve.harness import (
     CALLER,
     UNCACHED_ENDPOINT,
@@ -255,7 +255,7 @@ def test_a_key_has_a_limit_of_concurrent_queries() -> None:
 
 def use_streamed_rows(harness: ServeHarness, rows: int) -> Awaitable[Answer]:
     harness.engine.rows = lambda _: ([(number,)] for number in range(rows))
-    return harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]))
+    return harness.answers.answer(make_request(UNCACHED_ENDPOINT, ANSWER_FORMATS_BY_NAME["ndjson"]))
 
 
 def test_a_short_streamed_answer_is_sent_whole_with_a_receipt() -> None:
@@ -287,7 +287,7 @@ def test_a_long_answer_is_streamed_and_cancelled_when_its_reader_closes() -> Non
     async def test(harness: ServeHarness) -> None:
         rows = SlowRows()
         harness.engine.rows = lambda _: rows.batches()
-        answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]))
+        answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, ANSWER_FORMATS_BY_NAME["ndjson"]))
         assert isinstance(answer.body, StreamedAnswer)
         pieces = answer.body.chunks()
         for number in range(1, 40):
@@ -306,7 +306,7 @@ def test_a_stream_that_fails_before_its_first_row_raises_the_fault() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.fails_with = BadQueryValue("division by zero")
         with pytest.raises(BadQueryValue):
-            await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["csv"]))
+            await harness.answers.answer(make_request(UNCACHED_ENDPOINT, ANSWER_FORMATS_BY_NAME["csv"]))
 
     run_with_harness(test)
 
@@ -320,7 +320,7 @@ def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
 
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: failing_rows()
-        answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]))
+        answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, ANSWER_FORMATS_BY_NAME["ndjson"]))
         assert isinstance(answer.body, StreamedAnswer)
         received = []
         with pytest.raises(BadQueryValue):
@@ -331,7 +331,9 @@ def test_a_stream_that_fails_later_raises_after_the_sent_rows() -> None:
 
 def test_a_streamed_answer_is_cached_whole() -> None:
     async def test(harness: ServeHarness) -> None:
-        answers = [await harness.answers.answer(make_request(WARMED_ENDPOINT, FORMATS["csv"])) for _ in range(2)]
+        answers = [
+            await harness.answers.answer(make_request(WARMED_ENDPOINT, ANSWER_FORMATS_BY_NAME["csv"])) for _ in range(2)
+        ]
         assert [answer.cache_outcome for answer in answers] == [CacheOutcome.MISS, CacheOutcome.HIT]
         assert complete_answer(answers[1]).body == b"n\r\n1\r\n"
 

@@ -25,7 +25,7 @@ from cordwood.sql.budget import (
     check_cpu_time,
     thread_cpu_seconds,
 )
-from cordwood.web.encode import FORMATS
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from tests.unit.serve.harness import (
     UNCACHED_ENDPOINT,
     ServeHarness,
@@ -35,7 +35,7 @@ from tests.unit.serve.harness import (
     until,
 )
 
-NDJSON = FORMATS["ndjson"]
+NDJSON = ANSWER_FORMATS_BY_NAME["ndjson"]
 
 
 def request_of_caller(key_id: str, request: QueryRequest, text: str | None = None) -> QueryRequest:
@@ -64,7 +64,7 @@ def test_a_stalled_reader_loses_its_slot_at_the_time_limit() -> None:
     async def test(harness: ServeHarness) -> None:
         harness.engine.rows = lambda _: endless_rows()
         stalled = [await begin_streamed_answer(harness, make_request(endpoint, NDJSON)) for _ in range(4)]
-        await until(lambda: harness.answers.current_load().running_runs == [])
+        await until(lambda: harness.answers.current_load().current_runs == [])
         harness.engine.rows = lambda number: [[(number,)]]
         assert complete_answer(await harness.answers.answer(make_request())).receipt.rows == 1
         with pytest.raises(QueryOutOfTime):
@@ -363,13 +363,13 @@ def test_a_compiled_query_does_not_wait_for_the_pool(monkeypatch: pytest.MonkeyP
     async def test(harness: ServeHarness) -> None:
         await harness.answers.answer(request_with_text("light"))
         blocked = BlockedWork()
-        compile_once = harness.answers._statements.compile
+        compile_once = harness.answers._statement_cache.compile_and_cache
 
         def compile_slowly(*text: object) -> object:
             blocked("text")
             return compile_once(*text)  # type: ignore[arg-type] # as it is called
 
-        monkeypatch.setattr(harness.answers._statements, "compile", compile_slowly)
+        monkeypatch.setattr(harness.answers._statement_cache, "compile_and_cache", compile_slowly)
         heavy_tasks = [
             asyncio.ensure_future(harness.answers.answer(request_with_text("heavy", number))) for number in range(1, 5)
         ]
@@ -387,14 +387,14 @@ def test_a_compiled_query_does_not_wait_for_the_pool(monkeypatch: pytest.MonkeyP
 def test_concurrent_requests_compile_a_query_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(harness: ServeHarness) -> None:
         compiled: list[object] = []
-        compile_once = harness.answers._statements.compile
+        compile_once = harness.answers._statement_cache.compile_and_cache
 
         def compile_and_count(*text: object) -> object:
             compiled.append(text)
             time.sleep(0.05)
             return compile_once(*text)  # type: ignore[arg-type] # as it is called
 
-        monkeypatch.setattr(harness.answers._statements, "compile", compile_and_count)
+        monkeypatch.setattr(harness.answers._statement_cache, "compile_and_cache", compile_and_count)
         tasks: list[asyncio.Task[Answer]] = [
             asyncio.ensure_future(harness.answers.answer(request_with_text("caller"))) for _ in range(500)
         ]

@@ -14,9 +14,9 @@ from tests.unit.serve.harness import CALLER, WARMED_ENDPOINT, make_request
 def test_a_run_is_listed_until_it_ends() -> None:
     runs = EngineRunTracker()
     with runs.track(make_request()):
-        (run,) = runs.running_runs()
+        (run,) = runs.current_runs()
         assert (run.endpoint, run.key_id, run.outcome) == (WARMED_ENDPOINT.name, CALLER.key_id, "")
-    assert runs.running_runs() == []
+    assert runs.current_runs() == []
     assert [item.outcome for item in runs.slowest_runs()] == ["ok"]
 
 
@@ -33,7 +33,7 @@ def test_a_sandbox_query_is_listed_with_its_text() -> None:
     runs = EngineRunTracker()
     own = msgspec.structs.replace(make_request(), sandbox=SandboxQuery(QueryLanguage.LQL, "f:numbers"))
     with runs.track(own):
-        assert [(run.language, run.query_text) for run in runs.running_runs()] == [("lql", "f:numbers")]
+        assert [(run.language, run.query_text) for run in runs.current_runs()] == [("lql", "f:numbers")]
 
 
 def test_only_the_slowest_runs_are_kept() -> None:

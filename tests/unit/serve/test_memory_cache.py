@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cordwood.serve.cached_answers import ENTRY_OVERHEAD_BYTES, MemoryAnswerCache
+from cordwood.serve.cached_answers import ANSWER_ENTRY_OVERHEAD_BYTES, MemoryAnswerCache
 
 
 @dataclass
@@ -22,7 +22,7 @@ def test_get_returns_the_entry_of_a_key() -> None:
 
 
 def test_the_least_recently_used_entry_is_evicted_first() -> None:
-    cache = MemoryAnswerCache(ENTRY_OVERHEAD_BYTES * 5)
+    cache = MemoryAnswerCache(ANSWER_ENTRY_OVERHEAD_BYTES * 5)
     for name in (b"a", b"b", b"c", b"d", b"e"):
         cache.put(name, entry())
     cache.get(b"a")
@@ -32,7 +32,7 @@ def test_the_least_recently_used_entry_is_evicted_first() -> None:
 
 
 def test_peek_does_not_count_as_a_use() -> None:
-    cache = MemoryAnswerCache(ENTRY_OVERHEAD_BYTES * 4)
+    cache = MemoryAnswerCache(ANSWER_ENTRY_OVERHEAD_BYTES * 4)
     for name in (b"a", b"b", b"c", b"d"):
         cache.put(name, entry())
     cache.peek(b"a")
@@ -52,7 +52,7 @@ def test_put_replaces_the_entry_of_the_same_key() -> None:
     cache = MemoryAnswerCache(100_000)
     cache.put(b"a", entry(1000))
     cache.put(b"a", entry(3000))
-    assert cache.size_bytes() == 3000 + ENTRY_OVERHEAD_BYTES
+    assert cache.size_bytes() == 3000 + ANSWER_ENTRY_OVERHEAD_BYTES
     cache.drop(b"a")
     assert cache.size_bytes() == 0
 
@@ -62,7 +62,7 @@ def test_get_counts_the_new_size_of_an_entry_that_grew() -> None:
     cache.put(b"a", cached)
     cached.size = 2000
     cache.get(b"a")
-    assert cache.size_bytes() == 2000 + ENTRY_OVERHEAD_BYTES
+    assert cache.size_bytes() == 2000 + ANSWER_ENTRY_OVERHEAD_BYTES
 
 
 def test_drop_ignores_an_unknown_key() -> None:

@@ -14,14 +14,14 @@ from cordwood.engines.engine import AnswerLimits, Cancellation
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import QueryService, QueryServiceDependencies
 from cordwood.serve.cached_answers import MemoryAnswerCache
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.sql.stages import BoundStatement
-from cordwood.web.encode import FORMATS
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from tests.fakes.catalogs import MemoryCatalog
 from tests.unit.serve.harness import complete_answer, make_request
 
@@ -44,7 +44,7 @@ class RacingEngine(DuckDBEngine):
     def store(self, value: object) -> None:
         event = Event(json.dumps(value), 1_700_000_000_000_000, "", "p", json.dumps({"client": value}), "{}")
         events_with_paths, learnt = ShapeInferrer(self.shapes).infer_stream_shape("s", [event])
-        self.append([Batch("s", events_with_paths, 0, learnt)])
+        self.append([ReceivedEventBatch("s", events_with_paths, 0, learnt)])
 
     def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
         self.executed_sql.append(question.statement.sql)
@@ -76,7 +76,7 @@ def answer_text(engine: RacingEngine) -> AnswerText:
 
         async def journey() -> str:
             try:
-                answer = await answers.answer(make_request(ENDPOINT, FORMATS[form]))
+                answer = await answers.answer(make_request(ENDPOINT, ANSWER_FORMATS_BY_NAME[form]))
                 return (
                     await _complete_text(answer.body)
                     if isinstance(answer.body, StreamedAnswer)
@@ -124,7 +124,7 @@ def test_all_callers_of_a_shared_run_get_the_second_answer(engine: RacingEngine)
 
     async def request_twice() -> list[str]:
         try:
-            requests = [answers.answer(make_request(ENDPOINT, FORMATS["json"])) for _ in range(2)]
+            requests = [answers.answer(make_request(ENDPOINT, ANSWER_FORMATS_BY_NAME["json"])) for _ in range(2)]
             return [complete_answer(answer).body.decode() for answer in await asyncio.gather(*requests)]
         finally:
             await answers.close()

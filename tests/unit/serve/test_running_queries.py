@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cordwood.engines.engine import Progress
+from cordwood.engines.engine import QueryProgress
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Row
 from cordwood.model.key import Caller
 from cordwood.serve.answer import Answer
 from cordwood.serve.jobs import StreamedAnswer
 from cordwood.serve.query_request import QueryRequest
-from cordwood.web.encode import FORMATS
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from tests.unit.serve.harness import (
     CALLER,
     UNCACHED_ENDPOINT,
@@ -26,7 +26,7 @@ from tests.unit.serve.harness import (
 )
 
 OTHER_CALLER = Caller("key-2", frozenset({"query"}))
-HALF_PROGRESS = Progress(0.5, 10, 20)
+HALF_PROGRESS = QueryProgress(0.5, 10, 20)
 
 
 def as_other_caller(request: QueryRequest) -> QueryRequest:
@@ -100,7 +100,7 @@ def test_progress_that_is_unknown_is_empty() -> None:
         harness.engine.hold()
         task = start_request(harness, make_request(UNCACHED_ENDPOINT), "one")
         await until(lambda: harness.engine.question_count > 0)
-        assert [query.progress for query in harness.answers.running_queries(None)] == [Progress()]
+        assert [query.progress for query in harness.answers.running_queries(None)] == [QueryProgress()]
         harness.engine.release()
         await task
 
@@ -117,7 +117,9 @@ def test_a_streamed_answer_is_listed_until_its_last_row() -> None:
             yield [("y",)]
 
         harness.engine.rows = rows
-        answer = await harness.answers.answer(make_request(UNCACHED_ENDPOINT, FORMATS["ndjson"]), "streamed")
+        answer = await harness.answers.answer(
+            make_request(UNCACHED_ENDPOINT, ANSWER_FORMATS_BY_NAME["ndjson"]), "streamed"
+        )
         assert isinstance(answer.body, StreamedAnswer)
         assert listed_queries(harness) == [("streamed", UNCACHED_ENDPOINT.name)]
         may_end.set()

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.definitions import Endpoint, Stream
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.observe.observation import Observer
 from cordwood.serve.admission import ServeLimits
 from cordwood.serve.answer import CacheOutcome, QueryService, QueryServiceDependencies
@@ -51,7 +51,7 @@ class ShapeHarness:
     def store(self, **fields: str) -> None:
         event = Event(json.dumps(fields), 1_700_000_000_000_000, "", "p", json.dumps(fields), "{}")
         events_with_paths, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("s", [event])
-        self.engine.append([Batch("s", events_with_paths, 0, learnt)])
+        self.engine.append([ReceivedEventBatch("s", events_with_paths, 0, learnt)])
 
     def wait(self, seconds: int) -> None:
         self.now_us += seconds * 1_000_000

@@ -16,7 +16,7 @@ from cordwood.model.key import Caller
 from cordwood.serve.compilation import StatementCache
 from cordwood.serve.query_request import QueryLanguage, QueryRequest, SandboxQuery
 from cordwood.sql.paging import Page
-from cordwood.web.encode import FORMATS
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from tests.unit.serve.harness import WARMED_ENDPOINT
 
 LOGS_ENDPOINT = msgspec.structs.replace(
@@ -58,7 +58,7 @@ def is_found(statements: StatementCache, endpoint: Endpoint, text: SandboxQuery 
 def test_a_compiled_statement_is_found() -> None:
     statements = make_cache(GrowingShapes())
     assert not is_found(statements, LOGS_ENDPOINT)
-    compiled = statements.compile(LOGS_ENDPOINT, None)
+    compiled = statements.compile_and_cache(LOGS_ENDPOINT, None)
     assert statements.find(LOGS_ENDPOINT, None) is compiled
 
 
@@ -89,7 +89,7 @@ def test_a_statement_is_found_until_a_path_that_it_depends_on_changes(
     shapes.learn("postgres.logs", "metadata", "path")
     shapes.learn("postgres.logs", "metadata", "other", "first")
     statements = make_cache(shapes)
-    statements.compile(EVENTS_ENDPOINT, text)
+    statements.compile_and_cache(EVENTS_ENDPOINT, text)
     shapes.learn(*learnt)
     assert is_found(statements, EVENTS_ENDPOINT, text) is is_still_found
 
@@ -97,7 +97,7 @@ def test_a_statement_is_found_until_a_path_that_it_depends_on_changes(
 def test_a_statement_is_reused_for_shapes_that_agree_on_its_paths() -> None:
     shapes = GrowingShapes()
     statements = make_cache(shapes)
-    first_compiled = statements.compile(EVENTS_ENDPOINT, QUERY_OF_A_PATH)
+    first_compiled = statements.compile_and_cache(EVENTS_ENDPOINT, QUERY_OF_A_PATH)
     for version in range(50):
         other = {**shapes(), "postgres.logs": Shape({("metadata", f"k{version}"): frozenset()}, 100 + version)}
         assert statements.find(EVENTS_ENDPOINT, QUERY_OF_A_PATH, shapes=other) is first_compiled
@@ -105,7 +105,7 @@ def test_a_statement_is_reused_for_shapes_that_agree_on_its_paths() -> None:
 
 def test_another_revision_or_query_is_another_statement() -> None:
     statements = make_cache(GrowingShapes())
-    statements.compile(LOGS_ENDPOINT, None)
+    statements.compile_and_cache(LOGS_ENDPOINT, None)
     assert not is_found(statements, msgspec.structs.replace(LOGS_ENDPOINT, revision="logs-2"))
     assert not is_found(statements, LOGS_ENDPOINT, sandbox("select id from logs"))
 
@@ -114,7 +114,7 @@ def test_the_least_recently_used_statements_are_evicted() -> None:
     statements = make_cache(GrowingShapes(), max_bytes=60_000)
     texts = [sandbox(f"select id, {number} as n from logs") for number in range(40)]
     for text in texts:
-        statements.compile(LOGS_ENDPOINT, text)
+        statements.compile_and_cache(LOGS_ENDPOINT, text)
         assert is_found(statements, LOGS_ENDPOINT, texts[0]) or text is texts[0]
     assert not is_found(statements, LOGS_ENDPOINT, texts[1])
     assert is_found(statements, LOGS_ENDPOINT, texts[-1])
@@ -124,7 +124,7 @@ def test_the_least_recently_used_statements_are_evicted() -> None:
 def test_a_failed_compilation_is_not_cached(text: str, fault: type[Exception]) -> None:
     statements = make_cache(GrowingShapes())
     with pytest.raises(fault):
-        statements.compile(LOGS_ENDPOINT, sandbox(text))
+        statements.compile_and_cache(LOGS_ENDPOINT, sandbox(text))
     assert not is_found(statements, LOGS_ENDPOINT, sandbox(text))
 
 
@@ -132,7 +132,7 @@ def test_pages_of_any_size_share_a_few_statements() -> None:
     """Use only a few row limits. Otherwise a caller with a thousand page sizes could evict the statements of others."""
     caller = Caller("key", frozenset({"query"}))
     requests = [
-        QueryRequest(LOGS_ENDPOINT, caller, FORMATS["json"], page_size=rows, is_paging_requested=True)
+        QueryRequest(LOGS_ENDPOINT, caller, ANSWER_FORMATS_BY_NAME["json"], page_size=rows, is_paging_requested=True)
         for rows in range(1, 1001)
     ]
     assert {request.page.page_size for request in requests} == {10, 100, 1000}
@@ -145,8 +145,8 @@ def test_a_page_with_a_row_count_to_skip_is_not_cached() -> None:
         Page(10, rows_sent_before=10, is_paging_requested=True),
         Page(10, 1, begins_after_last_row=True, remaining_rows=3, is_paging_requested=True),
     ):
-        assert statements.compile(LOGS_ENDPOINT, None, page=page)
+        assert statements.compile_and_cache(LOGS_ENDPOINT, None, page=page)
         assert statements.find(LOGS_ENDPOINT, None, page=page) is None
     page_after_row = Page(10, 1, begins_after_last_row=True, is_paging_requested=True)
-    statements.compile(LOGS_ENDPOINT, None, page=page_after_row)
+    statements.compile_and_cache(LOGS_ENDPOINT, None, page=page_after_row)
     assert statements.find(LOGS_ENDPOINT, None, page=page_after_row) is not None

@@ -18,7 +18,7 @@ from tests.fakes.engines import COLUMNS
 from tests.unit.serve.harness import UNCACHED_ENDPOINT, ServeHarness, run_with_harness, until
 
 ENDPOINT = msgspec.structs.replace(UNCACHED_ENDPOINT, sql="select event_message from `s`", parameters=())
-TAIL_LIMITS = TailLimits(max_followers=1000, max_key_followers=400)
+TAIL_LIMITS = TailLimits(max_followers=1000, max_account_followers=400)
 
 
 HIDDEN_COLUMNS = tuple(Column(name, Datatype(Kind.STRING)) for name in ("receipt", "time", "key"))
@@ -30,7 +30,7 @@ class StoredSignal:
     def __init__(self) -> None:
         self.tell: OnEventsStored | None = None
 
-    def set_stored_callback(self, tell: OnEventsStored | None) -> None:
+    def set_events_stored_callback(self, tell: OnEventsStored | None) -> None:
         self.tell = tell
 
     def stored(self, newest_us: int, stream: str = "s") -> None:
@@ -130,7 +130,7 @@ def test_events_of_other_streams_run_no_query() -> None:
 
 def test_keys_and_addresses_have_separate_limits() -> None:
     async def test(harness: ServeHarness) -> None:
-        tails = TailService(harness.answers, StoredSignal(), TailLimits(max_followers=6, max_key_followers=2))
+        tails = TailService(harness.answers, StoredSignal(), TailLimits(max_followers=6, max_account_followers=2))
         harness.engine.rows = lambda _: []
         await follow(tails, "a", address="one")
         await follow(tails, "a", address="two")

@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.errors import BadSetting
 from cordwood.settings.load import client_default_url_and_key, load_settings
-from cordwood.settings.settings import default_memory_ceiling, read_allowed_memory_bytes
+from cordwood.settings.settings import default_memory_ceiling_bytes, read_allowed_memory_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -32,16 +32,16 @@ def test_the_default_memory_limit_is_a_quarter_of_the_allowed_memory() -> None:
     assert read_allowed_memory_bytes() is not None
     assert (
         load_settings(environment={}).settings.limits.memory
-        == default_memory_ceiling(read_allowed_memory_bytes())
+        == default_memory_ceiling_bytes(read_allowed_memory_bytes())
         >= 256 * 10**6
     )
     assert load_settings(environment={"CORDWOOD_LIMITS_MEMORY": "300MB"}).settings.limits.memory == 300_000_000
 
 
 def test_the_default_memory_limit_is_at_least_256_mb() -> None:
-    assert default_memory_ceiling(10**9) == 256 * 10**6
-    assert default_memory_ceiling(4 * 10**9) == 10**9
-    assert default_memory_ceiling(None) == 256 * 10**6
+    assert default_memory_ceiling_bytes(10**9) == 256 * 10**6
+    assert default_memory_ceiling_bytes(4 * 10**9) == 10**9
+    assert default_memory_ceiling_bytes(None) == 256 * 10**6
 
 
 def test_flags_override_the_environment_which_overrides_the_file() -> None:

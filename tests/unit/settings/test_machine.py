@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cordwood.settings.settings import default_memory_ceiling, read_allowed_memory_bytes
+from cordwood.settings.settings import default_memory_ceiling_bytes, read_allowed_memory_bytes
 
 MIB = 2**20
 MACHINE_FILES = {"proc/meminfo": "MemTotal:        8388608 kB\nMemFree: 1 kB\n"}
@@ -67,9 +67,9 @@ def test_another_process_has_the_limits_of_its_own_cgroup(tmp_path: Path) -> Non
 
 def test_without_any_limit_the_default_is_256_mb(tmp_path: Path) -> None:
     assert read_allowed_memory_bytes(tmp_path) is None
-    assert default_memory_ceiling(None) == 256 * 10**6
+    assert default_memory_ceiling_bytes(None) == 256 * 10**6
 
 
 def test_the_default_is_a_quarter_and_at_least_256_mb() -> None:
-    assert default_memory_ceiling(8 * 10**9) == 2 * 10**9
-    assert default_memory_ceiling(512 * MIB) == 256 * 10**6
+    assert default_memory_ceiling_bytes(8 * 10**9) == 2 * 10**9
+    assert default_memory_ceiling_bytes(512 * MIB) == 256 * 10**6

@@ -12,7 +12,7 @@ from cordwood.model.definitions import Endpoint, Parameter
 from cordwood.model.event import Shape, ValueKind
 from cordwood.sql.admit import admit_query
 from cordwood.sql.compile import parse_and_check_endpoint
-from cordwood.sql.nodes import IsObjectTest, Operation, PathRead, RecordElements, operation_of
+from cordwood.sql.nodes import EventValueElements, IsObjectTest, Operation, PathRead, operation_of
 from cordwood.sql.parse import parse
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.resolve.queries import resolve_sandbox_query, resolve_saved_query
@@ -111,7 +111,7 @@ def operations_as_functions(tree: exp.Expr) -> exp.Expr:
             case PathRead(steps):
                 node.set("this", "PATH")
                 node.set("expressions", [*node.expressions, *map(exp.Literal.string, steps)])
-            case RecordElements(only_arrays):
+            case EventValueElements(only_arrays):
                 node.set("this", "ARRAY_ELEMENTS" if only_arrays else "ELEMENTS")
             case IsObjectTest():
                 node.set("this", "IS_RECORD")

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cordwood.errors import BadEndpointFile, QueryRefused, UnknownQueryName
+from cordwood.errors import BadEndpointFile, QueryRefused, UnknownNameInQuery
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Parameter
 from cordwood.sql.compile import (
@@ -114,7 +114,7 @@ def test_standalone_sql_has_no_slots_and_no_limit() -> None:
     assert statement.slots == ()
     assert "LIMIT" not in statement.sql
     assert statement.row_limit is None
-    with pytest.raises(UnknownQueryName):
+    with pytest.raises(UnknownNameInQuery):
         compile_standalone_query("select @x", PlainTarget())
 
 

@@ -13,7 +13,7 @@ from cordwood.catalog.endpoint_file import read_endpoint_file
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Event, Shape, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, Shape, ValueKind
 from cordwood.sql.compile import compile_sandbox_query, compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Statement
@@ -45,7 +45,7 @@ FROM_UNNESTED_REQUESTS = (
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
     duckdb_engine = DuckDBEngine(tmp_path_factory.mktemp("engine"), DuckDBTarget())
     duckdb_engine.create_stream_tables([Stream(STREAM, UUID(int=1))])
-    duckdb_engine.append([Batch(STREAM, [event(number) for number in range(20_000)], START_US)])
+    duckdb_engine.append([ReceivedEventBatch(STREAM, [event(number) for number in range(20_000)], START_US)])
     with duckdb_engine._storage.open_query_view((STREAM,)) as (cursor, _):
         yield cursor
     duckdb_engine.close()

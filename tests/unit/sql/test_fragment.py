@@ -10,12 +10,12 @@ from cordwood.errors import QueryUnsupported
 from cordwood.sql.lowering import (
     block_filter_node,
     bytes_literal_node,
-    fragment,
+    fragment_node,
     identifier_node,
     join_fragments,
     merge_fragments,
     optional_predicate_node,
-    quoted_constant,
+    quoted_literal_sql,
     string_literal_node,
 )
 from cordwood.sql.plan import BlockFilter, OptionalPredicate, print_segments
@@ -50,18 +50,20 @@ def printed_text(tree: exp.Expr, quoting: SqlQuoting = DUCKDB) -> str:
 
 def test_parts_are_parenthesized_where_an_operator_could_split_them() -> None:
     total = parse_one("a + b")
-    assert printed_text(fragment("{0} * 2", total.copy())) == '("a" + "b") * 2'
-    assert printed_text(fragment("f({0}, {0})", total)) == 'f("a" + "b", "a" + "b")'
-    assert printed_text(fragment("{0} * 2", exp.column("a", "t"))) == '"t"."a" * 2'
+    assert printed_text(fragment_node("{0} * 2", total.copy())) == '("a" + "b") * 2'
+    assert printed_text(fragment_node("f({0}, {0})", total)) == 'f("a" + "b", "a" + "b")'
+    assert printed_text(fragment_node("{0} * 2", exp.column("a", "t"))) == '"t"."a" * 2'
 
 
 def test_a_fragment_in_a_tree_is_printed_in_place() -> None:
-    tree = exp.Add(this=fragment("{0}::BIGINT", exp.column("y")), expression=exp.Literal.number(1))
+    tree = exp.Add(this=fragment_node("{0}::BIGINT", exp.column("y")), expression=exp.Literal.number(1))
     assert printed_text(exp.select(tree)) == 'SELECT ("y"::BIGINT) + 1'
 
 
 def test_braces_in_names_and_texts_are_not_holes() -> None:
-    tree = fragment("{0}.{1} = {2}", exp.column("x"), identifier_node("{0}"), string_literal_node("it's {0} @a {2}"))
+    tree = fragment_node(
+        "{0}.{1} = {2}", exp.column("x"), identifier_node("{0}"), string_literal_node("it's {0} @a {2}")
+    )
     assert printed_text(tree) == """"x"."{0}" = 'it''s {0} @a {2}'"""
 
 
@@ -75,17 +77,17 @@ def test_a_tree_cannot_be_printed_twice() -> None:
 
 def test_one_node_can_be_a_part_twice() -> None:
     negative = parse_one("-1")
-    assert printed_text(fragment("f({0}, {1})", negative, negative)) == "f(-1, -1)"
+    assert printed_text(fragment_node("f({0}, {1})", negative, negative)) == "f(-1, -1)"
 
 
 def test_a_hole_without_a_part_is_an_error() -> None:
     with pytest.raises(ValueError, match="placeholder"):
-        fragment(r"regexp_matches({0}, '\d{4}')", exp.column("x"))
+        fragment_node(r"regexp_matches({0}, '\d{4}')", exp.column("x"))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_names_and_texts_of_any_content_are_quoted(text: str) -> None:
-    tree = exp.select(exp.alias_(fragment("f({0})", string_literal_node(text)), text, quoted=True))
+    tree = exp.select(exp.alias_(fragment_node("f({0})", string_literal_node(text)), text, quoted=True))
     for quoting in (DUCKDB, CLICKHOUSE):
         assert (
             printed_text(tree.copy(), quoting) == f"SELECT f({quoting.quote_text(text)}) AS {quoting.quote_name(text)}"
@@ -102,16 +104,18 @@ def test_the_engine_delimits_quoted_names_and_texts_as_written(text: str) -> Non
 @pytest.mark.parametrize("text", ["a) OR (b", "x' ) OR ('", '"', "\\') OR (", "(((", "'"])
 def test_parentheses_in_names_and_texts_are_ignored(text: str) -> None:
     for quoting in (DUCKDB, CLICKHOUSE):
-        combined = fragment("{0} AND c", fragment("a = {0} OR b", string_literal_node(text)))
+        combined = fragment_node("{0} AND c", fragment_node("a = {0} OR b", string_literal_node(text)))
         assert printed_text(combined, quoting) == f"(a = {quoting.quote_text(text)} OR b) AND c"
-        called = fragment("{0} AND c", fragment("f({0}, {1})", string_literal_node(text), identifier_node(text)))
+        called = fragment_node(
+            "{0} AND c", fragment_node("f({0}, {1})", string_literal_node(text), identifier_node(text))
+        )
         assert printed_text(called, quoting) == f"f({quoting.quote_text(text)}, {quoting.quote_name(text)}) AND c"
 
 
 def test_a_hole_inside_quotes_is_an_error() -> None:
     for template in ("f('{0}')", 'f("{0}")', "f(1 /* {0} */)"):
         with pytest.raises(ValueError, match="is quoted"):
-            printed_text(fragment(template, string_literal_node("x")))
+            printed_text(fragment_node(template, string_literal_node("x")))
 
 
 @pytest.mark.parametrize("name", ["", "\0", "a\0b", "\ue0ff", "\ue0ff0", "\ue0ffe", "\ue0ffs", "\0\ue0ff", "a"])
@@ -133,17 +137,17 @@ def test_names_of_clickhouses_subcolumns_are_escaped() -> None:
 
 
 def test_a_nul_character_does_not_end_a_text() -> None:
-    assert printed_text(fragment("f({0})", string_literal_node("a\0b"))) == "f(('a' || chr(0) || 'b'))"
-    assert printed_text(fragment("f({0})", string_literal_node("a\0b")), CLICKHOUSE) == r"f('a\0b')"
+    assert printed_text(fragment_node("f({0})", string_literal_node("a\0b"))) == "f(('a' || chr(0) || 'b'))"
+    assert printed_text(fragment_node("f({0})", string_literal_node("a\0b")), CLICKHOUSE) == r"f('a\0b')"
 
 
 def test_bytes_are_printed_as_escapes() -> None:
-    assert printed_text(fragment("{0}::BLOB", bytes_literal_node(b"'\0\xff"))) == r"'\x27\x00\xFF'::BLOB"
+    assert printed_text(fragment_node("{0}::BLOB", bytes_literal_node(b"'\0\xff"))) == r"'\x27\x00\xFF'::BLOB"
 
 
 def test_an_unpaired_surrogate_is_refused() -> None:
     with pytest.raises(QueryUnsupported, match="not Unicode"):
-        printed_text(fragment("{0}", string_literal_node("\ud800")))
+        printed_text(fragment_node("{0}", string_literal_node("\ud800")))
 
 
 @pytest.mark.parametrize("number", ["1; drop", "1 --", "1'", "x", "1)", ""])
@@ -162,7 +166,7 @@ def test_slots_and_variables_must_be_plain_words(word: str) -> None:
 @pytest.mark.parametrize("text", ["{0}", "@a", "\\", '"', "\n", "é", "$x", "`", "#"])
 def test_a_template_constant_has_no_special_characters(text: str) -> None:
     with pytest.raises(ValueError, match="no constant"):
-        quoted_constant(text)
+        quoted_literal_sql(text)
 
 
 SLOT = exp.Parameter(this=exp.Var(this="p"))
@@ -171,7 +175,7 @@ SLOT = exp.Parameter(this=exp.Var(this="p"))
 def test_optional_predicates_and_block_filters_are_separate_segments() -> None:
     marked_filter = BlockFilter("s", ("abcdef",))
     inner = optional_predicate_node(
-        SLOT.copy(), fragment("f()"), fragment("{0} AND {1}", block_filter_node(marked_filter), SLOT.copy())
+        SLOT.copy(), fragment_node("f()"), fragment_node("{0} AND {1}", block_filter_node(marked_filter), SLOT.copy())
     )
     tree = exp.select(exp.column("a")).where(inner).where(string_literal_node("{1} OR $p"))
     segments = print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB)
@@ -191,15 +195,15 @@ def test_one_side_of_an_optional_predicate_is_printed_for_a_known_value() -> Non
 
 def test_the_slots_of_the_printed_text_are_returned() -> None:
     tree = exp.select(exp.Parameter(this=exp.Var(this="p")), string_literal_node("$q"))
-    assert print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB).slots == {"p"}
+    assert print_tree(tree, lambda node: node.sql("duckdb"), DUCKDB).slot_names == {"p"}
 
 
 def test_merged_fragments_are_one_template() -> None:
     alias = merge_fragments(
-        "{0} AS {1}", fragment("{0}.{1}", identifier_node("x"), identifier_node("{0}")), identifier_node("y")
+        "{0} AS {1}", fragment_node("{0}.{1}", identifier_node("x"), identifier_node("{0}")), identifier_node("y")
     )
     assert (
-        printed_text(join_fragments(", ", [alias, fragment("{0}", string_literal_node("{1}"))]))
+        printed_text(join_fragments(", ", [alias, fragment_node("{0}", string_literal_node("{1}"))]))
         == """"x"."{0}" AS "y", '{1}'"""
     )
 

@@ -4,7 +4,7 @@ import pytest
 from sqlglot import exp
 
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.lowering import RuleSet, fragment, merge_rule_sets, replace_fragment_parts
+from cordwood.sql.lowering import RuleSet, fragment_node, merge_rule_sets, replace_fragment_parts
 from cordwood.sql.nodes import (
     EventAsText,
     IsObjectTest,
@@ -33,21 +33,21 @@ def test_nodes_are_equal_if_their_operations_are() -> None:
 
 
 def test_a_copy_has_the_same_operation() -> None:
-    tree = exp.select(exp.alias_(fragment("{0}::VARCHAR", read_path("a"), operation=EventAsText()), "x"))
+    tree = exp.select(exp.alias_(fragment_node("{0}::VARCHAR", read_path("a"), operation=EventAsText()), "x"))
     copy = copy_tree(tree)
     assert copy == tree
     assert [operation for _, operation in find_operations(copy, Operation)] == [EventAsText(), PathRead(("a",))]
 
 
 def test_an_operation_is_not_derived_from_the_template() -> None:
-    node = fragment("{0}::VARCHAR", METADATA_COLUMN.copy(), operation=EventAsText())
+    node = fragment_node("{0}::VARCHAR", METADATA_COLUMN.copy(), operation=EventAsText())
     assert not has_operation(replace_fragment_parts(node, [exp.Null()]), EventAsText)
 
 
 def test_an_operation_is_looked_up_by_its_class() -> None:
     assert operation_of(read_path("a"), PathRead) == PathRead(("a",))
     assert operation_of(read_path("a"), Operation) == PathRead(("a",))
-    for other in (None, METADATA_COLUMN, exp.Anonymous(this="f"), fragment("1")):
+    for other in (None, METADATA_COLUMN, exp.Anonymous(this="f"), fragment_node("1")):
         assert operation_of(other, Operation) is None
 
 
@@ -56,7 +56,7 @@ def test_rules_are_chosen_by_the_class_of_an_operation_and_applied_once() -> Non
 
     def path(node: exp.Expr) -> exp.Expr:
         lowered.append("path")
-        return fragment("{0}.a", node.expressions[0], operation=PathRead(("a",)))
+        return fragment_node("{0}.a", node.expressions[0], operation=PathRead(("a",)))
 
     rules = merge_rule_sets([RuleSet(by_operation_class={PathRead: path})])
     result = rules.lower(exp.select(exp.alias_(read_path("a"), "x"))).expressions[0].this

@@ -20,7 +20,7 @@ from cordwood.sql.budget import (
     budget_scope,
 )
 from cordwood.sql.compile import compile_sandbox_query, parse_and_check_endpoint
-from cordwood.sql.plan_size import MAX_PLANNING_POINTS, measure_plan
+from cordwood.sql.plan_size import MAX_PLANNING_COST_POINTS, measure_plan
 from cordwood.sql.program import EndpointProgram
 from cordwood.sql.stages import Target
 
@@ -34,7 +34,7 @@ def logs() -> EndpointProgram:
 
 
 def size_of_plan(sql: str) -> int:
-    return measure_plan(parse_one(sql, read="duckdb")).size.total_points
+    return measure_plan(parse_one(sql, read="duckdb")).size.total_cost_points
 
 
 def chain_of_ctes(levels: int, body: str) -> str:
@@ -64,7 +64,9 @@ def test_forty_levels_that_double_are_counted_without_expansion() -> None:
 
 def test_materialized_ctes_are_counted_once() -> None:
     steps = ", ".join(f"c{n} as materialized (select a.x from c{n - 1} a, c{n - 1} b)" for n in range(1, 41))
-    assert size_of_plan(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_PLANNING_POINTS
+    assert (
+        size_of_plan(f"with c0 as materialized (select x from t), {steps} select * from c40") < MAX_PLANNING_COST_POINTS
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(
     logs: EndpointProgram, engine: str, text: str
 ) -> None:
     # The budget is that of saved queries, because a slow machine needs more time than callers have.
-    with allow_saved_query_cpu_time(), pytest.raises(PlanTooLarge, match=f"{MAX_PLANNING_POINTS:,}") as raised:
+    with allow_saved_query_cpu_time(), pytest.raises(PlanTooLarge, match=f"{MAX_PLANNING_COST_POINTS:,}") as raised:
         compile_sandbox_query(logs, text, TARGETS[engine], {})
     assert raised.value.span is not None
     assert raised.value.hint is not None
@@ -114,7 +116,10 @@ def test_a_plan_that_is_too_large_is_refused_with_its_size_and_the_limit(
 @pytest.mark.parametrize("engine", TARGETS)
 def test_rows_of_values_that_double_are_refused_before_their_expansion(logs: EndpointProgram, engine: str) -> None:
     steps = ", ".join(f"c{n} as (select x + x as x from c{n - 1})" for n in range(1, 41))
-    with budget_scope(CompilationBudget()) as budget, pytest.raises(PlanTooLarge, match=f"{MAX_PLANNING_POINTS:,}"):
+    with (
+        budget_scope(CompilationBudget()) as budget,
+        pytest.raises(PlanTooLarge, match=f"{MAX_PLANNING_COST_POINTS:,}"),
+    ):
         compile_sandbox_query(logs, f"with c0 as (select 1 as x), {steps} select x from c40", TARGETS[engine], {})
     assert budget.counted_nodes < MAX_COMPILATION_NODES // 5
 
@@ -139,7 +144,7 @@ def test_every_client_query_needs_at_most_a_tenth_of_the_limits(
     queries = Path(__file__).parents[4] / "shared" / "clients" / "queries.jsonl"
     if not queries.exists():
         pytest.skip("the clients' queries are not beside the checkout")
-    monkeypatch.setattr(plan_size, "MAX_PLANNING_POINTS", MAX_PLANNING_POINTS // 10)
+    monkeypatch.setattr(plan_size, "MAX_PLANNING_COST_POINTS", MAX_PLANNING_COST_POINTS // 10)
     monkeypatch.setattr(plan_size, "MAX_PRINTED_SQL_CHARACTERS", plan_size.MAX_PRINTED_SQL_CHARACTERS // 10)
     lines = map(json.loads, queries.read_text().splitlines())
     texts = [line["sql"] for line in lines if line.get("sql") and line["endpoint"] == "logs.all"]

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cordwood.errors import AmbiguousName, BadEndpointFile, QueryRefused, QueryUnsupported, UnknownQueryName
+from cordwood.errors import AmbiguousName, BadEndpointFile, QueryRefused, QueryUnsupported, UnknownNameInQuery
 from cordwood.model.definitions import Endpoint
 from cordwood.model.event import Shape, ValueKind
 from cordwood.sql.admit import admit_query
@@ -104,7 +104,7 @@ def test_except_removes_and_replace_replaces_columns_of_a_star(resolve_body: Res
 
 
 def test_except_of_an_unknown_column_is_an_error(resolve_body: ResolveBody) -> None:
-    with pytest.raises(UnknownQueryName, match="nope"):
+    with pytest.raises(UnknownNameInQuery, match="nope"):
         resolve_body("select * except (nope) from edge_logs")
 
 
@@ -153,7 +153,7 @@ def test_the_most_similar_sub_query_is_suggested(resolve_body: ResolveBody) -> N
 
 
 def test_a_derived_table_does_not_see_its_siblings(resolve_body: ResolveBody) -> None:
-    with pytest.raises(UnknownQueryName):
+    with pytest.raises(UnknownNameInQuery):
         resolve_body("select 1 from edge_logs e, (select e.id as x) d")
 
 
@@ -199,7 +199,7 @@ def test_a_declared_parameter_is_a_slot(resolve_body: ResolveBody) -> None:
 
 
 def test_an_undeclared_parameter_is_reported_with_the_most_similar_one(resolve_body: ResolveBody) -> None:
-    with pytest.raises(UnknownQueryName) as raised:
+    with pytest.raises(UnknownNameInQuery) as raised:
         resolve_body("select id from edge_logs where id = @projct")
     assert raised.value.hint == "Did you mean @project?"
     assert str(raised.value.span) == "1:37"
@@ -288,7 +288,7 @@ def test_suggestions_omit_keys_that_cannot_be_written_as_names(program: Endpoint
         ("k" * 301, "There are: edge_logs"),
     ):
         text = f"select {written} from edge_logs cross join unnest(metadata) as m"
-        with pytest.raises(UnknownQueryName) as refused:
+        with pytest.raises(UnknownNameInQuery) as refused:
             resolve_sandbox_query(program, admit_query(parse(text)), target, shapes)
         assert str(refused.value.hint).startswith(hint)
         assert "plain" in str(refused.value.hint)

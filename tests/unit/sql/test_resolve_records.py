@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cordwood.errors import AmbiguousName, UnknownQueryName
-from cordwood.sql.nodes import RecordElements, find_operations
+from cordwood.errors import AmbiguousName, UnknownNameInQuery
+from cordwood.sql.nodes import EventValueElements, find_operations
 from cordwood.sql.stages import ResolvedQuery
 
 ResolveBody = Callable[[str], str]
@@ -116,7 +116,7 @@ def test_event_arrays_are_elements_where_arrays_are_required(resolve: Callable[[
     tree = resolve(
         "select 1 from edge_logs where 'x' in unnest(metadata.tags) and array_length(metadata.tags) > 1"
     ).tree
-    assert [elements.has_seen_only_arrays for _, elements in find_operations(tree, RecordElements)] == [True, True]
+    assert [elements.were_only_arrays_seen for _, elements in find_operations(tree, EventValueElements)] == [True, True]
 
 
 def test_an_unqualified_name_is_a_field_of_the_records_in_scope(resolve_body: ResolveBody) -> None:
@@ -140,7 +140,7 @@ def test_a_field_of_two_records_is_ambiguous_and_both_are_named(resolve_body: Re
 
 
 def test_an_unknown_name_is_reported_with_the_most_similar_one(resolve_body: ResolveBody) -> None:
-    with pytest.raises(UnknownQueryName) as raised:
+    with pytest.raises(UnknownNameInQuery) as raised:
         resolve_body("select\n  pth from edge_logs, unnest(metadata) m, unnest(m.request) r")
     assert str(raised.value.span) == "2:3"
     assert raised.value.hint == 'Did you mean "path"?'

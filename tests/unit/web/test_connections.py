@@ -24,7 +24,7 @@ class IdleConnection:
     address = "192.0.2.1"
     waiting_since: float | None = 0.0
     is_reading_head = True
-    stalled_since: float | None = None
+    write_stalled_since: float | None = None
 
     def __init__(self) -> None:
         self.was_cut = False

@@ -15,7 +15,7 @@ import pytest
 
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
-from cordwood.web.encode import FORMATS
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from cordwood.web.encode.cells import distinct_names
 
 COLUMN_KINDS = {
@@ -100,7 +100,7 @@ def rows_of_batches(batches: Iterable[list[Row]]) -> Rows:
 
 
 def encode_rows(form: str, batches: Iterable[list[Row]]) -> bytes:
-    return b"".join(FORMATS[form].encode(rows_of_batches(batches)))
+    return b"".join(ANSWER_FORMATS_BY_NAME[form].encode(rows_of_batches(batches)))
 
 
 BATCHES = [[FULL_ROW, NULL_ROW], [], [EDGE_ROW]]
@@ -143,7 +143,9 @@ def test_csv_is_parsed_by_pythons_csv_module() -> None:
 @pytest.mark.parametrize("moment", [-(10**18), 10**18])
 def test_csv_has_a_timestamp_beyond_the_calendar_as_a_number(moment: int) -> None:
     column = Column("moment", Datatype(Kind.TIMESTAMP))
-    assert b"".join(FORMATS["csv"].encode(Rows((column,), [[(moment,)]]))) == b"moment\r\n%d\r\n" % moment
+    assert (
+        b"".join(ANSWER_FORMATS_BY_NAME["csv"].encode(Rows((column,), [[(moment,)]]))) == b"moment\r\n%d\r\n" % moment
+    )
 
 
 def read_arrow(body: bytes) -> pa.Table:
@@ -186,7 +188,7 @@ def test_parquet_is_read_by_duckdb_too(tmp_path: object) -> None:
 def test_nan_and_infinity_are_numbers_in_typed_formats(text: str) -> None:
     column = (Column("real", Datatype(Kind.FLOAT64)),)
     for form, read in (("arrow", read_arrow), ("parquet", read_parquet)):
-        body = b"".join(FORMATS[form].encode(Rows(column, [[(text,)]])))
+        body = b"".join(ANSWER_FORMATS_BY_NAME[form].encode(Rows(column, [[(text,)]])))
         assert str(read(body).to_pylist()[0]["real"]) == str(float(text))
 
 
@@ -194,7 +196,7 @@ def test_nan_and_infinity_are_numbers_in_typed_formats(text: str) -> None:
 def test_an_integer_beyond_64_bits_is_a_fault_that_names_the_column(form: str) -> None:
     column = (Column("huge", Datatype(Kind.INT64)),)
     with pytest.raises(BadQueryValue, match="huge"):
-        b"".join(FORMATS[form].encode(Rows(column, [[(2**63,)]])))
+        b"".join(ANSWER_FORMATS_BY_NAME[form].encode(Rows(column, [[(2**63,)]])))
 
 
 @pytest.mark.parametrize(

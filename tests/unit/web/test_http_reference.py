@@ -6,7 +6,7 @@ import pytest
 
 from cordwood.serve.query_request import AnswerFormat
 from cordwood.web.asgi import CORS_EXPOSED_HEADERS
-from cordwood.web.encode import FORMATS
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from cordwood.web.routes import BODY_FORMATS_BY_PATH_SUFFIX, ROUTES_BY_PATH
 
 REFERENCE_TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
@@ -21,7 +21,7 @@ def test_every_address_is_documented(address: str) -> None:
     )
 
 
-@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS.keys())
+@pytest.mark.parametrize("form", ANSWER_FORMATS_BY_NAME.values(), ids=ANSWER_FORMATS_BY_NAME.keys())
 def test_every_format_is_documented(form: AnswerFormat) -> None:
     assert f"| `{form.name}` | `{form.media_type.partition(';')[0]}` |" in REFERENCE_TEXT
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
-from cordwood.web.encode import FORMATS, choose_format
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME, choose_format
 
 METHOD_COLUMNS = (("method", Kind.STRING), ("requests", Kind.INT64), ("seconds", Kind.FLOAT64))
 Samples = set[tuple[str, tuple[tuple[str, str], ...], float]]
@@ -17,7 +17,7 @@ Samples = set[tuple[str, tuple[tuple[str, str], ...], float]]
 
 def encode_answer(columns: Iterable[tuple[str, Kind]], *rows: Row) -> bytes:
     answer = Rows(tuple(Column(name, Datatype(kind)) for name, kind in columns), [list(rows)])
-    return b"".join(FORMATS["prometheus"].encode(answer))
+    return b"".join(ANSWER_FORMATS_BY_NAME["prometheus"].encode(answer))
 
 
 def parse_samples(body: bytes) -> Samples:

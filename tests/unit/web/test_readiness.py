@@ -79,12 +79,12 @@ def test_the_service_is_not_ready_while_no_query_gets_a_slot() -> None:
 def test_an_unready_component_is_reported_with_its_reason() -> None:
     async def test(harness: ServeHarness) -> None:
         lifecycle = open_routes(harness)
-        lifecycle.set_part_unready_reason("engine", "The engine is being replaced.")
+        lifecycle.set_component_unready_reason("engine", "The engine is being replaced.")
         assert status_and_body(show_readiness(lifecycle)) == (
             503,
             {"status": "not_ready", "reasons": ["The engine is being replaced."]},
         )
-        lifecycle.set_part_unready_reason("engine", None)
+        lifecycle.set_component_unready_reason("engine", None)
         assert status_and_body(show_readiness(lifecycle))[0] == 200
 
     run_with_harness(test)

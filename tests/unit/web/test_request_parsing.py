@@ -21,7 +21,14 @@ from cordwood.errors import (
 )
 from cordwood.ingest.limits import BodyMemoryBudget
 from cordwood.web import request_body
-from cordwood.web.asgi import COMPRESSORS, Message, Request, choose_coding, compress_body, parse_urlencoded
+from cordwood.web.asgi import (
+    COMPRESSOR_FACTORIES_BY_CODING,
+    Message,
+    Request,
+    choose_content_coding,
+    compress_body,
+    parse_urlencoded,
+)
 from cordwood.web.encode import choose_format
 from cordwood.web.request_body import inflate, read_body
 from cordwood.web.services import EVENT_BODY_BOUNDS
@@ -97,14 +104,14 @@ def test_an_unavailable_format_is_refused(accept: str) -> None:
     ],
 )
 def test_the_preferred_available_coding_is_chosen(accepted: str, coding: str | None) -> None:
-    assert choose_coding(accepted) == coding
+    assert choose_content_coding(accepted) == coding
 
 
-@pytest.mark.parametrize("coding", list(COMPRESSORS))
+@pytest.mark.parametrize("coding", list(COMPRESSOR_FACTORIES_BY_CODING))
 @given(chunks=st.lists(st.binary(min_size=1, max_size=200), max_size=8))
 def test_compressed_bodies_are_inflated_whole_or_in_chunks(coding: str, chunks: list[bytes]) -> None:
     complete_body = b"".join(chunks)
-    compressor = COMPRESSORS[coding]()
+    compressor = COMPRESSOR_FACTORIES_BY_CODING[coding]()
     in_chunks = b"".join([compressor.compress_chunk(chunk) for chunk in chunks]) + compressor.finish()
     assert (
         inflate(compress_body(complete_body, coding), coding, MEBIBYTE)
@@ -113,11 +120,11 @@ def test_compressed_bodies_are_inflated_whole_or_in_chunks(coding: str, chunks: 
     )
 
 
-@pytest.mark.parametrize("coding", list(COMPRESSORS))
+@pytest.mark.parametrize("coding", list(COMPRESSOR_FACTORIES_BY_CODING))
 def test_each_compressed_chunk_can_be_inflated_at_once(coding: str) -> None:
     readers = {"gzip": zlib.decompressobj(wbits=31).decompress, "zstd": zstd.ZstdDecompressor().decompress}
     read: Callable[[bytes], bytes] = readers[coding]
-    compressor = COMPRESSORS[coding]()
+    compressor = COMPRESSOR_FACTORIES_BY_CODING[coding]()
     for chunk in (b"first\n", b"second\n"):
         assert read(compressor.compress_chunk(chunk)) == chunk
 

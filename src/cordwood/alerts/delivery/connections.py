@@ -40,7 +40,7 @@ def _parse_network_list(texts: str) -> tuple[IpNetwork, ...]:
 # The networks of each kind of address. If an address is in networks of several kinds, the first kind applies. The
 # unspecified addresses (0.0.0.0 and ::) are listed as loopback addresses, because a connection to them reaches this
 # machine.
-_NETWORKS_BY_KIND: Final = (
+_NETWORKS_BY_ADDRESS_KIND: Final = (
     (AddressKind.LOOPBACK, _parse_network_list("127.0.0.0/8 0.0.0.0/32 ::1/128 ::/128")),
     (
         AddressKind.LINK_LOCAL,
@@ -74,13 +74,13 @@ class AddressPolicy(msgspec.Struct, frozen=True):
         # Remove the zone of an IPv6 address, which names a network interface. It does not affect the kind of the
         # address.
         given = ip_address(text.partition("%")[0])
-        embedded = tuple(_embedded_addresses(given))
+        embedded = tuple(_embedded_ipv4_addresses(given))
         kinds = [_address_kind(address) for address in (given, *embedded)]
         refused = next((kind for kind in kinds if kind in self.refused_kinds), None)
         if refused is not None:
             return f"a {refused} address"
         if any(
-            _address_kind(address) is None and _is_in_any(address, _ALWAYS_REFUSED_NETWORKS)
+            _address_kind(address) is None and _is_in_any_network(address, _ALWAYS_REFUSED_NETWORKS)
             for address in embedded or (given,)
         ):
             return "a multicast or reserved address"
@@ -103,14 +103,14 @@ def read_address_policy(text: str) -> AddressPolicy:
 
 
 def _address_kind(address: IpAddress) -> AddressKind | None:
-    return next((kind for kind, networks in _NETWORKS_BY_KIND if _is_in_any(address, networks)), None)
+    return next((kind for kind, networks in _NETWORKS_BY_ADDRESS_KIND if _is_in_any_network(address, networks)), None)
 
 
-def _is_in_any(address: IpAddress, networks: tuple[IpNetwork, ...]) -> bool:
+def _is_in_any_network(address: IpAddress, networks: tuple[IpNetwork, ...]) -> bool:
     return any(address in network for network in networks)
 
 
-def _embedded_addresses(address: IpAddress) -> Iterator[IPv4Address]:
+def _embedded_ipv4_addresses(address: IpAddress) -> Iterator[IPv4Address]:
     """Yield the IPv4 addresses that are embedded in an IPv6 address.
 
     They are checked as well, because a gateway or the system might connect to them instead.
@@ -124,13 +124,13 @@ def _embedded_addresses(address: IpAddress) -> Iterator[IPv4Address]:
     if address.teredo is not None:
         yield from address.teredo
     # :: and ::1 do not embed an IPv4 address.
-    if _is_in_any(address, _NAT64_NETWORKS) or (address in _IPV4_COMPATIBLE_NETWORK and int(address) > 1):
+    if _is_in_any_network(address, _NAT64_NETWORKS) or (address in _IPV4_COMPATIBLE_NETWORK and int(address) > 1):
         yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
 # The maximum number of look-ups of host names at once. The system's resolver cannot be interrupted: a look-up that
 # takes too long is abandoned, but still occupies its thread.
-_MAX_CONCURRENT_LOOKUPS: Final = 16
+_MAX_CONCURRENT_NAME_LOOKUPS: Final = 16
 _MAX_RESOLVED_ADDRESSES: Final = 20
 _MAX_RESPONSE_BYTES: Final = 64 * 1024
 _ResolvedAddress = tuple[socket.AddressFamily, tuple[Any, ...]]
@@ -140,16 +140,16 @@ class Deadline:
     """The time at which a delivery is abandoned."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end = time.monotonic() + seconds
+        self.timeout_seconds = seconds
+        self._end_monotonic_seconds = time.monotonic() + seconds
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self._end
+        return time.monotonic() >= self._end_monotonic_seconds
 
     def remaining_seconds(self) -> float:
         """Return the seconds until the deadline; raise TimeoutError if it has passed."""
-        left = self._end - time.monotonic()
+        left = self._end_monotonic_seconds - time.monotonic()
         if left <= 0:
             raise TimeoutError
         return left
@@ -160,7 +160,7 @@ class Connector:
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
-        self._lookup_slots = threading.BoundedSemaphore(_MAX_CONCURRENT_LOOKUPS)
+        self._lookup_slots = threading.BoundedSemaphore(_MAX_CONCURRENT_NAME_LOOKUPS)
 
     @contextmanager
     def open_connection(self, host: str, port: int, deadline: Deadline) -> Iterator[socket.socket]:
@@ -193,7 +193,7 @@ class Connector:
     def _resolve(self, host: str, port: int, deadline: Deadline) -> list[_ResolvedAddress]:
         if not self._lookup_slots.acquire(timeout=deadline.remaining_seconds()):
             raise DeliveryFailed(
-                f"The name {host} was not looked up: {_MAX_CONCURRENT_LOOKUPS} look-ups are unanswered."
+                f"The name {host} was not looked up: {_MAX_CONCURRENT_NAME_LOOKUPS} look-ups are unanswered."
             )
         lookup = _NameLookup(host, port, self._lookup_slots)
         try:
@@ -203,7 +203,7 @@ class Connector:
             raise DeliveryFailed("The system allows no further thread.") from None
         lookup.join(deadline.remaining_seconds())
         if lookup.is_alive():
-            raise DeliveryFailed(f"The name {host} was not resolved within {deadline.seconds:g} s.")
+            raise DeliveryFailed(f"The name {host} was not resolved within {deadline.timeout_seconds:g} s.")
         if lookup.problem is not None:
             raise DeliveryFailed(f"The name {host} cannot be resolved: {lookup.problem}.")
         return lookup.resolved_addresses[:_MAX_RESOLVED_ADDRESSES]
@@ -275,7 +275,7 @@ def start_tls(connection: socket.socket, host: str, context: ssl.SSLContext) -> 
     return context.wrap_socket(connection, server_hostname=host.rstrip("."))
 
 
-class BoundedFile(io.RawIOBase):
+class BoundedSocketFile(io.RawIOBase):
     """The data that is received on a connection. Reading more than 64 KiB in all raises an error."""
 
     def __init__(self, connection: socket.socket) -> None:

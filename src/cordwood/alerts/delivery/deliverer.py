@@ -28,14 +28,14 @@ from urllib.parse import urlsplit
 
 from cordwood.alerts.delivery.connections import (
     AddressPolicy,
-    BoundedFile,
+    BoundedSocketFile,
     Connector,
     Deadline,
     read_address_policy,
     start_tls,
 )
 from cordwood.alerts.delivery.messages import (
-    alertmanager_alerts,
+    alertmanager_body,
     mail_message,
     pagerduty_events,
     shorten_text,
@@ -116,7 +116,7 @@ class _BoundedHttpResponse(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
         self.fp.close()
-        self._file = BoundedFile(sock)
+        self._file = BoundedSocketFile(sock)
         self.fp = io.BufferedReader(self._file)
 
     def begin(self) -> None:
@@ -267,7 +267,7 @@ class _SmtpSession(smtplib.SMTP):
 
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
-            self.file = io.BufferedReader(BoundedFile(self.sock))
+            self.file = io.BufferedReader(BoundedSocketFile(self.sock))
         return super().getreply()
 
 
@@ -316,10 +316,10 @@ class Deliverer:
         self.targets = targets
         self._signing_key = signing_key
         self._send_timeout_seconds = send_seconds
-        self._tls = tls
+        self._cached_tls_context = tls
         connector = Connector(policy)
-        self._http = _HttpSender(connector, self._tls_context)
-        self._smtp = _SmtpSender(connector, self._tls_context)
+        self._http_sender = _HttpSender(connector, self._tls_context)
+        self._smtp_sender = _SmtpSender(connector, self._tls_context)
 
     @classmethod
     def from_settings(cls, settings: AlertSettings) -> "Deliverer":
@@ -327,7 +327,7 @@ class Deliverer:
         policy = read_address_policy(settings.refuse_addresses)
         targets = read_targets(settings.targets)
         for target in targets.values():
-            _check_literal_address(target, policy)
+            _check_literal_target_host(target, policy)
         _check_external_url(settings.external_url)
         signing_key = read_signing_key(settings.signing_secret)
         return cls(targets, policy=policy, signing_key=signing_key, send_seconds=settings.send_time)
@@ -353,10 +353,10 @@ class Deliverer:
 
     def _send(self, target: AlertTarget, notification: Notification, deadline: Deadline) -> None:
         if isinstance(target.address, MailAddress):
-            self._smtp.send(target, partial(mail_message, notification, target.address), deadline)
+            self._smtp_sender.send(target, partial(mail_message, notification, target.address), deadline)
             return
         bodies = _make_request_bodies(target.kind, target.address, notification)
-        self._http.post(target, bodies, partial(self._signature_headers, target, notification), deadline)
+        self._http_sender.post(target, bodies, partial(self._signature_headers, target, notification), deadline)
 
     def _signature_headers(self, target: AlertTarget, notification: Notification, body: bytes) -> Mapping[str, str]:
         if target.kind is not AlertTargetKind.WEBHOOK:
@@ -365,9 +365,9 @@ class Deliverer:
 
     def _tls_context(self) -> ssl.SSLContext:
         """Return the TLS context, which is created on first use."""
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
+        if self._cached_tls_context is None:
+            self._cached_tls_context = ssl.create_default_context()
+        return self._cached_tls_context
 
 
 def _make_request_bodies(kind: AlertTargetKind, address: HttpAddress, notification: Notification) -> list[bytes]:
@@ -376,14 +376,14 @@ def _make_request_bodies(kind: AlertTargetKind, address: HttpAddress, notificati
     if kind is AlertTargetKind.PAGERDUTY:
         return list(pagerduty_events(notification, address.routing_key))
     if kind is AlertTargetKind.ALERTMANAGER:
-        return [alertmanager_alerts(notification)]
+        return [alertmanager_body(notification)]
     return [webhook_body(notification)]
 
 
 def _describe_connection_error(host: str, problem: Exception, deadline: Deadline) -> str:
     """Describe a connection error in a sentence."""
     if deadline.is_over or isinstance(problem, TimeoutError):
-        return f"{host} gave no complete answer within {deadline.seconds:g} s."
+        return f"{host} gave no complete answer within {deadline.timeout_seconds:g} s."
     if isinstance(problem, ssl.SSLCertVerificationError):
         return f"The certificate of {host} is not accepted: {problem.verify_message}."
     if isinstance(problem, ssl.SSLError):
@@ -400,7 +400,7 @@ def _describe_connection_error(host: str, problem: Exception, deadline: Deadline
     return f"Sending to {host} failed: {str(reason or problem).rstrip('.')}."
 
 
-def _check_literal_address(target: AlertTarget, policy: AddressPolicy) -> None:
+def _check_literal_target_host(target: AlertTarget, policy: AddressPolicy) -> None:
     """Raise BadSetting if the host of a target is localhost or an IP address, and its address is refused.
 
     Other host names are checked at each delivery, after they have been resolved.

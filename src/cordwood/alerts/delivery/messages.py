@@ -47,7 +47,7 @@ _MAX_MAIL_SUBJECT_LENGTH: Final = 150
 _STATE_EMOJI: Final = {NotifiedState.FIRING: "\U0001f534", NotifiedState.RESOLVED: "\U0001f7e2"}
 
 # Only this many characters of a text are processed; the others are cut off.
-_MAX_CLEANED_CHARACTERS: Final = 20_000
+_MAX_PROCESSED_TEXT_CHARACTERS: Final = 20_000
 # Most invisible characters are removed. Zero-width joiners are kept, because they are part of emoji and of several
 # scripts. Private and unassigned characters are kept as well: at worst they are shown as a box.
 _ALLOWED_FORMAT_CHARACTERS: Final = {"\u200c", "\u200d"}
@@ -75,7 +75,7 @@ class _IncludedChanges(msgspec.Struct, frozen=True):
     def count_in_state(self, state: NotifiedState) -> int:
         return sum(change.state is state for change in self.changes)
 
-    def counts_text(self) -> str:
+    def change_counts_text(self) -> str:
         """Return the numbers of changes as a text, such as "3 firing, 1 resolved and 37 more"."""
         numbers = [
             f"{self.count_in_state(state)} {state.value}" for state in NotifiedState if self.count_in_state(state)
@@ -100,7 +100,7 @@ def webhook_body(notification: Notification) -> bytes:
                 "alert": shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH),
                 "endpoint": shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH),
                 "severity": notification.severity.value,
-                "url": _encode_url(notification.url),
+                "url": _encode_url(notification.alert_page_url),
                 "expires": _format_iso_time(notification.expires_us),
                 "firing": part.count_in_state(NotifiedState.FIRING),
                 "resolved": part.count_in_state(NotifiedState.RESOLVED),
@@ -127,13 +127,13 @@ def _webhook_change(change: StateChange) -> Mapping[str, Any]:
 def slack_body(notification: Notification) -> bytes:
     """Return a message in the format of Slack's incoming webhooks."""
     part = _select_included_changes(notification, AlertTargetKind.SLACK)
-    title = escape_for_slack(f"{notification.alert}: {part.counts_text()}", _MAX_SLACK_HEADER_LENGTH)
-    lines = [_slack_line(change, _MAX_SLACK_CHANGE_TEXT_LENGTH) for change in part.changes]
-    short_lines = [_slack_line(change, _MAX_FALLBACK_CHANGE_TEXT_LENGTH) for change in part.changes]
+    title = escape_for_slack(f"{notification.alert}: {part.change_counts_text()}", _MAX_SLACK_HEADER_LENGTH)
+    lines = [_slack_change_line(change, _MAX_SLACK_CHANGE_TEXT_LENGTH) for change in part.changes]
+    short_lines = [_slack_change_line(change, _MAX_FALLBACK_CHANGE_TEXT_LENGTH) for change in part.changes]
     origin = (
         f"{notification.severity.value}, endpoint {escape_for_slack(notification.endpoint, _MAX_ALERT_NAME_LENGTH)}"
     )
-    url = _encode_url(notification.url)
+    url = _encode_url(notification.alert_page_url)
     # Slack's notation of a link. The URL is percent-encoded, so it contains none of the delimiters.
     link = f"<{url.replace('&', '&amp;')}|Open>" if url else ""
     further = [f"{part.omitted_count} further changes are not shown"] if part.omitted_count else []
@@ -158,7 +158,7 @@ def slack_body(notification: Notification) -> bytes:
     )
 
 
-def _slack_line(change: StateChange, limit: int) -> str:
+def _slack_change_line(change: StateChange, limit: int) -> str:
     """Return a change in one line, with escaped labels and text; the text has at most `limit` UTF-16 units."""
     labels = [
         f"{escape_for_slack(name, _MAX_SLACK_LABEL_NAME_LENGTH)}={escape_for_slack(value, max(40, limit // 10))}"
@@ -206,7 +206,7 @@ def _pagerduty_trigger(notification: Notification, change: StateChange, omitted:
     labels = _shortened_labels(change)
     words = ", ".join(f"{name}={value}" for name, value in labels)
     summary = " — ".join(filter(None, [notification.alert, change.text, words]))
-    url = _encode_url(notification.url)
+    url = _encode_url(notification.alert_page_url)
     links = {"client_url": url, "links": [{"href": url, "text": "The alert in cordwood"}]} if url else {}
     return {
         "payload": {
@@ -233,7 +233,7 @@ def _pagerduty_dedup_key(fingerprint: str) -> str:
     return fingerprint if is_usable else sha256(fingerprint.encode("utf-8", "replace")).hexdigest()
 
 
-def alertmanager_alerts(notification: Notification) -> bytes:
+def alertmanager_body(notification: Notification) -> bytes:
     """Return the changes as alerts in the JSON format of Alertmanager's API v2."""
     part = _select_included_changes(notification, AlertTargetKind.ALERTMANAGER)
     return msgspec.json.encode(
@@ -247,7 +247,7 @@ def _alertmanager_alert(notification: Notification, change: StateChange, omitted
         if change.state is NotifiedState.FIRING
         else (change.ended_us or notification.created_us)
     )
-    url = _encode_url(notification.url)
+    url = _encode_url(notification.alert_page_url)
     annotations = {
         "summary": shorten_text(change.text, _MAX_CHANGE_TEXT_LENGTH),
         "endpoint": shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH),
@@ -292,7 +292,7 @@ def mail_message(notification: Notification, address: MailAddress, refused: tupl
     part = _select_included_changes(notification, AlertTargetKind.EMAIL)
     message = EmailMessage(policy=SMTP)
     message["Subject"] = shorten_text(
-        f"[{notification.severity.value}] {shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH)}: {part.counts_text()}",
+        f"[{notification.severity.value}] {shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH)}: {part.change_counts_text()}",
         _MAX_MAIL_SUBJECT_LENGTH,
     )
     message["From"] = Address("cordwood", addr_spec=address.sender)
@@ -307,7 +307,7 @@ def mail_message(notification: Notification, address: MailAddress, refused: tupl
 
 
 def _mail_body_lines(notification: Notification, part: _IncludedChanges, refused: tuple[str, ...]) -> Iterator[str]:
-    yield f"{shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH)}: {part.counts_text()}"
+    yield f"{shorten_text(notification.alert, _MAX_ALERT_NAME_LENGTH)}: {part.change_counts_text()}"
     yield f"Severity {notification.severity.value}, endpoint {shorten_text(notification.endpoint, _MAX_ALERT_NAME_LENGTH)}"
     for change in part.changes:
         yield ""
@@ -321,7 +321,7 @@ def _mail_body_lines(notification: Notification, part: _IncludedChanges, refused
     if part.omitted_count:
         yield ""
         yield f"And {part.omitted_count} more."
-    url = _encode_url(notification.url)
+    url = _encode_url(notification.alert_page_url)
     if url:
         yield ""
         yield url
@@ -333,7 +333,7 @@ def _mail_body_lines(notification: Notification, part: _IncludedChanges, refused
 def _select_included_changes(notification: Notification, kind: AlertTargetKind) -> _IncludedChanges:
     maximum = MAX_CHANGES_BY_TARGET_KIND[kind]
     left = max(0, len(notification.changes) - maximum)
-    return _IncludedChanges(notification.changes[:maximum], left + notification.omitted)
+    return _IncludedChanges(notification.changes[:maximum], left + notification.omitted_change_count)
 
 
 def _shortened_labels(change: StateChange) -> list[tuple[str, str]]:
@@ -379,13 +379,13 @@ def _datetime_from_microseconds(microseconds: int) -> datetime:
 
 def remove_invisible_characters(text: str) -> str:
     """Return the text in one line, without control, bidirectional and other invisible characters."""
-    return " ".join("".join(map(_replace_invisible_character, text[:_MAX_CLEANED_CHARACTERS])).split())
+    return " ".join("".join(map(_replace_invisible_character, text[:_MAX_PROCESSED_TEXT_CHARACTERS])).split())
 
 
 def shorten_text(text: str, limit: int) -> str:
     """Return the cleaned text with at most `limit` characters; if it was cut, it ends with a note that says so."""
     clean = remove_invisible_characters(text)
-    if len(clean) <= limit and len(text) <= _MAX_CLEANED_CHARACTERS:
+    if len(clean) <= limit and len(text) <= _MAX_PROCESSED_TEXT_CHARACTERS:
         return clean
     note = _truncation_note(text)
     return clean[: max(0, limit - len(note))] + note
@@ -397,7 +397,7 @@ def escape_for_slack(text: str, limit: int) -> str:
     The escaped text has at most `limit` UTF-16 units. If it was cut, it ends with a note that says so.
     """
     pieces = [_SLACK_ESCAPES.get(character, character) for character in remove_invisible_characters(text)]
-    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_CLEANED_CHARACTERS:
+    if sum(map(utf16_length, pieces)) <= limit and len(text) <= _MAX_PROCESSED_TEXT_CHARACTERS:
         return "".join(pieces)
     note = _truncation_note(text)
     room = limit - len(note)

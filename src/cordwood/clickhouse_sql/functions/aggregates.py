@@ -42,16 +42,19 @@ def _checked_arguments(
     return call.arguments
 
 
-def _filtered_argument(translator: ArgumentTranslator, call: Call, node: exp.Expr) -> exp.Expr:
+def _apply_if_condition(translator: ArgumentTranslator, call: Call, node: exp.Expr) -> exp.Expr:
     """Return an aggregate's argument; with the suffix If, the argument is NULL in rows that fail the condition."""
     if call.if_condition is None:
         return node
     return translator.fill_template(
-        call.node, "if(@condition, @value, null)", condition=translator.filter_condition(call.if_condition), value=node
+        call.node,
+        "if(@condition, @value, null)",
+        condition=translator.filter_condition_node(call.if_condition),
+        value=node,
     )
 
 
-def _aggregate_with_default(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, type_: Type) -> Value:
+def _use_default_for_no_rows(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, type_: Type) -> Value:
     if type_.nullable:
         return Value(aggregated, type_)
     if type_.name in ("DateTime", "Date"):
@@ -67,7 +70,7 @@ def _translate_count(translator: ArgumentTranslator, call: Call) -> Value:
         raise translator.refused_error(call.node, "count takes at most 1 argument.")
     value = translator.value_with_default_for_null(call.arguments[0]) if call.arguments else None
     if call.if_condition is not None:
-        condition = translator.filter_condition(call.if_condition)
+        condition = translator.filter_condition_node(call.if_condition)
         if value is not None and value.type.nullable:
             condition = translator.fill_template(
                 call.node, "@condition and @value is not null", condition=condition, value=value.node
@@ -84,7 +87,7 @@ def _translate_uniq(translator: ArgumentTranslator, call: Call) -> Value:
         hint = "Write uniq(concat(a, '/', b)), or count the rows of SELECT DISTINCT a, b in brackets."
         raise translator.refused_error(call.node, f"{call.display_name} of several values is not supported.", hint)
     (node,) = _checked_arguments(translator, call, 1)
-    value = _filtered_argument(translator, call, translator.value_with_default_for_null(node).node)
+    value = _apply_if_condition(translator, call, translator.value_with_default_for_null(node).node)
     return Value(translator.fill_template(call.node, "count(distinct @value)", value=value), INT)
 
 
@@ -93,21 +96,21 @@ def _translate_sum(translator: ArgumentTranslator, call: Call) -> Value:
     value = translator.number_value(node)
     distinct = "distinct " if call.is_distinct else ""
     aggregated = translator.fill_template(
-        call.node, f"sum({distinct}@value)", value=_filtered_argument(translator, call, value.node)
+        call.node, f"sum({distinct}@value)", value=_apply_if_condition(translator, call, value.node)
     )
-    return _aggregate_with_default(translator, call, aggregated, value.type)
+    return _use_default_for_no_rows(translator, call, aggregated, value.type)
 
 
 def _translate_avg(translator: ArgumentTranslator, call: Call) -> Value:
     (node,) = _checked_arguments(translator, call, 1)
     value = as_float(translator.number_value(node))
     aggregated = translator.fill_template(
-        call.node, "avg(@value)", value=_filtered_argument(translator, call, value.node)
+        call.node, "avg(@value)", value=_apply_if_condition(translator, call, value.node)
     )
-    return _aggregate_or_nan(translator, call, aggregated, value)
+    return _use_nan_for_no_rows(translator, call, aggregated, value)
 
 
-def _aggregate_or_nan(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
+def _use_nan_for_no_rows(translator: ArgumentTranslator, call: Call, aggregated: exp.Expr, value: Value) -> Value:
     """Return the aggregate with NaN as its result over no rows; if `value` is nullable, the result stays NULL."""
     if value.type.nullable:
         return Value(aggregated, FLOAT.as_nullable())
@@ -119,9 +122,9 @@ def _dispersion_translator(name: str) -> _AggregateTranslator:
         (node,) = _checked_arguments(translator, call, 1)
         value = as_float(translator.number_value(node))
         aggregated = translator.fill_template(
-            call.node, f"{name}(@value)", value=_filtered_argument(translator, call, value.node)
+            call.node, f"{name}(@value)", value=_apply_if_condition(translator, call, value.node)
         )
-        return _aggregate_or_nan(translator, call, aggregated, value)
+        return _use_nan_for_no_rows(translator, call, aggregated, value)
 
     return translate_call
 
@@ -131,9 +134,9 @@ def _single_value_translator(name: str) -> _AggregateTranslator:
         (node,) = _checked_arguments(translator, call, 1)
         value = _replace_nan_with_null(_comparable_value(translator, node), name)
         aggregated = translator.fill_template(
-            call.node, f"{name}(@value)", value=_filtered_argument(translator, call, value.node)
+            call.node, f"{name}(@value)", value=_apply_if_condition(translator, call, value.node)
         )
-        return _aggregate_with_default(translator, call, aggregated, value.type)
+        return _use_default_for_no_rows(translator, call, aggregated, value.type)
 
     return translate_call
 
@@ -163,8 +166,8 @@ def _argument_at_extreme_translator(name: str) -> _AggregateTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, order_node = _checked_arguments(translator, call, 2)
         value, order = _comparable_value(translator, node), _comparable_value(translator, order_node)
-        parts = {"value": value.node, "order": _filtered_argument(translator, call, order.node)}
-        return _aggregate_with_default(
+        parts = {"value": value.node, "order": _apply_if_condition(translator, call, order.node)}
+        return _use_default_for_no_rows(
             translator, call, translator.fill_template(call.node, f"{name}(@value, @order)", **parts), value.type
         )
 
@@ -179,7 +182,7 @@ def _group_array_translator(*, is_distinct: bool) -> _AggregateTranslator:
         limit = f" limit {_read_max_elements(translator, call)}" if call.aggregate_parameters else ""
         template = f"array_agg({distinct}@value ignore nulls{limit})"
         aggregated = translator.fill_template(
-            call.node, template, value=_filtered_argument(translator, call, value.node)
+            call.node, template, value=_apply_if_condition(translator, call, value.node)
         )
         return Value(
             translator.fill_template(call.node, "coalesce(@value, [])", value=aggregated),
@@ -207,8 +210,8 @@ def _quantile_translator(name: str, level: float | None = None) -> _AggregateTra
         if not 0 <= share <= 1:
             raise translator.refused_error(call.node, "The level of a quantile lies between 0 and 1.")
         value = _replace_nan_with_null(as_float(translator.number_value(node)))
-        aggregated = internal_call(name, _filtered_argument(translator, call, value.node), literal_node(float(share)))
-        return _aggregate_or_nan(translator, call, aggregated, value)
+        aggregated = internal_call(name, _apply_if_condition(translator, call, value.node), literal_node(float(share)))
+        return _use_nan_for_no_rows(translator, call, aggregated, value)
 
     return translate_call
 

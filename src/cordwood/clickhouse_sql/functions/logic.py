@@ -20,7 +20,7 @@ def _translate_if(translator: ArgumentTranslator, call: Call) -> Value:
     return build_case(
         translator,
         call.node,
-        [translator.filter_condition(condition)],
+        [translator.filter_condition_node(condition)],
         [translator.value(then), translator.value(otherwise)],
     )
 
@@ -29,7 +29,7 @@ def _translate_multi_if(translator: ArgumentTranslator, call: Call) -> Value:
     parts = checked_arguments(translator, call, 3, -1)
     if len(parts) % 2 == 0:
         raise translator.refused_error(call.node, "multiIf takes pairs of a condition and a value, and one value more.")
-    conditions = [translator.filter_condition(part) for part in parts[:-1:2]]
+    conditions = [translator.filter_condition_node(part) for part in parts[:-1:2]]
     return build_case(translator, call.node, conditions, [translator.value(part) for part in (*parts[1::2], parts[-1])])
 
 

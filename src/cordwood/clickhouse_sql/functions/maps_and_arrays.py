@@ -61,14 +61,14 @@ def keys_of_map(translator: ArgumentTranslator, node: exp.Expr, value: Value) ->
         )
     if is_json_map(value):
         return Value(internal_call("json_keys", value.node), array_type_of(STRING))
-    return _all_attributes(translator, node, AttributeForm.KEYS)
+    return _require_all_attributes(translator, node, AttributeForm.KEYS)
 
 
 def _translate_map_values(translator: ArgumentTranslator, call: Call) -> Value:
     value = _map_argument(translator, call)
     if value.map_entries is not None:
         return array_of_values(translator, call.node, [part for _, part in value.map_entries])
-    return _all_attributes(translator, call.node, AttributeForm.VALUES)
+    return _require_all_attributes(translator, call.node, AttributeForm.VALUES)
 
 
 def _map_argument(translator: ArgumentTranslator, call: Call) -> Value:
@@ -81,7 +81,7 @@ def _map_argument(translator: ArgumentTranslator, call: Call) -> Value:
     return value
 
 
-def _all_attributes(translator: ArgumentTranslator, node: exp.Expr, form: AttributeForm) -> Value:
+def _require_all_attributes(translator: ArgumentTranslator, node: exp.Expr, form: AttributeForm) -> Value:
     attributes = all_attributes(translator.row_scope, form)
     if attributes is None:
         raise translator.refused_error(
@@ -165,7 +165,7 @@ def _translate_array_concat(translator: ArgumentTranslator, call: Call) -> Value
     return Value(concatenated, values[0].type)
 
 
-def _array_translator(template: str) -> _CallTranslator:
+def _array_template_translator(template: str) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         value = translator.array_value(*checked_arguments(translator, call, 1))
         return Value(translator.fill_template(call.node, template, array=value.node), value.type)
@@ -263,8 +263,8 @@ TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     "arrayelement": _translate_array_element,
     "arrayconcat": _translate_array_concat,
     "arraysort": _translate_array_sort,
-    "arraydistinct": _array_translator("array(select distinct e from unnest(@array) as e)"),
-    "arrayreverse": _array_translator("array_reverse(@array)"),
+    "arraydistinct": _array_template_translator("array(select distinct e from unnest(@array) as e)"),
+    "arrayreverse": _array_template_translator("array_reverse(@array)"),
     "arrayjoin": _translate_array_join,
     "has": _translate_array_contains,
     "jsonextract": _translate_json_extract,

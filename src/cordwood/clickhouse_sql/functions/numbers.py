@@ -57,7 +57,7 @@ def _rounding_translator(name: str) -> _CallTranslator:
     return translate_call
 
 
-def _float_translator(template: str, count: int = 1) -> _CallTranslator:
+def _float_template_translator(template: str, count: int = 1) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         values = [as_float(translator.number_value(part)) for part in checked_arguments(translator, call, count)]
         parts = {letter: value.node for letter, value in zip("ab", values, strict=False)}
@@ -115,10 +115,10 @@ TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     "truncate": _rounding_translator("trunc"),
     "abs": _translate_abs,
     "intdiv": _translate_int_div,
-    "exp": _float_translator("exp(@a)"),
-    "sqrt": _float_translator("if(@a < 0, cast('nan' as float64), sqrt(@a))"),
-    "pow": _float_translator("pow(@a, @b)", 2),
-    "power": _float_translator("pow(@a, @b)", 2),
+    "exp": _float_template_translator("exp(@a)"),
+    "sqrt": _float_template_translator("if(@a < 0, cast('nan' as float64), sqrt(@a))"),
+    "pow": _float_template_translator("pow(@a, @b)", 2),
+    "power": _float_template_translator("pow(@a, @b)", 2),
     "greatest": _greatest_or_least_translator("greatest"),
     "least": _greatest_or_least_translator("least"),
     "isnan": _float_test_translator("is_nan(@a)"),

@@ -86,7 +86,7 @@ def _translate_extract(translator: ArgumentTranslator, call: Call) -> Value:
 def _translate_extract_all(translator: ArgumentTranslator, call: Call) -> Value:
     node, pattern = checked_arguments(translator, call, 2)
     first_group_pattern = exp.Literal.string(_keep_first_capturing_group(regex_pattern_of(translator, pattern)))
-    parts = {"text": _text_without_null(translator, node).node, "pattern": first_group_pattern}
+    parts = {"text": _text_with_default_for_null(translator, node).node, "pattern": first_group_pattern}
     return Value(
         translator.fill_template(call.node, "regexp_extract_all(@text, @pattern)", **parts), array_type_of(STRING)
     )
@@ -235,11 +235,11 @@ def _left_or_right_translator(name: str) -> _CallTranslator:
 def _translate_split(translator: ArgumentTranslator, call: Call) -> Value:
     separator, node = checked_arguments(translator, call, 2)
     separator_text = translator.constant_text(separator, "A separator")
-    parts = {"text": _text_without_null(translator, node).node, "by": exp.Literal.string(separator_text)}
+    parts = {"text": _text_with_default_for_null(translator, node).node, "by": exp.Literal.string(separator_text)}
     return Value(translator.fill_template(call.node, "split(@text, @by)", **parts), array_type_of(STRING))
 
 
-def _text_without_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
+def _text_with_default_for_null(translator: ArgumentTranslator, node: exp.Expr) -> Value:
     """Return the value of an argument that must be a text; NULL is replaced by an empty text.
 
     ClickHouse has no NULL arrays. Therefore, its functions that return arrays treat NULL as an empty text.

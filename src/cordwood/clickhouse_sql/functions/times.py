@@ -84,7 +84,7 @@ def _time_to_number_translator(template: str) -> _CallTranslator:
     return translate_call
 
 
-def _from_unix_translator(template: str, type_: Type) -> _CallTranslator:
+def _from_unix_time_translator(template: str, type_: Type) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         (node,) = arguments_before_zone(translator, call, 1)
         number = translator.number_value(node)
@@ -106,7 +106,7 @@ def _parse_time_translator(suffix: str, *, has_decimals: bool) -> _CallTranslato
 
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, *rest = checked_arguments(translator, call, 1, 3 if has_decimals else 2)
-        decimals = _read_decimals(translator, rest, has_decimals=has_decimals)
+        decimals = _read_fraction_digit_count(translator, rest, has_decimals=has_decimals)
         value = translator.string_value(node)
         type_ = Type("DateTime", scale=decimals)
         if value.is_constant and not suffix:
@@ -121,7 +121,7 @@ def _parse_time_translator(suffix: str, *, has_decimals: bool) -> _CallTranslato
     return translate_call
 
 
-def _read_decimals(translator: ArgumentTranslator, rest: list[exp.Expr], *, has_decimals: bool) -> int:
+def _read_fraction_digit_count(translator: ArgumentTranslator, rest: list[exp.Expr], *, has_decimals: bool) -> int:
     """Return how many decimals of a second the result has, from `rest`, the arguments after the text.
 
     The number is 3 if the call does not state it. It is always 0 for a function without `has_decimals`. `rest` may also
@@ -203,7 +203,7 @@ def _interval_translator(unit: str) -> _CallTranslator:
     return translate_call
 
 
-def _add_units_translator(unit: str, *, is_minus: bool) -> _CallTranslator:
+def _add_time_units_translator(unit: str, *, is_minus: bool) -> _CallTranslator:
     def translate_call(translator: ArgumentTranslator, call: Call) -> Value:
         node, amount = checked_arguments(translator, call, 2)
         return add_interval(
@@ -257,7 +257,7 @@ def _translate_date_diff(translator: ArgumentTranslator, call: Call) -> Value:
 
 _FORMAT_ELEMENT_PATTERN: Final = re.compile("%(.?)", re.DOTALL)
 # ClickHouse's format elements, with the corresponding elements of BigQuery.
-_BIGQUERY_ELEMENT_BY_LETTER: Final = {
+_BIGQUERY_ELEMENT_BY_FORMAT_LETTER: Final = {
     **{letter: f"%{letter}" for letter in "YmdHSTFyjabpRDGuw"},
     "i": "%M",
     "s": "%S",
@@ -279,7 +279,7 @@ _BIGQUERY_ELEMENT_BY_LETTER: Final = {
 }
 # Elements that BigQuery does not have: microseconds, and the day without zero padding. Each has BigQuery SQL that
 # computes it.
-_COMPUTED_ELEMENT_TEMPLATES: Final = {
+_TEMPLATE_BY_FORMAT_LETTER: Final = {
     "f": "lpad(cast(mod(unix_micros(@moment), 1000000) as string), 6, '0')",
     "e": "cast(extract(day from @moment) as string)",
 }
@@ -298,13 +298,13 @@ def _translate_format_time(translator: ArgumentTranslator, call: Call) -> Value:
     for match in _FORMAT_ELEMENT_PATTERN.finditer(text):
         segments[-1] += text[end : match.start()]
         end = match.end()
-        if match[1] in _COMPUTED_ELEMENT_TEMPLATES:
-            computed.append(_COMPUTED_ELEMENT_TEMPLATES[match[1]])
+        if match[1] in _TEMPLATE_BY_FORMAT_LETTER:
+            computed.append(_TEMPLATE_BY_FORMAT_LETTER[match[1]])
             segments.append("")
             continue
-        if match[1] not in _BIGQUERY_ELEMENT_BY_LETTER:
+        if match[1] not in _BIGQUERY_ELEMENT_BY_FORMAT_LETTER:
             raise translator.refused_error(pattern, f"The element %{match[1]} is not supported in a format.")
-        segments[-1] += _BIGQUERY_ELEMENT_BY_LETTER[match[1]]
+        segments[-1] += _BIGQUERY_ELEMENT_BY_FORMAT_LETTER[match[1]]
     segments[-1] += text[end:]
     return Value(
         _concatenate_formatted_parts(translator, call, moment, segments, computed), _copy_nullability(STRING, moment)
@@ -359,10 +359,10 @@ TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     "tounixtimestamp64milli": _time_to_number_translator("unix_millis(@moment)"),
     "tounixtimestamp64micro": _time_to_number_translator("unix_micros(@moment)"),
     "tounixtimestamp64nano": _time_to_number_translator("unix_micros(@moment) * 1000"),
-    "fromunixtimestamp": _from_unix_translator("timestamp_seconds(@number)", DATETIME),
-    "fromunixtimestamp64milli": _from_unix_translator("timestamp_millis(@number)", Type("DateTime", scale=3)),
-    "fromunixtimestamp64micro": _from_unix_translator("timestamp_micros(@number)", DATETIME64),
-    "fromunixtimestamp64nano": _from_unix_translator("timestamp_micros(div(@number, 1000))", DATETIME64),
+    "fromunixtimestamp": _from_unix_time_translator("timestamp_seconds(@number)", DATETIME),
+    "fromunixtimestamp64milli": _from_unix_time_translator("timestamp_millis(@number)", Type("DateTime", scale=3)),
+    "fromunixtimestamp64micro": _from_unix_time_translator("timestamp_micros(@number)", DATETIME64),
+    "fromunixtimestamp64nano": _from_unix_time_translator("timestamp_micros(div(@number, 1000))", DATETIME64),
     "parsedatetime64besteffort": _parse_time_translator("", has_decimals=True),
     "parsedatetime64besteffortornull": _parse_time_translator("ornull", has_decimals=True),
     "parsedatetimebesteffort": _parse_time_translator("", has_decimals=False),
@@ -387,8 +387,8 @@ TRANSLATOR_BY_FUNCTION: Final[Mapping[str, _CallTranslator]] = {
     "tominute": _time_part_translator("minute"),
     "tosecond": _time_part_translator("second"),
     **{f"tointerval{unit}": _interval_translator(unit) for unit in _INTERVAL_UNITS},
-    **{f"add{unit}s": _add_units_translator(unit, is_minus=False) for unit in _INTERVAL_UNITS},
-    **{f"subtract{unit}s": _add_units_translator(unit, is_minus=True) for unit in _INTERVAL_UNITS},
+    **{f"add{unit}s": _add_time_units_translator(unit, is_minus=False) for unit in _INTERVAL_UNITS},
+    **{f"subtract{unit}s": _add_time_units_translator(unit, is_minus=True) for unit in _INTERVAL_UNITS},
     "date_add": _add_interval_translator(is_minus=False),
     "date_sub": _add_interval_translator(is_minus=True),
     "datediff": _translate_date_diff,

@@ -15,7 +15,7 @@ from cordwood.engines.clickhouse.storage import Storage
 from cordwood.engines.engine import BatchAppendResult
 from cordwood.errors import BacklogFull, EngineUnreachable, Fault, QueryOutOfTime
 from cordwood.folder import write_durably
-from cordwood.model.event import Batch, Event, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind
 from cordwood.observe.observation import ReportOperatorMessage
 
 # The faults after which the server counts as unavailable: no connection, or no response in time.
@@ -51,13 +51,13 @@ class PendingBatchQueue:
         for incomplete in folder.glob("*.new"):
             incomplete.unlink()
         files = self._queued_files()
-        self._next_number = int(files[-1].stem) + 1 if files else 1
+        self._next_file_number = int(files[-1].stem) + 1 if files else 1
         self._queued_bytes = sum(file.stat().st_size for file in files)
 
     def __bool__(self) -> bool:
         return self._queued_bytes > 0
 
-    def add(self, batches: Sequence[Batch]) -> None:
+    def add(self, batches: Sequence[ReceivedEventBatch]) -> None:
         """Write the batches to disk, synced before the method returns; raise BacklogFull if the queue is full."""
         body = msgspec.msgpack.encode([_to_pending_batch(batch) for batch in batches])
         with self._lock:
@@ -66,11 +66,11 @@ class PendingBatchQueue:
                     "ClickHouse is unreachable, and the buffer for events is full until it is reachable again.",
                     retry_after=30,
                 )
-            write_durably(self._folder / f"{self._next_number:012d}{_PENDING_FILE_SUFFIX}", body)
-            self._next_number += 1
+            write_durably(self._folder / f"{self._next_file_number:012d}{_PENDING_FILE_SUFFIX}", body)
+            self._next_file_number += 1
             self._queued_bytes += len(body)
 
-    def drain(self, store: Callable[[Sequence[Batch]], object]) -> None:
+    def drain(self, store: Callable[[Sequence[ReceivedEventBatch]], object]) -> None:
         """Send all queued batches to `store`, oldest first; stop with the fault if `store` raises one.
 
         A file is removed only after its events are stored. If a file is sent twice, for example after a crash, `store`
@@ -85,7 +85,7 @@ class PendingBatchQueue:
         finally:
             self._drain_lock.release()
 
-    def _send_file(self, file: Path, store: Callable[[Sequence[Batch]], object]) -> None:
+    def _send_file(self, file: Path, store: Callable[[Sequence[ReceivedEventBatch]], object]) -> None:
         body = file.read_bytes()
         store([_from_pending_batch(pending) for pending in _pending_batches_decoder.decode(body)])
         with self._lock:
@@ -96,14 +96,14 @@ class PendingBatchQueue:
         return sorted(self._folder.glob(f"*{_PENDING_FILE_SUFFIX}"))
 
 
-def _to_pending_batch(batch: Batch) -> _PendingBatch:
+def _to_pending_batch(batch: ReceivedEventBatch) -> _PendingBatch:
     by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
     return _PendingBatch(batch.stream, batch.received_us, list(batch.events), list(batch.learnt.items()), by_project)
 
 
-def _from_pending_batch(pending: _PendingBatch) -> Batch:
+def _from_pending_batch(pending: _PendingBatch) -> ReceivedEventBatch:
     by_project = {project: dict(kinds) for project, kinds in pending.by_project}
-    return Batch(pending.stream, pending.events, pending.received_us, dict(pending.learnt), by_project)
+    return ReceivedEventBatch(pending.stream, pending.events, pending.received_us, dict(pending.learnt), by_project)
 
 
 class RetryIntervals(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ class BufferedAppender:
         self._pending_queue = pending
         self._retry_intervals = intervals
         self._report_message = report
-        self._is_unavailable = False
+        self._is_server_unavailable = False
         self._retry_at = 0.0
         self._closed = threading.Event()
         self._retry_thread: threading.Thread | None = None
@@ -144,58 +144,58 @@ class BufferedAppender:
             self._retry_thread.join(timeout=1.0)
 
     @property
-    def has_pending(self) -> bool:
+    def has_pending_batches(self) -> bool:
         """Return whether the buffer holds events that were accepted but have not been sent to the server yet."""
         return bool(self._pending_queue)
 
     @property
-    def is_unavailable(self) -> bool:
+    def is_server_unavailable(self) -> bool:
         """Return whether the retry interval is still running; during it, requests that can wait are not sent."""
         return time.monotonic() < self._retry_at
 
-    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         """Append the batches, or buffer them on disk while the server is unavailable.
 
         Buffered events count as accepted. If the engine has no buffer, raise the server's fault instead.
         """
-        if not self.send_pending():
+        if not self.send_pending_batches():
             return self._buffer_batches(batches)
         try:
             return self._storage.append(batches)
         except UNAVAILABLE_FAULTS as fault:
-            self.record_unavailable(fault)
+            self.record_server_unavailable(fault)
             if self._pending_queue is None:
                 raise
             return self._buffer_batches(batches)
 
-    def send_pending(self) -> bool:
+    def send_pending_batches(self) -> bool:
         """Send the buffered batches, but not during the retry interval; return whether the buffer is empty now."""
-        if self._pending_queue and not self.is_unavailable:
+        if self._pending_queue and not self.is_server_unavailable:
             try:
                 self._pending_queue.drain(self._storage.append)
             except UNAVAILABLE_FAULTS as fault:
-                self.record_unavailable(fault)
+                self.record_server_unavailable(fault)
         return not self._pending_queue
 
-    def record_unavailable(self, fault: Fault) -> None:
+    def record_server_unavailable(self, fault: Fault) -> None:
         """Record that the server is unavailable, and start the retry interval; report only the first such fault."""
         is_connected = isinstance(fault, QueryOutOfTime)
         self._retry_at = time.monotonic() + (
             self._retry_intervals.unresponsive_seconds if is_connected else self._retry_intervals.unreachable_seconds
         )
-        if not self._is_unavailable:
+        if not self._is_server_unavailable:
             self._report_message(
                 f"{fault.message}{' Events are kept on disk until it can be.' if self._pending_queue is not None else ''}"
             )
-        self._is_unavailable = True
+        self._is_server_unavailable = True
 
-    def _record_available(self) -> None:
+    def _record_server_available(self) -> None:
         self._retry_at = 0.0
-        if self.send_pending() and self._is_unavailable:
-            self._is_unavailable = False
+        if self.send_pending_batches() and self._is_server_unavailable:
+            self._is_server_unavailable = False
             self._report_message("ClickHouse is reachable again, and the buffered events are stored.")
 
-    def _buffer_batches(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def _buffer_batches(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         if self._pending_queue is not None:
             self._pending_queue.add(batches)
         return [BatchAppendResult(len(batch.events), 0) for batch in batches]
@@ -205,8 +205,8 @@ class BufferedAppender:
             try:
                 self._storage.run_maintenance()
             except UNAVAILABLE_FAULTS as fault:
-                self.record_unavailable(fault)
+                self.record_server_unavailable(fault)
             except Fault as fault:
                 self._report_message(fault.message)
             else:
-                self._record_available()
+                self._record_server_available()

@@ -22,12 +22,12 @@ from cordwood.engines.clickhouse.buffered_appender import (
 from cordwood.engines.clickhouse.datatypes import (
     CellRenderer,
     cell_renderer,
-    datatype_of,
+    datatype_of_engine_type,
     has_bytes,
     rendered_type,
     to_bindable_value,
 )
-from cordwood.engines.clickhouse.faults import REGEX_ERROR_PREFIX, is_unavailable
+from cordwood.engines.clickhouse.faults import REGEX_ERROR_PREFIX, is_unavailability_fault
 from cordwood.engines.clickhouse.redaction_functions import (
     JSON_TEXT_SEPARATOR,
     REDACTION_KEY_PARAMETER,
@@ -49,12 +49,12 @@ from cordwood.engines.engine import (
 )
 from cordwood.engines.isolation import IsolationCheck
 from cordwood.engines.late_redaction import OptimisticRedactionRunner, TextRedactor
-from cordwood.engines.local_run import remove_paging_columns, run_locally
+from cordwood.engines.local_run import remove_paging_columns, run_query_locally
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadQueryValue, EngineFailed, NothingToBackUp
 from cordwood.model.datatype import Column, Datatype, Kind, Row, Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Shape
+from cordwood.model.event import ReceivedEventBatch, Shape
 from cordwood.model.redaction import REDACTION_CONFIG_WITHOUT_KEY, RedactionConfig, RedactMode
 from cordwood.observe.observation import RecordObservation, ReportOperatorMessage, ignore_message, ignore_observation
 from cordwood.sql.plan import EventRange, print_segments
@@ -127,18 +127,18 @@ class ClickHouseEngine:
         self._storage.register_streams(streams)
         try:
             self._storage.create_tables()
-            self._buffered_appender.send_pending()
+            self._buffered_appender.send_pending_batches()
         except UNAVAILABLE_FAULTS as fault:
-            if self._options.pending_folder is None or not is_unavailable(fault):
+            if self._options.pending_folder is None or not is_unavailability_fault(fault):
                 raise
-            self._buffered_appender.record_unavailable(fault)
+            self._buffered_appender.record_server_unavailable(fault)
         if self._options.pending_folder is not None:
             self._buffered_appender.start()
 
     def check_streams(self, streams: Sequence[Stream]) -> None:
         """Do nothing: table names are case-sensitive, so streams whose names differ only in case do not conflict."""
 
-    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         return self._buffered_appender.append(batches)
 
     def answer(self, question: BoundStatement, limits: AnswerLimits, cancel: Cancellation) -> Rows:
@@ -180,7 +180,7 @@ class ClickHouseEngine:
         return rows
 
     def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
-        return run_locally(self, request, cancel)
+        return run_query_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
         return add_settings_clause(select_events_sql(stream))
@@ -197,9 +197,9 @@ class ClickHouseEngine:
         While the server is unavailable, return the values that were read last.
         """
         try:
-            return self._storage.stream_stats(refresh=not self._buffered_appender.is_unavailable)
+            return self._storage.stream_stats(refresh=not self._buffered_appender.is_server_unavailable)
         except UNAVAILABLE_FAULTS as fault:
-            self._buffered_appender.record_unavailable(fault)
+            self._buffered_appender.record_server_unavailable(fault)
             return self._storage.stream_stats(refresh=False)
 
     def newest_receipt_us(self) -> int | None:
@@ -209,7 +209,7 @@ class ClickHouseEngine:
         return self._storage.stored_bytes_by_stream()
 
     def delete_expired_events(self, now_us: int) -> int:
-        self._buffered_appender.send_pending()
+        self._buffered_appender.send_pending_batches()
         return self._storage.delete_expired_events(now_us)
 
     def snapshot(self) -> AbstractContextManager[Sequence[BackupFile]]:
@@ -230,7 +230,7 @@ class ClickHouseEngine:
     @property
     def has_pending_events(self) -> bool:
         """Return whether events that were accepted have not been sent to the server yet."""
-        return self._buffered_appender.has_pending
+        return self._buffered_appender.has_pending_batches
 
     def close(self) -> None:
         self._buffered_appender.close()
@@ -254,7 +254,7 @@ class ClickHouseEngine:
         # Bind the redaction key only if the statement uses it. If the client received a value for SQL without
         # placeholders, it would treat percent signs in the SQL as places for values.
         if statement.redaction is RedactMode.HASH and REDACTION_KEY_PARAMETER in sql:
-            values[REDACTION_KEY_PARAMETER] = self._options.redaction.key
+            values[REDACTION_KEY_PARAMETER] = self._options.redaction.hash_key
         return BoundQuery(sql, values, settings, mark, bytes_columns)
 
     def _other_tables_filter_setting(self, read: Sequence[str]) -> Mapping[str, str]:
@@ -293,7 +293,7 @@ def _columns_and_renderers(
     declared_types = question.statement.column_types or (None,) * len(selected.column_names)
     names = question.statement.column_names or selected.column_names
     datatypes = [
-        rendered_type(datatype_of(kind), declared_type)
+        rendered_type(datatype_of_engine_type(kind), declared_type)
         for kind, declared_type in zip(selected.column_types, declared_types, strict=True)
     ]
     columns = tuple(Column(name, datatype) for name, datatype in zip(names, datatypes, strict=True))
@@ -381,7 +381,7 @@ class AnswerRedactor:
             joined[at : at + _MAX_BOUND_TEXT_CHARACTERS] for at in range(0, len(joined), _MAX_BOUND_TEXT_CHARACTERS)
         ]
         values = {
-            REDACTION_KEY_PARAMETER: self._redaction_config.key,
+            REDACTION_KEY_PARAMETER: self._redaction_config.hash_key,
             **{f"piece{at}": chunk for at, chunk in enumerate(chunks)},
         }
         sql = add_settings_clause(redact_texts_sql(self._redaction_config.rules, mode, len(chunks)))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cordwood.engines.records import wrap_as_records
+from cordwood.engines.records import wrap_objects_as_records
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Cell, Datatype, Kind
 
@@ -33,17 +33,17 @@ _KIND_BY_TYPE_NAME: Final = {
 }
 
 
-def datatype_of(kind: Any) -> Datatype:
+def datatype_of_engine_type(kind: Any) -> Datatype:
     """Return the data type for the client's type object. A String may represent another type: see `rendered_type`."""
     base = kind.base_type or ""
     if base == "Array":
-        return Datatype(Kind.ARRAY, element=datatype_of(kind.element_type))
+        return Datatype(Kind.ARRAY, element=datatype_of_engine_type(kind.element_type))
     if base in ("Tuple", "Nested"):
         return _struct_datatype(kind)
-    return Datatype(_kind_of(base, kind.name))
+    return Datatype(_kind_of_engine_type(base, kind.name))
 
 
-def _kind_of(base: str, name: str) -> Kind:
+def _kind_of_engine_type(base: str, name: str) -> Kind:
     """Return the kind of a ClickHouse type.
 
     A DateTime with a time zone represents a TIMESTAMP. A DateTime without a time zone represents a DATETIME.
@@ -58,7 +58,7 @@ def _kind_of(base: str, name: str) -> Kind:
 def _struct_datatype(kind: Any) -> Datatype:
     names = list(kind.element_names) or [""] * len(kind.element_types)
     parts = zip(names, kind.element_types, strict=True)
-    return Datatype(Kind.STRUCT, fields=tuple((name, datatype_of(part)) for name, part in parts))
+    return Datatype(Kind.STRUCT, fields=tuple((name, datatype_of_engine_type(part)) for name, part in parts))
 
 
 def rendered_type(engine_type: Datatype, declared_type: Datatype | None) -> Datatype:
@@ -74,7 +74,9 @@ def rendered_type(engine_type: Datatype, declared_type: Datatype | None) -> Data
     if declared_type.kind is engine_type.kind is Kind.STRUCT:
         return _rendered_struct(engine_type, declared_type)
     return (
-        declared_type if (engine_type.kind, declared_type.kind) in _RENDERABLE_AS_DECLARED_KIND_PAIRS else engine_type
+        declared_type
+        if (engine_type.kind, declared_type.kind) in _COMPATIBLE_ENGINE_AND_DECLARED_KINDS
+        else engine_type
     )
 
 
@@ -89,7 +91,7 @@ def _rendered_struct(engine_type: Datatype, declared_type: Datatype) -> Datatype
 
 # Pairs of a ClickHouse type's kind and the kind of the type that the compiler declared. For these pairs, ClickHouse may
 # return values of the declared type as the ClickHouse type, so they are rendered as the declared type.
-_RENDERABLE_AS_DECLARED_KIND_PAIRS: Final = frozenset(
+_COMPATIBLE_ENGINE_AND_DECLARED_KINDS: Final = frozenset(
     {(Kind.STRING, kind) for kind in (Kind.BYTES, Kind.JSON, Kind.VARIANT, Kind.INTERVAL)}
     | {
         (Kind.TIMESTAMP, Kind.DATETIME),
@@ -182,7 +184,7 @@ def _struct_renderer(datatype: Datatype) -> NestedRenderer:
 def _render_event_value_array(value: object) -> object:
     """Render an array of events' values. An object that is an element is not wrapped in an array of its own."""
     texts = ["null" if item is None else str(item) for item in _as_list(value)]
-    return wrap_as_records(f"[{','.join(texts)}]")
+    return wrap_objects_as_records(f"[{','.join(texts)}]")
 
 
 def _render_json(value: object) -> Cell:
@@ -201,9 +203,9 @@ def _render_variant(value: object) -> Cell:
     except msgspec.DecodeError:
         return _encode_raw_json(text)
     except RecursionError:
-        return wrap_as_records(text)
+        return wrap_objects_as_records(text)
     # Sort the keys, because the DuckDB engine returns them in sorted order, too.
-    return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(wrap_as_records(text)), order="sorted"))
+    return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(wrap_objects_as_records(text)), order="sorted"))
 
 
 def _encode_raw_json(value: object) -> msgspec.Raw:

@@ -94,7 +94,7 @@ _QUERY_FAULTS: Final = (
 )  # fmt: skip
 
 # A client's message that contains one of these texts means: the server was connected, but did not answer in time.
-_NO_ANSWER_MESSAGES: Final = ("Read timed out", "read timeout", "ReadTimeout")
+_READ_TIMEOUT_MESSAGES: Final = ("Read timed out", "read timeout", "ReadTimeout")
 
 # A client's message contains this text if the in-process engine's own message could not be decoded, because it quotes a
 # value that is not UTF-8.
@@ -126,11 +126,11 @@ def fault_of(problem: ClickHouseError, seconds: object = None) -> Fault:
     """
     code = getattr(problem, "code", None)
     if code is None:
-        return _no_answer_fault(str(problem))
+        return _fault_without_error_code(str(problem))
     message = clean_server_message(str(problem))
     return (
         _limit_fault(code, message, seconds)
-        or _operator_fault(code, message)
+        or _engine_unavailable_fault(code, message)
         or _query_fault(code, message)
         or EngineFailed("ClickHouse failed.")
     )
@@ -153,7 +153,7 @@ def _limit_fault(code: int, text: str, seconds: object) -> Fault | None:
     return None
 
 
-def _operator_fault(code: int, text: str) -> Fault | None:
+def _engine_unavailable_fault(code: int, text: str) -> Fault | None:
     if code in _DISK_FULL_CODES:
         return OutOfDisk("ClickHouse's disk is full: nothing more can be stored.", retry_after=30)
     if code in _ACCESS_DENIED_CODES:
@@ -178,10 +178,10 @@ def _query_fault(code: int, message: str) -> Fault | None:
     return None
 
 
-def _no_answer_fault(text: str) -> Fault:
+def _fault_without_error_code(text: str) -> Fault:
     if _DECODING_FAILURE_MESSAGE in text:
         return BadQueryValue("A value of the query is not valid UTF-8")
-    if any(phrase in text for phrase in _NO_ANSWER_MESSAGES):
+    if any(phrase in text for phrase in _READ_TIMEOUT_MESSAGES):
         return QueryOutOfTime("ClickHouse did not answer in time.", hint="Read a shorter time range.")
     if _ENGINE_NOT_OPENED_MESSAGE in text:
         return DataFolderUnusable("ClickHouse cannot open its folder.", hint=_UNUSABLE_FOLDER_HINT)
@@ -194,7 +194,7 @@ def _no_answer_fault(text: str) -> Fault:
     return EngineUnreachable("ClickHouse cannot be reached.", hint=_SERVER_ADDRESS_HINT, retry_after=5)
 
 
-def is_unavailable(fault: Fault) -> bool:
+def is_unavailability_fault(fault: Fault) -> bool:
     """Return whether the fault means that the server is unavailable for a time, so that a later attempt may succeed.
 
     Wrong credentials, a missing database and failed TLS do not count, because waiting does not help.

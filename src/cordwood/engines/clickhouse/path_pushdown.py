@@ -36,10 +36,10 @@ from cordwood.sql.nodes import (
 _ONLY_TEXT_KINDS: Final = frozenset({ValueKind.TEXT})
 _NUMBER_OR_BOOL_KINDS: Final = frozenset({ValueKind.NUMBER, ValueKind.BOOL})
 # Matches keys that need no escaping in a subcolumn's name. A path with any other key is read from the JSON text.
-_PLAIN_KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
+_UNESCAPED_KEY_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_SUB_QUERY_DEPTH: Final = 50
 # The key in the `meta` of a column that was added to a sub-query to provide the value at a path.
-_GENERATED_META_KEY: Final = "provided"
+_GENERATED_COLUMN_METADATA_KEY: Final = "provided"
 
 
 class _ColumnPath(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class _ColumnPath(msgspec.Struct, frozen=True):
     subcolumn_form: SubcolumnForm
 
     @property
-    def generated_name(self) -> str:
+    def generated_column_name(self) -> str:
         """Return the name of the column that is added to sub-queries for this path.
 
         If the author's sub-query already has a column of that name, the path is not pushed down.
@@ -81,32 +81,32 @@ def _subcolumn_form_of(node: exp.Expr) -> SubcolumnForm | None:
     if kinds == _ONLY_TEXT_KINDS:
         return SubcolumnForm.TEXT
     if kinds <= _NUMBER_OR_BOOL_KINDS:
-        return SubcolumnForm.PLAIN
+        return SubcolumnForm.NUMBER_OR_BOOL_TEXT
     return SubcolumnForm.JSON if kinds <= _ONLY_TEXT_KINDS | _NUMBER_OR_BOOL_KINDS else None
 
 
 def _replace_by_subcolumn_read(node: exp.Expr, column: exp.Column, read: _ColumnPath, streams: frozenset[str]) -> None:
     select = node.find_ancestor(exp.Select)
     expression = (
-        _read_through_relation(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
+        _read_path_from_relation(select, column.table, read, streams, 0) if isinstance(select, exp.Select) else None
     )
     if expression is not None:
         node.replace(event_from_subcolumn(expression, read.subcolumn_form, node))
 
 
-def _read_through_relation(
+def _read_path_from_relation(
     select: exp.Select, alias: str, read: _ColumnPath, streams: frozenset[str], depth: int
 ) -> exp.Expr | None:
     """Return an expression that reads the path from the relation `alias`; None if the path cannot be pushed down."""
     relation = _find_relation_by_alias(select, alias)
-    if relation is None or depth > _MAX_SUB_QUERY_DEPTH or not all(map(_PLAIN_KEY_PATTERN.fullmatch, read.steps)):
+    if relation is None or depth > _MAX_SUB_QUERY_DEPTH or not all(map(_UNESCAPED_KEY_PATTERN.fullmatch, read.steps)):
         return None
     query = _sub_query_of(relation)
     if query is None:
         return _read_subcolumn(select, relation, read) if relation.name in streams else None
     if not _add_path_column(query, read, streams, depth):
         return None
-    return exp.column(read.generated_name, alias, quoted=True)
+    return exp.column(read.generated_column_name, alias, quoted=True)
 
 
 def _sub_query_of(relation: exp.Table | exp.Subquery) -> exp.Expr | None:
@@ -130,17 +130,17 @@ def _add_path_column(query: exp.Expr, read: _ColumnPath, streams: frozenset[str]
     """Add a column for the path to the sub-query, unless it has one; return whether the column exists now."""
     if not isinstance(query, exp.Select) or any(query.args.get(key) for key in ("distinct", "group", "kind")):
         return False
-    existing = _projection_named(query, read.generated_name)
+    existing = _projection_named(query, read.generated_column_name)
     if existing is not None:
-        return bool(existing.meta_get(_GENERATED_META_KEY))
+        return bool(existing.meta_get(_GENERATED_COLUMN_METADATA_KEY))
     column_and_path = _column_and_path_of(_projection_named(query, read.column))
     if column_and_path is None:
         return False
     column, steps = column_and_path
     inner_read = _ColumnPath(column.name, (*steps, *read.steps), read.subcolumn_form)
-    expression = _read_through_relation(query, column.table, inner_read, streams, depth + 1)
+    expression = _read_path_from_relation(query, column.table, inner_read, streams, depth + 1)
     if expression is not None:
-        _append_generated_column(query, expression, read.generated_name)
+        _append_generated_column(query, expression, read.generated_column_name)
     return expression is not None
 
 
@@ -150,7 +150,7 @@ def _projection_named(query: exp.Select, name: str) -> exp.Expr | None:
 
 def _append_generated_column(query: exp.Select, expression: exp.Expr, name: str) -> None:
     provided = exp.alias_(expression, name, quoted=True)
-    provided.meta[_GENERATED_META_KEY] = True
+    provided.meta[_GENERATED_COLUMN_METADATA_KEY] = True
     query.append("expressions", provided)
 
 
@@ -162,13 +162,13 @@ def _column_and_path_of(node: exp.Expr | None) -> tuple[exp.Column, tuple[str, .
 
 def _find_relation_by_alias(select: exp.Select, alias: str) -> exp.Table | exp.Subquery | None:
     """Return the relation with the alias in the SELECT's FROM and joins; None if there is no such relation."""
-    for relation in _relations(select):
+    for relation in _from_and_join_relations(select):
         if isinstance(relation, exp.Table | exp.Subquery) and relation.alias_or_name == alias:
             return relation
     return None
 
 
-def _relations(select: exp.Select) -> Iterator[exp.Expr]:
+def _from_and_join_relations(select: exp.Select) -> Iterator[exp.Expr]:
     from_ = select.args.get("from_")
     if from_ is not None:
         yield from_.this
@@ -182,7 +182,7 @@ _FIRST_OPERAND_NULL_REJECTING_CONDITIONS: Final = (exp.In, exp.Between)
 _CAST_OR_PAREN_NODES: Final = (exp.Cast, exp.TryCast, exp.Paren)
 
 
-def drop_implied_record_tests(tree: exp.Expr) -> None:
+def drop_implied_object_tests(tree: exp.Expr) -> None:
     for where in list(tree.find_all(exp.Where)):
         conditions = list(_conjuncts(where.this))
         present_paths = [path for condition in conditions for path in _paths_implied_not_null(condition)]

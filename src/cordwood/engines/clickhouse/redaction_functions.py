@@ -34,8 +34,8 @@ JSON_TEXT_SEPARATOR: Final = "\x04"
 
 # Matches a number in an array that is long enough to be a card number. A number that is the value of a key needs no
 # such pattern, because the other patterns recognise it by the key in front of it.
-_LONG_ARRAY_NUMBER_PATTERN: Final = r"[\[,]\s*-?[0-9]{13}"
-_NUMBER_PATTERN: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
+_LONG_NUMBER_IN_ARRAY_PATTERN: Final = r"[\[,]\s*-?[0-9]{13}"
+_JSON_NUMBER_PATTERN: Final = r"^-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$"
 
 # The names of the variables in the redaction functions. Lowering rules must use other names, because ClickHouse
 # confuses variables of the same name.
@@ -46,11 +46,11 @@ _SEGMENT_VARIABLE: Final = "_redacted_segment"
 _STRING_VARIABLE: Final = "_redacted_string"
 
 
-def redaction_functions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
+def redaction_function_definitions(rules: RedactionRules, mode: RedactMode) -> dict[str, str]:
     """Return the SQL that defines the redaction functions of a mode in WITH, by the function's name."""
     masking = MaskingBuilder(_RedactionSQL(), mode)
     text, json = _redacted_text_sql(rules, masking), _redacted_json_sql(rules, masking)
-    event = f"if(match({_TEXT_VARIABLE}, {text_literal(_NUMBER_PATTERN)}), {_TEXT_VARIABLE}, {json})"
+    event = f"if(match({_TEXT_VARIABLE}, {text_literal(_JSON_NUMBER_PATTERN)}), {_TEXT_VARIABLE}, {json})"
     bodies = (
         (REDACT_TEXT_FUNCTION_PREFIX, text),
         (REDACT_JSON_FUNCTION_PREFIX, json),
@@ -86,7 +86,7 @@ def _apply_in_lambda_sql(body: str) -> str:
 def _redacted_text_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
     detection = DetectionRules(rules)
     redacted = masking.apply_builtin_stages(
-        masking.apply_stages(_NON_NULL_TEXT_SQL, detection.operator_stages), detection.builtin_stages
+        masking.apply_stages(_NON_NULL_TEXT_SQL, detection.configured_stages), detection.builtin_stages
     )
     return f"if(match({_TEXT_VARIABLE}, {text_literal(detection.combined_prefilter_pattern)}), {redacted}, {_TEXT_VARIABLE})"
 
@@ -99,13 +99,13 @@ def _fail_if_redaction_needed_sql(rules: RedactionRules) -> str:
 def _redacted_json_sql(rules: RedactionRules, masking: MaskingBuilder) -> str:
     """Return SQL that redacts a JSON text; the operator's own patterns are applied to each string in the text."""
     detection, text = DetectionRules(rules), _NON_NULL_TEXT_SQL
-    if detection.operator_stages:
-        redacted_text = masking.apply_stages(f"JSONExtractString({_STRING_VARIABLE})", detection.operator_stages)
+    if detection.configured_stages:
+        redacted_text = masking.apply_stages(f"JSONExtractString({_STRING_VARIABLE})", detection.configured_stages)
         segments = f"extractAll({text}, {text_literal(JSON_STRING_OR_GAP_PATTERN)})"
         text = f"arrayStringConcat(arrayMap({_STRING_VARIABLE} -> if(startsWith({_STRING_VARIABLE}, '\"'), toJSONString({redacted_text}), {_STRING_VARIABLE}), {segments}))"
     hint = DetectionRules(RedactionRules(rules.detectors)).combined_prefilter_pattern
     separated = (
-        f"if(match({text}, {text_literal(_LONG_ARRAY_NUMBER_PATTERN)}),"
+        f"if(match({text}, {text_literal(_LONG_NUMBER_IN_ARRAY_PATTERN)}),"
         f" replaceRegexpAll({text}, {text_literal(TEXT_BEFORE_DIGIT_PATTERN)}, {text_literal(MARKED_DIGIT_REPLACEMENT)}), {text})"
     )
     redacted = masking.apply_builtin_stages(separated, detection.builtin_stages, digits_are_marked=True)

@@ -21,7 +21,7 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from cordwood.engines.clickhouse.faults import translate_clickhouse_errors
-from cordwood.engines.engine import Progress
+from cordwood.engines.engine import QueryProgress
 from cordwood.errors import BadQueryValue, BadSetting, DataFolderUnusable
 
 NamedValues = Mapping[str, object]
@@ -54,8 +54,8 @@ _SELECT_PROGRESS_SQL: Final = (
 
 # The formats in which the client returns values: a DateTime64 as the number of microseconds, and a JSON value as a
 # text.
-_FORMAT_BY_COLUMN_TYPE: Final = {"DateTime64": "int", "JSON": "string"}
-_BYTES_COLUMN_FORMAT: Final = {"String": "bytes"}
+_READ_FORMAT_BY_COLUMN_TYPE: Final = {"DateTime64": "int", "JSON": "string"}
+_BYTES_COLUMN_FORMAT_BY_TYPE: Final = {"String": "bytes"}
 
 
 class BoundQuery(msgspec.Struct, frozen=True):
@@ -95,8 +95,8 @@ class Session:
 
     def __init__(self, address: str, *, response_timeout_seconds: float = 60.0) -> None:
         self._client_arguments = client_arguments(address)
-        self._is_in_process = is_in_process(address)
-        self._folder = _folder_of(address)
+        self._is_in_process = is_in_process_address(address)
+        self._in_process_engine_folder = _in_process_engine_folder(address)
         self._response_timeout_seconds = response_timeout_seconds
         self._idle_clients: list[Client] = []
         self._lock = threading.Lock()
@@ -118,8 +118,8 @@ class Session:
                 query.sql,
                 parameters=dict(query.bound_values),
                 settings=settings,
-                query_formats=_FORMAT_BY_COLUMN_TYPE,
-                column_formats=dict.fromkeys(query.bytes_columns, _BYTES_COLUMN_FORMAT),
+                query_formats=_READ_FORMAT_BY_COLUMN_TYPE,
+                column_formats=dict.fromkeys(query.bytes_columns, _BYTES_COLUMN_FORMAT_BY_TYPE),
             )
             with stream:
                 source: Any = stream.source
@@ -200,7 +200,7 @@ class Session:
 
     def _connect(self) -> Client:
         if self.is_in_process:
-            _create_folder(self._folder)
+            _create_folder(self._in_process_engine_folder)
             return clickhouse_connect.get_client(**self._client_arguments)
         return clickhouse_connect.get_client(
             **self._client_arguments,
@@ -269,15 +269,15 @@ class QueryProgressReader:
         self._session = session
         self._lock = threading.Lock()
         self._requested_query_tags: set[str] = set()
-        self._progress_by_query_tag: Mapping[str, Progress] = {}
+        self._progress_by_query_tag: Mapping[str, QueryProgress] = {}
         self._is_reading = False
-        self._read_at = 0.0
+        self._progress_read_at = 0.0
 
-    def progress_of(self, mark: str) -> Progress | None:
+    def progress_of(self, mark: str) -> QueryProgress | None:
         """Return the query's progress that was read last; if it is too old, start a thread that reads it again."""
         with self._lock:
             self._requested_query_tags.add(mark)
-            is_due = not self._is_reading and time.monotonic() > self._read_at + _MAX_PROGRESS_AGE_SECONDS
+            is_due = not self._is_reading and time.monotonic() > self._progress_read_at + _MAX_PROGRESS_AGE_SECONDS
             self._is_reading = self._is_reading or is_due
         if is_due:
             threading.Thread(target=self._read_progress, name="progress", daemon=True).start()
@@ -286,7 +286,7 @@ class QueryProgressReader:
     def _read_progress(self) -> None:
         with self._lock:
             marks, self._requested_query_tags = sorted(self._requested_query_tags), set()
-        found: dict[str, Progress] = {}
+        found: dict[str, QueryProgress] = {}
         # If the server cannot be reached, or hides its processes from this user, no progress is known.
         with suppress(Exception):
             values = {"name": QUERY_TAG_SETTING, "marks": marks}
@@ -295,16 +295,16 @@ class QueryProgressReader:
             ):
                 found[str(mark)] = _make_progress(int(str(rows_read)), int(str(rows_total)))
         with self._lock:
-            self._progress_by_query_tag, self._is_reading, self._read_at = found, False, time.monotonic()
+            self._progress_by_query_tag, self._is_reading, self._progress_read_at = found, False, time.monotonic()
 
 
-def _make_progress(rows_read: int, rows_total: int) -> Progress:
+def _make_progress(rows_read: int, rows_total: int) -> QueryProgress:
     """Return the progress of a query from its numbers of rows.
 
     The server only estimates the total, and reports 0 until the query is planned. `part` (the share of the work that is
     done) is not set, because it is not the share of rows read. A row may be read long before it is joined or sorted.
     """
-    return Progress(rows_read=rows_read, rows_total=max(rows_read, rows_total) if rows_total else None)
+    return QueryProgress(rows_read=rows_read, rows_total=max(rows_read, rows_total) if rows_total else None)
 
 
 ADDRESS_SCHEMES: Final = ("clickhouse", "clickhouses", "chdb")
@@ -330,7 +330,7 @@ _IN_PROCESS_CACHE_SETTINGS: Final = {
 }
 
 
-def is_in_process(address: str) -> bool:
+def is_in_process_address(address: str) -> bool:
     """Return whether the engine runs inside this process."""
     return address.startswith("chdb://")
 
@@ -339,13 +339,15 @@ def client_arguments(address: str) -> Mapping[str, Any]:
     """Return the client's arguments for an address; raise BadSetting if the address is invalid."""
     if address.partition("://")[0] not in ADDRESS_SCHEMES:
         raise BadSetting("engine: a ClickHouse address begins with clickhouse:// or chdb://.")
-    return _in_process_client_arguments(address) if is_in_process(address) else _server_client_arguments(address)
+    return (
+        _in_process_client_arguments(address) if is_in_process_address(address) else _server_client_arguments(address)
+    )
 
 
-def _folder_of(address: str) -> Path | None:
+def _in_process_engine_folder(address: str) -> Path | None:
     """Return the folder of the in-process engine; None if the engine is in memory, or if the address is a server's."""
     path = unquote(urlsplit(address).path)
-    return Path(path) if is_in_process(address) and path else None
+    return Path(path) if is_in_process_address(address) and path else None
 
 
 def _in_process_client_arguments(address: str) -> Mapping[str, Any]:

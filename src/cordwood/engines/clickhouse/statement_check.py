@@ -28,7 +28,7 @@ from cordwood.engines.isolation import (
     ScopedNodes,
     UnlistedFunctionError,
     VisibleCtes,
-    decode_tree,
+    decode_parse_tree,
     refuse_unlisted_functions,
     scoped_children,
     walk_tree,
@@ -239,7 +239,7 @@ _PARSE_SETTINGS: Final = {"readonly": 2, "max_query_size": 1 << 26}
 # does not have the function `parseQueryToJSON`. The second code, and the third code with the message, mean that the
 # text is not a single SELECT.
 _UNKNOWN_FUNCTION_CODE: Final = 46
-_NOT_SERIALIZED_CODE: Final = 36
+_NOT_SERIALIZABLE_ERROR_CODE: Final = 36
 _SYNTAX_ERROR_CODE: Final = 62
 _MULTIPLE_STATEMENTS_MESSAGE: Final = "Multi-statements are not allowed"
 
@@ -268,10 +268,10 @@ class StatementChecker:
         self._isolation_check.check(text, streams, lambda: self._inspect_tree(text, streams))
 
     def _inspect_tree(self, text: str, streams: Collection[str]) -> None:
-        query = decode_tree(_TREE_DECODER, self._parse_to_json(text))
+        query = decode_parse_tree(_TREE_DECODER, self._parse_to_json(text))
         inspection = _TreeInspector(frozenset(streams), _require_statement_settings(query))
         refuse_unlisted_functions(lambda: walk_tree(query, inspection.visit), self._has_function)
-        if _has_duplicate_names(query):
+        if _has_duplicate_cte_names(query):
             _check_cte_references(query, frozenset(streams))
 
     def _has_function(self, name: str) -> bool:
@@ -309,7 +309,7 @@ def _translate_parse_fault(fault: Fault) -> Exception:
         return EngineFailed(
             "This version of ClickHouse cannot show how it parses a statement: 26.8 or later is needed."
         )
-    if code == _NOT_SERIALIZED_CODE or (code == _SYNTAX_ERROR_CODE and _MULTIPLE_STATEMENTS_MESSAGE in message):
+    if code == _NOT_SERIALIZABLE_ERROR_CODE or (code == _SYNTAX_ERROR_CODE and _MULTIPLE_STATEMENTS_MESSAGE in message):
         return IsolationBreachError("no SELECT, or more than one statement")
     if isinstance(fault, QueryFault):
         return QueryUnsupported("This query takes a form that is not supported.")
@@ -497,7 +497,7 @@ class _CteResolver:
         return self._cte_scopes[-1]
 
 
-def _has_duplicate_names(query: SelectWithUnionQuery) -> bool:
+def _has_duplicate_cte_names(query: SelectWithUnionQuery) -> bool:
     """Return whether two CTEs of the statement have the same name.
 
     If no name occurs twice, each name refers to the same CTE at every place, and `_CteResolver` is not needed.

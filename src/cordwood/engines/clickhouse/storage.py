@@ -33,7 +33,15 @@ from cordwood.engines.free_memory import trim_heap
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BadSetting, UnknownStream
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Event, EventPath, KindsByPath, Shape, ValueKind, encode_object_paths
+from cordwood.model.event import (
+    Event,
+    EventPath,
+    ReceivedEventBatch,
+    Shape,
+    ValueKind,
+    ValueKindsByPath,
+    encode_object_paths,
+)
 
 # An event is a duplicate if an event with the same id was received within the last `DEDUPLICATION_WINDOW_US`, or is
 # among the stream's newest `DEDUPLICATION_WINDOW_EVENTS` events.
@@ -131,7 +139,7 @@ class Storage:
         self._project_shape_store.read_new_rows()
         self.memory_reclaimer.reclaim_when_idle()
 
-    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         """Store each batch as a whole or not at all; after a failure, the caller may append the same batches again.
 
         Several batches of one stream are inserted together. The server then has fewer parts to merge, and the ids of
@@ -188,7 +196,7 @@ class Storage:
         """
         return sum(self._delete_expired_of_stream(stream, now_us) for stream in self._streams.values())
 
-    def _append_to_stream(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def _append_to_stream(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         """Insert the new events of several batches of one stream by a single statement."""
         name = batches[0].stream
         if name not in self._streams:
@@ -211,7 +219,7 @@ class Storage:
             )
         return [_make_append_result(batch, events) for batch, events in zip(batches, new_events, strict=True)]
 
-    def _store_new_shapes(self, batch: Batch) -> None:
+    def _store_new_shapes(self, batch: ReceivedEventBatch) -> None:
         """Write the paths and kinds that are new in this batch to the table of shapes.
 
         This is done before the events are stored. If storing them then fails, the shape has superfluous paths, which do
@@ -238,7 +246,7 @@ class Storage:
         )
         self._merge_shape(batch.stream, batch.learnt)
 
-    def _merge_shape(self, stream: str, kinds: KindsByPath) -> None:
+    def _merge_shape(self, stream: str, kinds: ValueKindsByPath) -> None:
         """Merge paths and kinds into the known shape. Merging only adds, so an outdated read cannot remove anything."""
         with self._shapes_lock:
             self._shapes[stream] = _set_shape_version(self._shapes.get(stream, Shape()).merged_with_kinds(kinds))
@@ -293,7 +301,7 @@ class RecentIds:
         self._cached_window_start_us: int | None = None
         self._events_since_window_read = 0
 
-    def select_new_events(self, batches: Sequence[Batch]) -> list[list[Event]]:
+    def select_new_events(self, batches: Sequence[ReceivedEventBatch]) -> list[list[Event]]:
         """Return, for each batch, the events with new ids; of several events with one id, only the first is new."""
         seen_ids = self._find_stored_ids(batches)
         new_events: list[list[Event]] = []
@@ -306,7 +314,7 @@ class RecentIds:
             self._events_since_window_read += len(new_events[-1])
         return new_events
 
-    def _find_stored_ids(self, batches: Sequence[Batch]) -> set[str]:
+    def _find_stored_ids(self, batches: Sequence[ReceivedEventBatch]) -> set[str]:
         events = [event for batch in batches for event in batch.events]
         received_times = (event.received_us for event in events if event.received_us)
         since = min(
@@ -396,7 +404,7 @@ _EVENT_FIELD_BY_COLUMN: Final[Mapping[str, str]] = {
 }
 
 
-def _group_batch_positions(batches: Sequence[Batch]) -> Iterator[list[int]]:
+def _group_batch_positions(batches: Sequence[ReceivedEventBatch]) -> Iterator[list[int]]:
     """Yield groups of batches that are inserted together, each group as a list of positions in `batches`.
 
     All batches of a group belong to one stream. The events of a group have at most `_MAX_INSERT_CHARACTERS` characters,
@@ -417,7 +425,7 @@ def _count_characters(event: Event) -> int:
     return len(event.metadata or "") + len(event.event_message or "") + len(event.extras or "")
 
 
-def _make_append_result(batch: Batch, stored: Sequence[Event]) -> BatchAppendResult:
+def _make_append_result(batch: ReceivedEventBatch, stored: Sequence[Event]) -> BatchAppendResult:
     if len(stored) == len(batch.events):
         return BatchAppendResult(len(stored), 0)
     # Recognise the stored events by object identity, because a batch may contain equal events as distinct objects.
@@ -476,7 +484,11 @@ def _set_shape_version(shape: Shape) -> Shape:
 
     Shapes only grow, so this number grows with every change. Processes that know the same shape get the same number.
     """
-    fact_count = sum(map(len, shape.kinds.values())) + len(shape.unlisted) + len(shape.unsure)
+    fact_count = (
+        sum(map(len, shape.kinds.values()))
+        + len(shape.paths_with_unlisted_descendants)
+        + len(shape.paths_with_unsure_kinds)
+    )
     return shape if shape.version == fact_count else msgspec.structs.replace(shape, version=fact_count)
 
 
@@ -501,7 +513,7 @@ class _ProjectShapeStore:
     def shapes_of(self, stream: str) -> ProjectShapes:
         return self._shapes[stream]
 
-    def store_new_shapes(self, batch: Batch) -> None:
+    def store_new_shapes(self, batch: ReceivedEventBatch) -> None:
         """Write the paths and kinds that are new for a project in this batch to the table of project shapes.
 
         This is done before the events are stored. If storing them then fails, the shape has superfluous paths, which do
@@ -533,13 +545,15 @@ class _ProjectShapeStore:
             for stream, path, kind, projects, seen_us in self._session.fetch_rows(
                 _SELECT_NEW_PROJECT_SHAPES_SQL, since
             ):
-                kinds: KindsByPath = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
+                kinds: ValueKindsByPath = {tuple(map(str, cast("list[str]", path))): frozenset({ValueKind(str(kind))})}
                 for project in cast("list[str]", projects):
                     self._shapes[str(stream)].add_kinds(str(project), kinds)
                 self._read_until_us = max(self._read_until_us, int(str(seen_us)))
 
 
-def _new_project_rows(shapes: ProjectShapes, project: str, kinds: KindsByPath) -> Iterator[tuple[str, list[str], str]]:
+def _new_project_rows(
+    shapes: ProjectShapes, project: str, kinds: ValueKindsByPath
+) -> Iterator[tuple[str, list[str], str]]:
     """Yield rows for all paths and kinds in `kinds`, or no rows if the project's shape has all of them already."""
     if shapes.bit_set_of_kinds(kinds) & ~shapes.bit_set_of_project(project):
         yield from (
@@ -565,13 +579,13 @@ class MemoryReclaimer:
         self._clock = clock
         self._lock = threading.Lock()
         self._last_active_at = clock()
-        self._is_reclaimed = True
+        self._has_reclaimed_since_activity = True
         self._inserted_characters = 0
 
     def record_activity(self) -> None:
         """Record that the engine is active now, for example because a query runs."""
         self._last_active_at = self._clock()
-        self._is_reclaimed = False
+        self._has_reclaimed_since_activity = False
 
     def record_insert(self, characters: int) -> None:
         """Record an insert of this many characters.
@@ -589,9 +603,12 @@ class MemoryReclaimer:
 
     def reclaim_when_idle(self) -> None:
         """Give freed memory back to the operating system if the engine is idle, and was active since the last time."""
-        if self._is_reclaimed or self._clock() - self._last_active_at < _MIN_IDLE_SECONDS_BEFORE_RECLAIM:
+        if (
+            self._has_reclaimed_since_activity
+            or self._clock() - self._last_active_at < _MIN_IDLE_SECONDS_BEFORE_RECLAIM
+        ):
             return
-        self._is_reclaimed = True
+        self._has_reclaimed_since_activity = True
         trim_heap()
         if self._session.is_in_process:
             self._session.execute(_PURGE_ALLOCATOR_SQL)

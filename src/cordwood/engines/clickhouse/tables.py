@@ -69,7 +69,7 @@ class TableStatementBuilder(msgspec.Struct, frozen=True):
             yield self._create_distributed_statement(PROJECT_SHAPES_TABLE, "cityHash64(stream, project)")
         for stream in streams:
             yield self._create_table_statement(
-                stream.name, _event_columns(), self._event_storage_clauses(stream), "MergeTree"
+                stream.name, _event_column_and_index_definitions(), self._event_storage_clauses(stream), "MergeTree"
             )
             yield self._alter_codecs_statement(stream)
             if self.has_ttl:
@@ -157,7 +157,7 @@ _INDEX_DEFINITIONS: Final = (
 )
 
 
-def _event_columns() -> list[str]:
+def _event_column_and_index_definitions() -> list[str]:
     stored = [f"{name} {kind} {_CODEC_BY_COLUMN.get(name, '')}".rstrip() for name, kind in INSERTED_COLUMNS.items()]
     paths = [
         f"{name} {_JSON_TYPE} MATERIALIZED ifNull(accurateCastOrNull({text}, '{_JSON_TYPE}'), CAST('{{}}', '{_JSON_TYPE}'))"

@@ -7,8 +7,8 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from cordwood.engines.clickhouse.path_pushdown import drop_implied_record_tests, push_down_paths
-from cordwood.engines.clickhouse.redaction_functions import REDACTION_KEY_PARAMETER, redaction_functions
+from cordwood.engines.clickhouse.path_pushdown import drop_implied_object_tests, push_down_paths
+from cordwood.engines.clickhouse.redaction_functions import REDACTION_KEY_PARAMETER, redaction_function_definitions
 from cordwood.engines.clickhouse.rules import RULES
 from cordwood.engines.clickhouse.rules.building_blocks import TYPE_NAME_BY_KIND, encode_engine_name, quote_name
 from cordwood.engines.clickhouse.rules.relations import rewrite_leading_parentheses
@@ -41,7 +41,7 @@ STATEMENT_SETTINGS: Final = {
 
 # The meta key under which the root of a lowered tree has its redaction mode. The mode determines which redaction
 # functions the tree may call.
-_REDACTION_MODE_KEY: Final = "hiding"
+_REDACTION_MODE_METADATA_KEY: Final = "hiding"
 
 
 class ClickHouseTarget:
@@ -52,8 +52,8 @@ class ClickHouseTarget:
     def __init__(self, rules: RedactionRules = DEFAULT_REDACTION_RULES) -> None:
         self._sql_generator_class = Dialect.get_or_raise("clickhouse").generator
         self._quoting = ClickHouseQuoting()
-        self._rules = rules
-        self._redaction_functions_by_mode: dict[RedactMode, dict[str, str]] = {}
+        self._redaction_rules = rules
+        self._redaction_function_definitions_by_mode: dict[RedactMode, dict[str, str]] = {}
 
     def stream_table(self, stream: str) -> StreamTable:
         return table_named_as_stream(stream)
@@ -66,26 +66,28 @@ class ClickHouseTarget:
         mode = resolved.redaction
         if mode is not None:
             _refuse_redaction_key_parameter(tree)
-        drop_implied_record_tests(tree)
+        drop_implied_object_tests(tree)
         push_down_paths(tree, frozenset(resolved.streams))
         lowered = rewrite_leading_parentheses(RULES.lower(tree))
-        lowered.meta[_REDACTION_MODE_KEY] = mode
+        lowered.meta[_REDACTION_MODE_METADATA_KEY] = mode
         optimistic_tree = optimistic_redaction_variant(lowered)
         alternatives = () if optimistic_tree is None else (VariantTree(optimistic_tree, has_optimistic_redaction=True),)
         return LoweredQuery(lowered, resolved, alternatives)
 
     def print(self, tree: exp.Expr) -> PrintedTree:
         generator = self._sql_generator_class(identify=False, comments=False)
-        mode = tree.meta_get(_REDACTION_MODE_KEY)
+        mode = tree.meta_get(_REDACTION_MODE_METADATA_KEY)
         if mode is not None:
-            tree = _add_redaction_functions(tree, self._redaction_functions(mode))
+            tree = _add_redaction_functions(tree, self._redaction_function_definitions(mode))
         tokenized = TokenizedSql(tree, lambda node: generator.generate(node, copy=False), self._quoting)
         return tokenized.replace_placeholder_tokens(add_settings_clause(tokenized.text))
 
-    def _redaction_functions(self, mode: RedactMode) -> dict[str, str]:
-        if mode not in self._redaction_functions_by_mode:
-            self._redaction_functions_by_mode[mode] = redaction_functions(self._rules, mode)
-        return self._redaction_functions_by_mode[mode]
+    def _redaction_function_definitions(self, mode: RedactMode) -> dict[str, str]:
+        if mode not in self._redaction_function_definitions_by_mode:
+            self._redaction_function_definitions_by_mode[mode] = redaction_function_definitions(
+                self._redaction_rules, mode
+            )
+        return self._redaction_function_definitions_by_mode[mode]
 
 
 def _add_redaction_functions(tree: exp.Expr, definition_by_name: Mapping[str, str]) -> exp.Expr:

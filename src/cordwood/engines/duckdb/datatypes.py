@@ -12,7 +12,7 @@ from duckdb.sqltypes import DuckDBPyType
 from cordwood.engines.duckdb.rules.building_blocks import decode_engine_name
 from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
 from cordwood.engines.duckdb.storage.tables import quote_identifier
-from cordwood.engines.records import convert_struct_or_array_json, wrap_as_records
+from cordwood.engines.records import convert_struct_or_array_json, wrap_objects_as_records
 from cordwood.model.datatype import Cell, Datatype, Kind
 
 _KIND_BY_TYPE_NAME = {
@@ -173,7 +173,7 @@ def _array_or_struct_cell_reader(duckdb_type: DuckDBPyType) -> Callable[[Sequenc
 
 
 def _wrap_json_as_records(values: Sequence[object]) -> list[Cell]:
-    return [None if value is None or value == "null" else wrap_as_records(str(value)) for value in values]
+    return [None if value is None or value == "null" else wrap_objects_as_records(str(value)) for value in values]
 
 
 _CELL_READER_BY_TYPE_NAME: dict[str, Callable[[Sequence[object]], list[Cell]]] = {

@@ -30,11 +30,11 @@ from cordwood.engines.engine import (
     StreamStats,
 )
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.engines.local_run import remove_paging_columns, run_locally
+from cordwood.engines.local_run import remove_paging_columns, run_query_locally
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Shape
+from cordwood.model.event import ReceivedEventBatch, Shape
 from cordwood.model.redaction import REDACTION_CONFIG_WITHOUT_KEY, RedactionConfig
 from cordwood.model.timestamps import now_us
 from cordwood.observe.observation import RecordObservation, ReportOperatorMessage, ignore_message, ignore_observation
@@ -134,7 +134,7 @@ class DuckDBEngine:
             cleanup.callback(self._session.close)
             if options.starts_without_shredding:
                 with self._session.cursor_with_shared_access() as cursor:
-                    self._session.stop_shredding(cursor)
+                    self._session.pause_shredding(cursor)
             self._storage = Storage(self._session, folder, _storage_limits(options), clock_us, options.report_message)
             cleanup.pop_all()
         self._storage.start()
@@ -156,11 +156,13 @@ class DuckDBEngine:
     def check_streams(self, streams: Sequence[Stream]) -> None:
         self._storage.check_streams(streams)
 
-    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         with translate_append_errors(self._report_message):
             return self._storage.append(batches)
 
-    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
+    def retry_append(
+        self, batches: Sequence[ReceivedEventBatch], acknowledged: Mapping[str, int]
+    ) -> list[BatchAppendResult]:
         """Append batches again that an earlier, unacknowledged append may have stored already.
 
         `acknowledged` maps each stream to the sequence number after its last acknowledged event. If an event of the
@@ -182,7 +184,7 @@ class DuckDBEngine:
         return remove_paging_columns(self._query_runner.answer(question, limits, cancel), question.statement)
 
     def run_query(self, request: QueryRunRequest, cancel: Cancellation) -> QueryRun:
-        return run_locally(self, request, cancel)
+        return run_query_locally(self, request, cancel)
 
     def stored_events_sql(self, stream: str) -> str:
         return StreamTableStatements(stream).select_events()

@@ -24,7 +24,7 @@ from cordwood.engines.isolation import (
     ScopedNodes,
     UnlistedFunctionError,
     VisibleCtes,
-    decode_tree,
+    decode_parse_tree,
     refuse_unlisted_functions,
     scoped_children,
     walk_tree,
@@ -444,7 +444,7 @@ class StatementChecker:
         if self._serialization_statement is None:
             (self._serialization_statement,) = cursor.extract_statements(_SERIALIZE_STATEMENT_SQL)
         ((serialized,),) = cursor.execute(self._serialization_statement, {"sql": text}).fetchall()
-        parsed = decode_tree(_PARSE_RESULT_DECODER, serialized)
+        parsed = decode_parse_tree(_PARSE_RESULT_DECODER, serialized)
         if parsed.error:
             # If the text is not SQL, this call raises the same DuckDB error that running the text would raise.
             cursor.extract_statements(text)
@@ -493,7 +493,7 @@ class _TreeInspector:
         elif kind is TableFunction:
             _check_qualified_name("table function", node.function.qualified_name, ALLOWED_TABLE_FUNCTIONS)
         elif kind in _QUERY_NODE_TYPES:
-            return _visit_query(node, scope)
+            return _scoped_query_children(node, scope)
         return scoped_children(node, scope)
 
     def _check_table(self, table: TableReference, scope: VisibleCtes) -> None:
@@ -512,7 +512,7 @@ def fold_case(name: str) -> str:
     return name.translate(_ASCII_LOWER_CASE_TABLE)
 
 
-def _visit_query(node: AnyQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.Struct, VisibleCtes]]:
+def _scoped_query_children(node: AnyQuery, scope: VisibleCtes) -> Iterator[tuple[msgspec.Struct, VisibleCtes]]:
     """Yield the nodes below a query, each with the names of the CTEs that are visible in the node.
 
     In each CTE, the CTEs before it are visible. A recursive CTE is also visible in itself, except in its first part.

@@ -65,7 +65,7 @@ class DuckDBTarget:
             return msgspec.structs.replace(_lower_followed_query(resolved, lowered, sources), completions=completions)
         partial = split_aggregation(lowered, sources[0]) if may_split and len(sources) == 1 else None
         flushed = copy_tree(lowered)
-        flushed_sources = _find_sources_in_copy(flushed, sources, streams)
+        flushed_sources = _find_sources_in_tree_copy(flushed, sources, streams)
         recent = plan_recent_scan(lowered, sources)
         all_events = plan_scans(lowered, sources)
         flushed = plan_scans(flushed, flushed_sources, at_rest=True)
@@ -86,12 +86,14 @@ class DuckDBTarget:
 def _lower_followed_query(resolved: ResolvedQuery, lowered: exp.Expr, sources: Sequence[ScanSource]) -> LoweredQuery:
     """Return two trees of a followed query: one reads all events, the other only the events that just arrived."""
     arrived = copy_tree(lowered)
-    arrived_sources = _find_sources_in_copy(arrived, sources, frozenset(resolved.streams))
+    arrived_sources = _find_sources_in_tree_copy(arrived, sources, frozenset(resolved.streams))
     alternative = VariantTree(plan_arrived_scan(arrived, arrived_sources), EventRange.NEWLY_ARRIVED)
     return LoweredQuery(plan_scans(lowered, sources), resolved, (alternative,))
 
 
-def _find_sources_in_copy(copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]) -> list[ScanSource]:
+def _find_sources_in_tree_copy(
+    copy: exp.Expr, sources: Sequence[ScanSource], streams: frozenset[str]
+) -> list[ScanSource]:
     """Return the scans in a copy of a tree that correspond to `sources` in the original tree."""
     return [
         msgspec.structs.replace(source, table=table)

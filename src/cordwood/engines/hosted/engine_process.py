@@ -11,7 +11,7 @@ from contextlib import closing
 from itertools import chain
 from typing import Any, Protocol, cast
 
-from cordwood.engines.engine import BatchAppendResult, CancelToken, Engine, Progress, QueryRunRequest
+from cordwood.engines.engine import BatchAppendResult, CancelToken, Engine, QueryProgress, QueryRunRequest
 from cordwood.engines.hosted.messages import (
     FLOW_CONTROL_WINDOW_BYTES,
     MAX_FRAME_CHUNK_BYTES,
@@ -23,15 +23,15 @@ from cordwood.engines.hosted.messages import (
     pack_object,
     prefix_request_number,
     split_request_number,
-    unpack_append,
+    unpack_append_request,
     unpack_credit,
     unpack_object,
 )
-from cordwood.engines.hosted.mirror import all_kinds_of
-from cordwood.engines.local_run import run_locally
+from cordwood.engines.hosted.mirror import kinds_by_path_of_shape
+from cordwood.engines.local_run import run_query_locally
 from cordwood.errors import EngineFailed, QueryCancelled, QueryFault
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch
+from cordwood.model.event import ReceivedEventBatch
 from cordwood.observe.observation import RecordObservation
 from cordwood.processes.frames import FrameConnection
 
@@ -46,7 +46,9 @@ class RestartableEngine(Engine, Protocol):
     def next_event_numbers(self) -> Mapping[str, int]:
         """Return the sequence number of each stream's next event; reopening the engine does not change it."""
 
-    def retry_append(self, batches: Sequence[Batch], acknowledged: Mapping[str, int]) -> list[BatchAppendResult]:
+    def retry_append(
+        self, batches: Sequence[ReceivedEventBatch], acknowledged: Mapping[str, int]
+    ) -> list[BatchAppendResult]:
         """Append batches that an earlier append, which was not acknowledged, may have stored already.
 
         `acknowledged` has, for each stream, the sequence number that follows its last acknowledged event. Stored events
@@ -91,7 +93,7 @@ class _OutgoingAnswer:
 
     def __init__(self, number: int, frames: FrameConnection) -> None:
         self.cancel_token = CancelToken()
-        self._number = number
+        self._request_number = number
         self._frame_connection = frames
         self._window_changed = threading.Condition()
         self._unacknowledged_bytes = 0
@@ -115,7 +117,7 @@ class _OutgoingAnswer:
                 continue
             # Send large chunks in parts, without copying them as a whole.
             for part in chain([buffer], _split_chunk(chunk)):
-                self._frame_connection.send(FrameKind.CHUNK, prefix_request_number(self._number, part))
+                self._frame_connection.send(FrameKind.CHUNK, prefix_request_number(self._request_number, part))
             buffer = b""
         return buffer
 
@@ -132,7 +134,7 @@ class _OutgoingAnswer:
             if self.cancel_token.is_cancelled:
                 raise QueryCancelled("The query was stopped: no client waits for its answer.")
             self._unacknowledged_bytes += len(chunk)
-        self._frame_connection.send(FrameKind.CHUNK, prefix_request_number(self._number, chunk))
+        self._frame_connection.send(FrameKind.CHUNK, prefix_request_number(self._request_number, chunk))
 
     def _wake_sender(self) -> None:
         with self._window_changed:
@@ -150,9 +152,9 @@ class _RequestLoop:
         self._engine = engine
         self._frame_connection = frames
         self._threads = ThreadPoolExecutor(_MAX_REQUEST_THREADS, thread_name_prefix="engine")
-        self._outgoing: dict[int, _OutgoingAnswer] = {}
+        self._outgoing_answers: dict[int, _OutgoingAnswer] = {}
         self._counts_lock = threading.Lock()
-        self._version_numbers = itertools.count(1)
+        self._counts_version_numbers = itertools.count(1)
 
     def run(self) -> None:
         while (frame := self._frame_connection.receive()) is not None:
@@ -163,28 +165,30 @@ class _RequestLoop:
                 self._frame_connection.send(FrameKind.PROGRESS, pack_object(self._progress_by_number()))
             elif kind == FrameKind.CREDIT:
                 number, consumed_bytes = unpack_credit(payload)
-                if outgoing := self._outgoing.get(number):
+                if outgoing := self._outgoing_answers.get(number):
                     outgoing.add_credit(consumed_bytes)
             else:
                 self._dispatch(kind, *split_request_number(payload))
 
-    def _progress_by_number(self) -> Mapping[int, Progress]:
+    def _progress_by_number(self) -> Mapping[int, QueryProgress]:
         """Return the known progress of the running queries, by the numbers of their requests."""
-        found = ((number, outgoing.cancel_token.progress()) for number, outgoing in dict(self._outgoing).items())
+        found = (
+            (number, outgoing.cancel_token.progress()) for number, outgoing in dict(self._outgoing_answers).items()
+        )
         return {number: progress for number, progress in found if progress is not None}
 
     def _dispatch(self, kind: int, number: int, payload: memoryview) -> None:
         if kind == FrameKind.CANCEL:
             # Cancel in a thread, because the call may block until the query reacts, and this loop must not block.
-            if outgoing := self._outgoing.get(number):
+            if outgoing := self._outgoing_answers.get(number):
                 self._threads.submit(outgoing.cancel_token.cancel)
             return
         if kind in (FrameKind.RUN, FrameKind.SNAPSHOT):
-            self._outgoing[number] = _OutgoingAnswer(number, self._frame_connection)
+            self._outgoing_answers[number] = _OutgoingAnswer(number, self._frame_connection)
         handle = {
             FrameKind.CALL: self._handle_call,
             FrameKind.APPEND: self._handle_append,
-            FrameKind.RUN: self._handle_run,
+            FrameKind.RUN: self._handle_query_run,
             FrameKind.SNAPSHOT: self._send_snapshot,
         }[FrameKind(kind)]
         self._threads.submit(self._process_request, number, handle, payload)
@@ -200,7 +204,7 @@ class _RequestLoop:
             answer = prefix_request_number(number, pack_exception(exception))
             kind = FrameKind.FAILED
         finally:
-            self._outgoing.pop(number, None)
+            self._outgoing_answers.pop(number, None)
         try:
             self._frame_connection.send(kind, answer)
         except OSError:
@@ -221,7 +225,7 @@ class _RequestLoop:
         shapes, projects = self._engine.shapes(), self._engine.project_shapes()
         return {
             name: StreamState(
-                all_kinds_of(shapes[name]),
+                kinds_by_path_of_shape(shapes[name]),
                 [(path, str(kind)) for path, kind in projects[name].pairs],
                 projects[name].bit_sets_by_project(),
                 counts,
@@ -230,17 +234,17 @@ class _RequestLoop:
         }
 
     def _handle_append(self, _: int, payload: memoryview) -> AppendReply:
-        batches, acknowledged = unpack_append(payload)
+        batches, acknowledged = unpack_append_request(payload)
         if acknowledged is None:
             appended = self._engine.append(batches)
         else:
             appended = self._engine.retry_append(batches, acknowledged)
         return AppendReply(appended, self._stream_counts({batch.stream for batch in batches}))
 
-    def _handle_run(self, number: int, payload: memoryview) -> object:
-        outgoing = self._outgoing[number]
+    def _handle_query_run(self, number: int, payload: memoryview) -> object:
+        outgoing = self._outgoing_answers[number]
         request = cast(QueryRunRequest, unpack_object(payload))
-        run = run_locally(self._engine, request, outgoing.cancel_token)
+        run = run_query_locally(self._engine, request, outgoing.cancel_token)
         last_chunk = b""
         with closing(run.chunks()) as chunks:
             if request.max_bytes is None:
@@ -251,7 +255,7 @@ class _RequestLoop:
 
     def _send_snapshot(self, number: int, _: memoryview) -> None:
         """Send the names and sizes of the snapshot's files, and then the content of one file after the other."""
-        outgoing = self._outgoing[number]
+        outgoing = self._outgoing_answers[number]
         with self._engine.snapshot() as files:
             outgoing.send([pack_object([(file.name, file.size) for file in files])])
             for file in files:
@@ -260,7 +264,7 @@ class _RequestLoop:
     def _stream_counts(self, names: Iterable[str]) -> Mapping[str, StreamCounts]:
         with self._counts_lock:
             number, facts, tails = (
-                next(self._version_numbers),
+                next(self._counts_version_numbers),
                 self._engine.stream_stats(),
                 self._engine.next_event_numbers(),
             )

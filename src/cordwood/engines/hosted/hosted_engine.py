@@ -25,7 +25,7 @@ from cordwood.engines.hosted.messages import (
     StreamState,
     decode_rows,
     encode_rows,
-    pack_append,
+    pack_append_request,
     pack_object,
     unpack_object,
 )
@@ -36,7 +36,7 @@ from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import EngineFailed
 from cordwood.model.datatype import Rows
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Shape
+from cordwood.model.event import ReceivedEventBatch, Shape
 from cordwood.observe.observation import RecordObservation
 from cordwood.processes.fork_server import ForkServer
 from cordwood.sql.stages import BoundStatement, Target
@@ -85,14 +85,14 @@ class HostedEngine:
     def check_streams(self, streams: Sequence[Stream]) -> None:
         self._call_engine("check_streams", list(streams))
 
-    def append(self, batches: Sequence[Batch]) -> list[BatchAppendResult]:
+    def append(self, batches: Sequence[ReceivedEventBatch]) -> list[BatchAppendResult]:
         """Append the batches.
 
         If the request has to be sent a second time, events that the first attempt stored count as accepted.
         """
         acknowledged = self._mirror.next_event_numbers()
         call = EngineCall(
-            FrameKind.APPEND, lambda is_repeated: pack_append(batches, acknowledged if is_repeated else None)
+            FrameKind.APPEND, lambda is_repeated: pack_append_request(batches, acknowledged if is_repeated else None)
         )
         result = cast(AppendReply, self._dispatcher.run_call(call))
         self._mirror.apply_append(batches, result.batch_results, result.counts)
@@ -115,7 +115,7 @@ class HostedEngine:
         cancel.on_cancel(lambda: self._dispatcher.cancel_call(call))
         cancel.set_progress_reader(lambda: None if call.has_ended else call.progress)
         self._dispatcher.start_call(call)
-        return _HostedRun(self._dispatcher, call)
+        return _HostedQueryRun(self._dispatcher, call)
 
     def stored_events_sql(self, stream: str) -> str:
         return self._stored_events_sql(stream)
@@ -144,7 +144,7 @@ class HostedEngine:
     def snapshot(self) -> Iterator[Sequence[BackupFile]]:
         call = EngineCall(FrameKind.SNAPSHOT, lambda _: b"", is_buffered=False)
         self._dispatcher.start_call(call)
-        with closing(_HostedRun(self._dispatcher, call).chunks()) as chunks:
+        with closing(_HostedQueryRun(self._dispatcher, call).chunks()) as chunks:
             yield _SnapshotFiles(chunks).files
 
     def regex_error(self, pattern: str) -> str | None:
@@ -176,7 +176,7 @@ class HostedEngine:
         return self._dispatcher.run_call(EngineCall(FrameKind.CALL, lambda _: pack_object((name, arguments))))
 
 
-class _HostedRun:
+class _HostedQueryRun:
     """An answer that arrives from the engine's process."""
 
     def __init__(self, dispatcher: RequestDispatcher, call: EngineCall) -> None:

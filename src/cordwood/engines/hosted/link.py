@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from cordwood.engines.engine import Progress
+from cordwood.engines.engine import QueryProgress
 from cordwood.engines.hosted.messages import (
     FrameKind,
     StreamState,
@@ -68,11 +68,11 @@ class EngineCall:
         # measured from it.
         self.lowest_process_bytes: int | None = None
         # The progress that the engine's process reported last.
-        self.progress: Progress | None = None
+        self.progress: QueryProgress | None = None
         self._build_payload = build_payload
-        self._changed = threading.Condition()
+        self._state_changed = threading.Condition()
         self._chunks: deque[bytes] = deque()
-        self._ended = False
+        self._has_ended = False
         self._answer: memoryview | None = None
         self._exception: Exception | None = None
 
@@ -92,9 +92,9 @@ class EngineCall:
         return prefix_request_number(self.number, self._build_payload(self.times_sent > 1))
 
     def add_chunk(self, chunk: bytes) -> None:
-        with self._changed:
+        with self._state_changed:
             self._chunks.append(chunk)
-            self._changed.notify()
+            self._state_changed.notify()
 
     def succeed(self, answer: memoryview) -> None:
         self._end_call(answer=answer)
@@ -105,9 +105,9 @@ class EngineCall:
     def fail_with_payload(self, payload: memoryview) -> None:
         self._end_call(exception=self.stop_fault or unpack_exception(payload))
 
-    def prepare_resend(self) -> None:
+    def reset_for_resend(self) -> None:
         """Prepare the call to be sent again: reset the state of its run, and drop chunks that were not taken yet."""
-        with self._changed:
+        with self._state_changed:
             self._chunks.clear()
         self.seconds_before_process_end = 0.0 if self.sent_at is None else time.monotonic() - self.sent_at
         self.sent_at, self.waiting_since, self.is_cancel_sent = None, time.monotonic(), False
@@ -115,12 +115,12 @@ class EngineCall:
 
     def wait(self, seconds: float) -> bool:
         """Wait until the call has ended or has a chunk; return False if neither happens within `seconds`."""
-        with self._changed:
-            return self._changed.wait_for(self._is_ready, seconds)
+        with self._state_changed:
+            return self._state_changed.wait_for(self._is_ready, seconds)
 
     def next_chunk(self) -> bytes | None:
         """Return the next chunk, or None at the end of the answer; raise the fault that ended the call."""
-        with self._changed:
+        with self._state_changed:
             if self._exception is not None:
                 raise self._exception
             self.has_delivered_chunks = True
@@ -133,16 +133,16 @@ class EngineCall:
 
     @property
     def has_ended(self) -> bool:
-        return self._ended
+        return self._has_ended
 
     def _is_ready(self) -> bool:
-        return self._ended or (bool(self._chunks) and not self.is_buffered)
+        return self._has_ended or (bool(self._chunks) and not self.is_buffered)
 
     def _end_call(self, answer: memoryview | None = None, exception: Exception | None = None) -> None:
-        with self._changed:
-            if not self._ended:
-                self._ended, self._answer, self._exception = True, answer, exception
-            self._changed.notify_all()
+        with self._state_changed:
+            if not self._has_ended:
+                self._has_ended, self._answer, self._exception = True, answer, exception
+            self._state_changed.notify_all()
 
 
 _OPENING_CALL_NUMBER = 0
@@ -162,7 +162,7 @@ class ProcessEndReason:
         self.cause = kind
         self.message = message
         self.causing_calls = calls
-        self.suspects = suspects
+        self.suspect_calls = suspects
 
 
 class EngineLink:
@@ -180,7 +180,7 @@ class EngineLink:
         explain_end: Callable[[int, Sequence[EngineCall]], ProcessEndReason | None],
     ) -> None:
         self.child = child
-        self.frame_connection = FrameConnection(child.link)
+        self.frame_connection = FrameConnection(child.connection_socket)
         self.unanswered_calls: dict[int, EngineCall] = {}
         self.known_end_reason: ProcessEndReason | None = None
         # Set if the supervisor killed the process because it did not answer. The signal then does not tell the cause,
@@ -188,8 +188,8 @@ class EngineLink:
         self.is_unresponsive = False
         self.opened_at = self.last_received_at = time.monotonic()
         self._record_observation = note
-        self._explain_end = explain_end
-        self._reader: threading.Thread | None = None
+        self._explain_process_end = explain_end
+        self._reader_thread: threading.Thread | None = None
 
     def open_engine(self, settings: object, streams: Sequence[Stream]) -> dict[str, StreamState]:
         """Let the process open the engine and prepare the streams; raise the error if this fails."""
@@ -214,14 +214,14 @@ class EngineLink:
     ) -> None:
         """Start a thread that passes each arriving frame to `handle_frame` until the connection ends."""
 
-        def work() -> None:
+        def read_frames() -> None:
             while (frame := self.frame_connection.receive()) is not None:
                 self.last_received_at = time.monotonic()
                 handle_frame(self, *frame)
             handle_disconnect(self)
 
-        self._reader = threading.Thread(target=work, name="engine-reader", daemon=True)
-        self._reader.start()
+        self._reader_thread = threading.Thread(target=read_frames, name="engine-reader", daemon=True)
+        self._reader_thread.start()
 
     def kill(self, reason: ProcessEndReason | None = None) -> None:
         self.known_end_reason = self.known_end_reason or reason
@@ -232,7 +232,7 @@ class EngineLink:
         if self.known_end_reason is not None:
             return self.known_end_reason
         signal_number = 0 if self.is_unresponsive else self.child.wait_for_exit()
-        reason = self._explain_end(signal_number, calls) or _unexpected_end_reason(calls)
+        reason = self._explain_process_end(signal_number, calls) or _unexpected_end_reason(calls)
         if signal_number == MEMORY_LIMIT_SIGNAL:
             self.known_end_reason = reason
         return reason
@@ -241,8 +241,8 @@ class EngineLink:
         """Kill the process if it has not ended, and close the connection; no thread must send frames meanwhile."""
         self.child.kill()
         self.frame_connection.shut_down()
-        if self._reader is not None and self._reader is not threading.current_thread():
-            self._reader.join()
+        if self._reader_thread is not None and self._reader_thread is not threading.current_thread():
+            self._reader_thread.join()
         self.frame_connection.close()
 
     def _wait_for_frame(self, expected: FrameKind) -> bytes:

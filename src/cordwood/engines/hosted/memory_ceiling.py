@@ -26,11 +26,11 @@ class MemoryCeiling:
         self._max_bytes, self._hard_limit_bytes = max_bytes, int(_HARD_LIMIT_CEILING_RATIO * max_bytes)
         self._own_memory = ResidentMemoryReader(os.getpid())
         self._initial_own_bytes = self._own_memory.read() or 0
-        self._memory: ResidentMemoryReader | None = None
+        self._process_memory: ResidentMemoryReader | None = None
         # How much memory the engine's process used when its use was last read.
         self._process_bytes = 0
         self._exceeded_since: float | None = None
-        self._next_replacement_at = 0.0
+        self._next_process_replacement_at = 0.0
 
     def hard_limit(self) -> MemoryLimit:
         return MemoryLimit(self._hard_limit_bytes, self._initial_own_bytes)
@@ -38,12 +38,12 @@ class MemoryCeiling:
     def watch(self, pid: int) -> None:
         """Watch the memory of the process `pid` from now on, instead of the memory of the previous process."""
         self.close()
-        self._memory = ResidentMemoryReader(pid)
+        self._process_memory = ResidentMemoryReader(pid)
         self._exceeded_since = None
 
     def close(self) -> None:
-        if self._memory is not None:
-            self._memory.close()
+        if self._process_memory is not None:
+            self._process_memory.close()
 
     def enforce(
         self,
@@ -52,22 +52,22 @@ class MemoryCeiling:
         now: float,
         interrupt: Callable[[EngineLink, EngineCall], None],
     ) -> None:
-        process_bytes = None if self._memory is None else self._memory.read()
+        process_bytes = None if self._process_memory is None else self._process_memory.read()
         if process_bytes is None:
             return
         self._process_bytes = process_bytes
         for call in queries:
             call.lowest_process_bytes = min(call.lowest_process_bytes or process_bytes, process_bytes)
-        if process_bytes + self._grown_own_bytes() <= self._max_bytes:
+        if process_bytes + self._own_growth_bytes() <= self._max_bytes:
             self._exceeded_since = None
             return
         self._exceeded_since = self._exceeded_since or now
         self._stop_newest_query(link, queries, process_bytes, now, interrupt)
-        if now > max(self._exceeded_since + _MAX_ABOVE_CEILING_SECONDS, self._next_replacement_at):
-            self._next_replacement_at = now + _REPLACEMENT_INTERVAL_SECONDS
+        if now > max(self._exceeded_since + _MAX_ABOVE_CEILING_SECONDS, self._next_process_replacement_at):
+            self._next_process_replacement_at = now + _REPLACEMENT_INTERVAL_SECONDS
             link.kill(ProcessEndReason("memory", "memory stayed above its ceiling"))
 
-    def explain_end(self, signal_number: int, calls: Sequence[EngineCall]) -> ProcessEndReason | None:
+    def explain_process_end(self, signal_number: int, calls: Sequence[EngineCall]) -> ProcessEndReason | None:
         """Return why a signal ended the process during these calls; None if it has nothing to do with memory."""
         queries = [call for call in calls if call.is_query]
         if signal_number == MEMORY_LIMIT_SIGNAL:
@@ -75,7 +75,9 @@ class MemoryCeiling:
         if signal_number == signal.SIGKILL:
             # Either a person sent the signal, or the kernel did because memory ran out. In the second case, the process
             # has grown while the query that caused the end was running.
-            alone_calls = [call for call in self._grown_calls(queries, self._process_bytes) if call.is_suspect_rerun]
+            alone_calls = [
+                call for call in self._calls_with_memory_growth(queries, self._process_bytes) if call.is_suspect_rerun
+            ]
             return ProcessEndReason("died", "the process was killed", alone_calls if len(alone_calls) == 1 else [])
         return None
 
@@ -85,15 +87,15 @@ class MemoryCeiling:
         Background work, or several queries together, may have taken the memory. Therefore, the queries run again one at
         a time. If exactly one of them was already running for the second time (`is_suspect_rerun`), it is the cause.
         """
-        process_bytes = self._hard_limit_bytes - self._grown_own_bytes()
+        process_bytes = self._hard_limit_bytes - self._own_growth_bytes()
         new_queries = [call for call in queries if call.lowest_process_bytes is None]
-        suspects = [*new_queries, *self._grown_calls(queries, process_bytes)]
+        suspects = [*new_queries, *self._calls_with_memory_growth(queries, process_bytes)]
         causes = [call for call in suspects if call.is_suspect_rerun]
         if len(causes) == 1:
             return _ceiling_kill_reason(causes)
         return ProcessEndReason("memory", "memory passed its hard limit", [], suspects)
 
-    def _grown_own_bytes(self) -> int:
+    def _own_growth_bytes(self) -> int:
         """Return by how many bytes the serving process has grown since it was first measured.
 
         Its initial bytes are not counted, because it may share them with the engine's process.
@@ -112,7 +114,7 @@ class MemoryCeiling:
 
         A query is known to be the cause only if memory did not grow considerably during any other query.
         """
-        grown_calls = self._grown_calls(queries, process_bytes)
+        grown_calls = self._calls_with_memory_growth(queries, process_bytes)
         if not grown_calls:
             return
         stopped_calls = [call for call in queries if call.stop_fault is not None]
@@ -123,7 +125,7 @@ class MemoryCeiling:
         if any(now > call.stopped_at + _MEMORY_RELEASE_GRACE_SECONDS for call in stopped_calls):
             link.kill(_ceiling_kill_reason(grown_calls))
 
-    def _grown_calls(self, queries: Sequence[EngineCall], process_bytes: int) -> Sequence[EngineCall]:
+    def _calls_with_memory_growth(self, queries: Sequence[EngineCall], process_bytes: int) -> Sequence[EngineCall]:
         """Return the queries during which memory grew by more than `_MIN_SUSPICIOUS_GROWTH_SHARE` of the ceiling."""
         min_growth = self._max_bytes * _MIN_SUSPICIOUS_GROWTH_SHARE
         return [

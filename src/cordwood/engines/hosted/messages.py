@@ -20,11 +20,11 @@ from cordwood.engines.engine import BatchAppendResult, QueryRun, StreamStats
 from cordwood.engines.local_run import OutdatedStatementError
 from cordwood.errors import Fault, Span
 from cordwood.model.datatype import Column, Row, Rows
-from cordwood.model.event import Batch, KindsByPath
+from cordwood.model.event import ReceivedEventBatch, ValueKindsByPath
 
 REQUEST_NUMBER_FORMAT = struct.Struct("<I")
 _CREDIT_FORMAT = struct.Struct("<II")
-_HEAD_LENGTH_FORMAT = struct.Struct("<I")
+_APPEND_HEAD_LENGTH_FORMAT = struct.Struct("<I")
 # How many bytes of an answer may be sent before the reader has taken them, and the maximum size of a chunk in one
 # frame.
 FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024
@@ -72,7 +72,7 @@ class StreamState(msgspec.Struct, frozen=True):
     kind at the same position in `pairs`.
     """
 
-    kinds: KindsByPath
+    kinds: ValueKindsByPath
     pairs: Sequence[tuple[tuple[str, ...], str]]
     project_bit_sets: Mapping[str, int]
     counts: StreamCounts
@@ -127,22 +127,22 @@ def unpack_credit(payload: bytes) -> tuple[int, int]:
 
 
 _encode_batches = msgspec.msgpack.Encoder().encode
-_decode_batches = msgspec.msgpack.Decoder(list[Batch]).decode
+_decode_batches = msgspec.msgpack.Decoder(list[ReceivedEventBatch]).decode
 
 
-def pack_append(batches: Sequence[Batch], acknowledged: Mapping[str, int] | None) -> bytes:
+def pack_append_request(batches: Sequence[ReceivedEventBatch], acknowledged: Mapping[str, int] | None) -> bytes:
     """Return the payload of a request to append batches.
 
     If the request is sent again, `acknowledged` has the sequence number that follows each stream's last acknowledged
     event.
     """
     head = pack_object(acknowledged)
-    return _HEAD_LENGTH_FORMAT.pack(len(head)) + head + _encode_batches(list(batches))
+    return _APPEND_HEAD_LENGTH_FORMAT.pack(len(head)) + head + _encode_batches(list(batches))
 
 
-def unpack_append(payload: memoryview) -> tuple[list[Batch], Mapping[str, int] | None]:
-    start = _HEAD_LENGTH_FORMAT.size + _HEAD_LENGTH_FORMAT.unpack_from(payload)[0]
-    acknowledged = unpack_object(payload[_HEAD_LENGTH_FORMAT.size : start])
+def unpack_append_request(payload: memoryview) -> tuple[list[ReceivedEventBatch], Mapping[str, int] | None]:
+    start = _APPEND_HEAD_LENGTH_FORMAT.size + _APPEND_HEAD_LENGTH_FORMAT.unpack_from(payload)[0]
+    acknowledged = unpack_object(payload[_APPEND_HEAD_LENGTH_FORMAT.size : start])
     return _decode_batches(payload[start:]), acknowledged  # type: ignore[return-value] # as it was packed
 
 

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from cordwood.engines.engine import BatchAppendResult, StreamStats
 from cordwood.engines.hosted.messages import StreamCounts, StreamState
 from cordwood.engines.project_shapes import ProjectShapes, set_bit_positions
-from cordwood.model.event import Batch, Shape, ValueKind
+from cordwood.model.event import ReceivedEventBatch, Shape, ValueKind
 
 
-def all_kinds_of(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
+def kinds_by_path_of_shape(shape: Shape) -> dict[tuple[str, ...], frozenset[ValueKind]]:
     """Return all paths and kinds of a shape, in the form that `Shape.merged_with_kinds` takes."""
-    return {path: shape.kinds_with_markers(path) for path in {*shape.kinds, *shape.unlisted, *shape.unsure}}
+    return {
+        path: shape.kinds_with_markers(path)
+        for path in {*shape.kinds, *shape.paths_with_unlisted_descendants, *shape.paths_with_unsure_kinds}
+    }
 
 
 class StateMirror:
@@ -51,7 +54,10 @@ class StateMirror:
             self._shapes, self._project_shapes = shapes, projects
 
     def apply_append(
-        self, batches: Sequence[Batch], appended: Sequence[BatchAppendResult], counts: Mapping[str, StreamCounts]
+        self,
+        batches: Sequence[ReceivedEventBatch],
+        appended: Sequence[BatchAppendResult],
+        counts: Mapping[str, StreamCounts],
     ) -> None:
         """Update shapes and counts as the engine did; add the paths of a batch only if one of its events was stored."""
         with self._lock:

@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from cordwood.engines.engine import Progress
+from cordwood.engines.engine import QueryProgress
 from cordwood.engines.hosted.link import EngineCall, EngineLink, ProcessEndReason
 from cordwood.engines.hosted.messages import FrameKind, StreamState, pack_credit, split_request_number, unpack_object
 from cordwood.errors import (
@@ -25,7 +25,7 @@ PROCESS_WAIT_TIMEOUT_SECONDS = 20.0
 _CALL_POLL_SECONDS = 1.0
 # If a suspect query (one that may have ended a process) has run again for this long and the process still runs, the
 # next suspect may begin.
-_SUSPECT_TRIAL_SECONDS = 1.0
+_SUSPECT_CALL_INTERVAL_SECONDS = 1.0
 # How often a query may be sent in total, and how often any other request may be sent. Other requests may be sent more
 # often, because they cannot be the cause of a process's end.
 _MAX_QUERY_SENDS, _MAX_OTHER_REQUEST_SENDS = 2, 3
@@ -46,8 +46,8 @@ class RequestDispatcher:
         self._queued_calls: list[EngineCall] = []
         # Queries that were running when a process ended unexpectedly. They run again one at a time. Queries that had
         # run for a shorter time run first, so that short queries do not wait for long ones.
-        self._suspects: list[EngineCall] = []
-        self._closed = False
+        self._suspect_calls: list[EngineCall] = []
+        self._is_closed = False
 
     @property
     def link(self) -> EngineLink | None:
@@ -55,7 +55,7 @@ class RequestDispatcher:
 
     @property
     def is_closed(self) -> bool:
-        return self._closed
+        return self._is_closed
 
     # The following methods send calls, wait for them, and cancel them.
 
@@ -67,7 +67,7 @@ class RequestDispatcher:
 
     def start_call(self, call: EngineCall) -> None:
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 raise ServiceDraining("The service is stopping.")
             link = self._link
             if link is None:
@@ -103,8 +103,8 @@ class RequestDispatcher:
         with self._lock:
             if call in self._queued_calls:
                 self._queued_calls.remove(call)
-            elif call in self._suspects:
-                self._suspects.remove(call)
+            elif call in self._suspect_calls:
+                self._suspect_calls.remove(call)
             else:
                 return
         call.fail(fault)
@@ -114,7 +114,7 @@ class RequestDispatcher:
     def attach_link(self, link: EngineLink) -> None:
         """Use a newly opened link from now on, and send it the waiting calls."""
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 link.kill()
             self._link = link
             queued_calls, self._queued_calls = self._queued_calls, []
@@ -128,19 +128,19 @@ class RequestDispatcher:
         with self._lock:
             return [] if self._link is None else list(self._link.unanswered_calls.values())
 
-    def run_next_suspect(self) -> None:
+    def run_next_suspect_call(self) -> None:
         """Send the next suspect (a query that may have ended a process), unless another suspect has just begun."""
-        began_before = time.monotonic() - _SUSPECT_TRIAL_SECONDS
+        began_before = time.monotonic() - _SUSPECT_CALL_INTERVAL_SECONDS
         with self._lock:
             link = self._link
-            if link is None or not self._suspects:
+            if link is None or not self._suspect_calls:
                 return
             if any(
                 call.is_suspect_rerun and (call.sent_at or 0.0) > began_before
                 for call in link.unanswered_calls.values()
             ):
                 return
-            call = self._suspects.pop(0)
+            call = self._suspect_calls.pop(0)
             call.is_suspect_rerun = True
             _register_call(link, call)
         _send_call(link, call)
@@ -148,10 +148,10 @@ class RequestDispatcher:
     def close(self) -> EngineLink | None:
         """Refuse new calls, fail waiting calls, and return the link; running calls fail when the caller closes it."""
         with self._lock:
-            self._closed = True
-            link, queued_calls = self._link, [*self._queued_calls, *self._suspects]
+            self._is_closed = True
+            link, queued_calls = self._link, [*self._queued_calls, *self._suspect_calls]
             self._queued_calls.clear()
-            self._suspects.clear()
+            self._suspect_calls.clear()
         for call in queued_calls:
             call.fail(ServiceDraining("The service is stopping."))
         self.supervisor_wake_event.set()
@@ -164,7 +164,7 @@ class RequestDispatcher:
         if kind == FrameKind.PONG:
             return
         if kind == FrameKind.PROGRESS:
-            _record_progress(link, cast(Mapping[int, Progress], unpack_object(payload)))
+            _record_progress(link, cast(Mapping[int, QueryProgress], unpack_object(payload)))
             return
         number, body = split_request_number(payload)
         if kind == FrameKind.CHUNK:
@@ -191,7 +191,7 @@ class RequestDispatcher:
                 self._link = None
             calls = list(link.unanswered_calls.values())
             link.unanswered_calls.clear()
-            is_closed = self._closed
+            is_closed = self._is_closed
         kill_reason = link.determine_end_reason(calls)
         if not is_closed:
             self.record_observation(
@@ -202,14 +202,14 @@ class RequestDispatcher:
             if fault is not None:
                 call.fail(fault)
             else:
-                self._repeat_call(call, is_suspect=link.known_end_reason is None or call in kill_reason.suspects)
+                self._repeat_call(call, is_suspect=link.known_end_reason is None or call in kill_reason.suspect_calls)
         self.supervisor_wake_event.set()
 
     def _repeat_call(self, call: EngineCall, *, is_suspect: bool) -> None:
-        call.prepare_resend()
+        call.reset_for_resend()
         with self._lock:
             if is_suspect and call.is_query:
-                insort(self._suspects, call, key=lambda suspect: suspect.seconds_before_process_end)
+                insort(self._suspect_calls, call, key=lambda suspect: suspect.seconds_before_process_end)
             else:
                 self._queued_calls.append(call)
 
@@ -226,7 +226,7 @@ def _register_call(link: EngineLink, call: EngineCall) -> None:
     call.sent_at = time.monotonic()
 
 
-def _record_progress(link: EngineLink, progress_by_number: Mapping[int, Progress]) -> None:
+def _record_progress(link: EngineLink, progress_by_number: Mapping[int, QueryProgress]) -> None:
     for number, progress in progress_by_number.items():
         # The call may have ended since the engine's process sent its progress.
         if (call := link.unanswered_calls.get(number)) is not None:
@@ -249,13 +249,13 @@ def _fault_of_lost_call(call: EngineCall, kill_reason: ProcessEndReason) -> Faul
             f"The query was ended together with the engine's process, because {kill_reason.message}.",
             hint="Read a shorter time range or fewer events; a caller's own query that was ended is refused for ten minutes.",
         )
-    if kill_reason.cause == "time" and call in kill_reason.suspects:
+    if kill_reason.cause == "time" and call in kill_reason.suspect_calls:
         return EngineKilledDuringQuery(
             "The engine's process was replaced, because this query or one beside it did not stop in time.",
             hint="Ask again; if it fails again, read a shorter time range or fewer events.",
             retry_after=1,
         )
-    if call.stop_fault is not None and call not in kill_reason.suspects:
+    if call.stop_fault is not None and call not in kill_reason.suspect_calls:
         return call.stop_fault
     if call.cancelled_at is not None:
         return _cancelled_fault(call)

@@ -72,8 +72,8 @@ class Supervisor:
         # The link to the process that opened the engine last, until that process is replaced.
         self._opened_link: EngineLink | None = None
         self._has_last_process_exceeded_memory = False
-        self._failures = 0
-        self._retry_at = 0.0
+        self._consecutive_failures = 0
+        self._next_start_at = 0.0
         self._pinged_at = self._asked_progress_at = 0.0
         self._memory_ceiling = MemoryCeiling(options.memory_ceiling_bytes)
         # The earliest time at which the memory watchdog is told to watch a new process.
@@ -125,7 +125,7 @@ class Supervisor:
         except OSError as problem:
             raise EngineFailed(f"The engine's process cannot be started: {problem}.") from problem
         link = self._opening_link = EngineLink(
-            child, self._dispatcher.record_observation, self._memory_ceiling.explain_end
+            child, self._dispatcher.record_observation, self._memory_ceiling.explain_process_end
         )
         low_memory_settings = self._options.low_memory_settings if self._has_last_process_exceeded_memory else None
         settings = low_memory_settings or self._options.settings
@@ -145,7 +145,7 @@ class Supervisor:
 
     def _replace_process(self) -> None:
         now = time.monotonic()
-        if now < self._retry_at:
+        if now < self._next_start_at:
             return
         previous, self._opened_link = self._opened_link, None
         if previous is not None:
@@ -157,7 +157,7 @@ class Supervisor:
                 self._record_failure(
                     "The engine's process ends soon after it was started.", _MAX_BACK_OFF_AFTER_OPENING_SECONDS
                 )
-                if self._failures > 1:
+                if self._consecutive_failures > 1:
                     return
         try:
             self._start_process()
@@ -169,11 +169,11 @@ class Supervisor:
             self._options.on_availability_change(None)
 
     def _record_failure(self, reason: str, max_back_off_seconds: float = _MAX_BACK_OFF_SECONDS) -> None:
-        self._failures += 1
-        self._retry_at = time.monotonic() + min(
-            _FIRST_BACK_OFF_SECONDS * 2 ** min(self._failures - 1, 10), max_back_off_seconds
+        self._consecutive_failures += 1
+        self._next_start_at = time.monotonic() + min(
+            _FIRST_BACK_OFF_SECONDS * 2 ** min(self._consecutive_failures - 1, 10), max_back_off_seconds
         )
-        if self._failures > 1:
+        if self._consecutive_failures > 1:
             self._options.on_availability_change(reason)
             self._dispatcher.record_observation(
                 OperatorMessage(message=f"The engine cannot answer: {reason}", level="error")
@@ -182,10 +182,10 @@ class Supervisor:
     # The following methods watch a process.
 
     def _watch_process(self, link: EngineLink, now: float) -> None:
-        if self._failures and now - link.opened_at > _MIN_PROCESS_LIFE_SECONDS:
-            self._failures = 0
+        if self._consecutive_failures and now - link.opened_at > _MIN_PROCESS_LIFE_SECONDS:
+            self._consecutive_failures = 0
         calls = self._dispatcher.calls_in_progress()
-        self._dispatcher.run_next_suspect()
+        self._dispatcher.run_next_suspect_call()
         for call in calls:
             if call.cancelled_at is not None and not call.is_cancel_sent:
                 _send_interrupt(link, call)
@@ -229,7 +229,7 @@ class Supervisor:
         if (
             is_long
             and now > self._asked_progress_at + _PROGRESS_INTERVAL_SECONDS
-            and _try_send(link, FrameKind.ASK_PROGRESS)
+            and _try_send_frame(link, FrameKind.ASK_PROGRESS)
         ):
             self._asked_progress_at = now
 
@@ -237,7 +237,7 @@ class Supervisor:
         if now > link.last_received_at + _MAX_SILENCE_SECONDS and self._pinged_at > link.last_received_at:
             link.is_unresponsive = True
             link.kill()
-        if now > max(self._pinged_at, link.last_received_at) + _SILENCE_BEFORE_PING_SECONDS and _try_send(
+        if now > max(self._pinged_at, link.last_received_at) + _SILENCE_BEFORE_PING_SECONDS and _try_send_frame(
             link, FrameKind.PING
         ):
             self._pinged_at = now
@@ -257,7 +257,7 @@ def _ended_because_of_memory(link: EngineLink) -> bool:
 def _exceeded_memory_early(link: EngineLink, now: float) -> bool:
     """Return whether memory exceeded its limit soon after the engine was opened, and no query may be the cause."""
     reason = link.known_end_reason
-    has_suspects = reason is not None and bool(reason.suspects)
+    has_suspects = reason is not None and bool(reason.suspect_calls)
     return _ended_because_of_memory(link) and not has_suspects and now - link.opened_at < _EARLY_MEMORY_EXCESS_SECONDS
 
 
@@ -272,10 +272,10 @@ def _deadline_of(call: EngineCall) -> float:
 
 
 def _send_interrupt(link: EngineLink, call: EngineCall) -> None:
-    call.is_cancel_sent = _try_send(link, FrameKind.CANCEL, prefix_request_number(call.number))
+    call.is_cancel_sent = _try_send_frame(link, FrameKind.CANCEL, prefix_request_number(call.number))
 
 
-def _try_send(link: EngineLink, kind: FrameKind, payload: bytes = b"") -> bool:
+def _try_send_frame(link: EngineLink, kind: FrameKind, payload: bytes = b"") -> bool:
     try:
         return link.frame_connection.try_send(kind, payload)
     except OSError:

@@ -85,11 +85,11 @@ def _decoders_of_signal(signal: OtlpSignal) -> dict[str, BodyDecoder]:
     )
 
 
-def _single_item_decoder(read: Callable[[Body], LabelledBody]) -> BodyDecoder:
+def _quarantined_item_decoder(read: Callable[[Body], LabelledBody]) -> BodyDecoder:
     """Return a decoder for a single quarantined item, which ignores labels: the stream of a replay is already known."""
 
     def read_item(body: Body) -> ParsedBody:
-        return next(iter(read(body).parts_by_labels.values()), ParsedBody.for_body(body))
+        return next(iter(read(body).parts_by_labels.values()), ParsedBody.create_empty_for_body(body))
 
     return read_item
 
@@ -130,10 +130,12 @@ _DECODERS_BY_FORMAT: Mapping[BodyFormat, Mapping[str, BodyDecoder]] = {
     ),
     # Bodies of the following forms have labels, and are decoded by the modules of web/shippers, not by this table.
     # These entries are only for replays of quarantined items of the forms.
-    BodyFormat.DATADOG: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_datadog, {}))),
+    BodyFormat.DATADOG: _decoders_by_media_type(
+        _JSON_MEDIA_TYPES, _quarantined_item_decoder(partial(read_datadog, {}))
+    ),
     BodyFormat.ELASTIC: _decoders_by_media_type(_JSON_MEDIA_TYPES, read_documents),
-    BodyFormat.SPLUNK: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(partial(read_splunk, {}))),
-    BodyFormat.LOKI: _decoders_by_media_type(_JSON_MEDIA_TYPES, _single_item_decoder(read_quarantined_streams)),
+    BodyFormat.SPLUNK: _decoders_by_media_type(_JSON_MEDIA_TYPES, _quarantined_item_decoder(partial(read_splunk, {}))),
+    BodyFormat.LOKI: _decoders_by_media_type(_JSON_MEDIA_TYPES, _quarantined_item_decoder(read_quarantined_streams)),
 }
 
 

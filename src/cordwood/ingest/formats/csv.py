@@ -14,7 +14,7 @@ import msgspec
 
 from cordwood.errors import BadBody, BodyTooLarge
 from cordwood.ingest.formats.json import require_events
-from cordwood.ingest.items import RawFields, add_event_of_fields, check_line_count, too_many_items_fault
+from cordwood.ingest.items import RawFields, add_event_from_fields, check_line_count, too_many_items_fault
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
 CANDIDATE_DELIMITERS: Final = (",", ";", "\t", "|")
@@ -29,9 +29,10 @@ csv.field_size_limit(2**31 - 1)
 
 TAB_SEPARATED_MEDIA_TYPE: Final = "text/tab-separated-values"
 # The metadata of each event repeats the names of the columns. In all events of a body together, these names may be at
-# most `_MAX_COLUMN_NAMES_RATIO` times as long as the body, or `_MIN_COLUMN_NAMES_LIMIT` bytes if that is more.
-_MAX_COLUMN_NAMES_RATIO: Final = 8
-_MIN_COLUMN_NAMES_LIMIT: Final = 2**20
+# most `_MAX_COLUMN_NAMES_BODY_RATIO` times as long as the body, or `_MIN_COLUMN_NAMES_LIMIT_BYTES` bytes if that is
+# more.
+_MAX_COLUMN_NAMES_BODY_RATIO: Final = 8
+_MIN_COLUMN_NAMES_LIMIT_BYTES: Final = 2**20
 # A body may have this many cells for each item that it may have.
 _MAX_CELLS_PER_ITEM: Final = 64
 _MEDIA_TYPE_PARAMETER_PATTERN: Final = re.compile(r';\s*([\w-]+)\s*=\s*(?:"([^"]*)"|([^;\s"]*))')
@@ -58,8 +59,8 @@ class _LineRecorder:
 
     def __init__(self, lines: Iterable[str], max_characters: int) -> None:
         self._lines = iter(lines)
-        self._limit = max_characters
-        self._size = 0
+        self._max_record_characters = max_characters
+        self._record_characters = 0
         self.record_lines: list[str] = []
         self.line_count = 0
         self.is_exhausted = False
@@ -75,13 +76,13 @@ class _LineRecorder:
             raise
         self.line_count += 1
         self.record_lines.append(line)
-        self._size += len(line)
-        if self._size > self._limit:
+        self._record_characters += len(line)
+        if self._record_characters > self._max_record_characters:
             raise _RecordTooLongError
         return line
 
     def begin_record(self) -> None:
-        self.record_lines, self._size = [], 0
+        self.record_lines, self._record_characters = [], 0
 
 
 def read_records(lines: Iterable[str], delimiter: str, max_characters: int) -> Iterator[CsvRecord]:
@@ -317,8 +318,8 @@ def read_csv_with_options(options: CsvOptions, body: Body) -> ParsedBody:
     if header is None:
         raise BadBody("The CSV has no header line.")
     columns = CsvColumns(header, options.column_types)
-    parsed = ParsedBody.for_body(body)
-    names_left = max(_MIN_COLUMN_NAMES_LIMIT, _MAX_COLUMN_NAMES_RATIO * len(body.data))
+    parsed = ParsedBody.create_empty_for_body(body)
+    names_left = max(_MIN_COLUMN_NAMES_LIMIT_BYTES, _MAX_COLUMN_NAMES_BODY_RATIO * len(body.data))
     for count, record in enumerate(records):
         if count == body.max_items:
             raise too_many_items_fault(body.max_items)
@@ -330,7 +331,7 @@ def read_csv_with_options(options: CsvOptions, body: Body) -> ParsedBody:
                 raise BodyTooLarge(
                     "The names of the columns are too long for so many records.", hint="Send fewer records at once."
                 )
-            add_event_of_fields(fields, record.line_number - 1, parsed)
+            add_event_from_fields(fields, record.line_number - 1, parsed)
         else:
             parsed.refuse_item(record.line_number - 1, fault, refused_record_text(record, delimiter))
     return require_events(parsed)

@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 _TIME_ATTRIBUTES = ("@timestamp", "timestamp", "_timestamp", "Timestamp", "eventTime", "date", "published_date")
 # The attributes that may also be sent as parameters of the URL. A parameter applies to every event of the body that
 # lacks the attribute.
-URL_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")
+URL_PARAMETER_ATTRIBUTES = ("ddsource", "ddtags", "hostname", "service")
 
 
 def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
@@ -36,12 +36,12 @@ def read_logs(shared: Mapping[str, str], body: Body) -> LabelledBody:
     skipped.
     """
     labelled, budget = LabelledBody(max_item_bytes=body.max_item_bytes), MetadataBudget(body)
-    more = {name: msgspec.Raw(_encode(shared[name])) for name in URL_ATTRIBUTES if shared.get(name)}
+    more = {name: msgspec.Raw(_encode(shared[name])) for name in URL_PARAMETER_ATTRIBUTES if shared.get(name)}
     if body.media_type == "text/plain":
         for index, line in non_blank_lines(body.text, body.max_items):
             _add_event({"message": msgspec.Raw(_encode(line)), **more}, index, labelled, budget)
         return labelled
-    text, aside = without_unpaired_surrogates(body.text), ParsedBody.for_body(body)
+    text, aside = without_unpaired_surrogates(body.text), ParsedBody.create_empty_for_body(body)
     for index, item in enumerate(split_items(text, body.max_items) if text.strip() else ()):
         fields = decode_fields(item, index, aside)
         if fields:

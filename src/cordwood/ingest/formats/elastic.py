@@ -89,7 +89,7 @@ def read_bulk(default_index: str, body: Body) -> BulkBody:
 
 def read_documents(body: Body) -> ParsedBody:
     """Decode an array of documents without actions, as the quarantine stores them."""
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
         fields = decode_fields(item, index, parsed)
         if fields is not None:

@@ -69,7 +69,7 @@ class _TermReader:
         self.position = 1
         self._data = data
         self._terms_left = max_terms
-        self._readers: Mapping[int, Callable[[int], object]] = {
+        self._readers_by_tag: Mapping[int, Callable[[int], object]] = {
             70: self._read_float,
             97: lambda _: self._read_integer(1),
             98: lambda _: self._read_integer(4, signed=True),
@@ -104,7 +104,7 @@ class _TermReader:
         if self._terms_left < 0:
             raise BadTerm("it has too many terms")
         place, tag = self.position, self._read_integer(1)
-        reader = self._readers.get(tag)
+        reader = self._readers_by_tag.get(tag)
         if reader is None:
             raise BadTerm(f"the term at byte {place} is not data (tag {tag})")
         return reader(level)
@@ -214,4 +214,4 @@ def read_bert(body: Body) -> ParsedBody:
     items = batch if isinstance(batch, list) else [batch]
     if len(items) > body.max_items:
         raise too_many_items_fault(body.max_items)
-    return add_items([_encode(item).decode() for item in items], ParsedBody.for_body(body))
+    return add_items([_encode(item).decode() for item in items], ParsedBody.create_empty_for_body(body))

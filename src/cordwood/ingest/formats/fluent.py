@@ -31,7 +31,7 @@ _NANOSECONDS_PER_SECOND: Final = 10**9
 # Times from this number of seconds since 1970 on (in March 1973) are passed on as a number of nanoseconds, and earlier
 # times as seconds with a fraction. Ingest infers the unit of a number from its size, and would take the nanoseconds of
 # an earlier time for another unit.
-_MIN_SECONDS_FOR_NANOSECONDS: Final = 10**8
+_MIN_SECONDS_FOR_NANOSECOND_TIME: Final = 10**8
 _ENTRY_EXCERPT_BYTES: Final = 256 * 1024
 _MAX_TAG_LENGTH: Final = 256
 _MAX_MESSAGE_ELEMENTS: Final = 4
@@ -39,8 +39,8 @@ _MAX_CHUNK_ID_LENGTH: Final = 256
 _MAX_OPTION_BYTES: Final = 64 * 1024
 # The limits of a slice of entries, which are decoded and stored at once: the number of entries, and the sum of their
 # bytes.
-_MAX_SLICE_ENTRIES: Final = 2000
-_MAX_SLICE_BYTES: Final = 2**20
+_MAX_PARSED_BODY_ENTRIES: Final = 2000
+_MAX_PARSED_BODY_BYTES: Final = 2**20
 
 
 class NotForwardProtocolError(Exception):
@@ -159,7 +159,7 @@ class _MessagePackDecoder:
             return _CONSTANT_VALUES_BY_BYTE[first]
         if first in _NUMBER_FORMATS_BY_FIRST_BYTE:
             form = _NUMBER_FORMATS_BY_FIRST_BYTE[first]
-            (found,) = form.unpack(self._read_slice(position + 1, form.size))
+            (found,) = form.unpack(self._read_bytes(position + 1, form.size))
             return found
         end, values = _read_value_head(data, position)
         if values or first < 0xA0 or first in _CONTAINER_FORMATS_BY_FIRST_BYTE:
@@ -179,13 +179,13 @@ class _MessagePackDecoder:
 
     def _read_text_or_extension(self, first: int, position: int, end: int) -> Any:
         if first < 0xC0:
-            return self._read_slice(position + 1, end - position - 1).decode("utf-8", "replace")
+            return self._read_bytes(position + 1, end - position - 1).decode("utf-8", "replace")
         width, extra = _LENGTH_FORMATS_BY_FIRST_BYTE.get(first, (0, 1))
         begin = position + 1 + width
-        content = self._read_slice(begin, end - begin)
+        content = self._read_bytes(begin, end - begin)
         return _decode_extension(content[0], content[1:]) if extra else content.decode("utf-8", "replace")
 
-    def _read_slice(self, position: int, size: int) -> bytes:
+    def _read_bytes(self, position: int, size: int) -> bytes:
         content = self.data[position : position + size]
         if len(content) < size:
             raise IncompleteData
@@ -210,7 +210,7 @@ def _decode_extension(kind: int, content: bytes) -> Any:
 # may be none, because the same bytes also occur within texts and numbers. The search begins after the time of the
 # entry, because the time may itself be an extension.
 _BINARY_MARKER_PATTERN: Final = re.compile(rb"[\xc4-\xc9\xd4-\xd8]")
-_MARKER_SEARCH_START: Final = 11
+_BINARY_MARKER_SEARCH_START: Final = 11
 _decode_common_entry = msgspec.msgpack.Decoder(
     tuple[Any, dict[str, Any]], ext_hook=lambda kind, content: _decode_extension(kind, bytes(content))
 ).decode
@@ -267,7 +267,7 @@ def _read_entries_by_mode(reader: _MessagePackDecoder, tag: str, elements: int) 
         reader.position = _find_value_end(data, position)
         message = ForwardMessage(tag, data, after, reader.position, values)
     elif 0xA0 <= first < 0xC0 or first in _TEXT_OR_BINARY_FIRST_BYTES:
-        message = ForwardMessage(tag, _text_content(data, position, after))
+        message = ForwardMessage(tag, _text_or_binary_content(data, position, after))
         reader.position = after
     else:
         # Encode the single event of this message as an entry, so that the entries of all messages are decoded in the
@@ -287,7 +287,7 @@ def _read_options(reader: _MessagePackDecoder, elements: int) -> dict[str, Any]:
     return options or {}
 
 
-def _text_content(data: bytes, position: int, end: int) -> bytes:
+def _text_or_binary_content(data: bytes, position: int, end: int) -> bytes:
     width = _LENGTH_FORMATS_BY_FIRST_BYTE.get(data[position], (0, 0))[0]
     return data[position + 1 + width : end]
 
@@ -341,7 +341,10 @@ def read_entries(message: ForwardMessage, item_bytes: int) -> Iterator[ParsedBod
             parsed.refuse_item(index, f"The entry is larger than {item_bytes} bytes.", _entry_excerpt(entry))
         else:
             _add_entry(entry, index, message, parsed)
-        if held_bytes > _MAX_SLICE_BYTES or len(parsed.events) + len(parsed.refused_items) >= _MAX_SLICE_ENTRIES:
+        if (
+            held_bytes > _MAX_PARSED_BODY_BYTES
+            or len(parsed.events) + len(parsed.refused_items) >= _MAX_PARSED_BODY_ENTRIES
+        ):
             yield parsed
             parsed, held_bytes = ParsedBody(item_indexes=[], max_item_bytes=item_bytes), 0
     if parsed.events or parsed.refused_items:
@@ -422,7 +425,7 @@ def _read_entry(entry: bytes, tag: str) -> "tuple[Any, dict[str, Any], str | Non
     """
     try:
         decoded_entry = _decode_common_entry(entry)
-        if _BINARY_MARKER_PATTERN.search(entry, _MARKER_SEARCH_START) is None or not _has_bytes_or_time(
+        if _BINARY_MARKER_PATTERN.search(entry, _BINARY_MARKER_SEARCH_START) is None or not _has_bytes_or_time(
             decoded_entry[1]
         ):
             return _read_decoded_entry(decoded_entry, tag)
@@ -485,7 +488,7 @@ def _convert_timestamp(time: Any) -> int | float | str | None:
     if isinstance(time, EventTime):
         if not time.nanoseconds:
             return time.seconds
-        if time.seconds >= _MIN_SECONDS_FOR_NANOSECONDS:
+        if time.seconds >= _MIN_SECONDS_FOR_NANOSECOND_TIME:
             return time.seconds * _NANOSECONDS_PER_SECOND + time.nanoseconds
         return time.seconds + time.nanoseconds / _NANOSECONDS_PER_SECOND
     if isinstance(time, float) and not math.isfinite(time):

@@ -21,7 +21,7 @@ JOURNAL_MEDIA_TYPE: Final = "application/vnd.fdo.journal"
 _MAX_FIELDS_PER_ENTRY: Final = 1024
 # The number of bytes that are stored of an entry that is too large.
 _KEPT_BYTES_OF_LARGE_ENTRY: Final = 4096
-_BINARY_LENGTH_BYTES: Final = 8
+_BINARY_LENGTH_PREFIX_BYTES: Final = 8
 _MAX_FIELD_NAME_BYTES: Final = 64
 _FIELD_NAME_PATTERN: Final = re.compile(rb"[A-Z0-9_]{1,64}")
 _LEVELS_BY_PRIORITY: Final = {str(number): name for number, name in enumerate(SEVERITIES)}
@@ -42,7 +42,7 @@ class JournalEntry(msgspec.Struct):
     field_count: int = 0
     problem: str = ""
     text: str = ""
-    is_cut: bool = False
+    is_truncated: bool = False
 
     @property
     def sender_name(self) -> str:
@@ -69,7 +69,7 @@ class JournalEntry(msgspec.Struct):
         The event's id is the entry's cursor, which identifies an entry in journald.
         """
         if self.problem:
-            parsed.refused_items.append(RefusedItem(index, self.problem, self.text, is_cut=self.is_cut))
+            parsed.refused_items.append(RefusedItem(index, self.problem, self.text, is_truncated=self.is_truncated))
             return
         fields = dict(self.fields)
         cursor, timestamp = (
@@ -109,7 +109,7 @@ class JournalDecoder:
         self._entry = JournalEntry()
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """The number of buffered bytes, which belong to the incomplete entry."""
         return len(self._buffer)
 
@@ -120,7 +120,7 @@ class JournalDecoder:
         while self._decode_next(entries):
             pass
         self._refuse_if_too_large(len(self._buffer))
-        if self._entry.is_cut:
+        if self._entry.is_truncated:
             self._start = self._at
         del self._buffer[: self._start]
         self._at -= self._start
@@ -165,7 +165,9 @@ class JournalDecoder:
 
     def _skip_rest_of_large_entry(self) -> None:
         """Discard the buffered beginning of an incomplete line, if its entry is too large to be stored anyway."""
-        if self._is_skipping_line or (self._entry.is_cut and len(self._buffer) - self._at > _MAX_FIELD_NAME_BYTES):
+        if self._is_skipping_line or (
+            self._entry.is_truncated and len(self._buffer) - self._at > _MAX_FIELD_NAME_BYTES
+        ):
             self._is_skipping_line = True
             self._at = len(self._buffer)
 
@@ -186,7 +188,7 @@ class JournalDecoder:
         return self._read_binary_field(name, end + 1)
 
     def _read_binary_field(self, name: bytes, position: int) -> bool:
-        begin = position + _BINARY_LENGTH_BYTES
+        begin = position + _BINARY_LENGTH_PREFIX_BYTES
         if len(self._buffer) < begin:
             return False
         length = int.from_bytes(self._buffer[position:begin], "little")
@@ -210,8 +212,8 @@ class JournalDecoder:
         """Record the reason why the entry cannot be stored, unless it already has a reason."""
         entry = self._entry
         entry.problem = entry.problem or problem
-        if is_cut and not entry.is_cut:
-            entry.is_cut = True
+        if is_cut and not entry.is_truncated:
+            entry.is_truncated = True
             beginning = self._buffer[self._start : self._start + _KEPT_BYTES_OF_LARGE_ENTRY]
             entry.text = beginning.decode("utf-8", "replace")
             entry.fields.clear()
@@ -223,7 +225,7 @@ class JournalDecoder:
     def _end_entry(self, entries: list[JournalEntry], end: int) -> None:
         self._refuse_if_too_large(end)
         entry = self._entry
-        if entry.problem and not entry.is_cut:
+        if entry.problem and not entry.is_truncated:
             entry.text = self._buffer[self._start : end].decode("utf-8", "replace")
         entries.append(entry)
         self._entry = JournalEntry()
@@ -231,7 +233,7 @@ class JournalDecoder:
 
 def read_journal(body: Body) -> ParsedBody:
     """Decode a body in the journal export format."""
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, entry in enumerate(_decode_entries(body)):
         if index >= body.max_items:
             raise too_many_items_fault(body.max_items)

@@ -14,12 +14,12 @@ from cordwood.errors import BadBody
 from cordwood.ingest.items import (
     TOO_DEEP_REASON,
     RawFields,
-    add_event_of_fields,
+    add_event_from_fields,
     add_items,
     check_line_count,
     check_object_count,
     decode_fields,
-    decode_values,
+    decode_json_value,
     raw_to_scalar,
     raw_to_text,
     split_items,
@@ -40,7 +40,7 @@ _PATH_EXCERPT_LENGTH = 200
 
 
 def read_ndjson(body: Body) -> ParsedBody:
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, line in non_blank_lines(body.text, body.max_items):
         _add_event_of_line(line, index, parsed)
     return require_events(parsed)
@@ -72,7 +72,7 @@ def _add_event_of_line(line: str, index: int, parsed: ParsedBody) -> None:
     except (msgspec.DecodeError, RecursionError):
         fields = decode_fields(without_unpaired_surrogates(line), index, parsed)
         if fields is not None:
-            add_event_of_fields(fields, index, parsed)
+            add_event_from_fields(fields, index, parsed)
 
 
 class _BatchDocument(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,7 +89,9 @@ def read_json_events(body: Body) -> ParsedBody:
     try:
         return _decode_common_layouts(plain)
     except (msgspec.DecodeError, RecursionError):
-        return add_items(split_items(without_unpaired_surrogates(body.text), body.max_items), ParsedBody.for_body(body))
+        return add_items(
+            split_items(without_unpaired_surrogates(body.text), body.max_items), ParsedBody.create_empty_for_body(body)
+        )
 
 
 def _decode_common_layouts(text: bytes | str) -> ParsedBody:
@@ -107,7 +109,7 @@ def read_events_with_typecasts(body: Body) -> ParsedBody:
 
     An item whose type casts fail is quarantined.
     """
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
         fields = decode_fields(item, index, parsed)
         if fields is None:
@@ -119,14 +121,14 @@ def read_events_with_typecasts(body: Body) -> ParsedBody:
                 parsed.refuse_item(index, str(problem), item)
                 continue
         if fields is not None:
-            add_event_of_fields(fields, index, parsed)
+            add_event_from_fields(fields, index, parsed)
     return parsed
 
 
 def _apply_typecasts(body: msgspec.Raw, typecasts: msgspec.Raw) -> str:
     """Return the event as JSON with its type casts applied; raise ValueError if one of them fails."""
     try:
-        event, directions = decode_values(body), decode_values(typecasts)
+        event, directions = decode_json_value(body), decode_json_value(typecasts)
     except (msgspec.DecodeError, RecursionError):
         raise ValueError(TOO_DEEP_REASON) from None
     if not isinstance(event, dict) or not isinstance(directions, list) or len(directions) > _MAX_TYPECASTS:
@@ -170,7 +172,7 @@ def read_objects_as_messages(body: Body) -> ParsedBody:
     The JSON text of an object becomes the message of an event, and the object itself the metadata. The time of the
     event is the time of receipt.
     """
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
         if decode_fields(item, index, parsed) is not None:
             parsed.add_event(PostedEvent(event_message=item, metadata=msgspec.Raw(item.encode())), index)
@@ -182,7 +184,7 @@ def read_logpush(body: Body) -> ParsedBody:
 
     The time of an event is the time at which Cloudflare's edge received the request.
     """
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, item in _lines_or_items(body):
         fields = decode_fields(item, index, parsed)
         if fields is not None:
@@ -199,7 +201,7 @@ def read_vector(body: Body) -> ParsedBody:
 
     `message` and `timestamp` become the event's message and time, other fields its metadata.
     """
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, item in _lines_or_items(body):
         fields = decode_fields(item, index, parsed)
         if fields is not None:
@@ -235,12 +237,12 @@ def read_cloud_events(body: Body) -> ParsedBody:
         for name, value in body.headers.items()
         if name.startswith("ce-")
     }
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(body.text), body.max_items)):
         fields = decode_fields(item, index, parsed)
         if fields is not None:
             _add_cloud_event_attributes(fields, attributes)
-            add_event_of_fields(fields, index, parsed)
+            add_event_from_fields(fields, index, parsed)
     return parsed
 
 

@@ -243,16 +243,16 @@ class _PushReader:
         self._body = body
         self._budget = MetadataBudget(body)
         self._tenant = body.headers.get(TENANT_HEADER, "")
-        self._seen: Counter[str] = Counter()
-        self._index = 0
+        self._event_id_counts: Counter[str] = Counter()
+        self._next_position = 0
         # The following attributes hold values of the current stream.
         self._current_body_part = ParsedBody()
         self._shared_fields: dict[str, object] = {}
-        self._project: str | None = None
-        self._level: str | None = None
+        self._stream_project: str | None = None
+        self._stream_level: str | None = None
         self._shared_metadata_prefix = b""
         self._shared_metadata = _EMPTY_JSON
-        self._digest = blake2b(digest_size=_EVENT_ID_BYTES)
+        self._stream_digest = blake2b(digest_size=_EVENT_ID_BYTES)
 
     def begin_stream(self, labels: LabelPairs) -> None:
         """Begin a stream. Entries that are added next belong to it and get its labels."""
@@ -260,12 +260,14 @@ class _PushReader:
         self._current_body_part = self.labelled_body.part_for_labels(
             *(label for label in (self._tenant, service) if label)
         )
-        self._project = labels.get("project")
-        self._level = _find_level_in_labels(labels)
+        self._stream_project = labels.get("project")
+        self._stream_level = _find_level_in_labels(labels)
         self._shared_fields = {"labels": labels} | ({"tenant": self._tenant} if self._tenant else {})
         self._shared_metadata_prefix = _encode(self._shared_fields)[:-1]
-        self._shared_metadata = self._make_event_metadata(_EMPTY_JSON, self._level)
-        self._digest = blake2b(_encode([self._body.pinned_project, self._shared_fields]), digest_size=_EVENT_ID_BYTES)
+        self._shared_metadata = self._make_event_metadata(_EMPTY_JSON, self._stream_level)
+        self._stream_digest = blake2b(
+            _encode([self._body.pinned_project, self._shared_fields]), digest_size=_EVENT_ID_BYTES
+        )
 
     def add_json_entry(self, entry: _PushEntry | msgspec.Raw) -> None:
         """Add an entry as an event, or quarantine it if it cannot be decoded."""
@@ -276,7 +278,7 @@ class _PushReader:
             except (msgspec.DecodeError, RecursionError):
                 self._quarantine_entry("The entry is not [time, line] or [time, line, metadata].", given)
                 return
-        level, metadata = self._level, entry.metadata
+        level, metadata = self._stream_level, entry.metadata
         if metadata == _NULL_JSON:
             metadata = _EMPTY_JSON
         elif metadata is not _EMPTY_JSON:
@@ -292,7 +294,7 @@ class _PushReader:
         time = moment.get("seconds", 0) * 10**9 + moment.get("nanos", 0)
         pairs = {pair.get("name", ""): pair.get("value", "") for pair in entry.get("metadata", ())}
         metadata = msgspec.Raw(_encode(pairs)) if pairs else _EMPTY_JSON
-        self._add_event(time, entry.get("line", ""), metadata, _find_level_in_labels(pairs) or self._level)
+        self._add_event(time, entry.get("line", ""), metadata, _find_level_in_labels(pairs) or self._stream_level)
 
     def _find_metadata_fault_and_level(self, metadata: msgspec.Raw) -> tuple[str | None, str | None]:
         """Check the metadata of an entry.
@@ -317,7 +319,7 @@ class _PushReader:
             id=self._derive_event_id(time, line, metadata),
             timestamp=time,
             event_message=line,
-            project=self._project,
+            project=self._stream_project,
             metadata=stored,
         )
         self._current_body_part.add_event(event, self._take_next_position())
@@ -331,10 +333,10 @@ class _PushReader:
 
     def _take_next_position(self) -> int:
         """Return the position of the next entry in the request; raise BodyTooLarge if there are too many entries."""
-        if self._index >= self._body.max_items:
+        if self._next_position >= self._body.max_items:
             raise too_many_items_fault(self._body.max_items)
-        self._index += 1
-        return self._index - 1
+        self._next_position += 1
+        return self._next_position - 1
 
     def _make_event_metadata(self, metadata: msgspec.Raw, level: str | None) -> msgspec.Raw:
         """Return the metadata of an event, made of its stream's labels, its own metadata, and its log level."""
@@ -350,12 +352,12 @@ class _PushReader:
         """
         if not isinstance(time, int) or time <= 0:
             return None
-        digest = self._digest.copy()
+        digest = self._stream_digest.copy()
         digest.update(b"%d %b\0" % (time, line.encode()))
         digest.update(bytes(metadata))
         found = digest.hexdigest()
-        self._seen[found] += 1
-        number = self._seen[found]
+        self._event_id_counts[found] += 1
+        number = self._event_id_counts[found]
         return found if number == 1 else f"{found}-{number}"
 
 

@@ -22,7 +22,12 @@ from cordwood.ingest.formats.protobuf import (
     FieldTypes,
     decode_message,
 )
-from cordwood.ingest.items import check_value_count, decode_values, too_many_items_fault, without_unpaired_surrogates
+from cordwood.ingest.items import (
+    check_json_value_count,
+    decode_json_value,
+    too_many_items_fault,
+    without_unpaired_surrogates,
+)
 from cordwood.ingest.parsed_body import Body, MetadataBudget, ParsedBody, PostedEvent
 from cordwood.model.json_checks import describe_json_error
 
@@ -33,7 +38,7 @@ JsonObject = Mapping[str, Any]
 
 # The maximum number of protobuf fields of a body, divided by the maximum number of its records. Fields of nested
 # messages are counted, too.
-_MAX_FIELDS_PER_RECORD = 16
+_MAX_PROTOBUF_FIELDS_PER_RECORD = 16
 
 _SEVERITY_NAMES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 _SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
@@ -70,7 +75,7 @@ class OtlpSignal(msgspec.Struct, frozen=True):
 
 
 def read_json_request(signal: OtlpSignal, body: Body) -> ParsedBody:
-    check_value_count(body.data, body.max_items)
+    check_json_value_count(body.data, body.max_items)
     request = _decode_request(body.text)
     if not isinstance(request, dict):
         raise BadBody(f"The body is not a valid {signal.request_name}: it must be a JSON object.")
@@ -87,7 +92,7 @@ def read_json_request(signal: OtlpSignal, body: Body) -> ParsedBody:
 def read_protobuf_request(signal: OtlpSignal, body: Body) -> ParsedBody:
     """Decode protobuf to the structure of OTLP's JSON encoding, and make events of its records."""
     try:
-        request = decode_message(body.data, signal.field_types, body.max_items * _MAX_FIELDS_PER_RECORD)
+        request = decode_message(body.data, signal.field_types, body.max_items * _MAX_PROTOBUF_FIELDS_PER_RECORD)
     except (BadProtobuf, RecursionError) as problem:
         raise BadBody(f"The body is not a valid {signal.request_name}: {problem}.") from problem
     return _read_records(signal, request, body)
@@ -105,13 +110,13 @@ def _decode_request(text: str) -> object:
 def _decode_leniently(text: str) -> object:
     """Decode JSON that may have unpaired surrogates, or numbers beyond the range of a double."""
     try:
-        return decode_values(without_unpaired_surrogates(text))
+        return decode_json_value(without_unpaired_surrogates(text))
     except (msgspec.DecodeError, RecursionError) as problem:
         raise BadBody(f"The body is not JSON: {describe_json_error(problem, text.encode())}.") from problem
 
 
 def _read_records(signal: OtlpSignal, request: JsonObject, body: Body) -> ParsedBody:
-    parsed, budget, limit = ParsedBody.for_body(body), MetadataBudget(body), body.max_items
+    parsed, budget, limit = ParsedBody.create_empty_for_body(body), MetadataBudget(body), body.max_items
     index = 0
     for record, resource, shared_metadata in _iterate_records(signal, request):
         if not isinstance(record, dict):

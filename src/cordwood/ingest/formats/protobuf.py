@@ -15,7 +15,7 @@ FieldDecoder = Callable[[WireValue], object]
 FieldTypes = dict[int, tuple[str, FieldDecoder, bool]]
 
 # An iterator that yields once for each field that may still be decoded in the current request, and then ends.
-_field_budget: ContextVar[Iterator[None]] = ContextVar("fields_left")
+_remaining_fields_iterator: ContextVar[Iterator[None]] = ContextVar("fields_left")
 _NO_FIELDS_LEFT: Final = object()
 
 _BYTES_PER_DOUBLE = 8
@@ -28,7 +28,7 @@ class BadProtobuf(ValueError):
 
 def decode_message(data: bytes, field_types: FieldTypes, max_fields: int) -> DecodedMessage:
     """Decode a message; raise BadProtobuf for more than `max_fields` fields, including those of nested messages."""
-    _field_budget.set(itertools.repeat(None, max_fields))
+    _remaining_fields_iterator.set(itertools.repeat(None, max_fields))
     return _decode_nested_message(data, field_types)
 
 
@@ -58,7 +58,7 @@ def iterate_fields(message: bytes) -> Iterator[tuple[int, WireValue]]:
 
 def _decode_nested_message(data: bytes, field_types: FieldTypes) -> DecodedMessage:
     message: DecodedMessage = {}
-    left = _field_budget.get()
+    left = _remaining_fields_iterator.get()
     for number, value in iterate_fields(data):
         if next(left, _NO_FIELDS_LEFT) is _NO_FIELDS_LEFT:
             raise BadProtobuf("it has too many fields")
@@ -76,7 +76,7 @@ def _decode_nested_message(data: bytes, field_types: FieldTypes) -> DecodedMessa
     return message
 
 
-def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
+def packed_numbers_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
     """Return a decoder for a field of numbers of a fixed size, which may be sent singly or packed together."""
 
     def decode_numbers(value: WireValue) -> object:
@@ -84,7 +84,7 @@ def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
             return read(value)
         if len(value) % size:
             raise BadProtobuf("packed numbers are truncated")
-        _charge_packed_numbers(len(value) // size)
+        _count_packed_numbers_as_fields(len(value) // size)
         return [read(value[position : position + size]) for position in range(0, len(value), size)]
 
     return decode_numbers
@@ -93,13 +93,13 @@ def packed_decoder(size: int, read: FieldDecoder) -> FieldDecoder:
 def decode_packed_varints(value: WireValue) -> object:
     if isinstance(value, int):
         return value
-    _charge_packed_numbers(len(value))
+    _count_packed_numbers_as_fields(len(value))
     return list(_read_varints(value))
 
 
-def _charge_packed_numbers(numbers: int) -> None:
+def _count_packed_numbers_as_fields(numbers: int) -> None:
     """Count each number of a packed field as a field, because a decoded number takes as much memory as a field."""
-    left = _field_budget.get()
+    left = _remaining_fields_iterator.get()
     if any(next(left, _NO_FIELDS_LEFT) is _NO_FIELDS_LEFT for _ in range(numbers)):
         raise BadProtobuf("it has too many fields")
 
@@ -320,8 +320,8 @@ _HISTOGRAM_POINT_FIELDS: FieldTypes = {
     **_POINT_TIME_FIELDS,
     4: ("count", decode_unsigned, False),
     5: ("sum", decode_double, False),
-    6: ("bucketCounts", packed_decoder(8, decode_unsigned), True),
-    7: ("explicitBounds", packed_decoder(8, decode_double), True),
+    6: ("bucketCounts", packed_numbers_decoder(8, decode_unsigned), True),
+    7: ("explicitBounds", packed_numbers_decoder(8, decode_double), True),
     9: ("attributes", _ATTRIBUTES_DECODER, True),
     10: ("flags", decode_unsigned, False),
     11: ("min", decode_double, False),

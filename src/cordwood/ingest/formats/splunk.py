@@ -51,7 +51,11 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
 
     `shared` has the fields from the URL, for events that lack them.
     """
-    found, aside, budget = HecBody(max_item_bytes=body.max_item_bytes), ParsedBody.for_body(body), MetadataBudget(body)
+    found, aside, budget = (
+        HecBody(max_item_bytes=body.max_item_bytes),
+        ParsedBody.create_empty_for_body(body),
+        MetadataBudget(body),
+    )
     more = _encode_shared_fields(shared)
     text = without_unpaired_surrogates(body.text)
     is_array = text[:64].lstrip()[:1] == "["
@@ -64,7 +68,7 @@ def read_events(shared: Mapping[str, str], body: Body) -> HecBody:
         found.event_count += 1
         fields = decode_fields(item, index, aside)
         if fields is not None:
-            event = _add_event({**more, **fields}, index, item, found)
+            event = _add_event_or_refuse_item({**more, **fields}, index, item, found)
             budget.charge_metadata(event.metadata if event else _EMPTY_JSON)
     found.add_refused_items(aside)
     if found.first_undecodable_index is not None and not any(part.events for part in found.parts_by_labels.values()):
@@ -88,7 +92,7 @@ def _encode_shared_fields(shared: Mapping[str, str]) -> RawFields:
     return {name: msgspec.Raw(_encode(shared[name])) for name in QUERY_PARAMETER_FIELDS if shared.get(name)}
 
 
-def _add_event(fields: RawFields, index: int, item: str, found: HecBody) -> PostedEvent | None:
+def _add_event_or_refuse_item(fields: RawFields, index: int, item: str, found: HecBody) -> PostedEvent | None:
     """Add the event of an item to the part of the body that has its labels; return the event.
 
     If the item is not a valid event, quarantine it and return None.
@@ -109,7 +113,7 @@ def _stream_labels(fields: RawFields) -> StreamLabels:
 
 def _make_event(fields: RawFields) -> PostedEvent:
     event, timestamp = fields["event"], raw_to_scalar(fields.pop("time", None))
-    inner, indexed = _members_or_empty(event), _members_or_empty(fields.get("fields"))
+    inner, indexed = _decode_object_or_empty(event), _decode_object_or_empty(fields.get("fields"))
     if inner or not bytes(event).startswith(b'"'):
         spoken = next((raw_to_text(inner[name]) for name in _MESSAGE_FIELDS if name in inner), None)
         message = spoken or raw_to_text(event)
@@ -123,7 +127,7 @@ def _make_event(fields: RawFields) -> PostedEvent:
     )
 
 
-def _members_or_empty(value: msgspec.Raw | None) -> RawFields:
+def _decode_object_or_empty(value: msgspec.Raw | None) -> RawFields:
     """Return the members of an object, or an empty dict for any other value."""
     if value is None or not bytes(value).startswith(b"{"):
         return {}

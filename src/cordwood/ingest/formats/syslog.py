@@ -63,7 +63,7 @@ _LOGFMT_PAIR_PATTERN = re.compile(r'([\w.@#/-]+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
 def read_syslog(body: Body) -> ParsedBody:
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, line in _split_messages(body.text, body.max_items):
         event = read_syslog_line(line)
         if event is None:
@@ -74,10 +74,10 @@ def read_syslog(body: Body) -> ParsedBody:
 
 
 class SyslogMessage(msgspec.Struct, frozen=True):
-    """A message from a socket. If `is_cut` is true, `data` is only its beginning."""
+    """A message from a socket. If `is_truncated` is true, `data` is only its beginning."""
 
     data: bytes
-    is_cut: bool = False
+    is_truncated: bool = False
 
 
 def read_syslog_messages(
@@ -89,8 +89,8 @@ def read_syslog_messages(
     """
     for index, message in enumerate(messages):
         line = message.data.decode("utf-8", "replace").rstrip("\r\n\0")
-        if message.is_cut:
-            yield "", RefusedItem(index, "The message is too long.", line, is_cut=True)
+        if message.is_truncated:
+            yield "", RefusedItem(index, "The message is too long.", line, is_truncated=True)
             continue
         found = _parse_header(line)
         if found is None:

@@ -87,7 +87,10 @@ def read_access_log_line(line: str) -> PostedEvent | None:
         return None
     request = _REQUEST_LINE_PATTERN.fullmatch(found["request"])
     method, path, protocol = request.groups() if request else (None, None, None)
-    headers = {"referer": _none_if_unknown(found["referer"]), "user_agent": _none_if_unknown(found["agent"])}
+    headers = {
+        "referer": _none_if_hyphen_or_empty(found["referer"]),
+        "user_agent": _none_if_hyphen_or_empty(found["agent"]),
+    }
     metadata = {
         "request": _without_none(
             {
@@ -95,7 +98,7 @@ def read_access_log_line(line: str) -> PostedEvent | None:
                 "path": path,
                 "protocol": protocol,
                 "remote_addr": found["client"],
-                "user": _none_if_unknown(found["user"]),
+                "user": _none_if_hyphen_or_empty(found["user"]),
                 "headers": _without_none(headers) or None,
             }
         ),
@@ -109,7 +112,7 @@ def read_access_log_line(line: str) -> PostedEvent | None:
     return PostedEvent(timestamp=found["time"], event_message=line, metadata=msgspec.Raw(_encode(metadata)))
 
 
-def _none_if_unknown(value: str | None) -> str | None:
+def _none_if_hyphen_or_empty(value: str | None) -> str | None:
     return None if value in {None, "-", ""} else value
 
 

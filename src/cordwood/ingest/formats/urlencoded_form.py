@@ -5,7 +5,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from cordwood.errors import BadBody
-from cordwood.ingest.items import RawFields, add_event_of_fields
+from cordwood.ingest.items import RawFields, add_event_from_fields
 from cordwood.ingest.parsed_body import Body, ParsedBody
 
 _encode = msgspec.json.Encoder().encode
@@ -28,7 +28,7 @@ def read_form(body: Body) -> ParsedBody:
     if len(found.get("metadata", ())) == 1:
         fields["metadata"] = _json_object_or_text(found["metadata"][0], fields["metadata"])
     parsed = ParsedBody(item_indexes=[])
-    add_event_of_fields(fields, 0, parsed)
+    add_event_from_fields(fields, 0, parsed)
     return parsed
 
 

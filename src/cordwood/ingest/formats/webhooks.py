@@ -15,7 +15,7 @@ from cordwood.ingest.formats.json import non_blank_lines, require_events
 from cordwood.ingest.items import (
     TOO_DEEP_REASON,
     decode_fields,
-    decode_values,
+    decode_json_value,
     split_items,
     without_unpaired_surrogates,
 )
@@ -35,10 +35,10 @@ _MAX_RECORD_NESTING_DEPTH = 100
 
 def read_vercel(body: Body) -> ParsedBody:
     """Decode Vercel's log drain, or its older form Zeit. An empty body is Vercel's connection test."""
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     if not body.data.strip():
         return parsed
-    for index, record in _records(body, parsed):
+    for index, record in _read_records(body, parsed):
         message, proxy = record.get("message"), _object_or_empty(record.get("proxy"))
         if record.get("source") == "lambda" and isinstance(message, str):
             record["parsedLambdaMessage"] = _parse_lambda_message(message)
@@ -55,8 +55,8 @@ def read_vercel(body: Body) -> ParsedBody:
 
 def read_netlify(body: Body) -> ParsedBody:
     """Decode Netlify's log drain of traffic and functions."""
-    parsed = ParsedBody.for_body(body)
-    for index, record in _records(body, parsed):
+    parsed = ParsedBody.create_empty_for_body(body)
+    for index, record in _read_records(body, parsed):
         timestamp = record.pop("timestamp", None)
         names = (
             "log_type",
@@ -75,7 +75,7 @@ def read_netlify(body: Body) -> ParsedBody:
 
 def read_github(body: Body) -> ParsedBody:
     """Decode a GitHub webhook as an event whose id is that of the delivery. Keys that end in `_url` are left out."""
-    parsed = ParsedBody.for_body(body)
+    parsed = ParsedBody.create_empty_for_body(body)
     for index, item in enumerate(split_items(without_unpaired_surrogates(_payload_text(body)), body.max_items)):
         record = _decode_record(item, index, parsed)
         if record is None:
@@ -106,7 +106,7 @@ def _payload_text(body: Body) -> str:
         raise BadBody("The form has no field payload.") from None
 
 
-def _records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
+def _read_records(body: Body, parsed: ParsedBody) -> Iterator[tuple[int, Record]]:
     """Yield the objects of a body, which is an array, a single object, or has one object per line."""
     text = without_unpaired_surrogates(body.text)
     is_lines = body.media_type != "application/json" and text.lstrip()[:1] != "["
@@ -123,7 +123,7 @@ def _decode_record(item: str, index: int, parsed: ParsedBody) -> Record | None:
     if decode_fields(item, index, parsed) is None:
         return None
     try:
-        record: Record = decode_values(item)
+        record: Record = decode_json_value(item)
     except (msgspec.DecodeError, RecursionError):
         parsed.refuse_item(index, TOO_DEEP_REASON, item)
         return None

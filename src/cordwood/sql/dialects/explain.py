@@ -22,17 +22,17 @@ from cordwood.errors import (
     QueryRefused,
     QueryUnsupported,
     Span,
-    UnknownQueryName,
+    UnknownNameInQuery,
 )
 from cordwood.sql.diagnostics import most_similar_name, span_at
 from cordwood.sql.dialects.foreign_syntax import ForeignSyntaxFinding, find_foreign_syntax
 from cordwood.sql.dialects.functions import (
     ARGUMENT_COUNTS_BY_FUNCTION,
     FOREIGN_FUNCTION_TEMPLATES,
-    INTERVAL_FUNCTIONS,
-    TEMPLATES_BY_UNIT_LAST_FUNCTION,
-    bigquery_unit,
-    find_calls,
+    INTERVAL_ARITHMETIC_FUNCTIONS,
+    REPLACEMENTS_OF_UNIT_FIRST_CALLS,
+    bigquery_time_unit,
+    find_function_calls,
     replacement_call,
 )
 from cordwood.sql.dialects.query_tokens import QueryToken, QueryTokens
@@ -41,7 +41,7 @@ from cordwood.sql.permitted_syntax import PERMITTED_FUNCTIONS
 # The maximum length of a text that is analysed for mistakes.
 _MAX_EXPLAINED_TEXT_CHARACTERS: Final = 32_000
 
-_EXPLAINED_FAULTS: Final = (CompilerFailed, BadQuerySyntax, QueryRefused, QueryUnsupported, UnknownQueryName)
+_EXPLAINED_FAULTS: Final = (CompilerFailed, BadQuerySyntax, QueryRefused, QueryUnsupported, UnknownNameInQuery)
 # A word of LQL: a path, a colon and a value, such as `metadata.level:error`.
 _LQL_PATTERN: Final = re.compile(r'-?\(?-?(?:[\w$-]+|"[^"]*")(?:\.(?:[\w$-]+|"[^"]*"))*:(?!:)\S', re.ASCII)
 _CLAUSE_KEYWORDS: Final = (
@@ -101,14 +101,14 @@ def explain_fault(fault: Fault, text: str) -> Fault:
 def _find_foreign_spellings(source: QueryTokens) -> Iterator[tuple[ForeignSyntaxFinding, type[QueryFault]]]:
     for form in find_foreign_syntax(source):
         yield form, BadQuerySyntax
-    for call in _find_foreign_calls(source):
+    for call in _find_foreign_function_calls(source):
         yield call, QueryRefused
     for call in _find_calls_with_wrong_arguments(source):
         yield call, BadQuerySyntax
 
 
-def _find_foreign_calls(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
-    for index, word in find_calls(source):
+def _find_foreign_function_calls(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
+    for index, word in find_function_calls(source):
         if word.text in FOREIGN_FUNCTION_TEMPLATES and word.text not in PERMITTED_FUNCTIONS:
             replacement = replacement_call(
                 word.text, source.call_arguments(index + 1), FOREIGN_FUNCTION_TEMPLATES[word.text]
@@ -122,23 +122,31 @@ def _find_foreign_calls(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
 
 def _find_calls_with_wrong_arguments(source: QueryTokens) -> Iterator[ForeignSyntaxFinding]:
     """Yield findings for BigQuery functions with the wrong number of arguments, or with another dialect's arguments."""
-    for index, word in find_calls(source):
+    for index, word in find_function_calls(source):
         arguments = source.call_arguments(index + 1)
-        if word.text in TEMPLATES_BY_UNIT_LAST_FUNCTION and _has_unit_as_first_argument(arguments):
-            hint = replacement_call(word.text, arguments, TEMPLATES_BY_UNIT_LAST_FUNCTION[word.text])
+        if word.text in REPLACEMENTS_OF_UNIT_FIRST_CALLS and _has_unit_as_first_argument(arguments):
+            hint = replacement_call(word.text, arguments, REPLACEMENTS_OF_UNIT_FIRST_CALLS[word.text])
             yield ForeignSyntaxFinding(
                 word.start, f"{word.text} takes its unit last, and without quotes.", f"Write {hint}."
             )
         elif word.text in ARGUMENT_COUNTS_BY_FUNCTION and source.find_closing_bracket(index + 1) is not None:
             yield from _find_wrong_argument_count(word.text, word.start, arguments)
-        if word.text in INTERVAL_FUNCTIONS and len(arguments) == 2 and arguments[1].strip("'\"").lstrip("+-").isdigit():
+        if (
+            word.text in INTERVAL_ARITHMETIC_FUNCTIONS
+            and len(arguments) == 2
+            and arguments[1].strip("'\"").lstrip("+-").isdigit()
+        ):
             hint = f"Write {word.text}({arguments[0]}, INTERVAL {arguments[1]} HOUR), or with another unit."
             yield ForeignSyntaxFinding(word.start, f"{word.text} takes an INTERVAL.", hint)
 
 
 def _has_unit_as_first_argument(arguments: list[str]) -> bool:
     """Return whether the first argument is a unit of time, which BigQuery expects as the last argument."""
-    return len(arguments) > 1 and bigquery_unit(arguments[0]) is not None and bigquery_unit(arguments[-1]) is None
+    return (
+        len(arguments) > 1
+        and bigquery_time_unit(arguments[0]) is not None
+        and bigquery_time_unit(arguments[-1]) is None
+    )
 
 
 def _find_wrong_argument_count(name: str, start: int, arguments: list[str]) -> Iterator[ForeignSyntaxFinding]:
@@ -180,7 +188,7 @@ def _explain_misspelled_keyword(fault: Fault, source: QueryTokens) -> QueryFault
 
 def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | None:
     """Explain an unknown name: another dialect's function written without parentheses, or an alias used too early."""
-    if not isinstance(fault, UnknownQueryName) or fault.span is None:
+    if not isinstance(fault, UnknownNameInQuery) or fault.span is None:
         return None
     index = next(
         (index for index, word in enumerate(source.words) if span_at(source.text, word.start) == fault.span), None
@@ -190,8 +198,8 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
     word = source.words[index]
     if "{" not in FOREIGN_FUNCTION_TEMPLATES.get(word.text, ("{",))[-1]:
         replacement = replacement_call(word.text, [], FOREIGN_FUNCTION_TEMPLATES[word.text])
-        return UnknownQueryName(fault.message, hint=f"Write {replacement}.", span=fault.span)
-    value = _aliased_expression(source, index)
+        return UnknownNameInQuery(fault.message, hint=f"Write {replacement}.", span=fault.span)
+    value = _expression_text_of_alias(source, index)
     if value is None:
         return None
     hint = (
@@ -199,10 +207,10 @@ def _explain_unknown_name(fault: Fault, source: QueryTokens) -> QueryFault | Non
     )
     if value.partition("(")[0].upper() in _AGGREGATE_NAMES:
         hint = f"It is an aggregate, which is made after WHERE: filter with HAVING {word.text.lower()} after GROUP BY."
-    return UnknownQueryName(fault.message, hint=hint, span=fault.span)
+    return UnknownNameInQuery(fault.message, hint=hint, span=fault.span)
 
 
-def _aliased_expression(source: QueryTokens, word_index: int) -> str | None:
+def _expression_text_of_alias(source: QueryTokens, word_index: int) -> str | None:
     """Return the text of the expression whose alias is this word, as in `expression AS word`; None if there is none."""
     name, words = source.words[word_index].text, source.words
     for index in range(1, len(words) - 1):
@@ -279,11 +287,11 @@ _CAUSING_WORDS_BY_MESSAGE_PATTERN: Final = tuple(
 )
 _FUNCTION_NAME_PATTERN: Final = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 _FALLIBLE_OPERATORS: Final = frozenset("IN + - * / & | ^ << >> || = < > <= >= != <>".split())
-_MAX_OTHER_FAULT_POSITIONS: Final = 3
+_MAX_ADDITIONAL_FAULT_POSITIONS: Final = 3
 
 
 @contextmanager
-def add_fault_position(text: str | None) -> Iterator[None]:
+def add_positions_to_raised_faults(text: str | None) -> Iterator[None]:
     """Add a position to each query error raised in the `with` block that has none: where the error may have occurred.
 
     Engines do not report positions, so the position is guessed from the error message.
@@ -306,7 +314,7 @@ def _copy_with_positions(fault: QueryFault, positions: list[Span]) -> QueryFault
     """
     located = copy(fault)
     located.span = positions[0]
-    others = ", ".join(map(str, positions[1 : 1 + _MAX_OTHER_FAULT_POSITIONS]))
+    others = ", ".join(map(str, positions[1 : 1 + _MAX_ADDITIONAL_FAULT_POSITIONS]))
     if others:
         located.hint = f"{fault.hint or ''} It may also come from {others}.".strip()
     return located
@@ -326,7 +334,7 @@ def find_possible_causes(message: str, text: str) -> list[Span]:
     causing_words = list(_find_causing_words(source, named_functions)) or list(_find_causing_words(source, causes))
     causing_words = (
         causing_words
-        or [word for _, word in find_calls(source)][:1]
+        or [word for _, word in find_function_calls(source)][:1]
         or list(_find_causing_words(source, _FALLIBLE_OPERATORS))[:1]
         or list(source.words[1:2])
     )

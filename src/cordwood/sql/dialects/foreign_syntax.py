@@ -38,7 +38,7 @@ class ForeignSyntaxMatch(msgspec.Struct, frozen=True):
     def inside(self) -> str:
         return self.source.text_inside_brackets(self.first_word_index + self.word_count - 1) or "value"
 
-    def source_word(self, number: int) -> str:
+    def word_text(self, number: int) -> str:
         return self.source.text_between(self.first_word_index + number, self.first_word_index + number)
 
 
@@ -51,7 +51,7 @@ class ForeignSyntax(msgspec.Struct, frozen=True):
 
     words: tuple[str, ...]
     hint: str | Callable[[ForeignSyntaxMatch], str]
-    construct: str = _OPERATOR_PHRASE
+    construct_phrase: str = _OPERATOR_PHRASE
     message: str = ""
 
 
@@ -89,11 +89,11 @@ def _percentile_hint(match: ForeignSyntaxMatch) -> str:
 
 
 def _quoted_interval_hint(match: ForeignSyntaxMatch) -> str:
-    return f"Write {bigquery_interval(match.source_word(1)) or 'INTERVAL 1 DAY'}."
+    return f"Write {bigquery_interval(match.word_text(1)) or 'INTERVAL 1 DAY'}."
 
 
 def _unquoted_interval_hint(match: ForeignSyntaxMatch) -> str:
-    return f"Write {bigquery_interval(match.source_word(1) + ' ' + match.source_word(2)) or 'INTERVAL 1 HOUR'}."
+    return f"Write {bigquery_interval(match.word_text(1) + ' ' + match.word_text(2)) or 'INTERVAL 1 HOUR'}."
 
 
 _TIME_PART_REPLACEMENTS: Final = {
@@ -258,7 +258,7 @@ def _finding_of_match(syntax: ForeignSyntax, match: ForeignSyntaxMatch) -> Forei
     start = match.source.words[match.first_word_index + (syntax.words[0] in (")", ","))].start
     message = (
         syntax.message
-        or f'"{match.source.text_between(match.first_word_index, last)[:40].removesuffix("(").rstrip()}" is not {syntax.construct} of BigQuery.'
+        or f'"{match.source.text_between(match.first_word_index, last)[:40].removesuffix("(").rstrip()}" is not {syntax.construct_phrase} of BigQuery.'
     )
     hint = (
         syntax.hint(match)
@@ -269,7 +269,7 @@ def _finding_of_match(syntax: ForeignSyntax, match: ForeignSyntaxMatch) -> Forei
 
 
 def _placeholder_value(match: ForeignSyntaxMatch, name: str) -> str:
-    return match.source_word(int(name)) if name.isdigit() else str(getattr(match, name))
+    return match.word_text(int(name)) if name.isdigit() else str(getattr(match, name))
 
 
 def _find_foreign_punctuation(source: QueryTokens, index: int, word: QueryToken) -> Iterator[ForeignSyntaxFinding]:
@@ -293,10 +293,10 @@ def _find_foreign_punctuation(source: QueryTokens, index: int, word: QueryToken)
             _VALUE_OR_PARAMETER_HINT,
         )
     elif source_text == ":" and index > 0 and index + 1 < len(source.words) and source.words[index + 1].is_name:
-        yield _finding_of_colon(source, index)
+        yield _finding_of_foreign_colon(source, index)
 
 
-def _finding_of_colon(source: QueryTokens, index: int) -> ForeignSyntaxFinding:
+def _finding_of_foreign_colon(source: QueryTokens, index: int) -> ForeignSyntaxFinding:
     """Explain `:name`, a parameter of other dialects, or `value:path`, a field access of other dialects."""
     name = source.operand_after(index) or "name"
     word, previous = source.words[index], source.words[index - 1]

@@ -69,7 +69,7 @@ _BIGQUERY_ELEMENT_BY_MYSQL_ELEMENT: Final = {
 }
 
 
-def bigquery_unit(text: str) -> str | None:
+def bigquery_time_unit(text: str) -> str | None:
     """Return BigQuery's name of a unit of time: HOUR for `'hours'`, `hr` and `h`."""
     return _UNIT_BY_SPELLING.get(text.strip().strip("'\"").lower())
 
@@ -77,7 +77,7 @@ def bigquery_unit(text: str) -> str | None:
 def bigquery_interval(text: str) -> str | None:
     """Return `'5 minutes'`, `5 minutes` or `INTERVAL '5 minutes'` in BigQuery's form, INTERVAL 5 MINUTE."""
     match = _INTERVAL_PATTERN.fullmatch(text.strip())
-    name = bigquery_unit(match[2]) if match else None
+    name = bigquery_time_unit(match[2]) if match else None
     return f"INTERVAL {match[1]} {name}" if match and name else None
 
 
@@ -101,7 +101,7 @@ def _translate_format(text: str, elements: Mapping[str, str], flags: re.RegexFla
 
 _PLACEHOLDER_PATTERN: Final = re.compile(r"\{(\d)(?::(\w+))?\}")
 _ARGUMENT_CONVERSIONS: Final[Mapping[str, Callable[[str], str | None]]] = {
-    "unit": bigquery_unit,
+    "unit": bigquery_time_unit,
     "interval": bigquery_interval,
     "to_char": _translate_to_char_format,
     "date_format": _translate_date_format,
@@ -224,7 +224,7 @@ FOREIGN_FUNCTION_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     name: templates for names, templates in _REPLACEMENTS_BY_NAMES.items() for name in names.split()
 }
 # Templates for BigQuery functions that take the unit as the last argument. In other dialects, the unit comes first.
-TEMPLATES_BY_UNIT_LAST_FUNCTION: Final[Mapping[str, tuple[str, ...]]] = {
+REPLACEMENTS_OF_UNIT_FIRST_CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "TIMESTAMP_TRUNC": ("TIMESTAMP_TRUNC({1}, {0:unit})",),
     "DATETIME_TRUNC": ("DATETIME_TRUNC({1}, {0:unit})",),
@@ -234,7 +234,7 @@ TEMPLATES_BY_UNIT_LAST_FUNCTION: Final[Mapping[str, tuple[str, ...]]] = {
     "DATE_SUB": ("TIMESTAMP_SUB({2}, INTERVAL {1} {0:unit})",),
 }
 # BigQuery functions that add or subtract an INTERVAL; other dialects take a count and a unit instead.
-INTERVAL_FUNCTIONS: Final = frozenset(
+INTERVAL_ARITHMETIC_FUNCTIONS: Final = frozenset(
     f"{kind}_{verb}" for kind in ("TIMESTAMP", "DATETIME", "DATE", "TIME") for verb in ("ADD", "SUB")
 )
 
@@ -298,7 +298,7 @@ ARGUMENT_COUNTS_BY_FUNCTION: Final[Mapping[str, tuple[int, int, str]]] = {
 }
 
 
-def find_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
+def find_function_calls(source: QueryTokens) -> Iterator[tuple[int, QueryToken]]:
     """Yield each name before an opening parenthesis, except names after a dot, with its index in the query's tokens."""
     for index, word in enumerate(source.words[:-1]):
         if source.words[index + 1].text == "(" and word.is_name and (index == 0 or source.words[index - 1].text != "."):

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.budget import copy_tree
-from cordwood.sql.lowering import LoweringRule, RuleSet, catches_failures, fragment, fragment_parts, is_fragment
+from cordwood.sql.lowering import LoweringRule, RuleSet, catches_failures, fragment_node, fragment_parts, is_fragment
 from cordwood.sql.nodes import (
     EventAsText,
     RedactedEvent,
@@ -125,7 +125,7 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
         kept.
         """
         text = (
-            self._remove_marks(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR))
+            self._remove_given_markers(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR))
             if digits_are_marked
             else self.remove_markers(text)
         )
@@ -133,13 +133,13 @@ class MaskingBuilder(msgspec.Struct, frozen=True):
 
     def remove_markers(self, text: str) -> str:
         """Remove all markers from the text."""
-        return self._remove_marks(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR, DIGIT_MARKER))
+        return self._remove_given_markers(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR, DIGIT_MARKER))
 
     def remove_match_markers(self, text: str) -> str:
         """Remove the markers around matches from a text after matching."""
-        return self._remove_marks(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR))
+        return self._remove_given_markers(text, (MATCH_START_MARKER, MATCH_PART_SEPARATOR))
 
-    def _remove_marks(self, text: str, marks: Sequence[str]) -> str:
+    def _remove_given_markers(self, text: str, marks: Sequence[str]) -> str:
         for mark in marks:
             text = self.sql.remove_marker(text, mark)
         return text
@@ -221,7 +221,7 @@ def _group_references(numbers: Sequence[int]) -> str:
 def _redacted_text(text: exp.Expr, mode: RedactMode) -> exp.Expr:
     """Return the call of the engine's function that redacts a text."""
     name = f"{REDACT_TEXT_FUNCTION_PREFIX}_{mode}"
-    return fragment(
+    return fragment_node(
         f"{name}({{0}})",
         text,
         operation=TextRedactionCall(name, optimistic_function_name=f"{OPTIMISTIC_TEXT_FUNCTION_PREFIX}_{mode}"),
@@ -231,7 +231,7 @@ def _redacted_text(text: exp.Expr, mode: RedactMode) -> exp.Expr:
 def _redacted_event(value: exp.Expr, mode: RedactMode) -> exp.Expr:
     """Return the call of the engine's function that redacts an event's value."""
     name = f"{REDACT_EVENT_FUNCTION_PREFIX}_{mode}"
-    return fragment(f"{name}({{0}})", value, operation=RedactionCall(name))
+    return fragment_node(f"{name}({{0}})", value, operation=RedactionCall(name))
 
 
 def redaction_mode_of(node: exp.Expr) -> RedactMode:
@@ -254,7 +254,7 @@ def optimistic_redaction_variant(tree: exp.Expr) -> exp.Expr | None:
     for node, call in list(find_operations(variant, TextRedactionCall)):
         replace_node(
             node,
-            fragment(
+            fragment_node(
                 f"{call.optimistic_function_name}({{0}})",
                 *fragment_parts(node),
                 operation=RedactionCall(call.optimistic_function_name),

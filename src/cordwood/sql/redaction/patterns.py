@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache, estimate_memory_bytes
-from cordwood.model.event import KindsByPath, Shape
+from cordwood.model.event import Shape, ValueKindsByPath
 from cordwood.model.redaction import Detector, RedactionRules, RedactMode
 
 
@@ -38,7 +38,7 @@ class DetectionPass(msgspec.Struct, frozen=True):
     in which `pattern` has a match.
     """
 
-    stage: int
+    stage_number: int
     name: str
     detector: Detector | None
     prefilter_pattern: str
@@ -58,7 +58,7 @@ _WORD_END: Final = r"(?:\b|_|[a-z])"
 
 # An escaped letter, digit, dot, colon or @. No encoder escapes these characters, so the escape probably serves to
 # conceal the value.
-_NEEDLESS_ESCAPE: Final = r"\\+u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
+_UNNECESSARY_UNICODE_ESCAPE: Final = r"\\+u00(?:2[de]|3[0-9a]|4[0-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9a])"
 _WORD_CHARACTERS: Final = r"[a-z0-9_.:@%+-]*"
 
 _IPV4_OCTET: Final = r"0*(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -171,7 +171,11 @@ _NUMBERS_NOT_SEARCHED_FOR_CARDS: Final = (
 
 _DETECTION_PASSES: Final[tuple[DetectionPass, ...]] = (
     DetectionPass(
-        0, "needless escapes", None, r"\\u00[2-7]", rf"{_WORD_CHARACTERS}(?:{_NEEDLESS_ESCAPE}{_WORD_CHARACTERS})+"
+        0,
+        "needless escapes",
+        None,
+        r"\\u00[2-7]",
+        rf"{_WORD_CHARACTERS}(?:{_UNNECESSARY_UNICODE_ESCAPE}{_WORD_CHARACTERS})+",
     ),
     DetectionPass(
         0,
@@ -306,7 +310,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
     rules: RedactionRules
 
     @cached_property
-    def operator_stages(self) -> tuple[DetectionStage, ...]:
+    def configured_stages(self) -> tuple[DetectionStage, ...]:
         """The stages of the patterns in the service's settings.
 
         These patterns are case-sensitive. A string within JSON is matched after its escapes are decoded.
@@ -321,7 +325,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
         enabled = [redaction_pass for redaction_pass in _DETECTION_PASSES if self._is_enabled(redaction_pass.detector)]
         return tuple(
             _combine_passes(tuple(passes))
-            for _, passes in groupby(enabled, key=lambda redaction_pass: redaction_pass.stage)
+            for _, passes in groupby(enabled, key=lambda redaction_pass: redaction_pass.stage_number)
         )
 
     @cached_property
@@ -336,7 +340,7 @@ class DetectionRules(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def combined_prefilter_pattern(self) -> str:
         """The pattern of a quick check of a text: it matches if any stage may have a match."""
-        return "|".join(stage.prefilter_pattern for stage in (*self.builtin_stages, *self.operator_stages))
+        return "|".join(stage.prefilter_pattern for stage in (*self.builtin_stages, *self.configured_stages))
 
     def is_secret_name(self, name: str) -> bool:
         """Return whether a field of this name holds a secret, whatever its value."""
@@ -385,7 +389,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         return BoundedCache(_HIDDEN_NAMES_CACHE_BYTES, lambda name, _: estimate_memory_bytes(name))
 
     @cached_property
-    def _visible_kinds_cache(self) -> BoundedCache[int, tuple[KindsByPath, KindsByPath]]:
+    def _visible_kinds_cache(self) -> BoundedCache[int, tuple[ValueKindsByPath, ValueKindsByPath]]:
         return BoundedCache(_VISIBLE_KINDS_CACHE_BYTES, lambda _, kept: _BYTES_PER_CACHED_PATH * len(kept[0]))
 
     def is_secret_name(self, name: str) -> bool:
@@ -407,7 +411,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
         whole_shape = self._visible_shape(shape.whole_shape) if shape.whole_shape is not None else None
         return msgspec.structs.replace(shape, kinds=self._remove_hidden_paths(shape.kinds), whole_shape=whole_shape)
 
-    def _remove_hidden_paths(self, kinds: KindsByPath) -> KindsByPath:
+    def _remove_hidden_paths(self, kinds: ValueKindsByPath) -> ValueKindsByPath:
         cached = self._visible_kinds_cache.get(id(kinds))
         if cached is None or cached[0] is not kinds:
             visible = {
@@ -432,7 +436,7 @@ class Redaction(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _compiled_patterns(self) -> list[tuple[DetectionStage, "re.Pattern[str]"]]:
-        stages = (*self.detection.operator_stages, *self.detection.builtin_stages)
+        stages = (*self.detection.configured_stages, *self.detection.builtin_stages)
         return [(stage, pattern) for stage in stages if (pattern := _compile_pattern(stage.pattern)) is not None]
 
 

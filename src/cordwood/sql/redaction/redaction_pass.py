@@ -19,10 +19,10 @@ import msgspec
 from sqlglot import exp
 
 from cordwood.errors import QueryUnsupported
-from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, Shape, ValueKind
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.nodes import (
-    RecordElements,
+    EventValueElements,
     RedactedEvent,
     RedactedEventText,
     RedactedSecret,
@@ -62,16 +62,16 @@ class RawValue(msgspec.Struct, frozen=True):
     paths: tuple[StreamPath, ...]
     is_event_value: bool
 
-    def path_below(self, *steps: str) -> "RawValue":
+    def descendant_value(self, *steps: str) -> "RawValue":
         paths = tuple((stream, (*path, *steps)) for stream, path in self.paths)
         return msgspec.structs.replace(self, paths=paths)
 
-    def elements(self) -> "RawValue | None":
+    def element_value(self) -> "RawValue | None":
         """Return the raw value of an element of this value; None if it would be read from too many paths.
 
         If the value is an object, its only element is the object itself.
         """
-        paths = (*self.paths, *self.path_below(ELEMENT_STEP).paths)
+        paths = (*self.paths, *self.descendant_value(ARRAY_ELEMENT_STEP).paths)
         return None if len(paths) > _MAX_RAW_VALUE_PATHS else msgspec.structs.replace(self, paths=paths)
 
     @property
@@ -83,7 +83,7 @@ class RawValue(msgspec.Struct, frozen=True):
     def last_key_names(self) -> Iterator[str]:
         """The last key of each path from which the value is read; steps into array elements are ignored."""
         for _, path in self.paths:
-            yield from [step for step in path[1:] if step != ELEMENT_STEP][-1:]
+            yield from [step for step in path[1:] if step != ARRAY_ELEMENT_STEP][-1:]
 
     def kinds(self, records: RecordingShapeReader) -> frozenset[ValueKind]:
         """Return the kinds of value seen at the paths; an empty set for a text column, whose kinds are not recorded."""
@@ -103,16 +103,16 @@ class ScopedRelation(msgspec.Struct, eq=False):
 
     `raw_columns_or_stream` has the relation's raw columns. For a stream, it is the stream's name instead, because all
     columns of a stream are raw except those in `_NEVER_REDACTED_COLUMNS`. `reading_select` is the SELECT with the
-    relation in its FROM. `used_columns` are the columns that are read from the relation. `lifted_values` are the values
-    of raw columns that correlated sub-queries read. The relation gets a new column for each of them; the keys of the
-    mapping are the names of these columns.
+    relation in its FROM. `used_columns` are the columns that are read from the relation. `sub_query_values` are the
+    values of raw columns that correlated sub-queries read. The relation gets a new column for each of them; the keys of
+    the mapping are the names of these columns.
     """
 
     raw_columns_or_stream: RawColumns | str
     relation: exp.Expr
     reading_select: exp.Expr | None
     used_columns: dict[str, exp.Expr] = {}
-    lifted_values: dict[str, exp.Expr] = {}
+    sub_query_values: dict[str, exp.Expr] = {}
 
     def raw_value(self, name: str) -> RawValue | None:
         if not isinstance(self.raw_columns_or_stream, str):
@@ -140,24 +140,24 @@ def _raw_column(node: exp.Column, sources: RelationsByName) -> RawValue | None:
     return source.raw_value(node.name)
 
 
-def _only_source_of(node: exp.Expr, sources: RelationsByName) -> ScopedRelation | None:
+def _only_relation_read_by(node: exp.Expr, sources: RelationsByName) -> ScopedRelation | None:
     """Return the only relation that the expression reads; None if it reads several or none."""
     tables = {column.table for column in node.find_all(exp.Column)}
     return sources.get(next(iter(tables))) if len(tables) == 1 else None
 
 
-def _is_outer_source(source: ScopedRelation | None, node: exp.Expr) -> bool:
+def _belongs_to_outer_query(source: ScopedRelation | None, node: exp.Expr) -> bool:
     """Return whether `source`, the relation that the node reads, belongs to an outer query."""
     return source is not None and node.find_ancestor(exp.Select) is not source.reading_select
 
 
-def _lift_value(source: ScopedRelation, value: exp.Expr, number: int) -> exp.Column:
+def _add_sub_query_value_column(source: ScopedRelation, value: exp.Expr, number: int) -> exp.Column:
     """Add a column for `value` to the relation `source`; return a reference to it for the correlated sub-query.
 
     The name of a new column contains `number`.
     """
-    name = next((name for name, lifted in source.lifted_values.items() if lifted == value), f"lifted {number}")
-    source.lifted_values.setdefault(name, value)
+    name = next((name for name, lifted in source.sub_query_values.items() if lifted == value), f"lifted {number}")
+    source.sub_query_values.setdefault(name, value)
     column = exp.column(name, source.relation.alias_or_name, quoted=True)
     column.type = value.type
     return column
@@ -169,7 +169,7 @@ def _wrap_relation(source: ScopedRelation) -> exp.Select:
     select = exp.Select(
         expressions=[
             exp.alias_(value, name, quoted=True)
-            for columns in (source.used_columns, source.lifted_values)
+            for columns in (source.used_columns, source.sub_query_values)
             for name, value in columns.items()
         ]
     )
@@ -246,7 +246,7 @@ class _ReadRedactor:
         self.textless_paths: dict[StreamPath, None] = {}
         # Visited columns by object id. The nodes are held because Python could otherwise reuse their ids.
         self._visited_columns: dict[int, exp.Expr] = {}
-        self._lifted_count = 0
+        self._sub_query_value_count = 0
 
     def refuse_unvisited_columns(self, tree: exp.Expr) -> None:
         """Refuse a tree with a column that the walk did not visit, because it might be read without redaction."""
@@ -303,14 +303,18 @@ class _ReadRedactor:
             else:
                 self._redact_expression(item, ctes, sources)
         for source in sources.values():
-            if source.lifted_values and source.reading_select is node:
+            if source.sub_query_values and source.reading_select is node:
                 self._mark_columns_visited(_wrap_relation(source))
         return raw_outputs
 
     def _raw_value_of_output_column(self, item: exp.Expr, sources: RelationsByName) -> RawValue | None:
         """Return the raw value that an output column passes on unchanged; None if the column passes on no raw value."""
         raw = self._raw_value(item.this, sources) if isinstance(item, exp.Alias) else None
-        if raw is None or self._has_secret_key(raw) or _is_outer_source(_only_source_of(item.this, sources), item):
+        if (
+            raw is None
+            or self._has_secret_key(raw)
+            or _belongs_to_outer_query(_only_relation_read_by(item.this, sources), item)
+        ):
             return None
         self._mark_columns_visited(item)
         return raw
@@ -364,7 +368,7 @@ class _ReadRedactor:
     def _redact_unnest(self, node: exp.Unnest, ctes: CteColumns, sources: RelationsByName) -> RawColumns:
         array = node.expressions[0]
         alias = node.args.get("alias")
-        raw = self._raw_elements(array, sources)
+        raw = self._raw_value_of_elements(array, sources)
         if raw is None or not self._can_unnest_raw(node, raw, sources):
             self._redact_expression(array, ctes, sources)
             return {}
@@ -377,7 +381,9 @@ class _ReadRedactor:
         The elements must be redacted by UNNEST if a key on their path is hidden, or if a correlated sub-query reads
         them or their array.
         """
-        if self._has_hidden_key(raw) or _is_outer_source(_only_source_of(node.expressions[0], sources), node):
+        if self._has_hidden_key(raw) or _belongs_to_outer_query(
+            _only_relation_read_by(node.expressions[0], sources), node
+        ):
             return False
         return not _is_read_by_sub_query(node.find_ancestor(exp.Select), node.alias_or_name)
 
@@ -385,7 +391,7 @@ class _ReadRedactor:
         charge_nodes()
         raw = self._raw_value(node, sources)
         if raw is not None:
-            self._redact_read(node, raw, _only_source_of(node, sources))
+            self._redact_raw_value_read(node, raw, _only_relation_read_by(node, sources))
             return
         if _is_unambiguous_column(node):
             self._mark_columns_visited(node)
@@ -396,16 +402,16 @@ class _ReadRedactor:
         for part in list(node.iter_expressions()):
             self._redact_expression(part, ctes, sources)
 
-    def _redact_read(self, node: exp.Expr, raw: RawValue, source: ScopedRelation | None) -> None:
-        is_from_outer_query = source is not None and _is_outer_source(source, node)
-        if self._is_textless(raw) or (not is_from_outer_query and self._reads_only_presence(node, raw)):
+    def _redact_raw_value_read(self, node: exp.Expr, raw: RawValue, source: ScopedRelation | None) -> None:
+        is_from_outer_query = source is not None and _belongs_to_outer_query(source, node)
+        if self._is_textless(raw) or (not is_from_outer_query and self._is_only_tested_for_presence(node, raw)):
             value = copy_tree(node) if is_from_outer_query else node
             self._mark_columns_visited(value)
         else:
             value = self._redact_value(copy_tree(node), raw)
         if source is not None and is_from_outer_query and not isinstance(value, exp.Null):
-            self._lifted_count += 1
-            value = _lift_value(source, value, self._lifted_count)
+            self._sub_query_value_count += 1
+            value = _add_sub_query_value_column(source, value, self._sub_query_value_count)
             self._mark_columns_visited(value)
         if value is not node:
             replace_node(node, value)
@@ -417,15 +423,15 @@ class _ReadRedactor:
         if isinstance(node, exp.Paren):
             return self._raw_value(node.this, sources)
         if isinstance(node, exp.Bracket):
-            return self._raw_element(node, sources)
+            return self._raw_value_of_element(node, sources)
         if isinstance(node, exp.Coalesce):
-            return self._raw_coalesce(node, sources)
+            return self._raw_value_of_coalesce(node, sources)
         if node is not None and is_event_path(node):
             base = self._raw_value(path_root(node), sources)
-            return base.path_below(*path_steps(node)) if base is not None else None
+            return base.descendant_value(*path_steps(node)) if base is not None else None
         return None
 
-    def _raw_coalesce(self, node: exp.Coalesce, sources: RelationsByName) -> RawValue | None:
+    def _raw_value_of_coalesce(self, node: exp.Coalesce, sources: RelationsByName) -> RawValue | None:
         """Return COALESCE of event values as one raw value, which is read from the first of several paths that exists.
 
         Return None if an argument is not a raw value of an event, if the key of a value names a secret, or if there are
@@ -433,24 +439,24 @@ class _ReadRedactor:
         """
         values = [self._raw_value(part, sources) for part in (node.this, *node.expressions)]
         events = [raw for raw in values if raw is not None and raw.is_event_value and not self._has_secret_key(raw)]
-        if len(events) < len(values) or _only_source_of(node, sources) is None:
+        if len(events) < len(values) or _only_relation_read_by(node, sources) is None:
             return None
         paths = tuple(dict.fromkeys(path for raw in events for path in raw.paths))
         return RawValue(paths, is_event_value=True) if len(paths) <= _MAX_RAW_VALUE_PATHS else None
 
-    def _raw_elements(self, node: exp.Expr, sources: RelationsByName) -> RawValue | None:
-        if has_operation(node, RecordElements):
+    def _raw_value_of_elements(self, node: exp.Expr, sources: RelationsByName) -> RawValue | None:
+        if has_operation(node, EventValueElements):
             base = self._raw_value(node.expressions[0], sources)
-            return base.elements() if base is not None else None
+            return base.element_value() if base is not None else None
         return None
 
-    def _raw_element(self, node: exp.Bracket, sources: RelationsByName) -> RawValue | None:
+    def _raw_value_of_element(self, node: exp.Bracket, sources: RelationsByName) -> RawValue | None:
         """Return an array's element as a raw value; None if it is not raw, or if the index is computed from columns.
 
         If the index is computed from columns, the array and these columns are redacted separately.
         """
         reads_columns = any(index.find(exp.Column, exp.Query) for index in node.expressions)
-        return None if reads_columns else self._raw_elements(node.this, sources)
+        return None if reads_columns else self._raw_value_of_elements(node.this, sources)
 
     def _redact_value(self, node: exp.Expr, raw: RawValue) -> exp.Expr:
         mode = self._redaction.mode
@@ -476,7 +482,7 @@ class _ReadRedactor:
             raw.is_event_value and any(map(self._redaction.is_secret_name, raw.last_key_names))
         )
 
-    def _reads_only_presence(self, node: exp.Expr, raw: RawValue) -> bool:
+    def _is_only_tested_for_presence(self, node: exp.Expr, raw: RawValue) -> bool:
         """Return whether the query only tests whether the value is NULL or of some kind, which reveals no text."""
         return _is_tested_for_presence(node.parent) and not self._has_hidden_key(raw)
 

@@ -162,13 +162,13 @@ def _fields_of_relation(relation: Relation, context: NameContext) -> Iterator[Fi
     if relation.unnested_element is not None:
         yield from _fields_of_record(relation.unnested_element, context)
     yield from relation.fields.values()
-    yield from of_names.extra_fields(context.resolution, relation)
+    yield from of_names.extra_key_fields(context.resolution, relation)
 
 
 def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
     """Yield the fields of an unnested record's element; if no fields are known, yield the element itself."""
     lineage = record.lineage
-    if lineage.fields or (lineage.is_event and context.resolution.shape_reader.keys(lineage)):
+    if lineage.fields or (lineage.is_of_event_value and context.resolution.shape_reader.keys(lineage)):
         yield from _fields_of_value(record.copy_expression(), context)
     else:
         yield record
@@ -177,7 +177,9 @@ def _fields_of_record(record: Field, context: NameContext) -> Iterator[Field]:
 def _fields_of_value(value: exp.Expr, context: NameContext) -> Iterator[Field]:
     lineage = lineage_of(value)
     names = (
-        context.resolution.shape_reader.keys(lineage) if lineage.is_event else tuple(name for name, _ in lineage.fields)
+        context.resolution.shape_reader.keys(lineage)
+        if lineage.is_of_event_value
+        else tuple(name for name, _ in lineage.fields)
     )
     if not names and lineage == Lineage():
         raise context.resolution.unsupported_error(value, "A star over a value whose fields are not known")

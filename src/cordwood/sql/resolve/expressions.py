@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 from sqlglot import exp
 
-from cordwood.errors import UnknownQueryName, find_closest_name
+from cordwood.errors import UnknownNameInQuery, find_closest_name
 from cordwood.model.event import ValueKind
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.datatypes import SQLGLOT_TYPE_BY_KIND
 from cordwood.sql.diagnostics import copy_source_position
-from cordwood.sql.nodes import NOW_SLOT_NAME, event_elements, is_event_path, parameter_node, replace_node, set_type
+from cordwood.sql.nodes import NOW_SLOT_NAME, event_elements_node, is_event_path, parameter_node, replace_node, set_type
 from cordwood.sql.resolve import names as of_names
 from cordwood.sql.resolve.names import CteScope, NameResolution
 from cordwood.sql.scope import Field, Lineage, Relation, Scope, lineage_of
@@ -67,7 +67,7 @@ class _ExpressionResolver(msgspec.Struct):
         if isinstance(node.parent, exp.Array):
             value = _constant_row_value(node)
         else:
-            value = _constant_scalar(node) if isinstance(node, exp.Subquery) else None
+            value = _constant_scalar_sub_query_value(node) if isinstance(node, exp.Subquery) else None
         if value is not None:
             node.replace(value)
 
@@ -91,7 +91,7 @@ class _ExpressionResolver(msgspec.Struct):
         aliased = self.context.aliases.get(parts[0].name.lower())
         if aliased is None or (self.aggregate_depth and self.context.scope.find_columns(parts[0].name)):
             return None
-        return of_names.access_fields(self.context.resolution, _as_operand(aliased), parts[1:])
+        return of_names.access_fields(self.context.resolution, _copy_as_operand(aliased), parts[1:])
 
     def resolve_dot(self, node: exp.Expr) -> None:
         """Resolve an expression with dots: a dotted name as a whole, and any other value by accessing its fields."""
@@ -115,16 +115,16 @@ class _ExpressionResolver(msgspec.Struct):
     def resolve_bracket(self, node: exp.Expr) -> None:
         self.visit_children(node)
         lineage = lineage_of(node.this)
-        if not lineage.is_event:
+        if not lineage.is_of_event_value:
             return
-        record = self._first_element_of_object(node, lineage)
+        record = self._object_as_first_element(node, lineage)
         if record is not None:
             node.replace(record)
             return
-        node.this.replace(event_elements(copy_tree(node.this), only_arrays=False))
+        node.this.replace(event_elements_node(copy_tree(node.this), only_arrays=False))
         node.meta["lineage"] = self.context.resolution.shape_reader.elements(lineage)
 
-    def _first_element_of_object(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
+    def _object_as_first_element(self, node: exp.Expr, lineage: Lineage) -> exp.Expr | None:
         """If `node` is element 0 of an object, return the object itself; else return None.
 
         BigQuery queries read a record as an array, whose only element is the record. Return None also for an element of
@@ -179,7 +179,7 @@ def strip_empty_array_default(value: exp.Expr) -> exp.Expr:
     """
     if (
         isinstance(value, exp.Coalesce)
-        and lineage_of(value.this).is_event
+        and lineage_of(value.this).is_of_event_value
         and all(map(_is_empty_array, value.expressions))
     ):
         inner: exp.Expr = value.this
@@ -196,9 +196,9 @@ def replace_event_value_by_elements(resolution: NameResolution, value: exp.Expr)
     """Replace an event's value that is used as an array by its elements."""
     value = strip_empty_array_default(value)
     lineage = lineage_of(value)
-    if lineage.is_event:
+    if lineage.is_of_event_value:
         only_arrays = resolution.shape_reader.kinds(lineage) == frozenset({ValueKind.ARRAY})
-        elements = event_elements(copy_tree(value), only_arrays=only_arrays)
+        elements = event_elements_node(copy_tree(value), only_arrays=only_arrays)
         elements.meta["lineage"] = Lineage(element=resolution.shape_reader.elements(lineage))
         value.replace(elements)
 
@@ -230,7 +230,7 @@ def _dot_operands(node: exp.Expr) -> tuple[exp.Expr, list[exp.Identifier]]:
     return node, parts[::-1]
 
 
-def _as_operand(aliased: exp.Expr) -> exp.Expr:
+def _copy_as_operand(aliased: exp.Expr) -> exp.Expr:
     """Return a copy of the expression that an alias names, in parentheses if it is not a single operand."""
     copy: exp.Expr = copy_tree(aliased)
     is_operand = isinstance(copy, (exp.Column, exp.Literal, exp.Func, exp.Paren)) and not isinstance(
@@ -265,13 +265,13 @@ def _time_from_now_slot(node: exp.Expr) -> exp.Expr:
     return copy_source_position(node, value)
 
 
-def _undeclared_parameter_error(resolution: NameResolution, node: exp.Expr, names: list[str]) -> UnknownQueryName:
+def _undeclared_parameter_error(resolution: NameResolution, node: exp.Expr, names: list[str]) -> UnknownNameInQuery:
     closest_name = find_closest_name(node.name, names)
     if closest_name:
         hint = f"Did you mean @{closest_name}?"
     else:
         hint = f"There are: {', '.join('@' + name for name in names)}." if names else "None is declared."
-    return UnknownQueryName(
+    return UnknownNameInQuery(
         f"The parameter @{node.name} is not declared.", hint=hint, span=resolution.span_of_node(node)
     )
 
@@ -299,7 +299,7 @@ _CLAUSES_OF_NON_CONSTANT_QUERY: Final = (
     "from_", "joins", "where", "group", "having", "qualify", "limit", "offset", "distinct", "with_", "kind", "order",
 )  # fmt: skip
 # The parents of a sub-query that use its rows; any other parent uses its value.
-_ROW_USING_PARENT_CLASSES: Final = (
+_PARENT_CLASSES_TAKING_ROW_SETS: Final = (
     exp.In,
     exp.Exists,
     exp.Any,
@@ -312,7 +312,7 @@ _ROW_USING_PARENT_CLASSES: Final = (
 )
 # The maximum number of nodes of a constant row. A larger row is not copied into the queries that read it.
 _MAX_CONSTANT_ROW_NODES: Final = 1_000
-_ROW_USING_CLASSES: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
+_ROW_DEPENDENT_CLASSES: Final = (exp.AggFunc, exp.Window, exp.Unnest, exp.Star)
 
 
 def constant_query_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
@@ -323,7 +323,7 @@ def constant_query_columns(query: exp.Expr) -> dict[str, exp.Expr] | None:
     if not isinstance(query, exp.Select) or any(query.args.get(clause) for clause in _CLAUSES_OF_NON_CONSTANT_QUERY):
         return None
     items = query.expressions
-    if any(not isinstance(item, exp.Alias) or item.find(*_ROW_USING_CLASSES) for item in items):
+    if any(not isinstance(item, exp.Alias) or item.find(*_ROW_DEPENDENT_CLASSES) for item in items):
         return None
     nodes = chain.from_iterable(item.walk() for item in items)
     if next(islice(nodes, _MAX_CONSTANT_ROW_NODES, None), None) is not None:
@@ -337,11 +337,15 @@ def constant_relation(alias: str, columns: dict[str, exp.Expr]) -> Relation:
     References to its columns are replaced by the values, so the resolved FROM does not read the relation.
     """
     return Relation(
-        alias, {name.lower(): Field(name, _mark_folded(value), lineage_of(value)) for name, value in columns.items()}
+        alias,
+        {
+            name.lower(): Field(name, _copy_as_folded_constant(value), lineage_of(value))
+            for name, value in columns.items()
+        },
     )
 
 
-def _mark_folded(value: exp.Expr) -> exp.Expr:
+def _copy_as_folded_constant(value: exp.Expr) -> exp.Expr:
     paren = exp.Paren(this=copy_tree(value))
     paren.meta[FOLDED_CONSTANT_METADATA_KEY] = True
     return paren
@@ -369,9 +373,9 @@ def _group_key_names(column: exp.Column, selected: set[str]) -> set[str]:
     return parts if column.table else parts - selected
 
 
-def _constant_scalar(sub_query: exp.Expr) -> exp.Expr | None:
+def _constant_scalar_sub_query_value(sub_query: exp.Expr) -> exp.Expr | None:
     """Return the value of a sub-query that is used as a value and reads no table; None for any other sub-query."""
-    if isinstance(sub_query.parent, _ROW_USING_PARENT_CLASSES) or sub_query.args.get("limit") is not None:
+    if isinstance(sub_query.parent, _PARENT_CLASSES_TAKING_ROW_SETS) or sub_query.args.get("limit") is not None:
         return None
     return _constant_row_value(sub_query.this)
 
@@ -389,7 +393,7 @@ def _constant_row_value(query: exp.Expr) -> exp.Expr | None:
 def _constant_struct_value(query: exp.Expr) -> exp.Expr | None:
     clauses = [clause for clause in _CLAUSES_OF_NON_CONSTANT_QUERY if clause != "kind"]
     items = query.expressions
-    if any(query.args.get(clause) for clause in clauses) or any(item.find(*_ROW_USING_CLASSES) for item in items):
+    if any(query.args.get(clause) for clause in clauses) or any(item.find(*_ROW_DEPENDENT_CLASSES) for item in items):
         return None
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(item.alias_or_name, quoted=True), expression=copy_tree(item.unalias()))

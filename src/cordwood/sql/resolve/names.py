@@ -16,14 +16,14 @@ from cordwood.errors import (
     QueryRefused,
     QueryUnsupported,
     Span,
-    UnknownQueryName,
+    UnknownNameInQuery,
     find_closest_name,
 )
 from cordwood.model.definitions import Parameter
 from cordwood.model.event import EventPath, ValueKind
 from cordwood.sql.budget import charge_nodes, copy_tree
 from cordwood.sql.diagnostics import span_of
-from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, WHOLE_EXTRAS_METADATA_KEY, event_path, path_root_and_steps
+from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, WHOLE_EXTRAS_METADATA_KEY, event_path_node, path_root_and_steps
 from cordwood.sql.record_shapes import RecordingShapeReader, join_lineages
 from cordwood.sql.scope import NO_LINEAGE, Field, Lineage, Relation, Scope, ValueOrigin, copy_value, lineage_of
 from cordwood.sql.stages import Target
@@ -198,12 +198,12 @@ def _row_struct(resolution: NameResolution, relation: Relation) -> exp.Expr:
     """Return a table's row as a struct, which is the value of a table's alias that is used as an expression."""
     fields = [
         exp.PropertyEQ(this=exp.to_identifier(column.name, quoted=True), expression=column.copy_expression())
-        for column in (*relation.fields.values(), *extra_fields(resolution, relation))
+        for column in (*relation.fields.values(), *extra_key_fields(resolution, relation))
     ]
     return exp.Struct(expressions=fields)
 
 
-def extra_fields(resolution: NameResolution, relation: Relation) -> Iterator[Field]:
+def extra_key_fields(resolution: NameResolution, relation: Relation) -> Iterator[Field]:
     """Yield as fields the known keys of a stream's events that are not columns of the stream's table."""
     if relation.extra_keys_object is None:
         return
@@ -235,7 +235,7 @@ def _has_field(resolution: NameResolution, relation: Relation, name: exp.Identif
     record = relation.unnested_element or relation.extra_keys_object
     if record is None:
         return False
-    if record.lineage.is_event:
+    if record.lineage.is_of_event_value:
         return resolution.shape_reader.has_key(record.lineage, name.name, bool(name.quoted))
     return any(field.lower() == name.name.lower() for field, _ in record.lineage.fields)
 
@@ -251,7 +251,11 @@ def _resolve_as_unseen_key(resolution: NameResolution, parts: NameParts, scope: 
 
 def _record_accepting_any_key(resolution: NameResolution, relation: Relation) -> Field | None:
     record = relation.unnested_element
-    if record is not None and record.lineage.is_event and resolution.shape_reader.has_no_seen_keys(record.lineage):
+    if (
+        record is not None
+        and record.lineage.is_of_event_value
+        and resolution.shape_reader.has_no_seen_keys(record.lineage)
+    ):
         return record
     return relation.extra_keys_object
 
@@ -260,7 +264,7 @@ def access_fields(resolution: NameResolution, value: exp.Expr, parts: NameParts)
     """Return the expression that reads a nested field of a value; `parts` are the names on the way to the field."""
     for index, part in enumerate(parts):
         lineage = lineage_of(value)
-        if lineage.is_event:
+        if lineage.is_of_event_value:
             return _make_path_read(resolution, value, lineage, parts[index:])
         value = _access_field(resolution, value, lineage, part)
     return value
@@ -271,9 +275,11 @@ def _access_field(resolution: NameResolution, value: exp.Expr, lineage: Lineage,
     field = fields_by_name.get(part.name.lower())
     if fields_by_name and field is None:
         hint = _similar_names_hint(part.name, list(dict(lineage.fields)))
-        raise UnknownQueryName(f'There is no field "{part.name}" here.', hint=hint, span=resolution.span_of_node(part))
+        raise UnknownNameInQuery(
+            f'There is no field "{part.name}" here.', hint=hint, span=resolution.span_of_node(part)
+        )
     if lineage is NO_LINEAGE and isinstance(value, exp.Column) and _is_scalar(value):
-        raise UnknownQueryName(
+        raise UnknownNameInQuery(
             f'"{value.name}" has no fields; "{part.name}" was asked of it.', span=resolution.span_of_node(part)
         )
     if field is None:
@@ -321,7 +327,7 @@ def _make_path_read(resolution: NameResolution, value: exp.Expr, lineage: Lineag
 
 def _make_event_path(resolution: NameResolution, base: exp.Expr, path: tuple[EventPath, Lineage]) -> exp.Expr:
     steps, lineage = path
-    path_read = event_path(copy_value(base), steps)
+    path_read = event_path_node(copy_value(base), steps)
     kinds = path_read.meta[PATH_KINDS_METADATA_KEY] = resolution.shape_reader.kinds(lineage)
     path_read.meta["only_text"] = kinds == frozenset({ValueKind.TEXT})
     return path_read
@@ -335,12 +341,12 @@ def _extend_path_by_key(
     return [((*steps, key), resolution.shape_reader.child(lineage, key)) for key in keys]
 
 
-def unknown_name_error(resolution: NameResolution, parts: NameParts, scope: Scope | None) -> UnknownQueryName:
+def unknown_name_error(resolution: NameResolution, parts: NameParts, scope: Scope | None) -> UnknownNameInQuery:
     dotted = ".".join(part.name for part in parts)
     path = _find_similar_path(resolution, parts[-1].name, scope)
     names = visible_names(resolution, scope)
     hint = _similar_names_hint(parts[0].name, names)
-    return UnknownQueryName(
+    return UnknownNameInQuery(
         f'"{dotted}" is unknown here.',
         hint=f"Did you mean {path}?" if path and not (hint or "").startswith("Did") else hint,
         span=resolution.span_of_node(parts[0]),
@@ -358,9 +364,9 @@ def _find_similar_path(resolution: NameResolution, name: str, scope: Scope | Non
     return next((similar for similar in map(resolution.shape_reader.most_similar_path, candidates) if similar), None)
 
 
-def _unknown_column_error(resolution: NameResolution, part: exp.Identifier, relation: Relation) -> UnknownQueryName:
+def _unknown_column_error(resolution: NameResolution, part: exp.Identifier, relation: Relation) -> UnknownNameInQuery:
     names = [column.name for column in relation.fields.values()]
-    return UnknownQueryName(
+    return UnknownNameInQuery(
         f'"{relation.name}" has no column "{part.name}".',
         hint=_similar_names_hint(part.name, names),
         span=resolution.span_of_node(part),

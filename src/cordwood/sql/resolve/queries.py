@@ -50,7 +50,7 @@ class _SubQueryResolver(msgspec.Struct):
         if self._is_defined_later(lower):
             return None
         if lower in self.cte_by_name:
-            _mark_inline(self.resolved_ctes[self.cte_by_name[lower].name])
+            _mark_cte_for_inlining(self.resolved_ctes[self.cte_by_name[lower].name])
             return self.cte_by_name[lower]
         sub_query = self.program.sub_queries.get(lower)
         if sub_query is None or lower in self.names_being_resolved:
@@ -98,7 +98,7 @@ class _SubQueryResolver(msgspec.Struct):
         return tuple(cte.alias for lower, cte in self.program.sub_queries.items() if lower in self.cte_by_name)
 
 
-def _mark_inline(cte: exp.Expr) -> None:
+def _mark_cte_for_inlining(cte: exp.Expr) -> None:
     """Mark a sub-query that is read more than once to be inlined, unless it groups, deduplicates or limits rows.
 
     Running such a sub-query once for each reader, with that reader's predicates, is cheaper than materializing it.
@@ -251,7 +251,7 @@ def _resolve_clauses(
         outputs = _resolve_query(resolution, node.this, ctes, parent)
     else:
         raise resolution.refused_error(node, "This is not a query that can be read.", "Write a SELECT.")
-    context = NameContext(resolution, ctes, _output_scope(outputs, parent))
+    context = NameContext(resolution, ctes, _set_operation_order_scope(outputs, parent))
     resolve_set_operation_order(node, outputs, context)
     resolve_limits(node, context)
     return outputs
@@ -265,7 +265,7 @@ def _resolve_select(
     scope = resolve_from_clause(select, resolution, ctes, parent)
     context = NameContext(resolution, ctes, scope)
     if where is not None:
-        _restore_where(select, where, context)
+        _prepend_original_where(select, where, context)
     outputs = resolve_projections(select, context)
     aliases = SelectAliases(select)
     resolve_group_by(select, context, aliases)
@@ -277,7 +277,7 @@ def _resolve_select(
     return outputs
 
 
-def _restore_where(select: exp.Expr, where: exp.Expr, context: NameContext) -> None:
+def _prepend_original_where(select: exp.Expr, where: exp.Expr, context: NameContext) -> None:
     """Put the author's WHERE before the filters that were added because reads of unnested records became paths."""
     filters = select.args.get("where")
     select.set("where", where)
@@ -334,7 +334,7 @@ def _resolve_set_operation(
         _align_struct_field_names(operation.expression, outputs)
         if operation is not node:
             _resolve_order_and_limit(resolution, operation, outputs, ctes, parent)
-        outputs = _combine_outputs(resolution, operation, outputs, right)
+        outputs = _set_operation_outputs(resolution, operation, outputs, right)
     return outputs
 
 
@@ -352,17 +352,17 @@ def _align_struct_field_names(query: exp.Expr, outputs: list[OutputColumn]) -> N
 def _resolve_order_and_limit(
     resolution: NameResolution, node: exp.Expr, outputs: list[OutputColumn], ctes: CteScope, parent: Scope | None
 ) -> None:
-    context = NameContext(resolution, ctes, _output_scope(outputs, parent))
+    context = NameContext(resolution, ctes, _set_operation_order_scope(outputs, parent))
     resolve_set_operation_order(node, outputs, context)
     resolve_limits(node, context)
 
 
-def _combine_outputs(
+def _set_operation_outputs(
     resolution: NameResolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
 ) -> list[OutputColumn]:
     """Return the columns of a set operation. With BY NAME, wrap its sides to put their columns in the same order."""
     if operation.args.get("by_name"):
-        return _combine_by_name(resolution, operation, left, right)
+        return _match_outputs_by_name(resolution, operation, left, right)
     if len(left) != len(right):
         raise resolution.refused_error(
             operation.expression,
@@ -374,17 +374,17 @@ def _combine_outputs(
 
 def _merge_output_types(left: OutputColumn, right: OutputColumn) -> OutputColumn:
     lineage = left.lineage
-    if right.lineage.is_event:
+    if right.lineage.is_of_event_value:
         lineage = Lineage(
             origins=lineage.origins | right.lineage.origins, fields=lineage.fields, element=lineage.element
         )
     return OutputColumn(left.name, lineage, left.name_in_tree)
 
 
-def _combine_by_name(
+def _match_outputs_by_name(
     resolution: NameResolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
 ) -> list[OutputColumn]:
-    names = _output_names(resolution, operation, left, right)
+    names = _ordered_output_names(resolution, operation, left, right)
     sides = (("this", left), ("expression", right))
     for key, outputs in sides:
         _reorder_columns(resolution, operation.args[key], outputs, names)
@@ -394,7 +394,7 @@ def _combine_by_name(
     return [OutputColumn(name, lineages[name.lower()]) for name in names]
 
 
-def _output_names(
+def _ordered_output_names(
     resolution: NameResolution, operation: exp.Expr, left: list[OutputColumn], right: list[OutputColumn]
 ) -> list[str]:
     """Return the column names of a set operation BY NAME in the order of its result."""
@@ -474,7 +474,7 @@ def _column_or_null(name: str | None, alias: exp.Expr) -> exp.Expr:
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=copy_tree(alias))
 
 
-def _output_scope(outputs: list[OutputColumn], parent: Scope | None) -> Scope:
+def _set_operation_order_scope(outputs: list[OutputColumn], parent: Scope | None) -> Scope:
     """Return the scope of a set operation's ORDER BY, which refers to the operation's columns by unqualified names."""
     fields = {
         output.name.lower(): Field(
@@ -537,7 +537,7 @@ def _resolve_cte(
     name = resolution.unique_name(cte.alias)
     is_value = strip_select_as_kind(cte.this)
     if recursive and isinstance(cte.this, exp.SetOperation):
-        ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_outputs(resolution, cte.this, ctes, parent)))
+        ctes = ctes.with_cte(cte.alias, Cte(name, _recursive_cte_outputs(resolution, cte.this, ctes, parent)))
     outputs = make_names_unique(cte.this, resolution.resolve_query(resolution, cte.this, ctes, parent))
     if not recursive and name.lower() in map(str.lower, resolution.streams):
         # The query also reads a stream with this name. Rename the sub-query, because an engine could otherwise read the
@@ -553,7 +553,7 @@ def _constant_cte_columns(query: exp.Expr, outputs: list[OutputColumn]) -> dict[
     return None if any(output.name_in_tree for output in outputs) else constant_query_columns(query)
 
 
-def _recursive_outputs(
+def _recursive_cte_outputs(
     resolution: NameResolution, union: exp.Expr, ctes: CteScope, parent: Scope | None
 ) -> list[OutputColumn]:
     """Return the columns of a recursive sub-query, which are the columns of its first, non-recursive part."""

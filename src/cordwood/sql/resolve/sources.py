@@ -331,7 +331,7 @@ def _resolve_unnest_join(reader: _FromResolver, unnest: exp.Expr, join: exp.Expr
 def _unnests_only_objects(reader: _FromResolver, value: exp.Expr, join: exp.Expr) -> bool:
     """Return whether the UNNEST yields only objects, and the join can be replaced by reading their path."""
     lineage = lineage_of(value)
-    if not lineage.is_event or _adds_null_left_rows(join):
+    if not lineage.is_of_event_value or _adds_null_left_rows(join):
         return False
     kinds = reader.resolution.shape_reader.kinds(lineage)
     if kinds is None or ValueKind.ARRAY in kinds:
@@ -355,19 +355,19 @@ def _resolve_object_unnest(reader: _FromResolver, unnest: exp.Expr, value: exp.E
     reader.scope.relations.append(relation)
     if not is_left:
         reader.filters_replacing_joins[:] = [
-            filter_ for filter_ in reader.filters_replacing_joins if not _is_implied_filter(filter_, value)
+            filter_ for filter_ in reader.filters_replacing_joins if not _is_implied_by_object_test(filter_, value)
         ]
-        reader.filters_replacing_joins.append(_object_filter(reader.resolution, value, lineage))
+        reader.filters_replacing_joins.append(_object_test_filter(reader.resolution, value, lineage))
         _add_join_filter(reader.filters_replacing_joins, join, reader.context)
     join.set("this", None)
 
 
-def _object_filter(resolution: NameResolution, value: exp.Expr, lineage: Lineage) -> exp.Expr:
+def _object_test_filter(resolution: NameResolution, value: exp.Expr, lineage: Lineage) -> exp.Expr:
     only_objects = resolution.shape_reader.kinds(lineage) == frozenset({ValueKind.OBJECT})
     return object_test_node(copy_value(value), only_objects=only_objects)
 
 
-def _is_implied_filter(filter_: exp.Expr, value: exp.Expr) -> bool:
+def _is_implied_by_object_test(filter_: exp.Expr, value: exp.Expr) -> bool:
     """Return whether the filter is superfluous when another filter tests that `value` is an object.
 
     This is so if the filter tests whether `value`, or a value that contains `value`, is an object.

@@ -31,7 +31,7 @@ def is_relation_in_scope(scope: Scope | None, name: str) -> bool:
 
 
 def resolve_table(resolution: NameResolution, ctes: CteScope, scope: Scope, table: exp.Expr) -> None:
-    _check_table_form(resolution, table)
+    _refuse_unsupported_table_syntax(resolution, table)
     table_name = written_table_name(table)
     cte = _find_cte(resolution, ctes, table, table_name)
     if cte is not None:
@@ -70,7 +70,7 @@ def _table_name_identifiers(table: exp.Expr) -> list[exp.Expr]:
     return identifiers
 
 
-def _check_table_form(resolution: NameResolution, table: exp.Expr) -> None:
+def _refuse_unsupported_table_syntax(resolution: NameResolution, table: exp.Expr) -> None:
     if not all(isinstance(part, exp.Identifier) for part in _table_name_identifiers(table)):
         raise resolution.refused_error(table, "Table functions are refused.", "Read a sub-query by its name.")
     for key, value in table.args.items():
@@ -261,7 +261,7 @@ def _resolve_stream_reference(resolution: NameResolution, scope: Scope, table: e
     stream_table = resolution.target.stream_table(stream)
     alias = table.alias or stream.rpartition(".")[2]
     fields = {name.lower(): _physical_column(stream, alias, name, kind) for name, kind in stream_table.columns.items()}
-    extra_keys = _quoted_column(alias, stream_table.extras)
+    extra_keys = _quoted_column(alias, stream_table.extras_column)
     set_type(extra_keys, exp.DType.VARIANT)
     whole_event = Lineage(origins=frozenset({ValueOrigin(stream, ())}))
     qualified_name = "" if table.alias else stream
@@ -343,7 +343,7 @@ class PivotInput(msgspec.Struct):
         value: exp.Expr = holder.this
         return value
 
-    def select_items(self, items: Sequence[exp.Expr]) -> exp.Select:
+    def select_from_input(self, items: Sequence[exp.Expr]) -> exp.Select:
         return exp.Select(expressions=list(items), from_=exp.From(this=self.inner_query))
 
 
@@ -377,7 +377,7 @@ def _rewrite_pivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
             condition = _null_safe_equal(copy_tree(key), pivoted.resolve_copy(value))
             name = f"{prefix}_{label}" if prefix else label
             items.append(_quoted_alias(_conditional_aggregate(pivoted.resolution, copy_tree(call), condition), name))
-    select = pivoted.select_items(items)
+    select = pivoted.select_from_input(items)
     if group_fields:
         select.set(
             "group", exp.Group(expressions=[exp.Literal.number(ordinal) for ordinal in range(1, len(group_fields) + 1)])
@@ -463,7 +463,7 @@ def _rewrite_unpivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
     """
     values = [value.name for value in _tuple_parts(pivot.expressions[0])]
     name = pivot.args["fields"][0].this.name
-    groups = [_columns_and_label_of_group(pivoted, item) for item in pivot.args["fields"][0].expressions]
+    groups = [_unpivot_group_columns_and_label(pivoted, item) for item in pivot.args["fields"][0].expressions]
     if any(len(columns) != len(values) for columns, _ in groups):
         raise pivoted.resolution.unsupported_error(pivot, "UNPIVOT into another number of columns than it takes")
     alias = exp.to_identifier(pivoted.resolution.unique_name("_unpivoted"), quoted=True)
@@ -471,23 +471,23 @@ def _rewrite_unpivot(pivoted: PivotInput, pivot: exp.Expr) -> exp.Select:
         _join_event_lineages([columns[position].lineage for columns, _ in groups]) for position in range(len(values))
     ]
     value_columns = [_unnested_field(alias, value, lineage) for value, lineage in zip(values, lineages, strict=True)]
-    items = [_quoted_alias(field.copy_expression(), field.name) for field in _ungrouped_fields(pivoted, groups)]
+    items = [_quoted_alias(field.copy_expression(), field.name) for field in _fields_not_unpivoted(pivoted, groups)]
     items += [_quoted_alias(value, value_name) for value, value_name in zip(value_columns, values, strict=True)]
-    select = pivoted.select_items([*items, _quoted_alias(_unnested_field(alias, name, NO_LINEAGE), name)])
-    select.set("joins", [exp.Join(this=_unnest_groups(groups, values, name, alias), kind="CROSS")])
+    select = pivoted.select_from_input([*items, _quoted_alias(_unnested_field(alias, name, NO_LINEAGE), name)])
+    select.set("joins", [exp.Join(this=_unnest_unpivot_groups(groups, values, name, alias), kind="CROSS")])
     if not pivot.args.get("include_nulls"):
         null_tests = [exp.Is(this=copy_tree(value), expression=exp.Null()) for value in value_columns]
         select.set("where", exp.Where(this=exp.Not(this=exp.Paren(this=exp.and_(*null_tests, copy=False)))))
     return select
 
 
-def _ungrouped_fields(pivoted: PivotInput, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
+def _fields_not_unpivoted(pivoted: PivotInput, groups: Sequence[tuple[list[Field], exp.Expr]]) -> list[Field]:
     """Return the columns of the relation that UNPIVOT does not take into any of its groups of columns."""
     used = {field.name.lower() for columns, _ in groups for field in columns}
     return [field for field in pivoted.relation.fields.values() if field.name.lower() not in used]
 
 
-def _unnest_groups(
+def _unnest_unpivot_groups(
     groups: Sequence[tuple[list[Field], exp.Expr]], values: Sequence[str], name: str, alias: exp.Identifier
 ) -> exp.Unnest:
     """Return UNNEST of an array of structs, one for each group of columns, with the group's values and its label.
@@ -502,7 +502,7 @@ def _unnest_groups(
     return exp.Unnest(expressions=[exp.Array(expressions=rows)], alias=table, offset=False)
 
 
-def _columns_and_label_of_group(pivoted: PivotInput, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
+def _unpivot_group_columns_and_label(pivoted: PivotInput, item: exp.Expr) -> tuple[list[Field], exp.Expr]:
     """Return the columns of a group of UNPIVOT, and the group's label."""
     columns = _tuple_parts(item.this if isinstance(item, exp.PivotAlias) else item)
     fields = [_find_relation_field(pivoted, column) for column in columns]
@@ -538,7 +538,9 @@ def _unnested_field(relation: exp.Expr, name: str, lineage: Lineage) -> exp.Expr
 
 
 def _join_event_lineages(lineages: Sequence[Lineage]) -> Lineage:
-    return join_lineages(lineages) if lineages and all(lineage.is_event for lineage in lineages) else NO_LINEAGE
+    return (
+        join_lineages(lineages) if lineages and all(lineage.is_of_event_value for lineage in lineages) else NO_LINEAGE
+    )
 
 
 def _quoted_alias(value: exp.Expr, name: str) -> exp.Expr:

@@ -11,17 +11,17 @@ from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata, kind_of
 from cordwood.sql.lowering import (
     bigquery_function_name,
-    fragment,
+    fragment_node,
     fragment_parts,
     raise_unsupported,
     replace_fragment_parts,
-    span_in_text,
+    span_of_node_or_descendant,
 )
 from cordwood.sql.nodes import constant_int
 
 _MODIFIER_CLASSES: Final = (exp.Limit, exp.Order, exp.IgnoreNulls, exp.RespectNulls, exp.HavingMax, exp.Distinct)
 
-_EVENT_KIND_BY_AGGREGATE: Final[dict[type[exp.Expr], Kind]] = {
+_EVENT_VALUE_KIND_BY_AGGREGATE: Final[dict[type[exp.Expr], Kind]] = {
     **dict.fromkeys((exp.LogicalAnd, exp.LogicalOr, exp.CountIf), Kind.BOOL),
     **dict.fromkeys((exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop), Kind.FLOAT64),
     **dict.fromkeys((exp.Sum, exp.Avg), Kind.FLOAT64),
@@ -75,7 +75,7 @@ def _check_argument_kind(node: exp.Expr, value: exp.Expr) -> None:
     kinds, expectation = _ACCEPTED_KINDS_BY_AGGREGATE[type(node)]
     if kind not in kinds:
         raise BadQuerySyntax(
-            f"{bigquery_function_name(node)} takes {expectation}, not {kind}.", span=span_in_text(node)
+            f"{bigquery_function_name(node)} takes {expectation}, not {kind}.", span=span_of_node_or_descendant(node)
         )
 
 
@@ -93,7 +93,7 @@ def read_quantiles(node: exp.Expr) -> tuple[AggregateArgument, int]:
     if count > _MAX_QUANTILES:
         raise_unsupported(node, f"APPROX_QUANTILES of more than {_MAX_QUANTILES} parts")
     if count < 1:
-        raise BadQuerySyntax("APPROX_QUANTILES needs at least one part.", span=span_in_text(node))
+        raise BadQuerySyntax("APPROX_QUANTILES needs at least one part.", span=span_of_node_or_descendant(node))
     return argument, count
 
 
@@ -123,10 +123,10 @@ def _read_and_strip_modifier(inner: exp.Expr, argument: AggregateArgument) -> ex
 
 def aggregated_event_value_kind(node: exp.Expr) -> Kind | None:
     """Return the type to which an aggregate converts an event's value; None for aggregates that accept any type."""
-    return _EVENT_KIND_BY_AGGREGATE.get(type(node))
+    return _EVENT_VALUE_KIND_BY_AGGREGATE.get(type(node))
 
 
-def has_window(node: exp.Expr) -> bool:
+def has_window_or_filter(node: exp.Expr) -> bool:
     """Return whether the aggregate has OVER or FILTER, which must directly follow the aggregate in the SQL."""
     parent = node.parent
     while isinstance(parent, (exp.IgnoreNulls, exp.RespectNulls)):
@@ -139,7 +139,7 @@ _COMBINED_AGGREGATES_METADATA_KEY: Final = "by_several"
 
 def combine_aggregates(template: str, *aggregates: exp.Expr) -> exp.Expr:
     """Return an expression of several aggregates, which is marked so that OVER is applied to each of them."""
-    combined = fragment(template, *aggregates)
+    combined = fragment_node(template, *aggregates)
     combined.meta[_COMBINED_AGGREGATES_METADATA_KEY] = True
     return combined
 

@@ -11,7 +11,7 @@ from cordwood.sql.datatypes import STRING, VARIANT, datatype_of_type_node, kind_
 from cordwood.sql.lowering import (
     RuleSet,
     bytes_literal_node,
-    fragment,
+    fragment_node,
     mark_null_on_error,
     raise_unsupported,
     string_literal_node,
@@ -129,7 +129,7 @@ class CastRules(msgspec.Struct, frozen=True):
             return (
                 self.common_sql.fill_fallible_template(node, caster, value)
                 if "@" in caster
-                else fragment(caster, value)
+                else fragment_node(caster, value)
             )
         return self._cast_scalar(node, value, to) if caster is None else caster(node, value)
 
@@ -163,7 +163,7 @@ class CastRules(msgspec.Struct, frozen=True):
 def _cast_by_bytes_format(node: exp.Expr, templates: Mapping[str, str], format_text: str) -> exp.Expr:
     if format_text not in templates:
         raise_unsupported(node, f"The format '{format_text}'")
-    return fragment(templates[format_text], node.this)
+    return fragment_node(templates[format_text], node.this)
 
 
 class ConditionRules(msgspec.Struct, frozen=True):
@@ -187,12 +187,12 @@ class ConditionRules(msgspec.Struct, frozen=True):
 
     def translate_in_event_subquery(self, node: exp.Expr, kind: Kind) -> exp.Expr:
         """Translate `x IN (query)` for a query that returns values of events; both sides are converted to `kind`."""
-        column = set_datatype(fragment("_c"), VARIANT)
+        column = set_datatype(fragment_node("_c"), VARIANT)
         value, item = (
             self.common_sql.convert_implicitly(node.this, kind),
             self.common_sql.convert_implicitly(column, kind),
         )
-        return fragment("{0} IN (SELECT {1} FROM {2} AS _q(_c))", value, item, node.args["query"])
+        return fragment_node("{0} IN (SELECT {1} FROM {2} AS _q(_c))", value, item, node.args["query"])
 
 
 def comparison_kind_with_event_value(kind: Kind) -> Kind:

@@ -16,10 +16,10 @@ from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, set_datatype
 from cordwood.sql.lowering import (
     RuleSet,
-    fragment,
+    fragment_node,
     raise_unsupported,
     returns_null_on_error,
-    span_in_text,
+    span_of_node_or_descendant,
     string_literal_node,
 )
 from cordwood.sql.nodes import constant_int, constant_text, is_null, parse_digits
@@ -152,7 +152,7 @@ def _parse_format(node: exp.Expr, format_string: str) -> Iterator[str | FormatFi
 
 
 def _refuse(node: exp.Expr, message: str, hint: str | None = None) -> NoReturn:
-    raise BadQueryValue(message, hint=hint, span=span_in_text(node))
+    raise BadQueryValue(message, hint=hint, span=span_of_node_or_descendant(node))
 
 
 def _make_field(node: exp.Expr, spec: FormatSpecifier, arguments: Iterator[exp.Expr]) -> FormatField:
@@ -166,7 +166,7 @@ def _make_field(node: exp.Expr, spec: FormatSpecifier, arguments: Iterator[exp.E
     if constant_precision is not None:
         spec = msgspec.structs.replace(spec, precision=str(constant_precision) if constant_precision >= 0 else None)
         precision = None
-    return FormatField(_normalize(spec), value, width, precision)
+    return FormatField(_normalize_specifier(spec), value, width, precision)
 
 
 def _next_argument(node: exp.Expr, letter: str, arguments: Iterator[exp.Expr]) -> exp.Expr:
@@ -185,7 +185,7 @@ def _join_kind_names(kinds: tuple[Kind, ...]) -> str:
     return " or ".join((", ".join(kinds[:-1]), kinds[-1])) if len(kinds) > 1 else kinds[0]
 
 
-def _normalize(spec: FormatSpecifier) -> FormatSpecifier:
+def _normalize_specifier(spec: FormatSpecifier) -> FormatSpecifier:
     """Return the specifier without flags that have no effect, and with a precision of at least 1 for %g."""
     ineffective = _ineffective_flags(spec)
     flags = "".join(flag for flag in dict.fromkeys(spec.flags) if flag not in ineffective)
@@ -234,7 +234,7 @@ class FormatSql(Protocol):
         """Pad a text to the specifier's width; for specifiers of texts, also cut the text to the precision."""
         ...
 
-    def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
+    def integer_precision_from_argument(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
         """Return the precision for an integer's specifier that has a `*`; `count` is the argument that states it."""
         ...
 
@@ -249,7 +249,7 @@ class FormatSql(Protocol):
         """Return SQL for zeros between `sign` and `digits`, so that the number has at least `width` characters."""
         ...
 
-    def lacks_flag_support(self, spec: FormatSpecifier) -> bool:
+    def is_flag_unsupported(self, spec: FormatSpecifier) -> bool:
         """Return whether the engine's printf cannot apply one of the specifier's flags to numbers with a fraction."""
         ...
 
@@ -284,10 +284,10 @@ class FormatRules(msgspec.Struct, frozen=True):
             return exp.Null()
         if format_text is None:
             raise_unsupported(node, "FORMAT with a format that is not a literal")
-        parts = list(self._translate_parts(node, format_text))
-        return self.sql.concatenate(parts) if parts else fragment("''")
+        parts = list(self._translate_format_parts(node, format_text))
+        return self.sql.concatenate(parts) if parts else fragment_node("''")
 
-    def _translate_parts(self, node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
+    def _translate_format_parts(self, node: exp.Expr, format_text: str) -> Iterator[exp.Expr]:
         for part in _parse_format(node, format_text):
             if part is None:
                 yield self._null_or_error(node, "The format of FORMAT is not valid: a percent sign is written %%.")
@@ -299,7 +299,7 @@ class FormatRules(msgspec.Struct, frozen=True):
     def _null_or_error(self, node: exp.Expr, message: str) -> exp.Expr:
         if returns_null_on_error(node):
             return self.common_sql.typed_null(STRING)
-        raise BadQueryValue(message, span=span_in_text(node))
+        raise BadQueryValue(message, span=span_of_node_or_descendant(node))
 
     def _print_field(self, node: exp.Expr, field: FormatField) -> exp.Expr:
         letter = field.spec.conversion_letter
@@ -323,19 +323,25 @@ class FormatRules(msgspec.Struct, frozen=True):
 
     def _print_integer(self, node: exp.Expr, field: FormatField) -> exp.Expr:
         words, spec = self.common_sql, field.spec
-        value = fragment(words.as_integer("{0}"), words.convert_implicitly(field.value, Kind.INT64))
+        value = fragment_node(words.as_integer("{0}"), words.convert_implicitly(field.value, Kind.INT64))
         letter = spec.conversion_letter if spec.conversion_letter in _HEX_AND_OCTAL_LETTERS else "d"
         if letter != "d":
-            value = words.fill_template(words.fail_if(node, "@a < 0", f"%{letter} of a negative number", "@a"), value)
+            value = words.fill_template(
+                words.fail_if_sql(node, "@a < 0", f"%{letter} of a negative number", "@a"), value
+            )
         if spec.precision is None and not spec.has_digit_groups:
             return self.sql.printf(node, field, letter, value)
         digits = self.sql.integer_digits(spec, letter)
         if spec.has_digit_groups:
-            digits = self._separate_digits(digits, *_DIGIT_GROUPING_BY_LETTER[letter])
-        counts = [] if field.star_precision is None else [self.sql.integer_precision(node, field.star_precision)]
+            digits = self._insert_digit_separators(digits, *_DIGIT_GROUPING_BY_LETTER[letter])
+        counts = (
+            []
+            if field.star_precision is None
+            else [self.sql.integer_precision_from_argument(node, field.star_precision)]
+        )
         return self._compose_number(node, field, digits, value, *counts)
 
-    def _separate_digits(self, digits: str, size: int, mark: str) -> str:
+    def _insert_digit_separators(self, digits: str, size: int, mark: str) -> str:
         """Return SQL that inserts `mark` between groups of `size` digits, counted from the last digit."""
         marked = self.common_sql.replace_all(f"reverse({digits})", f"({'.' * size})", f"\\1{mark}")
         return self.sql.strip_leading_character(f"reverse({marked})", mark)
@@ -358,12 +364,12 @@ class FormatRules(msgspec.Struct, frozen=True):
 
     def _print_float(self, node: exp.Expr, field: FormatField) -> exp.Expr:
         words, spec = self.common_sql, field.spec
-        value = fragment(words.as_float("{0}"), words.convert_implicitly(field.value, Kind.FLOAT64))
-        if self.sql.lacks_flag_support(spec):
+        value = fragment_node(words.as_float("{0}"), words.convert_implicitly(field.value, Kind.FLOAT64))
+        if self.sql.is_flag_unsupported(spec):
             if field.star_precision is not None:
                 raise_unsupported(node, "A precision in FORMAT that is not a literal, beside such flags,")
             digits = self.sql.fraction_digits(spec)
-            digits = self._group_digits(digits) if spec.has_digit_groups else digits
+            digits = self._group_digits_by_thousands(digits) if spec.has_digit_groups else digits
             return self._compose_number(node, field, digits, value, texts=[string_literal_node(spec.number_specifier)])
         padded = self.sql.printf(node, field, spec.conversion_letter, value)
         if not spec.is_zero_padded:
@@ -374,7 +380,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         )
         without_zeros = self.sql.printf(node, unpadded_field, spec.conversion_letter, copy_tree(value))
         template = words.conditional(words.is_finite("{0}"), "{1}", "{2}")
-        return fragment(template, copy_tree(value), padded, without_zeros)
+        return fragment_node(template, copy_tree(value), padded, without_zeros)
 
     def _print_exact_number(self, node: exp.Expr, field: FormatField, kind: Kind) -> exp.Expr:
         """Print a NUMERIC or BIGNUMERIC without converting it to a float. Halves are rounded away from zero."""
@@ -386,14 +392,14 @@ class FormatRules(msgspec.Struct, frozen=True):
         digits = self.sql.exact_numeric_digits(kept_decimals, with_point=spec.has_alternate_form)
         if decimals > kept_decimals:
             digits = self.common_sql.concat(digits, f"repeat('0', {decimals - kept_decimals})")
-        digits = self._group_digits(digits) if spec.has_digit_groups else digits
+        digits = self._group_digits_by_thousands(digits) if spec.has_digit_groups else digits
         return self._compose_number(node, field, digits, self.common_sql.cast(field.value, kind))
 
-    def _group_digits(self, digits: str) -> str:
+    def _group_digits_by_thousands(self, digits: str) -> str:
         """Insert commas between groups of three digits before the decimal point or exponent."""
         words, leading = self.common_sql, "^[0-9]+"
         return words.concat(
-            self._separate_digits(words.extract_first_match(digits, leading), 3, ","),
+            self._insert_digit_separators(words.extract_first_match(digits, leading), 3, ","),
             words.replace_first(digits, leading, ""),
         )
 
@@ -404,9 +410,9 @@ class FormatRules(msgspec.Struct, frozen=True):
         if letter in "pP":
             json_value = self.json_printer.print_value(value, datatype_of(value))
             text = json_value if letter == "p" else self.sql.indent_json(node, json_value)
-            return fragment(words.conditional(words.is_not_null("{0}"), "{1}"), copy_tree(value), text)
+            return fragment_node(words.conditional(words.is_not_null("{0}"), "{1}"), copy_tree(value), text)
         render = self._print_literal if letter == "T" else self._print_readable
-        return fragment(words.coalesce("{0}", "'NULL'"), render(value, datatype_of(value), depth=0))
+        return fragment_node(words.coalesce("{0}", "'NULL'"), render(value, datatype_of(value), depth=0))
 
     def _print_readable(self, value: exp.Expr, datatype: Datatype | None, depth: int) -> exp.Expr:
         """Return the text of a value for %t: as CAST prints it, with arrays and structs in brackets."""
@@ -424,7 +430,7 @@ class FormatRules(msgspec.Struct, frozen=True):
         """Return the text of a value for %T: a literal of the value's type."""
         words = self.common_sql
         if datatype is None or isinstance(value, exp.Null):
-            return fragment(words.as_text("{0}"), value)
+            return fragment_node(words.as_text("{0}"), value)
         if datatype.kind in (Kind.ARRAY, Kind.STRUCT):
             return self._print_nested(value, datatype, depth, typed=True)
         if datatype.kind in self.sql.literal_templates:
@@ -435,9 +441,9 @@ class FormatRules(msgspec.Struct, frozen=True):
             cast = words.concat("'CAST(\"'", "@a", "'\" AS FLOAT64)'")
             return words.fill_template(words.conditional("@a IN ('nan', 'inf', '-inf')", cast, "@a"), text)
         if datatype.kind is Kind.INTERVAL:
-            return fragment(words.concat("'INTERVAL \"'", "{0}", "'\" YEAR TO SECOND'"), text)
+            return fragment_node(words.concat("'INTERVAL \"'", "{0}", "'\" YEAR TO SECOND'"), text)
         if datatype.kind in (*DATE_AND_TIME_KINDS, *EXACT_NUMERIC_KINDS):
-            return fragment(words.concat(f"'{datatype.kind} \"'", "{0}", "'\"'"), text)
+            return fragment_node(words.concat(f"'{datatype.kind} \"'", "{0}", "'\"'"), text)
         return text
 
     def _append_fraction_to_whole_float(self, text: exp.Expr, datatype: Datatype | None) -> exp.Expr:
@@ -453,17 +459,17 @@ class FormatRules(msgspec.Struct, frozen=True):
         words, name = self.common_sql, f"_f{depth}"
         render = self._print_literal if typed else self._print_readable
         if datatype.kind is Kind.ARRAY:
-            inner = render(set_datatype(fragment(name), datatype.element), datatype.element, depth + 1)
-            return words.bracketed_array_text(value, name, fragment(words.coalesce("{0}", "'NULL'"), inner), ", ")
+            inner = render(set_datatype(fragment_node(name), datatype.element), datatype.element, depth + 1)
+            return words.bracketed_array_text(value, name, fragment_node(words.coalesce("{0}", "'NULL'"), inner), ", ")
         parts = [
-            render(set_datatype(fragment(words.struct_field(name, position)), field), field, depth + 1)
+            render(set_datatype(fragment_node(words.struct_field(name, position)), field), field, depth + 1)
             for position, (_, field) in enumerate(datatype.fields, 1)
         ]
         texts = [words.coalesce(f"{{{index}}}", "'NULL'") for index in range(1, len(parts) + 1)]
         separated = [piece for text in texts for piece in ("', '", text)][1:]
         opening = "'STRUCT('" if typed and len(parts) == 1 else "'('"
         body = words.conditional(words.is_null(name), "NULL", words.concat(opening, *separated, "')'"))
-        return fragment(words.let_binding("{0}", name, body), value, *parts)
+        return fragment_node(words.let_binding("{0}", name, body), value, *parts)
 
     def rules(self) -> RuleSet:
         return RuleSet(

@@ -17,7 +17,7 @@ from cordwood.sql.lowering import (
     LoweringRule,
     RuleSet,
     bigquery_function_name,
-    fragment,
+    fragment_node,
     raise_unsupported,
     string_literal_node,
 )
@@ -70,13 +70,13 @@ class CheckedTemplate(msgspec.Struct, frozen=True):
     """A template of a function, and the condition under which the function fails instead.
 
     Engines evaluate constant expressions when they plan a query, even in branches that are not taken. Therefore, if an
-    argument determines the amount of work, such as the number of repetitions, it is the `guarded_argument`: it is
+    argument determines the amount of work, such as the number of repetitions, it is the `checked_argument`: it is
     checked before the function uses it. In the template, `@checked` stands for this argument with its check.
     """
 
     failure_condition: str
     template: str
-    guarded_argument: str = ""
+    checked_argument: str = ""
 
 
 class TransformedArgumentTemplate(msgspec.Struct, frozen=True):
@@ -149,13 +149,13 @@ def _function_rule(words: CommonSql, function: FunctionSignature, template: Func
         chosen = _choose_template_by_argument_type(template, arguments)
         value = chosen.template if isinstance(chosen, CheckedTemplate) else chosen
         is_invalid = chosen.failure_condition if isinstance(chosen, CheckedTemplate) else function.failure_condition
-        if isinstance(chosen, CheckedTemplate) and chosen.guarded_argument:
-            checked = words.fail_if(node, is_invalid, function.failure_message, chosen.guarded_argument)
+        if isinstance(chosen, CheckedTemplate) and chosen.checked_argument:
+            checked = words.fail_if_sql(node, is_invalid, function.failure_message, chosen.checked_argument)
             value = value.replace("@checked", checked)
         elif is_invalid and not _has_valid_constant_count(function, arguments):
-            value = words.fail_if(node, is_invalid, function.failure_message, value)
+            value = words.fail_if_sql(node, is_invalid, function.failure_message, value)
         if "@" not in value:
-            return fragment(value, *arguments)
+            return fragment_node(value, *arguments)
         return (
             words.fill_fallible_template(node, value, *arguments)
             if function.can_engine_fail
@@ -173,7 +173,7 @@ def _choose_template_by_argument_type(template: FunctionTemplate, arguments: lis
     if isinstance(template, TextAndBytesTemplates):
         template = template.bytes_template if kind_of(arguments[0]) is Kind.BYTES else template.text_template
     if isinstance(template, TransformedArgumentTemplate):
-        arguments[0], template = fragment(template.argument_template, arguments[0]), template.template
+        arguments[0], template = fragment_node(template.argument_template, arguments[0]), template.template
     return template
 
 

@@ -20,7 +20,7 @@ from cordwood.sql.lowering import (
     LoweringRule,
     RuleSet,
     bigquery_function_name,
-    fragment,
+    fragment_node,
     raise_unsupported,
     string_literal_node,
 )
@@ -217,7 +217,7 @@ class JsonPrinter(msgspec.Struct, frozen=True):
     ) -> exp.Expr:
         """Return SQL for the JSON text of a value. The SQL is never NULL: for a NULL value, the text is `null`."""
         if isinstance(node, exp.Null):
-            return fragment("'null'")
+            return fragment_node("'null'")
         return self._print_nullable(
             node,
             datatype,
@@ -228,16 +228,18 @@ class JsonPrinter(msgspec.Struct, frozen=True):
     def _print_nullable(
         self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates, depth: int
     ) -> exp.Expr:
-        return fragment(self.common_sql.coalesce("{0}", "'null'"), self._print_non_null(node, datatype, scalars, depth))
+        return fragment_node(
+            self.common_sql.coalesce("{0}", "'null'"), self._print_non_null(node, datatype, scalars, depth)
+        )
 
     def _print_non_null(
         self, node: exp.Expr, datatype: Datatype | None, scalars: ScalarTemplates, depth: int
     ) -> exp.Expr:
         if datatype is None:
-            return fragment(self.untyped_template, node)
+            return fragment_node(self.untyped_template, node)
         if datatype.kind is Kind.ARRAY:
             name = f"_j{depth}"
-            element = self._print_nullable(fragment(name), datatype.element, scalars, depth + 1)
+            element = self._print_nullable(fragment_node(name), datatype.element, scalars, depth + 1)
             return self.common_sql.bracketed_array_text(node, name, element, ",")
         if datatype.kind is Kind.STRUCT:
             return self._print_object(node, datatype, scalars, depth)
@@ -253,28 +255,28 @@ class JsonPrinter(msgspec.Struct, frozen=True):
         parts: list[exp.Expr] = []
         for position, (label, field) in enumerate(datatype.fields, 1):
             key = ("," if parts else "{") + json.dumps(label, ensure_ascii=False) + ":"
-            value = self._print_nullable(fragment(words.struct_field(name, position)), field, scalars, depth + 1)
+            value = self._print_nullable(fragment_node(words.struct_field(name, position)), field, scalars, depth + 1)
             parts += [string_literal_node(key), value]
         body = words.concat(*(f"{{{index}}}" for index in range(1, len(parts) + 1)), "'}'") if parts else "'{}'"
-        return fragment(
+        return fragment_node(
             words.let_binding("{0}", name, words.conditional(words.is_null(name), "NULL", body)), node, *parts
         )
 
-    def json_value(self, value: exp.Expr, *, stringifies_wide: bool = False) -> exp.Expr:
+    def convert_to_json(self, value: exp.Expr, *, stringifies_wide: bool = False) -> exp.Expr:
         """Return a value as JSON; if `stringifies_wide` is set, numbers too large for JavaScript become texts."""
         scalars = None if stringifies_wide else self.scalar_templates
         return self.parse_json(self.print_value(value, datatype_of(value), scalars))
 
     def _translate_to_json(self, node: exp.Expr) -> exp.Expr:
         if node.args.get("to_json"):
-            return self.json_value(node.this, stringifies_wide=stringifies_wide_numbers(node))
+            return self.convert_to_json(node.this, stringifies_wide=stringifies_wide_numbers(node))
         return self.apply_pretty_print(node, self.print_value(node.this, datatype_of(node.this)))
 
     def rules(self) -> RuleSet:
         return RuleSet(by_node_class={exp.JSONFormat: self._translate_to_json})
 
 
-def with_rounding_check(rule: LoweringRule) -> LoweringRule:
+def with_wide_number_mode_check(rule: LoweringRule) -> LoweringRule:
     """Return `rule`, the rule of FLOAT64(json), with a check that `wide_number_mode` is not the unsupported 'exact'."""
 
     def apply_checked_rule(node: exp.Expr) -> exp.Expr:

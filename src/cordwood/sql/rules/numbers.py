@@ -14,7 +14,7 @@ from sqlglot import exp
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata, kind_of
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, raise_unsupported
 from cordwood.sql.nodes import (
     Operation,
     constant_int,
@@ -48,7 +48,7 @@ _NUMBER_WITH_COMMAS_PATTERN: Final = r"(,*\d[\d,]*(\.\d*)?|\.\d+)([eE][+-]?\d+)?
 PARSE_NUMERIC_PATTERN: Final = rf"\s*([+-]?\s*{_NUMBER_WITH_COMMAS_PATTERN}|{_NUMBER_WITH_COMMAS_PATTERN}\s*[+-])\s*"
 
 
-def has_ascending_elements(array: exp.Expr) -> bool:
+def has_ascending_constant_numbers(array: exp.Expr) -> bool:
     """Return whether the array lists constant numbers in ascending order; equal neighbours are allowed."""
     values = [constant_python_value(item) for item in array.expressions] if isinstance(array, exp.Array) else [None]
     numbers = [value for value in values if isinstance(value, (int, float))]
@@ -82,7 +82,7 @@ def _wrap_in_overflow_check(node: exp.Expr) -> exp.Expr:
 
     Return any other node unchanged.
     """
-    if not _is_outermost_arithmetic(node) or not may_overflow(node):
+    if not _is_outermost_arithmetic(node) or not may_overflow_float64(node):
         return node
     inputs = list(_find_non_constant_inputs(node))
     if (
@@ -98,7 +98,7 @@ def _wrap_in_overflow_check(node: exp.Expr) -> exp.Expr:
     )
 
 
-def may_overflow(node: exp.Expr) -> bool:
+def may_overflow_float64(node: exp.Expr) -> bool:
     return kind_of(node) is Kind.FLOAT64 and _max_magnitude_log10(node) > _FLOAT64_MAGNITUDE_LOG10
 
 
@@ -191,7 +191,7 @@ def _min_divisor_magnitude_log10(node: exp.Expr) -> float:
 # Three tables of functions of a FLOAT64 (`@a`), in SQL that all engines understand. A function of the first table fails
 # if its result is infinite or NaN although its argument is finite. A function of the second table fails if the
 # condition in its entry is true. A function of the third table never fails.
-_FUNCTIONS_THAT_MAY_OVERFLOW: Final = {
+_OVERFLOWING_FUNCTION_TEMPLATES: Final = {
     exp.Exp: "exp(@a)",
     exp.Cosh: "cosh(@a)",
     exp.Sinh: "sinh(@a)",
@@ -208,7 +208,7 @@ _DOMAIN_CHECKED_FUNCTIONS: Final = {
     exp.Acosh: ("acosh", "{finite} AND @a < 1"),
     exp.Atanh: ("atanh", "{finite} AND abs(@a) >= 1"),
 }
-_UNCHECKED_FUNCTIONS: Final = {
+_UNCHECKED_FUNCTION_TEMPLATES: Final = {
     exp.Sec: "1 / cos(@a)",
     exp.Sech: "1 / cosh(@a)",
     **{getattr(exp, name): f"{name.lower()}(@a)" for name in ("Sin", "Cos", "Tan", "Tanh", "Atan", "Asinh")},
@@ -247,7 +247,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         is_invalid, message = f"{is_finite('@a')} AND NOT {is_finite(template)}", _floating_point_message(name)
 
         def rule(node: exp.Expr) -> exp.Expr:
-            checked = self.common_sql.fail_if(node, is_invalid, message, template)
+            checked = self.common_sql.fail_if_sql(node, is_invalid, message, template)
             return self.cast_to_exact_type(node, self.common_sql.fill_template(checked, self.to_float(node.this)))
 
         return rule
@@ -256,7 +256,7 @@ class NumberRules(msgspec.Struct, frozen=True):
         is_invalid = is_outside.format(finite=self.common_sql.is_finite("@a"))
 
         def rule(node: exp.Expr) -> exp.Expr:
-            checked = self.common_sql.fail_if(node, is_invalid, _out_of_domain_message(name.upper()), f"{name}(@a)")
+            checked = self.common_sql.fail_if_sql(node, is_invalid, _out_of_domain_message(name.upper()), f"{name}(@a)")
             return self.cast_to_exact_type(node, self.common_sql.fill_template(checked, self.to_float(node.this)))
 
         return rule
@@ -264,7 +264,7 @@ class NumberRules(msgspec.Struct, frozen=True):
     def _translate_power(self, node: exp.Expr) -> exp.Expr:
         words, power = self.common_sql, "power(@a, @b)"
         is_invalid = f"{words.is_finite('@a')} AND {words.is_finite('@b')} AND NOT {words.is_finite(power)}"
-        checked = words.fail_if(node, is_invalid, _floating_point_message("POW"), power)
+        checked = words.fail_if_sql(node, is_invalid, _floating_point_message("POW"), power)
         return self.cast_to_exact_type(
             node, words.fill_template(checked, self.to_float(node.this), self.to_float(node.expression))
         )
@@ -282,30 +282,30 @@ class NumberRules(msgspec.Struct, frozen=True):
             is_invalid = f"{are_finite} AND (@a <= 0 OR @b <= 0 OR @b = 1)"
             result = words.conditional(words.is_infinite("@b"), words.nan, "ln(@a) / ln(@b)")
         parts = [value, base] if base is not None and "@b" in result else [value]
-        checked = words.fail_if(node, is_invalid, _out_of_domain_message("LOG"), result)
+        checked = words.fail_if_sql(node, is_invalid, _out_of_domain_message("LOG"), result)
         return self.cast_to_exact_type(node, words.fill_template(checked, *map(self.to_float, parts)))
 
     def _ceiling_or_floor_rule(self, name: str) -> LoweringRule:
         def rule(node: exp.Expr) -> exp.Expr:
             value = node.this if kind_of(node.this) in EXACT_NUMERIC_KINDS else self.to_float(node.this)
-            return self.cast_to_exact_type(node, fragment(f"{name}({{0}})", value))
+            return self.cast_to_exact_type(node, fragment_node(f"{name}({{0}})", value))
 
         return rule
 
     def _translate_sign(self, node: exp.Expr) -> exp.Expr:
         words = self.common_sql
         if kind_of(node.this) is Kind.INT64:
-            return fragment(words.as_integer("sign({0})"), node.this)
+            return fragment_node(words.as_integer("sign({0})"), node.this)
         value = words.as_float("@a")
         signed = words.conditional(words.is_nan(value), value, words.as_float("sign(@a)"))
         return self.cast_to_exact_type(node, words.fill_template(signed, self.to_number(node.this)))
 
     def _translate_is_nan(self, node: exp.Expr) -> exp.Expr:
-        return fragment(self.common_sql.is_nan("{0}"), self.to_float(node.this))
+        return fragment_node(self.common_sql.is_nan("{0}"), self.to_float(node.this))
 
     def _translate_is_infinite(self, node: exp.Expr) -> exp.Expr:
         value = node.this if isinstance(node.this, exp.Expr) else node.expressions[0]
-        return fragment(self.common_sql.is_infinite("{0}"), self.to_float(value))
+        return fragment_node(self.common_sql.is_infinite("{0}"), self.to_float(value))
 
     def _greatest_or_least_rule(self, name: str) -> LoweringRule:
         """Return the rule of GREATEST or LEAST: NULL if any argument is NULL, else NaN if any argument is NaN.
@@ -333,19 +333,19 @@ class NumberRules(msgspec.Struct, frozen=True):
         numbers = [self.to_float(part) for part in inputs if kind_of(part) in (Kind.FLOAT64, Kind.VARIANT)]
         finite = [words.is_finite(f"{{{index}}}") for index in range(1, len(numbers) + 1)]
         is_invalid = " AND ".join([words.is_infinite("{0}"), *finite])
-        return fragment(words.fail_if(node, is_invalid, "Floating point overflow", "{0}"), result, *numbers)
+        return fragment_node(words.fail_if_sql(node, is_invalid, "Floating point overflow", "{0}"), result, *numbers)
 
     def _translate_ieee_division(self, node: exp.Expr) -> exp.Expr:
         parts = map(self.to_float, node.expressions)
-        return fragment(f"({self.common_sql.as_float('{0}')} / {self.common_sql.as_float('{1}')})", *parts)
+        return fragment_node(f"({self.common_sql.as_float('{0}')} / {self.common_sql.as_float('{1}')})", *parts)
 
     def rules(self) -> RuleSet:
         return RuleSet(
             by_node_class={
-                **{node: self._unchecked_rule(template) for node, template in _UNCHECKED_FUNCTIONS.items()},
+                **{node: self._unchecked_rule(template) for node, template in _UNCHECKED_FUNCTION_TEMPLATES.items()},
                 **{
                     node: self._finite_checked_rule(template, node.__name__.upper())
-                    for node, template in _FUNCTIONS_THAT_MAY_OVERFLOW.items()
+                    for node, template in _OVERFLOWING_FUNCTION_TEMPLATES.items()
                 },
                 **{node: self._domain_checked_rule(*row) for node, row in _DOMAIN_CHECKED_FUNCTIONS.items()},
                 exp.Pow: self._translate_power,

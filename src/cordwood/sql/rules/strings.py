@@ -10,7 +10,7 @@ from sqlglot import exp
 from cordwood.bounded_cache import compile_pattern
 from cordwood.errors import BadQueryValue
 from cordwood.sql.datatypes import inherit_metadata
-from cordwood.sql.lowering import LoweringRule, raise_unsupported, returns_null_on_error, span_in_text
+from cordwood.sql.lowering import LoweringRule, raise_unsupported, returns_null_on_error, span_of_node_or_descendant
 from cordwood.sql.nodes import constant_text, is_null
 
 # The maximum length of a constant text that is computed at compile time. Longer texts are computed by the engine.
@@ -65,7 +65,9 @@ def strip_contains_substr_lower_calls(node: exp.Expr) -> exp.Expr:
         part = node.args[name]
         node.set(name, part.this if isinstance(part, exp.Lower) else part)
     if is_null(node.expression):
-        raise BadQueryValue("The value that CONTAINS_SUBSTR looks for must not be NULL.", span=span_in_text(node))
+        raise BadQueryValue(
+            "The value that CONTAINS_SUBSTR looks for must not be NULL.", span=span_of_node_or_descendant(node)
+        )
     return node
 
 
@@ -87,7 +89,7 @@ def has_duplicate_characters(node: exp.Expr, source: exp.Expr) -> bool:
     characters = constant_text(source) or ""
     has_duplicate = len(set(characters)) < len(characters)
     if has_duplicate and not returns_null_on_error(node):
-        raise BadQueryValue(DUPLICATE_CHARACTER_MESSAGE, span=span_in_text(node))
+        raise BadQueryValue(DUPLICATE_CHARACTER_MESSAGE, span=span_of_node_or_descendant(node))
     return has_duplicate
 
 
@@ -124,7 +126,7 @@ _BACKSLASH_ESCAPE_PATTERN: Final = re.compile(r"\\(.?)", re.DOTALL)
 
 
 def count_capturing_groups(pattern: str) -> int:
-    return sum(_is_capturing(pattern, index) for index in _find_group_delimiters(pattern))
+    return sum(_is_capturing_group_start(pattern, index) for index in _find_group_delimiters(pattern))
 
 
 def may_capturing_group_be_unmatched(pattern: str) -> bool:
@@ -135,12 +137,12 @@ def may_capturing_group_be_unmatched(pattern: str) -> bool:
     opened = [_GroupAnalysis(is_capturing=False)]
     for index in _find_group_delimiters(pattern):
         if pattern[index] == "(":
-            opened.append(_GroupAnalysis(is_capturing=_is_capturing(pattern, index)))
+            opened.append(_GroupAnalysis(is_capturing=_is_capturing_group_start(pattern, index)))
         elif pattern[index] == "|":
             opened[-1].has_alternatives = True
         elif len(opened) > 1:
             closed = opened.pop()
-            opened[-1].add_nested(closed, can_be_left_out=pattern[index + 1 : index + 2] in tuple("?*{"))
+            opened[-1].add_nested_group(closed, can_be_left_out=pattern[index + 1 : index + 2] in tuple("?*{"))
     return opened[0].may_match_without_group
 
 
@@ -154,7 +156,7 @@ class _GroupAnalysis(msgspec.Struct):
     def may_match_without_group(self) -> bool:
         return self.has_optional_group or (self.has_group and self.has_alternatives)
 
-    def add_nested(self, closed: "_GroupAnalysis", *, can_be_left_out: bool) -> None:
+    def add_nested_group(self, closed: "_GroupAnalysis", *, can_be_left_out: bool) -> None:
         has_group = closed.is_capturing or closed.has_group
         self.has_group = self.has_group or has_group
         self.has_optional_group = (
@@ -162,7 +164,7 @@ class _GroupAnalysis(msgspec.Struct):
         )
 
 
-def _is_capturing(pattern: str, index: int) -> bool:
+def _is_capturing_group_start(pattern: str, index: int) -> bool:
     if pattern[index] != "(":
         return False
     named = pattern.startswith("?P<", index + 1) or pattern.startswith("?<", index + 1)
@@ -187,7 +189,7 @@ def _find_group_delimiters(pattern: str) -> Iterator[int]:
         index += 1
 
 
-def find_pattern_error(pattern: str) -> tuple[str, str | None] | None:
+def find_re2_pattern_error(pattern: str) -> tuple[str, str | None] | None:
     """Return the message and hint of an error that RE2 would report in the pattern; None if no such error is found."""
     unsupported = _NON_RE2_REGEX_PATTERN.search(_ESCAPED_BACKSLASH_PATTERN.sub("  ", pattern))
     if unsupported is not None:
@@ -258,13 +260,15 @@ def has_invalid_regexp_rewrite(node: exp.Expr) -> bool:
     valid_escapes = {"\\", *map(str, range(min(count_capturing_groups(pattern), 9) + 1))}
     is_bad = any(escape[1] not in valid_escapes for escape in _BACKSLASH_ESCAPE_PATTERN.finditer(rewrite))
     if is_bad and not returns_null_on_error(node):
-        raise BadQueryValue("Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=span_in_text(node))
+        raise BadQueryValue(
+            "Invalid REGEXP_REPLACE rewrite: a backslash before no group", span=span_of_node_or_descendant(node)
+        )
     return is_bad
 
 
 def may_group_match_empty_text(pattern: str) -> bool:
     """Return whether the pattern's only capturing group may match the empty text."""
-    opened = next(index for index in _find_group_delimiters(pattern) if _is_capturing(pattern, index))
+    opened = next(index for index in _find_group_delimiters(pattern) if _is_capturing_group_start(pattern, index))
     depth = 0
     for index in _find_group_delimiters(pattern):
         depth += (index >= opened) * ((pattern[index] == "(") - (pattern[index] == ")"))

@@ -19,7 +19,7 @@ from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import (
     LoweringRule,
     RuleSet,
-    fragment,
+    fragment_node,
     mark_null_on_error,
     raise_unsupported,
     returns_null_on_error,
@@ -33,7 +33,7 @@ from cordwood.sql.rules.vocabulary import CommonSql
 FormatElement = tuple[str | None, str]
 
 # The type of the time that is formatted, by the class of the node that sqlglot puts around the time.
-KIND_BY_CAST: Final[dict[type[exp.Expr], Kind]] = {
+KIND_BY_TIME_CAST_CLASS: Final[dict[type[exp.Expr], Kind]] = {
     exp.TsOrDsToDate: Kind.DATE,
     exp.TsOrDsToDatetime: Kind.DATETIME,
     exp.TsOrDsToTimestamp: Kind.TIMESTAMP,
@@ -47,7 +47,7 @@ _FORMAT_ELEMENT_PATTERN: Final = re.compile(r"%(E[z*]S?|E\d+S|E4Y|-?[A-Za-z%])|(
 
 # The format elements (the letters after `%`) for the time of day, the time zone and the date. If a type has no such
 # part, the element is printed unchanged as text: for a DATE, `%H` prints "%H".
-_CLOCK_ELEMENTS: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
+_TIME_OF_DAY_ELEMENTS: Final = frozenset(("H", "I", "k", "l", "M", "p", "P", "R", "r", "S", "s", "T", "X", "E*S"))
 _ZONE_ELEMENTS: Final = frozenset(("Z", "z", "Ez"))
 _DATE_ELEMENTS: Final = frozenset("AaBbhCcDdeFGgjmQUuVWwxYyJs") | {"E4Y"}
 
@@ -78,12 +78,12 @@ def _remove_modifiers(format_string: str) -> str:
 
 
 def _is_unsupported_element(element: str, kind: Kind) -> bool:
-    lacks_clock = kind is Kind.DATE and (element in _CLOCK_ELEMENTS or element.endswith("S"))
+    lacks_clock = kind is Kind.DATE and (element in _TIME_OF_DAY_ELEMENTS or element.endswith("S"))
     lacks_zone = kind is not Kind.TIMESTAMP and element in _ZONE_ELEMENTS
     return lacks_clock or lacks_zone or (kind is Kind.TIME and element in _DATE_ELEMENTS)
 
 
-def _fraction_digits(element: str) -> int | None:
+def _fraction_digit_count(element: str) -> int | None:
     """Return the number of fraction digits of an element such as `E3S`; None for other elements."""
     match = re.fullmatch(r"E(\d{1,3})S", element)
     return int(match[1]) if match else None
@@ -177,7 +177,7 @@ MONTH_NAMES: Final = "january february march april may june july august septembe
 DAY_NAMES: Final = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 
-def _name_pattern(words: list[str]) -> str:
+def _name_or_abbreviation_pattern(words: list[str]) -> str:
     return "(" + "|".join(f"{word[:3]}(?:{word[3:]})?" if len(word) > 3 else word for word in words) + ")"
 
 
@@ -198,8 +198,8 @@ _PATTERN_BY_ELEMENT: Final = {
     "u": "([1-7])",
     "w": "([0-6])",
     "Q": "([1-4])",
-    **dict.fromkeys("bBh", _name_pattern(MONTH_NAMES)),
-    **dict.fromkeys("aA", _name_pattern(DAY_NAMES)),
+    **dict.fromkeys("bBh", _name_or_abbreviation_pattern(MONTH_NAMES)),
+    **dict.fromkeys("aA", _name_or_abbreviation_pattern(DAY_NAMES)),
     "p": "(am|pm)",
     "s": r"([+-]?\d{1,18})",
     **dict.fromkeys(("z", "Ez"), _ZONE_OFFSET_GROUP_PATTERN),
@@ -209,7 +209,7 @@ _PATTERN_BY_ELEMENT: Final = {
 }
 
 # Elements that are parsed in the same way as another element.
-_PARSED_ELEMENT_BY_EQUIVALENT: Final = {
+_CANONICAL_ELEMENT_BY_EQUIVALENT: Final = {
     "e": "d",
     "k": "H",
     "l": "I",
@@ -268,13 +268,13 @@ class TimeFormatRegex(msgspec.Struct):
         self.pattern += pattern
         if "(" in pattern.replace("(?:", ""):
             self.group_count += 1
-            self.group_index_by_element[_PARSED_ELEMENT_BY_EQUIVALENT.get(element, element)] = self.group_count
+            self.group_index_by_element[_CANONICAL_ELEMENT_BY_EQUIVALENT.get(element, element)] = self.group_count
 
 
 def _parse_time_format(format_string: str) -> TimeFormatRegex:
     """Return the regular expression of a format, up to the first unknown element if there is one."""
     format_pattern = TimeFormatRegex()
-    for element, literal_pattern in _split_parsed_format(format_string):
+    for element, literal_pattern in _split_parsing_format(format_string):
         if element is None:
             format_pattern.pattern += literal_pattern
         elif seconds := _SECONDS_ELEMENT_PATTERN.fullmatch(element):
@@ -287,7 +287,7 @@ def _parse_time_format(format_string: str) -> TimeFormatRegex:
     return format_pattern
 
 
-def _split_parsed_format(format_string: str) -> Iterator[tuple[str | None, str]]:
+def _split_parsing_format(format_string: str) -> Iterator[tuple[str | None, str]]:
     """Yield the parts of a format: an element, or None with the regular expression for text between elements."""
     # Undo sqlglot's conversion of some elements to Python's elements.
     format_string = format_string.split("\0", 1)[0].replace("%S.%f", "%E6S").replace("%-d", "%e")
@@ -502,14 +502,14 @@ class TimePrinterSql(Protocol):
     # The template that calls the engine's own function with a time and a format, and three formats for this function:
     # for a time of day, for a date with a time of day, and for ISO 8601.
     format_call_template: str
-    clock_format: str
-    day_and_clock_format: str
+    time_of_day_format: str
+    date_and_time_format: str
     iso_format: str
     # Templates that pad a text with blanks to nine characters, and that return the first character of a text.
     pad_template: str
     first_letter_template: str
 
-    def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
+    def formatted_value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
         """Return the time that a function such as FORMAT_TIMESTAMP formats, and the type as which it is formatted."""
         ...
 
@@ -540,7 +540,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
         format_text = constant_text(node.args["format"])
         if format_text is None:
             raise_unsupported(node, "A format that is not a literal")
-        value, kind = self.sql.value_and_kind(node)
+        value, kind = self.sql.formatted_value_and_kind(node)
         return self.format_time(value, kind, format_text, node.args.get("zone"))
 
     def format_time(self, value: exp.Expr, kind: Kind, format_text: str, zone: exp.Expr | None) -> exp.Expr:
@@ -564,7 +564,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
             return _literal_format(text)
         if element in self.sql.engine_letter_by_element:
             return EngineFormat(f"%{self.sql.engine_letter_by_element[element]}")
-        digits = _fraction_digits(element)
+        digits = _fraction_digit_count(element)
         if digits is not None:
             return self.sql.seconds_format(digits)
         return (
@@ -584,27 +584,27 @@ class TimePrinter(msgspec.Struct, frozen=True):
         """Return a time as CAST prints it; a TIMESTAMP is printed with its offset from UTC."""
         words, sql, kind = self.common_sql, self.sql, kind_of(value)
         if kind is Kind.DATE:
-            return fragment(words.as_text("{0}"), value)
+            return fragment_node(words.as_text("{0}"), value)
         if kind is Kind.TIME:
-            return self._print_wall_clock(sql.clock_format, sql.time_to_wall_clock(value))
+            return self._print_wall_clock(sql.time_of_day_format, sql.time_to_wall_clock(value))
         if kind is not Kind.TIMESTAMP:
-            return self._print_wall_clock(sql.day_and_clock_format, words.time_to_utc_wall_clock(value))
+            return self._print_wall_clock(sql.date_and_time_format, words.time_to_utc_wall_clock(value))
         if zone is None:
             return self._print_wall_clock(
-                sql.day_and_clock_format, words.timestamp_to_utc_wall_clock(value), after=("'+00'",)
+                sql.date_and_time_format, words.timestamp_to_utc_wall_clock(value), after=("'+00'",)
             )
         minutes = words.conditional(
             f"{sql.offset_in_minutes_template} % 60 = 0", "''", words.concat("':'", sql.offset_minutes_part_template)
         )
         zoned = words.concat(sql.offset_sign_template, sql.offset_hours_template, minutes)
         local, utc = sql.to_zone_wall_clock(copy_tree(value), zone), words.timestamp_to_utc_wall_clock(value)
-        return self._print_wall_clock(sql.day_and_clock_format, local, utc, after=(zoned,))
+        return self._print_wall_clock(sql.date_and_time_format, local, utc, after=(zoned,))
 
     def print_as_json(self, value: exp.Expr, kind: Kind) -> exp.Expr:
         """Return a time as a quoted JSON text, such as "2026-01-02T03:04:05Z"; only a TIMESTAMP has the Z (UTC)."""
         if kind is Kind.TIME:
             return self._print_wall_clock(
-                self.sql.clock_format, self.sql.time_to_wall_clock(value), before=("'\"'",), after=("'\"'",)
+                self.sql.time_of_day_format, self.sql.time_to_wall_clock(value), before=("'\"'",), after=("'\"'",)
             )
         is_timestamp = kind is Kind.TIMESTAMP
         wall = self.common_sql.timestamp_to_utc_wall_clock(value) if is_timestamp else value
@@ -639,7 +639,7 @@ class TimePrinter(msgspec.Struct, frozen=True):
     def _print_cast_element(self, element: str | None, text: str) -> EngineFormat | str:
         if element is None:
             return _literal_format(text)
-        digits = _fraction_digits(element)
+        digits = _fraction_digit_count(element)
         if digits is not None:
             return self.sql.fraction_template(digits)
         case, letter = _letter_case(element, text), self.sql.engine_letter_by_element[element]

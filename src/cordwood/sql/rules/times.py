@@ -20,34 +20,34 @@ from cordwood.sql.lowering import (
     LoweringRule,
     RuleSet,
     bigquery_function_name,
-    fragment,
+    fragment_node,
     raise_unsupported,
-    span_in_text,
+    span_of_node_or_descendant,
 )
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, Interval, constant_text, operation_of
 from cordwood.sql.rules.vocabulary import CommonSql
 
 _DATE_PATTERN: Final = r"(\d{3}[1-9]|\d\d[1-9]0|\d[1-9]00|[1-9]000)-(0?[1-9]|1[0-2])-(0?[1-9]|[12]\d|3[01])"
-_CLOCK_PATTERN: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"
+_TIME_OF_DAY_PATTERN: Final = r"([01]?\d|2[0-3]):[0-5]?\d:([0-5]?\d|60)(\.\d{0,9})?"
 _ZONE_OFFSET_SUFFIX_PATTERN: Final = r"[Zz]|[+-](0?\d|1[0-4])(:[0-5]?\d)?"
 
 # The pattern of a TIMESTAMP. A DATE may be written like a TIMESTAMP, too; everything after the day is then ignored.
 _TIMESTAMP_PATTERN: Final = (
-    rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN}({_ZONE_OFFSET_SUFFIX_PATTERN}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
+    rf"{_DATE_PATTERN}([ Tt]{_TIME_OF_DAY_PATTERN}({_ZONE_OFFSET_SUFFIX_PATTERN}| [A-Za-z][A-Za-z0-9_/+-]*)?)?"
 )
 
 # Patterns in RE2's syntax by which engines check the texts of times. The engines themselves check the number of days of
 # a month.
 CANONICAL_PATTERN_BY_KIND: Final = {
     Kind.TIMESTAMP: _TIMESTAMP_PATTERN,
-    Kind.DATETIME: rf"{_DATE_PATTERN}([ Tt]{_CLOCK_PATTERN})?",
+    Kind.DATETIME: rf"{_DATE_PATTERN}([ Tt]{_TIME_OF_DAY_PATTERN})?",
     Kind.DATE: _TIMESTAMP_PATTERN,
-    Kind.TIME: _CLOCK_PATTERN,
+    Kind.TIME: _TIME_OF_DAY_PATTERN,
 }
 
 _MAX_SHOWN_TIME_CHARACTERS: Final = 40
 _TIME_LITERAL_PATTERN: Final = re.compile(
-    rf"(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)(?:(?P<between>[ Tt])(?P<clock>{_CLOCK_PATTERN}))?(?P<zone>{_ZONE_OFFSET_SUFFIX_PATTERN}| \D.*)?",
+    rf"(?P<year>\d+)-(?P<month>\d+)-(?P<day>\d+)(?:(?P<between>[ Tt])(?P<clock>{_TIME_OF_DAY_PATTERN}))?(?P<zone>{_ZONE_OFFSET_SUFFIX_PATTERN}| \D.*)?",
     re.ASCII,
 )
 _SHORT_OFFSET_PATTERN: Final = re.compile(r"([+-])(\d)(?!\d)")
@@ -56,14 +56,14 @@ _SHORT_OFFSET_PATTERN: Final = re.compile(r"([+-])(\d)(?!\d)")
 def normalize_time_text(text: str, kind: Kind) -> str | None:
     """Return the text in the form that every engine reads; None if it is not a valid time of this type."""
     if kind is Kind.TIME:
-        return text if re.fullmatch(_CLOCK_PATTERN, text, re.ASCII) else None
+        return text if re.fullmatch(_TIME_OF_DAY_PATTERN, text, re.ASCII) else None
     match = _TIME_LITERAL_PATTERN.fullmatch(text)
     if match is None or not _is_valid_date(match) or (kind is Kind.DATETIME and match["zone"]):
         return None
-    return text[: match.end("day")] + _clock_in_engine_spelling(match) + _zone_in_engine_spelling(match)
+    return text[: match.end("day")] + _engine_time_of_day_spelling(match) + _zone_in_engine_spelling(match)
 
 
-def _clock_in_engine_spelling(match: re.Match[str]) -> str:
+def _engine_time_of_day_spelling(match: re.Match[str]) -> str:
     if match["clock"]:
         return f"{match['between'].upper()}{match['clock']}"
     return " 00:00:00" if match["zone"] else ""
@@ -81,7 +81,7 @@ def _is_valid_date(match: re.Match[str]) -> bool:
         return False
 
 
-def needs_runtime_check(value: exp.Expr, kind: Kind) -> bool:
+def needs_runtime_time_validation(value: exp.Expr, kind: Kind) -> bool:
     """Return whether the text must be validated when the query runs: it varies by row, or is an invalid constant."""
     text = constant_text(value)
     return value.find(exp.Column) is not None if text is None else normalize_time_text(text, kind) is None
@@ -195,8 +195,8 @@ def require_supported_date_part(node: exp.Expr) -> str:
     if parts is not None and part not in parts:
         raise BadQuerySyntax(
             f"EXTRACT from {kind} does not support the {part} date part.",
-            hint=f"It has: {', '.join(sorted(parts - _WEEK_UNITS))}.",
-            span=span_in_text(node),
+            hint=f"It has: {', '.join(sorted(parts - _WEEK_UNITS_WITH_START_DAY))}.",
+            span=span_of_node_or_descendant(node),
         )
     return part
 
@@ -227,7 +227,9 @@ def interval_count_sql(text: str, node: exp.Expr) -> str:
     """Return the number that `text` contains, as SQL: `3` for INTERVAL '3' DAY; raise BadQuerySyntax if it has none."""
     match = _SIGNED_NUMBER_PATTERN.fullmatch(text.strip())
     if match is None:
-        raise BadQuerySyntax(f"The interval '{text[:40]}' is not a number of units.", span=span_in_text(node))
+        raise BadQuerySyntax(
+            f"The interval '{text[:40]}' is not a number of units.", span=span_of_node_or_descendant(node)
+        )
     return match[1]
 
 
@@ -246,7 +248,7 @@ def _split_interval_numbers(text: str) -> list[str]:
     return numbers
 
 
-_CLOCK_UNITS: Final = frozenset(MICROSECONDS_BY_UNIT) - {"DAY"}
+_TIME_OF_DAY_UNITS: Final = frozenset(MICROSECONDS_BY_UNIT) - {"DAY"}
 _DATE_UNITS: Final = frozenset(("DAY", "WEEK", "MONTH", "QUARTER", "YEAR"))
 _TRUNCATION_UNITS: Final = _DATE_UNITS | {"ISOWEEK", "ISOYEAR", *(f"WEEK({day})" for day in _WEEKDAYS)}
 # The units that are valid for values of a type: units that can be added to the values, units to which they can be
@@ -254,13 +256,13 @@ _TRUNCATION_UNITS: Final = _DATE_UNITS | {"ISOWEEK", "ISOYEAR", *(f"WEEK({day})"
 _ADDABLE_UNITS_BY_KIND: Final = {
     Kind.DATE: _DATE_UNITS,
     Kind.TIMESTAMP: frozenset(MICROSECONDS_BY_UNIT),
-    Kind.TIME: _CLOCK_UNITS,
+    Kind.TIME: _TIME_OF_DAY_UNITS,
 }
-_TRUNCATION_UNITS_BY_KIND: Final = {Kind.DATE: _TRUNCATION_UNITS, Kind.TIME: _CLOCK_UNITS}
+_TRUNCATION_UNITS_BY_KIND: Final = {Kind.DATE: _TRUNCATION_UNITS, Kind.TIME: _TIME_OF_DAY_UNITS}
 _DIFFERENCE_UNITS_BY_KIND: Final = {
     Kind.DATE: _TRUNCATION_UNITS,
     Kind.TIMESTAMP: frozenset(MICROSECONDS_BY_UNIT),
-    Kind.TIME: _CLOCK_UNITS,
+    Kind.TIME: _TIME_OF_DAY_UNITS,
 }
 _PERMITTED_UNITS_BY_FUNCTION: Final[Mapping[type[exp.Expr], Mapping[Kind, frozenset[str]]]] = {
     **dict.fromkeys((exp.DateAdd, exp.DateSub, exp.DatetimeAdd, exp.DatetimeSub), _ADDABLE_UNITS_BY_KIND),
@@ -292,8 +294,8 @@ def _with_unit_check(rule: LoweringRule) -> LoweringRule:
         if units is not None and unit not in units and not isinstance(node.expression, exp.Interval):
             raise BadQuerySyntax(
                 f"{bigquery_function_name(node)} does not support the {unit} date part when the argument is {kind} type.",
-                hint=f"It has: {', '.join(sorted(units - _WEEK_UNITS))}.",
-                span=span_in_text(node),
+                hint=f"It has: {', '.join(sorted(units - _WEEK_UNITS_WITH_START_DAY))}.",
+                span=span_of_node_or_descendant(node),
             )
         return rule(node)
 
@@ -305,8 +307,8 @@ def _has_timestamp_operands(difference: exp.Expr) -> bool:
     return kind_of(difference.this) is Kind.TIMESTAMP is kind_of(difference.expression)
 
 
-_WEEK_UNITS: Final = frozenset(unit for unit in _TRUNCATION_UNITS if "(" in unit)
-_DATE_PARTS_BY_KIND: Final = {Kind.DATE: _TRUNCATION_UNITS | {"DAYOFWEEK", "DAYOFYEAR"}, Kind.TIME: _CLOCK_UNITS}
+_WEEK_UNITS_WITH_START_DAY: Final = frozenset(unit for unit in _TRUNCATION_UNITS if "(" in unit)
+_DATE_PARTS_BY_KIND: Final = {Kind.DATE: _TRUNCATION_UNITS | {"DAYOFWEEK", "DAYOFYEAR"}, Kind.TIME: _TIME_OF_DAY_UNITS}
 
 
 # Units that do not always have the same length.
@@ -325,9 +327,9 @@ class TimeRules(msgspec.Struct, frozen=True):
     zone, and `from_zone_wall_clock` does the reverse. `time_to_wall_clock` converts a TIME to a wall clock, and
     `wall_clock_to_kind` converts a wall clock to a type of time. `truncation_template` returns the template that
     truncates the wall clock @a to a unit. `micros_since_unit_start_template` takes a unit's length, and returns the
-    template for the microseconds between the start of the unit and the wall clock {1}. `count_boundaries_sql` returns
-    the template for the number of starts of units between the wall clocks {1} and {0}. `bucket_template` and
-    `month_bucket_template` round @a down to the origin @c plus a multiple of the width @b. `interval_of` makes an
+    template for the microseconds between the start of the unit and the wall clock {1}. `unit_boundary_count_template`
+    returns the template for the number of starts of units between the wall clocks {1} and {0}. `bucket_template` and
+    `month_bucket_template` round @a down to the origin @c plus a multiple of the width @b. `interval_of_units` makes an
     interval of one unit, and `interval_from_parts` makes an interval of several units.
     """
 
@@ -339,14 +341,14 @@ class TimeRules(msgspec.Struct, frozen=True):
     truncation_template: Callable[[str, exp.Expr], str]
     truncate_time_of_day: Callable[[exp.Expr, str, exp.Expr], exp.Expr]
     micros_since_unit_start_template: Callable[[int], str]
-    count_boundaries_sql: Callable[[str, exp.Expr], str]
+    unit_boundary_count_template: Callable[[str, exp.Expr], str]
     default_bucket_origin: str
     bucket_template: str
     month_bucket_template: str
-    interval_of: Callable[[exp.Expr, str, exp.Expr], exp.Expr]
+    interval_of_units: Callable[[exp.Expr, str, exp.Expr], exp.Expr]
     interval_from_parts: Callable[[list[tuple[str, str]]], exp.Expr]
     interval_from_text_rule: LoweringRule
-    zero_interval: str
+    zero_interval_sql: str
 
     def _translate_truncation(self, node: exp.Expr) -> exp.Expr:
         kind = kind_of(node) or Kind.TIMESTAMP
@@ -376,29 +378,29 @@ class TimeRules(msgspec.Struct, frozen=True):
         truncated = self.common_sql.from_unix_micros(
             f"{self.common_sql.to_unix_micros('{0}')} - {self.micros_since_unit_start_template(size)}"
         )
-        return fragment(truncated, value, self.to_zone_wall_clock(copy_tree(value), zone))
+        return fragment_node(truncated, value, self.to_zone_wall_clock(copy_tree(value), zone))
 
     def _translate_timestamp_difference(self, node: exp.Expr) -> exp.Expr:
         """Translate TIMESTAMP_DIFF, which counts whole units between two times."""
         words, size = self.common_sql, MICROSECONDS_BY_UNIT.get(time_unit_name(node.args.get("unit")))
         if size is None:
-            return self._count_boundaries(node)
+            return self._count_unit_boundaries(node)
         sides = (words.convert_implicitly(side, Kind.TIMESTAMP) for side in (node.this, node.expression))
         micros = f"({words.to_unix_micros('{0}')} - {words.to_unix_micros('{1}')})"
-        return fragment(micros if size == 1 else words.integer_quotient(micros, str(size)), *sides)
+        return fragment_node(micros if size == 1 else words.integer_quotient(micros, str(size)), *sides)
 
     def translate_difference(self, node: exp.Expr) -> exp.Expr:
         """Translate a difference of two times by the types of its operands; the name of the function has no effect."""
         return (
             self._translate_timestamp_difference(node)
             if _has_timestamp_operands(node)
-            else self._count_boundaries(node)
+            else self._count_unit_boundaries(node)
         )
 
-    def _count_boundaries(self, node: exp.Expr) -> exp.Expr:
+    def _count_unit_boundaries(self, node: exp.Expr) -> exp.Expr:
         """Return the number of units, such as days, that begin between two times: the result of the DIFF functions."""
-        template = self.count_boundaries_sql(time_unit_name(node.args.get("unit")), node)
-        return fragment(template, *(self._to_wall_clock(side, node) for side in (node.this, node.expression)))
+        template = self.unit_boundary_count_template(time_unit_name(node.args.get("unit")), node)
+        return fragment_node(template, *(self._to_wall_clock(side, node) for side in (node.this, node.expression)))
 
     def _to_wall_clock(self, value: exp.Expr, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.TimeDiff):
@@ -419,7 +421,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         origin = (
             words.time_to_utc_wall_clock(words.convert_implicitly(optional[0], kind))
             if optional
-            else fragment(self.default_bucket_origin)
+            else fragment_node(self.default_bucket_origin)
         )
         interval = operation_of(width, Interval)
         by_months = interval is not None and interval.unit in VARIABLE_LENGTH_UNITS
@@ -434,7 +436,7 @@ class TimeRules(msgspec.Struct, frozen=True):
         return (
             self.interval_from_text_rule(node)
             if unit is None
-            else self.interval_of(node.this, time_unit_name(unit), node)
+            else self.interval_of_units(node.this, time_unit_name(unit), node)
         )
 
     def _translate_make_interval(self, node: exp.Expr) -> exp.Expr:
@@ -444,11 +446,13 @@ class TimeRules(msgspec.Struct, frozen=True):
             if kind_of(value) not in (None, Kind.INT64, Kind.VARIANT):
                 message = f"No matching signature for MAKE_INTERVAL for argument type {kind_of(value)}."
                 raise BadQuerySyntax(
-                    message, hint="Its arguments are INT64.", span=span_in_text(value) or span_in_text(node)
+                    message,
+                    hint="Its arguments are INT64.",
+                    span=span_of_node_or_descendant(value) or span_of_node_or_descendant(node),
                 )
-        spans = [self.interval_of(value, unit, node) for unit, value in values]
+        spans = [self.interval_of_units(value, unit, node) for unit, value in values]
         total = " + ".join(f"{{{index}}}" for index in range(len(spans)))
-        return fragment(f"({total})" if spans else self.zero_interval, *spans)
+        return fragment_node(f"({total})" if spans else self.zero_interval_sql, *spans)
 
     def rules(self) -> RuleSet:
         truncated = (exp.TimestampTrunc, exp.DatetimeTrunc, exp.DateTrunc, exp.TimeTrunc)

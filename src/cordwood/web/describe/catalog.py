@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cordwood.access import may_query
-from cordwood.catalog.alert_table import alert_to_table
+from cordwood.catalog.alert_table import alert_to_toml_table
 from cordwood.catalog.catalog import DefinitionEditor
 from cordwood.catalog.definition_fields import LOGFLARE_LANGUAGE_BY_DIALECT, stream_revision, stream_to_fields
 from cordwood.catalog.toml_document import numeric_id
@@ -50,12 +50,12 @@ _HINT_BY_UNSUPPORTED_COLLECTION: Final = {
 }
 
 
-async def show_api_document(request: Request, services: Services) -> Response:
+async def show_openapi_document(request: Request, services: Services) -> Response:
     """Return the OpenAPI document. It is public, because it has the parameters of endpoints but not their queries.
 
     Some names of columns come from events. Such names are shown only if the caller's key may query the endpoint.
     """
-    return no_store_json_response(await _create_document(services, _caller_or_none(request, services)))
+    return no_store_json_response(await _create_openapi_document(services, _caller_or_none(request, services)))
 
 
 async def show_api_client(request: Request, services: Services) -> Response:
@@ -97,12 +97,12 @@ async def show_api_page(request: Request, services: Services) -> Response:
         (b"content-type", b"text/html; charset=utf-8"),
         (b"cache-control", b"no-cache"),
     ]
-    document = await _create_document(services, _caller_or_none(request, services))
+    document = await _create_openapi_document(services, _caller_or_none(request, services))
     text = await asyncio.to_thread(page_html, document, static_file_url)
     return Response(200, headers, text.encode())
 
 
-async def _create_document(services: Services, caller: Caller | None) -> dict[str, Any]:
+async def _create_openapi_document(services: Services, caller: Caller | None) -> dict[str, Any]:
     endpoints = services.catalog.endpoints()
     columns = await asyncio.gather(
         *(
@@ -128,21 +128,21 @@ def _caller_or_none(request: Request, services: Services) -> Caller | None:
 
 async def list_endpoints(request: Request, services: Services) -> Response:
     require_private_caller(request, services)
-    origins = _origin_by_name(services.endpoint_definitions)
+    origins = _definition_origin_by_name(services.endpoint_definitions)
     return no_store_json_response([endpoint_json(one, origins.get(one.name)) for one in services.catalog.endpoints()])
 
 
 async def show_endpoint(request: Request, services: Services, address: str) -> Response:
     require_private_caller(request, services)
     found = require_endpoint(services, address)
-    origin = _origin_by_name(services.endpoint_definitions).get(found.name)
+    origin = _definition_origin_by_name(services.endpoint_definitions).get(found.name)
     return no_store_json_response(endpoint_json(found, origin), 200, (b"etag", f'"{found.revision}"'.encode()))
 
 
 async def list_sources(request: Request, services: Services) -> Response:
     require_private_caller(request, services)
     facts = await services.query_service.stream_stats()
-    origins = _origin_by_name(services.stream_definitions)
+    origins = _definition_origin_by_name(services.stream_definitions)
     streams = services.catalog.streams()
     return no_store_json_response([stream_json(one, origins.get(one.name), facts.get(one.name)) for one in streams])
 
@@ -151,7 +151,9 @@ async def show_source(request: Request, services: Services, address: str) -> Res
     require_private_caller(request, services)
     stream = require_stream(services, address)
     facts = await services.query_service.stream_stats()
-    fields = stream_json(stream, _origin_by_name(services.stream_definitions).get(stream.name), facts.get(stream.name))
+    fields = stream_json(
+        stream, _definition_origin_by_name(services.stream_definitions).get(stream.name), facts.get(stream.name)
+    )
     return no_store_json_response(fields, 200, (b"etag", f'"{fields["revision"]}"'.encode()))
 
 
@@ -170,7 +172,9 @@ async def show_source_schema(request: Request, services: Services, address: str)
     return no_store_json_response(stream_schema(stream, shape, f"/api/sources/{stream.id}/schema"))
 
 
-def _origin_by_name(definitions: DefinitionEditor[Endpoint] | DefinitionEditor[Stream] | None) -> Mapping[str, str]:
+def _definition_origin_by_name(
+    definitions: DefinitionEditor[Endpoint] | DefinitionEditor[Stream] | None,
+) -> Mapping[str, str]:
     return definitions.origins() if definitions is not None else {}
 
 
@@ -195,7 +199,7 @@ def endpoint_json(endpoint: Endpoint, origin: str | None) -> dict[str, Any]:
         "revision": endpoint.revision,
         "origin": origin,
         "parameters": [_parameter_json(parameter) for parameter in endpoint.parameters],
-        "alert": None if endpoint.alert is None else alert_to_table(endpoint.alert),
+        "alert": None if endpoint.alert is None else alert_to_toml_table(endpoint.alert),
         # Fields that Logflare's clients expect, but that are constant in cordwood.
         "labels": "",
         "enable_dynamic_reservation": False,

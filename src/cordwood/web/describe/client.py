@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from cordwood.bounded_cache import BoundedCache
-from cordwood.web.describe.page import description_without_summary, operations, resolve_reference
+from cordwood.web.describe.page import description_without_summary, iterate_operations, resolve_reference
 
 DocumentNode = Mapping[str, Any]
 
@@ -85,7 +85,7 @@ def generate_client(document: DocumentNode) -> tuple[str, bytes]:
 def _client_source(document: DocumentNode) -> str:
     template = (resources.files("cordwood.web.describe") / _TEMPLATE_FILE).read_text(encoding="utf-8")
     before, _, after = template.partition(_OPERATIONS_PLACEHOLDER_LINE)
-    found = list(operations(document))
+    found = list(iterate_operations(document))
     names = _method_names([operation for _, _, operation in found])
     methods = [
         _method_source(document, name, path, verb, operation)
@@ -102,7 +102,7 @@ def _method_names(found: Sequence[DocumentNode]) -> list[str]:
 
     The id of an endpoint's operation ends with a digest. It is left out if the method's name is unique without it.
     """
-    short = [_short_name(operation) for operation in found]
+    short = [_candidate_method_name(operation) for operation in found]
     counts = Counter(short)
     names: list[str] = []
     for operation, name in zip(found, short, strict=True):
@@ -110,7 +110,7 @@ def _method_names(found: Sequence[DocumentNode]) -> list[str]:
     return names
 
 
-def _short_name(operation: DocumentNode) -> str:
+def _candidate_method_name(operation: DocumentNode) -> str:
     name = operation["operationId"]
     return _python_identifier(_ID_DIGEST_REGEX.sub("", name) if "x-cordwood-endpoint" in operation else name)
 
@@ -176,7 +176,7 @@ def _method_parameters(document: DocumentNode, operation: DocumentNode) -> Itera
         )
         yield _Argument(add_unique_name("body"), "body", "body", "Any", bool(body.get("required")), described)
         if len(content) > 1:
-            default = _literal(next(iter(content)))
+            default = _string_literal(next(iter(content)))
             yield _Argument(
                 add_unique_name("content_type"),
                 "content_type",
@@ -203,7 +203,7 @@ def _python_type(schema: DocumentNode) -> str:
 
 
 def _literal_type(values: Sequence[str]) -> str:
-    literal = f"Literal[{', '.join(_literal(one) for one in dict.fromkeys(values))}]"
+    literal = f"Literal[{', '.join(_string_literal(one) for one in dict.fromkeys(values))}]"
     return literal if len(literal) <= _MAX_LITERAL_TYPE_LENGTH else "str"
 
 
@@ -226,7 +226,7 @@ def _result_type_and_sender(document: DocumentNode, operation: DocumentNode) -> 
 
 def _call_source(path: str, verb: str, operation: DocumentNode, arguments: Sequence[_Argument]) -> str:
     values = {one.document_name: one.name for one in arguments if one.location == "path"}
-    parts = [f"{_literal(verb.upper())},", f"{_path_expression(path, values)},"]
+    parts = [f"{_string_literal(verb.upper())},", f"{_path_expression(path, values)},"]
     for keyword_, place in (("query", "query"), ("headers", "header")):
         sent = {one.document_name: one.name for one in arguments if one.location == place}
         if sent:
@@ -244,12 +244,12 @@ def _body_argument_sources(operation: DocumentNode, arguments: Sequence[_Argumen
         return []
     if _has_body_members(operation):
         members = {one.document_name: one.name for one in arguments if one.location == "member"}
-        return [f"body={_members_source(members)},", f"content_type={_literal(_JSON_MEDIA_TYPE)},"]
+        return [f"body={_body_dict_source(members)},", f"content_type={_string_literal(_JSON_MEDIA_TYPE)},"]
     names = {one.location: one.name for one in arguments}
-    return [f"body={names['body']},", f"content_type={names.get('type', _literal(next(iter(content))))},"]
+    return [f"body={names['body']},", f"content_type={names.get('type', _string_literal(next(iter(content))))},"]
 
 
-def _members_source(values: Mapping[str, str]) -> str:
+def _body_dict_source(values: Mapping[str, str]) -> str:
     indent = " " * 16
     return f"_without_none_values(\n{indent}    {_dict_source(values, indent + '    ')},\n{indent})" if values else "{}"
 
@@ -258,17 +258,19 @@ def _path_expression(path: str, values: Mapping[str, str]) -> str:
     """Return the Python expression for a URL path with the values of its parameters."""
     pieces = re.split(r"\{(\w+)\}", path)
     literals = [
-        f"_quote({values[piece]})" if number % 2 else _literal(piece) for number, piece in enumerate(pieces) if piece
+        f"_quote({values[piece]})" if number % 2 else _string_literal(piece)
+        for number, piece in enumerate(pieces)
+        if piece
     ]
     return " + ".join(literals)
 
 
 def _dict_source(values: Mapping[str, str], indent: str) -> str:
-    lines = "".join(f"{indent}    {_literal(source)}: {name},\n" for source, name in values.items())
+    lines = "".join(f"{indent}    {_string_literal(source)}: {name},\n" for source, name in values.items())
     return f"{{\n{lines}{indent}}}" if lines else "{}"
 
 
-def _literal(text: str) -> str:
+def _string_literal(text: str) -> str:
     """Return a Python string literal in ASCII, with double quotes unless the text contains a double quote."""
     literal = ascii(text)
     return f'"{literal[1:-1]}"' if literal[0] == "'" and '"' not in text else literal

@@ -15,8 +15,8 @@ import msgspec
 import cordwood
 from cordwood.model.datatype import Column, Datatype, Kind
 from cordwood.model.definitions import Dialect, Endpoint, Parameter, Stream, TextParameterKind
-from cordwood.model.event import ELEMENT_STEP, EventPath, Shape, ValueKind
-from cordwood.web.encode import FORMATS
+from cordwood.model.event import ARRAY_ELEMENT_STEP, EventPath, Shape, ValueKind
+from cordwood.web.encode import ANSWER_FORMATS_BY_NAME
 from cordwood.web.encode.cells import distinct_names
 from cordwood.web.problems import TITLE_BY_STATUS
 
@@ -105,7 +105,7 @@ def parameter_schema(parameter: Parameter) -> Schema:
     return schema
 
 
-def member_schema(parameter: Parameter) -> Schema:
+def body_member_schema(parameter: Parameter) -> Schema:
     """Return the JSON Schema of a parameter as a member of a JSON body, with its description and an example."""
     described = {"description": parameter.description} if parameter.description else {}
     example = _example_of(parameter)
@@ -128,8 +128,8 @@ def _example_of(parameter: Parameter) -> object:
 
 def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
     """Return the JSON Schema of a stream's events, derived from the shape of the events that were seen."""
-    root: Schema = {"type": "object", "properties": _fixed_columns()}
-    for path, kinds in _sorted_kinds(shape):
+    root: Schema = {"type": "object", "properties": _fixed_column_schemas()}
+    for path, kinds in _value_kinds_sorted_by_path(shape):
         _insert_path_schema(root, path, sorted(_JSON_TYPES_BY_KIND[kind] for kind in kinds))
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": address, "title": stream.name}
     return {**head, **root}
@@ -138,12 +138,12 @@ def stream_schema(stream: Stream, shape: Shape, address: str) -> Schema:
 def type_names_by_dotted_path(shape: Shape) -> dict[str, str]:
     """Return the type names of values by their dotted paths, without records and lists of records themselves."""
     flat = {"id": "string", "timestamp": "datetime", "event_message": "string"}
-    kinds = dict(_sorted_kinds(shape))
+    kinds = dict(_value_kinds_sorted_by_path(shape))
     for path, found in kinds.items():
-        if ELEMENT_STEP in path:
+        if ARRAY_ELEMENT_STEP in path:
             continue
         plain = found - {ValueKind.OBJECT, ValueKind.ARRAY}
-        elements = kinds.get((*path, ELEMENT_STEP), frozenset()) - {ValueKind.OBJECT, ValueKind.ARRAY}
+        elements = kinds.get((*path, ARRAY_ELEMENT_STEP), frozenset()) - {ValueKind.OBJECT, ValueKind.ARRAY}
         names = [_JSON_TYPES_BY_KIND[kind] for kind in sorted(plain)] + [
             f"{_JSON_TYPES_BY_KIND[kind]}[]" for kind in sorted(elements)
         ]
@@ -152,7 +152,7 @@ def type_names_by_dotted_path(shape: Shape) -> dict[str, str]:
     return flat
 
 
-def _fixed_columns() -> dict[str, Schema]:
+def _fixed_column_schemas() -> dict[str, Schema]:
     return {"id": {"type": "string"}, "timestamp": {"type": "number"}, "event_message": {"type": "string"}}
 
 
@@ -161,13 +161,13 @@ def _insert_path_schema(root: Schema, path: EventPath, types: list[str]) -> None
     for step in path:
         node = (
             node.setdefault("items", {})
-            if step == ELEMENT_STEP
+            if step == ARRAY_ELEMENT_STEP
             else node.setdefault("properties", {}).setdefault(step, {})
         )
     node["type"] = types[0] if len(types) == 1 else types
 
 
-def _sorted_kinds(shape: Shape) -> Iterator[tuple[EventPath, frozenset[ValueKind]]]:
+def _value_kinds_sorted_by_path(shape: Shape) -> Iterator[tuple[EventPath, frozenset[ValueKind]]]:
     return iter(sorted(shape.kinds.items()))
 
 
@@ -230,12 +230,12 @@ class EndpointWithColumns(msgspec.Struct, frozen=True):
 
 def openapi_document(endpoints: Iterable[EndpointWithColumns], streams: Iterable[Stream]) -> dict[str, Any]:
     """Return the OpenAPI document of the fixed routes and of all endpoints."""
-    made: dict[str, Any] = msgspec.json.decode(_read_fixed_document())
+    made: dict[str, Any] = msgspec.json.decode(_read_base_openapi_document())
     made["info"]["version"] = cordwood.__version__
     made["components"]["responses"] |= {
         f"{status}": _problem_response(title) for status, title in TITLE_BY_STATUS.items()
     }
-    made["components"]["parameters"]["format"]["schema"]["enum"] = list(FORMATS)
+    made["components"]["parameters"]["format"]["schema"]["enum"] = list(ANSWER_FORMATS_BY_NAME)
     made["components"]["schemas"]["stream"]["examples"] = [stream.name for stream in streams]
     for one in endpoints:
         made["paths"][_endpoint_path(one.endpoint)] = _path_item(one)
@@ -243,7 +243,7 @@ def openapi_document(endpoints: Iterable[EndpointWithColumns], streams: Iterable
 
 
 @cache
-def _read_fixed_document() -> bytes:
+def _read_base_openapi_document() -> bytes:
     return (resources.files("cordwood.web.describe") / "fixed.json").read_bytes()
 
 
@@ -309,7 +309,7 @@ def _rows_response(described: EndpointWithColumns) -> dict[str, Any]:
     # The columns of a caller's sandbox query are not known here, so any object is allowed as a row.
     items = {"anyOf": [row, {"type": "object"}]} if described.endpoint.sandbox else row
     result = {"type": "object", "required": ["result"], "properties": {"result": {"type": "array", "items": items}}}
-    content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in FORMATS.values()}
+    content: dict[str, Any] = {form.media_type.partition(";")[0]: {} for form in ANSWER_FORMATS_BY_NAME.values()}
     content["application/json"] = {"schema": result}
     headers = {name: {"$ref": f"#/components/headers/{of}"} for name, of in _RECEIPT_HEADERS.items()}
     return {"description": "The rows.", "headers": headers, "content": content}
@@ -335,7 +335,7 @@ def _sandbox_parameter_object(name: str, text: str) -> dict[str, Any]:
 
 
 def _request_body(endpoint: Endpoint) -> dict[str, Any]:
-    members = {one.name: member_schema(one) for one in endpoint.parameters}
+    members = {one.name: body_member_schema(one) for one in endpoint.parameters}
     members |= {name: {"type": "string", "description": text} for name, text in _sandbox_parameters(endpoint).items()}
     required = [one.name for one in endpoint.parameters if one.required]
     schema = {"type": "object", "properties": members, **({"required": required} if required else {})}

@@ -52,7 +52,7 @@ def _describe_bounds(schema: DocumentNode) -> str:
 _HTTP_METHODS = ("get", "post", "put", "patch", "delete")
 # The pages of the explorer, to which the header of this page links as the explorer's own header does.
 _EXPLORER_PAGES = ("explore", "endpoints", "alerts", "streams", "service")
-_KEY_PARAGRAPH = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
+_API_KEY_PARAGRAPH_HTML = """An operation that needs a key takes it in the header <code>X-API-KEY</code>, as
 <code>Authorization: Bearer</code>, or as the parameter <code>api_key</code>. Every error has one body:
 <code>error.status</code> is the code to write programs by."""
 
@@ -97,12 +97,12 @@ def _introduction_html(info: DocumentNode) -> str:
     version = f'<span class="faint">Version {escape(info["version"])}.</span>'
     return (
         f"<h1>{escape(info['title'])} API</h1><p>{escape(info['summary'])} {version}</p>"
-        f'<p class="about">{_KEY_PARAGRAPH} The same as data: <a href="api/openapi.json">OpenAPI 3.1</a>.</p>'
+        f'<p class="about">{_API_KEY_PARAGRAPH_HTML} The same as data: <a href="api/openapi.json">OpenAPI 3.1</a>.</p>'
         '<p><a class="button" href="api/client.py" download="cordwood_client.py">Download a client in Python</a></p>'
     )
 
 
-def operations(document: DocumentNode) -> Iterator[tuple[str, str, DocumentNode]]:
+def iterate_operations(document: DocumentNode) -> Iterator[tuple[str, str, DocumentNode]]:
     for path, verbs in document["paths"].items():
         for verb in _HTTP_METHODS:
             if verb in verbs:
@@ -136,7 +136,7 @@ def _method_badge_html(verb: str) -> str:
 
 def _operations_with_tag(document: DocumentNode, tag: DocumentNode) -> list[tuple[str, str, DocumentNode]]:
     """Return the operations with the given tag. Those that belong to one endpoint come first."""
-    found = [one for one in operations(document) if tag["name"] in one[2]["tags"]]
+    found = [one for one in iterate_operations(document) if tag["name"] in one[2]["tags"]]
     return sorted(found, key=lambda one: "x-cordwood-endpoint" not in one[2])
 
 

@@ -18,7 +18,7 @@ from cordwood.web.encode.text import (
 JSON_FORMAT = AnswerFormat("json", "application/json; charset=utf-8", encode_json)
 # Only `?format=` selects this format. `Accept: text/plain` does not, because clients that send it expect rows.
 PROMETHEUS_FORMAT = AnswerFormat("prometheus", PROMETHEUS_MEDIA_TYPE, encode_prometheus)
-FORMATS: Mapping[str, AnswerFormat] = {
+ANSWER_FORMATS_BY_NAME: Mapping[str, AnswerFormat] = {
     "json": JSON_FORMAT,
     "ndjson": AnswerFormat("ndjson", "application/x-ndjson", encode_ndjson, is_streamable=True),
     "csv": AnswerFormat("csv", "text/csv; charset=utf-8", encode_csv, is_streamable=True),
@@ -28,10 +28,10 @@ FORMATS: Mapping[str, AnswerFormat] = {
 }
 
 _FORMATS_BY_MEDIA_TYPE = {
-    form.media_type.partition(";")[0]: form for form in FORMATS.values() if form is not PROMETHEUS_FORMAT
+    form.media_type.partition(";")[0]: form for form in ANSWER_FORMATS_BY_NAME.values() if form is not PROMETHEUS_FORMAT
 }
-_FORMATS_BY_OTHER_MEDIA_TYPE = {"application/ndjson": "ndjson", "application/jsonl": "ndjson"}
-_FORMATS_BY_WILDCARD = {"*/*": JSON_FORMAT, "application/*": JSON_FORMAT, "text/*": FORMATS["csv"]}
+_FORMAT_NAMES_BY_MEDIA_TYPE_ALIAS = {"application/ndjson": "ndjson", "application/jsonl": "ndjson"}
+_FORMATS_BY_WILDCARD = {"*/*": JSON_FORMAT, "application/*": JSON_FORMAT, "text/*": ANSWER_FORMATS_BY_NAME["csv"]}
 
 
 def choose_format(accept: str, format_name: str | None) -> AnswerFormat:
@@ -40,9 +40,9 @@ def choose_format(accept: str, format_name: str | None) -> AnswerFormat:
         return _format_by_name(format_name)
     if not accept:
         return JSON_FORMAT
-    for media_type in _names_by_preference(accept):
+    for media_type in _media_types_by_preference(accept):
         found = _FORMATS_BY_MEDIA_TYPE.get(media_type) or _FORMATS_BY_WILDCARD.get(media_type)
-        found = found or FORMATS.get(_FORMATS_BY_OTHER_MEDIA_TYPE.get(media_type, ""))
+        found = found or ANSWER_FORMATS_BY_NAME.get(_FORMAT_NAMES_BY_MEDIA_TYPE_ALIAS.get(media_type, ""))
         if found is not None:
             return found
     raise NotAcceptable(
@@ -52,12 +52,14 @@ def choose_format(accept: str, format_name: str | None) -> AnswerFormat:
 
 
 def _format_by_name(name: str) -> AnswerFormat:
-    if name not in FORMATS:
-        raise NotAcceptable(f"There is no format {name!r}.", hint="There are: " + ", ".join(FORMATS) + ".")
-    return FORMATS[name]
+    if name not in ANSWER_FORMATS_BY_NAME:
+        raise NotAcceptable(
+            f"There is no format {name!r}.", hint="There are: " + ", ".join(ANSWER_FORMATS_BY_NAME) + "."
+        )
+    return ANSWER_FORMATS_BY_NAME[name]
 
 
-def _names_by_preference(header: str) -> list[str]:
+def _media_types_by_preference(header: str) -> list[str]:
     """Return the names in an `Accept` header, most preferred first, without names that have the weight 0."""
     wanted = [(name, weight) for name, weight in parse_weighted_names(header) if name and weight > 0]
     return [name for name, _ in sorted(wanted, key=lambda named: -named[1])]

@@ -24,7 +24,7 @@ from cordwood.web.encode.cells import (
     validity_bitmap,
 )
 
-_SCALAR_FORMATS = {"u8": ("<B", 1), "i16": ("<h", 2), "i32": ("<i", 4), "i64": ("<q", 8)}
+_STRUCT_CODE_AND_SIZE_BY_FORMAT = {"u8": ("<B", 1), "i16": ("<h", 2), "i32": ("<i", 4), "i64": ("<q", 8)}
 _OFFSET_BYTES = 4
 
 
@@ -88,7 +88,7 @@ def _write_table(out: bytearray, table: FlatTable) -> int:
     struct.pack_into("<i", out, begin, begin - vtable)
     for place, field in zip(places, table.fields, strict=True):
         if isinstance(field, FlatScalar):
-            struct.pack_into(_SCALAR_FORMATS[field.format_name][0], out, begin + place, field.value)
+            struct.pack_into(_STRUCT_CODE_AND_SIZE_BY_FORMAT[field.format_name][0], out, begin + place, field.value)
         elif field is not None:
             _write_offset(out, begin + place, _write_node(out, field))
     return begin
@@ -101,7 +101,7 @@ def _table_layout(table: FlatTable) -> tuple[list[int], int]:
     """
     places, end = [], _OFFSET_BYTES
     for field in table.fields:
-        size = _SCALAR_FORMATS[field.format_name][1] if isinstance(field, FlatScalar) else _OFFSET_BYTES
+        size = _STRUCT_CODE_AND_SIZE_BY_FORMAT[field.format_name][1] if isinstance(field, FlatScalar) else _OFFSET_BYTES
         begin = -(-end // size) * size
         places.append(0 if field is None else begin)
         end = end if field is None else begin + size

@@ -52,12 +52,12 @@ ThriftField = (
 )
 
 
-def encode_struct(struct: ThriftStruct) -> bytes:
+def encode_thrift_struct(struct: ThriftStruct) -> bytes:
     out, last = bytearray(), 0
     for number, field in struct.fields.items():
         if field is None:
             continue
-        kind = _TRUE if field is True else _type_code(field)
+        kind = _TRUE if field is True else _thrift_type_code(field)
         step = number - last
         out += bytes([step << 4 | kind]) if step < 16 else bytes([kind]) + encode_varint(_encode_zigzag(number))
         out += b"" if isinstance(field, bool) else _encode_field(field)
@@ -74,7 +74,7 @@ def encode_varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _type_code(field: ThriftField) -> int:
+def _thrift_type_code(field: ThriftField) -> int:
     match field:
         case bool():
             return _FALSE
@@ -97,14 +97,14 @@ def _encode_field(field: ThriftField) -> bytes:
             encoded = field.encode()
             return encode_varint(len(encoded)) + encoded
         case ThriftStruct():
-            return encode_struct(field)
+            return encode_thrift_struct(field)
         case bool():
             return b""
     return _encode_list(field)
 
 
 def _encode_list(items: Sequence[ThriftInt32] | Sequence[str] | Sequence[ThriftStruct]) -> bytes:
-    kind = _type_code(items[0]) if items else _STRUCT
+    kind = _thrift_type_code(items[0]) if items else _STRUCT
     head = bytes([len(items) << 4 | kind]) if len(items) < 15 else bytes([0xF0 | kind]) + encode_varint(len(items))
     return head + b"".join([_encode_field(item) for item in items])
 
@@ -175,7 +175,7 @@ def _logical_type_fields(number: int, of: ThriftStruct, converted: int | None = 
     return {6: None if converted is None else ThriftInt32(converted), 10: ThriftStruct({number: of})}
 
 
-_DECIMAL_TYPE: Mapping[int, ThriftField | None] = {
+_DECIMAL_LOGICAL_TYPE_FIELDS: Mapping[int, ThriftField | None] = {
     2: ThriftInt32(16),
     6: ThriftInt32(5),
     7: ThriftInt32(NUMERIC_SCALE),
@@ -186,7 +186,7 @@ _STORAGE_BY_VALUE_TYPE: Mapping[BinaryValueType, _ColumnStorage] = {
     BinaryValueType.BOOL: _ColumnStorage(_BOOLEAN, {}, _encode_bools),
     BinaryValueType.INT64: _ColumnStorage(_INT64, {}, _encode_int64s),
     BinaryValueType.FLOAT64: _ColumnStorage(_DOUBLE, {}, _encode_floats),
-    BinaryValueType.NUMERIC: _ColumnStorage(_FIXED, _DECIMAL_TYPE, _encode_decimals),
+    BinaryValueType.NUMERIC: _ColumnStorage(_FIXED, _DECIMAL_LOGICAL_TYPE_FIELDS, _encode_decimals),
     BinaryValueType.TIMESTAMP: _ColumnStorage(
         _INT64, _logical_type_fields(8, ThriftStruct({1: True, 2: _MICROSECONDS_UNIT}), converted=10), _encode_int64s
     ),
@@ -231,7 +231,7 @@ class _ParquetFile:
 
     def __init__(self, columns: Sequence[TypedColumn]) -> None:
         self._columns = columns
-        self._offset = len(MAGIC)
+        self._next_row_group_offset = len(MAGIC)
         self._row_groups: list[ThriftStruct] = []
         self._row_count = 0
 
@@ -239,10 +239,12 @@ class _ParquetFile:
         out, chunks = bytearray(), []
         for column, cells in zip(self._columns, zip(*rows, strict=True), strict=True):
             page, raw_bytes = _data_page(column, column.convert_cells(cells))
-            chunks.append(_column_chunk(column, len(rows), self._offset + len(out), (len(page), raw_bytes)))
+            chunks.append(
+                _column_chunk(column, len(rows), self._next_row_group_offset + len(out), (len(page), raw_bytes))
+            )
             out += page
         self._row_groups.append(ThriftStruct({1: chunks, 2: ThriftInt64(len(out)), 3: ThriftInt64(len(rows))}))
-        self._offset += len(out)
+        self._next_row_group_offset += len(out)
         self._row_count += len(rows)
         return bytes(out)
 
@@ -252,7 +254,7 @@ class _ParquetFile:
         about = ThriftStruct(
             {1: ThriftInt32(2), 2: schema, 3: ThriftInt64(self._row_count), 4: self._row_groups, 6: "cordwood"}
         )
-        metadata = encode_struct(about)
+        metadata = encode_thrift_struct(about)
         return metadata + struct.pack("<I", len(metadata)) + MAGIC
 
 
@@ -275,7 +277,7 @@ def _data_page(column: TypedColumn, values: Sequence[BinaryValue]) -> tuple[byte
     about = ThriftStruct(
         {1: ThriftInt32(len(values)), 2: ThriftInt32(_PLAIN), 3: ThriftInt32(_RLE), 4: ThriftInt32(_RLE)}
     )
-    header = encode_struct(
+    header = encode_thrift_struct(
         ThriftStruct(
             {1: ThriftInt32(_DATA_PAGE_TYPE), 2: ThriftInt32(len(content)), 3: ThriftInt32(len(compressed)), 5: about}
         ),

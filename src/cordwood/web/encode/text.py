@@ -23,7 +23,7 @@ from cordwood.model.timestamps import format_timestamp
 from cordwood.web.encode.cells import cell_text, distinct_names
 
 _encode_object = msgspec.json.Encoder().encode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_json(rows: Rows) -> Iterator[bytes]:
@@ -104,7 +104,7 @@ def _encode_event(row: Row) -> bytes:
     if metadata is not None:
         event["metadata"] = msgspec.Raw(str(metadata).encode())
     if extras is not None:
-        event |= _decode_fields.decode(str(extras))
+        event |= _fields_decoder.decode(str(extras))
     # Replace line breaks by spaces, because each event is one line. The sender's JSON may have line breaks between its
     # tokens.
     return _encode_object(event).replace(b"\r", b" ").replace(b"\n", b" ")

@@ -31,11 +31,11 @@ ROUTES_BY_PATH: Mapping[bytes, Route] = {
 }
 # Routes with a variable part in their path, which the handler gets as `path_argument`.
 PATTERN_ROUTES: tuple[tuple[re.Pattern[bytes], Route], ...] = (
-    (re.compile(rb"/elastic/(.+)"), Route("elastic", _ALL_METHODS, elastic.answer_below_prefix)),
+    (re.compile(rb"/elastic/(.+)"), Route("elastic", _ALL_METHODS, elastic.answer_elastic_prefixed_path)),
     (re.compile(rb"/([^/]+)/_bulk"), Route("elastic", elastic.BULK_METHODS, elastic.receive_bulk)),
     (re.compile(rb"/journald/([^/]+)/upload"), Route("journald", WRITE_METHODS, journald.receive_upload)),
     (
-        re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(elastic.ROOT_SEGMENTS).encode()),
+        re.compile(rb"/((?:%b)(?:/.+)?)" % "|".join(elastic.ROOT_PATH_SEGMENTS).encode()),
         Route("elastic", _CHECK_METHODS, elastic.answer_client_check),
     ),
 )

@@ -41,7 +41,7 @@ class ShipperProtocol(msgspec.Struct, Generic[T], frozen=True):
     `is_itemized` is true if the protocol's answers report the outcome of each item.
     """
 
-    form: BodyFormat
+    body_format: BodyFormat
     key_places: KeyPlaces
     read_body: Callable[[Body], T]
     reports_item_outcomes: bool = False
@@ -101,14 +101,14 @@ async def store_delivery(context: HandlerContext, protocol: ShipperProtocol[T]) 
         if protocol.reports_item_outcomes:
             _audit_first_refusal(context.dependencies.observer, request, refused)
         else:
-            _raise_first(one.fault for one in refused if status_of(one.fault) in RETRYABLE_STATUSES)
+            _raise_first_fault(one.fault for one in refused if status_of(one.fault) in RETRYABLE_STATUSES)
         outcomes = await intake.store_body_parts(
-            parts, size, protocol.form, caller.pins or None, is_itemized=protocol.reports_item_outcomes
+            parts, size, protocol.body_format, caller.pins or None, is_itemized=protocol.reports_item_outcomes
         )
     _log_ingestion(context.dependencies.observer, request, parts, outcomes)
     delivered = Delivery(body, outcomes, refused)
     if not protocol.reports_item_outcomes:
-        _raise_first(one.fault for one in refused)
+        _raise_first_fault(one.fault for one in refused)
     return delivered
 
 
@@ -164,14 +164,16 @@ async def _split_by_stream(
     parts, refused = [], []
     for labels, parsed in body.parts_by_labels.items():
         try:
-            parts.append(BodyPartForStream(named or await stream_of_labels(context, caller, labels), parsed))
+            parts.append(
+                BodyPartForStream(named or await find_or_create_stream_of_labels(context, caller, labels), parsed)
+            )
         except (UnknownStream, Forbidden, LimitFault) as fault:
             refused.append(RefusedStreamPart(_item_positions(parsed), fault))
     body.parts_by_labels.clear()
     return parts, refused
 
 
-async def stream_of_labels(context: HandlerContext, caller: Caller, labels: StreamLabels) -> Stream:
+async def find_or_create_stream_of_labels(context: HandlerContext, caller: Caller, labels: StreamLabels) -> Stream:
     services, mapping = context.services(), context.dependencies.options.stream_mapping
     try:
         name = mapping.stream_name_for_labels(labels, lambda label: services.catalog.stream(label) is not None)
@@ -204,7 +206,7 @@ def _audit_first_refusal(observer: Observer, request: Request, refused: Sequence
         audit_refusal(observer, request, forbidden)
 
 
-def _raise_first(faults: Iterable[Fault]) -> None:
+def _raise_first_fault(faults: Iterable[Fault]) -> None:
     for fault in faults:
         raise fault
 

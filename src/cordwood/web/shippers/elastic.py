@@ -22,7 +22,9 @@ from cordwood.web.route import READ_METHODS, HandlerContext
 from cordwood.web.shippers.delivery import Delivery, ShipperProtocol, admit_sender, store_delivery
 
 BULK_METHODS: Final = ("POST", "PUT", "OPTIONS")
-_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials, b"apikey": key_of_id_key_pair})
+_KEY_PLACES: Final = KeyPlaces(
+    key_extractors_by_scheme={b"basic": key_of_basic_credentials, b"apikey": key_of_id_key_pair}
+)
 _CHALLENGE_HEADERS: Final[tuple[Header, ...]] = (
     (b"www-authenticate", b'Basic realm="cordwood", charset="UTF-8"'),
     (b"www-authenticate", b"ApiKey"),
@@ -51,7 +53,7 @@ _ESTIMATED_ITEM_RESULT_BYTES: Final = 128
 # The maximum number of errors in an answer for which the reason is given. Even a short body can cause a hundred
 # thousand errors.
 _MAX_ERRORS_WITH_REASON: Final = 1000
-_MAX_INDEX_LENGTH: Final = 255
+_MAX_INDEX_NAME_LENGTH: Final = 255
 
 # The handler of bulk requests, and functions that create its answer.
 
@@ -60,8 +62,8 @@ async def receive_bulk(context: HandlerContext) -> Response:
     """Store the documents of a bulk request, and answer with the result of each document."""
     started = asyncio.get_running_loop().time()
     query = parse_urlencoded(context.request.query_string, "query string")
-    if len(context.path_argument) > _MAX_INDEX_LENGTH:
-        raise BadParameter(f"The name of the index is longer than {_MAX_INDEX_LENGTH} characters.")
+    if len(context.path_argument) > _MAX_INDEX_NAME_LENGTH:
+        raise BadParameter(f"The name of the index is longer than {_MAX_INDEX_NAME_LENGTH} characters.")
     protocol = ShipperProtocol(
         BodyFormat.ELASTIC, _KEY_PLACES, partial(read_bulk, context.path_argument), reports_item_outcomes=True
     )
@@ -80,7 +82,7 @@ def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> 
     selected = _FilterPath.parse(filter_path)
     items = bytearray(b"[")
     failures = 0
-    for action, result in _results(delivered):
+    for action, result in _item_results(delivered):
         if "error" in result:
             failures += 1
             if failures > _MAX_ERRORS_WITH_REASON:
@@ -101,12 +103,12 @@ def _bulk_answer(delivered: Delivery[BulkBody], took: int, filter_path: str) -> 
     )
 
 
-def _results(delivered: Delivery[BulkBody]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _item_results(delivered: Delivery[BulkBody]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the action (such as `create`) and the result of each item."""
     outcomes = {place: one for accepted in delivered.outcomes for place, one in accepted.item_outcomes.items()}
     faults = {place: refused.fault for refused in delivered.refused_parts for place in refused.item_positions}
     for place, operation in enumerate(delivered.body.operations):
-        yield operation.action, _result(operation, outcomes.get(place), faults.get(place))
+        yield operation.action, _item_result(operation, outcomes.get(place), faults.get(place))
 
 
 class _FilterPath(msgspec.Struct, frozen=True):
@@ -129,7 +131,7 @@ class _FilterPath(msgspec.Struct, frozen=True):
         return cls(names, None if "items" in entries or "*" in fields else fields)
 
 
-def _result(operation: BulkOperation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, Any]:
+def _item_result(operation: BulkOperation, outcome: ItemOutcome | None, fault: Fault | None) -> dict[str, Any]:
     named = {"_index": operation.index, "_id": operation.id or (outcome.id if outcome else None)}
     if operation.refusal_reason:
         return named | _error_result(400, "illegal_argument_exception", operation.refusal_reason)
@@ -197,7 +199,7 @@ async def answer_client_check(context: HandlerContext) -> Response:
     return _json_response(request, msgspec.json.encode(answer))
 
 
-async def answer_below_prefix(context: HandlerContext) -> Response:
+async def answer_elastic_prefixed_path(context: HandlerContext) -> Response:
     """Answer a request whose path has the prefix `/elastic` as if the path did not have it."""
     address = context.path_argument.strip("/")
     index, _, last = address.rpartition("/")
@@ -321,7 +323,7 @@ _NODES_PATH: Final = "_nodes"
 _ACCEPTED_PUT_PATHS: Final = ("_ilm/policy", "_template", "_index_template", "_component_template")
 
 # The first segments of all paths, from which the table of routes is made.
-ROOT_SEGMENTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES_PATH)}))
+ROOT_PATH_SEGMENTS: Final = tuple(sorted({path.partition("/")[0] for path in (*_CLUSTER_ANSWERS, _NODES_PATH)}))
 
 
 def _cluster_answer(path: str, host: str) -> object:

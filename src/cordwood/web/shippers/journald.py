@@ -30,14 +30,19 @@ from cordwood.web.request_body import (
     MIN_BODY_BYTES_PER_SECOND,
     ClientDisconnectedError,
     receive_message,
-    too_slow_fault,
+    slow_body_fault,
 )
 from cordwood.web.route import HandlerContext
 from cordwood.web.services import LifecyclePhase, find_or_create_stream
-from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, admit_sender, find_named_stream, stream_of_labels
+from cordwood.web.shippers.delivery import (
+    RETRYABLE_STATUSES,
+    admit_sender,
+    find_named_stream,
+    find_or_create_stream_of_labels,
+)
 
 # The sender uses libcurl. The key is the password in the configured URL, which libcurl sends as Basic credentials.
-_KEY_PLACES: Final = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
+_KEY_PLACES: Final = KeyPlaces(key_extractors_by_scheme={b"basic": key_of_basic_credentials})
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 _DECODED_CHUNK_BYTES: Final = 16 * 1024
 # Up to this size, no memory is reserved for the unfinished entry of an upload.
@@ -89,7 +94,7 @@ class _Upload:
         self._unfinished_entry_reservation: MemoryReservation | None = None
         self._entry_count = 0
         self._received_bytes = 0
-        self._waited_seconds = 0.0
+        self._body_wait_seconds = 0.0
 
     async def receive(self) -> None:
         has_more = True
@@ -100,7 +105,7 @@ class _Upload:
                 entries += self._decoder.finish()
             if entries:
                 await self._store_with_retries(entries, len(data))
-            self._reserve_unfinished_entry(self._decoder.held_bytes)
+            self._reserve_unfinished_entry(self._decoder.buffered_bytes)
             if has_more and self._context.dependencies.lifecycle.phase is LifecyclePhase.DRAINING:
                 raise ServiceDraining("The service is stopping.", retry_after=5)
 
@@ -111,14 +116,14 @@ class _Upload:
         """
         began = time.monotonic()
         message = await receive_message(self._context.request, self._unfinished_entry_reservation)
-        self._waited_seconds += time.monotonic() - began
+        self._body_wait_seconds += time.monotonic() - began
         if message["type"] == "http.disconnect":
             # Do not store the part of the entry that has arrived, because the sender will send this entry again.
             raise ClientDisconnectedError
         data: bytes = message.get("body", b"")
         self._received_bytes += len(data)
-        if self._received_bytes < (self._waited_seconds - BODY_RATE_GRACE_SECONDS) * MIN_BODY_BYTES_PER_SECOND:
-            raise too_slow_fault()
+        if self._received_bytes < (self._body_wait_seconds - BODY_RATE_GRACE_SECONDS) * MIN_BODY_BYTES_PER_SECOND:
+            raise slow_body_fault()
         return data, bool(message.get("more_body", False))
 
     async def _decode_chunk(self, data: bytes) -> list[JournalEntry]:
@@ -167,7 +172,7 @@ class _Upload:
 
     async def _find_stream(self, labels: tuple[str, ...]) -> Stream:
         if self._named_stream is None:
-            return await stream_of_labels(self._context, self._caller, labels)
+            return await find_or_create_stream_of_labels(self._context, self._caller, labels)
         self._intake.check_stream_rate(self._named_stream)
         return self._named_stream
 

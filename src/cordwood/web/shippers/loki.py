@@ -17,7 +17,7 @@ from cordwood.web.problems import CHALLENGE_HEADER, retry_after_headers, status_
 from cordwood.web.route import HandlerContext
 from cordwood.web.shippers.delivery import Delivery, ShipperProtocol, store_delivery
 
-_KEY_PLACES = KeyPlaces(schemes={b"basic": key_of_basic_credentials})
+_KEY_PLACES = KeyPlaces(key_extractors_by_scheme={b"basic": key_of_basic_credentials})
 _PLAIN_TEXT_HEADER: Final = (b"content-type", b"text/plain; charset=utf-8")
 # The media types of protobuf bodies. A body without a content type is protobuf as well.
 _PROTOBUF_MEDIA_TYPES: Final = frozenset(

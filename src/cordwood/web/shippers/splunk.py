@@ -34,7 +34,7 @@ from cordwood.web.services import LifecyclePhase
 from cordwood.web.shippers.delivery import RETRYABLE_STATUSES, ShipperProtocol, admit_sender, store_delivery
 
 _KEY_PLACES: Final = KeyPlaces(
-    schemes={b"splunk": lambda value: value, b"basic": key_of_basic_credentials}, parameters=("token",)
+    key_extractors_by_scheme={b"splunk": lambda value: value, b"basic": key_of_basic_credentials}, parameters=("token",)
 )
 _CHANNEL_HEADER: Final = b"x-splunk-request-channel"
 _MAX_CHANNEL_LENGTH: Final = 128
@@ -61,7 +61,7 @@ _TEXTS_BY_CODE: Final[Mapping[int, str]] = {
 
 # Acknowledgement ids are counted from the start time of the process in microseconds, so that they are larger than the
 # ids of earlier processes.
-_ack_id_numbers = itertools.count(time.time_ns() // 1000)
+_ack_id_counter = itertools.count(time.time_ns() // 1000)
 
 
 class _AckRequest(msgspec.Struct):
@@ -97,7 +97,7 @@ async def _receive_body(context: HandlerContext, read: Callable[[Mapping[str, st
         )
     if not body.event_count:
         return _splunk_response(5, 400)
-    return _splunk_response(0, ack_id=next(_ack_id_numbers) if channel else None)
+    return _splunk_response(0, ack_id=next(_ack_id_counter) if channel else None)
 
 
 def _read_channel(request: Request, query: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cordwood.alerts.delivery.messages import (
-    alertmanager_alerts,
+    alertmanager_body,
     mail_message,
     pagerduty_events,
     remove_invisible_characters,
@@ -64,8 +64,8 @@ NOTIFICATIONS = st.builds(
     changes=st.lists(CHANGES, max_size=25).map(tuple),
     created_us=st.integers(),
     expires_us=st.integers(),
-    omitted=st.integers(0, 10**9),
-    url=st.one_of(HOSTILE_TEXTS, HOSTILE_TEXTS.map(lambda text: f"https://logs.test/{text}")),
+    omitted_change_count=st.integers(0, 10**9),
+    alert_page_url=st.one_of(HOSTILE_TEXTS, HOSTILE_TEXTS.map(lambda text: f"https://logs.test/{text}")),
 )
 FEWER_EXAMPLES = settings(max_examples=60)
 
@@ -92,7 +92,11 @@ BIDIRECTIONAL = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 def test_the_webhook_body_is_as_documented() -> None:
     firing = change(value=float("nan"))
     resolved = change(fingerprint="f2", state=NotifiedState.RESOLVED, ended_us=1_700_000_050_123_456, labels={})
-    assert json.loads(webhook_body(notification(firing, resolved, omitted=3, url="https://logs.test/alerts/x"))) == {
+    assert json.loads(
+        webhook_body(
+            notification(firing, resolved, omitted_change_count=3, alert_page_url="https://logs.test/alerts/x")
+        )
+    ) == {
         "version": 1,
         "type": "alert.changed",
         "timestamp": "2023-11-14T22:14:20.000Z",
@@ -138,7 +142,9 @@ def test_texts_in_a_webhook_are_limited_and_cleaned(outgoing: Notification) -> N
     body = webhook_body(outgoing)
     read = json.loads(body)
     assert all(map(is_clean, all_texts(read)))
-    assert len(read["data"]["changes"]) + read["data"]["omitted"] == len(outgoing.changes) + outgoing.omitted
+    assert (
+        len(read["data"]["changes"]) + read["data"]["omitted"] == len(outgoing.changes) + outgoing.omitted_change_count
+    )
     assert all(len(text) <= 2000 for text in all_texts(read))
 
 
@@ -151,7 +157,7 @@ def test_slack_messages_contain_no_foreign_markup_and_respect_the_limits(outgoin
     assert b"<@" not in body
     blocks = read["blocks"]
     assert 2 <= len(blocks) <= 50
-    own_link = f"<{_slack_link(outgoing.url)}|Open>"
+    own_link = f"<{_slack_link(outgoing.alert_page_url)}|Open>"
     for text in all_texts(read):
         assert is_clean(text.replace("\n", ""))
         assert "<" not in text.replace(own_link, "", 1)
@@ -173,13 +179,15 @@ def _block_text(block: Mapping[str, Any]) -> str:
 
 
 def _slack_link(url: str) -> str:
-    outgoing = notification(url=url)
+    outgoing = notification(alert_page_url=url)
     return str(json.loads(webhook_body(outgoing))["data"]["url"]).replace("&", "&amp;")
 
 
 def test_slack_messages_show_the_first_changes_and_count_the_rest() -> None:
     changes = [change(fingerprint=str(number), text=f"text {number}") for number in range(50)]
-    read = json.loads(slack_body(notification(*changes, omitted=7, url="https://logs.test/a?b=1&c=2")))
+    read = json.loads(
+        slack_body(notification(*changes, omitted_change_count=7, alert_page_url="https://logs.test/a?b=1&c=2"))
+    )
     assert read["blocks"][0]["text"]["text"] == "too-many-errors: 20 firing and 37 more"
     assert read["blocks"][1]["text"]["text"] == "\U0001f534 firing project=shop — text 0"
     assert _block_text(read["blocks"][-1]) == (
@@ -222,7 +230,9 @@ def test_pagerduty_events_respect_the_limits(outgoing: Notification) -> None:
 
 def test_pagerduty_events_have_the_fingerprint_as_dedup_key() -> None:
     resolved = change(state=NotifiedState.RESOLVED, ended_us=1)
-    trigger, resolve = map(json.loads, pagerduty_events(notification(change(), resolved, omitted=2), "KEY"))
+    trigger, resolve = map(
+        json.loads, pagerduty_events(notification(change(), resolved, omitted_change_count=2), "KEY")
+    )
     assert resolve == {"routing_key": "KEY", "event_action": "resolve", "dedup_key": "f1"}
     assert trigger["payload"] == {
         "summary": "too-many-errors — 12 errors — project=shop",
@@ -241,7 +251,9 @@ def test_pagerduty_events_have_the_fingerprint_as_dedup_key() -> None:
 
 def test_alertmanager_alerts_have_start_and_end() -> None:
     resolved = change(state=NotifiedState.RESOLVED, ended_us=1_700_000_050_000_000, labels={"zone": "eu"})
-    first, second = json.loads(alertmanager_alerts(notification(change(), resolved, url="https://logs.test/a")))
+    first, second = json.loads(
+        alertmanager_body(notification(change(), resolved, alert_page_url="https://logs.test/a"))
+    )
     assert first == {
         "labels": {"alertname": "too-many-errors", "severity": "critical", "project": "shop"},
         "annotations": {"summary": "12 errors", "endpoint": "errors.by-project", "value": "12"},
@@ -255,7 +267,7 @@ def test_alertmanager_alerts_have_start_and_end() -> None:
 @FEWER_EXAMPLES
 @given(NOTIFICATIONS)
 def test_alertmanager_alerts_have_valid_labels_and_times(outgoing: Notification) -> None:
-    for read in json.loads(alertmanager_alerts(outgoing)):
+    for read in json.loads(alertmanager_body(outgoing)):
         assert all(name.isascii() and name.isidentifier() for name in read["labels"])
         assert read["labels"]["alertname"]
         assert read["labels"]["severity"] == outgoing.severity.value
@@ -265,7 +277,7 @@ def test_alertmanager_alerts_have_valid_labels_and_times(outgoing: Notification)
 
 def test_label_names_that_become_equal_are_made_unique() -> None:
     labels = {"a.b": "1", "a_b": "2", "9": "3", "severity": "4", "alertname": "5"}
-    (read,) = json.loads(alertmanager_alerts(notification(change(labels=labels))))
+    (read,) = json.loads(alertmanager_body(notification(change(labels=labels))))
     assert read["labels"] == {
         "alertname": "too-many-errors",
         "severity": "critical",
@@ -279,7 +291,7 @@ def test_label_names_that_become_equal_are_made_unique() -> None:
 
 def test_groups_with_equal_truncated_labels_stay_two_alerts() -> None:
     groups = [change(fingerprint=name, labels={"host": "h" * 600 + name}) for name in ("f1", "f2")]
-    first, second = json.loads(alertmanager_alerts(notification(*groups)))
+    first, second = json.loads(alertmanager_body(notification(*groups)))
     assert first["labels"]["host"] == second["labels"]["host"]
     assert (first["labels"]["cordwood_group"], second["labels"]["cordwood_group"]) == ("f1", "f2")
 
@@ -311,7 +323,7 @@ def test_hostile_texts_add_no_headers_to_an_e_mail(outgoing: Notification) -> No
 
 def test_an_e_mail_lists_the_changes() -> None:
     resolved = change(fingerprint="f2", state=NotifiedState.RESOLVED, ended_us=1_700_000_050_000_000, value=None)
-    outgoing = notification(change(), resolved, omitted=2, url="https://logs.test/a")
+    outgoing = notification(change(), resolved, omitted_change_count=2, alert_page_url="https://logs.test/a")
     read = parse_mail(mail_message(outgoing, MAIL_ADDRESS, ("b@y.test",)).as_bytes())
     assert read["Subject"] == "[critical] too-many-errors: 1 firing, 1 resolved and 2 more"
     assert read.get_content().splitlines() == [
@@ -355,11 +367,11 @@ def parse_mail(text: bytes) -> EmailMessage:
     "url", ["javascript:alert(1)", "ftp://x.test", "https://", "https://[", "x", "https://x/" + "y" * 2000]
 )
 def test_urls_that_are_not_http_are_left_out(url: str) -> None:
-    assert json.loads(webhook_body(notification(url=url)))["data"]["url"] == ""
+    assert json.loads(webhook_body(notification(alert_page_url=url)))["data"]["url"] == ""
 
 
 def test_a_url_cannot_break_out_of_its_slack_link() -> None:
-    read = json.loads(slack_body(notification(url="https://logs.test/a|b> <!channel>")))
+    read = json.loads(slack_body(notification(alert_page_url="https://logs.test/a|b> <!channel>")))
     assert _block_text(read["blocks"][-1]).endswith("<https://logs.test/a%7Cb%3E%20%3C%21channel%3E|Open>")
 
 

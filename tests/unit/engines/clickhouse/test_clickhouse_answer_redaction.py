@@ -10,7 +10,7 @@ from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, Clic
 from cordwood.engines.engine import AnswerLimits
 from cordwood.errors import QueryOutOfTime
 from cordwood.model.datatype import Datatype, Kind
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactionConfig, RedactMode
 from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Statement
@@ -24,7 +24,7 @@ SQL = "SELECT id, event_message, metadata FROM `edge.logs` ORDER BY id"
 
 @pytest.fixture
 def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHouseEngine]:
-    options = ClickHouseOptions(pending_folder=tmp_path / "pending", redaction=RedactionConfig(key="key"))
+    options = ClickHouseOptions(pending_folder=tmp_path / "pending", redaction=RedactionConfig(hash_key="key"))
     engine = ClickHouseEngine(server.address(), options)
     engine.create_stream_tables([EDGE_STREAM])
     yield engine
@@ -35,7 +35,7 @@ def store_events(engine: ClickHouseEngine, *events: tuple[str, str | None]) -> N
     stored_events = [
         Event(str(at), NOW_US, message, "default", metadata) for at, (message, metadata) in enumerate(events)
     ]
-    engine.append([Batch("edge.logs", stored_events, NOW_US)])
+    engine.append([ReceivedEventBatch("edge.logs", stored_events, NOW_US)])
 
 
 def redacted_rows(

@@ -21,7 +21,7 @@ from cordwood.errors import (
 )
 from cordwood.model.datatype import Kind
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, EventPath, ValueKind
+from cordwood.model.event import EventPath, ReceivedEventBatch, ValueKind
 from tests.unit.engines.clickhouse.direct_queries import (
     AUTH_STREAM,
     EDGE_STREAM,
@@ -45,7 +45,7 @@ def prepared_engine(engine: ClickHouseEngine) -> ClickHouseEngine:
 
 def test_an_appended_event_is_in_the_next_answer(prepared_engine: ClickHouseEngine) -> None:
     metadata = '{"b":{"c":"x"},"a":[1,null,{"e":{}}],"d":null}'
-    (appended,) = prepared_engine.append([Batch("edge.logs", [event("1", NOW_US + 1, metadata)], NOW_US)])
+    (appended,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event("1", NOW_US + 1, metadata)], NOW_US)])
     assert (appended.accepted, appended.duplicates) == (1, 0)
     sql = "SELECT id, timestamp, event_message, project, metadata, timestamp_inferred FROM `edge.logs`"
     kinds = (None, None, None, None, Kind.VARIANT, None)
@@ -59,37 +59,41 @@ def test_a_snapshot_is_refused(prepared_engine: ClickHouseEngine) -> None:
 
 
 def test_paths_of_the_metadata_are_columns_and_missing_ones_null(prepared_engine: ClickHouseEngine) -> None:
-    prepared_engine.append([Batch("edge.logs", [event("1", metadata='{"r":{"status":404}}'), event("2")], NOW_US)])
+    prepared_engine.append(
+        [ReceivedEventBatch("edge.logs", [event("1", metadata='{"r":{"status":404}}'), event("2")], NOW_US)]
+    )
     sql = "SELECT id, accurateCastOrNull(metadata_paths.r.status, 'Int64') FROM `edge.logs` ORDER BY id"
     assert answer_rows(prepared_engine, sql) == [("1", 404), ("2", None)]
 
 
 @pytest.mark.parametrize("metadata", ["[1,2]", '"text"', "17", '{"a":1,"a.b":2}', '{"a":' * 50 + "1" + "}" * 50])
 def test_no_metadata_makes_an_event_impossible_to_store(prepared_engine: ClickHouseEngine, metadata: str) -> None:
-    prepared_engine.append([Batch("edge.logs", [event("1", metadata=metadata)], NOW_US)])
+    prepared_engine.append([ReceivedEventBatch("edge.logs", [event("1", metadata=metadata)], NOW_US)])
     assert answer_rows(prepared_engine, "SELECT metadata FROM `edge.logs`") == [(metadata,)]
 
 
 def test_an_id_is_stored_once_in_a_batch_across_batches_and_across_engines(
     prepared_engine: ClickHouseEngine, address: str
 ) -> None:
-    (first,) = prepared_engine.append([Batch("edge.logs", [event("1"), event("2"), event("1")], NOW_US)])
+    (first,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event("1"), event("2"), event("1")], NOW_US)])
     other = ClickHouseEngine(address, ClickHouseOptions())
     other.create_stream_tables([EDGE_STREAM])
-    (second,) = other.append([Batch("edge.logs", [event("2"), event("3")], NOW_US)])
+    (second,) = other.append([ReceivedEventBatch("edge.logs", [event("2"), event("3")], NOW_US)])
     other.close()
     assert (first.duplicates, second.duplicates, second.accepted) == (1, 1, 1)
     assert answer_rows(prepared_engine, "SELECT id FROM `edge.logs` ORDER BY id") == [("1",), ("2",), ("3",)]
 
 
 def test_events_of_two_streams_may_have_the_same_id(prepared_engine: ClickHouseEngine) -> None:
-    appended = prepared_engine.append([Batch("edge.logs", [event("1")], NOW_US), Batch("auth", [event("1")], NOW_US)])
+    appended = prepared_engine.append(
+        [ReceivedEventBatch("edge.logs", [event("1")], NOW_US), ReceivedEventBatch("auth", [event("1")], NOW_US)]
+    )
     assert [outcome.accepted for outcome in appended] == [1, 1]
 
 
 def test_an_old_id_is_still_a_duplicate_among_the_last_events(prepared_engine: ClickHouseEngine) -> None:
-    prepared_engine.append([Batch("edge.logs", [event("old")], NOW_US - 3_600_000_000)])
-    (appended,) = prepared_engine.append([Batch("edge.logs", [event("old")], NOW_US)])
+    prepared_engine.append([ReceivedEventBatch("edge.logs", [event("old")], NOW_US - 3_600_000_000)])
+    (appended,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event("old")], NOW_US)])
     assert appended.duplicates == 1, "among the last 100,000 events an id is known whatever its age"
 
 
@@ -97,9 +101,9 @@ def test_batches_that_arrive_together_are_one_part_and_have_outcomes_of_their_ow
     prepared_engine: ClickHouseEngine,
 ) -> None:
     batches = [
-        Batch("edge.logs", [event("1"), event("2")], NOW_US - 2),
-        Batch("auth", [event("1")], NOW_US - 1),
-        Batch("edge.logs", [event("2"), event("3")], NOW_US),
+        ReceivedEventBatch("edge.logs", [event("1"), event("2")], NOW_US - 2),
+        ReceivedEventBatch("auth", [event("1")], NOW_US - 1),
+        ReceivedEventBatch("edge.logs", [event("2"), event("3")], NOW_US),
     ]
     outcomes = [
         (outcome.accepted, outcome.duplicates, outcome.repeated_positions)
@@ -117,8 +121,10 @@ def test_batches_that_are_too_large_together_are_stored_apart(
     prepared_engine: ClickHouseEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "_MAX_INSERT_CHARACTERS", 3000)
-    batches = [Batch("edge.logs", [event(str(number), metadata=f'"{"x" * 1000}"')], NOW_US) for number in range(7)]
-    batches.append(Batch("edge.logs", [event("0")], NOW_US))
+    batches = [
+        ReceivedEventBatch("edge.logs", [event(str(number), metadata=f'"{"x" * 1000}"')], NOW_US) for number in range(7)
+    ]
+    batches.append(ReceivedEventBatch("edge.logs", [event("0")], NOW_US))
     outcomes = [outcome.accepted for outcome in prepared_engine.append(batches)]
     assert outcomes == [1] * 7 + [0], "an id of another insert of the same append is a duplicate"
 
@@ -129,8 +135,10 @@ def test_duplicates_are_found_among_many_ids(
     monkeypatch.setattr(storage, "_MAX_CHECKSUMS_PER_VALUE", 300)
     monkeypatch.setattr(storage, "_MAX_CHECKSUMS_PER_STATEMENT", 700)
     ids = [f"{number:060}" for number in range(2000)]
-    prepared_engine.append([Batch("edge.logs", [event(id_) for id_ in (ids[0], ids[1000], ids[-1])], NOW_US)])
-    (appended,) = prepared_engine.append([Batch("edge.logs", [event(id_) for id_ in ids], NOW_US)])
+    prepared_engine.append(
+        [ReceivedEventBatch("edge.logs", [event(id_) for id_ in (ids[0], ids[1000], ids[-1])], NOW_US)]
+    )
+    (appended,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event(id_) for id_ in ids], NOW_US)])
     assert appended.repeated_positions == (0, 1000, 1999)
 
 
@@ -146,22 +154,22 @@ def test_an_id_with_the_checksum_of_another_is_another_id(
     monkeypatch.setattr(storage, "_MAX_CHECKSUM_COLLISIONS", collisions)
     first_outcome, other = "plumless", "buckeroo"
     assert crc32(first_outcome.encode()) == crc32(other.encode())
-    (first,) = prepared_engine.append([Batch("edge.logs", [event(first_outcome), event("x")], NOW_US)])
-    (second,) = prepared_engine.append([Batch("edge.logs", [event(other), event("x" * 80_000)], NOW_US)])
-    (third,) = prepared_engine.append([Batch("edge.logs", [event(other)], NOW_US)])
+    (first,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event(first_outcome), event("x")], NOW_US)])
+    (second,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event(other), event("x" * 80_000)], NOW_US)])
+    (third,) = prepared_engine.append([ReceivedEventBatch("edge.logs", [event(other)], NOW_US)])
     assert [(outcome.accepted, outcome.duplicates) for outcome in (first, second, third)] == [(2, 0), (2, 0), (0, 1)]
 
 
 def test_an_unknown_stream_is_a_fault(prepared_engine: ClickHouseEngine) -> None:
     with pytest.raises(UnknownStream):
-        prepared_engine.append([Batch("nowhere", [event("1")], NOW_US)])
+        prepared_engine.append([ReceivedEventBatch("nowhere", [event("1")], NOW_US)])
 
 
 def test_a_shape_survives_its_process_and_reaches_other_processes(
     prepared_engine: ClickHouseEngine, address: str
 ) -> None:
     learnt: dict[EventPath, frozenset[ValueKind]] = {("metadata", "a"): frozenset({ValueKind.TEXT, ValueKind.NUMBER})}
-    prepared_engine.append([Batch("edge.logs", [event("1")], NOW_US, learnt)])
+    prepared_engine.append([ReceivedEventBatch("edge.logs", [event("1")], NOW_US, learnt)])
     other = ClickHouseEngine(address, ClickHouseOptions())
     other.create_stream_tables([EDGE_STREAM])
     assert other.shapes()["edge.logs"].kinds == learnt
@@ -170,7 +178,7 @@ def test_a_shape_survives_its_process_and_reaches_other_processes(
 
 
 def test_facts_have_the_count_and_the_newest_and_oldest_times(prepared_engine: ClickHouseEngine) -> None:
-    prepared_engine.append([Batch("edge.logs", [event("1", NOW_US), event("2", NOW_US - 5)], NOW_US)])
+    prepared_engine.append([ReceivedEventBatch("edge.logs", [event("1", NOW_US), event("2", NOW_US - 5)], NOW_US)])
     facts = prepared_engine.stream_stats()
     assert (facts["edge.logs"].events, facts["edge.logs"].newest_us, facts["edge.logs"].oldest_us) == (
         2,
@@ -189,8 +197,8 @@ def without_ttl(address: str) -> Iterator[ClickHouseEngine]:
 
 
 def test_events_past_their_retention_are_swept_and_counted(without_ttl: ClickHouseEngine) -> None:
-    without_ttl.append([Batch("auth", [event("old", NOW_US - 3_600_000_001), event("new")], NOW_US)])
-    without_ttl.append([Batch("edge.logs", [event("old", NOW_US - 3_600_000_001)], NOW_US)])
+    without_ttl.append([ReceivedEventBatch("auth", [event("old", NOW_US - 3_600_000_001), event("new")], NOW_US)])
+    without_ttl.append([ReceivedEventBatch("edge.logs", [event("old", NOW_US - 3_600_000_001)], NOW_US)])
     assert without_ttl.delete_expired_events(NOW_US) == 1
     assert without_ttl.delete_expired_events(NOW_US) == 0
     assert answer_rows(without_ttl, "SELECT id FROM auth") == [("new",)]
@@ -199,7 +207,7 @@ def test_events_past_their_retention_are_swept_and_counted(without_ttl: ClickHou
 def test_preparing_applies_a_changed_retention(prepared_engine: ClickHouseEngine) -> None:
     longer = Stream("auth", AUTH_STREAM.id, retention_seconds=7200)
     prepared_engine.create_stream_tables([EDGE_STREAM, longer])
-    prepared_engine.append([Batch("auth", [event("1", NOW_US - 3_600_000_001)], NOW_US)])
+    prepared_engine.append([ReceivedEventBatch("auth", [event("1", NOW_US - 3_600_000_001)], NOW_US)])
     assert prepared_engine.delete_expired_events(NOW_US) == 0
 
 

@@ -12,7 +12,7 @@ from cordwood.errors import BadQueryValue
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
@@ -54,7 +54,7 @@ class RecordedEngine:
         ]
         self._count += len(events)
         events_with_paths, learnt = ShapeInferrer(self.engine.shapes).infer_stream_shape("edge.logs", events)
-        self.engine.append([Batch("edge.logs", events_with_paths, NOW_US, learnt)])
+        self.engine.append([ReceivedEventBatch("edge.logs", events_with_paths, NOW_US, learnt)])
 
     def ask(self, sql: str) -> list[Row]:
         program = parse_and_check_endpoint(Endpoint("e", uuid.UUID(int=3), sql, "s", max_rows=5000))

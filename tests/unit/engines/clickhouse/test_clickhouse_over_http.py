@@ -13,7 +13,7 @@ from cordwood.engines.clickhouse.session import Session
 from cordwood.engines.clickhouse.tables import INSERTED_COLUMNS
 from cordwood.engines.engine import AnswerLimits, CancelToken
 from cordwood.errors import BacklogFull, BadQueryValue, EngineUnreachable, Fault, QueryCancelled, QueryOutOfTime
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from tests.clickhouse_server import ClickHouseServer
 from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, NOW_US, ManualCancel, answer_rows, event, question
 
@@ -33,8 +33,8 @@ def remote_engine(server: ClickHouseServer, tmp_path: Path) -> Iterator[ClickHou
     engine.close()
 
 
-def make_batch(*ids: str) -> list[Batch]:
-    return [Batch("edge.logs", [event(event_id) for event_id in ids], NOW_US)]
+def make_batch(*ids: str) -> list[ReceivedEventBatch]:
+    return [ReceivedEventBatch("edge.logs", [event(event_id) for event_id in ids], NOW_US)]
 
 
 def is_reached(read_value: Callable[[], object], expected: object) -> bool:
@@ -246,8 +246,8 @@ def test_shapes_learnt_by_one_process_reach_the_others(server: ClickHouseServer,
     engines = [ClickHouseEngine(server.address(), options) for _ in range(2)]
     for engine in engines:
         engine.create_stream_tables([EDGE_STREAM])
-    learnt: KindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
-    engines[0].append([Batch("edge.logs", [event("1", metadata='{"a": "x"}')], NOW_US, learnt)])
+    learnt: ValueKindsByPath = {("metadata", "a"): frozenset({ValueKind.TEXT})}
+    engines[0].append([ReceivedEventBatch("edge.logs", [event("1", metadata='{"a": "x"}')], NOW_US, learnt)])
     assert is_reached(lambda: engines[1].shapes()["edge.logs"].kinds, learnt)
     for engine in engines:
         engine.close()
@@ -275,7 +275,7 @@ def test_pending_events_have_a_byte_limit(server: ClickHouseServer, tmp_path: Pa
     server.stop_listening()
     engine.append(make_batch("1"))
     with pytest.raises(BacklogFull) as fault:
-        engine.append([Batch("edge.logs", [Event("2", NOW_US, "x" * 500)], NOW_US)])
+        engine.append([ReceivedEventBatch("edge.logs", [Event("2", NOW_US, "x" * 500)], NOW_US)])
     assert fault.value.retry_after
     engine.close()
 

@@ -8,7 +8,7 @@ import pytest
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
 from cordwood.engines.clickhouse.session import Session
 from cordwood.errors import BadSetting, EngineUnreachable
-from cordwood.model.event import Batch
+from cordwood.model.event import ReceivedEventBatch
 from tests.certificates import Authority
 from tests.clickhouse_server import ClickHouseServer, serve_clickhouse
 from tests.unit.engines.clickhouse.direct_queries import EDGE_STREAM, NOW_US, answer_rows, event
@@ -41,7 +41,7 @@ def test_events_are_stored_and_read_with_ca_cert(
     options = ClickHouseOptions(pending_folder=tmp_path / "pending")
     engine = ClickHouseEngine(f"{server.address()}?secure=1&ca_cert={authority.file}", options)
     engine.create_stream_tables([EDGE_STREAM])
-    engine.append([Batch("edge.logs", [event("1")], NOW_US)])
+    engine.append([ReceivedEventBatch("edge.logs", [event("1")], NOW_US)])
     assert answer_rows(engine, "SELECT id FROM `edge.logs`") == [("1",)]
     engine.close()
 

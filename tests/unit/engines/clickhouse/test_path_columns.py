@@ -15,7 +15,7 @@ from cordwood.engines.engine import Engine
 from cordwood.ingest.shape_inference import ShapeInferrer
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from tests.chdb_databases import fresh_database
 from tests.contract.engine_asking import NOW_US, rows, stream
@@ -49,7 +49,7 @@ def store_events(engine: Engine) -> Engine:
     reader = ShapeInferrer(engine.shapes)
     for name, some in (("s", events), ("t", [event for event in events if event.id in EVENTS])):
         events_with_paths, learnt = reader.infer_stream_shape(name, some)
-        engine.append([Batch(name, events_with_paths, NOW_US, learnt)])
+        engine.append([ReceivedEventBatch(name, events_with_paths, NOW_US, learnt)])
     return engine
 
 
@@ -159,7 +159,7 @@ def test_the_path_column_and_the_json_text_give_the_first_of_duplicate_keys(clic
     events_with_paths, learnt = ShapeInferrer(clickhouse.shapes).infer_stream_shape(
         "twice", [Event("a", NOW_US, metadata=EVENT_WITH_DUPLICATE_KEYS)]
     )
-    clickhouse.append([Batch("twice", events_with_paths, NOW_US, learnt)])
+    clickhouse.append([ReceivedEventBatch("twice", events_with_paths, NOW_US, learnt)])
     from_column = "select t.metadata.status a, t.metadata.request.path b from `twice` t"
     from_text = "select x.m.status, x.m.request.path from (select distinct metadata m from `twice`) x"
     assert (

@@ -7,17 +7,17 @@ import pytest
 
 from cordwood.engines.clickhouse.buffered_appender import PendingBatchQueue
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine, ClickHouseOptions
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from tests.contract.engine_asking import NOW_US, stream
 
 TEXT = frozenset({ValueKind.TEXT})
 
 
-def make_batch(name: str, *steps: str, project: str = "p") -> Batch:
-    return Batch("s", [Event(name, NOW_US, metadata="{}")], NOW_US, {}, {project: {steps: TEXT}})
+def make_batch(name: str, *steps: str, project: str = "p") -> ReceivedEventBatch:
+    return ReceivedEventBatch("s", [Event(name, NOW_US, metadata="{}")], NOW_US, {}, {project: {steps: TEXT}})
 
 
-def known_paths(engine: ClickHouseEngine, project: str) -> KindsByPath:
+def known_paths(engine: ClickHouseEngine, project: str) -> ValueKindsByPath:
     return engine.project_shapes()["s"].shape_of_project(project, engine.shapes()["s"]).kinds
 
 
@@ -39,7 +39,7 @@ def test_pending_batches_keep_the_shapes_of_their_projects(tmp_path: Path) -> No
     pending = PendingBatchQueue(tmp_path, 10**6)
     sent = make_batch("a", "metadata", "x")
     pending.add([sent])
-    received: list[Batch] = []
+    received: list[ReceivedEventBatch] = []
     pending.drain(received.extend)
     assert msgspec.structs.asdict(received[0])["by_project"] == sent.by_project
 

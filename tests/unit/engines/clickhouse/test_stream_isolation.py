@@ -5,7 +5,7 @@ import pytest
 from cordwood.engines.clickhouse.clickhouse_engine import ClickHouseEngine
 from cordwood.engines.engine import AnswerLimits
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch
+from cordwood.model.event import ReceivedEventBatch
 from cordwood.sql.plan import plan_without_placeholders
 from cordwood.sql.stages import BoundStatement, Statement
 from tests.unit.engines.clickhouse.direct_queries import AUTH_STREAM, EDGE_STREAM, LIMITS, NOW_US, ManualCancel, event
@@ -26,7 +26,7 @@ QUERIES_OF_TWO_STREAMS = (
 @pytest.fixture
 def engine_with_events(engine: ClickHouseEngine) -> ClickHouseEngine:
     engine.create_stream_tables([EDGE_STREAM, AUTH_STREAM, ODD_STREAM])
-    engine.append([Batch(stream.name, [event("1")], NOW_US) for stream in (EDGE_STREAM, AUTH_STREAM)])
+    engine.append([ReceivedEventBatch(stream.name, [event("1")], NOW_US) for stream in (EDGE_STREAM, AUTH_STREAM)])
     return engine
 
 

@@ -112,4 +112,4 @@ def test_close_ends_pauses_and_waits_for_the_current_step() -> None:
     assert is_running.wait(30)
     scheduler.close(before_join=interrupted.set)
     assert is_finished.is_set()
-    assert scheduler.stopping.is_set()
+    assert scheduler.stop_event.is_set()

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.storage import wal
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.errors import DataFolderInUse, DataFolderUnusable, OutOfDisk
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from tests.contract.engine_asking import NOW_US, batch, ids, rows, stream
 from tests.waiting import until_flushed
 
@@ -66,8 +66,8 @@ def test_duplicates_are_recognized_after_a_restart(reopen: Reopen) -> None:
 
 
 def test_shapes_are_known_after_a_restart(reopen: Reopen) -> None:
-    learnt: KindsByPath = {("metadata", "n"): frozenset({ValueKind.NUMBER})}
-    reopen().append([Batch("s", make_events(0, 3), NOW_US, learnt)])
+    learnt: ValueKindsByPath = {("metadata", "n"): frozenset({ValueKind.NUMBER})}
+    reopen().append([ReceivedEventBatch("s", make_events(0, 3), NOW_US, learnt)])
     assert reopen().shapes()["s"].kinds == learnt
     assert reopen().shapes()["s"].kinds == learnt
 

@@ -13,7 +13,7 @@ from cordwood.engines.duckdb.storage.chunk import MAX_FLUSHED_LARGE_EVENT_BYTES,
 from cordwood.engines.duckdb.storage.flusher import Flusher
 from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.unit.engines.duckdb.flushing import flush_pending
 
@@ -66,9 +66,11 @@ def test_many_large_events_are_queried_and_flushed_within_little_memory(engine: 
     Converting 49 MB of events to VARIANT in one statement took over 190 MB and blocked the stream. Therefore the engine
     converts them in chunks.
     """
-    engine.append([Batch("s", [make_event(f"small{number}", "good", 10) for number in range(600)], NOW_US)])
+    engine.append(
+        [ReceivedEventBatch("s", [make_event(f"small{number}", "good", 10) for number in range(600)], NOW_US)]
+    )
     for number in range(50):
-        engine.append([Batch("s", [make_event(f"large{number}", "evil", 1_000_000)], NOW_US)])
+        engine.append([ReceivedEventBatch("s", [make_event(f"large{number}", "evil", 1_000_000)], NOW_US)])
     query_of_small_events = "select count(*) as n from s where project = 'good'"
     assert list(rows(engine, query_of_small_events)) == [(600,)]
     flush_pending(engine)
@@ -82,14 +84,14 @@ def test_many_large_events_are_queried_and_flushed_within_little_memory(engine: 
 
 def test_large_events_are_flushed_before_they_fill_a_row_group(engine: DuckDBEngine) -> None:
     store = engine._storage.get_store("s")
-    engine.append([Batch("s", [make_event("small", "good", 10)], NOW_US)])
+    engine.append([ReceivedEventBatch("s", [make_event("small", "good", 10)], NOW_US)])
     assert store.take_chunk(whole_groups_only=True) is None
     for number in range(9):
-        engine.append([Batch("s", [make_event(f"{number}", "evil", MEBIBYTE)], NOW_US)])
+        engine.append([ReceivedEventBatch("s", [make_event(f"{number}", "evil", MEBIBYTE)], NOW_US)])
     chunk = store.take_chunk(whole_groups_only=True)
     assert chunk is not None
     assert MAX_FLUSHED_LARGE_EVENT_BYTES - 2 * MEBIBYTE < chunk.large_event_bytes <= MAX_FLUSHED_LARGE_EVENT_BYTES
     assert store.take_chunk(whole_groups_only=True) is None
-    store.restore_pending(chunk)
+    store.return_chunk_to_pending(chunk)
     assert store.take_chunk(whole_groups_only=True) == chunk
     engine.close()

@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.query import scan_planning
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from cordwood.sql.stages import Statement
 from tests.contract.engine_asking import NOW_US, rows, stream
@@ -22,7 +22,7 @@ from tests.plans import flushed_sql
 from tests.unit.engines.duckdb.flushing import flush_pending
 
 OBJECT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.NUMBER))
-LEARNT_SHAPE: KindsByPath = {
+LEARNT_SHAPE: ValueKindsByPath = {
     ("metadata",): OBJECT,
     ("metadata", "status"): NUMBER,
     ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
@@ -48,7 +48,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     """Yield an engine with 300 flushed and 100 pending events."""
     with open_engine(tmp_path_factory.mktemp("late")) as engine:
         flush_pending(engine)
-        engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
+        engine.append([ReceivedEventBatch("s", [event(number) for number in range(300, 400)], NOW_US)])
         yield engine
 
 
@@ -56,7 +56,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
 def flushed_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     """Yield an engine with the same 400 events, all flushed."""
     with open_engine(tmp_path_factory.mktemp("rest")) as engine:
-        engine.append([Batch("s", [event(number) for number in range(300, 400)], NOW_US)])
+        engine.append([ReceivedEventBatch("s", [event(number) for number in range(300, 400)], NOW_US)])
         flush_pending(engine)
         yield engine
 
@@ -65,7 +65,7 @@ def flushed_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBE
 def open_engine(folder: Path) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.create_stream_tables([stream("s")])
-    engine.append([Batch("s", [event(number) for number in range(300)], NOW_US, LEARNT_SHAPE)])
+    engine.append([ReceivedEventBatch("s", [event(number) for number in range(300)], NOW_US, LEARNT_SHAPE)])
     yield engine
     engine.close()
 

@@ -27,12 +27,12 @@ def test_a_lock_that_comes_earlier_is_refused_while_a_later_one_is_held() -> Non
 def test_access_to_the_file_counts_as_a_lock() -> None:
     gate = DatabaseAccessLock()
     for access in (gate.shared_access(SharedAccessKind.QUERY), gate.exclusive_access()):
-        with ordered_lock(LockRank.STREAM), pytest.raises(LockOrderError, match="DATABASE_ACCESS"), access:
+        with ordered_lock(LockRank.STREAM_STATE), pytest.raises(LockOrderError, match="DATABASE_ACCESS"), access:
             pass
 
 
 def test_a_condition_may_be_held_twice_and_holds_nothing_while_it_waits() -> None:
-    changed, log = ordered_condition(LockRank.STREAM), ordered_lock(LockRank.LOG)
+    changed, log = ordered_condition(LockRank.STREAM_STATE), ordered_lock(LockRank.WRITE_AHEAD_LOG)
     is_changed = False
 
     def change() -> None:

@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.isolation import IsolationCheck
-from cordwood.model.event import Batch, Event, Shape, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, Shape, ValueKind
 from cordwood.observe.observation import ignore_observation
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.waiting import until
@@ -46,7 +46,7 @@ def append_events(engine: DuckDBEngine, first: int, count: int, *, many_field_ev
     ]
     fields = [{f"f{first + n}_{field}": field for field in range(FIELDS_PER_EVENT)} for n in range(many_field_events)]
     odd = [Event(f"o{first + n}", NOW_US, "m", "evil", json.dumps(metadata)) for n, metadata in enumerate(fields)]
-    engine.append([Batch("s", [*odd, *ordinary], NOW_US)])
+    engine.append([ReceivedEventBatch("s", [*odd, *ordinary], NOW_US)])
 
 
 def shredded_rows(engine: DuckDBEngine) -> int:
@@ -68,7 +68,7 @@ def test_events_with_many_fields_are_flushed_and_checkpointed(
         monkeypatch.setattr(session, "_SHREDDING_PAUSE_SECONDS", 0.0)
         engine._session.resume_shredding_when_due(cursor)
         assert shredded_rows(engine) == -1
-        engine._session.stop_shredding(cursor)
+        engine._session.pause_shredding(cursor)
         engine._session.resume_shredding_when_due(cursor)
         assert shredded_rows(engine) == session._SHREDDED_ROWS
     count_sql = "select count(*) as n, countif(json_value(metadata, '$.a.b') = '1') as good from s"
@@ -124,13 +124,15 @@ def test_fields_are_counted_once(documents: list[object], count: int) -> None:
 def test_json_that_cannot_be_decoded_has_at_most_as_many_fields_as_colons(text: str) -> None:
     chunk = Chunk(0, [Event("e", NOW_US, metadata=text)])
     assert chunk.has_more_fields_than(text.count(":") - 1, Shape({}))
-    assert not chunk.has_more_fields_than(text.count(":"), Shape({}, unlisted=frozenset({("metadata",)})))
+    assert not chunk.has_more_fields_than(
+        text.count(":"), Shape({}, paths_with_unlisted_descendants=frozenset({("metadata",)}))
+    )
 
 
 def test_the_fields_of_events_are_counted_if_one_has_many_or_not_all_are_listed() -> None:
     narrow = fields_of(*({f"f{n}": 1} for n in range(100)))
     assert not narrow.has_more_fields_than(50, Shape({}))
-    assert narrow.has_more_fields_than(50, Shape({}, unlisted=frozenset({("metadata",)})))
+    assert narrow.has_more_fields_than(50, Shape({}, paths_with_unlisted_descendants=frozenset({("metadata",)})))
     assert fields_of({f"f{n}": 1 for n in range(100)}).has_more_fields_than(50, Shape({}))
 
 

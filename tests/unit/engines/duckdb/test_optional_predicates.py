@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.datatype import Kind, Row
 from cordwood.model.definitions import Endpoint, Parameter
-from cordwood.model.event import Batch, Event
+from cordwood.model.event import Event, ReceivedEventBatch
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
@@ -53,7 +53,7 @@ QUERIES = {
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("guards") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.create_stream_tables([stream("s")])
-    engine.append([Batch("s", [event(number) for number in range(25)], NOW_US)])
+    engine.append([ReceivedEventBatch("s", [event(number) for number in range(25)], NOW_US)])
     if request.param == "in the file":
         flush_pending(engine)
     yield engine

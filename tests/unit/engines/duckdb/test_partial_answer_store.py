@@ -42,7 +42,7 @@ def held_bytes(store: PartialAnswerCache) -> int:
 
 
 def rows_of(entry: PartialAnswerEntry) -> dict[str, list[PartialRow]]:
-    return {content: decode_partial_rows(rows) for content, rows in entry.blocks.items()}
+    return {content: decode_partial_rows(rows) for content, rows in entry.encoded_rows_by_content_id.items()}
 
 
 def stored_files(folder: Path) -> list[Path]:
@@ -101,7 +101,7 @@ def test_a_question_too_large_for_the_memory_is_not_tried_again_for_a_while(tmp_
     clock = Clock()
     store = PartialAnswerCache(tmp_path / "partial", STORE_LIMITS, clock=clock)
     entry = store.add_blocks("a", COLUMN_TYPES, {f"{block}": BLOCK_ROWS for block in range(200)})
-    assert len(entry.blocks) == 200
+    assert len(entry.encoded_rows_by_content_id) == 200
     assert [store.decide_use_for_call("a", "a") for _ in range(3)] == [False] * 3
     assert held_bytes(store) == 0
     clock.now += 3601

@@ -10,12 +10,12 @@ from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.engines.engine import Engine
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from tests.contract.engine_asking import NOW_US, rows, stream
 
 OBJECT, TEXT, NUMBER = (frozenset({kind}) for kind in (ValueKind.OBJECT, ValueKind.TEXT, ValueKind.NUMBER))
-LEARNT_SHAPE: KindsByPath = {
+LEARNT_SHAPE: ValueKindsByPath = {
     ("metadata",): OBJECT,
     ("metadata", "request"): OBJECT,
     ("metadata", "request", "path"): TEXT,
@@ -36,7 +36,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder: Path = tmp_path_factory.mktemp("reach")
     engine = DuckDBEngine(folder / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.create_stream_tables([stream("s")])
-    engine.append([Batch("s", EVENTS, NOW_US, LEARNT_SHAPE)])
+    engine.append([ReceivedEventBatch("s", EVENTS, NOW_US, LEARNT_SHAPE)])
     yield engine
     engine.close()
 
@@ -76,9 +76,11 @@ def test_queries_with_pushed_down_paths_give_the_expected_rows(engine: Engine, s
 
 
 def test_keys_that_differ_only_in_case_are_distinct(engine: Engine) -> None:
-    learnt: KindsByPath = {("metadata",): OBJECT, ("metadata", "Host"): TEXT, ("metadata", "host"): TEXT}
+    learnt: ValueKindsByPath = {("metadata",): OBJECT, ("metadata", "Host"): TEXT, ("metadata", "host"): TEXT}
     engine.create_stream_tables([stream("s"), stream("cases")])
-    engine.append([Batch("cases", [Event("a", NOW_US, metadata='{"Host":"A","host":"b"}')], NOW_US, learnt)])
+    engine.append(
+        [ReceivedEventBatch("cases", [Event("a", NOW_US, metadata='{"Host":"A","host":"b"}')], NOW_US, learnt)]
+    )
     sql = "with e as (select metadata as m from `cases`) select cast(m.Host as string) as x, cast(m.host as string) as y from e"
     assert rows(engine, sql) == [("A", "b")]
 
@@ -163,13 +165,13 @@ def test_paths_are_pushed_into_nested_parenthesized_joins(engine: Engine) -> Non
 
 def test_a_cast_to_text_checks_the_type_only_once_the_path_has_held_an_object(engine: Engine) -> None:
     engine.create_stream_tables([stream("s"), stream("texts")])
-    number: KindsByPath = {("metadata",): OBJECT, ("metadata", "code"): NUMBER}
-    engine.append([Batch("texts", [Event("a", NOW_US, metadata='{"code":7}')], NOW_US, number)])
+    number: ValueKindsByPath = {("metadata",): OBJECT, ("metadata", "code"): NUMBER}
+    engine.append([ReceivedEventBatch("texts", [Event("a", NOW_US, metadata='{"code":7}')], NOW_US, number)])
     sql = "select cast(t.metadata.code as string) as code from `texts` as t order by t.id"
     assert "variant_typeof" not in printed_sql(engine, sql)
     assert rows(engine, sql) == [("7",)]
 
-    object_: KindsByPath = {("metadata", "code"): OBJECT | NUMBER, ("metadata", "code", "of"): TEXT}
-    engine.append([Batch("texts", [Event("b", NOW_US, metadata='{"code":{"of":"x"}}')], NOW_US, object_)])
+    object_: ValueKindsByPath = {("metadata", "code"): OBJECT | NUMBER, ("metadata", "code", "of"): TEXT}
+    engine.append([ReceivedEventBatch("texts", [Event("b", NOW_US, metadata='{"code":{"of":"x"}}')], NOW_US, object_)])
     assert "variant_typeof" in printed_sql(engine, sql)
     assert rows(engine, sql) == [("7",), ('{"of":"x"}',)]

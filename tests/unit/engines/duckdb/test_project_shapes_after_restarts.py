@@ -9,7 +9,7 @@ import pytest
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS
 from cordwood.engines.duckdb.target import DuckDBTarget
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from cordwood.model.event import EventPath as Steps
 from tests.contract.engine_asking import NOW_US, stream
 from tests.waiting import until_flushed
@@ -18,13 +18,13 @@ OpenEngine = Callable[..., DuckDBEngine]
 TEXT = frozenset({ValueKind.TEXT})
 
 
-def kinds_of_paths(*paths: Steps) -> KindsByPath:
+def kinds_of_paths(*paths: Steps) -> ValueKindsByPath:
     return dict.fromkeys(paths, TEXT)
 
 
-def make_batch(name: str, count: int = 1, **by_project: KindsByPath) -> Batch:
+def make_batch(name: str, count: int = 1, **by_project: ValueKindsByPath) -> ReceivedEventBatch:
     events = [Event(f"{name}{number}", NOW_US, metadata="{}") for number in range(count)]
-    return Batch("s", events, NOW_US, {}, by_project)
+    return ReceivedEventBatch("s", events, NOW_US, {}, by_project)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def open_engine(tmp_path: Path) -> Iterator[OpenEngine]:
         opened.pop().close()
 
 
-def known_paths(engine: DuckDBEngine, project: str) -> KindsByPath:
+def known_paths(engine: DuckDBEngine, project: str) -> ValueKindsByPath:
     return engine.project_shapes()["s"].shape_of_project(project, engine.shapes()["s"]).kinds
 
 

@@ -11,7 +11,7 @@ from cordwood.engines.duckdb.storage.chunk import Chunk
 from cordwood.engines.duckdb.storage.flusher import FlushLimits
 from cordwood.engines.duckdb.storage.session import Session
 from cordwood.engines.duckdb.storage.storage import Storage, StorageLimits
-from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore
+from cordwood.engines.duckdb.storage.stream_store import FlushOutOfOrderError, StreamStore
 from cordwood.model.event import Event
 from tests.contract.engine_asking import NOW_US, batch, stream
 from tests.unit.engines.duckdb.threads import in_another_thread
@@ -106,10 +106,10 @@ def test_chunks_are_committed_in_the_order_of_their_events(storage: Storage, ses
 
 def test_a_chunk_after_a_failed_one_is_pending_again(storage: Storage, session: Session) -> None:
     store, first, second = two_chunks(storage)
-    store.restore_pending(first)
-    with pytest.raises(OutOfOrderError):
+    store.return_chunk_to_pending(first)
+    with pytest.raises(FlushOutOfOrderError):
         store.flush(second, session.cursor())
-    store.restore_pending(second)
+    store.return_chunk_to_pending(second)
     flush_pending(store, session.cursor())
     assert visible_ids(storage) == ids_up_to(20)
 

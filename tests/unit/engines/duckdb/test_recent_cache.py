@@ -26,7 +26,7 @@ from cordwood.engines.duckdb.storage.tables import StreamTableStatements
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.datatype import Row
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind
 from cordwood.model.redaction import RedactMode
 from cordwood.sql.bind import bind_parameters
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
@@ -63,7 +63,7 @@ def event(number: int) -> Event:
     )
 
 
-def events(*numbers: int) -> Batch:
+def events(*numbers: int) -> ReceivedEventBatch:
     return batch(*map(event, numbers))
 
 
@@ -443,7 +443,7 @@ def test_events_of_a_failed_flush_are_cached_once(storage: Storage, session: Ses
         assert chunk is not None
         if number == 1:
             first = chunk
-    store.restore_pending(first)
+    store.return_chunk_to_pending(first)
     with session.cursor() as cursor:
         for _ in range(2):
             assert store.refresh_recent_table(cursor)

@@ -129,7 +129,7 @@ def test_the_oldest_events_of_all_streams_go_when_the_store_is_too_large(tmp_pat
         engine.delete_expired_events(clock.now_us)
     # The share to delete is estimated from the number of events. The size of the file is a whole number of blocks,
     # about forty here, so it may exceed the limit by one block.
-    used = engine._session.used_bytes(engine._session.cursor())
+    used = engine._session.used_disk_bytes(engine._session.cursor())
     assert used <= limit + _DATABASE_BLOCK_BYTES
     oldest = [facts.oldest_us or 0 for name, facts in sorted(engine.stream_stats().items())]
     newest = [facts.newest_us or 0 for name, facts in sorted(engine.stream_stats().items())]
@@ -154,17 +154,17 @@ def test_with_an_open_reader_sweeps_rewrite_the_remaining_events_only_once(tmp_p
     reader, view = engine._session.cursor(), engine._session.cursor()
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM store.main.s").fetchall()
-    used = [engine._session.used_bytes(view)]
+    used = [engine._session.used_disk_bytes(view)]
     for _ in range(6):
         engine.delete_expired_events(NOW_US)
-        used.append(engine._session.used_bytes(view))
+        used.append(engine._session.used_disk_bytes(view))
     size_of_copy = used[1] - used[0]
     assert size_of_copy > 1_000_000
     assert used[-1] - used[1] < size_of_copy
     reader.execute("COMMIT")
     for _ in range(2):
         engine.delete_expired_events(NOW_US)
-    assert engine._session.used_bytes(view) <= limit
+    assert engine._session.used_disk_bytes(view) <= limit
     assert rows(engine, "select count(*) - count(distinct id) from `s`") == [(0,)]
     engine.close()
 
@@ -177,7 +177,7 @@ def test_the_size_of_a_stream_is_its_share_of_the_file(tmp_path: Path) -> None:
         until_flushed(tmp_path / "data")
     cursor = engine._session.cursor()
     engine._session.checkpoint(cursor)
-    used = engine._session.used_bytes(cursor)
+    used = engine._session.used_disk_bytes(cursor)
     sizes = engine.stored_bytes_by_stream()
     engine.close()
     assert 0.8 * used < sizes["s"] <= used
@@ -199,7 +199,7 @@ def test_sizes_of_streams_are_estimated_by_their_bytes(tmp_path: Path) -> None:
             assert waiting == 0 < len(long_text) <= engine.stored_bytes_by_stream()["none"]
         sizes = engine.stored_bytes_by_stream()
         with engine._session.cursor() as cursor:
-            used = engine._session.used_bytes(cursor)
+            used = engine._session.used_disk_bytes(cursor)
         engine.close()
         assert used * 0.99 < sizes["s"] + sizes["t"] <= used
         assert 3 < sizes["s"] / sizes["t"] < 5

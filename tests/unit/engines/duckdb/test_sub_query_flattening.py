@@ -9,12 +9,12 @@ from cordwood.engines.duckdb import target
 from cordwood.engines.duckdb.duckdb_engine import DuckDBEngine
 from cordwood.engines.duckdb.target import DuckDBTarget
 from cordwood.model.definitions import Endpoint
-from cordwood.model.event import Batch, Event, KindsByPath, ValueKind
+from cordwood.model.event import Event, ReceivedEventBatch, ValueKind, ValueKindsByPath
 from cordwood.sql.compile import compile_saved_query, parse_and_check_endpoint
 from tests.contract.engine_asking import NOW_US, rows, stream
 from tests.plans import flushed_sql
 
-LEARNT_SHAPE: KindsByPath = {
+LEARNT_SHAPE: ValueKindsByPath = {
     ("metadata",): frozenset({ValueKind.OBJECT}),
     ("metadata", "status"): frozenset({ValueKind.NUMBER}),
     ("metadata", "tags"): frozenset({ValueKind.ARRAY}),
@@ -53,7 +53,7 @@ OTHER_QUERIES = [
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBEngine]:
     engine = DuckDBEngine(tmp_path_factory.mktemp("flat") / "data", DuckDBTarget(), clock_us=lambda: NOW_US)
     engine.create_stream_tables([stream("s")])
-    engine.append([Batch("s", [event(number) for number in range(30)], NOW_US, LEARNT_SHAPE)])
+    engine.append([ReceivedEventBatch("s", [event(number) for number in range(30)], NOW_US, LEARNT_SHAPE)])
     yield engine
     engine.close()
 

@@ -10,19 +10,26 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
-    MAY_BE_NULL_KEY,
+    MAY_BE_NULL_METADATA_KEY,
     TYPE_NAME_BY_KIND,
     convert_implicitly,
-    fail_if,
+    fail_if_sql,
     fill_template,
-    type_name_part,
+    type_name_node,
 )
 from cordwood.engines.clickhouse.rules.casts import cast_to
 from cordwood.engines.clickhouse.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, NUMBER_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, placeholders_text, quoted_constant, raise_unsupported
+from cordwood.sql.lowering import (
+    LoweringRule,
+    RuleSet,
+    fragment_node,
+    placeholders_text,
+    quoted_literal_sql,
+    raise_unsupported,
+)
 from cordwood.sql.nodes import constant_int, constant_python_value, is_int32_constant
 from cordwood.sql.rules.aggregates import (
     AggregateArgument,
@@ -30,7 +37,7 @@ from cordwood.sql.rules.aggregates import (
     combine_aggregates,
     distribute_window,
     drop_nulls_modifier,
-    has_window,
+    has_window_or_filter,
     make_nan_for_infinite_value,
     read_aggregate_argument,
     read_quantiles,
@@ -47,9 +54,9 @@ def array_aggregate_template(argument: AggregateArgument, *, skip_nulls: bool) -
     keys = [item.this if isinstance(item, exp.Ordered) else item for item in ordered]
     row = f"tuple({placeholders_text(len(keys) + 1)})"
     if skip_nulls:
-        aggregate = fragment(f"groupArrayIf({row}, isNotNull({{0}}))", value, *keys)
+        aggregate = fragment_node(f"groupArrayIf({row}, isNotNull({{0}}))", value, *keys)
     else:
-        aggregate = fragment(f"groupArray({row})", value, *keys)
+        aggregate = fragment_node(f"groupArray({row})", value, *keys)
     template = "arrayDistinct({0})" if argument.is_distinct else "{0}"
     template = f"arrayMap(_t -> _t.1, {_append_sort_to_template(template, ordered)})"
     if argument.limit is not None:
@@ -60,7 +67,7 @@ def array_aggregate_template(argument: AggregateArgument, *, skip_nulls: bool) -
 def collect_array(argument: AggregateArgument, *, skip_nulls: bool) -> exp.Expr:
     """Return an expression for the array of a group's values."""
     aggregate, template, parts = array_aggregate_template(argument, skip_nulls=skip_nulls)
-    return fragment(template, aggregate, *parts)
+    return fragment_node(template, aggregate, *parts)
 
 
 def _append_sort_to_template(template: str, ordered: list[exp.Expr]) -> str:
@@ -89,7 +96,7 @@ def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
     aggregate, template, parts = array_aggregate_template(argument, skip_nulls=False)
     datatype = datatype_of(argument.value)
-    name = type_name_part(datatype)
+    name = type_name_node(datatype)
     if name is None or datatype is None or datatype.element is None or datatype.element.kind is not Kind.ARRAY:
         return apply_template_outside_window(node, aggregate, f"arrayFlatten({template})", *parts)
     # Use arrayFold, because ClickHouse's arrayFlatten would also flatten arrays inside the elements.
@@ -115,7 +122,7 @@ def _aggregate_rule(name: str, *, cast: str | None = None) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
         suffix = "Distinct" if argument.is_distinct else ""
-        return _cast_aggregate(node, fragment(f"{name}{suffix}({{0}})", _aggregated_value(argument, node)), cast)
+        return _cast_aggregate(node, fragment_node(f"{name}{suffix}({{0}})", _aggregated_value(argument, node)), cast)
 
     return rule
 
@@ -127,7 +134,9 @@ def _cast_aggregate(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -> ex
     OVER is a syntax error.
     """
     return (
-        apply_template_outside_window(node, aggregate, f"CAST({{0}}, {quoted_constant(cast)})") if cast else aggregate
+        apply_template_outside_window(node, aggregate, f"CAST({{0}}, {quoted_literal_sql(cast)})")
+        if cast
+        else aggregate
     )
 
 
@@ -137,10 +146,10 @@ def apply_template_outside_window(node: exp.Expr, aggregate: exp.Expr, template:
     If the aggregate has an OVER, the template is only stored on the aggregate. The rule for windows then applies it
     outside of the OVER.
     """
-    if has_window(node):
+    if has_window_or_filter(node):
         aggregate.meta["wrap"] = template, parts
         return aggregate
-    return fragment(template, aggregate, *parts)
+    return fragment_node(template, aggregate, *parts)
 
 
 def _aggregated_value(argument: AggregateArgument, node: exp.Expr) -> exp.Expr:
@@ -159,10 +168,10 @@ def _translate_sum(node: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
     suffix = "Distinct" if argument.is_distinct else ""
     value = _aggregated_value(argument, node)
-    if kind is Kind.INT64 and not node.meta_get(_CANNOT_OVERFLOW_KEY):
-        aggregate = fragment(f"sumOrNull{suffix}(toInt128({{0}}))", value)
+    if kind is Kind.INT64 and not node.meta_get(_CANNOT_OVERFLOW_METADATA_KEY):
+        aggregate = fragment_node(f"sumOrNull{suffix}(toInt128({{0}}))", value)
         return apply_template_outside_window(node, aggregate, "accurateCast({0}, 'Nullable(Int64)')")
-    aggregate = fragment(f"sumOrNull{suffix}({{0}})", value)
+    aggregate = fragment_node(f"sumOrNull{suffix}({{0}})", value)
     return _cast_aggregate(
         node,
         aggregate,
@@ -172,11 +181,11 @@ def _translate_sum(node: exp.Expr) -> exp.Expr:
 
 # The meta key that marks a sum which cannot overflow. It is lowered to ClickHouse's own sum, which is three times as
 # fast as the sum with a check.
-_CANNOT_OVERFLOW_KEY: Final = "small"
+_CANNOT_OVERFLOW_METADATA_KEY: Final = "small"
 
 
 def _mark_sum_that_cannot_overflow(node: exp.Expr) -> exp.Expr:
-    node.meta[_CANNOT_OVERFLOW_KEY] = _has_only_small_constants(read_aggregate_argument(node).value)
+    node.meta[_CANNOT_OVERFLOW_METADATA_KEY] = _has_only_small_constants(read_aggregate_argument(node).value)
     return node
 
 
@@ -198,9 +207,9 @@ def _translate_avg(node: exp.Expr) -> exp.Expr:
     value = _aggregated_value(argument, node)
     kind = kind_of(node)
     if kind not in EXACT_NUMERIC_KINDS:
-        return fragment(f"avgOrNull{suffix}({{0}})", value)
-    count = fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", copy_tree(value))
-    return combine_aggregates(_AVERAGE_TEMPLATE_BY_KIND[kind], fragment(f"sumOrNull{suffix}({{0}})", value), count)
+        return fragment_node(f"avgOrNull{suffix}({{0}})", value)
+    count = fragment_node(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", copy_tree(value))
+    return combine_aggregates(_AVERAGE_TEMPLATE_BY_KIND[kind], fragment_node(f"sumOrNull{suffix}({{0}})", value), count)
 
 
 # The templates of AVG for NUMERIC and BIGNUMERIC: the sum `{0}` divided by the count `{1}`. ClickHouse's own average
@@ -216,15 +225,15 @@ _COUNT_TYPE_NAME = "Int64"
 
 def _translate_count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
-        return _cast_aggregate(node, fragment("count()"), _COUNT_TYPE_NAME)
+        return _cast_aggregate(node, fragment_node("count()"), _COUNT_TYPE_NAME)
     argument = read_aggregate_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT:
         value = convert_implicitly(value, Kind.STRING)
     if kind_of(value) is Kind.FLOAT64 and argument.is_distinct:
-        value = fragment("({0} + 0.)", value)
+        value = fragment_node("({0} + 0.)", value)
     return _cast_aggregate(
-        node, fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", value), _COUNT_TYPE_NAME
+        node, fragment_node(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", value), _COUNT_TYPE_NAME
     )
 
 
@@ -232,13 +241,13 @@ def _translate_count_if(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
     value = _aggregated_value(argument, node)
     template = "uniqExactIf({0}, {0})" if argument.is_distinct else "countIf({0})"
-    return _cast_aggregate(node, fragment(template, value), _COUNT_TYPE_NAME)
+    return _cast_aggregate(node, fragment_node(template, value), _COUNT_TYPE_NAME)
 
 
 def _boolean_aggregate_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         value = _aggregated_value(read_aggregate_argument(node), node)
-        return _cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
+        return _cast_aggregate(node, fragment_node(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
 
     return rule
 
@@ -256,8 +265,8 @@ def _min_or_max_rule(name: str) -> LoweringRule:
         if kind_of(value) is Kind.FLOAT64:
             return _min_or_max_of_floats(node, name, value)
         if kind_of(value) is Kind.BOOL:
-            return _cast_aggregate(node, fragment(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
-        return fragment(f"{name}OrNull({{0}})", value)
+            return _cast_aggregate(node, fragment_node(f"{name}OrNull(toUInt8({{0}}))", value), "Nullable(Bool)")
+        return fragment_node(f"{name}OrNull({{0}})", value)
 
     return rule
 
@@ -268,7 +277,7 @@ def _min_or_max_of_floats(node: exp.Expr, name: str, value: exp.Expr) -> exp.Exp
     The flag is true for NaN, so that NaN is greater than any number. For MIN, the number is negated.
     """
     sign = "" if name == "max" else "-"
-    aggregate = fragment(
+    aggregate = fragment_node(
         f"maxOrNullIf(tuple(isNaN(assumeNotNull({{0}})), {sign}assumeNotNull({{0}})), isNotNull({{0}}))", value
     )
     return apply_template_outside_window(node, aggregate, f"if(isNull({{0}}), NULL, {sign}tupleElement({{0}}, 2))")
@@ -276,8 +285,8 @@ def _min_or_max_of_floats(node: exp.Expr, name: str, value: exp.Expr) -> exp.Exp
 
 def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = convert_implicitly(value, Kind.FLOAT64), convert_implicitly(copy_tree(value), Kind.STRING)
-    counts = (fragment("count({0})", copy_tree(values)) for values in (numbers, texts))
-    extremes = (fragment(f"{name}OrNull({{0}})", values) for values in (numbers, texts))
+    counts = (fragment_node("count({0})", copy_tree(values)) for values in (numbers, texts))
+    extremes = (fragment_node(f"{name}OrNull({{0}})", values) for values in (numbers, texts))
     return combine_aggregates("if({0} = {1}, toString({2}), toJSONString({3}))", *counts, *extremes)
 
 
@@ -287,19 +296,21 @@ def _translate_any_value(node: exp.Expr) -> exp.Expr:
         name = "Max" if argument.having.args.get("max") else "Min"
         return _value_at_min_or_max(name, argument.value, argument.having.expression)
     return (
-        fragment("anyOrNull({0})", argument.value)
+        fragment_node("anyOrNull({0})", argument.value)
         if kind_of(argument.value) is not Kind.ARRAY
-        else fragment("any({0})", argument.value)
+        else fragment_node("any({0})", argument.value)
     )
 
 
 def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     """Return `value` from a row with the least or greatest `key`; NULL only if `value` is NULL in all such rows."""
     if kind_of(value) in (Kind.ARRAY, Kind.STRUCT):
-        return combine_aggregates("tupleElement({0}, 1)", fragment(f"arg{name}(tuple({{0}}), {{1}})", value, key))
-    extreme = fragment(f"{name.lower()}OrNull({{0}})", key)
-    extreme_of_present = fragment(f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copy_tree(key), copy_tree(value))
-    result = fragment(f"arg{name}OrNull({{0}}, {{1}})", value, copy_tree(key))
+        return combine_aggregates("tupleElement({0}, 1)", fragment_node(f"arg{name}(tuple({{0}}), {{1}})", value, key))
+    extreme = fragment_node(f"{name.lower()}OrNull({{0}})", key)
+    extreme_of_present = fragment_node(
+        f"{name.lower()}OrNullIf({{0}}, isNotNull({{1}}))", copy_tree(key), copy_tree(value)
+    )
+    result = fragment_node(f"arg{name}OrNull({{0}}, {{1}})", value, copy_tree(key))
     return combine_aggregates("if({0} = {1}, {2}, NULL)", extreme, extreme_of_present, result)
 
 
@@ -310,7 +321,7 @@ def _arg_min_or_max_rule(name: str) -> LoweringRule:
 def _translate_approx_count_distinct(node: exp.Expr) -> exp.Expr:
     """Translate APPROX_COUNT_DISTINCT to an exact count."""
     value = as_comparable(read_aggregate_argument(node).value)
-    return _cast_aggregate(node, fragment("uniqExact({0})", value), _COUNT_TYPE_NAME)
+    return _cast_aggregate(node, fragment_node("uniqExact({0})", value), _COUNT_TYPE_NAME)
 
 
 def as_comparable(value: exp.Expr) -> exp.Expr:
@@ -318,19 +329,19 @@ def as_comparable(value: exp.Expr) -> exp.Expr:
 
 
 def _translate_grouping(node: exp.Expr) -> exp.Expr:
-    return fragment("toInt64(grouping({0}))", node.expressions[0] if node.expressions else node.this)
+    return fragment_node("toInt64(grouping({0}))", node.expressions[0] if node.expressions else node.this)
 
 
 def _covariance_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = convert_implicitly(node.this, Kind.FLOAT64), convert_implicitly(node.expression, Kind.FLOAT64)
         pair = "isNotNull({0}) AND isNotNull({1})"
-        aggregate = fragment(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
+        aggregate = fragment_node(f"{name}StableOrNullIf({{0}}, {{1}}, {pair})", left, right)
         if name.endswith("Pop"):
             return make_nan_for_infinite_value(
-                aggregate, fragment("anyOrNull({0} + {1})", copy_tree(left), copy_tree(right))
+                aggregate, fragment_node("anyOrNull({0} + {1})", copy_tree(left), copy_tree(right))
             )
-        return _null_below_two_values(aggregate, fragment(f"countIf({pair})", copy_tree(left), copy_tree(right)))
+        return _null_below_two_values(aggregate, fragment_node(f"countIf({pair})", copy_tree(left), copy_tree(right)))
 
     return rule
 
@@ -345,12 +356,12 @@ def _deviation_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
         suffix = "Distinct" if argument.is_distinct else ""
-        value = fragment("toFloat64({0})", _aggregated_value(argument, node))
-        aggregate = fragment(f"{name}StableOrNull{suffix}({{0}})", value)
+        value = fragment_node("toFloat64({0})", _aggregated_value(argument, node))
+        aggregate = fragment_node(f"{name}StableOrNull{suffix}({{0}})", value)
         if name.endswith("Pop"):
-            return make_nan_for_infinite_value(aggregate, fragment("anyOrNull({0})", copy_tree(value)))
+            return make_nan_for_infinite_value(aggregate, fragment_node("anyOrNull({0})", copy_tree(value)))
         return _null_below_two_values(
-            aggregate, fragment(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", copy_tree(value))
+            aggregate, fragment_node(f"{'uniqExact' if argument.is_distinct else 'count'}({{0}})", copy_tree(value))
         )
 
     return rule
@@ -367,7 +378,7 @@ def _translate_window(node: exp.Expr) -> exp.Expr:
         return distribute_window(node)
     template, parts = wrap
     # The node is copied, because it cannot be part of its own replacement.
-    return fragment(template, copy_tree(node), *parts)
+    return fragment_node(template, copy_tree(node), *parts)
 
 
 def _navigation_function_rule(name: str) -> LoweringRule:
@@ -379,12 +390,14 @@ def _navigation_function_rule(name: str) -> LoweringRule:
         if name == "nth_value" and argument.ignores_nulls:
             # ClickHouse's nth_value does not support IGNORE NULLS. Use groupArray, which skips NULLs.
             return apply_template_outside_window(
-                node, fragment("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *arguments
+                node, fragment_node("groupArray({0})", argument.value), "arrayElementOrNull({0}, {1})", *arguments
             )
         argument.value, arguments = _convert_to_common_type(node, argument.value, arguments)
         if name in ("lag", "lead", "nth_value"):
-            return fragment(f"{name}({_nullable_template(argument.value)}{placeholders})", argument.value, *arguments)
-        return fragment(f"{name}{nulls}({_nullable_template(argument.value)})", argument.value)
+            return fragment_node(
+                f"{name}({_nullable_template(argument.value)}{placeholders})", argument.value, *arguments
+            )
+        return fragment_node(f"{name}{nulls}({_nullable_template(argument.value)})", argument.value)
 
     return rule
 
@@ -413,13 +426,13 @@ def _nullable_template(value: exp.Expr) -> str:
 def _rank_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         parts = [node.this] if isinstance(node.this, exp.Expr) else []
-        return _cast_aggregate(node, fragment(f"{name}({{0}})" if parts else f"{name}()", *parts), "Int64")
+        return _cast_aggregate(node, fragment_node(f"{name}({{0}})" if parts else f"{name}()", *parts), "Int64")
 
     return rule
 
 
 # A distance, in rows, that is greater than the number of rows of any partition.
-_EMPTY_FRAME_OFFSET_ROWS: Final = 1_000_000_000
+_OFFSET_BEYOND_PARTITION_ROWS: Final = 1_000_000_000
 
 
 def _translate_frame(node: exp.Expr) -> exp.Expr:
@@ -432,7 +445,7 @@ def _translate_frame(node: exp.Expr) -> exp.Expr:
     if start is None or end is None or side != node.args.get("end_side"):
         return node
     if (start < end) if side == "PRECEDING" else (start > end):
-        beyond = exp.Literal.number(_EMPTY_FRAME_OFFSET_ROWS)
+        beyond = exp.Literal.number(_OFFSET_BEYOND_PARTITION_ROWS)
         for key in ("start", "end"):
             node.set(key, copy_tree(beyond))
             node.set(f"{key}_side", "FOLLOWING")
@@ -455,7 +468,7 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
     result = apply_template_outside_window(node, aggregate, f"if(empty({values_sql}), [], {picked})", *parts)
     # Over no rows, the result is an empty array that stands for NULL. The mark makes a subscript of it NULL instead of
     # an error.
-    result.meta[MAY_BE_NULL_KEY] = True
+    result.meta[MAY_BE_NULL_METADATA_KEY] = True
     return result
 
 
@@ -463,14 +476,14 @@ def _translate_approx_top_count(node: exp.Expr) -> exp.Expr:
     """Translate APPROX_TOP_COUNT, which returns the most frequent values with their counts; NULL counts as a value."""
     limit: exp.Expr = node.args.get("counters") or node.args["expression"]
     value = as_comparable(read_aggregate_argument(node).value)
-    return _sorted_top_entries("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
+    return _sort_top_pairs("sumMap([tuple({0})], [toInt64(1)])", node, [value, limit])
 
 
 def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
     """Translate APPROX_TOP_SUM by adding up arrays of weights, because ClickHouse's sumMap omits sums that are zero."""
     weight = NUMBER_RULES.to_number(node.expression)
     message = "A weight of APPROX_TOP_SUM must not be negative or NaN"
-    weight = fill_template(fail_if(node, "NOT (@a >= 0)", message, "@a"), weight)
+    weight = fill_template(fail_if_sql(node, "NOT (@a >= 0)", message, "@a"), weight)
     rows = "groupArray(tuple(tuple({0}), {2}))"
     weights = f"arrayMap(_t -> _t.2, arrayFilter(_t -> _t.1 = _k AND isNotNull(_t.2), {rows}))"
     total = f"if(empty({weights}), NULL, arraySum(arrayMap(_w -> assumeNotNull(_w), {weights})))"
@@ -484,7 +497,7 @@ def _translate_approx_top_sum(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _sorted_top_entries(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
+def _sort_top_pairs(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
     pairs = f"arrayZip(({counted}).1, ({counted}).2)"
     return _limit_top_pairs(f"arrayReverseSort(_t -> tuple(_t.2, _t.1), {pairs})", node, parts)
 
@@ -492,8 +505,12 @@ def _sorted_top_entries(counted: str, node: exp.Expr, parts: list[exp.Expr]) -> 
 def _limit_top_pairs(in_order: str, node: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
     """Return the first pairs of a value and its count or sum, up to the limit, as an array of the result's type."""
     pairs = f"arrayMap(_t -> tuple(_t.1.1, _t.2), arraySlice({in_order}, 1, {{1}}))"
-    type_name = type_name_part(datatype_of(node))
-    return fragment(f"CAST({pairs}, {{{len(parts)}}})", *parts, type_name) if type_name else fragment(pairs, *parts)
+    type_name = type_name_node(datatype_of(node))
+    return (
+        fragment_node(f"CAST({pairs}, {{{len(parts)}}})", *parts, type_name)
+        if type_name
+        else fragment_node(pairs, *parts)
+    )
 
 
 def _percentile_rule(name: str) -> LoweringRule:
@@ -510,7 +527,7 @@ def _percentile_rule(name: str) -> LoweringRule:
         if name == "disc":
             return _discrete_percentile(node, argument)
         value = convert_implicitly(argument.value, Kind.FLOAT64) if kind_of(argument.value) else argument.value
-        return fragment(f"{name}OrNull({{1}})({{0}})", value, _percentile_fraction_literal(node.expression))
+        return fragment_node(f"{name}OrNull({{1}})({{0}})", value, _percentile_fraction_literal(node.expression))
 
     return rule
 
@@ -534,19 +551,19 @@ def _discrete_percentile(node: exp.Expr, argument: AggregateArgument) -> exp.Exp
 def _percentile_fraction_literal(node: exp.Expr) -> exp.Expr:
     """Return a percentile's share as a literal, because ClickHouse takes it as a parameter of the aggregate."""
     value = constant_python_value(node)
-    value = node.meta_get(_PERCENTILE_FRACTION_KEY) if value is None else value
+    value = node.meta_get(_PERCENTILE_FRACTION_METADATA_KEY) if value is None else value
     return exp.Literal.number(float(value)) if value is not None else node
 
 
 # The meta key of a percentile's share that is written with a type, such as NUMERIC '0.5'. Its value is the share as a
 # number.
-_PERCENTILE_FRACTION_KEY: Final = "share"
+_PERCENTILE_FRACTION_METADATA_KEY: Final = "share"
 
 
 def _record_percentile_fraction(node: exp.Expr) -> exp.Expr:
     share = node.expression
     if isinstance(share, exp.Cast) and kind_of(share) in NUMBER_KINDS:
-        share.meta[_PERCENTILE_FRACTION_KEY] = constant_python_value(share.this)
+        share.meta[_PERCENTILE_FRACTION_METADATA_KEY] = constant_python_value(share.this)
     return node
 
 
@@ -596,7 +613,7 @@ RULES = RuleSet(
         exp.Rank: _rank_rule("rank"),
         exp.DenseRank: _rank_rule("dense_rank"),
         exp.Ntile: _rank_rule("ntile"),
-        exp.CumeDist: lambda _: fragment("cume_dist()"),
+        exp.CumeDist: lambda _: fragment_node("cume_dist()"),
     },
     by_node_class_before_children={
         exp.Sum: _mark_sum_that_cannot_overflow,

@@ -12,11 +12,11 @@ from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, in
 from cordwood.sql.lowering import (
     PLACEHOLDER_PATTERN,
     RAISED_ERROR_PREFIX,
-    fragment,
+    fragment_node,
     fragment_parts,
     is_evaluated_in_unchosen_branch,
     is_fragment,
-    quoted_constant,
+    quoted_literal_sql,
     raise_unsupported,
     returns_null_on_error,
     string_literal_node,
@@ -27,17 +27,17 @@ from cordwood.sql.rules.times import (
     engine_spelling_of_time,
     invalid_time_message,
     is_utc,
-    needs_runtime_check,
+    needs_runtime_time_validation,
     zone_offset_minutes,
 )
 from cordwood.sql.rules.vocabulary import CommonSql, TernarySqlBuilder
 
 # The meta key of an array that stands for NULL if it is empty. A subscript beyond the bounds of such an array is NULL
 # instead of an error.
-MAY_BE_NULL_KEY: Final = "may_be_null"
+MAY_BE_NULL_METADATA_KEY: Final = "may_be_null"
 
 # The meta key of an empty array that always stands for NULL, because ClickHouse has no NULL arrays.
-IS_NULL_KEY: Final = "is_null"
+IS_NULL_METADATA_KEY: Final = "is_null"
 
 # ClickHouse's types for the kinds of BigQuery's types. The type of a TIMESTAMP has a time zone and that of a DATETIME
 # has none, which distinguishes the two in an answer.
@@ -61,7 +61,7 @@ TYPE_NAME_BY_KIND: Final = {
 _NEVER_NULL_KINDS: Final = (Kind.ARRAY, Kind.INTERVAL)
 
 
-def type_name_part(datatype: Datatype | None, *, has_names: bool = True) -> exp.Expr | None:
+def type_name_node(datatype: Datatype | None, *, has_names: bool = True) -> exp.Expr | None:
     """Return ClickHouse's name of a type as an argument of CAST; None if the type is not fully known.
 
     The type is nullable if ClickHouse allows it.
@@ -109,7 +109,7 @@ _SIMPLE_NAME_PATTERN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 # The escape character of `encode_engine_name`, which is one of Unicode's characters for private use.
-_ESCAPE_CHARACTER: Final = "\ue0ff"
+_NAME_ESCAPE_CHARACTER: Final = "\ue0ff"
 # Matches names that ClickHouse resolves to subcolumns, which columns of some types have.
 _SUBCOLUMN_NAME_PATTERN: Final = re.compile(r"null|size[0-9]+")
 
@@ -121,8 +121,8 @@ def encode_engine_name(name: str) -> str:
     character in front. In all other names, escape characters are doubled.
     """
     if name == "" or _SUBCOLUMN_NAME_PATTERN.fullmatch(name):
-        return _ESCAPE_CHARACTER + name
-    return name.replace(_ESCAPE_CHARACTER, _ESCAPE_CHARACTER * 2)
+        return _NAME_ESCAPE_CHARACTER + name
+    return name.replace(_NAME_ESCAPE_CHARACTER, _NAME_ESCAPE_CHARACTER * 2)
 
 
 def quote_name(name: str) -> str:
@@ -132,21 +132,21 @@ def quote_name(name: str) -> str:
 
 def native_cast(node: exp.Expr, kind: Kind) -> exp.Expr:
     """Return ClickHouse's own cast to the type of `kind`; it fails for values that do not fit, and keeps NULL."""
-    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAME_BY_KIND[kind]})')})", node)
+    return fragment_node(f"CAST({{0}}, {quoted_literal_sql(f'Nullable({TYPE_NAME_BY_KIND[kind]})')})", node)
 
 
 def typed_null(datatype: Datatype | None) -> exp.Expr:
-    name = type_name_part(datatype)
+    name = type_name_node(datatype)
     if datatype is None or name is None:
         return exp.Null()
     if datatype.kind is not Kind.ARRAY:
-        return fragment("CAST(NULL, {0})", name)
-    null_array = fragment("CAST([], {0})", name)
-    null_array.meta[IS_NULL_KEY] = True
+        return fragment_node("CAST(NULL, {0})", name)
+    null_array = fragment_node("CAST([], {0})", name)
+    null_array.meta[IS_NULL_METADATA_KEY] = True
     return null_array
 
 
-def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
+def fail_if_sql(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
     """Return template text that raises an error if `is_invalid` is true, and otherwise has the value `value`.
 
     `message` must be a constant of cordwood. If the operation `node` is inside SAFE, the text is NULL instead of an
@@ -154,11 +154,11 @@ def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
     `is_invalid` is NULL, it counts as false. It is then replaced by false explicitly, because `throwIf` would test the
     hidden value that ClickHouse stores for a NULL.
     """
-    return _fail_if_with_computed_message(node, is_invalid, quoted_constant(RAISED_ERROR_PREFIX + message), value)
+    return _fail_with_computed_message_sql(node, is_invalid, quoted_literal_sql(RAISED_ERROR_PREFIX + message), value)
 
 
-def _fail_if_with_computed_message(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    """Return the same template text as `fail_if`, for a message that is itself template text.
+def _fail_with_computed_message_sql(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
+    """Return the same template text as `fail_if_sql`, for a message that is itself template text.
 
     The text of the message must begin with `RAISED_ERROR_PREFIX`.
     """
@@ -192,7 +192,7 @@ def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = (
         heads = ", ".join(f"_{chr(97 + index)}" for index in expensive)
         lists = ", ".join(f"[{{{index}}}]" for index in expensive)
         template = f"arrayMap(({heads}) -> {template}, {lists})[1]"
-    return fragment(template, *parts, *texts)
+    return fragment_node(template, *parts, *texts)
 
 
 _PART_PLACEHOLDER_PATTERN: Final = re.compile("@([a-z])")
@@ -219,7 +219,7 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         return timestamp_to_utc_wall_clock(moment)
     offset = zone_offset_minutes(zone)
     if offset is not None:
-        return fragment(f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) + {offset * 60_000_000})", moment)
+        return fragment_node(f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) + {offset * 60_000_000})", moment)
     template = (
         "fromUnixTimestamp64Micro(toUnixTimestamp64Micro(@a) + timeZoneOffset(toTimeZone(@a, @b)) * toInt64(1000000))"
     )
@@ -232,8 +232,10 @@ def first_timestamp_of_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.
         return _wall_clock_to_timestamp(wall)
     offset = zone_offset_minutes(zone)
     if offset is not None:
-        return fragment(f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {offset * 60_000_000}, 'UTC')", wall)
-    micros = fragment("toUnixTimestamp64Micro({0})", wall)
+        return fragment_node(
+            f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro({{0}}) - {offset * 60_000_000}, 'UTC')", wall
+        )
+    micros = fragment_node("toUnixTimestamp64Micro({0})", wall)
     return fill_template(_FIRST_TIMESTAMP_SQL, micros, _require_constant_zone(zone))
 
 
@@ -280,8 +282,8 @@ def _cast_conversion(kind: Kind) -> Conversion:
 
 
 def _try_cast_conversion(kind: Kind) -> Conversion:
-    name = quoted_constant(TYPE_NAME_BY_KIND[kind])
-    return lambda node: fragment(f"accurateCastOrNull({{0}}, {name})", event_value_as_text(node))
+    name = quoted_literal_sql(TYPE_NAME_BY_KIND[kind])
+    return lambda node: fragment_node(f"accurateCastOrNull({{0}}, {name})", event_value_as_text(node))
 
 
 def event_text_sql(value: str) -> str:
@@ -290,23 +292,23 @@ def event_text_sql(value: str) -> str:
 
 
 # The meta key under which the node of an event's value has the text from which the value was made, if there is one.
-_ATTACHED_TEXT_KEY: Final = "event_text"
+_ATTACHED_TEXT_METADATA_KEY: Final = "event_text"
 
 
 def attach_event_text(value: exp.Expr, text: exp.Expr) -> exp.Expr:
     """Attach to an event's value the text from which it was made, for rules that need the text instead of its JSON."""
-    value.meta[_ATTACHED_TEXT_KEY] = copy_tree(text)
+    value.meta[_ATTACHED_TEXT_METADATA_KEY] = copy_tree(text)
     return value
 
 
 def attached_event_text(node: exp.Expr) -> exp.Expr | None:
-    text = node.unnest().meta_get(_ATTACHED_TEXT_KEY) if kind_of(node) is Kind.VARIANT else None
+    text = node.unnest().meta_get(_ATTACHED_TEXT_METADATA_KEY) if kind_of(node) is Kind.VARIANT else None
     return copy_tree(text) if isinstance(text, exp.Expr) else None
 
 
 def event_value_as_text(node: exp.Expr) -> exp.Expr:
     """Return an event's value as the text that it represents."""
-    return attached_event_text(node) or fragment(event_text_sql("{0}"), node)
+    return attached_event_text(node) or fragment_node(event_text_sql("{0}"), node)
 
 
 # Matches a text that ends with the name of a time zone. It is needed because ClickHouse itself parses only offsets.
@@ -318,7 +320,7 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
 
     `node` is the operation. If it is inside SAFE, an invalid text gives NULL instead of an error.
     """
-    if needs_runtime_check(value, kind):
+    if needs_runtime_time_validation(value, kind):
         texts = [
             string_literal_node(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
             string_literal_node(RAISED_ERROR_PREFIX + invalid_time_message(value, kind)),
@@ -349,7 +351,7 @@ def _time_parsing_template(node: exp.Expr, kind: Kind) -> str:
     has_time = "match(@a, {0})"
     if returns_null_on_error(node):
         return f"if({has_time}, {parsed}, NULL)"
-    return _fail_if_with_computed_message(
+    return _fail_with_computed_message_sql(
         node, f"(NOT {has_time} OR (@a IS NOT NULL AND {parsed} IS NULL))", "{1}", parsed
     )
 
@@ -372,7 +374,7 @@ def _text_to_time_conversion(kind: Kind) -> Conversion:
 _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
     **{(Kind.STRING, kind): _text_to_time_conversion(kind) for kind in DATE_AND_TIME_KINDS},
     (Kind.STRING, Kind.BYTES): lambda node: node,
-    (Kind.STRING, Kind.JSON): lambda node: fragment("toJSONString({0})", node),
+    (Kind.STRING, Kind.JSON): lambda node: fragment_node("toJSONString({0})", node),
     (Kind.DATE, Kind.DATETIME): _cast_conversion(Kind.DATETIME),
     (Kind.DATE, Kind.TIMESTAMP): _cast_conversion(Kind.TIMESTAMP),
     (Kind.DATETIME, Kind.TIMESTAMP): _wall_clock_to_timestamp,
@@ -399,13 +401,13 @@ def _fill_fallible_template(
     return fill_template(template, *parts, texts=texts)
 
 
-def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
+def conditional_sql(condition: str, then: str, otherwise: str = "NULL") -> str:
     return f"if({condition}, {then}, {otherwise})"
 
 
 def _bracketed_array_text(array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
     texts = f"arrayStringConcat(arrayMap({name} -> {{1}}, {{0}}), '{separator}')"
-    return fragment(f"concat('[', {texts}, ']')", array, element_text)
+    return fragment_node(f"concat('[', {texts}, ']')", array, element_text)
 
 
 def _escape_for_literal(text: str) -> str:
@@ -435,8 +437,8 @@ COMMON_SQL: Final = CommonSql(
     time_to_utc_wall_clock=time_to_utc_wall_clock,
     timestamp_to_utc_wall_clock=timestamp_to_utc_wall_clock,
     as_json_document=as_json_document,
-    fail_if=fail_if,
-    conditional=conditional,
+    fail_if_sql=fail_if_sql,
+    conditional=conditional_sql,
     is_null="isNull({})".format,
     is_not_null="isNotNull({})".format,
     coalesce="ifNull({}, {})".format,

@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import COMMON_SQL, fail_if, fill_template, typed_null
-from cordwood.engines.clickhouse.rules.strings import as_text
+from cordwood.engines.clickhouse.rules.building_blocks import COMMON_SQL, fail_if_sql, fill_template, typed_null
+from cordwood.engines.clickhouse.rules.strings import convert_variant_to_text
 from cordwood.sql.datatypes import BYTES
-from cordwood.sql.lowering import RuleSet, fragment, mark_null_on_error, raise_unsupported
+from cordwood.sql.lowering import RuleSet, fragment_node, mark_null_on_error, raise_unsupported
 from cordwood.sql.nodes import constant_int, is_null
 from cordwood.sql.rules.functions import (
     HASH_FUNCTIONS,
@@ -25,10 +25,10 @@ def _translate_sha2(node: exp.Expr) -> exp.Expr:
     bits = constant_int(node.args.get("length")) or 256
     if bits not in (256, 512):
         raise_unsupported(node, f"SHA{bits}")
-    return fragment(f"toString(SHA{bits}({{0}}))", as_text(node.this))
+    return fragment_node(f"toString(SHA{bits}({{0}}))", convert_variant_to_text(node.this))
 
 
-def _checked_base_decode(base: int) -> CheckedTemplate:
+def _checked_base_decode_template(base: int) -> CheckedTemplate:
     decoded = f"tryBase{base}Decode(@a)"
     return CheckedTemplate(f"(@a != '' AND {decoded} = '')", decoded)
 
@@ -42,9 +42,9 @@ _HASH_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.Hex: "hex({0})",
     exp.Unhex: CheckedTemplate("NOT match(@a, '^[0-9a-fA-F]*$')", "unhex(@a)"),
     exp.ToBase64: "base64Encode({0})",
-    exp.FromBase64: _checked_base_decode(64),
+    exp.FromBase64: _checked_base_decode_template(64),
     exp.ToBase32: "base32Encode({0})",
-    exp.FromBase32: _checked_base_decode(32),
+    exp.FromBase32: _checked_base_decode_template(32),
     exp.FarmFingerprint: "reinterpretAsInt64(farmFingerprint64({0}))",
     exp.Uuid: "toString(generateUUIDv4())",
 }
@@ -66,7 +66,9 @@ def _translate_ip_from_string(node: exp.Expr) -> exp.Expr:
     # The bytes are made from hexadecimal digits, because a FixedString loses trailing zeros when it is converted to
     # text.
     body = f"unhex(if(isNotNull({as_ipv4}), leftPad(hex({as_ipv4}), 8, '0'), hex({as_ipv6})))"
-    return fill_template(fail_if(node, is_invalid, "Invalid IP address", body), as_text(node.expressions[0]))
+    return fill_template(
+        fail_if_sql(node, is_invalid, "Invalid IP address", body), convert_variant_to_text(node.expressions[0])
+    )
 
 
 def _mask_byte_sql(bits: str) -> str:

@@ -10,16 +10,16 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     TYPE_NAME_BY_KIND,
     convert_implicitly,
     event_value_as_text,
-    fail_if,
+    fail_if_sql,
     fill_template,
     text_to_time,
-    type_name_part,
+    type_name_node,
 )
 from cordwood.engines.clickhouse.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import FLOAT64, INT64
-from cordwood.sql.lowering import fragment, quoted_constant, raise_unsupported, returns_null_on_error
+from cordwood.sql.lowering import fragment_node, quoted_literal_sql, raise_unsupported, returns_null_on_error
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_text
 from cordwood.sql.rules.conversions import Caster, CastRules, LiteralRules, parent_outside_sign_and_parentheses
 
@@ -33,15 +33,15 @@ _PARENTS_WITHOUT_TYPED_LITERALS: Final = (
 
 def _integer_literal(node: exp.Expr, value: int) -> exp.Expr:
     is_plain = isinstance(parent_outside_sign_and_parentheses(node), _PARENTS_WITHOUT_TYPED_LITERALS)
-    return exp.Literal.number(str(value)) if is_plain else fragment(f"toInt64({value})")
+    return exp.Literal.number(str(value)) if is_plain else fragment_node(f"toInt64({value})")
 
 
 def _float_literal(node: exp.Expr) -> exp.Expr:
-    return fragment("toFloat64({0})", copy_tree(node))
+    return fragment_node("toFloat64({0})", copy_tree(node))
 
 
 def _bytes_literal(data: exp.Expr, text: str) -> exp.Expr:
-    lowered = fragment("{0}", data)
+    lowered = fragment_node("{0}", data)
     lowered.meta[CONSTANT_VALUE_METADATA_KEY] = text
     return lowered
 
@@ -51,8 +51,8 @@ LITERAL_RULES = LiteralRules(_integer_literal, _float_literal, _bytes_literal).r
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
     if returns_null_on_error(node):
-        return fragment(f"accurateCastOrNull({{0}}, {quoted_constant(TYPE_NAME_BY_KIND[to])})", value)
-    return fragment(f"CAST({{0}}, {quoted_constant(f'Nullable({TYPE_NAME_BY_KIND[to]})')})", value)
+        return fragment_node(f"accurateCastOrNull({{0}}, {quoted_literal_sql(TYPE_NAME_BY_KIND[to])})", value)
+    return fragment_node(f"CAST({{0}}, {quoted_literal_sql(f'Nullable({TYPE_NAME_BY_KIND[to]})')})", value)
 
 
 def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
@@ -61,11 +61,11 @@ def _cast_composite(_: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     The value is first cast to the type without field names, because ClickHouse would match the fields of named tuples
     by name.
     """
-    name, nameless = type_name_part(to), type_name_part(to, has_names=False)
+    name, nameless = type_name_node(to), type_name_node(to, has_names=False)
     if name is None or nameless is None:
         return value
-    by_position = fragment("CAST({0}, {1})", value, nameless) if name != nameless else value
-    return fragment("CAST({0}, {1})", by_position, name)
+    by_position = fragment_node("CAST({0}, {1})", value, nameless) if name != nameless else value
+    return fragment_node("CAST({0}, {1})", by_position, name)
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -76,10 +76,10 @@ def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
         " reinterpretAsInt64(reverse(unhex(leftPad(replaceRegexpOne(trimBoth(@a), '^[+-]?0[xX]', ''), 16, '0')))), NULL)"
     ).replace("{1,16}", "+")
     parsed = f"ifNull({decimal}, {hexadecimal})"
-    return fill_template(_parse_or_fail(node, parsed, "Bad int64 value"), value)
+    return fill_template(_parse_or_fail_sql(node, parsed, "Bad int64 value"), value)
 
 
-def _parse_or_fail(node: exp.Expr, parsed: str, message: str) -> str:
+def _parse_or_fail_sql(node: exp.Expr, parsed: str, message: str) -> str:
     """Return template text for `parsed`, the SQL that parses a text and gives NULL for an invalid text.
 
     Inside SAFE, an invalid text stays NULL. Otherwise, it raises an error with `message`.
@@ -87,20 +87,22 @@ def _parse_or_fail(node: exp.Expr, parsed: str, message: str) -> str:
     return (
         parsed
         if returns_null_on_error(node)
-        else fail_if(node, f"@a IS NOT NULL AND ({parsed}) IS NULL", message, parsed)
+        else fail_if_sql(node, f"@a IS NOT NULL AND ({parsed}) IS NULL", message, parsed)
     )
 
 
 def _text_to_bool(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fill_template(
-        _parse_or_fail(node, "multiIf(lower(@a) = 'true', true, lower(@a) = 'false', false, NULL)", "Bad bool value"),
+        _parse_or_fail_sql(
+            node, "multiIf(lower(@a) = 'true', true, lower(@a) = 'false', false, NULL)", "Bad bool value"
+        ),
         value,
     )
 
 
 def _text_to_float(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     parsed = "multiIf(match(lower(trimBoth(@a)), '^[+-]?(inf|infinity)$'), if(startsWith(trimBoth(@a), '-'), -inf, inf), lower(trimBoth(@a)) = 'nan', nan, isInfinite(toFloat64OrNull(trimBoth(@a))), NULL, toFloat64OrNull(trimBoth(@a)))"
-    return fill_template(_parse_or_fail(node, parsed, "Bad double value"), value)
+    return fill_template(_parse_or_fail_sql(node, parsed, "Bad double value"), value)
 
 
 def _text_to_exact_numeric_caster(kind: Kind) -> Caster:
@@ -110,14 +112,14 @@ def _text_to_exact_numeric_caster(kind: Kind) -> Caster:
         parsed = f"toDecimal128OrNull(toString(round({parsed}, 9)), 9)"
 
     def caster(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-        return fill_template(_parse_or_fail(node, parsed, "Invalid NUMERIC value"), value)
+        return fill_template(_parse_or_fail_sql(node, parsed, "Invalid NUMERIC value"), value)
 
     return caster
 
 
 def _float_to_numeric(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     """Cast a FLOAT64 to NUMERIC through its text, because ClickHouse's direct cast is wrong in the last digits."""
-    return _text_to_exact_numeric_caster(Kind.NUMERIC)(node, fragment("toString({0})", value))
+    return _text_to_exact_numeric_caster(Kind.NUMERIC)(node, fragment_node("toString({0})", value))
 
 
 def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -127,7 +129,7 @@ def _float_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return fill_template(
         rounded_int
         if returns_null_on_error(node)
-        else fail_if(node, f"@a IS NOT NULL AND {rounded_int} IS NULL", "Illegal conversion to int64", rounded_int),
+        else fail_if_sql(node, f"@a IS NOT NULL AND {rounded_int} IS NULL", "Illegal conversion to int64", rounded_int),
         value,
     )
 
@@ -144,14 +146,14 @@ def float_text(value: exp.Expr) -> exp.Expr:
     with_exponent = f"replaceRegexpOne(replaceRegexpOne({default_text}, 'e(\\d)', 'e+\\1'), 'e-(\\d)$', 'e-0\\1')"
     # ClickHouse prints numbers between 1e-7 and 1e21 without an exponent, so the exponent is added here.
     with_point = "replaceRegexpOne(replaceRegexpOne({}, {}, '\\1\\2.\\3'), '[.]$', '')".format
-    large = f"concat({with_point(default_text, _LARGE_NUMBER_PATTERN)}, 'e+', toString(length({default_text}) - (@a < 0) - 1))"
-    small = f"concat({with_point(default_text, _SMALL_NUMBER_PATTERN)}, 'e-0', toString(length(extract({default_text}, '^-?0.(0+)')) + 1))"
+    large = f"concat({with_point(default_text, _LARGE_FLOAT_TEXT_PATTERN)}, 'e+', toString(length({default_text}) - (@a < 0) - 1))"
+    small = f"concat({with_point(default_text, _SMALL_FLOAT_TEXT_PATTERN)}, 'e-0', toString(length(extract({default_text}, '^-?0.(0+)')) + 1))"
     scientific = f"multiIf(position({default_text}, 'e') > 0, {with_exponent}, abs(@a) < 1, {small}, {large})"
     return fill_template(f"if({is_short} OR {is_long}, {default_text}, {scientific})", value)
 
 
-_LARGE_NUMBER_PATTERN: Final = "'^(-?)(\\d)(\\d*?)0*$'"
-_SMALL_NUMBER_PATTERN: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
+_LARGE_FLOAT_TEXT_PATTERN: Final = "'^(-?)(\\d)(\\d*?)0*$'"
+_SMALL_FLOAT_TEXT_PATTERN: Final = "'^(-?)0[.]0+(\\d)(\\d*)$'"
 
 
 _ISO_INTERVAL_PATTERN: Final = re.compile(
@@ -167,7 +169,7 @@ def _text_to_interval(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     if counts is None:
         raise_unsupported(node, "CAST to INTERVAL of such a text")
     months, days, micros = counts
-    return fragment(f"tuple(toInt64({months}), toInt64({days}), toInt64({micros}))")
+    return fragment_node(f"tuple(toInt64({months}), toInt64({days}), toInt64({micros}))")
 
 
 def _parse_interval_counts(literal_text: str) -> tuple[int, int, int] | None:
@@ -205,14 +207,14 @@ def _event_value_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 
 def _bytes_to_text(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return fill_template(fail_if(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
+    return fill_template(fail_if_sql(node, "NOT isValidUTF8(@a)", "Invalid UTF-8", "@a"), value)
 
 
 def _keep_value(_: exp.Expr, value: exp.Expr) -> exp.Expr:
     return value
 
 
-CAST_TRANSLATOR: Final = CastRules(
+CAST_RULES: Final = CastRules(
     common_sql=COMMON_SQL,
     time_printer=TIME_PRINTER,
     casters={
@@ -247,5 +249,5 @@ CAST_TRANSLATOR: Final = CastRules(
     bytes_to_text_templates={"HEX": "lower(hex({0}))", "BASE64": "base64Encode({0})", "ASCII": "{0}", "UTF-8": "{0}"},
     text_to_bytes_templates={"HEX": "unhex({0})", "BASE64": "base64Decode({0})", "UTF-8": "{0}"},
 )
-cast_to: Final = CAST_TRANSLATOR.cast_to
-RULES = CAST_TRANSLATOR.rules()
+cast_to: Final = CAST_RULES.cast_to
+RULES = CAST_RULES.rules()

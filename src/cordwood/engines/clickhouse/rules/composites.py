@@ -10,40 +10,40 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
     COMMON_SQL,
-    IS_NULL_KEY,
-    MAY_BE_NULL_KEY,
+    IS_NULL_METADATA_KEY,
+    MAY_BE_NULL_METADATA_KEY,
     convert_implicitly,
-    fail_if,
+    fail_if_sql,
     fill_template,
-    type_name_part,
+    type_name_node,
     typed_null,
 )
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.relations import can_collect_to_array, collect_to_array, tuple_of
+from cordwood.engines.clickhouse.rules.relations import can_collect_to_array, collect_to_array, typed_tuple
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.datatypes import INT64, STRING, array_of, datatype_of, field_type, kind_of, set_datatype, struct_of
 from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
-    fragment,
+    fragment_node,
     mark_null_on_error,
     placeholders_text,
-    quoted_constant,
+    quoted_literal_sql,
     raise_unsupported,
     returns_null_on_error,
     string_literal_node,
 )
 from cordwood.sql.nodes import constant_int, constant_text, is_null, is_parenthesised_list, struct_field_values
 from cordwood.sql.rules.functions import ARRAY_FUNCTIONS, CheckedTemplate, max_generated_elements, rules_from_templates
-from cordwood.sql.rules.numbers import has_ascending_elements
+from cordwood.sql.rules.numbers import has_ascending_constant_numbers
 
 # The meta key of a query in ARRAY(…) that has aggregates. An outer query collects its rows to an array, because
 # aggregates cannot be nested.
-_HAS_AGGREGATES_KEY: Final = "aggregates"
+_HAS_AGGREGATES_METADATA_KEY: Final = "aggregates"
 # The meta key of a query in ARRAY(…) that reads only one array. Its LIMIT is applied to the array of its rows, because
 # ClickHouse does not support LIMIT in a query that refers to the outer row. This does not cost more memory, because all
 # elements of an array are in memory anyway.
-_READS_ARRAY_KEY: Final = "reads_array"
+_READS_ARRAY_METADATA_KEY: Final = "reads_array"
 
 
 def _translate_struct(node: exp.Expr) -> exp.Expr:
@@ -55,7 +55,7 @@ def _pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
     """Return the values as a tuple that is cast to `datatype`; omit the cast if a field's type is not known."""
     types = [field for _, field in datatype.fields] or [None] * len(values)
     values = [typed_null(field) if is_null(value) else value for value, field in zip(values, types, strict=False)]
-    return tuple_of(datatype, values)
+    return typed_tuple(datatype, values)
 
 
 def _translate_tuple(node: exp.Expr) -> exp.Expr:
@@ -71,11 +71,11 @@ def _translate_array(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node)
     element = datatype.element if datatype else None
     is_known = element is not None or (isinstance(node.parent, exp.Unnest) and all(map(is_null, items)))
-    name = type_name_part(datatype or Datatype(Kind.ARRAY)) if is_known else None
+    name = type_name_node(datatype or Datatype(Kind.ARRAY)) if is_known else None
     if name is None:
-        return fragment(f"[{placeholders_text(len(items))}]", *items)
+        return fragment_node(f"[{placeholders_text(len(items))}]", *items)
     elements = [_convert_to_element_type(item, element) for item in items]
-    return fragment(f"CAST([{placeholders_text(len(items))}], {{{len(items)}}})", *elements, name)
+    return fragment_node(f"CAST([{placeholders_text(len(items))}], {{{len(items)}}})", *elements, name)
 
 
 def _convert_to_element_type(item: exp.Expr, element: Datatype | None) -> exp.Expr:
@@ -88,12 +88,12 @@ def _array_of_query(query: exp.Expr) -> exp.Expr:
     If possible, the query itself collects its rows to an array, because then it may refer to the outer row. Otherwise,
     an outer query collects them.
     """
-    if can_collect_to_array(query, of_array=bool(query.meta_get(_READS_ARRAY_KEY))) and not query.meta_get(
-        _HAS_AGGREGATES_KEY
+    if can_collect_to_array(query, of_array=bool(query.meta_get(_READS_ARRAY_METADATA_KEY))) and not query.meta_get(
+        _HAS_AGGREGATES_METADATA_KEY
     ):
-        return fragment("({0})", collect_to_array(query))
+        return fragment_node("({0})", collect_to_array(query))
     # The rows are collected as tuples, because groupArray skips NULLs unless they are inside tuples.
-    return fragment("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
+    return fragment_node("arrayMap(_t -> _t.1, (SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0})))", query)
 
 
 def _record_array_item_properties(node: exp.Expr) -> exp.Expr:
@@ -101,9 +101,9 @@ def _record_array_item_properties(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node)
     for item in node.expressions:
         if isinstance(item, exp.Query):
-            item.meta[_HAS_AGGREGATES_KEY] = any(item.find_all(exp.AggFunc, exp.Window))
+            item.meta[_HAS_AGGREGATES_METADATA_KEY] = any(item.find_all(exp.AggFunc, exp.Window))
             from_ = item.args.get("from_")
-            item.meta[_READS_ARRAY_KEY] = (
+            item.meta[_READS_ARRAY_METADATA_KEY] = (
                 from_ is not None and isinstance(from_.this, exp.Unnest) and not item.args.get("joins")
             )
         elif isinstance(item, (exp.Struct, exp.Tuple)) and datatype is not None:
@@ -139,8 +139,8 @@ def _translate_field_access(node: exp.Expr) -> exp.Expr:
         return _field_of_elements(node)
     name = node.expression.name
     if kind_of(node.this) is Kind.JSON:
-        return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", node.this, string_literal_node(name))
-    return fragment("tupleElement({0}, {1})", node.this, _field_position(datatype_of(node.this), name))
+        return fragment_node("nullIf(JSONExtractRaw({0}, {1}), '')", node.this, string_literal_node(name))
+    return fragment_node("tupleElement({0}, {1})", node.this, _field_position(datatype_of(node.this), name))
 
 
 def _field_of_elements(node: exp.Expr) -> exp.Expr:
@@ -148,9 +148,9 @@ def _field_of_elements(node: exp.Expr) -> exp.Expr:
     base = datatype_of(node.this)
     element = base.element if base else None
     name = node.expression.name
-    fields = fragment("arrayMap(_e -> tupleElement(_e, {1}), {0})", node.this, _field_position(element, name))
+    fields = fragment_node("arrayMap(_e -> tupleElement(_e, {1}), {0})", node.this, _field_position(element, name))
     field = field_type(element, name)
-    return fragment("arrayFlatten({0})", fields) if field is not None and field.kind is Kind.ARRAY else fields
+    return fragment_node("arrayFlatten({0})", fields) if field is not None and field.kind is Kind.ARRAY else fields
 
 
 def _field_position(datatype: Datatype | None, name: str) -> exp.Expr:
@@ -170,7 +170,7 @@ def _translate_subscript(node: exp.Expr) -> exp.Expr:
     if kind is Kind.STRUCT:
         return _struct_subscript(node, base, index)
     offset = 1 - int(node.args.get("offset") or 0)
-    is_safe_access = bool(node.args.get("safe")) or bool(base.meta_get(MAY_BE_NULL_KEY))
+    is_safe_access = bool(node.args.get("safe")) or bool(base.meta_get(MAY_BE_NULL_METADATA_KEY))
     return _element_at(mark_null_on_error(node) if is_safe_access else node, base, index, offset)
 
 
@@ -182,17 +182,17 @@ def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int) ->
     constant_index = constant_int(index)
     position_sql = str(constant_index + offset) if constant_index is not None else f"@b + {offset}" if offset else "@b"
     is_out_of_bounds = f"({position_sql} < 1 OR {position_sql} > toInt64(length(@a)))"
-    body = fail_if(node, is_out_of_bounds, "Array index is out of bounds", f"@a[{position_sql}]")
+    body = fail_if_sql(node, is_out_of_bounds, "Array index is out of bounds", f"@a[{position_sql}]")
     return fill_template(body, base) if constant_index is not None else fill_template(body, base, index)
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr, *, counts_from_one: bool) -> exp.Expr:
     key, position = constant_text(index), constant_int(index)
     if key is not None:
-        return fragment("nullIf(JSONExtractRaw({0}, {1}), '')", base, string_literal_node(key))
+        return fragment_node("nullIf(JSONExtractRaw({0}, {1}), '')", base, string_literal_node(key))
     if position is not None:
         step = position if counts_from_one else position + 1
-        index = fragment("NULL") if step < 1 else exp.Literal.number(step)
+        index = fragment_node("NULL") if step < 1 else exp.Literal.number(step)
         return fill_template("if(JSONType(@a) = 'Array', nullIf(JSONExtractRaw(@a, @b), ''), NULL)", base, index)
     if kind_of(index) is Kind.INT64:
         return fill_template("if(@b >= 0, nullIf(JSONExtractRaw(@a, assumeNotNull(@b) + 1), ''), NULL)", base, index)
@@ -203,20 +203,20 @@ def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Ex
     position = constant_int(index)
     if position is None:
         raise_unsupported(node, "A subscript of a STRUCT that is not a whole number")
-    return fragment(f"tupleElement({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
+    return fragment_node(f"tupleElement({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
 
 
 def _translate_array_length(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) is Kind.VARIANT:
-        return fragment("if(JSONType({0}) = 'Array', toInt64(JSONLength({0})), NULL)", node.this)
-    if node.this.unnest().meta_get(IS_NULL_KEY):
+        return fragment_node("if(JSONType({0}) = 'Array', toInt64(JSONLength({0})), NULL)", node.this)
+    if node.this.unnest().meta_get(IS_NULL_METADATA_KEY):
         return typed_null(INT64)
-    return fragment("toInt64(length({0}))", node.this)
+    return fragment_node("toInt64(length({0}))", node.this)
 
 
 def _translate_array_concat(node: exp.Expr) -> exp.Expr:
     parts = [_cast_to_common_type(node, part) for part in (node.this, *node.expressions)]
-    return fragment(f"arrayConcat({placeholders_text(len(parts))})", *parts)
+    return fragment_node(f"arrayConcat({placeholders_text(len(parts))})", *parts)
 
 
 def _cast_to_common_type(node: exp.Expr, part: exp.Expr) -> exp.Expr:
@@ -225,14 +225,14 @@ def _cast_to_common_type(node: exp.Expr, part: exp.Expr) -> exp.Expr:
     This is needed because ClickHouse has no common type for arrays of integers and arrays of fractions.
     """
     array_type, part_type = datatype_of(node), datatype_of(part)
-    name = type_name_part(array_type)
+    name = type_name_node(array_type)
     if (
         name is None
         or not (part_type and part_type.element and array_type and array_type.element)
         or part_type.element.kind is array_type.element.kind
     ):
         return part
-    return fragment("CAST({0}, {1})", part, name)
+    return fragment_node("CAST({0}, {1})", part, name)
 
 
 def _translate_array_to_string(node: exp.Expr) -> exp.Expr:
@@ -240,8 +240,8 @@ def _translate_array_to_string(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(value)
     element = datatype.element if datatype else None
     if element and element.kind not in (Kind.STRING, Kind.BYTES):
-        item = set_datatype(fragment("_e"), element)
-        value = fragment("arrayMap(_e -> {1}, {0})", value, cast_to(item, item, STRING))
+        item = set_datatype(fragment_node("_e"), element)
+        value = fragment_node("arrayMap(_e -> {1}, {0})", value, cast_to(item, item, STRING))
     if null is not None:
         value = fill_template("arrayMap(_e -> ifNull(_e, @b), @a)", value, null)
     present = "arrayMap(_e -> assumeNotNull(_e), arrayFilter(_e -> isNotNull(_e), @a))"
@@ -254,7 +254,7 @@ def _translate_array_to_string(node: exp.Expr) -> exp.Expr:
 def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     datatype = datatype_of(node) or array_of(INT64)
     kind = datatype.element.kind if datatype.element else Kind.INT64
-    parts = [node.args["start"], node.args["end"], node.args.get("step") or fragment("toInt64(1)")]
+    parts = [node.args["start"], node.args["end"], node.args.get("step") or fragment_node("toInt64(1)")]
     parts = [convert_implicitly(part, kind) for part in parts]
     last = (
         "toInt64(floor((@b - @a) / @c + 1e-9))"
@@ -265,12 +265,14 @@ def _translate_generate_array(node: exp.Expr) -> exp.Expr:
     element_limit = max_generated_elements(*parts)
     is_too_large = f"{count} > {element_limit}"
     if not returns_null_on_error(node):
-        is_too_large = f"throwIf({is_too_large}, {quoted_constant(RAISED_ERROR_PREFIX + f'GENERATE_ARRAY of more than {element_limit} elements')})"
+        is_too_large = f"throwIf({is_too_large}, {quoted_literal_sql(RAISED_ERROR_PREFIX + f'GENERATE_ARRAY of more than {element_limit} elements')})"
     count = f"toUInt64(if({is_too_large}, 0, {count}))"
-    items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_constant(_SERIES_TYPE_NAME_BY_KIND.get(kind, 'Nullable(Int64)'))}), range({count}))"
+    items = f"arrayMap(_i -> CAST(@a + _i * @c, {quoted_literal_sql(_SERIES_TYPE_NAME_BY_KIND.get(kind, 'Nullable(Int64)'))}), range({count}))"
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c) OR @c = 0, @d, {items})"
     if not returns_null_on_error(node):
-        check = f"throwIf(ifNull(@c = 0, false), {quoted_constant(RAISED_ERROR_PREFIX + 'Sequence step cannot be 0.')})"
+        check = (
+            f"throwIf(ifNull(@c = 0, false), {quoted_literal_sql(RAISED_ERROR_PREFIX + 'Sequence step cannot be 0.')})"
+        )
         body = f"if({check} = 1, @d, {body})"
     return fill_template(body, *parts, typed_null(datatype))
 
@@ -288,11 +290,11 @@ def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
     """Translate RANGE_BUCKET, which is the number of boundaries that are less than or equal to the value."""
     is_missing = "isNull(@a)" + (" OR isNaN(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     count = f"if({is_missing}, NULL, toInt64(arrayCount(_e -> ifNull(_e <= @a, false), @b)))"
-    if has_ascending_elements(node.expression):
+    if has_ascending_constant_numbers(node.expression):
         return fill_template(count, node.this, node.expression)
     is_invalid = f"(NOT ({is_missing}) AND (arrayExists(_e -> isNull(_e), @b) OR arraySort(@b) != @b))"
     message = "RANGE_BUCKET needs boundaries in ascending order that are not NULL"
-    return fill_template(fail_if(node, is_invalid, message, count), node.this, node.expression)
+    return fill_template(fail_if_sql(node, is_invalid, message, count), node.this, node.expression)
 
 
 _ARRAY_LENGTH_SQL: Final = "toInt64(length(@a))"

@@ -11,11 +11,11 @@ from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.building_blocks import (
     COMMON_SQL,
-    IS_NULL_KEY,
+    IS_NULL_METADATA_KEY,
     convert_implicitly,
     event_value_as_text,
     fill_template,
-    type_name_part,
+    type_name_node,
     typed_null,
 )
 from cordwood.model.datatype import DATE_AND_TIME_KINDS, EXACT_NUMERIC_KINDS, Datatype, Kind
@@ -24,9 +24,9 @@ from cordwood.sql.datatypes import datatype_of, inherit_metadata, kind_of, set_d
 from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
-    fragment,
+    fragment_node,
     placeholders_text,
-    quoted_constant,
+    quoted_literal_sql,
     returns_null_on_error,
 )
 from cordwood.sql.nodes import COMPARISON_OPERATORS, constant_python_value, constant_text, is_null
@@ -35,7 +35,7 @@ from cordwood.sql.rules.conversions import ConditionRules, comparison_kind_with_
 _CONDITION_RULES: Final = ConditionRules(COMMON_SQL)
 
 
-def _common_kind(kinds: list[Kind | None]) -> Kind | None:
+def _comparison_kind(kinds: list[Kind | None]) -> Kind | None:
     """Return the kind to which a comparison converts values of these kinds; None if it compares them unchanged."""
     known_kinds = list(dict.fromkeys(filter(None, kinds)))
     if Kind.VARIANT in known_kinds:
@@ -55,14 +55,14 @@ def _float_kind_if_mixed(kinds: set[Kind]) -> Kind | None:
 def _translate_comparison(node: exp.Expr) -> exp.Expr:
     if type(node) in (exp.EQ, exp.NEQ) and _compares_structs(node):
         equality = _fields_equal_sql("{0}", "{1}", datatype_of(node.this), datatype_of(node.expression))
-        return fragment(equality if isinstance(node, exp.EQ) else f"(NOT {equality})", node.this, node.expression)
+        return fragment_node(equality if isinstance(node, exp.EQ) else f"(NOT {equality})", node.this, node.expression)
     left, right = _convert_to_common_kind([node.this, node.expression])
     if kind_of(left) is Kind.INTERVAL is kind_of(right):
-        left, right = _interval_length(left), _interval_length(right)
-    return fragment(f"({{0}} {COMPARISON_OPERATORS[type(node)]} {{1}})", left, right)
+        left, right = _interval_length_micros(left), _interval_length_micros(right)
+    return fragment_node(f"({{0}} {COMPARISON_OPERATORS[type(node)]} {{1}})", left, right)
 
 
-def _interval_length(interval: exp.Expr) -> exp.Expr:
+def _interval_length_micros(interval: exp.Expr) -> exp.Expr:
     """Return an interval's length in microseconds, for comparisons: a month has 30 days, and a day has 24 hours."""
     return fill_template("((@a.1 * 30 + @a.2) * toInt128(86400000000) + @a.3)", interval)
 
@@ -74,7 +74,7 @@ def _compares_structs(node: exp.Expr) -> bool:
 
 def _convert_to_common_kind(parts: list[exp.Expr]) -> list[exp.Expr]:
     """Return the operands of a comparison converted to their common type."""
-    kind = _common_kind([kind_of(part) for part in parts])
+    kind = _comparison_kind([kind_of(part) for part in parts])
     return [_convert_operand(part, kind) for part in parts] if kind else parts
 
 
@@ -101,8 +101,10 @@ def _convert_operand(side: exp.Expr, kind: Kind) -> exp.Expr:
 
 def _translate_between(node: exp.Expr) -> exp.Expr:
     parts = [node.this, node.args["low"], node.args["high"]]
-    kind = _common_kind([kind_of(part) for part in parts])
-    return fragment("({0} BETWEEN {1} AND {2})", *(_convert_operand(part, kind) if kind else part for part in parts))
+    kind = _comparison_kind([kind_of(part) for part in parts])
+    return fragment_node(
+        "({0} BETWEEN {1} AND {2})", *(_convert_operand(part, kind) if kind else part for part in parts)
+    )
 
 
 def _translate_in(node: exp.Expr) -> exp.Expr:
@@ -121,12 +123,12 @@ def _translate_in_list(value: exp.Expr, *items: exp.Expr) -> exp.Expr:
     constants.
     """
     if all(constant_python_value(item) is not None for item in items) and constant_python_value(value) is None:
-        return fragment(f"({{0}} IN ({placeholders_text(len(items), 1)}))", value, *items)
+        return fragment_node(f"({{0}} IN ({placeholders_text(len(items), 1)}))", value, *items)
     value_type = datatype_of(value)
     equal = (
         _fields_equal_sql("{0}", f"{{{index}}}", value_type, datatype_of(item)) for index, item in enumerate(items, 1)
     )
-    return fragment(f"({' OR '.join(equal)})", value, *items)
+    return fragment_node(f"({' OR '.join(equal)})", value, *items)
 
 
 def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
@@ -139,14 +141,14 @@ def _translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
         kind = comparison_kind_with_event_value(kind_of(value) or Kind.STRING)
-        item = set_datatype(fragment("_e"), element)
-        array = fragment("arrayMap(_e -> {1}, {0})", array, convert_implicitly(item, kind))
+        item = set_datatype(fragment_node("_e"), element)
+        array = fragment_node("arrayMap(_e -> {1}, {0})", array, convert_implicitly(item, kind))
         value = convert_implicitly(value, kind)
     elif element is not None and element.kind is Kind.STRUCT and element.fields:
         return _translate_struct_in_array(value, array, _fields_equal_sql("{0}", "_e", datatype_of(value), element))
     elif element is not None:
         value = convert_implicitly(value, element.kind)
-    return fragment(
+    return fragment_node(
         "multiIf(empty({1}), false, isNull({0}), NULL, has({1}, {0}), true, has({1}, NULL), NULL, false)", value, array
     )
 
@@ -159,7 +161,7 @@ def _translate_struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) 
     """
     is_element = f"arrayExists(_e -> ifNull({equality}, false), {{1}})"
     may_be_element = f"arrayExists(_e -> isNull({equality}), {{1}})"
-    return fragment(
+    return fragment_node(
         f"multiIf(empty({{1}}), false, isNull({{0}}), NULL, {is_element}, true, {may_be_element}, NULL, false)",
         value,
         array,
@@ -169,7 +171,7 @@ def _translate_struct_in_array(value: exp.Expr, array: exp.Expr, equality: str) 
 def _translate_in_query(node: exp.Expr) -> exp.Expr:
     query = node.args["query"]
     value_kind, query_kind = kind_of(node.this), kind_of(query)
-    kind = _common_kind([value_kind, query_kind])
+    kind = _comparison_kind([value_kind, query_kind])
     value = _convert_operand(node.this, kind) if kind and query_kind is not Kind.VARIANT else node.this
     if query_kind is Kind.VARIANT:
         return _CONDITION_RULES.translate_in_event_subquery(node, kind or Kind.STRING)
@@ -181,7 +183,7 @@ def _translate_in_collected_query(value: exp.Expr, query: exp.Expr) -> exp.Expr:
 
     The test is then NULL if NULLs make it unknown, whereas ClickHouse's own IN returns only true or false.
     """
-    collected = fragment(
+    collected = fragment_node(
         "arrayMap(_t -> _t.1, (SELECT groupArray(tuple(_c)) FROM (SELECT * FROM {0}) AS _q(_c)))", query
     )
     return _translate_in_array(value, collected)
@@ -190,25 +192,25 @@ def _translate_in_collected_query(value: exp.Expr, query: exp.Expr) -> exp.Expr:
 def _translate_connector(node: exp.Expr) -> exp.Expr:
     boolean = _CONDITION_RULES.convert_boolean_operands(node)
     sign = "AND" if isinstance(node, exp.And) else "OR"
-    return fragment(f"({{0}} {sign} {{1}})", boolean.this, boolean.expression)
+    return fragment_node(f"({{0}} {sign} {{1}})", boolean.this, boolean.expression)
 
 
 def _translate_not(node: exp.Expr) -> exp.Expr:
-    return fragment("(NOT {0})", _CONDITION_RULES.convert_boolean_operands(node).this)
+    return fragment_node("(NOT {0})", _CONDITION_RULES.convert_boolean_operands(node).this)
 
 
 def _translate_is(node: exp.Expr) -> exp.Expr:
     if isinstance(node.expression, exp.Boolean):
         value = convert_implicitly(node.this, Kind.BOOL)
-        return fragment(
+        return fragment_node(
             f"(ifNull({{0}}, {'false' if node.expression.this else 'true'}) = {str(node.expression.this).lower()})",
             value,
         )
-    if node.this.unnest().meta_get(IS_NULL_KEY):
-        return fragment("true")
+    if node.this.unnest().meta_get(IS_NULL_METADATA_KEY):
+        return fragment_node("true")
     if kind_of(node.this) is Kind.VARIANT:
-        return fragment("({0} IS NULL)", event_value_as_text(node.this))
-    return fragment("({0} IS NULL)", node.this)
+        return fragment_node("({0} IS NULL)", event_value_as_text(node.this))
+    return fragment_node("({0} IS NULL)", node.this)
 
 
 _KINDS_CAST_IN_BRANCHES = (Kind.STRUCT, Kind.ARRAY, *EXACT_NUMERIC_KINDS)
@@ -223,35 +225,35 @@ def convert_branch(value: exp.Expr | None, conditional: exp.Expr) -> exp.Expr:
 
 
 def _cast_branch(value: exp.Expr, datatype: Datatype) -> exp.Expr:
-    name = type_name_part(datatype)
+    name = type_name_node(datatype)
     if name is not None and datatype.kind in _KINDS_CAST_IN_BRANCHES and datatype_of(value) != datatype:
-        return fragment("CAST({0}, {1})", value, name)
+        return fragment_node("CAST({0}, {1})", value, name)
     if kind_of(value) is Kind.VARIANT and datatype.kind is Kind.INT64:
-        return fragment("toInt64({0})", convert_implicitly(value, Kind.FLOAT64))
+        return fragment_node("toInt64({0})", convert_implicitly(value, Kind.FLOAT64))
     return convert_implicitly(value, datatype.kind)
 
 
 def _translate_case(node: exp.Expr) -> exp.Expr:
     subject, branches = node.this, node.args["ifs"]
-    kind = _common_kind([kind_of(subject), *(kind_of(branch_.this) for branch_ in branches)]) if subject else None
+    kind = _comparison_kind([kind_of(subject), *(kind_of(branch_.this) for branch_ in branches)]) if subject else None
     parts: list[exp.Expr] = []
     for branch_ in branches:
         parts += [_branch_condition(subject, branch_.this, kind), convert_branch(branch_.args["true"], node)]
     parts.append(convert_branch(node.args.get("default"), node))
-    return fragment(f"multiIf({placeholders_text(len(parts))})", *parts)
+    return fragment_node(f"multiIf({placeholders_text(len(parts))})", *parts)
 
 
 def _branch_condition(subject: exp.Expr | None, condition: exp.Expr, kind: Kind | None) -> exp.Expr:
     if subject is None:
         return _CONDITION_RULES.to_boolean(condition)
     left, right = (convert_implicitly(side, kind) if kind else side for side in (copy_tree(subject), condition))
-    return fragment("{0} = {1}", left, right)
+    return fragment_node("{0} = {1}", left, right)
 
 
 def _translate_if(node: exp.Expr) -> exp.Expr:
     if isinstance(node.parent, exp.Case) and node.arg_key == "ifs":
         return node
-    return fragment(
+    return fragment_node(
         "if({0}, {1}, {2})",
         _CONDITION_RULES.to_boolean(node.this),
         convert_branch(node.args["true"], node),
@@ -265,7 +267,7 @@ def _translate_coalesce(node: exp.Expr) -> exp.Expr:
         return typed_null(datatype_of(node))
     if kind_of(node) is Kind.ARRAY:
         return parts[0]
-    return fragment(f"coalesce({placeholders_text(len(parts))})", *parts)
+    return fragment_node(f"coalesce({placeholders_text(len(parts))})", *parts)
 
 
 def _coalesce_to_case(node: exp.Expr) -> exp.Expr:
@@ -282,10 +284,10 @@ def _coalesce_to_case(node: exp.Expr) -> exp.Expr:
 
 def _translate_nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
-    kind = _common_kind([kind_of(left), kind_of(right)])
+    kind = _comparison_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
-        return fragment("if({0} = {1}, NULL, {2})", convert_implicitly(left, kind), right, copy_tree(left))
-    return fragment("nullIf({0}, {1})", left, convert_implicitly(right, kind) if kind else right)
+        return fragment_node("if({0} = {1}, NULL, {2})", convert_implicitly(left, kind), right, copy_tree(left))
+    return fragment_node("nullIf({0}, {1})", left, convert_implicitly(right, kind) if kind else right)
 
 
 def _translate_error(node: exp.Expr) -> exp.Expr:
@@ -293,9 +295,10 @@ def _translate_error(node: exp.Expr) -> exp.Expr:
     if returns_null_on_error(node):
         return exp.Null()
     message = node.expressions[0]
-    text = "{0}" if constant_text(message) is not None else quoted_constant(_NON_CONSTANT_ERROR_MESSAGE)
-    return fragment(
-        f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_constant(RAISED_ERROR_PREFIX)}, {text}))", message
+    text = "{0}" if constant_text(message) is not None else quoted_literal_sql(_NON_CONSTANT_ERROR_MESSAGE)
+    return fragment_node(
+        f"throwIf(isNotNull({{0}}) OR isNull({{0}}), concat({quoted_literal_sql(RAISED_ERROR_PREFIX)}, {text}))",
+        message,
     )
 
 

@@ -19,18 +19,18 @@ from cordwood.model.event import ValueKind, format_path
 from cordwood.sql.datatypes import inherit_metadata, kind_of
 from cordwood.sql.grouping import grouping_keys, resolve_group_ordinal
 from cordwood.sql.internal_functions import (
-    MAX_FLATTENED_CHARACTERS,
+    MAX_FLATTENED_JSON_CHARACTERS,
+    MAX_FLATTENED_JSON_MEMBERS,
     MAX_FLATTENED_KEY_BYTES,
-    MAX_FLATTENED_MEMBERS,
     expand_nested_objects,
 )
-from cordwood.sql.lowering import RuleSet, fragment, identifier_node, string_literal_node
+from cordwood.sql.lowering import RuleSet, fragment_node, identifier_node, string_literal_node
 from cordwood.sql.nodes import (
     PATH_KINDS_METADATA_KEY,
+    EventValueElements,
     IsObjectTest,
     Operation,
     PathRead,
-    RecordElements,
     RedactionCall,
     attach_operation,
     constant_int,
@@ -52,8 +52,8 @@ def _translate_path_read(node: exp.Expr) -> exp.Expr:
     """Translate the read of a path in an event; a JSON null counts as a missing value."""
     path, keys = json_path_arguments(list(path_steps(node)), first=1)
     if kind_of(node) is Kind.STRING:
-        return fragment(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_root(node), *keys)
-    return fragment(f"nullIf(nullIf(JSONExtractRaw({{0}}{path}), ''), 'null')", path_root(node), *keys)
+        return fragment_node(f"JSONExtract({{0}}{path}, 'Nullable(String)')", path_root(node), *keys)
+    return fragment_node(f"nullIf(nullIf(JSONExtractRaw({{0}}{path}), ''), 'null')", path_root(node), *keys)
 
 
 _ARRAY_ITEMS_SQL: Final = "arrayMap(_e -> CAST(_e, 'Nullable(String)'), JSONExtractArrayRaw(ifNull({0}, '')))"
@@ -64,17 +64,19 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
 
     An object gives an array with this object, and an array gives its elements. Any other value gives an empty array.
     """
-    elements = operation_of(node, RecordElements)
-    if elements is not None and elements.has_seen_only_arrays:
-        return fragment(_ARRAY_ITEMS_SQL, node.expressions[0])
-    return fragment(f"if(ifNull(JSONType({{0}}), 'Null') = 'Object', [{{0}}], {_ARRAY_ITEMS_SQL})", node.expressions[0])
+    elements = operation_of(node, EventValueElements)
+    if elements is not None and elements.were_only_arrays_seen:
+        return fragment_node(_ARRAY_ITEMS_SQL, node.expressions[0])
+    return fragment_node(
+        f"if(ifNull(JSONType({{0}}), 'Null') = 'Object', [{{0}}], {_ARRAY_ITEMS_SQL})", node.expressions[0]
+    )
 
 
 def _translate_is_record(node: exp.Expr) -> exp.Expr:
     test = operation_of(node, IsObjectTest)
-    if test is not None and test.has_seen_only_objects:
-        return fragment("isNotNull({0})", node.expressions[0])
-    return fragment("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
+    if test is not None and test.were_only_objects_seen:
+        return fragment_node("isNotNull({0})", node.expressions[0])
+    return fragment_node("(ifNull(JSONType({0}), 'Null') = 'Object')", node.expressions[0])
 
 
 class SubcolumnForm(StrEnum):
@@ -85,7 +87,7 @@ class SubcolumnForm(StrEnum):
     """
 
     TEXT = "text"
-    PLAIN = "plain"
+    NUMBER_OR_BOOL_TEXT = "plain"
     JSON = "json"
     IS_OBJECT = "record"
 
@@ -124,7 +126,7 @@ def event_from_subcolumn(value: exp.Expr, mode: SubcolumnForm, origin: exp.Expr)
 
 _READ_TEMPLATE_BY_FORM: Final = {
     SubcolumnForm.TEXT: "{0}%s.:String",
-    SubcolumnForm.PLAIN: "CAST({0}%s, 'Nullable(String)')",
+    SubcolumnForm.NUMBER_OR_BOOL_TEXT: "CAST({0}%s, 'Nullable(String)')",
     SubcolumnForm.JSON: "nullIf(toJSONString({0}%s), 'null')",
 }
 
@@ -134,9 +136,9 @@ def _translate_subcolumn_read(node: exp.Expr) -> exp.Expr:
     if operation_ is None:
         raise ValueError("no stored path")
     if operation_.form is SubcolumnForm.IS_OBJECT:
-        return fragment("(position({0}, {1}) > 0)", column, string_literal_node(format_path(operation_.steps)))
+        return fragment_node("(position({0}, {1}) > 0)", column, string_literal_node(format_path(operation_.steps)))
     path_template = "".join(f".{{{index}}}" for index in range(1, len(operation_.steps) + 1))
-    return fragment(
+    return fragment_node(
         _READ_TEMPLATE_BY_FORM[operation_.form] % path_template,
         column,
         *(identifier_node(step, is_verbatim=True) for step in operation_.steps),
@@ -148,14 +150,14 @@ def _translate_event_from_subcolumn(node: exp.Expr) -> exp.Expr:
     is_text = kind_of(node) is Kind.STRING
     match None if operation_ is None else operation_.form:
         case SubcolumnForm.TEXT if not is_text:
-            return attach_event_text(fragment("nullIf(toJSONString({0}), 'null')", value), value)
-        case SubcolumnForm.PLAIN if not is_text:
-            return attach_event_text(fragment("({0})", value), value)
+            return attach_event_text(fragment_node("nullIf(toJSONString({0}), 'null')", value), value)
+        case SubcolumnForm.NUMBER_OR_BOOL_TEXT if not is_text:
+            return attach_event_text(fragment_node("({0})", value), value)
         case SubcolumnForm.JSON if is_text:
-            return fragment(event_text_sql("{0}"), value)
+            return fragment_node(event_text_sql("{0}"), value)
         case SubcolumnForm.IS_OBJECT:
-            return fragment("ifNull({0}, false)", value)
-    return fragment("({0})", value)
+            return fragment_node("ifNull({0}, false)", value)
+    return fragment_node("({0})", value)
 
 
 def group_by_attached_texts(select: exp.Expr) -> None:
@@ -206,7 +208,7 @@ def _flatten_level_sql(entries: str) -> str:
 
 
 # The RE2 pattern for the closing quote of a key and the colon after it, escaped for a ClickHouse literal.
-_KEY_END_PATTERN: Final = '"[ \\\\t\\\\n\\\\r]*:'
+_JSON_KEY_END_PATTERN: Final = '"[ \\\\t\\\\n\\\\r]*:'
 _FLATTEN_LEVELS_SQL: Final = "arrayFold((acc, _i) -> {level}, range({levels}), {entries})"
 
 
@@ -226,14 +228,16 @@ def _collect_from_attributes(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     entries = f"arrayMap(_top -> arrayConcat(_top, {metadata_entries}), [{top_level}])[1]"
     # The number of members in objects is found by counting the colons after keys. White space may precede a colon,
     # because events are stored as they were sent.
-    members = f"countMatches(_m, '{_KEY_END_PATTERN}') + countMatches(_x, '{_KEY_END_PATTERN}')"
-    is_small = f"length(_m) + length(_x) <= {MAX_FLATTENED_CHARACTERS} AND {members} <= {MAX_FLATTENED_MEMBERS}"
+    members = f"countMatches(_m, '{_JSON_KEY_END_PATTERN}') + countMatches(_x, '{_JSON_KEY_END_PATTERN}')"
+    is_small = (
+        f"length(_m) + length(_x) <= {MAX_FLATTENED_JSON_CHARACTERS} AND {members} <= {MAX_FLATTENED_JSON_MEMBERS}"
+    )
     flattened = f"if({is_small}, {expand_nested_objects('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)}, _b)"
     attributes = f"arrayMap(e -> {attribute_sql}, arrayFilter(e -> e.2 != 'null', {flattened}))"
     result = f"arrayMap(_b -> {attributes}, [{entries}])[1]"
     quoted = "if({2} IS NULL, '', toJSONString(assumeNotNull({2})))"
     documents = f"[ifNull({{0}}, '{{}}')], [ifNull({{1}}, '{{}}')], [{quoted}]"
-    return fragment(f"arrayMap((_m, _x, _p) -> {result}, {documents})[1]", metadata, extras, project)
+    return fragment_node(f"arrayMap((_m, _x, _p) -> {result}, {documents})[1]", metadata, extras, project)
 
 
 _ATTRIBUTE_TEXT_SQL: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), e.2)"
@@ -241,7 +245,7 @@ _ATTRIBUTE_TEXT_SQL: Final = "if(startsWith(e.2, '\"'), JSONExtractString(e.2), 
 
 def _translate_attribute_map(node: exp.Expr) -> exp.Expr:
     member = f"concat(toJSONString(e.1), ':', toJSONString({_ATTRIBUTE_TEXT_SQL}))"
-    return fragment("concat('{', arrayStringConcat({0}, ','), '}')", _collect_from_attributes(node, member))
+    return fragment_node("concat('{', arrayStringConcat({0}, ','), '}')", _collect_from_attributes(node, member))
 
 
 def _translate_attribute_keys(node: exp.Expr) -> exp.Expr:
@@ -254,13 +258,13 @@ def _translate_attribute_values(node: exp.Expr) -> exp.Expr:
 
 def _translate_json_text(node: exp.Expr) -> exp.Expr:
     """Translate a call for the JSON text of an event's value: it is the value itself, which is stored as JSON text."""
-    return fragment("{0}", node.expressions[0])
+    return fragment_node("{0}", node.expressions[0])
 
 
 RULES = RuleSet(
     by_operation_class={
         PathRead: _translate_path_read,
-        RecordElements: _translate_record_elements,
+        EventValueElements: _translate_record_elements,
         IsObjectTest: _translate_is_record,
         SubcolumnRead: _translate_subcolumn_read,
         EventFromSubcolumn: _translate_event_from_subcolumn,
@@ -295,7 +299,7 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
 
 
 def _as_event_value(text: exp.Expr) -> exp.Expr:
-    return attach_event_text(fragment("nullIf(toJSONString({0}), 'null')", text), text)
+    return attach_event_text(fragment_node("nullIf(toJSONString({0}), 'null')", text), text)
 
 
 REDACTION_RULES = RedactionLoweringRules(event_value_as_text, _as_event_value, _redact_secret).rules()

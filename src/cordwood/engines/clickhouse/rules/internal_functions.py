@@ -14,14 +14,14 @@ from cordwood.sql.internal_functions import (
     NUMBER_PATTERNS_OF_DURATION_UNITS,
     ZERO_DURATIONS_SQL,
 )
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node
 from cordwood.sql.nodes import constant_python_value, constant_text, internal_function_name
 
 
 def _translate_whole_number(node: exp.Expr) -> exp.Expr:
     text, minimum, maximum = node.expressions
     is_in_range = f"@a >= {int(constant_text(minimum) or 0)} AND @a <= {int(constant_text(maximum) or 0)}"
-    return fill_template(f"if({is_in_range}, @a, NULL)", fragment("toInt64OrNull({0})", text))
+    return fill_template(f"if({is_in_range}, @a, NULL)", fragment_node("toInt64OrNull({0})", text))
 
 
 def _quantile_rule(template: str) -> LoweringRule:
@@ -29,17 +29,17 @@ def _quantile_rule(template: str) -> LoweringRule:
 
     def rule(node: exp.Expr) -> exp.Expr:
         level = exp.Literal.number(repr(constant_python_value(node.expressions[1])))
-        return fragment(template, node.expressions[0], level)
+        return fragment_node(template, node.expressions[0], level)
 
     return rule
 
 
 def _translate_round_even(node: exp.Expr) -> exp.Expr:
-    return fragment(f"round({{0}}, {int(constant_text(node.expressions[1]) or 0)})", node.expressions[0])
+    return fragment_node(f"round({{0}}, {int(constant_text(node.expressions[1]) or 0)})", node.expressions[0])
 
 
 def _rule_from_template(template: str) -> LoweringRule:
-    return lambda node: fragment(template, *node.expressions)
+    return lambda node: fragment_node(template, *node.expressions)
 
 
 def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
@@ -74,7 +74,7 @@ def _translate_json_object(node: exp.Expr) -> exp.Expr:
         f"toJSONString({{{index}}}), ':', toJSONString({{{index + 1}}})" for index in range(0, len(node.expressions), 2)
     ]
     members = ", ',', ".join(pairs)
-    return fragment(f"concat('{{', {members}, '}}')" if pairs else "'{}'", *node.expressions)
+    return fragment_node(f"concat('{{', {members}, '}}')" if pairs else "'{}'", *node.expressions)
 
 
 def _json_key_node(node: exp.Expr) -> exp.Expr:
@@ -89,7 +89,7 @@ def _json_path_rule(name: str, *, default: str = "") -> LoweringRule:
         text, *keys = node.expressions
         parts = [_json_key_node(key) for key in keys]
         placeholders = "".join(f", {{{index}}}" for index in range(1, len(parts) + 1))
-        return fragment(f"{name}(ifNull({{0}}, ''){placeholders}){default}", text, *parts)
+        return fragment_node(f"{name}(ifNull({{0}}, ''){placeholders}){default}", text, *parts)
 
     return rule
 

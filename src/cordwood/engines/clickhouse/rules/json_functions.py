@@ -9,14 +9,14 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     COMMON_SQL,
     as_json_document,
     convert_implicitly,
-    fail_if,
+    fail_if_sql,
     fill_template,
     typed_null,
 )
 from cordwood.engines.clickhouse.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, placeholders_text, raise_unsupported, string_literal_node
+from cordwood.sql.lowering import RuleSet, fragment_node, placeholders_text, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import constant_text
 from cordwood.sql.rules.functions import JSON_FUNCTIONS, CheckedTemplate, rules_from_templates
 from cordwood.sql.rules.json_functions import (
@@ -31,20 +31,20 @@ from cordwood.sql.rules.json_functions import (
     option_value,
     rounds_wide_numbers,
     string_function_rule,
-    with_rounding_check,
+    with_wide_number_mode_check,
 )
 
-_SHORTEST_FLOAT_SQL: Final = (
+_SHORTEST_FLOAT_TEXT_SQL: Final = (
     "replaceRegexpOne(replaceRegexpOne(toString(@a), 'e(\\\\d)', 'e+\\\\1'), 'e([+-])(\\\\d)$', 'e\\\\10\\\\2')"
 )
-_FLOAT_TEXT_SQL: Final = (
+_FLOAT_JSON_TEXT_SQL: Final = (
     f"multiIf(isNaN(@a), '\"NaN\"', isInfinite(@a), if(@a > 0, '\"Infinity\"', '\"-Infinity\"'), @a = 0, '0',"
-    f" abs(@a) >= 1e15, {_SHORTEST_FLOAT_SQL}, {_SHORTEST_FLOAT_SQL})"
+    f" abs(@a) >= 1e15, {_SHORTEST_FLOAT_TEXT_SQL}, {_SHORTEST_FLOAT_TEXT_SQL})"
 )
 _JSON_SQL_BY_SCALAR_KIND: Final = {
     Kind.STRING: "toJSONString(@a)",
     Kind.INT64: "toString(@a)",
-    Kind.FLOAT64: _FLOAT_TEXT_SQL,
+    Kind.FLOAT64: _FLOAT_JSON_TEXT_SQL,
     Kind.BOOL: "if(@a, 'true', 'false')",
     Kind.BYTES: "concat('\"', base64Encode(@a), '\"')",
     Kind.DATE: "concat('\"', toString(@a), '\"')",
@@ -125,7 +125,7 @@ def _translate_json_query(node: exp.Expr) -> exp.Expr:
     part = fill_template(
         f"nullIf(JSONExtractRaw(@a{path}), '')", _json_document_with_closing_braces(node.this, path), texts=keys
     )
-    return part if kind_of(node.this) is Kind.JSON else fragment("nullIf({0}, 'null')", part)
+    return part if kind_of(node.this) is Kind.JSON else fragment_node("nullIf({0}, 'null')", part)
 
 
 _IS_JSON_SCALAR_SQL: Final = "JSONType({0}{1}) NOT IN ('Object', 'Array', 'Null')"
@@ -180,14 +180,14 @@ def _translate_parse_json(node: exp.Expr) -> exp.Expr:
     literal_text, rounds = constant_text(node.this), rounds_wide_numbers(node, default_mode="exact")
     if literal_text is None:
         return fill_template(
-            fail_if(node, "NOT isValidJSON(@a)", INVALID_JSON_MESSAGE, "JSONExtractRaw(@a)"),
+            fail_if_sql(node, "NOT isValidJSON(@a)", INVALID_JSON_MESSAGE, "JSONExtractRaw(@a)"),
             convert_implicitly(node.this, Kind.STRING),
         )
     json_text = canonical_json_text(literal_text, rounds=rounds)
     return (
         string_literal_node(json_text)
         if json_text is not None
-        else fragment(fail_if(node, "true", INVALID_JSON_MESSAGE, "''"))
+        else fragment_node(fail_if_sql(node, "true", INVALID_JSON_MESSAGE, "''"))
     )
 
 
@@ -216,7 +216,7 @@ _LAX_FLOAT_SQL: Final = (
     f" multiIf(match(lower({_EXTRACTED_TEXT_SQL}), '^[+-]?inf(inity)?$'), if(startsWith({_EXTRACTED_TEXT_SQL}, '-'), -inf, inf),"
     f" lower({_EXTRACTED_TEXT_SQL}) = 'nan', nan, {_FLOAT_FROM_TEXT_SQL}), NULL)"
 )
-_LAX_STRING_SQL: Final = f"if(JSONType(@a) = 'Double', {_SHORTEST_FLOAT_SQL.replace('@a', f'assumeNotNull({_EXTRACTED_FLOAT_SQL})')}, {scalar_text_sql('@a', '')})"
+_LAX_STRING_SQL: Final = f"if(JSONType(@a) = 'Double', {_SHORTEST_FLOAT_TEXT_SQL.replace('@a', f'assumeNotNull({_EXTRACTED_FLOAT_SQL})')}, {scalar_text_sql('@a', '')})"
 
 
 def _translate_json_array(node: exp.Expr) -> exp.Expr:
@@ -224,16 +224,16 @@ def _translate_json_array(node: exp.Expr) -> exp.Expr:
         JSON_PRINTER.print_value(item, datatype_of(item), JSON_PRINTER.scalar_templates) for item in node.expressions
     ]
     if not items:
-        return fragment("'[]'")
+        return fragment_node("'[]'")
     elements = ", ',', ".join(f"{{{index}}}" for index in range(len(items)))
-    return fragment(f"concat('[', {elements}, ']')", *items)
+    return fragment_node(f"concat('[', {elements}, ']')", *items)
 
 
 def _translate_json_object(node: exp.Expr) -> exp.Expr:
     """Translate JSON_OBJECT; if a key occurs twice, its first value is used."""
     pairs = json_object_pairs(node)
     if not pairs:
-        return fragment("'{}'")
+        return fragment_node("'{}'")
     if are_key_and_value_arrays(pairs):
         return _json_object_of_arrays(node, pairs[0][0], _json_texts_of_elements(pairs[0][1]))
     keys = [key for key, _ in pairs]
@@ -247,19 +247,19 @@ def _translate_json_object(node: exp.Expr) -> exp.Expr:
 
 def _json_object_of_pairs(keys: list[exp.Expr], texts: list[exp.Expr]) -> exp.Expr:
     pairs = ", ',', ".join(f"toJSONString({{{index}}}), ':', {{{index + len(keys)}}}" for index in range(len(keys)))
-    return fragment(f"concat('{{', {pairs}, '}}')", *keys, *texts)
+    return fragment_node(f"concat('{{', {pairs}, '}}')", *keys, *texts)
 
 
 def _array_literal(items: list[exp.Expr]) -> exp.Expr:
-    return fragment(f"[{placeholders_text(len(items))}]", *items)
+    return fragment_node(f"[{placeholders_text(len(items))}]", *items)
 
 
 def _json_texts_of_elements(values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
     json_value = JSON_PRINTER.print_value(
-        fragment("_e"), datatype.element if datatype else None, JSON_PRINTER.scalar_templates
+        fragment_node("_e"), datatype.element if datatype else None, JSON_PRINTER.scalar_templates
     )
-    return fragment("arrayMap(_e -> {1}, {0})", values, json_value)
+    return fragment_node("arrayMap(_e -> {1}, {0})", values, json_value)
 
 
 def _json_object_of_arrays(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
@@ -269,7 +269,7 @@ def _json_object_of_arrays(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> e
     result = f"concat('{{', arrayStringConcat(arrayMap(_i -> {pair}, {first_occurrences}), ','), '}}')"
     is_invalid = "(length(@a) != length(@b) OR arrayExists(_k -> isNull(_k), @a))"
     message = "JSON_OBJECT needs as many values as keys, and keys that are not NULL"
-    return fill_template(fail_if(node, is_invalid, message, result), keys, texts)
+    return fill_template(fail_if_sql(node, is_invalid, message, result), keys, texts)
 
 
 _JSON_TYPE_NAME_SQL: Final = (
@@ -281,7 +281,7 @@ _IS_NOT_INTEGER_SQL: Final = f"JSONType(@a) NOT IN {_JSON_NUMBER_TYPES_SQL} OR {
 _null_unless_present_sql: Final = "if(isNull(@a), NULL, {})".format
 
 
-def _checked_conversion(is_invalid: str, conversion: str) -> CheckedTemplate:
+def _checked_conversion_template(is_invalid: str, conversion: str) -> CheckedTemplate:
     return CheckedTemplate(f"(isNotNull(@a) AND ({is_invalid}))", _null_unless_present_sql(conversion))
 
 
@@ -290,10 +290,12 @@ _TEMPLATE_RULES: Final = rules_from_templates(
     JSON_FUNCTIONS,
     {
         exp.JSONType: _null_unless_present_sql(_JSON_TYPE_NAME_SQL),
-        exp.JSONBool: _checked_conversion("JSONType(@a) NOT IN ('Bool')", "JSONExtract(@a, 'Nullable(Bool)')"),
-        exp.Int64: _checked_conversion(_IS_NOT_INTEGER_SQL, _EXTRACTED_INTEGER_SQL),
-        exp.Float64: _checked_conversion(f"JSONType(@a) NOT IN {_JSON_NUMBER_TYPES_SQL}", _EXTRACTED_FLOAT_SQL),
-        exp.String: _checked_conversion("JSONType(@a) NOT IN ('String')", _EXTRACTED_TEXT_SQL),
+        exp.JSONBool: _checked_conversion_template("JSONType(@a) NOT IN ('Bool')", "JSONExtract(@a, 'Nullable(Bool)')"),
+        exp.Int64: _checked_conversion_template(_IS_NOT_INTEGER_SQL, _EXTRACTED_INTEGER_SQL),
+        exp.Float64: _checked_conversion_template(
+            f"JSONType(@a) NOT IN {_JSON_NUMBER_TYPES_SQL}", _EXTRACTED_FLOAT_SQL
+        ),
+        exp.String: _checked_conversion_template("JSONType(@a) NOT IN ('String')", _EXTRACTED_TEXT_SQL),
         exp.LaxBool: _null_unless_present_sql(_LAX_BOOL_SQL),
         exp.LaxInt64: _null_unless_present_sql(_LAX_INT_SQL),
         exp.LaxFloat64: _null_unless_present_sql(_LAX_FLOAT_SQL),
@@ -305,7 +307,7 @@ _TEMPLATE_RULES: Final = rules_from_templates(
 RULES = RuleSet(
     by_node_class={
         **_TEMPLATE_RULES.by_node_class,
-        exp.Float64: with_rounding_check(_TEMPLATE_RULES.by_node_class[exp.Float64]),
+        exp.Float64: with_wide_number_mode_check(_TEMPLATE_RULES.by_node_class[exp.Float64]),
         exp.String: string_function_rule(TIME_PRINTER, _TEMPLATE_RULES.by_node_class[exp.String]),
         exp.JSONSet: lambda node: raise_unsupported(node, "JSON_SET"),
         exp.JSONRemove: lambda node: raise_unsupported(node, "JSON_REMOVE"),

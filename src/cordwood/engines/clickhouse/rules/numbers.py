@@ -11,7 +11,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import (
     COMMON_SQL,
     TYPE_NAME_BY_KIND,
-    fail_if,
+    fail_if_sql,
     fill_template,
     typed_null,
 )
@@ -20,14 +20,14 @@ from cordwood.sql.datatypes import datatype_of, kind_of
 from cordwood.sql.lowering import (
     LoweringRule,
     RuleSet,
-    fragment,
+    fragment_node,
     mark_null_on_error,
     raise_unsupported,
     returns_null_on_error,
     string_literal_node,
 )
 from cordwood.sql.nodes import constant_int, constant_python_value, is_int32_constant, is_null
-from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN, NumberRules, may_overflow, rounds_to_even
+from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN, NumberRules, may_overflow_float64, rounds_to_even
 
 NUMBER_RULES: Final = NumberRules(COMMON_SQL)
 
@@ -57,12 +57,12 @@ def _divide(node: exp.Expr, left: exp.Expr, right: exp.Expr) -> exp.Expr:
         quotient = "toFloat64(@a) / toFloat64(@b)"
     if isinstance(constant_python_value(right), (int, float)) and constant_python_value(right) != 0:
         return fill_template(quotient, left, right)
-    return fill_template(fail_if(node, "(@b = 0 AND isNotNull(@a))", "division by zero", quotient), left, right)
+    return fill_template(fail_if_sql(node, "(@b = 0 AND isNotNull(@a))", "division by zero", quotient), left, right)
 
 
 def _translate_safe_division(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.to_number_operands(node)
-    if may_overflow(node):
+    if may_overflow_float64(node):
         quotient = "toFloat64(@a) / nullIf(toFloat64(@b), 0)"
         return fill_template(
             f"if(isInfinite({quotient}) AND NOT isInfinite(toFloat64(@a)), NULL, {quotient})", left, right
@@ -77,12 +77,12 @@ def _translate_integer_division(node: exp.Expr) -> exp.Expr:
     if kind_of(left) in EXACT_NUMERIC_KINDS or kind_of(right) in EXACT_NUMERIC_KINDS:
         quotient = "trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf(CAST(@b, 'Nullable(Decimal(38, 9))'), 0))"
         return fill_template(
-            fail_if(node, "@b = 0", "division by zero", _cast_to_numeric_sql(node, quotient)), left, right
+            fail_if_sql(node, "@b = 0", "division by zero", _cast_to_numeric_sql(node, quotient)), left, right
         )
     is_invalid, message = "(@b = 0 AND isNotNull(@a))", "division by zero"
     if returns_null_on_error(node):
         is_invalid = "(@b = 0 OR @b = -1 AND @a < -9223372036854775807)"
-    return fill_template(fail_if(node, is_invalid, message, f"intDiv(@a, if({is_invalid}, 1, @b))"), left, right)
+    return fill_template(fail_if_sql(node, is_invalid, message, f"intDiv(@a, if({is_invalid}, 1, @b))"), left, right)
 
 
 def _translate_remainder(node: exp.Expr) -> exp.Expr:
@@ -95,7 +95,7 @@ def _translate_remainder(node: exp.Expr) -> exp.Expr:
         divisor = "CAST(@b, 'Nullable(Decimal(38, 9))')"
         quotient = f"trunc(CAST(@a, 'Nullable(Decimal(76, 18))') / nullIf({divisor}, 0))"
         remainder = _cast_to_numeric_sql(node, f"@a - {quotient} * {divisor}")
-    return fill_template(fail_if(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder), left, right)
+    return fill_template(fail_if_sql(node, "(@b = 0 AND isNotNull(@a))", "division by zero", remainder), left, right)
 
 
 def _translate_multiplication(node: exp.Expr) -> exp.Expr:
@@ -104,7 +104,7 @@ def _translate_multiplication(node: exp.Expr) -> exp.Expr:
         product = _rounding_cast_sql(
             node, "CAST({0}, 'Nullable(Decimal(76, 18))') * CAST({1}, 'Nullable(Decimal(38, 9))')"
         )
-        return fragment(product, left, right)
+        return fragment_node(product, left, right)
     return checked_arithmetic(node, "*", left, right)
 
 
@@ -120,18 +120,18 @@ def checked_arithmetic(node: exp.Expr, sign: str, left: exp.Expr, right: exp.Exp
     """
     are_small = is_int32_constant(left), is_int32_constant(right)
     if kind_of(node) is not Kind.INT64 or all(are_small):
-        return fragment(f"({{0}} {sign} {{1}})", left, right)
+        return fragment_node(f"({{0}} {sign} {{1}})", left, right)
     if any(are_small) and sign != "*":
-        is_overflow = _overflow_of_sum_sql(sign, constant_int(left), constant_int(right))
+        is_overflow = _sum_overflow_condition_sql(sign, constant_int(left), constant_int(right))
         if is_overflow is None:
-            return fragment(f"({{0}} {sign} {{1}})", left, right)
-        return fill_template(fail_if(node, is_overflow, "int64 overflow", f"(@a {sign} @b)"), left, right)
+            return fragment_node(f"({{0}} {sign} {{1}})", left, right)
+        return fill_template(fail_if_sql(node, is_overflow, "int64 overflow", f"(@a {sign} @b)"), left, right)
     widened = f"(toInt128(@a) {sign} @b)"
     is_overflow = f"({widened} > {_INT64_MAX} OR {widened} < {_INT64_MIN})"
-    return fill_template(fail_if(node, is_overflow, "int64 overflow", f"toInt64(@a {sign} @b)"), left, right)
+    return fill_template(fail_if_sql(node, is_overflow, "int64 overflow", f"toInt64(@a {sign} @b)"), left, right)
 
 
-def _overflow_of_sum_sql(sign: str, left: int | None, right: int | None) -> str | None:
+def _sum_overflow_condition_sql(sign: str, left: int | None, right: int | None) -> str | None:
     """Return the condition under which a sum or difference overflows; None if it cannot overflow.
 
     One operand is a small constant, which is given as `left` or `right`; the other argument is None. The result does
@@ -160,7 +160,7 @@ def _safe_arithmetic_rule(sign: str) -> LoweringRule:
             )
         widened = f"(toInt256(@a) {sign} toInt256(@b))"
         if kind_of(node) in EXACT_NUMERIC_KINDS:
-            return fragment(f"({{0}} {sign} {{1}})", left, right)
+            return fragment_node(f"({{0}} {sign} {{1}})", left, right)
         return fill_template(f"accurateCastOrNull({widened}, 'Int64')", left, right)
 
     return rule
@@ -169,19 +169,19 @@ def _safe_arithmetic_rule(sign: str) -> LoweringRule:
 def _translate_safe_negation(node: exp.Expr) -> exp.Expr:
     value = NUMBER_RULES.to_number(node.this)
     if kind_of(value) is Kind.INT64:
-        return fragment("accurateCastOrNull(-toInt128({0}), 'Int64')", value)
-    return fragment("(-{0})", value)
+        return fragment_node("accurateCastOrNull(-toInt128({0}), 'Int64')", value)
+    return fragment_node("(-{0})", value)
 
 
 def _bitwise_rule(name: str) -> LoweringRule:
-    return lambda node: fragment(f"{name}({{0}}, {{1}})", node.this, node.expression)
+    return lambda node: fragment_node(f"{name}({{0}}, {{1}})", node.this, node.expression)
 
 
 def _shift_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         shifted = f"if(@b > 63, toInt64(0), reinterpretAsInt64({name}(reinterpretAsUInt64(toInt64(@a)), toUInt8(bitAnd(@b, 63)))))"
         return fill_template(
-            fail_if(node, "@b < 0", "Bitwise shift by negative offset.", shifted), node.this, node.expression
+            fail_if_sql(node, "@b < 0", "Bitwise shift by negative offset.", shifted), node.this, node.expression
         )
 
     return rule
@@ -190,8 +190,8 @@ def _shift_rule(name: str) -> LoweringRule:
 def _translate_negation(node: exp.Expr) -> exp.Expr:
     value = NUMBER_RULES.to_number(node.this)
     if kind_of(value) is Kind.INTERVAL:
-        return fragment("tupleNegate({0})", value)
-    return fragment("(-{0})", value)
+        return fragment_node("tupleNegate({0})", value)
+    return fragment_node("(-{0})", value)
 
 
 def _translate_round(node: exp.Expr) -> exp.Expr:
@@ -201,11 +201,13 @@ def _translate_round(node: exp.Expr) -> exp.Expr:
     """
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
-        return NUMBER_RULES.cast_to_exact_type(node, fragment("roundBankers({0}, {1})", value, _as_int16(digits)))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment_node("roundBankers({0}, {1})", value, _as_int16(digits)))
     if kind_of(value) in EXACT_NUMERIC_KINDS:
         return NUMBER_RULES.cast_to_exact_type(
             node,
-            fragment("round({0})", value) if digits is None else fragment("round({0}, {1})", value, _as_int16(digits)),
+            fragment_node("round({0})", value)
+            if digits is None
+            else fragment_node("round({0}, {1})", value, _as_int16(digits)),
         )
     value = NUMBER_RULES.to_float(value)
     if is_null(digits):
@@ -219,16 +221,16 @@ def _translate_round(node: exp.Expr) -> exp.Expr:
 
 
 def _as_int16(digits: exp.Expr) -> exp.Expr:
-    return fragment("toInt16({0})", digits)
+    return fragment_node("toInt16({0})", digits)
 
 
 def _translate_truncation(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
     value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.to_float(value)
     if digits is None:
-        return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0})", value))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment_node("trunc({0})", value))
     if kind_of(value) in EXACT_NUMERIC_KINDS:
-        return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0}, {1})", value, _as_int16(digits)))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment_node("trunc({0}, {1})", value, _as_int16(digits)))
     # Leave a number whose absolute value is at least 2^52 unchanged. It has no fraction, and scaling it beyond its
     # precision would change it.
     return fill_template("if(abs(@a) < 4503599627370496. OR @b < 0, trunc(@a, toInt16(@b)), @a)", value, digits)
@@ -237,14 +239,16 @@ def _translate_truncation(node: exp.Expr) -> exp.Expr:
 def _translate_absolute_value(node: exp.Expr) -> exp.Expr:
     value = NUMBER_RULES.to_number(node.this)
     if kind_of(value) is Kind.INT64:
-        return fill_template(fail_if(node, "@a = -9223372036854775808", "int64 overflow", "toInt64(abs(@a))"), value)
-    return fragment("abs({0})", value)
+        return fill_template(
+            fail_if_sql(node, "@a = -9223372036854775808", "int64 overflow", "toInt64(abs(@a))"), value
+        )
+    return fragment_node("abs({0})", value)
 
 
 def _translate_bit_count(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) in (Kind.BYTES, Kind.STRING):
-        return fragment("toInt64(bitCount({0}))", node.this)
-    return fragment("toInt64(bitCount(toInt64({0})))", node.this)
+        return fragment_node("toInt64(bitCount({0}))", node.this)
+    return fragment_node("toInt64(bitCount(toInt64({0})))", node.this)
 
 
 def _parse_numeric_rule(digits: int) -> LoweringRule:
@@ -257,7 +261,7 @@ def _parse_numeric_rule(digits: int) -> LoweringRule:
         parsed = f"{parser}(replaceRegexpOne({sign_first}, '^[+]', ''), {digits})"
         is_invalid = f"(isNotNull(@a) AND (NOT match(@a, {{0}}) OR isNull({parsed})))"
         return fill_template(
-            fail_if(node, is_invalid, "Invalid NUMERIC value", parsed),
+            fail_if_sql(node, is_invalid, "Invalid NUMERIC value", parsed),
             node.this if isinstance(node.this, exp.Expr) else node.expressions[0],
             texts=[string_literal_node(f"^({PARSE_NUMERIC_PATTERN})$")],
         )
@@ -279,17 +283,17 @@ RULES = RuleSet(
         exp.BitwiseXor: _bitwise_rule("bitXor"),
         exp.BitwiseAnd: _bitwise_rule("bitAnd"),
         exp.BitwiseOr: _bitwise_rule("bitOr"),
-        exp.BitwiseNot: lambda node: fragment("bitNot(toInt64({0}))", node.this),
+        exp.BitwiseNot: lambda node: fragment_node("bitNot(toInt64({0}))", node.this),
         exp.BitwiseLeftShift: _shift_rule("bitShiftLeft"),
         exp.BitwiseRightShift: _shift_rule("bitShiftRight"),
         exp.Neg: _translate_negation,
         exp.ParseNumeric: _parse_numeric_rule(9),
         exp.ParseBignumeric: _parse_numeric_rule(38),
-        exp.Cbrt: lambda node: fragment("cbrt({0})", NUMBER_RULES.to_float(node.this)),
+        exp.Cbrt: lambda node: fragment_node("cbrt({0})", NUMBER_RULES.to_float(node.this)),
         exp.Round: _translate_round,
         exp.Trunc: _translate_truncation,
         exp.Abs: _translate_absolute_value,
         exp.BitwiseCount: _translate_bit_count,
-        exp.Rand: lambda _: fragment("randCanonical()"),
+        exp.Rand: lambda _: fragment_node("randCanonical()"),
     }
 )

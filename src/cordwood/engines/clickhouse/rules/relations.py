@@ -12,13 +12,13 @@ from typing import Final
 from sqlglot import exp
 
 from cordwood.engines.clickhouse.rules.aggregates import collect_array
-from cordwood.engines.clickhouse.rules.building_blocks import convert_implicitly, type_name_part, typed_null
+from cordwood.engines.clickhouse.rules.building_blocks import convert_implicitly, type_name_node, typed_null
 from cordwood.engines.clickhouse.rules.events import group_by_attached_texts
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import BOOL, FLOAT64, common_type, datatype_of, kind_of, set_datatype
 from cordwood.sql.grouping import grouping_keys, resolve_group_ordinal
-from cordwood.sql.lowering import RuleSet, fragment, identifier_node, placeholders_text, raise_unsupported
+from cordwood.sql.lowering import RuleSet, fragment_node, identifier_node, placeholders_text, raise_unsupported
 from cordwood.sql.nodes import (
     constant_int,
     constant_text,
@@ -46,10 +46,10 @@ def _unnest_to_relation(node: exp.Expr) -> exp.Expr:
         pair = "(arrayJoin(arrayZip({0}, arrayEnumerate({0}))) AS _z)"
         fields, labels = _field_columns_template(element, "{1}", first=3)
         source = f"(SELECT {pair}.1 AS {{1}}, toInt64(_z.2) - 1 AS {{2}}{fields})"
-        lowered = fragment(source, array, column, identifier_node(offset.name), *labels)
+        lowered = fragment_node(source, array, column, identifier_node(offset.name), *labels)
     else:
         fields, labels = _field_columns_template(element, "{1}", first=2)
-        lowered = fragment(f"(SELECT arrayJoin({{0}}) AS {{1}}{fields})", array, column, *labels)
+        lowered = fragment_node(f"(SELECT arrayJoin({{0}}) AS {{1}}{fields})", array, column, *labels)
     return exp.Alias(this=lowered, alias=exp.to_identifier(relation, quoted=True)) if relation else lowered
 
 
@@ -87,7 +87,7 @@ def _translate_join(node: exp.Expr) -> exp.Expr:
     if not _reads_outer_row(unnest.expressions[0]):
         node.set("this", _unnest_to_relation(unnest))
         return node
-    return _array_join(node, unnest)
+    return _make_array_join(node, unnest)
 
 
 # The name of the internal operation that stands for a join condition which always holds. Its arguments are a column of
@@ -127,14 +127,14 @@ def _is_join_key(part: exp.Expr, relations: set[str]) -> bool:
 
 
 def _translate_always_true_join(node: exp.Expr) -> exp.Expr:
-    return fragment("(ignore({0}) = ignore({1}))", *node.expressions)
+    return fragment_node("(ignore({0}) = ignore({1}))", *node.expressions)
 
 
 def _reads_outer_row(array: exp.Expr) -> bool:
     return any(True for _ in array.find_all(exp.Column))
 
 
-def _array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
+def _make_array_join(node: exp.Expr, unnest: exp.Expr) -> exp.Expr:
     """Return an ARRAY JOIN with the elements of the array for which the join's condition holds.
 
     The names of its columns begin with the relation's name.
@@ -158,13 +158,13 @@ def _filtered_elements(
     array: exp.Expr, condition: exp.Expr | None, names: tuple[str, str, str]
 ) -> tuple[exp.Expr, exp.Expr]:
     """Return the array of the elements for which the join's condition holds, and the array of their positions."""
-    positions = fragment(_ELEMENT_POSITIONS_SQL, copy_tree(array))
+    positions = fragment_node(_ELEMENT_POSITIONS_SQL, copy_tree(array))
     if condition is None or isinstance(condition, exp.Boolean):
         return array, positions
     filter_condition = _condition_for_element(condition, *names)
     return (
-        fragment("arrayFilter((_e, _o) -> {2}, {0}, {1})", array, positions, filter_condition),
-        fragment(
+        fragment_node("arrayFilter((_e, _o) -> {2}, {0}, {1})", array, positions, filter_condition),
+        fragment_node(
             "arrayFilter((_o, _e) -> {2}, {0}, {1})",
             copy_tree(positions),
             copy_tree(array),
@@ -179,7 +179,7 @@ def _field_columns(unnested: exp.Expr, array: exp.Expr, relation: str, name: str
     columns = []
     for index, (label, _) in enumerate(element.fields if element else (), 1):
         if label and label != name:
-            fields = fragment(f"arrayMap(_e -> tupleElement(_e, {index}), {{0}})", copy_tree(array))
+            fields = fragment_node(f"arrayMap(_e -> tupleElement(_e, {index}), {{0}})", copy_tree(array))
             columns.append(_array_join_column(fields, relation, label))
     return columns
 
@@ -189,7 +189,7 @@ def _condition_for_element(condition: exp.Expr, relation: str, name: str, offset
     result = copy_tree(condition)
     for column in list(result.find_all(exp.Column)):
         if column.table == relation and column.name in (name, offset):
-            column.replace(fragment("_e" if column.name == name else "_o"))
+            column.replace(fragment_node("_e" if column.name == name else "_o"))
     return result
 
 
@@ -211,14 +211,14 @@ def _typed_column(value: exp.Expr, datatype: Datatype, *, converts: bool) -> exp
     if converts:
         return _convert_column(value, datatype)
     if datatype.kind is Kind.BOOL and not isinstance(value, exp.Column):
-        return fragment("CAST({0}, 'Nullable(Bool)')", value)
+        return fragment_node("CAST({0}, 'Nullable(Bool)')", value)
     return value
 
 
 def _convert_column(value: exp.Expr, datatype: Datatype) -> exp.Expr:
     if datatype.kind in (Kind.STRUCT, Kind.ARRAY, Kind.NUMERIC, Kind.BIGNUMERIC, Kind.FLOAT64):
-        name = type_name_part(datatype)
-        return fragment("CAST({0}, {1})", value, name) if name else value
+        name = type_name_node(datatype)
+        return fragment_node("CAST({0}, {1})", value, name) if name else value
     return convert_implicitly(value, datatype.kind)
 
 
@@ -239,7 +239,7 @@ def _normalize_negative_zeros(select: exp.Expr) -> None:
     """Convert -0.0 to 0.0 in values by which rows are grouped, because BigQuery puts both into one group."""
     for value in _grouping_values(select):
         if kind_of(value) is Kind.FLOAT64:
-            replace_node(value, set_datatype(fragment("({0} + 0.)", copy_tree(value)), FLOAT64))
+            replace_node(value, set_datatype(fragment_node("({0} + 0.)", copy_tree(value)), FLOAT64))
 
 
 def _grouping_values(select: exp.Expr) -> list[exp.Expr]:
@@ -276,16 +276,18 @@ def _select_as_struct(node: exp.Expr) -> exp.Expr:
     items = [item.this if isinstance(item, exp.Alias) else item for item in node.expressions]
     fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
     datatype = Datatype(Kind.STRUCT, fields=fields)
-    row = tuple_of(datatype, items)
+    row = typed_tuple(datatype, items)
     node.set("expressions", [exp.Alias(this=set_datatype(row, datatype), alias=exp.to_identifier("_row", quoted=True))])
     node.set("kind", None)
     return node
 
 
-def tuple_of(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
+def typed_tuple(datatype: Datatype, items: list[exp.Expr]) -> exp.Expr:
     """Return the items as a tuple that is cast to the type; omit the cast if the type is not completely known."""
-    name, template = type_name_part(datatype), f"tuple({placeholders_text(len(items))})"
-    return fragment(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment(template, *items)
+    name, template = type_name_node(datatype), f"tuple({placeholders_text(len(items))})"
+    return (
+        fragment_node(f"CAST({template}, {{{len(items)}}})", *items, name) if name else fragment_node(template, *items)
+    )
 
 
 def _is_plain_single_column_select(query: exp.Expr, *, of_array: bool) -> bool:
@@ -410,7 +412,7 @@ def _rewrite_parenthesized_join(select: exp.Expr, parenthesized: exp.Expr) -> No
     query = exp.Select(expressions=items, from_=exp.From(this=inner), joins=joins)
     parenthesized.replace(
         exp.Subquery(
-            this=query, alias=exp.TableAlias(this=_quoted_identifier(append_relation_names("_joined", relations)))
+            this=query, alias=exp.TableAlias(this=_quoted_identifier(suffix_with_relation_names("_joined", relations)))
         )
     )
 
@@ -428,7 +430,7 @@ def _quoted_identifier(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
 
 
-def append_relation_names(name: str, used_names: set[str]) -> str:
+def suffix_with_relation_names(name: str, used_names: set[str]) -> str:
     """Return `name` followed by `used_names`, which are the names of the joined relations.
 
     Thus each parenthesized join gets a different name.
@@ -540,7 +542,7 @@ _NON_SCALAR_SUBQUERY_PARENTS: Final = (
     exp.From,
     exp.Join,
 )
-_CORRELATED_COUNT_KEY: Final = "counts_none"
+_CORRELATED_COUNT_METADATA_KEY: Final = "counts_none"
 _ROW_CHANGING_CLAUSES: Final = ("group", "having", "qualify", "limit", "offset")
 
 
@@ -554,14 +556,14 @@ def _rename_shadowed_relations(select: exp.Expr) -> None:
         for table in select.find_all(exp.Table)
         if table.alias_or_name != table.name and table.parent_select is not select
     }
-    for relation in list(_relations(select)) if inner_names else []:
+    for relation in list(_from_and_join_relations(select)) if inner_names else []:
         name = relation.alias_or_name
         if name in inner_names and isinstance(relation, (exp.Table, exp.Subquery)):
             _rename_relation(select, name, f"{name}$")
             relation.set("alias", exp.TableAlias(this=exp.to_identifier(f"{name}$", quoted=True)))
 
 
-def _relations(select: exp.Expr) -> Iterator[exp.Expr]:
+def _from_and_join_relations(select: exp.Expr) -> Iterator[exp.Expr]:
     from_ = select.args.get("from_")
     if from_ is not None:
         yield from_.this
@@ -571,7 +573,7 @@ def _relations(select: exp.Expr) -> Iterator[exp.Expr]:
 def _rename_relation(select: exp.Expr, name: str, new_name: str) -> None:
     def is_shadowed(node: exp.Expr) -> bool:
         is_inner = isinstance(node, exp.Select) and node is not select
-        return is_inner and any(relation.alias_or_name == name for relation in _relations(node))
+        return is_inner and any(relation.alias_or_name == name for relation in _from_and_join_relations(node))
 
     for node in list(select.walk(prune=is_shadowed)):
         if isinstance(node, exp.Column) and node.table == name and not is_shadowed(node):
@@ -587,9 +589,11 @@ def _mark_correlated_count(select: exp.Expr) -> None:
     is_count = len(items) == 1 and isinstance(items[0].unalias(), (exp.Count, exp.CountIf))
     if is_count and isinstance(select.parent, exp.Subquery) and not any(map(select.args.get, _ROW_CHANGING_CLAUSES)):
         inner_relations = {
-            relation.alias_or_name for inner in select.find_all(exp.Select) for relation in _relations(inner)
+            relation.alias_or_name
+            for inner in select.find_all(exp.Select)
+            for relation in _from_and_join_relations(inner)
         }
-        select.meta[_CORRELATED_COUNT_KEY] = any(
+        select.meta[_CORRELATED_COUNT_METADATA_KEY] = any(
             column.table not in inner_relations for column in select.find_all(exp.Column)
         )
 
@@ -597,8 +601,8 @@ def _mark_correlated_count(select: exp.Expr) -> None:
 def _translate_subquery(node: exp.Expr) -> exp.Expr:
     if any(node.args.get(key) for key in ("order", "limit", "offset")):
         return _select_from_parenthesized(node)
-    if node.this.meta_get(_CORRELATED_COUNT_KEY) and not isinstance(node.parent, _NON_SCALAR_SUBQUERY_PARENTS):
-        return fragment("ifNull({0}, 0)", exp.Subquery(this=node.this))
+    if node.this.meta_get(_CORRELATED_COUNT_METADATA_KEY) and not isinstance(node.parent, _NON_SCALAR_SUBQUERY_PARENTS):
+        return fragment_node("ifNull({0}, 0)", exp.Subquery(this=node.this))
     return node
 
 
@@ -611,24 +615,24 @@ _CLAUSES_BESIDES_WHERE: Final = ("group", "having", "qualify", "limit", "offset"
 
 def _translate_exists(node: exp.Expr) -> exp.Expr:
     select = node.this
-    unnests = _nested_unnests(select)
+    unnests = _unnests_if_only_sources(select)
     if not unnests:
         return node
     where = select.args.get("where")
     condition: exp.Expr = where.this if where is not None else exp.Boolean(this=True)
     for depth, unnest in reversed(list(enumerate(unnests))):
-        condition = _exists_in_array(unnest, condition, f"_x{depth}")
+        condition = _make_exists_in_array_call(unnest, condition, f"_x{depth}")
     return condition
 
 
-def _nested_unnests(select: exp.Expr) -> list[exp.Expr]:
+def _unnests_if_only_sources(select: exp.Expr) -> list[exp.Expr]:
     """Return the UNNESTs that a query reads, if it reads nothing else; otherwise, return an empty list."""
     if not isinstance(select, exp.Select) or any(map(select.args.get, _CLAUSES_BESIDES_WHERE)):
         return []
     joins = select.args.get("joins") or []
     from_ = select.args.get("from_")
     items = [part.this for part in (from_, *joins) if part is not None]
-    is_chain = all(map(_is_unnest_without_offset, items)) and not any(map(_has_condition, joins))
+    is_chain = all(map(_is_unnest_without_offset, items)) and not any(map(_has_join_condition, joins))
     return items if is_chain else []
 
 
@@ -636,11 +640,11 @@ def _is_unnest_without_offset(item: exp.Expr) -> bool:
     return isinstance(item, exp.Unnest) and not item.args.get("offset")
 
 
-def _has_condition(join: exp.Expr) -> bool:
+def _has_join_condition(join: exp.Expr) -> bool:
     return str(join.args.get("kind")) != "CROSS" or join.args.get("on") is not None
 
 
-def _exists_in_array(unnest: exp.Expr, condition: exp.Expr, name: str) -> exp.Expr:
+def _make_exists_in_array_call(unnest: exp.Expr, condition: exp.Expr, name: str) -> exp.Expr:
     alias = unnest.args["alias"]
     element = _element_type(unnest.expressions[0])
     container = exp.Paren(this=condition)
@@ -663,7 +667,7 @@ def _replace_element_references(
         if column.table != relation:
             continue
         reference = name if column.name == column_name else f"tupleElement({name}, {positions.get(column.name, 1)})"
-        column.replace(set_datatype(fragment(reference), datatype_of(column)))
+        column.replace(set_datatype(fragment_node(reference), datatype_of(column)))
 
 
 def _element_type(array: exp.Expr) -> Datatype | None:
@@ -673,7 +677,7 @@ def _element_type(array: exp.Expr) -> Datatype | None:
 
 def _translate_exists_in_array(node: exp.Expr) -> exp.Expr:
     array, name, condition = node.expressions
-    return fragment(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, condition)
+    return fragment_node(f"arrayExists({constant_text(name)} -> ifNull({{1}}, false), {{0}})", array, condition)
 
 
 SUBQUERY_RULES = RuleSet(

@@ -12,7 +12,7 @@ from sqlglot import exp
 from cordwood.engines.clickhouse.rules.building_blocks import (
     COMMON_SQL,
     convert_implicitly,
-    fail_if,
+    fail_if_sql,
     fill_template,
     typed_null,
 )
@@ -23,7 +23,7 @@ from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.lowering import (
     RuleSet,
     bigquery_function_name,
-    fragment,
+    fragment_node,
     placeholders_text,
     raise_unsupported,
     string_literal_node,
@@ -53,7 +53,7 @@ _WHITE_SPACE_PATTERN: Final = (
 )
 
 
-def as_text(node: exp.Expr) -> exp.Expr:
+def convert_variant_to_text(node: exp.Expr) -> exp.Expr:
     return convert_implicitly(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
 
 
@@ -67,7 +67,7 @@ def _function_name_for_type(node: exp.Expr, name: str) -> str:
 
 
 def _translate_substring(node: exp.Expr) -> exp.Expr:
-    value, start, length = as_text(node.this), node.args["start"], node.args.get("length")
+    value, start, length = convert_variant_to_text(node.this), node.args["start"], node.args.get("length")
     size, function_name = (
         f"toInt64({_function_name_for_type(value, 'length')}(@a))",
         _function_name_for_type(value, "substring"),
@@ -82,22 +82,22 @@ def _translate_substring(node: exp.Expr) -> exp.Expr:
     constant_length = constant_int(length)
     if constant_length is not None and constant_length >= 0:
         return fill_template(f"{function_name}(@a, {start_sql}, @c)", value, start, length)
-    body = fail_if(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
+    body = fail_if_sql(node, "@c < 0", "Third argument in SUBSTR() cannot be negative", body)
     return fill_template(body, value, start, length)
 
 
 def _translate_trim(node: exp.Expr) -> exp.Expr:
-    value, characters = as_text(node.this), node.args.get("expression")
+    value, characters = convert_variant_to_text(node.this), node.args.get("expression")
     side = str(node.args.get("position") or "BOTH").upper()
     if characters is None:
         if _is_bytes(value):
             raise_unsupported(node, "TRIM of BYTES without the bytes to trim")
         patterns = {"LEADING": f"^{_WHITE_SPACE_PATTERN}", "TRAILING": f"{_WHITE_SPACE_PATTERN}$"}
         pattern = string_literal_node(patterns.get(side, f"^{_WHITE_SPACE_PATTERN}|{_WHITE_SPACE_PATTERN}$"))
-        return fragment("replaceRegexpAll({0}, {1}, '')", value, pattern)
+        return fragment_node("replaceRegexpAll({0}, {1}, '')", value, pattern)
     name = {"LEADING": "trimLeft", "TRAILING": "trimRight"}.get(side, "trimBoth")
     if _is_bytes(value) or (constant_text(characters) or "é").isascii():
-        return fragment(f"{name}({{0}}, {{1}})", value, characters)
+        return fragment_node(f"{name}({{0}}, {{1}})", value, characters)
     return _trim_given_characters(value, characters, side)
 
 
@@ -118,8 +118,8 @@ def _trim_given_characters(value: exp.Expr, characters: exp.Expr, side: str) -> 
 
 
 def _translate_pad(node: exp.Expr) -> exp.Expr:
-    value, length = as_text(node.this), node.expression
-    fill = node.args.get("fill_pattern") or fragment("' '")
+    value, length = convert_variant_to_text(node.this), node.expression
+    fill = node.args.get("fill_pattern") or fragment_node("' '")
     name = "leftPad" if node.args.get("is_left") else "rightPad"
     shortened = f"{_function_name_for_type(value, 'substring')}(@a, 1, @b)"
     missing_length = f"toInt64(@b) - toInt64({_function_name_for_type(value, 'length')}(@a))"
@@ -128,7 +128,7 @@ def _translate_pad(node: exp.Expr) -> exp.Expr:
     padded = f"if(isNull(@b), NULL, if(@b <= toInt64({_function_name_for_type(value, 'length')}(@a)), {shortened}, {lengthened}))"
     message = f"LPAD and RPAD need a size from 0 to {MAX_PADDED_TEXT_BYTES} and a pattern that is not empty"
     return fill_template(
-        fail_if(node, f"(@b < 0 OR @b > {MAX_PADDED_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill
+        fail_if_sql(node, f"(@b < 0 OR @b > {MAX_PADDED_TEXT_BYTES} OR @c = '')", message, padded), value, length, fill
     )
 
 
@@ -138,7 +138,7 @@ def _translate_concat(node: exp.Expr) -> exp.Expr:
     name = "arrayConcat" if any(kind_of(part) is Kind.ARRAY for part in parts) else "concat"
     if len(parts) == 1:
         return parts[0]
-    return fragment(f"{name}({placeholders_text(len(parts))})", *parts)
+    return fragment_node(f"{name}({placeholders_text(len(parts))})", *parts)
 
 
 def _convert_for_concat(part: exp.Expr) -> exp.Expr:
@@ -151,12 +151,12 @@ def _convert_for_concat(part: exp.Expr) -> exp.Expr:
 def _translate_concat_operator(node: exp.Expr) -> exp.Expr:
     left, right = _convert_for_concat(node.this), _convert_for_concat(node.expression)
     name = "arrayConcat" if Kind.ARRAY in (kind_of(left), kind_of(right)) else "concat"
-    return fragment(f"{name}({{0}}, {{1}})", left, right)
+    return fragment_node(f"{name}({{0}}, {{1}})", left, right)
 
 
 def _translate_split(node: exp.Expr) -> exp.Expr:
     """Translate SPLIT. An empty text has one part, which is empty; an empty delimiter splits a text into characters."""
-    value, delimiter = as_text(node.this), node.expression
+    value, delimiter = convert_variant_to_text(node.this), node.expression
     constant_delimiter = constant_text(delimiter)
     if constant_delimiter is None:
         raise_unsupported(node, "SPLIT by a delimiter that is not a literal")
@@ -169,19 +169,19 @@ def _translate_split(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_position(node: exp.Expr) -> exp.Expr:
-    value, part = as_text(node.this), as_text(node.args["substr"])
+    value, part = convert_variant_to_text(node.this), convert_variant_to_text(node.args["substr"])
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
-        return _nth_position(node, value, part)
-    return fragment(f"toInt64({_function_name_for_type(value, 'position')}({{0}}, {{1}}))", value, part)
+        return _nth_occurrence_position(node, value, part)
+    return fragment_node(f"toInt64({_function_name_for_type(value, 'position')}({{0}}, {{1}}))", value, part)
 
 
-def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
+def _nth_occurrence_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     """Translate INSTR by listing all positions at which `part` occurs, and choosing one of them.
 
     The occurrences are counted from the front, or from the back if the start position is negative.
     """
-    start = node.args.get("position") or fragment("toInt64(1)")
-    count = node.args.get("occurrence") or fragment("toInt64(1)")
+    start = node.args.get("position") or fragment_node("toInt64(1)")
+    count = node.args.get("occurrence") or fragment_node("toInt64(1)")
     length, substring_function = _function_name_for_type(value, "length"), _function_name_for_type(value, "substring")
     size = f"toInt64({length}(assumeNotNull(@a)))"
     is_match = f"{substring_function}(assumeNotNull(@a), _i, {length}(assumeNotNull(@b))) = assumeNotNull(@b)"
@@ -191,7 +191,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d)"
     body = f"if({is_missing}, NULL, toInt64(if(@c > 0, {from_front}, {from_back})))"
     return fill_template(
-        fail_if(node, "(@c = 0 OR @d < 1)", "INSTR needs a position that is not 0 and a positive occurrence", body),
+        fail_if_sql(node, "(@c = 0 OR @d < 1)", "INSTR needs a position that is not 0 and a positive occurrence", body),
         value,
         part,
         start,
@@ -209,12 +209,12 @@ def _translate_normalize(node: exp.Expr) -> exp.Expr:
     }.get(form)
     if name is None:
         raise_unsupported(node, f"The form {form} of {bigquery_function_name(node)}")
-    value = as_text(node.this)
-    return fragment(f"{name}(lowerUTF8({{0}}))" if node.args.get("is_casefold") else f"{name}({{0}})", value)
+    value = convert_variant_to_text(node.this)
+    return fragment_node(f"{name}(lowerUTF8({{0}}))" if node.args.get("is_casefold") else f"{name}({{0}})", value)
 
 
 def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
-    value, other = as_text(node.this), as_text(node.expression)
+    value, other = convert_variant_to_text(node.this), convert_variant_to_text(node.expression)
     limit = node.args.get("max_dist")
     name, length = ("editDistance", "length") if _is_bytes(value) else ("editDistanceUTF8", "lengthUTF8")
     # If one text is empty, the distance is the length of the other text in characters. ClickHouse would return its
@@ -224,7 +224,7 @@ def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
         return fill_template(distance, value, other)
     body = f"if(isNull(@a) OR isNull(@b) OR isNull(@c), NULL, least({distance}, @c))"
     message = "EDIT_DISTANCE needs a max_distance that is not negative"
-    return fill_template(fail_if(node, "@c < 0", message, body), value, other, limit)
+    return fill_template(fail_if_sql(node, "@c < 0", message, body), value, other, limit)
 
 
 def _translate_collate(node: exp.Expr) -> exp.Expr:
@@ -266,12 +266,12 @@ def _translate_translate(node: exp.Expr) -> exp.Expr:
     if has_duplicate_characters(node, source):
         return typed_null(STRING)
     name = "translate" if _is_bytes(node.this) else "translateUTF8"
-    return fragment(f"{name}({{0}}, {{1}}, {{2}})", as_text(node.this), source, target)
+    return fragment_node(f"{name}({{0}}, {{1}}, {{2}})", convert_variant_to_text(node.this), source, target)
 
 
 _NON_NULL_VALUE_SQL: Final = "assumeNotNull(@a)"
 # NULL is tested for, because ClickHouse's greatest ignores NULL.
-_first_or_last_sql: Final = "if(isNull(@b), NULL, {}(@a, greatest(@b, 0)))".format
+_first_or_last_characters_sql: Final = "if(isNull(@b), NULL, {}(@a, greatest(@b, 0)))".format
 _map_characters_sql: Final = "if(isNull(@a), [], arrayMap(_c -> {}, {}))".format
 _is_invalid_code_point_sql: Final = "{0} < 0 OR {0} > 1114111 OR {0} BETWEEN 55296 AND 57343".format
 _TITLE_CASE_LETTER_SQL: Final = "substringUTF8(lowerUTF8(assumeNotNull(@a)), _i, 1)"
@@ -287,8 +287,10 @@ def _code_points_to_text_template(is_invalid: str, character: str) -> CheckedTem
 _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.Length: TextAndBytesTemplates("toInt64(lengthUTF8({0}))", "toInt64(length({0}))"),
     exp.ByteLength: "toInt64(length({0}))",
-    exp.Left: TextAndBytesTemplates(_first_or_last_sql("leftUTF8"), _first_or_last_sql("left")),
-    exp.Right: TextAndBytesTemplates(_first_or_last_sql("rightUTF8"), _first_or_last_sql("right")),
+    exp.Left: TextAndBytesTemplates(_first_or_last_characters_sql("leftUTF8"), _first_or_last_characters_sql("left")),
+    exp.Right: TextAndBytesTemplates(
+        _first_or_last_characters_sql("rightUTF8"), _first_or_last_characters_sql("right")
+    ),
     exp.Repeat: CheckedTemplate(
         f"(@b < 0 OR @b * toInt64(length(@a)) > {MAX_PADDED_TEXT_BYTES})", "repeat(@a, @checked)", "@b"
     ),
@@ -419,7 +421,7 @@ class _FormatSql:
     decimal_places, escaped_quotes, literal_templates = _DECIMALS_BY_KIND, _ESCAPED_QUOTES, _LITERAL_SQL_BY_KIND
 
     def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr:
-        return fragment(f"concat({placeholders_text(len(parts))}, '')", *parts)
+        return fragment_node(f"concat({placeholders_text(len(parts))}, '')", *parts)
 
     def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
         """Format a value by ClickHouse's printf.
@@ -431,7 +433,7 @@ class _FormatSql:
         if field.star_width is not None and field.spec.is_zero_padded:
             raise_unsupported(node, UNSUPPORTED_ZERO_PADDING_SUBJECT)
         format_text = string_literal_node(field.spec.printf_specifier(letter).replace("*", ""))
-        return _pad_to_width_argument(field, fragment("printf({1}, {0})", value, format_text))
+        return _pad_to_width_argument(field, fragment_node("printf({1}, {0})", value, format_text))
 
     def pad(self, node: exp.Expr, field: FormatField, value: exp.Expr) -> exp.Expr:
         """Pad a text to the width in characters, whereas ClickHouse's printf would count bytes."""
@@ -439,13 +441,13 @@ class _FormatSql:
         if spec.conversion_letter in TEXT_CONVERSION_LETTERS and field.star_precision is not None:
             value = fill_template("if(@b < 0, @a, substringUTF8(@a, 1, @b))", value, field.star_precision)
         elif spec.conversion_letter in TEXT_CONVERSION_LETTERS and spec.precision is not None:
-            value = fragment(f"substringUTF8({{0}}, 1, {int(spec.precision)})", value)
+            value = fragment_node(f"substringUTF8({{0}}, 1, {int(spec.precision)})", value)
         if spec.width is None or field.star_width is not None:
             return _pad_to_width_argument(field, value)
         side = "right" if spec.is_left_aligned else "left"
         return fill_template(f"{side}PadUTF8(@a, greatest({int(spec.width)}, lengthUTF8(@a)))", value)
 
-    def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
+    def integer_precision_from_argument(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
         return count
 
     def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:
@@ -463,7 +465,7 @@ class _FormatSql:
     def padding_zeros(self, width: int, sign: str, digits: str) -> str:
         return f"repeat('0', greatest({width} - toInt64(length({sign})) - toInt64(length({digits})), 0))"
 
-    def lacks_flag_support(self, spec: FormatSpecifier) -> bool:
+    def is_flag_unsupported(self, spec: FormatSpecifier) -> bool:
         return spec.has_digit_groups
 
     def fraction_digits(self, spec: FormatSpecifier) -> str:

@@ -8,9 +8,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.clickhouse.rules.building_blocks import fail_if, fill_template, typed_null
+from cordwood.engines.clickhouse.rules.building_blocks import fail_if_sql, fill_template, typed_null
 from cordwood.engines.clickhouse.rules.casts import cast_to
-from cordwood.engines.clickhouse.rules.strings import as_text
+from cordwood.engines.clickhouse.rules.strings import convert_variant_to_text
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copy_tree
@@ -19,11 +19,11 @@ from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
     bigquery_function_name,
-    fragment,
-    quoted_constant,
+    fragment_node,
+    quoted_literal_sql,
     raise_unsupported,
     returns_null_on_error,
-    span_in_text,
+    span_of_node_or_descendant,
     string_literal_node,
 )
 from cordwood.sql.nodes import CONSTANT_VALUE_METADATA_KEY, constant_int, constant_text
@@ -53,7 +53,7 @@ def _returns_null_for_invalid_pattern(node: exp.Expr) -> bool:
     if not isinstance(node, (exp.RegexpLike, exp.RegexpReplace)) and count_capturing_groups(literal_text) > 1:
         if returns_null_on_error(node):
             return True
-        raise BadQueryValue(_TOO_MANY_GROUPS_MESSAGE, span=span_in_text(node))
+        raise BadQueryValue(_TOO_MANY_GROUPS_MESSAGE, span=span_of_node_or_descendant(node))
     return returns_null_on_error(node) and is_invalid_pattern(literal_text)
 
 
@@ -71,7 +71,7 @@ def _re2_pattern(node: exp.Expr) -> exp.Expr:
     """Return the pattern with the flag `(?-s)`, because in ClickHouse a dot also matches line ends by default."""
     literal_text = constant_text(node)
     if literal_text is None:
-        return fragment("concat('(?-s)', {0})", node)
+        return fragment_node("concat('(?-s)', {0})", node)
     pattern = string_literal_node(f"(?-s){literal_text}")
     pattern.meta[CONSTANT_VALUE_METADATA_KEY] = literal_text
     return pattern
@@ -80,7 +80,7 @@ def _re2_pattern(node: exp.Expr) -> exp.Expr:
 def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
     if _returns_null_for_invalid_pattern(node):
         return typed_null(BOOL)
-    return fragment("match({0}, {1})", as_text(node.this), _re2_pattern(node.expression))
+    return fragment_node("match({0}, {1})", convert_variant_to_text(node.this), _re2_pattern(node.expression))
 
 
 # The marks around a match. ClickHouse can find all matches only for a constant pattern. For any other pattern, each
@@ -88,10 +88,10 @@ def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
 # equal to a mark are removed beforehand.
 _OPEN, _CLOSE = "\x01", "\x02"
 _MARKED_MATCH_PATTERN: Final = f"{_OPEN}([^{_CLOSE}]*){_CLOSE}"
-# SQL that counts the capturing groups of a pattern that is not constant. `_PATTERN_WITHOUT_CLASSES_SQL` removes escapes
-# and character classes from the pattern. In the result, `_GROUP_COUNT_SQL` counts the parentheses that open capturing
-# groups.
-_PATTERN_WITHOUT_CLASSES_SQL: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
+# SQL that counts the capturing groups of a pattern that is not constant. `_PATTERN_WITHOUT_CHARACTER_CLASSES_SQL`
+# removes escapes and character classes from the pattern. In the result, `_GROUP_COUNT_SQL` counts the parentheses that
+# open capturing groups.
+_PATTERN_WITHOUT_CHARACTER_CLASSES_SQL: Final = r"replaceRegexpAll({0}, '\\\\.|\\[\\^?\\]?[^\\]]*\\]', '')"
 _GROUP_COUNT_SQL: Final = "(countSubstrings({0}, '(') - countSubstrings({0}, '(?') + countSubstrings({0}, '(?P<'))"
 
 
@@ -100,7 +100,7 @@ def _capturing_group_count(pattern: exp.Expr, name: str) -> str:
     literal_text = constant_text(pattern)
     if literal_text is not None:
         return str(count_capturing_groups(literal_text))
-    return _GROUP_COUNT_SQL.format(_PATTERN_WITHOUT_CLASSES_SQL.format(f"assumeNotNull({name})"))
+    return _GROUP_COUNT_SQL.format(_PATTERN_WITHOUT_CHARACTER_CLASSES_SQL.format(f"assumeNotNull({name})"))
 
 
 def _all_matches_sql(value: str, pattern: str, group_number: str) -> str:
@@ -125,7 +125,7 @@ def _matches_or_first_groups_sql(pattern: exp.Expr, value: str, name: str) -> st
     if constant_text(pattern) is not None:
         return f"extractAll(assumeNotNull({value}), assumeNotNull({name}))"
     groups = _capturing_group_count(pattern, name)
-    fails_for_many = f"throwIf({groups} > 1, {quoted_constant(RAISED_ERROR_PREFIX + _TOO_MANY_GROUPS_MESSAGE)})"
+    fails_for_many = f"throwIf({groups} > 1, {quoted_literal_sql(RAISED_ERROR_PREFIX + _TOO_MANY_GROUPS_MESSAGE)})"
     return f"if({fails_for_many} = 0 AND {groups} = 1, {_all_matches_sql(value, name, '1')}, {_all_matches_sql(value, name, '0')})"
 
 
@@ -136,7 +136,7 @@ def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     """Translate REGEXP_EXTRACT, which is NULL if there is no match."""
     if _returns_null_for_invalid_pattern(node):
         return typed_null(STRING)
-    value, pattern = as_text(node.this), _re2_pattern(node.expression)
+    value, pattern = convert_variant_to_text(node.this), _re2_pattern(node.expression)
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth_match(node, value, pattern)
     first = _null_if_group_absent_sql(node, f"{_matches_or_first_groups_sql(pattern, '@a', '@b')}[1]")
@@ -157,8 +157,8 @@ def _null_if_group_absent_sql(node: exp.Expr, group: str) -> str:
 
 
 def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
-    position = node.args.get("position") or fragment("toInt64(1)")
-    occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
+    position = node.args.get("position") or fragment_node("toInt64(1)")
+    occurrence = node.args.get("occurrence") or fragment_node("toInt64(1)")
     _refuse_empty_matches(node)
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         # No match is possible: `^` matches only at the beginning of the text, but the search starts after it.
@@ -168,7 +168,11 @@ def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     is_missing = "isNull(@a) OR isNull(@b) OR isNull(@c) OR isNull(@d) OR @c > toInt64(lengthUTF8(@a)) + 1"
     body = f"if({is_missing} OR toInt64(length({matches})) < @d, NULL, {nth})"
     return fill_template(
-        fail_if(node, "(@c < 1 OR @d < 1)", _ARGUMENT_NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence
+        fail_if_sql(node, "(@c < 1 OR @d < 1)", _ARGUMENT_NOT_POSITIVE_MESSAGE, body),
+        value,
+        pattern,
+        position,
+        occurrence,
     )
 
 
@@ -182,7 +186,7 @@ def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
     pattern = _re2_pattern(node.expression)
     return fill_template(
         f"if(isNull(@a) OR isNull(@b), [], {_matches_or_first_groups_sql(pattern, '@a', '@b')})",
-        as_text(node.this),
+        convert_variant_to_text(node.this),
         pattern,
     )
 
@@ -193,17 +197,19 @@ def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
     new = node.args["replacement"]
     if constant_text(new) != "" and not has_only_anchored_empty_matches(constant_text(node.expression) or "."):
         _refuse_empty_matches(node)
-    return fragment("replaceRegexpAll({0}, {1}, {2})", as_text(node.this), _re2_pattern(node.expression), new)
+    return fragment_node(
+        "replaceRegexpAll({0}, {1}, {2})", convert_variant_to_text(node.this), _re2_pattern(node.expression), new
+    )
 
 
 def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     """Translate REGEXP_INSTR by searching the matches in the text one after another, up to the requested match."""
     if _returns_null_for_invalid_pattern(node):
         return typed_null(INT64)
-    value, pattern = as_text(node.this), _re2_pattern(node.expression)
-    position = node.args.get("position") or fragment("toInt64(1)")
-    occurrence = node.args.get("occurrence") or fragment("toInt64(1)")
-    option = node.args.get("option") or fragment("toInt64(0)")
+    value, pattern = convert_variant_to_text(node.this), _re2_pattern(node.expression)
+    position = node.args.get("position") or fragment_node("toInt64(1)")
+    occurrence = node.args.get("occurrence") or fragment_node("toInt64(1)")
+    option = node.args.get("option") or fragment_node("toInt64(0)")
     start, count = "greatest(@c, 1)", "greatest(@d, 1)"
     remaining = f"assumeNotNull(substringUTF8(@a, {start}))"
     matches, groups = _whole_matches_sql(pattern, remaining, "@b"), _capturing_group_count(pattern, "@b")
@@ -226,7 +232,7 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     )
     guard = "(@c < 1 OR @d < 1 OR @e NOT IN (0, 1))"
     return fill_template(
-        fail_if(node, guard, _ARGUMENT_NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence, option
+        fail_if_sql(node, guard, _ARGUMENT_NOT_POSITIVE_MESSAGE, body), value, pattern, position, occurrence, option
     )
 
 
@@ -235,13 +241,13 @@ def _translate_like(node: exp.Expr) -> exp.Expr:
 
     NOT LIKE ANY is true if at least one pattern does not match. NOT LIKE ALL is true if no pattern matches.
     """
-    value, pattern = as_text(node.this), node.expression
+    value, pattern = convert_variant_to_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
         test = _translate_like_patterns(value, pattern.this, is_all=is_all)
     else:
-        test = fragment("({0} LIKE {1})", value, pattern)
-    return fragment("(NOT {0})", test) if node.args.get("negate") else test
+        test = fragment_node("({0} LIKE {1})", value, pattern)
+    return fragment_node("(NOT {0})", test) if node.args.get("negate") else test
 
 
 def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
@@ -249,12 +255,12 @@ def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) 
     items = _patterns_of_quantifier(inner)
     if len(items) == 1 and not isinstance(inner, exp.Tuple):
         return (
-            _like_any_element(value, items[0], is_all=is_all)
+            _translate_like_elements(value, items[0], is_all=is_all)
             if _is_array_or_query(items[0])
-            else fragment("({0} LIKE {1})", value, items[0])
+            else fragment_node("({0} LIKE {1})", value, items[0])
         )
     joiner = " AND " if is_all else " OR "
-    return fragment(
+    return fragment_node(
         "(" + joiner.join(f"{{0}} LIKE {{{index + 1}}}" for index in range(len(items))) + ")", value, *items
     )
 
@@ -269,20 +275,22 @@ def _is_array_or_query(pattern: exp.Expr) -> bool:
     return isinstance(pattern, (exp.Query, exp.Unnest)) or kind_of(pattern) is Kind.ARRAY
 
 
-def _like_any_element(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
+def _translate_like_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
     if isinstance(inner, exp.Query):
-        inner = fragment("(SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0}))", inner)
+        inner = fragment_node("(SELECT groupArray(tuple(COLUMNS('.*'))) FROM ({0}))", inner)
         tests = "arrayMap(_t -> {0} LIKE _t.1, {1})"
     else:
         inner = inner.expressions[0] if isinstance(inner, exp.Unnest) else inner
         tests = "arrayMap(_t -> {0} LIKE _t, {1})"
     folded = f"arrayFold((_x, _y) -> CAST(_x {'AND' if is_all else 'OR'} _y, 'Nullable(Bool)'), {tests}, CAST({'true' if is_all else 'false'}, 'Nullable(Bool)'))"
-    return fragment(folded, value, inner)
+    return fragment_node(folded, value, inner)
 
 
 def _translate_contains_substr(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    return _contains_test(value, datatype_of(value), fragment("lowerUTF8({0})", as_text(node.expression)), depth=0)
+    value = convert_variant_to_text(node.this)
+    return _contains_test(
+        value, datatype_of(value), fragment_node("lowerUTF8({0})", convert_variant_to_text(node.expression)), depth=0
+    )
 
 
 def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
@@ -292,18 +300,21 @@ def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, d
     """
     name = f"_p{depth}"
     if datatype is None or datatype == STRING:
-        return fragment("(position(lowerUTF8({0}), {1}) > 0)", value, text)
+        return fragment_node("(position(lowerUTF8({0}), {1}) > 0)", value, text)
     if datatype.kind is Kind.STRUCT:
         fields = [
             _contains_test(
-                set_datatype(fragment(f"tupleElement({{0}}, {index + 1})", copy_tree(value)), field), field, text, depth
+                set_datatype(fragment_node(f"tupleElement({{0}}, {index + 1})", copy_tree(value)), field),
+                field,
+                text,
+                depth,
             )
             for index, (_, field) in enumerate(datatype.fields)
         ]
-        return fragment("(" + " OR ".join(f"{{{index}}}" for index in range(len(fields))) + ")", *fields)
+        return fragment_node("(" + " OR ".join(f"{{{index}}}" for index in range(len(fields))) + ")", *fields)
     if datatype.kind is Kind.ARRAY:
-        inner = _contains_test(set_datatype(fragment(name), datatype.element), datatype.element, text, depth + 1)
-        return _any_test_true(fragment(f"arrayMap({name} -> {{1}}, {{0}})", value, inner))
+        inner = _contains_test(set_datatype(fragment_node(name), datatype.element), datatype.element, text, depth + 1)
+        return _any_test_true(fragment_node(f"arrayMap({name} -> {{1}}, {{0}})", value, inner))
     if datatype.kind is Kind.JSON:
         raise_unsupported(value, "CONTAINS_SUBSTR of JSON")
     return _contains_test(cast_to(value, value, STRING), STRING, text, depth)

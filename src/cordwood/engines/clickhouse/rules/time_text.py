@@ -20,13 +20,13 @@ from cordwood.sql.datatypes import kind_of
 from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
-    fragment,
-    quoted_constant,
+    fragment_node,
+    quoted_literal_sql,
     returns_null_on_error,
     string_literal_node,
 )
 from cordwood.sql.rules.time_text import (
-    KIND_BY_CAST,
+    KIND_BY_TIME_CAST_CLASS,
     VALID_RANGE_BY_ELEMENT,
     EngineFormat,
     ParsedElementSql,
@@ -98,7 +98,7 @@ def _record_printed_time_kind(node: exp.Expr) -> exp.Expr:
     sqlglot wraps the time in a node whose class shows the type. This function removes the wrapper, unless the wrapper
     converts a text.
     """
-    kind = KIND_BY_CAST.get(type(node.this))
+    kind = KIND_BY_TIME_CAST_CLASS.get(type(node.this))
     if kind is not None:
         argument_kind = kind_of(node.this.this)
         node.meta["written_as"] = (
@@ -109,7 +109,7 @@ def _record_printed_time_kind(node: exp.Expr) -> exp.Expr:
     return node
 
 
-_SUBSECOND_SQL: Final = (
+_SECOND_FRACTION_TEXT_SQL: Final = (
     f"multiIf({_FRACTION_MICROS_SQL} = 0, '', {_FRACTION_MICROS_SQL} % 1000 = 0,"
     f" concat('.', {_zero_padded_sql(f'intDiv({_FRACTION_MICROS_SQL}, 1000)', 3)}), concat('.', {_zero_padded_sql(_FRACTION_MICROS_SQL, 6)}))"
 )
@@ -145,14 +145,17 @@ def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind)
         {element: f"_p[{group + 1}]" for element, group in format_pattern.group_index_by_element.items()},
         _TIME_PARSING_SQL,
     )
-    moment, is_invalid = _time_from_groups(groups, kind), " OR ".join(["empty(_p)", *_out_of_range_conditions(groups)])
+    moment, is_invalid = (
+        _time_from_regex_groups_sql(groups, kind),
+        " OR ".join(["empty(_p)", *_out_of_range_conditions(groups)]),
+    )
     if returns_null_on_error(node):
         body = f"if({is_invalid}, NULL, {moment})"
     else:
-        message = quoted_constant(f"{RAISED_ERROR_PREFIX}Failed to parse input string as {kind}")
+        message = quoted_literal_sql(f"{RAISED_ERROR_PREFIX}Failed to parse input string as {kind}")
         body = f"if(throwIf({is_invalid}, {message}) = 1, NULL, {moment})"
     parsed = f"arrayMap(_p -> {body}, [extractGroups(ifNull({{0}}, ''), {{1}})])[1]"
-    wall = fragment(f"if(isNull({{0}}), NULL, {parsed})", value, pattern)
+    wall = fragment_node(f"if(isNull({{0}}), NULL, {parsed})", value, pattern)
     if kind is not Kind.TIMESTAMP or {"z", "s"} & format_pattern.group_index_by_element.keys():
         return wall
     return first_timestamp_of_wall_clock(wall, node.args.get("zone"))
@@ -177,7 +180,7 @@ def _out_of_range_conditions(groups: ParsedElementSql) -> list[str]:
     return conditions
 
 
-def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
+def _time_from_regex_groups_sql(groups: ParsedElementSql, kind: Kind) -> str:
     """Return SQL that makes the time from the array `_p` of the groups that the regular expression found.
 
     If a TIMESTAMP is to be parsed but the format has no zone, the SQL gives a date and time without a zone.
@@ -190,10 +193,10 @@ def _time_from_groups(groups: ParsedElementSql, kind: Kind) -> str:
     if kind is Kind.TIME:
         return f"CAST(fromUnixTimestamp64Micro({groups.time_of_day_duration_sql()}), 'Time64(6)')"
     wall = f"fromUnixTimestamp64Micro(toInt64({groups.date_sql()}) * 86400000000 + {groups.time_of_day_duration_sql()})"
-    return _apply_parsed_zone(wall, groups) if kind is Kind.TIMESTAMP else wall
+    return _apply_parsed_zone_sql(wall, groups) if kind is Kind.TIMESTAMP else wall
 
 
-def _apply_parsed_zone(wall: str, groups: ParsedElementSql) -> str:
+def _apply_parsed_zone_sql(wall: str, groups: ParsedElementSql) -> str:
     if "z" not in groups.templates:
         return wall
     offset = groups.templates["z"]
@@ -217,14 +220,14 @@ class _TimePrinterSql:
         _ZONE_OFFSET_SIGN_SQL,
         _ZONE_OFFSET_HOURS_SQL,
         _ZONE_OFFSET_MINUTES_PART_SQL,
-        _SUBSECOND_SQL,
+        _SECOND_FRACTION_TEXT_SQL,
     )
     format_call_template = "formatDateTime({}, {})"
-    clock_format, day_and_clock_format, iso_format = "%T", "%F %T", "%FT%T"
+    time_of_day_format, date_and_time_format, iso_format = "%T", "%F %T", "%FT%T"
     pad_template, first_letter_template = "rightPad({}, 9, ' ')", "substring({}, 1, 1)"
     to_zone_wall_clock = staticmethod(to_zone_wall_clock)
 
-    def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
+    def formatted_value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
         return node.this, node.meta_get("written_as") or kind_of(node.this) or Kind.TIMESTAMP
 
     def time_to_wall_clock(self, value: exp.Expr) -> exp.Expr:

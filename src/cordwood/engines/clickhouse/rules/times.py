@@ -12,7 +12,7 @@ from cordwood.engines.clickhouse.rules.building_blocks import (
     COMMON_SQL,
     TYPE_NAME_BY_KIND,
     convert_implicitly,
-    fail_if,
+    fail_if_sql,
     fill_template,
     first_timestamp_of_wall_clock,
     native_cast,
@@ -29,8 +29,8 @@ from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     LoweringRule,
     RuleSet,
-    fragment,
-    quoted_constant,
+    fragment_node,
+    quoted_literal_sql,
     raise_unsupported,
 )
 from cordwood.sql.nodes import Interval, constant_python_value
@@ -65,18 +65,18 @@ def interval_of(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
         template = f"tuple(toInt64(0), toInt64(0), toInt64({{0}} * {MICROSECONDS_BY_UNIT[unit]}))"
     else:
         raise_unsupported(node, f"The unit {unit}")
-    return set_datatype(fragment(template, _interval_count(count), operation=Interval(unit)), INTERVAL)
+    return set_datatype(fragment_node(template, _interval_unit_count(count), operation=Interval(unit)), INTERVAL)
 
 
-def _interval_count(count: exp.Expr) -> exp.Expr:
+def _interval_unit_count(count: exp.Expr) -> exp.Expr:
     """Return the number of units in an INTERVAL as a number, because sqlglot represents a constant number as a text."""
     value = constant_python_value(count)
     if value is None:
-        return fragment("toInt64({0})", convert_implicitly(count, Kind.INT64))
+        return fragment_node("toInt64({0})", convert_implicitly(count, Kind.INT64))
     if not isinstance(value, str):
         return count
     number = interval_count_sql(value, count)
-    return fragment(f"toFloat64({float(number)})" if "." in number else f"toInt64({int(number)})")
+    return fragment_node(f"toFloat64({float(number)})" if "." in number else f"toInt64({int(number)})")
 
 
 def _add_or_subtract_rule(sign: str) -> LoweringRule:
@@ -84,16 +84,16 @@ def _add_or_subtract_rule(sign: str) -> LoweringRule:
         kind = kind_of(node) or Kind.TIMESTAMP
         if kind_of(node.expression) is Kind.INTERVAL:
             return _add_interval(convert_implicitly(node.this, kind), sign, node.expression, kind)
-        return _add_units(node, sign, time_unit_name(node.args.get("unit")), kind)
+        return _add_time_units(node, sign, time_unit_name(node.args.get("unit")), kind)
 
     return rule
 
 
-def _add_units(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
-    value, count = convert_implicitly(node.this, kind), _interval_count(node.expression)
+def _add_time_units(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
+    value, count = convert_implicitly(node.this, kind), _interval_unit_count(node.expression)
     minus = "-" if sign == "-" else ""
     if kind is Kind.TIME:
-        return _add_to_time(
+        return _add_micros_to_time(
             value, f"{sign} @b * {MICROSECONDS_BY_UNIT.get(unit) or raise_unsupported(node, f'The unit {unit}')}", count
         )
     if unit in _MONTHS_PER_UNIT:
@@ -107,7 +107,7 @@ def _add_units(node: exp.Expr, sign: str, unit: str, kind: Kind) -> exp.Expr:
     return fill_template(sum_, value, count)
 
 
-def _add_to_time(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
+def _add_micros_to_time(value: exp.Expr, change: str, count: exp.Expr) -> exp.Expr:
     """Return a TIME plus or minus a number of microseconds, modulo 24 hours.
 
     `change` is SQL for the sign followed by the number of microseconds; in it, `@b` is `count`.
@@ -120,7 +120,7 @@ def _add_interval(value: exp.Expr, sign: str, interval: exp.Expr, kind: Kind) ->
     """Return a time plus or minus an INTERVAL."""
     minus = "-" if sign == "-" else ""
     if kind is Kind.TIME:
-        return _add_to_time(value, f"{sign} @b.3", interval)
+        return _add_micros_to_time(value, f"{sign} @b.3", interval)
     value = timestamp_to_utc_wall_clock(value) if kind is Kind.DATE else value
     return fill_template(
         f"addMicroseconds(addDays(addMonths(@a, {minus}@b.1), {minus}@b.2), {minus}@b.3)", value, interval
@@ -194,16 +194,14 @@ def _generate_array_rule(kind: Kind) -> LoweringRule:
 
     def rule(node: exp.Expr) -> exp.Expr:
         start, end = (convert_implicitly(node.args[key], kind) for key in ("start", "end"))
-        step = node.args.get("step") or fragment("tuple(toInt64(0), toInt64(1), toInt64(0))")
-        name = quoted_constant(f"Nullable({TYPE_NAME_BY_KIND[kind]})")
+        step = node.args.get("step") or fragment_node("tuple(toInt64(0), toInt64(1), toInt64(0))")
+        name = quoted_literal_sql(f"Nullable({TYPE_NAME_BY_KIND[kind]})")
         start_wall = "CAST(@a, 'Nullable(DateTime64(6))')" if kind is Kind.DATE else "@a"
         element = f"CAST(addMicroseconds(addDays(addMonths({start_wall}, _i * @c.1), _i * @c.2), _i * @c.3), {name})"
         is_in_range = f"if({_STEP_MICROS_SQL} > 0, _x <= @b, _x >= @b)"
         series = f"arrayFilter(_x -> {is_in_range}, arrayMap(_i -> {element}, range({_STEP_COUNT_SQL})))"
-        empty = f"CAST([], {quoted_constant(f'Array(Nullable({TYPE_NAME_BY_KIND[kind]}))')})"
-        check = (
-            f"throwIf({_STEP_MICROS_SQL} = 0, {quoted_constant(RAISED_ERROR_PREFIX + 'Sequence step cannot be 0')}) = 1"
-        )
+        empty = f"CAST([], {quoted_literal_sql(f'Array(Nullable({TYPE_NAME_BY_KIND[kind]}))')})"
+        check = f"throwIf({_STEP_MICROS_SQL} = 0, {quoted_literal_sql(RAISED_ERROR_PREFIX + 'Sequence step cannot be 0')}) = 1"
         return fill_template(f"if(isNull(@a) OR isNull(@b) OR {check}, {empty}, {series})", start, end, step)
 
     return rule
@@ -226,7 +224,7 @@ def _translate_addition(node: exp.Expr) -> exp.Expr:
     if Kind.INTERVAL in kinds:
         return _add_or_subtract_interval(node.this, node.expression, sign)
     if kinds in _DAY_SUM_TEMPLATE_BY_KINDS:
-        return fragment(_DAY_SUM_TEMPLATE_BY_KINDS[kinds].format(sign=sign), node.this, node.expression)
+        return fragment_node(_DAY_SUM_TEMPLATE_BY_KINDS[kinds].format(sign=sign), node.this, node.expression)
     if kinds[0] == kinds[1] and kinds[0] in DATE_AND_TIME_KINDS and sign == "-":
         return _interval_between(node.this, node.expression, kinds[0])
     return checked_arithmetic(node, sign, *NUMBER_RULES.to_number_operands(node))
@@ -241,7 +239,7 @@ _DAY_SUM_TEMPLATE_BY_KINDS: Final[dict[tuple[Kind | None, Kind | None], str]] = 
 def _add_or_subtract_interval(left: exp.Expr, right: exp.Expr, sign: str) -> exp.Expr:
     left_kind, right_kind = kind_of(left), kind_of(right)
     if left_kind is right_kind:
-        return fragment(f"tuple{'Minus' if sign == '-' else 'Plus'}({{0}}, {{1}})", left, right)
+        return fragment_node(f"tuple{'Minus' if sign == '-' else 'Plus'}({{0}}, {{1}})", left, right)
     if left_kind is Kind.INTERVAL:
         return _add_interval(right, sign, left, right_kind or Kind.TIMESTAMP)
     return _add_interval(left, sign, right, left_kind or Kind.TIMESTAMP)
@@ -249,10 +247,10 @@ def _add_or_subtract_interval(left: exp.Expr, right: exp.Expr, sign: str) -> exp
 
 def _interval_between(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
     if kind is Kind.DATE:
-        return fragment("tuple(toInt64(0), toInt64(toInt64({0}) - toInt64({1})), toInt64(0))", left, right)
+        return fragment_node("tuple(toInt64(0), toInt64(toInt64({0}) - toInt64({1})), toInt64(0))", left, right)
     left, right = (native_cast(side, Kind.DATETIME) for side in (left, right))
     microseconds = "toUnixTimestamp64Micro({0}) - toUnixTimestamp64Micro({1})"
-    return fragment(f"tuple(toInt64(0), toInt64(0), {microseconds})", left, right)
+    return fragment_node(f"tuple(toInt64(0), toInt64(0), {microseconds})", left, right)
 
 
 def _truncate_time_of_day(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
@@ -278,16 +276,18 @@ def _interval_from_parts(parts: list[tuple[str, str]]) -> exp.Expr:
     days = sum(float(count) for unit, count in parts if unit in _DAYS_PER_UNIT)
     clock = [(unit, count) for unit, count in parts if unit not in _MONTHS_PER_UNIT and unit not in _DAYS_PER_UNIT]
     micros = sum(float(count) * MICROSECONDS_BY_UNIT[unit] for unit, count in clock)
-    return fragment(f"tuple(toInt64({int(months)}), toInt64({int(days)}), toInt64({round(micros)}))")
+    return fragment_node(f"tuple(toInt64({int(months)}), toInt64({int(days)}), toInt64({round(micros)}))")
 
 
-_BUCKET_MICROS_SQL: Final = "(@b.2 * 86400000000 + @b.3)"
+_BUCKET_LENGTH_MICROS_SQL: Final = "(@b.2 * 86400000000 + @b.3)"
 _MICROS_INTO_BUCKET_SQL: Final = (
-    f"positiveModulo(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@c), {_BUCKET_MICROS_SQL})"
+    f"positiveModulo(toUnixTimestamp64Micro(@a) - toUnixTimestamp64Micro(@c), {_BUCKET_LENGTH_MICROS_SQL})"
 )
 _month_number_sql: Final = "(toInt64(toYear({0})) * 12 + toMonth({0}))".format
-_MONTHS_APART_SQL: Final = f"({_month_number_sql('@a')} - {_month_number_sql('@c')})"
-_BUCKET_MONTH_SQL: Final = f"addMonths(@c, {_MONTHS_APART_SQL} - positiveModulo({_MONTHS_APART_SQL}, @b.1))"
+_MONTHS_SINCE_BUCKET_ORIGIN_SQL: Final = f"({_month_number_sql('@a')} - {_month_number_sql('@c')})"
+_MONTH_BUCKET_START_SQL: Final = (
+    f"addMonths(@c, {_MONTHS_SINCE_BUCKET_ORIGIN_SQL} - positiveModulo({_MONTHS_SINCE_BUCKET_ORIGIN_SQL}, @b.1))"
+)
 
 _TIME_RULES: Final = TimeRules(
     common_sql=COMMON_SQL,
@@ -298,14 +298,14 @@ _TIME_RULES: Final = TimeRules(
     truncation_template=_truncation_template,
     truncate_time_of_day=_truncate_time_of_day,
     micros_since_unit_start_template="positiveModulo(toUnixTimestamp64Micro({{1}}), {})".format,
-    count_boundaries_sql=_count_boundaries_sql,
+    unit_boundary_count_template=_count_boundaries_sql,
     default_bucket_origin="toDateTime64('1950-01-01 00:00:00', 6)",
     bucket_template=f"fromUnixTimestamp64Micro(toUnixTimestamp64Micro(@a) - {_MICROS_INTO_BUCKET_SQL})",
-    month_bucket_template=f"if({_BUCKET_MONTH_SQL} > @a, addMonths({_BUCKET_MONTH_SQL}, -@b.1), {_BUCKET_MONTH_SQL})",
-    interval_of=interval_of,
+    month_bucket_template=f"if({_MONTH_BUCKET_START_SQL} > @a, addMonths({_MONTH_BUCKET_START_SQL}, -@b.1), {_MONTH_BUCKET_START_SQL})",
+    interval_of_units=interval_of,
     interval_from_parts=_interval_from_parts,
     interval_from_text_rule=lambda node: raise_unsupported(node, "An interval without a unit"),
-    zero_interval="tuple(toInt64(0), toInt64(0), toInt64(0))",
+    zero_interval_sql="tuple(toInt64(0), toInt64(0), toInt64(0))",
 )
 
 
@@ -343,18 +343,18 @@ def _translate_extract(node: exp.Expr) -> exp.Expr:
     if kind_of(value) is Kind.INTERVAL:
         if part not in _INTERVAL_EXTRACT_TEMPLATE_BY_PART:
             raise_unsupported(node, f"The part {part}")
-        return fragment(f"toInt64({_INTERVAL_EXTRACT_TEMPLATE_BY_PART[part]})", value)
+        return fragment_node(f"toInt64({_INTERVAL_EXTRACT_TEMPLATE_BY_PART[part]})", value)
     wall = _wall_clock_of(value)
     if part in _KIND_BY_EXTRACTED_PART:
         return native_cast(wall, _KIND_BY_EXTRACTED_PART[part])
     week_offset = week_start_days_after_monday(part)
     if part not in _EXTRACT_TEMPLATE_BY_PART and week_offset is not None:
-        return fragment(
+        return fragment_node(
             f"toInt64(intDiv(toDayOfYear({{0}}) + 6 - (toDayOfWeek({{0}}) - 1 - {week_offset} + 7) % 7, 7))", wall
         )
     if part not in _EXTRACT_TEMPLATE_BY_PART:
         raise_unsupported(node, f"The part {part}")
-    return fragment(f"toInt64({_EXTRACT_TEMPLATE_BY_PART[part]})", wall)
+    return fragment_node(f"toInt64({_EXTRACT_TEMPLATE_BY_PART[part]})", wall)
 
 
 def _wall_clock_of(value: exp.Expr) -> exp.Expr:
@@ -384,7 +384,7 @@ def _translate_datetime(node: exp.Expr) -> exp.Expr:
         return convert_implicitly(value, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
         day = timestamp_to_utc_wall_clock(convert_implicitly(value, Kind.DATE))
-        return fragment(
+        return fragment_node(
             "addMicroseconds({0}, toUnixTimestamp64Micro(CAST({1}, 'Nullable(DateTime64(6))')))", day, other
         )
     return to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), other)
@@ -418,7 +418,7 @@ def _translate_unix_to_time(node: exp.Expr) -> exp.Expr:
     micros = "@a" if factor == 1 else f"@a * {factor}"
     is_invalid = f"(toInt128(@a) * {factor} NOT BETWEEN -62135596800000000 AND 253402300799999999)"
     return fill_template(
-        fail_if(node, is_invalid, "timestamp out of range", f"fromUnixTimestamp64Micro(toInt64({micros}), 'UTC')"),
+        fail_if_sql(node, is_invalid, "timestamp out of range", f"fromUnixTimestamp64Micro(toInt64({micros}), 'UTC')"),
         count,
     )
 
@@ -429,7 +429,7 @@ _NOW_SQL: Final = "now64(6, 'UTC')"
 def _current_time_rule(kind: Kind) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
-        moment = fragment(_NOW_SQL)
+        moment = fragment_node(_NOW_SQL)
         if kind is Kind.TIMESTAMP:
             return moment
         return native_cast(to_zone_wall_clock(moment, zone), kind)

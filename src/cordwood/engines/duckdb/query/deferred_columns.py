@@ -26,9 +26,9 @@ from cordwood.model.timestamps import EPOCH
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.internal_functions import (
     JSON_KEY_VALUE_SEPARATOR,
-    MAX_FLATTENED_CHARACTERS,
+    MAX_FLATTENED_JSON_CHARACTERS,
+    MAX_FLATTENED_JSON_MEMBERS,
     MAX_FLATTENED_KEY_BYTES,
-    MAX_FLATTENED_MEMBERS,
 )
 from cordwood.sql.nodes import constant_int, internal_function_name, replace_node
 from cordwood.sql.redaction.redaction_pass import output_positions_unused_by_clauses
@@ -289,11 +289,12 @@ def _build_non_finite_attribute_map(
 def _is_too_large_to_expand(metadata: str, extras: str) -> bool:
     """Return whether the event is so large that objects below its top level are not flattened."""
     size = len(metadata) + len(extras)
-    if size <= MAX_FLATTENED_CHARACTERS and not (metadata.isascii() and extras.isascii()):
+    if size <= MAX_FLATTENED_JSON_CHARACTERS and not (metadata.isascii() and extras.isascii()):
         size = len(metadata.encode()) + len(extras.encode())
     return (
-        size > MAX_FLATTENED_CHARACTERS
-        or metadata.count(JSON_KEY_VALUE_SEPARATOR) + extras.count(JSON_KEY_VALUE_SEPARATOR) > MAX_FLATTENED_MEMBERS
+        size > MAX_FLATTENED_JSON_CHARACTERS
+        or metadata.count(JSON_KEY_VALUE_SEPARATOR) + extras.count(JSON_KEY_VALUE_SEPARATOR)
+        > MAX_FLATTENED_JSON_MEMBERS
     )
 
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from cordwood.engines.duckdb.query.scan_planning import RelationUses, ScanSource, find_reading_select
 from cordwood.engines.duckdb.storage.blocks import NgramIndex, extract_ngrams
-from cordwood.sql.lowering import block_filter_node, fragment, fragment_parts, string_literal_node
+from cordwood.sql.lowering import block_filter_node, fragment_node, fragment_parts, string_literal_node
 from cordwood.sql.nodes import Operation, RegexMatch, TextPosition, has_operation, split_and_conditions
 from cordwood.sql.plan import BlockFilter
 
@@ -21,11 +21,11 @@ _MESSAGE_COLUMN: Final = "event_message"
 
 # An escape that is neither a known class, such as \\d, nor an escaped punctuation mark. If a regular expression
 # contains such an escape, no required text is derived from it.
-_UNKNOWN_ESCAPE_PATTERN: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
+_UNKNOWN_REGEX_ESCAPE_PATTERN: Final = re.compile(r"\\[^\WdwsDWSbB_]|\\$")
 _ESCAPED_CHARACTER_PATTERN: Final = re.compile(r"(?s)\\.")
 # The signs of alternatives and flags in a regular expression. If a regular expression contains such a sign, no required
 # text is derived from it.
-_ALTERNATIVE_OR_FLAG_PATTERN: Final = re.compile(r"\||\(\?")
+_REGEX_ALTERNATIVE_OR_FLAG_PATTERN: Final = re.compile(r"\||\(\?")
 # This pattern and the next two match the parts of a regular expression that are skipped when required texts are derived
 # from it: groups, character classes and optional letters.
 _INNERMOST_GROUP_PATTERN: Final = re.compile(r"\([^()]*\)(?:[*+?]|\{[^}]*\})?")
@@ -117,7 +117,7 @@ def _move_condition_to_table(message_condition: _MessageCondition) -> exp.Expr:
     condition, alias, name = message_condition
     pattern = _literal_compared_with_message(condition, RegexMatch, alias, name)
     condition.replace(exp.true())
-    return fragment(f'regexp_matches("{_MESSAGE_COLUMN}", {{0}})', string_literal_node(pattern))
+    return fragment_node(f'regexp_matches("{_MESSAGE_COLUMN}", {{0}})', string_literal_node(pattern))
 
 
 def _parameters_compared_with_message(
@@ -163,10 +163,10 @@ def _operand_compared_with_message(node: exp.Expr, kind: type[Operation], alias:
 
 def _required_texts_of_regex(pattern: str) -> list[str]:
     """Return texts that every match of the regular expression contains."""
-    if _UNKNOWN_ESCAPE_PATTERN.search(pattern):
+    if _UNKNOWN_REGEX_ESCAPE_PATTERN.search(pattern):
         return []
     pattern = _CHARACTER_CLASS_PATTERN.sub(" ", _ESCAPED_CHARACTER_PATTERN.sub(" ", pattern))
-    if _ALTERNATIVE_OR_FLAG_PATTERN.search(pattern):
+    if _REGEX_ALTERNATIVE_OR_FLAG_PATTERN.search(pattern):
         return []
     while _INNERMOST_GROUP_PATTERN.search(pattern):
         pattern = _INNERMOST_GROUP_PATTERN.sub(" ", pattern)

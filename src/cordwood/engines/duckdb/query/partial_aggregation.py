@@ -20,16 +20,22 @@ from cordwood.engines.duckdb.query.scan_planning import EventTable, ScanSource
 from cordwood.model.datatype import Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata, kind_of
-from cordwood.sql.lowering import fragment, identifier_node, join_fragments, partial_rows_node, uncovered_blocks_node
+from cordwood.sql.lowering import (
+    fragment_node,
+    identifier_node,
+    join_fragments,
+    partial_rows_node,
+    uncovered_blocks_node,
+)
 from cordwood.sql.nodes import NOW_SLOT_NAME, constant_int, non_recursive_cte, relations_of, split_and_conditions
 from cordwood.sql.plan import EventRange, MergeAggregate, TimeComparison
 from cordwood.sql.stages import PartialAnswerTrees, VariantTree
 
 # Keys in the `meta` of nodes. A SELECT that can be split has the first two: how each of its columns is merged, and how
 # many conjuncts of WHERE are time bounds. Each conjunct that is a time bound has the third key.
-_MERGE_AGGREGATES_META_KEY: Final = "merges"
-_TIME_BOUND_COUNT_META_KEY: Final = "time_bounds"
-_TIME_BOUND_META_KEY: Final = "time_bound"
+_MERGE_AGGREGATES_METADATA_KEY: Final = "merges"
+_TIME_BOUND_COUNT_METADATA_KEY: Final = "time_bounds"
+_TIME_BOUND_METADATA_KEY: Final = "time_bound"
 _TIME_COLUMN: Final = "timestamp"
 # The alias of the union from which the merging SELECT reads.
 _PARTIAL_ROWS_ALIAS: Final = "partial"
@@ -86,8 +92,11 @@ def mark_splittable_aggregations(tree: exp.Expr) -> None:
         if merges is not None:
             bounds = _time_bound_conditions_of(select)
             for bound in bounds:
-                bound.meta[_TIME_BOUND_META_KEY] = True
-            select.meta[_MERGE_AGGREGATES_META_KEY], select.meta[_TIME_BOUND_COUNT_META_KEY] = merges, len(bounds)
+                bound.meta[_TIME_BOUND_METADATA_KEY] = True
+            select.meta[_MERGE_AGGREGATES_METADATA_KEY], select.meta[_TIME_BOUND_COUNT_METADATA_KEY] = (
+                merges,
+                len(bounds),
+            )
 
 
 def _merge_aggregates_of(select: exp.Select) -> tuple[MergeAggregate, ...] | None:
@@ -236,7 +245,7 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialAnswerTrees 
     alternatives = ((EventRange.ALL, False), (EventRange.FLUSHED, True))
     return PartialAnswerTrees(
         source.table.name,
-        select.meta[_MERGE_AGGREGATES_META_KEY],
+        select.meta[_MERGE_AGGREGATES_METADATA_KEY],
         tuple(comparison for comparison, _ in bounds),
         bounds_tree if bounds else None,
         _block_aggregation_query(select, source),
@@ -248,19 +257,21 @@ def _find_lowered_time_bounds(select: exp.Select, source: ScanSource) -> list[tu
     """Return the comparisons in the time bounds of a SELECT, or None if lowering has changed one of them."""
     marked = _find_marked_time_conditions(select)
     by_condition = [_time_bounds_in(condition, source.table.alias_or_name) for condition in marked]
-    is_complete = len(marked) == select.meta[_TIME_BOUND_COUNT_META_KEY] and all(by_condition)
+    is_complete = len(marked) == select.meta[_TIME_BOUND_COUNT_METADATA_KEY] and all(by_condition)
     return [bound for bounds in by_condition for bound in bounds] if is_complete else None
 
 
 def _find_marked_select(tree: exp.Expr) -> exp.Select | None:
-    return next((select for select in tree.find_all(exp.Select) if select.meta_get(_MERGE_AGGREGATES_META_KEY)), None)
+    return next(
+        (select for select in tree.find_all(exp.Select) if select.meta_get(_MERGE_AGGREGATES_METADATA_KEY)), None
+    )
 
 
 def _find_marked_time_conditions(select: exp.Select) -> list[exp.Expr]:
     return [
         condition
         for condition in split_and_conditions(select.args.get("where"))
-        if condition.meta_get(_TIME_BOUND_META_KEY)
+        if condition.meta_get(_TIME_BOUND_METADATA_KEY)
     ]
 
 
@@ -270,7 +281,7 @@ def _time_bounds_query(tree: exp.Expr, values: Sequence[exp.Expr]) -> exp.Expr |
     The query may read CTEs, but only if these do not read events either.
     """
     columns = [
-        exp.alias_(fragment("epoch_us({0})", copy_tree(value)), f"b{index}", quoted=True)
+        exp.alias_(fragment_node("epoch_us({0})", copy_tree(value)), f"b{index}", quoted=True)
         for index, value in enumerate(values)
     ]
     query = exp.Select(expressions=columns)
@@ -312,7 +323,7 @@ def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr
         condition.replace(exp.true())
     scan = source.find_in_copy(query)
     alias = scan.table.alias_or_name
-    hour = _hours_since_epoch(exp.column(_TIME_COLUMN, alias, quoted=True)) if bounds else fragment("0::BIGINT")
+    hour = _hours_since_epoch(exp.column(_TIME_COLUMN, alias, quoted=True)) if bounds else fragment_node("0::BIGINT")
     query.append("expressions", exp.alias_(hour, "hour", quoted=True))
     query.append("expressions", exp.alias_(exp.column("block", alias, quoted=True), "block", quoted=True))
     keys = query.args["group"].expressions if query.args.get("group") else []
@@ -326,7 +337,7 @@ def _block_aggregation_query(select: exp.Select, source: ScanSource) -> exp.Expr
 def _hours_since_epoch(time: exp.Expr) -> exp.Expr:
     """Return SQL for the number of whole hours since 1970, rounded down; it is negative for earlier times."""
     before = f"(epoch_us({{0}}) - {HOUR_US - 1}) // {HOUR_US}"
-    return fragment(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {HOUR_US} END", time)
+    return fragment_node(f"CASE WHEN epoch_us({{0}}) < 0 THEN {before} ELSE epoch_us({{0}}) // {HOUR_US} END", time)
 
 
 def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.Expr:
@@ -357,7 +368,7 @@ def _merging_query(tree: exp.Expr, source: ScanSource, *, at_rest: bool) -> exp.
     union = join_fragments(" UNION ALL ", [select, partial_rows_node(len(names))])
     alias = exp.TableAlias(this=identifier_node(_PARTIAL_ROWS_ALIAS), columns=list(map(identifier_node, names)))
     merging.set("from_", exp.From(this=exp.Subquery(this=union, alias=alias)))
-    merges: tuple[MergeAggregate, ...] = select.meta[_MERGE_AGGREGATES_META_KEY]
+    merges: tuple[MergeAggregate, ...] = select.meta[_MERGE_AGGREGATES_METADATA_KEY]
     merging.set(
         "expressions",
         [
@@ -375,4 +386,4 @@ def _merge_column_sql(merge: MergeAggregate, name: str) -> exp.Expr:
     column = exp.column(name, _PARTIAL_ROWS_ALIAS, quoted=True)
     if merge is MergeAggregate.KEY:
         return column
-    return fragment("sum({0})::BIGINT" if merge is MergeAggregate.SUM else f"{merge.value}({{0}})", column)
+    return fragment_node("sum({0})::BIGINT" if merge is MergeAggregate.SUM else f"{merge.value}({{0}})", column)

@@ -99,7 +99,7 @@ class PartialAnswerEntry:
     def __init__(self, types: Sequence[str], blocks: Mapping[str, bytes]) -> None:
         self.types = tuple(types)
         # This mapping is never mutated, only replaced, because other threads read it without the lock.
-        self.blocks = blocks
+        self.encoded_rows_by_content_id = blocks
         # Whether the entry was used again after it was computed.
         self.was_reused = False
         # The last result of merging partial answers: what was merged (see `cache_merged_rows`), and the merged rows.
@@ -108,7 +108,7 @@ class PartialAnswerEntry:
     @property
     def estimated_bytes(self) -> int:
         merged_bytes = sum(map(_row_bytes, self.last_merge[1]))
-        return merged_bytes + sum(_BLOCK_BYTES + len(rows) for rows in self.blocks.values())
+        return merged_bytes + sum(_BLOCK_BYTES + len(rows) for rows in self.encoded_rows_by_content_id.values())
 
 
 class _StoredEntry(msgspec.Struct):
@@ -208,9 +208,11 @@ class PartialAnswerCache:
             entry = self._reused_entries.get(key) or self._new_entries.get(key) or self._load_entry(key)
             if entry is None:
                 return None
-            if entry.blocks.keys() - contents:
+            if entry.encoded_rows_by_content_id.keys() - contents:
                 self._replace_blocks(
-                    key, entry, {name: rows for name, rows in entry.blocks.items() if name in contents}
+                    key,
+                    entry,
+                    {name: rows for name, rows in entry.encoded_rows_by_content_id.items() if name in contents},
                 )
             return entry
 
@@ -226,7 +228,9 @@ class PartialAnswerCache:
                 entry = PartialAnswerEntry(types, {})
                 self._new_entries.put(key, entry)
             self._replace_blocks(
-                key, entry, {**entry.blocks, **{name: _encode_msgpack(rows) for name, rows in blocks.items()}}
+                key,
+                entry,
+                {**entry.encoded_rows_by_content_id, **{name: _encode_msgpack(rows) for name, rows in blocks.items()}},
             )
             return entry
 
@@ -255,7 +259,7 @@ class PartialAnswerCache:
             self._files.write(key, entry)
 
     def _replace_blocks(self, key: str, entry: PartialAnswerEntry, blocks: Mapping[str, bytes]) -> None:
-        entry.blocks = blocks
+        entry.encoded_rows_by_content_id = blocks
         if entry.estimated_bytes > self._max_entry_bytes:
             self._pause_for(key, _UNSUITABLE_QUESTION_PAUSE_SECONDS)
             self._drop_entry(key)
@@ -321,7 +325,7 @@ class _EntryFiles:
 
         After a crash, the file is the old one, the new one, or one that `read` recognises as damaged.
         """
-        body = _encode_msgpack(_StoredEntry(list(entry.types), dict(entry.blocks)))
+        body = _encode_msgpack(_StoredEntry(list(entry.types), dict(entry.encoded_rows_by_content_id)))
         content = _FILE_FORMAT_HEADER + sha256(key.encode() + body).digest() + body
         self._bytes_by_key.pop(key, None)
         if len(content) > self._max_bytes // _NEW_ENTRIES_MEMORY_DIVISOR:
@@ -500,7 +504,9 @@ class PartialAnswerPlanner:
         if reads is EventRange.FLUSHED:
             cursor.execute("BEGIN")
         blocks = self._cache.block_reader.read_blocks(cursor, self._plan.stream)
-        split = self._split_blocks(blocks, self._read_time_bounds(cursor) if blocks.registered_blocks else None)
+        split = self._divide_blocks_by_coverage(
+            blocks, self._read_time_bounds(cursor) if blocks.registered_blocks else None
+        )
         if not split.covered_blocks:
             self._cache.pause_uncovered_call(call)
             return None
@@ -536,15 +542,15 @@ class PartialAnswerPlanner:
         ((*bounds,),) = cursor.execute(parsed, self._parameter_values_of(parsed)).fetchall()
         return None if None in bounds else bounds
 
-    def _split_blocks(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_BlockSplit":
+    def _divide_blocks_by_coverage(self, blocks: StreamBlocks, bounds: Sequence[int] | None) -> "_BlockCoverage":
         """Divide the blocks into covered blocks, which have whole hours within the time bounds, and uncovered blocks.
 
         The query reads all events of uncovered blocks. Blocks outside of the bounds are in neither group, because the
         query does not need them.
         """
         if bounds is None:
-            return _BlockSplit()
-        split = _BlockSplit(*self._bounds_of_whole_hours(bounds))
+            return _BlockCoverage()
+        split = _BlockCoverage(*self._bounds_of_whole_hours(bounds))
         left_out = set()
         for block in blocks.registered_blocks:
             if self._is_outside_time_bounds(block, bounds):
@@ -580,7 +586,7 @@ class PartialAnswerPlanner:
         )
 
     def _compute_missing_blocks(
-        self, cursor: duckdb.DuckDBPyConnection, key: str, split: "_BlockSplit", contents: AbstractSet[str]
+        self, cursor: duckdb.DuckDBPyConnection, key: str, split: "_BlockCoverage", contents: AbstractSet[str]
     ) -> tuple[PartialAnswerEntry, Mapping[str, bytes]] | None:
         """Compute the missing rows of covered blocks; return the entry and the rows of all covered blocks.
 
@@ -589,21 +595,21 @@ class PartialAnswerPlanner:
         """
         entry = self._cache.find_entry(key, contents)
         # Read the attribute once, because concurrent calls replace the mapping.
-        found = {} if entry is None else entry.blocks
+        found = {} if entry is None else entry.encoded_rows_by_content_id
         lacking = [block for block in split.covered_blocks if block.content_id not in found]
         if entry is not None and len(lacking) < min(_MIN_BLOCKS_TO_COMPUTE, len(split.covered_blocks)):
             split.move_to_uncovered(lacking)
             self._cache.record_use(key, entry)
             return entry, found
-        computed = self._compute_blocks(cursor, lacking)
+        computed = self._aggregate_blocks(cursor, lacking)
         if computed is None:
             self._cache.pause_unsuitable_question(key)
             return None
         entry = self._cache.add_blocks(key, *computed)
-        found = entry.blocks
+        found = entry.encoded_rows_by_content_id
         return (entry, found) if all(block.content_id in found for block in split.covered_blocks) else None
 
-    def _compute_blocks(
+    def _aggregate_blocks(
         self, cursor: duckdb.DuckDBPyConnection, blocks: Sequence[RegisteredBlock]
     ) -> tuple[Sequence[str], dict[str, list[PartialRow]]] | None:
         """Aggregate each block; return the column types and each block's rows, or None if they cannot be stored.
@@ -638,7 +644,7 @@ class PartialAnswerPlanner:
         return {name: self._values[name] for name in parsed.named_parameters}
 
     def _merge_covered_rows(
-        self, key: str, entry: PartialAnswerEntry, rows_by_content: Mapping[str, bytes], split: "_BlockSplit"
+        self, key: str, entry: PartialAnswerEntry, rows_by_content: Mapping[str, bytes], split: "_BlockCoverage"
     ) -> list[PartialRow]:
         """Merge the rows of all hours within the time bounds, or return the cached result of the same merge."""
         contents = tuple(block.content_id for block in split.covered_blocks)
@@ -653,7 +659,7 @@ class PartialAnswerPlanner:
         return merged
 
     def _fill_variant(
-        self, variant: PlanVariant, split: "_BlockSplit", rows: Sequence[PartialRow], types: Sequence[str]
+        self, variant: PlanVariant, split: "_BlockCoverage", rows: Sequence[PartialRow], types: Sequence[str]
     ) -> FilledPlanVariant:
         prefix = "partial_"
         while any(name.lower().startswith(prefix) for name in self._values):
@@ -661,14 +667,16 @@ class PartialAnswerPlanner:
         names = [f"{prefix}{index}" for index, _ in enumerate(types)]
         columns = [_FROM_CELL_SQL_BY_TYPE[type_].format(f"${name}") for type_, name in zip(types, names, strict=True)]
         filling = PartialAnswerSql(
-            _in_blocks_sql(split.uncovered_block_numbers), split.uncovered_edges_sql(), f"SELECT {', '.join(columns)}"
+            _in_blocks_sql(split.uncovered_block_numbers),
+            split.uncounted_events_condition_sql(),
+            f"SELECT {', '.join(columns)}",
         )
         values = {name: [row[index] for row in rows] for index, name in enumerate(names)}
         segments = fill_partial_answer_segments(variant.segments, filling)
         return FilledPlanVariant(msgspec.structs.replace(variant, segments=segments), values)
 
 
-class _BlockSplit(msgspec.Struct):
+class _BlockCoverage(msgspec.Struct):
     """The division of a stream's blocks into covered and uncovered blocks.
 
     Partial answers count those events of covered blocks whose time is at least `covered_from_us` and less than
@@ -695,7 +703,7 @@ class _BlockSplit(msgspec.Struct):
     def covers_hour(self, hour: Any) -> bool:
         return not self._is_before_covered_hours(hour * HOUR_US) and not self._is_after_covered_hours(hour * HOUR_US)
 
-    def uncovered_edges_sql(self) -> str:
+    def uncounted_events_condition_sql(self) -> str:
         """Return the SQL condition for those events in covered blocks that are outside the hours of partial answers."""
         edges = [
             block.number

@@ -27,9 +27,9 @@ from cordwood.sql.nodes import (
     operation_of,
 )
 
-_COMPOSITE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_COMPOSITE_VALUE_KINDS = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 # The key in the `meta` of a column that was generated to provide the value at a path.
-_GENERATED_META_KEY = "provided"
+_GENERATED_COLUMN_METADATA_KEY = "provided"
 
 Relation = exp.Expr
 _PathSteps = tuple[str, ...]
@@ -85,7 +85,7 @@ class _PushdownState(msgspec.Struct):
         if existing is not None:
             # Without this key, the column was not generated: the query's author has used the name for another column,
             # which does not hold the path.
-            return read.name if existing.meta_get(_GENERATED_META_KEY) else None
+            return read.name if existing.meta_get(_GENERATED_COLUMN_METADATA_KEY) else None
         column_and_path = _column_and_path_of(projections.get(read.column.lower()))
         if column_and_path is None:
             return None
@@ -112,7 +112,7 @@ class _PushdownState(msgspec.Struct):
 
 def _append_generated_column(query: exp.Select, column: exp.Expr, name: str) -> exp.Expr:
     provided = exp.alias_(column, name, quoted=True)
-    provided.meta[_GENERATED_META_KEY] = True
+    provided.meta[_GENERATED_COLUMN_METADATA_KEY] = True
     query.append("expressions", provided)
     return provided
 
@@ -181,7 +181,7 @@ def _replace_by_column(node: exp.Expr, value: exp.Expr, mode: ReadMode, pushdown
     column, path = column_and_path
     relation = _find_relation_by_alias(select, column.table)
     kinds = value.meta_get(PATH_KINDS_METADATA_KEY) if has_operation(value, PathRead) else frozenset()
-    is_wide = mode is ReadMode.VALUE and (kinds is None or bool(kinds & _COMPOSITE_KINDS))
+    is_wide = mode is ReadMode.VALUE and (kinds is None or bool(kinds & _COMPOSITE_VALUE_KINDS))
     name = (
         None if relation is None else pushdown.add_scanned_path(relation, ScannedPath(column.name, path, mode, is_wide))
     )

@@ -25,7 +25,7 @@ from cordwood.engines.duckdb.query.redaction_macros import AnswerRedactor
 from cordwood.engines.duckdb.statement_check import StatementChecker
 from cordwood.engines.duckdb.storage.blocks import NgramIndex
 from cordwood.engines.duckdb.storage.storage import QueryView, Storage
-from cordwood.engines.engine import AnswerLimits, Cancellation, Progress
+from cordwood.engines.engine import AnswerLimits, Cancellation, QueryProgress
 from cordwood.engines.late_redaction import OptimisticRedactionRunner
 from cordwood.errors import Fault, OutOfDisk, OutOfMemory, QueryCancelled, QueryOutOfTime, QueryRefused, ServiceBusy
 from cordwood.model.datatype import Column, Row, Rows
@@ -246,7 +246,7 @@ class QueryRunner:
             view = run.enter_view(self._storage.open_query_view(question.statement.streams, run), stack)
             stack.callback(run.stop_progress_reading)
             if question.statement.digest not in self._quick_statement_digests:
-                with run.stopping_at_deadline():
+                with run.translate_errors_of_stopped_query():
                     for setting in self._track_progress_statements:
                         view.cursor.execute(setting)
                 cancel.set_progress_reader(partial(run.read_progress, view.cursor))
@@ -255,7 +255,7 @@ class QueryRunner:
             if variant is None:
                 raise ValueError("a plan without that variant")
             if reuse is not None:
-                with run.stopping_at_deadline():
+                with run.translate_errors_of_stopped_query():
                     reused = reuse.prepare_variant(view.cursor, reads)
                 if reused is not None:
                     variant = reused.variant
@@ -287,7 +287,7 @@ class QueryRunner:
         If more rows may follow after the first fetch, the `Rows` object takes over the resources on `stack`.
         """
         statement, cursor = question.statement, view.cursor
-        with run.stopping_at_deadline():
+        with run.translate_errors_of_stopped_query():
             types = self._column_types(cursor, question)
             limit = _limit_clause(statement, run.limits.max_rows + 1)
             segments = _render_cells_sql(variant.segments, types, limit, statement.completions)
@@ -384,7 +384,7 @@ class _RunningQuery:
 
         Entering may wait for other queries, and for events to become readable.
         """
-        with self.stopping_at_deadline():
+        with self.translate_errors_of_stopped_query():
             entered = stack.enter_context(view)
         self._is_waiting_for_view = False
         return entered
@@ -397,7 +397,7 @@ class _RunningQuery:
         self._is_expired = True
         self._interrupt_cursors()
 
-    def read_progress(self, cursor: duckdb.DuckDBPyConnection) -> Progress | None:
+    def read_progress(self, cursor: duckdb.DuckDBPyConnection) -> QueryProgress | None:
         """Return the fraction of the query that DuckDB has processed, or None while it is unknown and after the end.
 
         DuckDB reports 0 if the progress is unknown. Until the query is planned, it reports the progress of the previous
@@ -406,7 +406,9 @@ class _RunningQuery:
         with self._progress_lock:
             percentage = -1.0 if self._has_ended else cursor.query_progress()
         self._has_progress = self._has_progress or 0 < percentage < 100
-        return Progress(fraction_done=min(percentage, 100.0) / 100) if self._has_progress and percentage > 0 else None
+        return (
+            QueryProgress(fraction_done=min(percentage, 100.0) / 100) if self._has_progress and percentage > 0 else None
+        )
 
     def stop_progress_reading(self) -> None:
         """Stop reading the progress from the cursor; the caller does this before it closes the cursor."""
@@ -414,7 +416,7 @@ class _RunningQuery:
             self._has_ended = True
 
     @contextmanager
-    def stopping_at_deadline(self) -> Iterator[None]:
+    def translate_errors_of_stopped_query(self) -> Iterator[None]:
         self.raise_if_stopped()
         try:
             with translate_duckdb_errors():
@@ -427,13 +429,13 @@ class _RunningQuery:
         """Yield the rows in batches, up to the row limit; set `rows.truncated` if the query has more rows."""
         remaining = self.limits.max_rows
         while remaining > 0:
-            with self.stopping_at_deadline():
+            with self.translate_errors_of_stopped_query():
                 fetched = cursor.fetchmany(min(remaining, _FETCH_BATCH_ROWS))
             if not fetched:
                 return
             remaining -= len(fetched)
             if remaining == 0:
-                with self.stopping_at_deadline():
+                with self.translate_errors_of_stopped_query():
                     rows.truncated = cursor.fetchone() is not None
             yield _rows_to_cells(
                 self._redact_batch(fetched, types), types[: self._column_count], self._deferred_columns
@@ -442,7 +444,7 @@ class _RunningQuery:
     def _redact_batch(self, fetched: list[Row], types: ColumnTypes) -> list[Row]:
         if not self._redacted_columns.column_positions:
             return fetched
-        with self.stopping_at_deadline():
+        with self.translate_errors_of_stopped_query():
             return self._redacted_columns.redact(fetched, types, self._set_redaction_cursor)
 
     def _set_redaction_cursor(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -570,7 +572,7 @@ class DeadlineTimer:
 
     def __init__(self) -> None:
         # A heap of alarms, ordered by due time. Each entry has a unique number, so that `heapq` never compares alarms.
-        self._due_alarms: list[tuple[float, int, _Alarm]] = []
+        self._alarm_heap: list[tuple[float, int, _Alarm]] = []
         self._schedule_changed = threading.Condition()
         self._numbers = itertools.count()
         self._is_closed = False
@@ -595,8 +597,8 @@ class DeadlineTimer:
             self._schedule(alarm, time.monotonic())
 
     def _schedule(self, alarm: _Alarm, due_at: float) -> None:
-        heapq.heappush(self._due_alarms, (due_at, next(self._numbers), alarm))
-        if self._due_alarms[0][2] is alarm:
+        heapq.heappush(self._alarm_heap, (due_at, next(self._numbers), alarm))
+        if self._alarm_heap[0][2] is alarm:
             self._schedule_changed.notify()
 
     def close(self) -> None:
@@ -613,14 +615,14 @@ class DeadlineTimer:
 
     def _call_due_alarms(self) -> None:
         """Call due alarms while holding the lock, so that no alarm is called after the block of `call_at` has ended."""
-        while self._due_alarms:
-            due_at, _, alarm = self._due_alarms[0]
+        while self._alarm_heap:
+            due_at, _, alarm = self._alarm_heap[0]
             if alarm.callback is not None and due_at > time.monotonic():
                 return
-            heapq.heappop(self._due_alarms)
+            heapq.heappop(self._alarm_heap)
             if alarm.callback is not None:
                 alarm.callback()
                 self._schedule(alarm, time.monotonic() + _INTERRUPT_INTERVAL_SECONDS)
 
     def _seconds_until_next_alarm(self) -> float | None:
-        return self._due_alarms[0][0] - time.monotonic() if self._due_alarms else None
+        return self._alarm_heap[0][0] - time.monotonic() if self._alarm_heap else None

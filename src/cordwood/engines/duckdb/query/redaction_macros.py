@@ -38,7 +38,7 @@ from cordwood.sql.stages import Statement
 
 # The beginning of a number in a JSON array that has enough digits to match the pattern of card numbers. The pattern of
 # card numbers excludes a number after a JSON key, so the numbers in objects need no test.
-_LONG_ARRAY_NUMBER_PATTERN: Final = r"[\[,]-?[0-9]{13}"
+_LONG_NUMBER_IN_ARRAY_PATTERN: Final = r"[\[,]-?[0-9]{13}"
 _DIGEST_KEY_PLACEHOLDER: Final = "$key"
 
 
@@ -60,7 +60,7 @@ def create_macro_statements(rules: RedactionRules, key: str, mode: RedactMode) -
     ]
 
 
-def _redact_texts_sql(mode: RedactMode) -> str:
+def _redact_json_list_statement(mode: RedactMode) -> str:
     """Return the statement that redacts each JSON text in the list that is passed as the parameter `$texts`."""
     return f"SELECT list_transform($texts::VARCHAR[], lambda t: {REDACT_JSON_FUNCTION_PREFIX}_{mode}(t))"
 
@@ -76,9 +76,9 @@ def _redact_text_sql(detection: DetectionRules, masking: MaskingBuilder) -> str:
     no patterns of their own, the stages before those for IP addresses are skipped for a text that none of their hints
     matches.
     """
-    if detection.operator_stages or not detection.stages_before_ip_addresses:
+    if detection.configured_stages or not detection.stages_before_ip_addresses:
         return masking.apply_builtin_stages(
-            masking.apply_stages("t", detection.operator_stages), detection.builtin_stages
+            masking.apply_stages("t", detection.configured_stages), detection.builtin_stages
         )
     unmarked = masking.remove_markers("t")
     before_addresses = masking.apply_stages(unmarked, detection.stages_before_ip_addresses)
@@ -111,13 +111,13 @@ def _matches_hint_sql(text: str, hint: str) -> str:
 
 def _json_macro_body(detection: DetectionRules, masking: MaskingBuilder) -> str:
     separated = (
-        f"CASE WHEN regexp_matches(t, {text_literal(_LONG_ARRAY_NUMBER_PATTERN)})"
+        f"CASE WHEN regexp_matches(t, {text_literal(_LONG_NUMBER_IN_ARRAY_PATTERN)})"
         f" THEN regexp_replace(t, {text_literal(TEXT_BEFORE_DIGIT_PATTERN)}, {text_literal(MARKED_DIGIT_REPLACEMENT)}, 'g') ELSE t END"
     )
-    if detection.operator_stages:
+    if detection.configured_stages:
         # A custom pattern is applied to each JSON string separately, so that it cannot match the quotes between
         # strings.
-        redacted_text = masking.apply_stages("(s::JSON->>'$')", detection.operator_stages)
+        redacted_text = masking.apply_stages("(s::JSON->>'$')", detection.configured_stages)
         tokens = f"regexp_extract_all({separated}, {text_literal(JSON_STRING_OR_GAP_PATTERN)})"
         separated = _join_array_sql(
             f"list_transform({tokens}, lambda s: CASE WHEN s[1] = '\"' THEN to_json({redacted_text})::VARCHAR ELSE s END)"
@@ -225,7 +225,7 @@ class AnswerRedactor:
                 return
             with self._open_cursor() as cursor:
                 for statement in create_macro_statements(
-                    self._redaction_config.rules, self._redaction_config.key, mode
+                    self._redaction_config.rules, self._redaction_config.hash_key, mode
                 ):
                     cursor.execute(statement)
             self._created_modes.add(mode)
@@ -243,7 +243,9 @@ class AnswerRedactor:
         def redact(texts: Sequence[str]) -> Sequence[str]:
             with self._open_cursor() as cursor:
                 on_cursor(cursor)
-                redacted: Sequence[str] = cursor.execute(_redact_texts_sql(mode), {"texts": texts}).fetchall()[0][0]
+                redacted: Sequence[str] = cursor.execute(
+                    _redact_json_list_statement(mode), {"texts": texts}
+                ).fetchall()[0][0]
                 return redacted
 
         return redact

@@ -17,13 +17,13 @@ from functools import cached_property
 import msgspec
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.events import path_value_part
+from cordwood.engines.duckdb.rules.events import value_at_path_node
 from cordwood.engines.duckdb.storage.tables import EVENT_COLUMNS, quote_identifier
 from cordwood.model.event import format_path
 from cordwood.sql.budget import check_cpu_time, copy_tree
 from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.grouping import resolve_group_ordinal
-from cordwood.sql.lowering import fragment, identifier_node, join_fragments, merge_fragments, string_literal_node
+from cordwood.sql.lowering import fragment_node, identifier_node, join_fragments, merge_fragments, string_literal_node
 from cordwood.sql.nodes import non_recursive_cte
 
 
@@ -87,8 +87,8 @@ class ScannedPath(msgspec.Struct, frozen=True):
     def value_sql(self) -> exp.Expr:
         if self.mode is ReadMode.IS_OBJECT:
             steps = self.steps if self.column == "extras" else (self.column, *self.steps)
-            return fragment('contains("object_paths", {0})', string_literal_node(format_path(steps)))
-        path = path_value_part(identifier_node(self.column), self.steps)
+            return fragment_node('contains("object_paths", {0})', string_literal_node(format_path(steps)))
+        path = value_at_path_node(identifier_node(self.column), self.steps)
         return merge_fragments("{0}::VARCHAR", path) if self.mode is ReadMode.TEXT else path
 
 
@@ -156,9 +156,9 @@ class ScanSource(msgspec.Struct, frozen=True):
     def _build_select(self, event_table: EventTable, columns: Sequence[exp.Expr], *row_filters: exp.Expr) -> exp.Expr:
         flushed_filters = self.flushed_filters if event_table is EventTable.FLUSHED else ()
         conditions = (*self.filters, *flushed_filters, *row_filters)
-        selected = join_fragments(", ", columns) if columns else fragment("NULL")
+        selected = join_fragments(", ", columns) if columns else fragment_node("NULL")
         select = "SELECT {0} FROM {1} WHERE {2}" if conditions else "SELECT {0} FROM {1}"
-        table = fragment(event_table, identifier_node(self.table.name, is_verbatim=True))
+        table = fragment_node(event_table, identifier_node(self.table.name, is_verbatim=True))
         return merge_fragments(select, selected, table, join_fragments(" AND ", conditions))
 
     def _used_columns(self) -> frozenset[str]:
@@ -184,7 +184,7 @@ class ScanSource(msgspec.Struct, frozen=True):
 
 
 def _column_sql(column: str, *, as_json: bool) -> exp.Expr:
-    return fragment("{0}::JSON AS {0}", identifier_node(column)) if as_json else identifier_node(column)
+    return fragment_node("{0}::JSON AS {0}", identifier_node(column)) if as_json else identifier_node(column)
 
 
 def _stored_columns(used: frozenset[str]) -> list[str]:
@@ -458,7 +458,9 @@ def _apply_late_materialization(
         return tree
     row_ids = _select_row_ids(tree, source, table)
     source = _remove_applied_filters(tree, source)
-    row_filter = fragment(f"rowid IN (SELECT {quote_identifier(_ROW_ID_COLUMN)} FROM {quote_identifier(_ROW_IDS_CTE)})")  # noqa: S608 - our own names
+    row_filter = fragment_node(
+        f"rowid IN (SELECT {quote_identifier(_ROW_ID_COLUMN)} FROM {quote_identifier(_ROW_IDS_CTE)})"  # noqa: S608 - our own names
+    )
     source.replace_table(
         source.select_few_events(table, row_filter, _passed_through_columns(tree, source) if is_alone else frozenset())
     )
@@ -556,7 +558,7 @@ def _select_row_ids(tree: exp.Select, source: ScanSource, table: EventTable) -> 
             "expressions", exp.alias_(exp.column(_ROW_ID_COLUMN, step.alias, quoted=True), _ROW_ID_COLUMN, quoted=True)
         )
     source_copy.replace_table(
-        source_copy.select_events(table, fragment(f"rowid AS {quote_identifier(_ROW_ID_COLUMN)}"))
+        source_copy.select_events(table, fragment_node(f"rowid AS {quote_identifier(_ROW_ID_COLUMN)}"))
     )
     if order is not None:
         return row_id_query

@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.query.scan_planning import ChainedSelect, find_sele
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import inherit_metadata
 from cordwood.sql.nodes import replace_node
-from cordwood.sql.plan_size import MAX_PLANNING_POINTS, measure_plan
+from cordwood.sql.plan_size import MAX_PLANNING_COST_POINTS, measure_plan
 
 
 def flatten_sub_queries(tree: exp.Expr, table: exp.Table) -> None:
@@ -78,7 +78,7 @@ def _remove_unread_cte(query: exp.Select) -> None:
 
 
 # CTEs are materialized only in statements whose measured plan is larger than this.
-_MAX_UNMATERIALIZED_PLAN_POINTS: Final = MAX_PLANNING_POINTS // 5
+_MAX_UNMATERIALIZED_PLAN_POINTS: Final = MAX_PLANNING_COST_POINTS // 5
 
 
 def materialize_shared_ctes(tree: exp.Expr) -> None:
@@ -88,13 +88,13 @@ def materialize_shared_ctes(tree: exp.Expr) -> None:
     all CTEs that are read several times, and the third group has all CTEs. Recursive CTEs are never marked.
     """
     ctes = [cte for cte in tree.find_all(exp.CTE) if not _is_recursive(cte)]
-    if not ctes or measure_plan(tree).size.total_points <= _MAX_UNMATERIALIZED_PLAN_POINTS:
+    if not ctes or measure_plan(tree).size.total_cost_points <= _MAX_UNMATERIALIZED_PLAN_POINTS:
         return
     uses = Counter(table.name for table in tree.find_all(exp.Table))
     filters = {id(cte) for cte in ctes if cte.args.get("materialized") is False}
     shared = [cte for cte in ctes if uses[cte.alias] > 1]
     for candidates in ([cte for cte in shared if id(cte) not in filters], shared, ctes):
-        if measure_plan(tree).size.total_points <= _MAX_UNMATERIALIZED_PLAN_POINTS:
+        if measure_plan(tree).size.total_cost_points <= _MAX_UNMATERIALIZED_PLAN_POINTS:
             return
         for cte in candidates:
             cte.set("materialized", True)  # noqa: FBT003 - an argument of the node

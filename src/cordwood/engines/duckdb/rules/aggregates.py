@@ -15,7 +15,7 @@ from cordwood.engines.duckdb.rules.numbers import NUMBER_RULES
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, kind_of
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, raise_unsupported
 from cordwood.sql.nodes import constant_int, constant_python_value
 from cordwood.sql.rules.aggregates import (
     AggregateArgument,
@@ -23,7 +23,7 @@ from cordwood.sql.rules.aggregates import (
     combine_aggregates,
     distribute_window,
     drop_nulls_modifier,
-    has_window,
+    has_window_or_filter,
     make_nan_for_infinite_value,
     read_aggregate_argument,
     read_quantiles,
@@ -31,13 +31,13 @@ from cordwood.sql.rules.aggregates import (
 
 # The key in the `meta` of a node that marks a sum of values from events. The answer shows such a sum as an integer if
 # it is integral.
-EVENT_NUMBER_META_KEY: Final = "event_number"
+EVENT_NUMBER_METADATA_KEY: Final = "event_number"
 
 
 def _build_array_agg(argument: AggregateArgument, *, skip_nulls: bool, value: str = "{0}") -> exp.Expr:
     """Return a call of `array_agg` with all modifiers of the argument."""
     if constant_int(argument.limit) == 0:
-        return fragment("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
+        return fragment_node("CASE WHEN count({0}) < 0 THEN array_agg({0}) END", argument.value)
     parts = [argument.value]
     template = f"array_agg({'DISTINCT ' if argument.is_distinct else ''}{value}"
     if argument.order is not None:
@@ -51,12 +51,12 @@ def _build_array_agg(argument: AggregateArgument, *, skip_nulls: bool, value: st
     if argument.limit is not None:
         template = f"({template})[1:{{{len(parts)}}}]"
         parts.append(argument.limit)
-    return fragment(template, *parts)
+    return fragment_node(template, *parts)
 
 
 def _translate_array_agg(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
-    if argument.ignores_nulls and has_window(node):
+    if argument.ignores_nulls and has_window_or_filter(node):
         # NULLs are removed from the array instead of by a FILTER, because DuckDB does not accept OVER after a FILTER
         # inside parentheses.
         present = "nullif(list_filter({0}, lambda _e: _e IS NOT NULL), [])"
@@ -65,7 +65,7 @@ def _translate_array_agg(node: exp.Expr) -> exp.Expr:
 
 
 def _translate_array_concat_agg(node: exp.Expr) -> exp.Expr:
-    return fragment("flatten({0})", _build_array_agg(read_aggregate_argument(node), skip_nulls=True))
+    return fragment_node("flatten({0})", _build_array_agg(read_aggregate_argument(node), skip_nulls=True))
 
 
 def _translate_string_agg(node: exp.Expr) -> exp.Expr:
@@ -74,10 +74,12 @@ def _translate_string_agg(node: exp.Expr) -> exp.Expr:
     value, argument.value = argument.value, _convert_to_string_agg_text(node, argument.value)
     _order_by_distinct_text(argument, value)
     if argument.limit is not None:
-        return fragment("array_to_string({0}, {1})", _build_array_agg(argument, skip_nulls=True), separator)
+        return fragment_node("array_to_string({0}, {1})", _build_array_agg(argument, skip_nulls=True), separator)
     distinct = "DISTINCT " if argument.is_distinct else ""
     order = argument.order.expressions if argument.order is not None else []
-    return fragment(f"string_agg({distinct}{{0}}, {{1}}{_order_clause(len(order))})", argument.value, separator, *order)
+    return fragment_node(
+        f"string_agg({distinct}{{0}}, {{1}}{_order_clause(len(order))})", argument.value, separator, *order
+    )
 
 
 def _order_clause(count: int) -> str:
@@ -111,7 +113,7 @@ def _aggregate_rule(name: str, template: str = "{0}") -> LoweringRule:
 
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
-        return fragment(
+        return fragment_node(
             template.replace("{0}", _aggregate_call_template(name, argument)), _convert_aggregated_value(argument, node)
         )
 
@@ -133,9 +135,9 @@ def _convert_aggregated_value(argument: AggregateArgument, node: exp.Expr) -> ex
 def _translate_sum(node: exp.Expr) -> exp.Expr:
     """Translate SUM; if it has a window, its result is cast outside of OVER."""
     argument = read_aggregate_argument(node)
-    aggregate = fragment(_aggregate_call_template("sum", argument), _convert_aggregated_value(argument, node))
+    aggregate = fragment_node(_aggregate_call_template("sum", argument), _convert_aggregated_value(argument, node))
     if kind_of(argument.value) is Kind.VARIANT:
-        aggregate.meta[EVENT_NUMBER_META_KEY] = True
+        aggregate.meta[EVENT_NUMBER_METADATA_KEY] = True
     return cast_outside_window(node, aggregate, "BIGINT" if kind_of(node) is Kind.INT64 else None)
 
 
@@ -144,8 +146,10 @@ def _translate_avg(node: exp.Expr) -> exp.Expr:
     value = _convert_aggregated_value(argument, node)
     kind = kind_of(node)
     if kind not in EXACT_NUMERIC_KINDS:
-        return fragment(_aggregate_call_template("avg", argument), value)
-    total, count = (fragment(_aggregate_call_template(name, argument), copy_tree(value)) for name in ("sum", "count"))
+        return fragment_node(_aggregate_call_template("avg", argument), value)
+    total, count = (
+        fragment_node(_aggregate_call_template(name, argument), copy_tree(value)) for name in ("sum", "count")
+    )
     return combine_aggregates(
         _exact_average_template("DECIMAL(38, 9)" if kind is Kind.NUMERIC else "DECIMAL(38, 18)"), total, count
     )
@@ -169,27 +173,27 @@ def cast_outside_window(node: exp.Expr, aggregate: exp.Expr, cast: str | None) -
     """
     if cast is None:
         return aggregate
-    if has_window(node):
+    if has_window_or_filter(node):
         aggregate.meta["cast"] = cast
         return aggregate
-    return fragment(f"{{0}}::{cast}", aggregate)
+    return fragment_node(f"{{0}}::{cast}", aggregate)
 
 
 def _translate_count(node: exp.Expr) -> exp.Expr:
     if isinstance(node.this, exp.Star) or node.this is None:
-        return fragment("count(*)")
+        return fragment_node("count(*)")
     argument = read_aggregate_argument(node)
     value = argument.value
     if kind_of(value) is Kind.VARIANT and argument.is_distinct:
         value = convert_implicitly(value, Kind.STRING)
-    return fragment(_aggregate_call_template("count", argument), value)
+    return fragment_node(_aggregate_call_template("count", argument), value)
 
 
 def _translate_count_if(node: exp.Expr) -> exp.Expr:
     argument = read_aggregate_argument(node)
     value = _convert_aggregated_value(argument, node)
     distinct = "DISTINCT " if argument.is_distinct else ""
-    return fragment(f"count({distinct}CASE WHEN {{0}} THEN 1 END)", value)
+    return fragment_node(f"count({distinct}CASE WHEN {{0}} THEN 1 END)", value)
 
 
 def _min_or_max_rule(name: str) -> LoweringRule:
@@ -203,18 +207,18 @@ def _min_or_max_rule(name: str) -> LoweringRule:
         if kind_of(argument.value) is Kind.VARIANT:
             return _min_or_max_of_event_values(name, argument.value)
         if kind_of(argument.value) is Kind.FLOAT64 and name == "min":
-            any_nan = fragment("bool_or(isnan({0}))", copy_tree(argument.value))
-            minimum = fragment("min({0})", argument.value)
+            any_nan = fragment_node("bool_or(isnan({0}))", copy_tree(argument.value))
+            minimum = fragment_node("min({0})", argument.value)
             return combine_aggregates("CASE WHEN {0} THEN 'nan'::DOUBLE ELSE {1} END", any_nan, minimum)
-        return fragment(f"{name}({{0}})", argument.value)
+        return fragment_node(f"{name}({{0}})", argument.value)
 
     return rule
 
 
 def _min_or_max_of_event_values(name: str, value: exp.Expr) -> exp.Expr:
     numbers, texts = convert_implicitly(value, Kind.FLOAT64), convert_implicitly(copy_tree(value), Kind.STRING)
-    counts = (fragment("count({0})", copy_tree(values)) for values in (numbers, texts))
-    extremes = (fragment(f"{name}({{0}})", values) for values in (numbers, texts))
+    counts = (fragment_node("count({0})", copy_tree(values)) for values in (numbers, texts))
+    extremes = (fragment_node(f"{name}({{0}})", values) for values in (numbers, texts))
     template = f"CASE WHEN {{0}} = {{1}} THEN {number_to_variant_template('{2}')} ELSE ({{3}})::VARIANT END"
     return combine_aggregates(template, *counts, *extremes)
 
@@ -229,7 +233,7 @@ def _translate_any_value(node: exp.Expr) -> exp.Expr:
     if argument.having is not None:
         name = "max" if argument.having.args.get("max") else "min"
         return _value_at_min_or_max(name, argument.value, argument.having.expression)
-    return fragment("any_value({0})", argument.value)
+    return fragment_node("any_value({0})", argument.value)
 
 
 def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
@@ -238,16 +242,16 @@ def _value_at_min_or_max(name: str, value: exp.Expr, key: exp.Expr) -> exp.Expr:
     If several rows have this key, the result is NULL only if the value is NULL in all of them.
     """
     if kind_of(key) is Kind.VARIANT:
-        return fragment(f"arg_{name}_null({{0}}, {{1}})", value, key)
-    extreme = fragment(f"{name}({{0}})", key)
-    extreme_of_present = fragment(
+        return fragment_node(f"arg_{name}_null({{0}}, {{1}})", value, key)
+    extreme = fragment_node(f"{name}({{0}})", key)
+    extreme_of_present = fragment_node(
         f"{name}(CASE WHEN {{1}} IS NOT NULL THEN {{0}} END)", copy_tree(key), copy_tree(value)
     )
     return combine_aggregates(
         "CASE WHEN {0} = {1} THEN {2} END",
         extreme,
         extreme_of_present,
-        fragment(f"arg_{name}({{0}}, {{1}})", value, copy_tree(key)),
+        fragment_node(f"arg_{name}({{0}}, {{1}})", value, copy_tree(key)),
     )
 
 
@@ -256,13 +260,13 @@ def _arg_min_or_max_rule(name: str) -> LoweringRule:
 
 
 def _translate_grouping(node: exp.Expr) -> exp.Expr:
-    return fragment("grouping({0})", node.expressions[0] if node.expressions else node.this)
+    return fragment_node("grouping({0})", node.expressions[0] if node.expressions else node.this)
 
 
 def _bitwise_aggregate_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
-        return fragment(_aggregate_call_template(name, argument), argument.value)
+        return fragment_node(_aggregate_call_template(name, argument), argument.value)
 
     return rule
 
@@ -270,11 +274,11 @@ def _bitwise_aggregate_rule(name: str) -> LoweringRule:
 def _covariance_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         left, right = convert_implicitly(node.this, Kind.FLOAT64), convert_implicitly(node.expression, Kind.FLOAT64)
-        aggregate = fragment(f"{name}({{0}}, {{1}})", left, right)
+        aggregate = fragment_node(f"{name}({{0}}, {{1}})", left, right)
         if name.endswith("samp"):
             return aggregate
         return make_nan_for_infinite_value(
-            aggregate, fragment("any_value({0} + {1})", copy_tree(left), copy_tree(right))
+            aggregate, fragment_node("any_value({0} + {1})", copy_tree(left), copy_tree(right))
         )
 
     return rule
@@ -283,9 +287,9 @@ def _covariance_rule(name: str) -> LoweringRule:
 def _population_statistic_rule(name: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = read_aggregate_argument(node)
-        value = fragment("{0}::DOUBLE", _convert_aggregated_value(argument, node))
-        aggregate = fragment(_aggregate_call_template(name, argument), value)
-        return make_nan_for_infinite_value(aggregate, fragment("any_value({0})", copy_tree(value)))
+        value = fragment_node("{0}::DOUBLE", _convert_aggregated_value(argument, node))
+        aggregate = fragment_node(_aggregate_call_template(name, argument), value)
+        return make_nan_for_infinite_value(aggregate, fragment_node("any_value({0})", copy_tree(value)))
 
     return rule
 
@@ -293,14 +297,14 @@ def _population_statistic_rule(name: str) -> LoweringRule:
 def _translate_corr(node: exp.Expr) -> exp.Expr:
     """Translate CORR; for fewer than two pairs, it returns NULL, where DuckDB returns NaN."""
     pair = convert_implicitly(node.this, Kind.FLOAT64), convert_implicitly(node.expression, Kind.FLOAT64)
-    count = fragment("regr_count({0}, {1})", *(copy_tree(side) for side in pair))
-    return combine_aggregates("CASE WHEN {0} > 1 THEN {1} END", count, fragment("corr({0}, {1})", *pair))
+    count = fragment_node("regr_count({0}, {1})", *(copy_tree(side) for side in pair))
+    return combine_aggregates("CASE WHEN {0} > 1 THEN {1} END", count, fragment_node("corr({0}, {1})", *pair))
 
 
 def _translate_window(node: exp.Expr) -> exp.Expr:
     cast = node.this.meta_get("cast")
     # Copy the node, because a node cannot be part of its own replacement.
-    return fragment(f"{{0}}::{cast}", copy_tree(node)) if cast else distribute_window(node)
+    return fragment_node(f"{{0}}::{cast}", copy_tree(node)) if cast else distribute_window(node)
 
 
 def _navigation_function_rule(name: str) -> LoweringRule:
@@ -315,7 +319,7 @@ def _navigation_function_rule(name: str) -> LoweringRule:
                 convert_implicitly(arguments[1], kind),
             )
         placeholders = "".join(f", {{{index + 1}}}" for index in range(len(arguments)))
-        return fragment(f"{name}({{0}}{placeholders}{nulls})", argument.value, *arguments)
+        return fragment_node(f"{name}({{0}}{placeholders}{nulls})", argument.value, *arguments)
 
     return rule
 
@@ -323,7 +327,7 @@ def _navigation_function_rule(name: str) -> LoweringRule:
 def _translate_approx_count_distinct(node: exp.Expr) -> exp.Expr:
     """Translate APPROX_COUNT_DISTINCT into an exact count."""
     value = read_aggregate_argument(node).value
-    return fragment("count(DISTINCT {0})", _convert_to_comparable(value))
+    return fragment_node("count(DISTINCT {0})", _convert_to_comparable(value))
 
 
 def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
@@ -333,7 +337,7 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
         return _quantiles_with_nulls(value, count, distinct=argument.is_distinct)
     distinct = "DISTINCT " if argument.is_distinct else ""
     levels = ", ".join(repr(rank / count) for rank in range(count + 1))
-    result = fragment(f"quantile_disc({distinct}{{0}}, [{levels}])", value)
+    result = fragment_node(f"quantile_disc({distinct}{{0}}, [{levels}])", value)
     if not distinct:
         result.meta["quantiles"] = count
         result.meta["quantiles_filter"] = ""
@@ -342,7 +346,7 @@ def _translate_approx_quantiles(node: exp.Expr) -> exp.Expr:
 
 def _quantiles_with_nulls(value: exp.Expr, count: int, *, distinct: bool) -> exp.Expr:
     """Return quantiles in which NULL counts as the lowest value; DuckDB's own quantiles would skip NULL."""
-    rows = fragment(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
+    rows = fragment_node(f"list_sort(array_agg({'DISTINCT ' if distinct else ''}{{0}}), 'ASC', 'NULLS FIRST')", value)
     elements = ", ".join(f"@a[greatest(1, ceil(len(@a) * {rank / count!r})::INT)]" for rank in range(count + 1))
     return fill_template(f"CASE WHEN @a IS NULL THEN NULL ELSE [{elements}] END", rows)
 
@@ -379,7 +383,7 @@ def _sorted_top_entries(entries: str, null_entries: str, name: str, parts: list[
     ranked = "struct_pack(n := _e.s IS NOT NULL, s := _e.s, v := _e.v)"
     sorted_entries = f"list_sort(list_transform(list_concat({entries}, {null_entries}), lambda _e: {ranked}), 'DESC')"
     result = f'list_transform(list_slice({sorted_entries}, 1, {{1}}), lambda _e: struct_pack("value" := _e.v, "{name}" := _e.s))'
-    return fragment(f"CASE WHEN count(*) > 0 THEN {result} END", *parts)
+    return fragment_node(f"CASE WHEN count(*) > 0 THEN {result} END", *parts)
 
 
 def _percentile_rule(name: str) -> LoweringRule:
@@ -389,7 +393,7 @@ def _percentile_rule(name: str) -> LoweringRule:
             raise_unsupported(node, "A percentile with RESPECT NULLS")
         kind = Kind.FLOAT64 if name == "quantile_cont" else kind_of(argument.value)
         value = convert_implicitly(argument.value, kind) if kind else argument.value
-        return fragment(f"{name}({{0}}, {{1}})", value, _fraction_as_decimal(node.expression))
+        return fragment_node(f"{name}({{0}}, {{1}})", value, _fraction_as_decimal(node.expression))
 
     return rule
 
@@ -400,7 +404,7 @@ def _fraction_as_decimal(node: exp.Expr) -> exp.Expr:
     DuckDB multiplies the fraction by the number of rows. With a double, rounding could lead to the wrong row.
     """
     constant_value = constant_python_value(node)
-    return fragment(format(Decimal(repr(constant_value)), "f")) if isinstance(constant_value, float) else node
+    return fragment_node(format(Decimal(repr(constant_value)), "f")) if isinstance(constant_value, float) else node
 
 
 RULES = RuleSet(

@@ -13,13 +13,13 @@ from cordwood.sql.datatypes import Conversion, ConversionByKinds, convert_to, ki
 from cordwood.sql.lowering import (
     PLACEHOLDER_PATTERN,
     RAISED_ERROR_PREFIX,
-    fragment,
+    fragment_node,
     fragment_parts,
-    has_calls,
+    has_function_calls,
     identifier_node,
     is_evaluated_in_unchosen_branch,
     is_fragment,
-    quoted_constant,
+    quoted_literal_sql,
     returns_null_on_error,
     string_literal_node,
 )
@@ -30,7 +30,7 @@ from cordwood.sql.rules.times import (
     engine_spelling_of_time,
     invalid_time_message,
     is_utc,
-    needs_runtime_check,
+    needs_runtime_time_validation,
     zone_offset_minutes,
 )
 from cordwood.sql.rules.vocabulary import CommonSql
@@ -55,10 +55,10 @@ TYPE_NAME_BY_KIND: Final = {
 # A private-use character that marks encoded parts of names. Empty names and NUL characters are encoded, because DuckDB
 # does not accept them. Names that look like the rules' lambda variables, such as `_e`, are also encoded, because DuckDB
 # would confuse a lambda variable with a relation of the same name.
-_ESCAPE_CHARACTER = "\ue0ff"
-_ESCAPE_BY_CHARACTER = {_ESCAPE_CHARACTER: f"{_ESCAPE_CHARACTER}s", "\0": f"{_ESCAPE_CHARACTER}0"}
-_CHARACTER_BY_ESCAPE = {f"{_ESCAPE_CHARACTER}s": _ESCAPE_CHARACTER, f"{_ESCAPE_CHARACTER}0": "\0"}
-_ESCAPE_PATTERN = re.compile(f"{_ESCAPE_CHARACTER}(?:[s0ev]|d[0-9]+_)")
+_NAME_ESCAPE_CHARACTER = "\ue0ff"
+_ESCAPE_BY_CHARACTER = {_NAME_ESCAPE_CHARACTER: f"{_NAME_ESCAPE_CHARACTER}s", "\0": f"{_NAME_ESCAPE_CHARACTER}0"}
+_CHARACTER_BY_ESCAPE = {f"{_NAME_ESCAPE_CHARACTER}s": _NAME_ESCAPE_CHARACTER, f"{_NAME_ESCAPE_CHARACTER}0": "\0"}
+_ESCAPE_PATTERN = re.compile(f"{_NAME_ESCAPE_CHARACTER}(?:[s0ev]|d[0-9]+_)")
 _LAMBDA_VARIABLE_PATTERN: Final = re.compile("_[a-z][0-9]*", re.IGNORECASE)
 
 
@@ -67,7 +67,7 @@ def is_valid_engine_name(name: str) -> bool:
     return (
         name != ""
         and "\0" not in name
-        and _ESCAPE_CHARACTER not in name
+        and _NAME_ESCAPE_CHARACTER not in name
         and not _LAMBDA_VARIABLE_PATTERN.fullmatch(name)
     )
 
@@ -77,22 +77,22 @@ def encode_engine_name(name: str) -> str:
     if is_valid_engine_name(name):
         return name
     if _LAMBDA_VARIABLE_PATTERN.fullmatch(name):
-        return f"{_ESCAPE_CHARACTER}v{name}"
-    return "".join(_ESCAPE_BY_CHARACTER.get(letter, letter) for letter in name) or f"{_ESCAPE_CHARACTER}e"
+        return f"{_NAME_ESCAPE_CHARACTER}v{name}"
+    return "".join(_ESCAPE_BY_CHARACTER.get(letter, letter) for letter in name) or f"{_NAME_ESCAPE_CHARACTER}e"
 
 
 def decode_engine_name(name: str) -> str:
     """Decode a name that `encode_engine_name` has encoded."""
     return (
         _ESCAPE_PATTERN.sub(lambda match: _CHARACTER_BY_ESCAPE.get(match[0], ""), name)
-        if _ESCAPE_CHARACTER in name
+        if _NAME_ESCAPE_CHARACTER in name
         else name
     )
 
 
-def disambiguate_case(name: str, index: int) -> str:
+def disambiguate_letter_case(name: str, index: int) -> str:
     """Return a unique name for a name that differs from an earlier one only by case; DuckDB ignores case in names."""
-    return f"{encode_engine_name(name)}{_ESCAPE_CHARACTER}d{index}_"
+    return f"{encode_engine_name(name)}{_NAME_ESCAPE_CHARACTER}d{index}_"
 
 
 def text_literal_node(value: str) -> exp.Expr:
@@ -104,7 +104,7 @@ def failure_sql(node: exp.Expr, message: str) -> str:
 
     Where no error may be raised, such as inside SAFE, the SQL is NULL.
     """
-    return _failure_sql_for_message(node, quoted_constant(RAISED_ERROR_PREFIX + message))
+    return _failure_sql_for_message(node, quoted_literal_sql(RAISED_ERROR_PREFIX + message))
 
 
 def _failure_sql_for_message(node: exp.Expr, message: str) -> str:
@@ -113,12 +113,14 @@ def _failure_sql_for_message(node: exp.Expr, message: str) -> str:
     The text of the message must begin with `RAISED_ERROR_PREFIX`.
     """
     may_fail = (
-        not returns_null_on_error(node) and not is_evaluated_in_unchosen_branch(node) and not _is_window_key(node)
+        not returns_null_on_error(node)
+        and not is_evaluated_in_unchosen_branch(node)
+        and not _is_partition_or_order_key(node)
     )
     return f"error({message})" if may_fail else "NULL"
 
 
-def _is_window_key(node: exp.Expr) -> bool:
+def _is_partition_or_order_key(node: exp.Expr) -> bool:
     """Return whether the node is in a window's PARTITION BY or ORDER BY, where DuckDB does not accept `error`."""
     while node.parent is not None and not isinstance(node, exp.CTE):
         if isinstance(node.parent, exp.Window) and node.arg_key != "this":
@@ -130,7 +132,7 @@ def _is_window_key(node: exp.Expr) -> bool:
 def is_cheap_to_repeat(node: exp.Expr) -> bool:
     """Return whether evaluating the node twice takes hardly more time than evaluating it once."""
     if is_fragment(node):
-        return (has_operation(node, RepeatableCast) or not has_calls(node)) and all(
+        return (has_operation(node, RepeatableCast) or not has_function_calls(node)) and all(
             map(is_cheap_to_repeat, fragment_parts(node))
         )
     return isinstance(node, (exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Parameter, exp.Boolean)) or (
@@ -138,42 +140,42 @@ def is_cheap_to_repeat(node: exp.Expr) -> bool:
     )
 
 
-def type_name_part(datatype: Datatype | None) -> exp.Expr | None:
+def type_name_node(datatype: Datatype | None) -> exp.Expr | None:
     """Return DuckDB's name of a type as a syntax node, or None if the type is not completely known."""
     if datatype is None:
         return None
     if datatype.kind is Kind.ARRAY:
-        element = type_name_part(datatype.element)
-        return fragment("{0}[]", element) if element else None
+        element = type_name_node(datatype.element)
+        return fragment_node("{0}[]", element) if element else None
     if datatype.kind is Kind.STRUCT:
-        return _struct_type_name_part(datatype)
-    return fragment(TYPE_NAME_BY_KIND[datatype.kind])
+        return _struct_type_name_node(datatype)
+    return fragment_node(TYPE_NAME_BY_KIND[datatype.kind])
 
 
-def _struct_type_name_part(datatype: Datatype) -> exp.Expr | None:
-    types = [type_name_part(field) for _, field in datatype.fields]
+def _struct_type_name_node(datatype: Datatype) -> exp.Expr | None:
+    types = [type_name_node(field) for _, field in datatype.fields]
     parts = [
         part
         for index, field_type in enumerate(types)
         if field_type is not None
-        for part in (field_name_part(datatype, index), field_type)
+        for part in (struct_field_name_node(datatype, index), field_type)
     ]
     if not parts or len(parts) < 2 * len(types):
         return None
-    return fragment(
+    return fragment_node(
         f"STRUCT({', '.join(f'{{{2 * index}}} {{{2 * index + 1}}}' for index in range(len(types)))})", *parts
     )
 
 
-def field_name_part(datatype: Datatype, index: int) -> exp.Expr:
+def struct_field_name_node(datatype: Datatype, index: int) -> exp.Expr:
     """Return the name in DuckDB of the struct field at `index`, as a syntax node."""
     name, earlier_names = datatype.fields[index][0], [label for label, _ in datatype.fields[:index]]
     if name and name not in earlier_names and name.lower() in map(str.lower, earlier_names):
-        return identifier_node(disambiguate_case(name, index), is_verbatim=True)
+        return identifier_node(disambiguate_letter_case(name, index), is_verbatim=True)
     return identifier_node(struct_field_name(datatype, index))
 
 
-_CALENDAR_BOUNDS: Final = {
+_TIME_RANGE_SQL_BY_KIND: Final = {
     Kind.DATE: ("DATE '0001-01-01'", "DATE '9999-12-31'"),
     Kind.DATETIME: ("TIMESTAMP '0001-01-01 00:00:00'", "TIMESTAMP '9999-12-31 23:59:59.999999'"),
     Kind.TIMESTAMP: ("TIMESTAMPTZ '0001-01-01 00:00:00+00'", "TIMESTAMPTZ '9999-12-31 23:59:59.999999+00'"),
@@ -185,9 +187,9 @@ def range_checked_time_sql(node: exp.Expr, moment: str, kind: Kind) -> str:
 
     The check is needed, because DuckDB itself allows more years.
     """
-    if kind not in _CALENDAR_BOUNDS:
+    if kind not in _TIME_RANGE_SQL_BY_KIND:
         return moment
-    first, last = _CALENDAR_BOUNDS[kind]
+    first, last = _TIME_RANGE_SQL_BY_KIND[kind]
     failure = failure_sql(node, f"{kind} out of range: it would be before 0001-01-01 or after 9999-12-31")
     return f"CASE WHEN {moment} < {first} OR {moment} > {last} THEN {failure} ELSE {moment} END"
 
@@ -219,7 +221,7 @@ def fill_template(template: str, *parts: exp.Expr, texts: Sequence[exp.Expr] = (
     if evaluated_first:
         fields = ", ".join(f"{ascii_lowercase[index]} := {{{index}}}" for index in evaluated_first)
         template = f"list_transform([struct_pack({fields})], lambda _v: {template})[1]"
-    return fragment(template, *parts, *texts)
+    return fragment_node(template, *parts, *texts)
 
 
 _PART_PLACEHOLDER_PATTERN: Final = re.compile("@([a-z])")
@@ -255,17 +257,17 @@ def fill_fallible_template(node: exp.Expr, template: str, *parts: exp.Expr, text
 
 def variant_as_text(value: exp.Expr) -> exp.Expr:
     """Return SQL for an event's value as text; DuckDB reads it from shredded columns without assembling the value."""
-    return fragment("{0}::VARCHAR", value, operation=EventAsText())
+    return fragment_node("{0}::VARCHAR", value, operation=EventAsText())
 
 
 def timestamp_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
     """Convert a TIMESTAMP to its wall-clock time in UTC, because DuckDB calculates with that ten times as fast."""
-    return fragment("make_timestamp(epoch_us({0}))", node, operation=RepeatableCast())
+    return fragment_node("make_timestamp(epoch_us({0}))", node, operation=RepeatableCast())
 
 
 def wall_clock_to_timestamp(node: exp.Expr) -> exp.Expr:
     """Convert a wall-clock time in UTC to a TIMESTAMP."""
-    return fragment("make_timestamptz(epoch_us({0}))", node, operation=RepeatableCast())
+    return fragment_node("make_timestamptz(epoch_us({0}))", node, operation=RepeatableCast())
 
 
 # SQL for a time zone `@b` that is known only when the query runs. It may be an offset such as `+02:00`, but DuckDB
@@ -285,7 +287,7 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         return timestamp_to_utc_wall_clock(moment)
     offset = zone_offset_minutes(zone)
     if offset is not None:
-        return fragment(f"make_timestamp(epoch_us({{0}}) + {offset * 60_000_000})", moment)
+        return fragment_node(f"make_timestamp(epoch_us({{0}}) + {offset * 60_000_000})", moment)
     name = constant_text(zone)
     if name is None:
         return fill_template(
@@ -293,7 +295,7 @@ def to_zone_wall_clock(moment: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
             moment,
             copy_tree(zone),
         )
-    return fragment("timezone({0}, {1})", text_literal_node(name), moment)
+    return fragment_node("timezone({0}, {1})", text_literal_node(name), moment)
 
 
 def first_timestamp_of_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
@@ -327,7 +329,7 @@ def from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
         return wall_clock_to_timestamp(wall)
     offset = zone_offset_minutes(zone)
     if offset is not None:
-        return fragment(f"make_timestamptz(epoch_us({{0}}) - {offset * 60_000_000})", wall)
+        return fragment_node(f"make_timestamptz(epoch_us({{0}}) - {offset * 60_000_000})", wall)
     name = constant_text(zone)
     if name is None:
         return fill_template(
@@ -335,13 +337,13 @@ def from_zone_wall_clock(wall: exp.Expr, zone: exp.Expr | None) -> exp.Expr:
             wall,
             copy_tree(zone),
         )
-    return fragment("timezone({0}, {1})", text_literal_node(name), wall)
+    return fragment_node("timezone({0}, {1})", text_literal_node(name), wall)
 
 
 def convert_implicitly(node: exp.Expr, kind: Kind) -> exp.Expr:
     if isinstance(node, exp.Null) and kind in DATE_AND_TIME_KINDS:
         # The NULL is cast, because DuckDB chooses among its functions of times by the type of the argument.
-        return fragment(f"NULL::{TYPE_NAME_BY_KIND[kind]}")
+        return fragment_node(f"NULL::{TYPE_NAME_BY_KIND[kind]}")
     return convert_to(_IMPLICIT_CONVERSIONS, node, kind)
 
 
@@ -353,23 +355,23 @@ def time_to_utc_wall_clock(node: exp.Expr) -> exp.Expr:
     if kind is Kind.TIMESTAMP:
         return timestamp_to_utc_wall_clock(node)
     if kind is Kind.DATE:
-        return fragment("{0}::TIMESTAMP", node)
+        return fragment_node("{0}::TIMESTAMP", node)
     if kind in (Kind.STRING, Kind.VARIANT):
         return timestamp_to_utc_wall_clock(convert_implicitly(node, Kind.TIMESTAMP))
     return node
 
 
 def _cast_conversion(kind: Kind) -> Conversion:
-    return lambda node: fragment(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", node, operation=RepeatableCast())
+    return lambda node: fragment_node(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", node, operation=RepeatableCast())
 
 
 def _try_cast_conversion(kind: Kind) -> Conversion:
-    return lambda node: fragment(f"try_cast({{0}} AS {TYPE_NAME_BY_KIND[kind]})", variant_as_text(node))
+    return lambda node: fragment_node(f"try_cast({{0}} AS {TYPE_NAME_BY_KIND[kind]})", variant_as_text(node))
 
 
 def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     """Return SQL that parses a text as a time in BigQuery's syntax; inside SAFE, it returns NULL for invalid texts."""
-    if needs_runtime_check(value, kind):
+    if needs_runtime_time_validation(value, kind):
         texts = [
             string_literal_node(f"^({CANONICAL_PATTERN_BY_KIND[kind]})$"),
             string_literal_node(RAISED_ERROR_PREFIX + invalid_time_message(value, kind)),
@@ -380,7 +382,7 @@ def text_to_time(node: exp.Expr, value: exp.Expr, kind: Kind) -> exp.Expr:
     return (
         fill_template(f"try(@a::{TYPE_NAME_BY_KIND[kind]})", text)
         if returns_null_on_error(node)
-        else fragment(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", text)
+        else fragment_node(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", text)
     )
 
 
@@ -416,15 +418,15 @@ def _text_to_time_conversion(kind: Kind) -> Conversion:
 
 
 def _timestamp_to_date(node: exp.Expr) -> exp.Expr:
-    return fragment("{0}::DATE", timestamp_to_utc_wall_clock(node))
+    return fragment_node("{0}::DATE", timestamp_to_utc_wall_clock(node))
 
 
 _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
     **{(Kind.STRING, kind): _text_to_time_conversion(kind) for kind in DATE_AND_TIME_KINDS},
-    (Kind.STRING, Kind.BYTES): lambda node: fragment("encode({0})", node),
+    (Kind.STRING, Kind.BYTES): lambda node: fragment_node("encode({0})", node),
     (Kind.STRING, Kind.JSON): _cast_conversion(Kind.JSON),
     (Kind.DATE, Kind.DATETIME): _cast_conversion(Kind.DATETIME),
-    (Kind.DATE, Kind.TIMESTAMP): lambda node: wall_clock_to_timestamp(fragment("{0}::TIMESTAMP", node)),
+    (Kind.DATE, Kind.TIMESTAMP): lambda node: wall_clock_to_timestamp(fragment_node("{0}::TIMESTAMP", node)),
     (Kind.DATETIME, Kind.TIMESTAMP): wall_clock_to_timestamp,
     (Kind.DATETIME, Kind.DATE): _cast_conversion(Kind.DATE),
     (Kind.TIMESTAMP, Kind.DATETIME): timestamp_to_utc_wall_clock,
@@ -434,7 +436,7 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
     (Kind.NUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
     (Kind.BIGNUMERIC, Kind.FLOAT64): _cast_conversion(Kind.FLOAT64),
     (Kind.VARIANT, Kind.STRING): variant_as_text,
-    (Kind.VARIANT, Kind.BYTES): lambda node: fragment("encode({0})", variant_as_text(node)),
+    (Kind.VARIANT, Kind.BYTES): lambda node: fragment_node("encode({0})", variant_as_text(node)),
     (Kind.VARIANT, Kind.INT64): _try_cast_conversion(Kind.FLOAT64),
     (Kind.VARIANT, Kind.FLOAT64): _try_cast_conversion(Kind.FLOAT64),
     (Kind.VARIANT, Kind.NUMERIC): _try_cast_conversion(Kind.FLOAT64),
@@ -449,24 +451,24 @@ _IMPLICIT_CONVERSIONS: Final[ConversionByKinds] = {
 
 
 def typed_null(datatype: Datatype | None) -> exp.Expr:
-    name = type_name_part(datatype)
-    return exp.Null() if name is None else fragment("NULL::{0}", name)
+    name = type_name_node(datatype)
+    return exp.Null() if name is None else fragment_node("NULL::{0}", name)
 
 
 def _engine_cast(node: exp.Expr, kind: Kind) -> exp.Expr:
-    return fragment(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", node)
+    return fragment_node(f"{{0}}::{TYPE_NAME_BY_KIND[kind]}", node)
 
 
-def conditional(condition: str, then: str, otherwise: str = "NULL") -> str:
+def conditional_sql(condition: str, then: str, otherwise: str = "NULL") -> str:
     return f"CASE WHEN {condition} THEN {then}{'' if otherwise == 'NULL' else f' ELSE {otherwise}'} END"
 
 
-def fail_if(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
-    return conditional(is_invalid, failure_sql(node, message), value)
+def fail_if_sql(node: exp.Expr, is_invalid: str, message: str, value: str) -> str:
+    return conditional_sql(is_invalid, failure_sql(node, message), value)
 
 
 def _bracketed_array_text(array: exp.Expr, name: str, element_text: exp.Expr, separator: str) -> exp.Expr:
-    texts = fragment(f"list_transform({{0}}, lambda {name}: {{1}})", array, element_text)
+    texts = fragment_node(f"list_transform({{0}}, lambda {name}: {{1}})", array, element_text)
     joined = f"coalesce(array_to_string(@a, '{separator}'), '')"
     return fill_template(f"CASE WHEN @a IS NOT NULL THEN '[' || {joined} || ']' END", texts)
 
@@ -477,7 +479,7 @@ def as_json_document(value: exp.Expr) -> exp.Expr:
     if kind is Kind.JSON:
         return value
     if kind is Kind.VARIANT:
-        return fragment("{0}::JSON", value)
+        return fragment_node("{0}::JSON", value)
     return fill_template("(CASE WHEN json_valid(@a) THEN @a END)::JSON", value)
 
 
@@ -490,8 +492,8 @@ COMMON_SQL: Final = CommonSql(
     time_to_utc_wall_clock=time_to_utc_wall_clock,
     timestamp_to_utc_wall_clock=timestamp_to_utc_wall_clock,
     as_json_document=as_json_document,
-    fail_if=fail_if,
-    conditional=conditional,
+    fail_if_sql=fail_if_sql,
+    conditional=conditional_sql,
     is_null="{} IS NULL".format,
     is_not_null="{} IS NOT NULL".format,
     coalesce="coalesce({}, {})".format,

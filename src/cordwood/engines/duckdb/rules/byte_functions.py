@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL, fail_if, failure_sql, fill_template
+from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL, fail_if_sql, failure_sql, fill_template
 from cordwood.engines.duckdb.rules.digests import (
     FARM_FINGERPRINT_SQL,
     MAX_FINGERPRINT_BYTES,
@@ -14,10 +14,10 @@ from cordwood.engines.duckdb.rules.digests import (
     SHA512_SQL,
     farm_fingerprint,
 )
-from cordwood.engines.duckdb.rules.strings import as_text
+from cordwood.engines.duckdb.rules.strings import convert_variant_to_text
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import datatype_of, set_datatype
-from cordwood.sql.lowering import LoweringRule, RuleSet, bytes_literal_node, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, bytes_literal_node, fragment_node, raise_unsupported
 from cordwood.sql.nodes import constant_bytes, constant_int, is_null
 from cordwood.sql.rules.functions import (
     HASH_FUNCTIONS,
@@ -39,7 +39,7 @@ def _compile_time_rule(function: CompileTimeFunction) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         argument = node.this or node.expressions[0]
         if is_null(argument.this if isinstance(argument, exp.Cast) else argument):
-            return set_datatype(fragment("NULL"), datatype_of(node))
+            return set_datatype(fragment_node("NULL"), datatype_of(node))
         data = constant_bytes(argument)
         if data is None:
             return node
@@ -50,8 +50,8 @@ def _compile_time_rule(function: CompileTimeFunction) -> LoweringRule:
 
 def _python_value_literal(value: bytes | str | int) -> exp.Expr:
     if isinstance(value, bytes):
-        return fragment("{0}::BLOB", bytes_literal_node(value))
-    return exp.Literal.string(value) if isinstance(value, str) else fragment(f"({value})::BIGINT")
+        return fragment_node("{0}::BLOB", bytes_literal_node(value))
+    return exp.Literal.string(value) if isinstance(value, str) else fragment_node(f"({value})::BIGINT")
 
 
 def _translate_sha512_of_literal(node: exp.Expr) -> exp.Expr:
@@ -99,13 +99,13 @@ _HASH_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
 
 
 def _translate_sha2(node: exp.Expr) -> exp.Expr:
-    bits, value = constant_int(node.args.get("length")) or 256, as_text(node.this)
+    bits, value = constant_int(node.args.get("length")) or 256, convert_variant_to_text(node.this)
     if bits == 256:
-        return fragment("unhex(sha256({0}))", value)
+        return fragment_node("unhex(sha256({0}))", value)
     if bits != 512:
         raise_unsupported(node, f"SHA{bits}")
     too_long = f"SHA512 of more than {MAX_SHA512_BYTES} bytes of a column"
-    return fill_template(fail_if(node, f"length(hex(@a)) > {2 * MAX_SHA512_BYTES}", too_long, SHA512_SQL), value)
+    return fill_template(fail_if_sql(node, f"length(hex(@a)) > {2 * MAX_SHA512_BYTES}", too_long, SHA512_SQL), value)
 
 
 HASH_RULES = RuleSet(
@@ -149,7 +149,7 @@ def _ip_from_string_rule(*, safe: bool) -> LoweringRule:
         v6 += f" AND length({hex_text}) = 32"
         body = f"CASE WHEN @a IS NULL THEN NULL WHEN {_IS_IPV4_SQL} THEN unhex({_IPV4_TO_HEX_SQL.replace('@s', '@a')})"
         body += f" WHEN {v6} THEN unhex({hex_text}) ELSE {failure} END"
-        value = as_text(node.expressions[0])
+        value = convert_variant_to_text(node.expressions[0])
         return fill_template(body, value, fill_template(_IPV6_WITHOUT_IPV4_TAIL_SQL, copy_tree(value)))
 
     return rule
@@ -170,7 +170,7 @@ _SHORTENED_IPV6_BRANCHES_SQL: Final = "".join(
     for count in range(8, 1, -1)
 )
 _IS_IPV4_MAPPED_SQL: Final = "starts_with(@a, '00000000000000000000FFFF')"
-_PARTIAL_MASK_DIGIT_SQL: Final = "CASE @b % 4 WHEN 0 THEN '' WHEN 1 THEN '8' WHEN 2 THEN 'C' ELSE 'E' END"
+_NET_MASK_BOUNDARY_DIGIT_SQL: Final = "CASE @b % 4 WHEN 0 THEN '' WHEN 1 THEN '8' WHEN 2 THEN 'C' ELSE 'E' END"
 _PREFIX_BOUNDARY_DIGIT_SQL: Final = "CAST('0x' || substring(@a, @b // 4 + 1, 1) AS INT)"
 _MASKED_PREFIX_BOUNDARY_DIGIT_SQL: Final = (
     f"CASE WHEN @b % 4 = 0 THEN '' ELSE printf('%X', {_PREFIX_BOUNDARY_DIGIT_SQL} & (15 << (4 - @b % 4)::INT)) END"
@@ -189,7 +189,7 @@ _NET_TEMPLATES: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     ),
     "NET.IP_NET_MASK": CheckedTemplate(
         "@a NOT IN (4, 16) OR @b < 0 OR @b > @a * 8",
-        f"unhex(rpad(repeat('F', @checked // 4) || {_PARTIAL_MASK_DIGIT_SQL}, CAST(@a * 2 AS INT), '0'))",
+        f"unhex(rpad(repeat('F', @checked // 4) || {_NET_MASK_BOUNDARY_DIGIT_SQL}, CAST(@a * 2 AS INT), '0'))",
         "@b",
     ),
     "NET.IP_TRUNC": TransformedArgumentTemplate(

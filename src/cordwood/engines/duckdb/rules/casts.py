@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     fill_template,
     text_to_time,
     timestamp_to_utc_wall_clock,
-    type_name_part,
+    type_name_node,
     variant_as_text,
 )
 from cordwood.engines.duckdb.rules.conditions import convert_struct_by_position
@@ -23,7 +23,7 @@ from cordwood.engines.duckdb.rules.times import INTERVAL_TEXT_SQL
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Datatype, Kind
 from cordwood.model.event import ValueKind
 from cordwood.sql.datatypes import datatype_of, kind_of, set_datatype
-from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, string_literal_node
+from cordwood.sql.lowering import RuleSet, fragment_node, raise_unsupported, returns_null_on_error, string_literal_node
 from cordwood.sql.nodes import PATH_KINDS_METADATA_KEY, constant_int, constant_text
 from cordwood.sql.rules.conversions import CastRules, LiteralRules, parent_outside_sign_and_parentheses
 from cordwood.sql.rules.numbers import PARSE_NUMERIC_PATTERN
@@ -50,20 +50,20 @@ def _needs_typed_integer_literal(node: exp.Expr) -> bool:
 
 def _integer_literal(node: exp.Expr, value: int) -> exp.Expr:
     has_type = _needs_typed_integer_literal(node) and abs(value) < _INT32_LIMIT
-    return fragment(f"{value}::BIGINT") if has_type else exp.Literal.number(str(value))
+    return fragment_node(f"{value}::BIGINT") if has_type else exp.Literal.number(str(value))
 
 
 def _float_literal(node: exp.Expr) -> exp.Expr:
     digits = str(node.this).lower()
-    return fragment("{0}", exp.Literal.number(digits if "e" in digits else f"{digits}e0"))
+    return fragment_node("{0}", exp.Literal.number(digits if "e" in digits else f"{digits}e0"))
 
 
 LITERAL_RULES = LiteralRules(
-    _integer_literal, _float_literal, bytes_literal=lambda data, _: fragment("{0}::BLOB", data)
+    _integer_literal, _float_literal, bytes_literal=lambda data, _: fragment_node("{0}::BLOB", data)
 ).rules()
 
 
-def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:
+def _cast_to_parameterized_type(node: exp.Expr, to: Datatype) -> exp.Expr | None:
     """Cast to NUMERIC or BIGNUMERIC with a precision; refuse other types with a parameter, such as STRING(10)."""
     if to.kind not in TYPE_NAME_BY_KIND:
         return None
@@ -74,7 +74,7 @@ def _cast_to_sized(node: exp.Expr, to: Datatype) -> exp.Expr | None:
     if precision is None or scale is None or precision > _MAX_DECIMAL_PRECISION:
         raise_unsupported(node, f"{to.kind} of so many digits")
     return fill_fallible_template(
-        node, f"CAST(@a AS DECIMAL({precision}, {scale}))", CAST_TRANSLATOR.cast_to(node, node.this, to)
+        node, f"CAST(@a AS DECIMAL({precision}, {scale}))", CAST_RULES.cast_to(node, node.this, to)
     )
 
 
@@ -82,16 +82,16 @@ _MAX_DECIMAL_PRECISION: Final = 38
 
 
 def _cast_directly(node: exp.Expr, value: exp.Expr, to: Kind) -> exp.Expr:
-    if kind_of(value) in _CALENDAR_KINDS and to in _CALENDAR_KINDS:
+    if kind_of(value) in _KINDS_WITH_CALENDAR_DATE and to in _KINDS_WITH_CALENDAR_DATE:
         return convert_implicitly(value, to)
     return fill_fallible_template(node, f"CAST(@a AS {TYPE_NAME_BY_KIND[to]})", value)
 
 
-_CALENDAR_KINDS: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
+_KINDS_WITH_CALENDAR_DATE: Final = (Kind.TIMESTAMP, Kind.DATETIME, Kind.DATE)
 
 
 def _cast_composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
-    name = type_name_part(to)
+    name = type_name_node(to)
     if name is None:
         return value
     if to.kind is Kind.STRUCT:
@@ -99,9 +99,9 @@ def _cast_composite(node: exp.Expr, value: exp.Expr, to: Datatype) -> exp.Expr:
     array_type = datatype_of(value)
     element = array_type.element if array_type else None
     if element is None or to.element is None or element == to.element or element.kind is Kind.ARRAY:
-        return fragment("CAST({0} AS {1})", value, name)
-    item = set_datatype(fragment("_e"), element)
-    return fragment("list_transform({0}, lambda _e: {1})", value, CAST_TRANSLATOR.cast_to(node, item, to.element))
+        return fragment_node("CAST({0} AS {1})", value, name)
+    item = set_datatype(fragment_node("_e"), element)
+    return fragment_node("list_transform({0}, lambda _e: {1})", value, CAST_RULES.cast_to(node, item, to.element))
 
 
 def _text_to_int(node: exp.Expr, value: exp.Expr) -> exp.Expr:
@@ -155,7 +155,7 @@ FLOAT_TEXT_SQL: Final = (
 _TEXT_TO_INTEGER_SQL: Final = "CAST(round(CAST(@a AS DOUBLE)) AS BIGINT)"
 
 
-_COMPOSITE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
+_COMPOSITE_VALUE_KINDS: Final = frozenset({ValueKind.OBJECT, ValueKind.ARRAY})
 
 
 def event_value_as_text(value: exp.Expr) -> exp.Expr:
@@ -165,7 +165,7 @@ def event_value_as_text(value: exp.Expr) -> exp.Expr:
     third of the time of the general conversion.
     """
     kinds = value.meta_get(PATH_KINDS_METADATA_KEY)
-    if kinds and not kinds & _COMPOSITE_KINDS:
+    if kinds and not kinds & _COMPOSITE_VALUE_KINDS:
         return variant_as_text(value)
     is_composite = "variant_typeof(@a) LIKE 'OBJECT%' OR variant_typeof(@a) LIKE 'ARRAY%'"
     json = f"CASE WHEN {is_composite} THEN @a::JSON::VARCHAR ELSE @a::VARCHAR END"
@@ -228,7 +228,7 @@ def _translate_parse_numeric(node: exp.Expr) -> exp.Expr:
 _ROUND_TO_INTEGER_SQL: Final = "CAST(round(@a) AS BIGINT)"
 _EXACT_NUMBER_TEXT_SQL: Final = r"regexp_replace({0}::VARCHAR, '\.?0+$', '')"
 
-CAST_TRANSLATOR: Final = CastRules(
+CAST_RULES: Final = CastRules(
     common_sql=COMMON_SQL,
     time_printer=TIME_PRINTER,
     casters={
@@ -247,7 +247,7 @@ CAST_TRANSLATOR: Final = CastRules(
         (Kind.BYTES, Kind.STRING): "decode(@a)",
         (Kind.INTERVAL, Kind.STRING): lambda _, value: fill_template(INTERVAL_TEXT_SQL, value),
         (Kind.DATETIME, Kind.TIME): "{0}::TIME",
-        (Kind.TIMESTAMP, Kind.TIME): lambda _, value: fragment("{0}::TIME", timestamp_to_utc_wall_clock(value)),
+        (Kind.TIMESTAMP, Kind.TIME): lambda _, value: fragment_node("{0}::TIME", timestamp_to_utc_wall_clock(value)),
         (Kind.VARIANT, Kind.STRING): lambda _, value: event_value_as_text(value),
         (Kind.VARIANT, Kind.INT64): lambda node, value: fill_fallible_template(
             node, _TEXT_TO_INTEGER_SQL, variant_as_text(value)
@@ -256,7 +256,7 @@ CAST_TRANSLATOR: Final = CastRules(
     cast_directly=_cast_directly,
     text_to_time=text_to_time,
     cast_to_composite=_cast_composite,
-    cast_to_sized_type=_cast_to_sized,
+    cast_to_sized_type=_cast_to_parameterized_type,
     bytes_to_text_templates={
         "HEX": "lower(hex({0}))",
         "BASE64": "to_base64({0})",
@@ -265,11 +265,11 @@ CAST_TRANSLATOR: Final = CastRules(
     },
     text_to_bytes_templates={"HEX": "unhex({0})", "BASE64": "from_base64({0})", "UTF-8": "encode({0})"},
 )
-cast_to: Final = CAST_TRANSLATOR.cast_to
+cast_to: Final = CAST_RULES.cast_to
 
 RULES = RuleSet(
     by_node_class={
-        **CAST_TRANSLATOR.rules().by_node_class,
+        **CAST_RULES.rules().by_node_class,
         exp.ParseNumeric: _translate_parse_numeric,
         exp.ParseBignumeric: _translate_parse_numeric,
     }

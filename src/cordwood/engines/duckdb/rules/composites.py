@@ -13,15 +13,15 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     convert_implicitly,
     encode_engine_name,
     failure_sql,
-    field_name_part,
     fill_template,
+    struct_field_name_node,
 )
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.engines.duckdb.rules.conditions import convert_struct_by_position
 from cordwood.engines.duckdb.rules.json_functions import json_path_text
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.datatypes import INT64, STRING, datatype_of, field_type, kind_of, set_datatype
-from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, string_literal_node
+from cordwood.sql.lowering import RuleSet, fragment_node, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import constant_int, constant_text, is_parenthesised_list, struct_field_values
 from cordwood.sql.rules.functions import (
     ARRAY_FUNCTIONS,
@@ -30,7 +30,7 @@ from cordwood.sql.rules.functions import (
     max_generated_elements,
     rules_from_templates,
 )
-from cordwood.sql.rules.numbers import has_ascending_elements
+from cordwood.sql.rules.numbers import has_ascending_constant_numbers
 
 
 def _translate_struct(node: exp.Expr) -> exp.Expr:
@@ -39,9 +39,9 @@ def _translate_struct(node: exp.Expr) -> exp.Expr:
 
 
 def _pack_struct(datatype: Datatype, values: list[exp.Expr]) -> exp.Expr:
-    names = [field_name_part(datatype, index) for index in range(len(values))]
+    names = [struct_field_name_node(datatype, index) for index in range(len(values))]
     fields = ", ".join(f"{{{index + len(values)}}} := {{{index}}}" for index in range(len(values)))
-    return fragment(f"struct_pack({fields})", *values, *names)
+    return fragment_node(f"struct_pack({fields})", *values, *names)
 
 
 def _translate_tuple(node: exp.Expr) -> exp.Expr:
@@ -53,7 +53,7 @@ def _translate_tuple(node: exp.Expr) -> exp.Expr:
 def _translate_array(node: exp.Expr) -> exp.Expr:
     items = node.expressions
     if len(items) == 1 and isinstance(items[0], exp.Query):
-        return fragment("ARRAY({0})", items[0])
+        return fragment_node("ARRAY({0})", items[0])
     datatype = datatype_of(node)
     element = datatype.element if datatype else None
     if element is None:
@@ -72,12 +72,12 @@ def _translate_field_access(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) is Kind.ARRAY:
         return _field_values_of_elements(node)
     if kind_of(node.this) is Kind.JSON and isinstance(node.expression, exp.Identifier):
-        return fragment(
+        return fragment_node(
             "json_extract({0}, {1})", node.this, string_literal_node(json_path_text([node.expression.name]))
         )
     if isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Identifier):
         return node
-    return fragment(
+    return fragment_node(
         "struct_extract({0}, {1})", node.this, string_literal_node(encode_engine_name(node.expression.name))
     )
 
@@ -92,8 +92,8 @@ def _field_values_of_elements(node: exp.Expr) -> exp.Expr:
     if field is None:
         raise_unsupported(node, "A field of an array's elements")
     name = string_literal_node(encode_engine_name(node.expression.name))
-    fields = fragment("list_transform({0}, lambda _e: struct_extract(_e, {1}))", node.this, name)
-    return fragment("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
+    fields = fragment_node("list_transform({0}, lambda _e: struct_extract(_e, {1}))", node.this, name)
+    return fragment_node("flatten({0})", fields) if field.kind is Kind.ARRAY else fields
 
 
 def _translate_select_as_struct(node: exp.Expr) -> exp.Expr:
@@ -102,7 +102,7 @@ def _translate_select_as_struct(node: exp.Expr) -> exp.Expr:
         fields = tuple((item.alias_or_name, datatype_of(item)) for item in node.expressions)
         for index, item in enumerate(node.expressions):
             if isinstance(item, exp.Alias):
-                item.set("alias", field_name_part(Datatype(Kind.STRUCT, fields=fields), index))
+                item.set("alias", struct_field_name_node(Datatype(Kind.STRUCT, fields=fields), index))
     return node
 
 
@@ -112,7 +112,7 @@ def _translate_subscript(node: exp.Expr) -> exp.Expr:
     if kind is Kind.JSON:
         return _json_subscript(base, index)
     if kind is Kind.VARIANT:
-        base = fragment("CAST({0} AS VARIANT[])", base)
+        base = fragment_node("CAST({0} AS VARIANT[])", base)
     if kind is Kind.STRUCT:
         return _struct_subscript(node, base, index)
     offset = 1 - int(node.args.get("offset") or 0)
@@ -132,7 +132,7 @@ def _element_at(node: exp.Expr, base: exp.Expr, index: exp.Expr, offset: int, *,
     if constant_index is not None:
         position = constant_index + offset
         if safe:
-            return fragment(f"{{0}}[{position}]", base) if position > 0 else fragment("NULL")
+            return fragment_node(f"{{0}}[{position}]", base) if position > 0 else fragment_node("NULL")
         if position < 1:
             return fill_template(f"CASE WHEN @a IS NOT NULL THEN {failure} END", base)
         return fill_template(f"CASE WHEN len(@a) < {position} THEN {failure} ELSE @a[{position}] END", base)
@@ -151,7 +151,7 @@ def _single_quantile(node: exp.Expr, offset: int) -> exp.Expr | None:
     if quantile_count is None or index is None or offset != 1 or not 0 <= index <= quantile_count:
         return None
     value, suffix = source.expressions[1], source.meta["quantiles_filter"]
-    return fragment(f"quantile_disc({{0}}, {index / quantile_count!r}){suffix}", value)
+    return fragment_node(f"quantile_disc({{0}}, {index / quantile_count!r}){suffix}", value)
 
 
 def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
@@ -159,7 +159,7 @@ def _json_subscript(base: exp.Expr, index: exp.Expr) -> exp.Expr:
     key, position = constant_text(index), constant_int(index)
     step = key if position is None or position < 0 else position
     if step is not None:
-        return fragment("json_extract({0}, {1})", base, exp.Literal.string(json_path_text([step])))
+        return fragment_node("json_extract({0}, {1})", base, exp.Literal.string(json_path_text([step])))
     if kind_of(index) is Kind.INT64:
         return fill_template("json_extract(@a, CASE WHEN @b >= 0 THEN @b END)", base, index)
     pointer = "'/' || replace(replace(@b, '~', '~0'), '/', '~1')"
@@ -170,18 +170,22 @@ def _struct_subscript(node: exp.Expr, base: exp.Expr, index: exp.Expr) -> exp.Ex
     position = constant_int(index)
     if position is None:
         raise_unsupported(node, "A subscript of a STRUCT that is not a whole number")
-    return fragment(f"struct_extract_at({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
+    return fragment_node(f"struct_extract_at({{0}}, {position + 1 - int(node.args.get('offset') or 0)})", base)
 
 
 def _translate_array_length(node: exp.Expr) -> exp.Expr:
     if kind_of(node.this) is Kind.VARIANT:
-        return fragment("len(try_cast({0} AS VARIANT[]))", node.this)
-    return fragment("len({0})", node.this)
+        return fragment_node("len(try_cast({0} AS VARIANT[]))", node.this)
+    return fragment_node("len({0})", node.this)
 
 
 def _translate_array_concat(node: exp.Expr) -> exp.Expr:
     parts = [_cast_to_common_type(part, datatype_of(node)) for part in (node.this, *node.expressions)]
-    return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts) if len(parts) > 1 else node.this
+    return (
+        fragment_node(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
+        if len(parts) > 1
+        else node.this
+    )
 
 
 def _cast_to_common_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
@@ -198,8 +202,8 @@ def _cast_to_common_type(array: exp.Expr, to: Datatype | None) -> exp.Expr:
         or element.kind is not Kind.STRUCT
     ):
         return array
-    item = set_datatype(fragment("_e"), array_type.element)
-    return fragment("list_transform({0}, lambda _e: {1})", array, convert_struct_by_position(item, element))
+    item = set_datatype(fragment_node("_e"), array_type.element)
+    return fragment_node("list_transform({0}, lambda _e: {1})", array, convert_struct_by_position(item, element))
 
 
 def _translate_array_to_string(node: exp.Expr) -> exp.Expr:
@@ -209,8 +213,8 @@ def _translate_array_to_string(node: exp.Expr) -> exp.Expr:
     if element is not None and element.kind is Kind.BYTES:
         raise_unsupported(node, "ARRAY_TO_STRING of BYTES")
     if element is not None and element.kind is not Kind.STRING:
-        item = set_datatype(fragment("_e"), element)
-        value = fragment("list_transform({0}, lambda _e: {1})", value, cast_to(item, item, STRING))
+        item = set_datatype(fragment_node("_e"), element)
+        value = fragment_node("list_transform({0}, lambda _e: {1})", value, cast_to(item, item, STRING))
     if null is not None:
         value = fill_template("list_transform(@a, lambda _e: coalesce(_e, @b))", value, null)
     joined = "array_to_string(@a, @b)" if constant_text(separator) is not None else _JOIN_ELEMENTS_SQL
@@ -264,7 +268,7 @@ def _translate_range_bucket(node: exp.Expr) -> exp.Expr:
     is_missing = "@a IS NULL OR @b IS NULL" + (" OR isnan(@a)" if kind_of(node.this) is Kind.FLOAT64 else "")
     failure = failure_sql(node, "RANGE_BUCKET needs boundaries in ascending order that are not NULL")
     order_check = f" WHEN len(@b) <> list_count(@b) OR @b <> list_sort(@b) THEN {failure}"
-    guard = "" if has_ascending_elements(node.expression) else order_check
+    guard = "" if has_ascending_constant_numbers(node.expression) else order_check
     body = f"CASE WHEN {is_missing} THEN NULL{guard} ELSE len(list_filter(@b, lambda _e: _e <= @a)) END"
     return fill_template(body, node.this, node.expression)
 

@@ -8,17 +8,17 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL, convert_implicitly, type_name_part
+from cordwood.engines.duckdb.rules.building_blocks import COMMON_SQL, convert_implicitly, type_name_node
 from cordwood.model.datatype import DATE_AND_TIME_KINDS, NUMBER_KINDS, Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import common_type, datatype_of, inherit_metadata, kind_of, set_datatype
 from cordwood.sql.lowering import (
     RAISED_ERROR_PREFIX,
     RuleSet,
-    fragment,
+    fragment_node,
     is_fragment,
     is_volatile,
-    quoted_constant,
+    quoted_literal_sql,
     returns_null_on_error,
 )
 from cordwood.sql.rules.conversions import ConditionRules, comparison_kind_with_event_value, mark_argument_null_on_error
@@ -26,7 +26,7 @@ from cordwood.sql.rules.conversions import ConditionRules, comparison_kind_with_
 _CONDITION_RULES: Final = ConditionRules(COMMON_SQL)
 
 
-def _common_kind(kinds: list[Kind | None]) -> Kind | None:
+def _comparison_kind(kinds: list[Kind | None]) -> Kind | None:
     """Return the kind to which values of `kinds` are converted for a comparison, or None if they need no conversion."""
     known_kinds = [kind for kind in kinds if kind is not None]
     if Kind.VARIANT in known_kinds:
@@ -39,7 +39,7 @@ def _common_kind(kinds: list[Kind | None]) -> Kind | None:
 
 def _translate_comparison(node: exp.Expr) -> exp.Expr:
     sides = [node.this, node.expression]
-    kind = _common_kind([kind_of(side) for side in sides])
+    kind = _comparison_kind([kind_of(side) for side in sides])
     if kind is not None:
         return type(node)(this=_convert_operand(sides[0], kind), expression=_convert_operand(sides[1], kind))
     if kind_of(sides[0]) is kind_of(sides[1]) is Kind.STRUCT:
@@ -52,7 +52,7 @@ def _compare_structs(node: exp.Expr, sides: list[exp.Expr]) -> exp.Expr:
     shared_type = common_type(map(datatype_of, sides))
     if shared_type is not None and isinstance(node, (exp.EQ, exp.NEQ)) and shared_type.fields:
         equal = _fields_equal_sql("{0}", "{1}", shared_type)
-        return fragment(equal if isinstance(node, exp.EQ) else f"NOT ({equal})", *sides)
+        return fragment_node(equal if isinstance(node, exp.EQ) else f"NOT ({equal})", *sides)
     return type(node)(
         this=convert_struct_by_position(sides[0], shared_type),
         expression=convert_struct_by_position(sides[1], shared_type),
@@ -76,17 +76,17 @@ def _convert_operand(side: exp.Expr, kind: Kind) -> exp.Expr:
 
 def convert_struct_by_position(node: exp.Expr, to: Datatype | None) -> exp.Expr:
     """Convert a struct to another type, matching fields by position; DuckDB's own cast would match them by name."""
-    struct_type, target_type = datatype_of(node), type_name_part(to)
+    struct_type, target_type = datatype_of(node), type_name_node(to)
     if target_type is None or struct_type == to:
         return node
     return (
-        fragment(f"CAST(row({_fields_without_names_sql(struct_type, '{0}')}) AS {{1}})", node, target_type)
+        fragment_node(f"CAST(row({_row_arguments_sql(struct_type, '{0}')}) AS {{1}})", node, target_type)
         if struct_type and struct_type.fields
         else node
     )
 
 
-def _fields_without_names_sql(struct_type: Datatype, value: str) -> str:
+def _row_arguments_sql(struct_type: Datatype, value: str) -> str:
     parts = enumerate((field for _, field in struct_type.fields), start=1)
     return ", ".join(_remove_field_names_sql(field, f"struct_extract_at({value}, {index})") for index, field in parts)
 
@@ -94,7 +94,7 @@ def _fields_without_names_sql(struct_type: Datatype, value: str) -> str:
 def _remove_field_names_sql(struct_type: Datatype | None, value: str) -> str:
     """Return SQL that removes the field names of a struct or of an array of structs; other values stay unchanged."""
     if struct_type is not None and struct_type.kind is Kind.STRUCT and struct_type.fields:
-        return f"CASE WHEN {value} IS NOT NULL THEN row({_fields_without_names_sql(struct_type, value)}) END"
+        return f"CASE WHEN {value} IS NOT NULL THEN row({_row_arguments_sql(struct_type, value)}) END"
     if (
         struct_type is not None
         and struct_type.kind is Kind.ARRAY
@@ -107,7 +107,7 @@ def _remove_field_names_sql(struct_type: Datatype | None, value: str) -> str:
 
 def _translate_between(node: exp.Expr) -> exp.Expr:
     parts = [node.this, node.args["low"], node.args["high"]]
-    kind = _common_kind([kind_of(part) for part in parts])
+    kind = _comparison_kind([kind_of(part) for part in parts])
     if kind is not None:
         this, low, high = (_convert_operand(part, kind) for part in parts)
         return exp.Between(this=this, low=low, high=high)
@@ -119,11 +119,11 @@ def _translate_in(node: exp.Expr) -> exp.Expr:
         return _translate_in_unnest(node)
     if node.args.get("query"):
         return _translate_in_query(node)
-    kind = _common_kind([kind_of(part) for part in (node.this, *node.expressions)])
+    kind = _comparison_kind([kind_of(part) for part in (node.this, *node.expressions)])
     if all(_is_struct(part) for part in (node.this, *node.expressions)):
         return _translate_in_structs(node.this, node.expressions)
     if kind is None:
-        return _in_with_structs_by_position(node.this, node.expressions)
+        return _convert_in_structs_by_position(node.this, node.expressions)
     return exp.In(
         this=_convert_operand(node.this, kind), expressions=[_convert_operand(item, kind) for item in node.expressions]
     )
@@ -133,16 +133,16 @@ def _translate_in_structs(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
     """Translate IN over structs by comparing field by field; DuckDB's own IN would treat two NULL fields as equal."""
     common_types = [common_type([datatype_of(value), datatype_of(item)]) for item in items]
     if not all(common_type and common_type.fields for common_type in common_types):
-        return _in_with_structs_by_position(value, items)
+        return _convert_in_structs_by_position(value, items)
     equal = [
         _fields_equal_sql("{0}", f"{{{index}}}", common_type)
         for index, common_type in enumerate(common_types, 1)
         if common_type
     ]
-    return fragment(f"({' OR '.join(equal)})", value, *items)
+    return fragment_node(f"({' OR '.join(equal)})", value, *items)
 
 
-def _in_with_structs_by_position(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
+def _convert_in_structs_by_position(value: exp.Expr, items: list[exp.Expr]) -> exp.Expr:
     converted = [convert_struct_by_position(item, datatype_of(value)) if _is_struct(item) else item for item in items]
     return exp.In(this=value, expressions=converted)
 
@@ -163,26 +163,26 @@ def translate_in_array(value: exp.Expr, array: exp.Expr) -> exp.Expr:
     element = datatype.element if datatype else None
     if element is not None and element.kind is Kind.VARIANT:
         kind = comparison_kind_with_event_value(kind_of(value) or Kind.STRING)
-        element_value = set_datatype(fragment("_e"), element)
-        array = fragment("list_transform({0}, lambda _e: {1})", array, convert_implicitly(element_value, kind))
+        element_value = set_datatype(fragment_node("_e"), element)
+        array = fragment_node("list_transform({0}, lambda _e: {1})", array, convert_implicitly(element_value, kind))
         value = convert_implicitly(value, kind)
     else:
         if element is not None and element.kind is kind_of(value) is Kind.STRUCT:
             return _translate_struct_in_array(value, array, element)
         value = convert_implicitly(value, element.kind) if element else value
-    return fragment("{0} IN (SELECT unnest({1}))", value, array)
+    return fragment_node("{0} IN (SELECT unnest({1}))", value, array)
 
 
 def _translate_struct_in_array(value: exp.Expr, array: exp.Expr, element: Datatype) -> exp.Expr:
     equal = _fields_equal_sql("{0}", "_u", element)
     result = f"CASE WHEN bool_or({equal}) THEN true WHEN count(*) > count({equal}) THEN NULL ELSE false END"
-    return fragment(f"(SELECT {result} FROM (SELECT unnest({{1}}) AS _u))", value, array)  # noqa: S608 - a template of ours
+    return fragment_node(f"(SELECT {result} FROM (SELECT unnest({{1}}) AS _u))", value, array)  # noqa: S608 - a template of ours
 
 
 def _translate_in_query(node: exp.Expr) -> exp.Expr:
     query = node.args["query"]
     value_kind, query_kind = kind_of(node.this), kind_of(query)
-    kind = _common_kind([value_kind, query_kind])
+    kind = _comparison_kind([value_kind, query_kind])
     if kind is not None and query_kind is not Kind.VARIANT:
         return exp.In(this=_convert_operand(node.this, kind), query=query)
     if query_kind is Kind.VARIANT:
@@ -203,7 +203,7 @@ def _convert_branch(branch: exp.Expr | None, conditional: exp.Expr) -> exp.Expr 
     if datatype.kind is Kind.STRUCT:
         return convert_struct_by_position(branch, datatype)
     if kind_of(branch) is Kind.VARIANT and datatype.kind is Kind.INT64:
-        return fragment("CAST({0} AS BIGINT)", convert_implicitly(branch, Kind.FLOAT64))
+        return fragment_node("CAST({0} AS BIGINT)", convert_implicitly(branch, Kind.FLOAT64))
     return convert_implicitly(branch, datatype.kind)
 
 
@@ -215,7 +215,11 @@ def _translate_case(node: exp.Expr) -> exp.Expr:
         elif kind_of(subject) is Kind.STRUCT:
             branch.set("this", convert_struct_by_position(branch.this, datatype_of(subject)))
         branch.set("true", _convert_branch(branch.args["true"], node))
-    kind = _common_kind([kind_of(subject), *(kind_of(branch.this) for branch in node.args["ifs"])]) if subject else None
+    kind = (
+        _comparison_kind([kind_of(subject), *(kind_of(branch.this) for branch in node.args["ifs"])])
+        if subject
+        else None
+    )
     if kind is not None:
         node.set("this", convert_implicitly(subject, kind))
         for branch in node.args["ifs"]:
@@ -229,7 +233,7 @@ def _translate_if(node: exp.Expr) -> exp.Expr:
         return node
     otherwise = _convert_branch(node.args.get("false"), node) or exp.Null()
     then = _convert_branch(node.args["true"], node)
-    return fragment(
+    return fragment_node(
         "CASE WHEN {0} THEN {1} ELSE {2} END", _CONDITION_RULES.to_boolean(node.this), then or exp.Null(), otherwise
     )
 
@@ -241,9 +245,9 @@ def _translate_coalesce(node: exp.Expr) -> exp.Expr:
 
 def _translate_nullif(node: exp.Expr) -> exp.Expr:
     left, right = node.this, node.expression
-    kind = _common_kind([kind_of(left), kind_of(right)])
+    kind = _comparison_kind([kind_of(left), kind_of(right)])
     if kind is not None and kind_of(left) is Kind.VARIANT:
-        return fragment(
+        return fragment_node(
             "CASE WHEN {0} = {1} THEN NULL ELSE {2} END", convert_implicitly(left, kind), right, copy_tree(left)
         )
     return exp.Nullif(this=left, expression=convert_implicitly(right, kind) if kind else right)
@@ -251,13 +255,13 @@ def _translate_nullif(node: exp.Expr) -> exp.Expr:
 
 def _translate_error(node: exp.Expr) -> exp.Expr:
     if returns_null_on_error(node):
-        return fragment("NULL")
-    return fragment(f"error({quoted_constant(RAISED_ERROR_PREFIX)} || {{0}})", node.expressions[0])
+        return fragment_node("NULL")
+    return fragment_node(f"error({quoted_literal_sql(RAISED_ERROR_PREFIX)} || {{0}})", node.expressions[0])
 
 
 def _translate_safe_call(node: exp.Expr) -> exp.Expr:
     inner: exp.Expr = node.this
-    return inherit_metadata(fragment("try({0})", inner), node) if _can_be_in_try(inner) else inner
+    return inherit_metadata(fragment_node("try({0})", inner), node) if _can_be_in_try(inner) else inner
 
 
 def _can_be_in_try(node: exp.Expr) -> bool:

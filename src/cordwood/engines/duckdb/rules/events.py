@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER_META_KEY, number_to_variant_template
+from cordwood.engines.duckdb.rules.aggregates import EVENT_NUMBER_METADATA_KEY, number_to_variant_template
 from cordwood.engines.duckdb.rules.building_blocks import (
     TYPE_NAME_BY_KIND,
     fill_template,
@@ -18,18 +18,18 @@ from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, VARIANT, kind_of, set_datatype
 from cordwood.sql.internal_functions import (
     JSON_KEY_VALUE_SEPARATOR,
-    MAX_FLATTENED_CHARACTERS,
+    MAX_FLATTENED_JSON_CHARACTERS,
+    MAX_FLATTENED_JSON_MEMBERS,
     MAX_FLATTENED_KEY_BYTES,
-    MAX_FLATTENED_MEMBERS,
     expand_nested_objects,
 )
-from cordwood.sql.lowering import RuleSet, fragment, identifier_node, string_literal_node
+from cordwood.sql.lowering import RuleSet, fragment_node, identifier_node, string_literal_node
 from cordwood.sql.nodes import (
     PATH_KINDS_METADATA_KEY,
+    EventValueElements,
     IsObjectTest,
     Operation,
     PathRead,
-    RecordElements,
     RedactedSecret,
     RedactionCall,
     TextAsEventValue,
@@ -50,12 +50,12 @@ from cordwood.sql.redaction.masking import (
 def _translate_path_read(node: exp.Expr) -> exp.Expr:
     """Translate a read of a path; a STRING is read directly as text from shredded columns, which is fast."""
     steps = path_steps(node)
-    path = path_value_part(path_root(node), steps, PathRead(steps))
+    path = value_at_path_node(path_root(node), steps, PathRead(steps))
     path.meta[PATH_KINDS_METADATA_KEY] = node.meta_get(PATH_KINDS_METADATA_KEY)
     return variant_as_text(path) if kind_of(node) is Kind.STRING else path
 
 
-def path_value_part(value: exp.Expr, steps: Sequence[str], does: Operation | None = None) -> exp.Expr:
+def value_at_path_node(value: exp.Expr, steps: Sequence[str], does: Operation | None = None) -> exp.Expr:
     """Return SQL for the value at the path `steps` below the VARIANT `value`.
 
     Keys that DuckDB does not accept as names are written in brackets.
@@ -64,26 +64,26 @@ def path_value_part(value: exp.Expr, steps: Sequence[str], does: Operation | Non
         f".{{{index}}}" if is_valid_engine_name(step) else f"[{{{index}}}]" for index, step in enumerate(steps, 1)
     )
     keys = [identifier_node(step) if is_valid_engine_name(step) else string_literal_node(step) for step in steps]
-    return fragment(template, value, *keys, operation=does)
+    return fragment_node(template, value, *keys, operation=does)
 
 
-def _convert_answer_column(node: exp.Expr) -> exp.Expr:
+def _convert_result_column(node: exp.Expr) -> exp.Expr:
     """Convert a column of the final SELECT if it reads a path with only texts, or is a sum of values from events.
 
     The value at the path becomes a text, because texts are grouped and sorted seven times as fast as VARIANTs. The sum
     becomes an integer if it is integral.
     """
     value = node.this
-    if value.meta_get("only_text") and kind_of(value) is Kind.VARIANT and _is_outermost(node):
+    if value.meta_get("only_text") and kind_of(value) is Kind.VARIANT and _is_final_select_column(node):
         node.set("this", set_datatype(variant_as_text(copy_tree(value)), STRING))
         set_datatype(node, STRING)
-    if value.meta_get(EVENT_NUMBER_META_KEY) and _is_outermost(node):
-        node.set("this", set_datatype(fragment(number_to_variant_template("{0}"), copy_tree(value)), VARIANT))
+    if value.meta_get(EVENT_NUMBER_METADATA_KEY) and _is_final_select_column(node):
+        node.set("this", set_datatype(fragment_node(number_to_variant_template("{0}"), copy_tree(value)), VARIANT))
         set_datatype(node, VARIANT)
     return node
 
 
-def _is_outermost(node: exp.Expr) -> bool:
+def _is_final_select_column(node: exp.Expr) -> bool:
     """Return whether the node is a column of the final SELECT list."""
     select = node.parent
     return isinstance(select, exp.Select) and select.parent is None
@@ -97,29 +97,29 @@ def _translate_record_elements(node: exp.Expr) -> exp.Expr:
 
     An array gives its elements, an object gives an array with this object, and other values give an empty array.
     """
-    elements = operation_of(node, RecordElements)
-    if elements is not None and elements.has_seen_only_arrays:
-        return fragment("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
+    elements = operation_of(node, EventValueElements)
+    if elements is not None and elements.were_only_arrays_seen:
+        return fragment_node("coalesce(CAST({0} AS VARIANT[]), [])", node.expressions[0])
     arrays = f"CASE {_VALUE_TYPE_PREFIX_SQL} WHEN 'ARRAY' THEN CAST({{0}} AS VARIANT[]) WHEN 'OBJEC' THEN [{{0}}] ELSE [] END"
-    return fragment(arrays, node.expressions[0])
+    return fragment_node(arrays, node.expressions[0])
 
 
 def _translate_is_record(node: exp.Expr) -> exp.Expr:
     """Translate a test whether a value is an object; it tests for NULL first, because that does not read the value."""
-    return fragment(
+    return fragment_node(
         f"({{0}} IS NOT NULL AND {_VALUE_TYPE_PREFIX_SQL} = 'OBJEC')", node.expressions[0], operation=IsObjectTest()
     )
 
 
 def _translate_parameter(node: exp.Expr) -> exp.Expr:
     kind = kind_of(node)
-    if kind is None or kind is Kind.STRING or _is_null_test(node):
+    if kind is None or kind is Kind.STRING or _is_tested_for_null(node):
         return node
     # Copy the node, because a node cannot be part of its own replacement.
-    return fragment(f"CAST({{0}} AS {TYPE_NAME_BY_KIND[kind]})", copy_tree(node))
+    return fragment_node(f"CAST({{0}} AS {TYPE_NAME_BY_KIND[kind]})", copy_tree(node))
 
 
-def _is_null_test(node: exp.Expr) -> bool:
+def _is_tested_for_null(node: exp.Expr) -> bool:
     """Return whether `node`, a parameter of the query, is only tested for NULL, as in `@name IS NULL`.
 
     Such a parameter needs no cast to its type. Casts are omitted where possible, because they take planning time.
@@ -182,7 +182,7 @@ def _flatten_level_sql(entries: str) -> str:
 _FLATTEN_LEVELS_SQL: Final = "list_reduce(range({levels}), lambda acc, _i: {level}, {entries})"
 
 
-def _attribute_list(node: exp.Expr, attribute_sql: str) -> exp.Expr:
+def _map_event_attributes_to_list(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     """Return SQL for a list with the value of `attribute_sql` for each attribute of an event.
 
     In `attribute_sql`, the key of the attribute is `e.k`, and its value is `e.v`.
@@ -201,12 +201,12 @@ def _attribute_list(node: exp.Expr, attribute_sql: str) -> exp.Expr:
     entries = f"list_transform([struct_pack(top := {top_level}, m := _j.m)], lambda _t: list_concat(_t.top, {metadata_entries}))[1]"
     size = "strlen(_j.m::VARCHAR) + coalesce(strlen(_j.x::VARCHAR), 0)"
     members = f"{_count_members_sql('_j.m')} + coalesce({_count_members_sql('_j.x')}, 0)"
-    is_small = f"{size} <= {MAX_FLATTENED_CHARACTERS} AND {members} <= {MAX_FLATTENED_MEMBERS}"
+    is_small = f"{size} <= {MAX_FLATTENED_JSON_CHARACTERS} AND {members} <= {MAX_FLATTENED_JSON_MEMBERS}"
     flattened = f"CASE WHEN {is_small} THEN {expand_nested_objects('_b', constant_int(levels) or 0, _flatten_level_sql, _FLATTEN_LEVELS_SQL)} ELSE _b END"
     attributes = f"list_transform(list_filter({flattened}, lambda e: e.v <> 'null'), lambda e: {attribute_sql})"
     result = f"list_transform([{entries}], lambda _b: {attributes})[1]"
     documents = "[struct_pack(m := coalesce({0}::JSON, '{}'::JSON), x := {1}::JSON, p := {2})]"
-    return fragment(f"list_transform({documents}, lambda _j: {result})[1]", metadata, extras, project)
+    return fragment_node(f"list_transform({documents}, lambda _j: {result})[1]", metadata, extras, project)
 
 
 _ATTRIBUTE_TEXT_SQL: Final = "CASE WHEN json_type(e.v) = 'VARCHAR' THEN e.v->>'$' ELSE e.v::VARCHAR END"
@@ -214,29 +214,31 @@ _ATTRIBUTE_TEXT_SQL: Final = "CASE WHEN json_type(e.v) = 'VARCHAR' THEN e.v->>'$
 
 def _translate_attribute_map(node: exp.Expr) -> exp.Expr:
     member = f"concat(to_json(e.k)::VARCHAR, ':', to_json({_ATTRIBUTE_TEXT_SQL})::VARCHAR)"
-    return fragment("concat('{', array_to_string({0}, ','), '}')::JSON", _attribute_list(node, member))
+    return fragment_node(
+        "concat('{', array_to_string({0}, ','), '}')::JSON", _map_event_attributes_to_list(node, member)
+    )
 
 
 def _translate_attribute_keys(node: exp.Expr) -> exp.Expr:
-    return _attribute_list(node, "e.k")
+    return _map_event_attributes_to_list(node, "e.k")
 
 
 def _translate_attribute_values(node: exp.Expr) -> exp.Expr:
-    return _attribute_list(node, _ATTRIBUTE_TEXT_SQL)
+    return _map_event_attributes_to_list(node, _ATTRIBUTE_TEXT_SQL)
 
 
 def _translate_json_text(node: exp.Expr) -> exp.Expr:
-    return fragment("({0}::JSON)::VARCHAR", node.expressions[0])
+    return fragment_node("({0}::JSON)::VARCHAR", node.expressions[0])
 
 
 RULES = RuleSet(
     by_node_class={
         exp.Parameter: _translate_parameter,
-        exp.Alias: _convert_answer_column,
+        exp.Alias: _convert_result_column,
     },
     by_operation_class={
         PathRead: _translate_path_read,
-        RecordElements: _translate_record_elements,
+        EventValueElements: _translate_record_elements,
         IsObjectTest: _translate_is_record,
     },
     by_function_name={
@@ -258,7 +260,7 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
     """
     secret = operation_of(node, RedactedSecret)
     if secret is not None and not secret.may_be_object_or_array:
-        return fragment(
+        return fragment_node(
             "CASE WHEN regexp_matches(variant_typeof({0}), '^(?:VARCHAR|OBJECT|ARRAY)')"
             f" THEN '{REDACTION_WORD}'::VARIANT ELSE {{0}} END",
             node.expressions[0],
@@ -268,7 +270,7 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
     element = (
         f"CASE WHEN regexp_matches(variant_typeof(e), '^(?:VARCHAR|ARRAY)') THEN {hidden} ELSE {redact_function}(e) END"
     )
-    return fragment(
+    return fragment_node(
         f"CASE WHEN variant_typeof({{0}}) = 'VARCHAR' THEN {hidden}"
         " WHEN starts_with(variant_typeof({0}), 'ARRAY')"
         f" THEN list_transform(CAST({{0}} AS VARIANT[]), lambda e: {element})::VARIANT"
@@ -279,7 +281,7 @@ def _redact_secret(node: exp.Expr) -> exp.Expr:
 
 
 def _text_to_variant(text: exp.Expr) -> exp.Expr:
-    return fragment("{0}::VARIANT", text, operation=TextAsEventValue())
+    return fragment_node("{0}::VARIANT", text, operation=TextAsEventValue())
 
 
 REDACTION_RULES = RedactionLoweringRules(variant_as_text, _text_to_variant, _redact_secret).rules()

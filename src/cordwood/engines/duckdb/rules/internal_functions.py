@@ -16,7 +16,7 @@ from cordwood.sql.internal_functions import (
     NUMBER_PATTERNS_OF_DURATION_UNITS,
     ZERO_DURATIONS_SQL,
 )
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, string_literal_node
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, string_literal_node
 from cordwood.sql.nodes import constant_python_value, constant_text, internal_function_name
 
 
@@ -43,12 +43,12 @@ def _translate_float_number(node: exp.Expr) -> exp.Expr:
 
 
 def _rule_from_template(template: str) -> LoweringRule:
-    return lambda node: fragment(template, *node.expressions)
+    return lambda node: fragment_node(template, *node.expressions)
 
 
 def _translate_finite_or_null(node: exp.Expr) -> exp.Expr:
     template = "nullif(nullif(nullif({0}, 'nan'::DOUBLE), 'inf'::DOUBLE), '-inf'::DOUBLE)"
-    return fragment(template, node.expressions[0])
+    return fragment_node(template, node.expressions[0])
 
 
 def _translate_duration_seconds(node: exp.Expr) -> exp.Expr:
@@ -100,7 +100,7 @@ def _translate_round_even(node: exp.Expr) -> exp.Expr:
     digits = int(constant_text(node.expressions[1]) or 0)
     scale = f"1e{abs(digits)}"
     scaled = f"round_even({{0}} * {scale}, 0) / {scale}" if digits >= 0 else f"round_even({{0}} / {scale}, 0) * {scale}"
-    return fragment(scaled, node.expressions[0])
+    return fragment_node(scaled, node.expressions[0])
 
 
 def _ascii_case_rule(name: str, letters: str, replacements: str) -> LoweringRule:
@@ -120,14 +120,14 @@ def _quantile_rule(name: str) -> LoweringRule:
 
     def rule(node: exp.Expr) -> exp.Expr:
         level = format(Decimal(repr(constant_python_value(node.expressions[1]))), "f")
-        return fragment(f"{name}({{0}}, {{1}})", node.expressions[0], exp.Literal.number(level))
+        return fragment_node(f"{name}({{0}}, {{1}})", node.expressions[0], exp.Literal.number(level))
 
     return rule
 
 
 def _translate_json_object(node: exp.Expr) -> exp.Expr:
     placeholders = ", ".join(f"{{{index}}}" for index in range(len(node.expressions)))
-    return fragment(f"json_object({placeholders})", *node.expressions)
+    return fragment_node(f"json_object({placeholders})", *node.expressions)
 
 
 def _json_pointer(keys: list[exp.Expr]) -> str:
@@ -151,28 +151,28 @@ def _json_path_rule(template: str) -> LoweringRule:
     return rule
 
 
-def _json_path_rule_or_false(template: str) -> LoweringRule:
+def _json_path_or_false_rule(template: str) -> LoweringRule:
     inner = _json_path_rule(template)
-    return lambda node: fragment("coalesce({0}, false)", inner(node))
+    return lambda node: fragment_node("coalesce({0}, false)", inner(node))
 
 
-def _json_path_rule_or_empty(template: str) -> LoweringRule:
+def _json_path_or_empty_rule(template: str) -> LoweringRule:
     inner = _json_path_rule(template)
-    return lambda node: fragment("coalesce({0}, [])", inner(node))
+    return lambda node: fragment_node("coalesce({0}, [])", inner(node))
 
 
 def _translate_json_member(node: exp.Expr) -> exp.Expr:
     """Return the text under a key of a JSON object whose values are texts; the key may differ from row to row."""
     pointer = "concat('/', replace(replace({1}, '~', '~0'), '/', '~1'))"
-    return fragment(f"json_extract_string({{0}}, {pointer})", *node.expressions)
+    return fragment_node(f"json_extract_string({{0}}, {pointer})", *node.expressions)
 
 
 _JSON_TYPE_SQL: Final = "json_type(@a, {0})"
 _JSON_VALUE_SQL: Final = "json_extract(@a, {0})"
 _JSON_STRING_SQL: Final = "json_extract_string(@a, {0})"
-_NUMBER_TYPES_SQL: Final = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')"
+_JSON_NUMBER_TYPES_SQL: Final = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')"
 
-_JSON_FLOAT_SQL: Final = f"CASE WHEN {_JSON_TYPE_SQL} IN {_NUMBER_TYPES_SQL} OR {_JSON_TYPE_SQL} = 'VARCHAR' THEN try_cast({_JSON_STRING_SQL} AS DOUBLE) END"
+_JSON_FLOAT_SQL: Final = f"CASE WHEN {_JSON_TYPE_SQL} IN {_JSON_NUMBER_TYPES_SQL} OR {_JSON_TYPE_SQL} = 'VARCHAR' THEN try_cast({_JSON_STRING_SQL} AS DOUBLE) END"
 _JSON_INTEGER_SQL: Final = (
     f"CASE WHEN {_JSON_TYPE_SQL} IN ('BIGINT', 'UBIGINT') THEN try_cast({_JSON_STRING_SQL} AS BIGINT)"
     f" ELSE try_cast(trunc({_JSON_FLOAT_SQL}) AS BIGINT) END"
@@ -188,7 +188,7 @@ _RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     "duration_seconds": _translate_duration_seconds,
     "size_bytes": _translate_size_bytes,
     "finite": _translate_finite_or_null,
-    "not_nan": lambda node: fragment("nullif({0}, 'nan'::DOUBLE)", node.expressions[0]),
+    "not_nan": lambda node: fragment_node("nullif({0}, 'nan'::DOUBLE)", node.expressions[0]),
     "float_text": _translate_float_text,
     "round_even": _translate_round_even,
     "lower": _ascii_case_rule("lower", ascii_uppercase, ascii_lowercase),
@@ -206,17 +206,17 @@ _RULE_BY_NAME: Final[dict[str, LoweringRule]] = {
     "json_int": _json_path_rule(_JSON_INTEGER_SQL),
     "json_uint": _json_path_rule(f"nullif(greatest({_JSON_INTEGER_SQL}, 0), 0)"),
     "json_float": _json_path_rule(_JSON_FLOAT_SQL),
-    "json_bool": _json_path_rule_or_false(
-        f"CASE WHEN {_JSON_TYPE_SQL} IN {_NUMBER_TYPES_SQL} THEN {_JSON_FLOAT_SQL} <> 0 ELSE {_JSON_TYPE_SQL} = 'BOOLEAN' AND {_JSON_STRING_SQL} = 'true' END"
+    "json_bool": _json_path_or_false_rule(
+        f"CASE WHEN {_JSON_TYPE_SQL} IN {_JSON_NUMBER_TYPES_SQL} THEN {_JSON_FLOAT_SQL} <> 0 ELSE {_JSON_TYPE_SQL} = 'BOOLEAN' AND {_JSON_STRING_SQL} = 'true' END"
     ),
-    "json_has": _json_path_rule_or_false(f"{_JSON_TYPE_SQL} IS NOT NULL"),
+    "json_has": _json_path_or_false_rule(f"{_JSON_TYPE_SQL} IS NOT NULL"),
     "json_length": _json_path_rule(
         f"CASE {_JSON_TYPE_SQL} WHEN 'ARRAY' THEN json_array_length(@a, {{0}}) WHEN 'OBJECT' THEN len(json_keys(@a, {{0}})) END"
     ),
     "json_type": _json_path_rule(_CLICKHOUSE_JSON_TYPE_SQL),
-    "json_valid": lambda node: fragment("json_valid({0})", node.expressions[0]),
-    "json_keys": _json_path_rule_or_empty(f"CASE WHEN {_JSON_TYPE_SQL} = 'OBJECT' THEN json_keys(@a, {{0}}) END"),
-    "json_items": _json_path_rule_or_empty(
+    "json_valid": lambda node: fragment_node("json_valid({0})", node.expressions[0]),
+    "json_keys": _json_path_or_empty_rule(f"CASE WHEN {_JSON_TYPE_SQL} = 'OBJECT' THEN json_keys(@a, {{0}}) END"),
+    "json_items": _json_path_or_empty_rule(
         f"CASE WHEN {_JSON_TYPE_SQL} = 'ARRAY' THEN list_transform(CAST({_JSON_VALUE_SQL} AS JSON[]), lambda _e: _e::VARCHAR) END"
     ),
 }

@@ -16,7 +16,7 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import datatype_of, kind_of
-from cordwood.sql.lowering import RuleSet, fragment, placeholders_text, raise_unsupported, string_literal_node
+from cordwood.sql.lowering import RuleSet, fragment_node, placeholders_text, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import constant_python_value, constant_text
 from cordwood.sql.rules.functions import JSON_FUNCTIONS, CheckedTemplate, rules_from_templates
 from cordwood.sql.rules.json_functions import (
@@ -31,7 +31,7 @@ from cordwood.sql.rules.json_functions import (
     option_value,
     rounds_wide_numbers,
     string_function_rule,
-    with_rounding_check,
+    with_wide_number_mode_check,
 )
 
 _FLOAT_JSON_TEXT_SQL: Final = (
@@ -61,7 +61,7 @@ _PRETTY_JSON_SQL: Final = (
 
 def indented_json(json_value: exp.Expr) -> exp.Expr:
     """Return SQL for indented JSON text, with one element per line."""
-    return fragment(_PRETTY_JSON_SQL, json_value)
+    return fragment_node(_PRETTY_JSON_SQL, json_value)
 
 
 def _apply_pretty_print(node: exp.Expr, json_text: exp.Expr) -> exp.Expr:
@@ -86,7 +86,7 @@ JSON_PRINTER: Final = JsonPrinter(
     },
     untyped_template="to_json({0})::VARCHAR",
     default_template="to_json(@a::VARCHAR)::VARCHAR",
-    parse_json=lambda text: fragment("{0}::JSON", text),
+    parse_json=lambda text: fragment_node("{0}::JSON", text),
     apply_pretty_print=_apply_pretty_print,
 )
 JSON_PRINTER_RULES = JSON_PRINTER.rules()
@@ -135,7 +135,7 @@ def _translate_json_query(node: exp.Expr) -> exp.Expr:
     part = fill_fallible_template(node, "json_extract(@a, @b)", _json_document_with_closing_braces(node, path), path)
     if kind_of(node.this) is Kind.JSON:
         return part
-    return fragment("nullif({0}::VARCHAR, 'null')", part)
+    return fragment_node("nullif({0}::VARCHAR, 'null')", part)
 
 
 _CONTAINER_TYPES_SQL: Final = "('OBJECT', 'ARRAY')"
@@ -183,9 +183,9 @@ def _translate_parse_json(node: exp.Expr) -> exp.Expr:
         return fill_fallible_template(node, "json(@a)", convert_implicitly(node.this, Kind.STRING))
     json_text = canonical_json_text(literal_text, rounds=rounds)
     return (
-        fragment("json({0})", exp.Literal.string(json_text))
+        fragment_node("json({0})", exp.Literal.string(json_text))
         if json_text is not None
-        else fragment(f"{failure_sql(node, INVALID_JSON_MESSAGE)}::JSON")
+        else fragment_node(f"{failure_sql(node, INVALID_JSON_MESSAGE)}::JSON")
     )
 
 
@@ -231,34 +231,34 @@ _LAX_STRING_SQL: Final = (
 
 
 def _translate_json_array(node: exp.Expr) -> exp.Expr:
-    items = [JSON_PRINTER.json_value(item) for item in node.expressions]
-    return fragment(f"json_array({placeholders_text(len(items))})", *items)
+    items = [JSON_PRINTER.convert_to_json(item) for item in node.expressions]
+    return fragment_node(f"json_array({placeholders_text(len(items))})", *items)
 
 
 def _translate_json_object(node: exp.Expr) -> exp.Expr:
     """Translate JSON_OBJECT; if a key occurs twice, the object has the first of its values."""
     pairs = json_object_pairs(node)
     if not pairs:
-        return fragment("'{}'::JSON")
+        return fragment_node("'{}'::JSON")
     if are_key_and_value_arrays(pairs):
         return _json_object_of_arrays(node, pairs[0][0], _json_texts_of_elements(pairs[0][1]))
     if have_constant_keys(pairs):
-        parts = [part for key, value in pairs for part in (key, JSON_PRINTER.json_value(value))]
-        return fragment(f"json_object({placeholders_text(len(parts))})", *parts)
+        parts = [part for key, value in pairs for part in (key, JSON_PRINTER.convert_to_json(value))]
+        return fragment_node(f"json_object({placeholders_text(len(parts))})", *parts)
     texts = [JSON_PRINTER.print_value(value, datatype_of(value), JSON_PRINTER.scalar_templates) for _, value in pairs]
     return _json_object_of_arrays(node, _list_literal([key for key, _ in pairs]), _list_literal(texts))
 
 
 def _list_literal(items: list[exp.Expr]) -> exp.Expr:
-    return fragment(f"[{placeholders_text(len(items))}]", *items)
+    return fragment_node(f"[{placeholders_text(len(items))}]", *items)
 
 
 def _json_texts_of_elements(values: exp.Expr) -> exp.Expr:
     datatype = datatype_of(values)
     json_value = JSON_PRINTER.print_value(
-        fragment("_e"), datatype.element if datatype else None, JSON_PRINTER.scalar_templates
+        fragment_node("_e"), datatype.element if datatype else None, JSON_PRINTER.scalar_templates
     )
-    return fragment("list_transform({0}, lambda _e: {1})", values, json_value)
+    return fragment_node("list_transform({0}, lambda _e: {1})", values, json_value)
 
 
 def _json_object_of_arrays(node: exp.Expr, keys: exp.Expr, texts: exp.Expr) -> exp.Expr:
@@ -304,12 +304,12 @@ def _set_json_value(
     path_hole = f"{{{len(steps)}}}"
     if not creates:
         return fill_template(
-            f"json_replace(@a, {path_hole}, @b)", document, JSON_PRINTER.json_value(value), texts=paths
+            f"json_replace(@a, {path_hole}, @b)", document, JSON_PRINTER.convert_to_json(value), texts=paths
         )
     is_unsupported = " OR ".join(_unsupported_json_set_conditions(steps)) or "false"
     failure = failure_sql(node, "JSON_SET below a JSON null, or beyond the end of an array, is not supported")
     body = f"CASE WHEN {is_unsupported} THEN {failure} ELSE json_set(@a, {path_hole}, @b) END"
-    return fill_template(body, document, JSON_PRINTER.json_value(value), texts=paths)
+    return fill_template(body, document, JSON_PRINTER.convert_to_json(value), texts=paths)
 
 
 def _unsupported_json_set_conditions(steps: JsonPathSteps) -> list[str]:
@@ -385,7 +385,7 @@ _TEMPLATE_RULES: Final = rules_from_templates(
 RULES = RuleSet(
     by_node_class={
         **_TEMPLATE_RULES.by_node_class,
-        exp.Float64: with_rounding_check(_TEMPLATE_RULES.by_node_class[exp.Float64]),
+        exp.Float64: with_wide_number_mode_check(_TEMPLATE_RULES.by_node_class[exp.Float64]),
         exp.String: string_function_rule(TIME_PRINTER, _TEMPLATE_RULES.by_node_class[exp.String]),
         exp.JSONExtract: _translate_json_query,
         exp.JSONExtractScalar: _translate_json_value,

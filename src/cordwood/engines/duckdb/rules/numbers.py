@@ -17,9 +17,9 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 )
 from cordwood.model.datatype import EXACT_NUMERIC_KINDS, Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, raise_unsupported
 from cordwood.sql.nodes import constant_int, constant_python_value, is_null
-from cordwood.sql.rules.numbers import NumberRules, may_overflow, rounds_to_even
+from cordwood.sql.rules.numbers import NumberRules, may_overflow_float64, rounds_to_even
 
 NUMBER_RULES: Final = NumberRules(COMMON_SQL)
 
@@ -27,13 +27,15 @@ NUMBER_RULES: Final = NumberRules(COMMON_SQL)
 def _translate_division(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node) is Kind.INTERVAL:
-        return fragment("{0} / {1}", left, right)
-    quotient = f"CAST(@a / @b AS {_exact_type_name(node)})" if kind_of(node) in EXACT_NUMERIC_KINDS else "@a / @b"
+        return fragment_node("{0} / {1}", left, right)
+    quotient = (
+        f"CAST(@a / @b AS {_exact_numeric_type_name(node)})" if kind_of(node) in EXACT_NUMERIC_KINDS else "@a / @b"
+    )
     divisor = _is_nonzero_constant(node.expression)
     if divisor:
         return fill_template(quotient, left, right)
     if is_null(left) or is_null(right):
-        return fragment("NULL")
+        return fragment_node("NULL")
     return fill_template(
         f"CASE WHEN @b = 0 AND @a IS NOT NULL THEN {failure_sql(node, 'division by zero')} ELSE {quotient} END",
         left,
@@ -41,7 +43,7 @@ def _translate_division(node: exp.Expr) -> exp.Expr:
     )
 
 
-def _exact_type_name(node: exp.Expr) -> str:
+def _exact_numeric_type_name(node: exp.Expr) -> str:
     return "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
 
 
@@ -54,11 +56,11 @@ def _is_nonzero_constant(node: exp.Expr) -> bool:
 def _translate_safe_division(node: exp.Expr) -> exp.Expr:
     left, right = NUMBER_RULES.to_number_operands(node)
     if kind_of(node) in EXACT_NUMERIC_KINDS:
-        return fill_template(f"CAST(@a / nullif(@b, 0) AS {_exact_type_name(node)})", left, right)
-    if may_overflow(node):
+        return fill_template(f"CAST(@a / nullif(@b, 0) AS {_exact_numeric_type_name(node)})", left, right)
+    if may_overflow_float64(node):
         quotient = "@a / nullif(@b, 0)"
         return fill_template(f"CASE WHEN NOT isinf({quotient}) OR isinf(@a::DOUBLE) THEN {quotient} END", left, right)
-    return fragment("{0} / nullif({1}, 0)", left, right)
+    return fragment_node("{0} / nullif({1}, 0)", left, right)
 
 
 def _translate_integer_division(node: exp.Expr) -> exp.Expr:
@@ -84,7 +86,7 @@ def _translate_multiplication(node: exp.Expr) -> exp.Expr:
     if kind_of(node) in EXACT_NUMERIC_KINDS:
         left, right = convert_implicitly(left, Kind.NUMERIC), convert_implicitly(right, Kind.NUMERIC)
         digits = "DECIMAL(38, 9)" if kind_of(node) is Kind.NUMERIC else "DECIMAL(38, 18)"
-        return fragment(f"CAST({{0}} * {{1}} AS {digits})", left, right)
+        return fragment_node(f"CAST({{0}} * {{1}} AS {digits})", left, right)
     return type(node)(this=left, expression=right)
 
 
@@ -133,28 +135,28 @@ def _translate_round(node: exp.Expr) -> exp.Expr:
     """Translate ROUND, which rounds halves away from zero by default, and converts an INT64 to a FLOAT64."""
     value, digits = node.this, node.args.get("decimals")
     if rounds_to_even(node) and digits is not None:
-        return NUMBER_RULES.cast_to_exact_type(node, fragment("round_even({0}, {1}::INT)", value, digits))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment_node("round_even({0}, {1}::INT)", value, digits))
     value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.to_float(value)
     if digits is None:
-        return NUMBER_RULES.cast_to_exact_type(node, fragment("round({0})", value))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment_node("round({0})", value))
     if kind_of(value) not in EXACT_NUMERIC_KINDS and (constant_int(digits) or 0) > 0:
         # Doubles from 1e15 on are returned unchanged. They have hardly any fractional digits, and rounding would change
         # them, because it scales the number.
         return fill_template("CASE WHEN abs(@a) < 1e15 THEN round(@a, @b::INT) ELSE @a END", value, digits)
-    return NUMBER_RULES.cast_to_exact_type(node, fragment("round({0}, {1}::INT)", value, digits))
+    return NUMBER_RULES.cast_to_exact_type(node, fragment_node("round({0}, {1}::INT)", value, digits))
 
 
 def _translate_truncation(node: exp.Expr) -> exp.Expr:
     value, digits = node.this, node.args.get("decimals")
     value = value if kind_of(value) in EXACT_NUMERIC_KINDS else NUMBER_RULES.to_float(value)
     if digits is None:
-        return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0})", value))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment_node("trunc({0})", value))
     if constant_int(digits) is not None and kind_of(value) in EXACT_NUMERIC_KINDS:
-        return NUMBER_RULES.cast_to_exact_type(node, fragment("trunc({0}, {1}::INT)", value, digits))
+        return NUMBER_RULES.cast_to_exact_type(node, fragment_node("trunc({0}, {1}::INT)", value, digits))
     # If the number of digits is below -308, it is replaced by -308, because DuckDB would ignore a lower number. The
     # result is the same, because no double has more than 309 digits before the point.
     return NUMBER_RULES.cast_to_exact_type(
-        node, fragment("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits)
+        node, fragment_node("trunc({0}::DOUBLE, greatest({1}, -308)::INT)", value, digits)
     )
 
 
@@ -169,8 +171,8 @@ def _translate_bit_count(node: exp.Expr) -> exp.Expr:
         ones = (
             "list_sum(list_transform(regexp_extract_all(hex({0}), '.'), lambda _d: bit_count(CAST('0x' || _d AS INT))))"
         )
-        return fragment(f"coalesce({ones}, CASE WHEN {{0}} IS NOT NULL THEN 0 END)::BIGINT", value)
-    return fragment("bit_count({0}::BIGINT)::BIGINT", value)
+        return fragment_node(f"coalesce({ones}, CASE WHEN {{0}} IS NOT NULL THEN 0 END)::BIGINT", value)
+    return fragment_node("bit_count({0}::BIGINT)::BIGINT", value)
 
 
 RULES = RuleSet(
@@ -184,10 +186,10 @@ RULES = RuleSet(
         exp.SafeSubtract: _safe_arithmetic_rule("-"),
         exp.SafeMultiply: _safe_arithmetic_rule("*"),
         exp.SafeNegate: _translate_safe_negation,
-        exp.BitwiseXor: lambda node: fragment("xor({0}, {1})", node.this, node.expression),
+        exp.BitwiseXor: lambda node: fragment_node("xor({0}, {1})", node.this, node.expression),
         # `~` is put in parentheses. DuckDB's `~` binds less tightly than `+`, and after a minus sign, it would be read
         # as part of another operator.
-        exp.BitwiseNot: lambda node: fragment("(~{0})", node.this),
+        exp.BitwiseNot: lambda node: fragment_node("(~{0})", node.this),
         exp.BitwiseLeftShift: _translate_shift_left,
         exp.BitwiseRightShift: _translate_shift_right,
         exp.Neg: _translate_negation,
@@ -198,6 +200,6 @@ RULES = RuleSet(
         exp.Trunc: _translate_truncation,
         exp.Abs: _translate_absolute_value,
         exp.BitwiseCount: _translate_bit_count,
-        exp.Rand: lambda _: fragment("random()"),
+        exp.Rand: lambda _: fragment_node("random()"),
     }
 )

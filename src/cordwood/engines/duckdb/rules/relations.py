@@ -2,12 +2,12 @@
 
 from sqlglot import exp
 
-from cordwood.engines.duckdb.rules.building_blocks import type_name_part
+from cordwood.engines.duckdb.rules.building_blocks import type_name_node
 from cordwood.engines.duckdb.rules.casts import cast_to
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import datatype_of, set_datatype
-from cordwood.sql.lowering import RuleSet, fragment, identifier_node
+from cordwood.sql.lowering import RuleSet, fragment_node, identifier_node
 
 
 def _translate_unnest(node: exp.Expr) -> exp.Expr:
@@ -38,9 +38,9 @@ def _select_elements(array: exp.Expr, offset: object, name: str, *, spread: bool
     parts = [array, identifier_node(name or "_element")]
     column = "unnest(_e)" if is_spread else "_e AS {1}"
     if not isinstance(offset, exp.Identifier):
-        return fragment(f"(SELECT {column} FROM (SELECT unnest({{0}}) AS _e))", *parts)  # noqa: S608 - a template of ours
+        return fragment_node(f"(SELECT {column} FROM (SELECT unnest({{0}}) AS _e))", *parts)  # noqa: S608 - a template of ours
     numbered = f"(SELECT {column}, _n - 1 AS {{2}} FROM unnest({{0}}) WITH ORDINALITY AS _u(_e, _n))"  # noqa: S608 - ours
-    return fragment(numbered, *parts, offset)
+    return fragment_node(numbered, *parts, offset)
 
 
 def _add_alias(source: exp.Expr, relation: str) -> exp.Expr:
@@ -74,7 +74,7 @@ def _cast_column(select: exp.Expr, index: int, datatype: Datatype) -> None:
         return
     item = select.expressions[index]
     value = item.this if isinstance(item, exp.Alias) else item
-    if datatype_of(item) is None or datatype_of(item) == datatype or type_name_part(datatype) is None:
+    if datatype_of(item) is None or datatype_of(item) == datatype or type_name_node(datatype) is None:
         return
     cast = set_datatype(cast_to(value, set_datatype(copy_tree(value), datatype_of(item)), datatype), datatype)
     value.replace(cast)
@@ -118,7 +118,7 @@ def _add_relation_reference(column: exp.Expr, relation: str) -> None:
 
     DuckDB then computes the aggregate over this expression in the inner query.
     """
-    mention = fragment("CASE WHEN {1} IS NULL OR true THEN {0} END", copy_tree(column), identifier_node(relation))
+    mention = fragment_node("CASE WHEN {1} IS NULL OR true THEN {0} END", copy_tree(column), identifier_node(relation))
     column.replace(set_datatype(mention, datatype_of(column)))
 
 

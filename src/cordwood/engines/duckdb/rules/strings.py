@@ -22,7 +22,7 @@ from cordwood.sql.datatypes import STRING, kind_of
 from cordwood.sql.lowering import (
     RuleSet,
     bigquery_function_name,
-    fragment,
+    fragment_node,
     placeholders_text,
     raise_unsupported,
     string_literal_node,
@@ -63,10 +63,10 @@ _WHITE_SPACE_SQL: Final = (
 _MAX_SUBSTRING_CHARACTERS: Final = 1 << 30
 # SQL for bytes as hexadecimal digits, with an `x` before each byte. Because of the `x`, a search in these digits cannot
 # find a match that begins in the middle of a byte.
-_SEPARATED_BYTES_SQL: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
+_SEPARATED_HEX_BYTES_SQL: Final = r"regexp_replace(hex({0}), '(..)', 'x\1', 'g')"
 
 
-def as_text(node: exp.Expr) -> exp.Expr:
+def convert_variant_to_text(node: exp.Expr) -> exp.Expr:
     return convert_implicitly(node, Kind.STRING) if kind_of(node) is Kind.VARIANT else node
 
 
@@ -75,7 +75,7 @@ def is_bytes(node: exp.Expr) -> bool:
 
 
 def _translate_substring(node: exp.Expr) -> exp.Expr:
-    value, start, length = as_text(node.this), node.args["start"], node.args.get("length")
+    value, start, length = convert_variant_to_text(node.this), node.args["start"], node.args.get("length")
     if is_bytes(value):
         return _substring_of_bytes(node, value, start, length)
     position = constant_int(start)
@@ -90,7 +90,7 @@ def _translate_substring(node: exp.Expr) -> exp.Expr:
 
 def _substring_from_front(node: exp.Expr, value: exp.Expr, start: exp.Expr, length: exp.Expr | None) -> exp.Expr:
     if length is None:
-        return fragment("substring({0}, {1})", value, start)
+        return fragment_node("substring({0}, {1})", value, start)
     return fill_template(f"substring(@a, @b, {_checked_length_sql(node, length, '@c')})", value, start, length)
 
 
@@ -112,17 +112,17 @@ def _substring_of_bytes(node: exp.Expr, value: exp.Expr, start: exp.Expr, length
     count = f", ({_checked_length_sql(node, length, '@c')}) * 2" if length is not None else ""
     arguments = [start] if length is None else [start, length]
     template = f"unhex(substring(@a, ({start_sql}) * 2 - 1{count}))"
-    return fill_template(template, fragment("hex({0})", value), *arguments)
+    return fill_template(template, fragment_node("hex({0})", value), *arguments)
 
 
 def _translate_trim(node: exp.Expr) -> exp.Expr:
-    value, characters = as_text(node.this), node.args.get("expression")
+    value, characters = convert_variant_to_text(node.this), node.args.get("expression")
     name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(node.args.get("position")), "trim")
     if is_bytes(value):
         return _trim_bytes(node, value, characters, name)
     if characters is None:
-        return fragment(f"{name}({{0}}, {_WHITE_SPACE_SQL})", value)
-    return fragment(f"{name}({{0}}, {{1}})", value, characters)
+        return fragment_node(f"{name}({{0}}, {_WHITE_SPACE_SQL})", value)
+    return fragment_node(f"{name}({{0}}, {{1}})", value, characters)
 
 
 def _bytes_to_characters_sql(name: str) -> str:
@@ -145,20 +145,20 @@ def _trim_bytes(node: exp.Expr, value: exp.Expr, characters: exp.Expr | None, na
         raise_unsupported(node, "TRIM of BYTES without the bytes to trim")
     trimmed = f"{name}({_bytes_to_characters_sql('@a')}, {_bytes_to_characters_sql('@b')})"
     body = f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL THEN {_characters_to_bytes_sql(trimmed)} END"
-    return fill_template(body, fragment("hex({0})", value), fragment("hex({0})", characters))
+    return fill_template(body, fragment_node("hex({0})", value), fragment_node("hex({0})", characters))
 
 
 def _translate_pad(node: exp.Expr) -> exp.Expr:
-    value, length = as_text(node.this), node.expression
+    value, length = convert_variant_to_text(node.this), node.expression
     fill = node.args.get("fill_pattern")
     name = "lpad" if node.args.get("is_left") else "rpad"
     if is_bytes(value):
-        pattern = fragment("hex({0})", fill) if fill is not None else fragment("'20'")
+        pattern = fragment_node("hex({0})", fill) if fill is not None else fragment_node("'20'")
         template = (
             f"unhex({name}(@a, CAST({_checked_padded_length_sql(node)} * 2 AS INT), {_checked_pad_pattern_sql(node)}))"
         )
-        return fill_template(template, fragment("hex({0})", value), length, pattern)
-    pattern = fill if fill is not None else fragment("' '")
+        return fill_template(template, fragment_node("hex({0})", value), length, pattern)
+    pattern = fill if fill is not None else fragment_node("' '")
     return fill_template(
         f"{name}(@a, CAST({_checked_padded_length_sql(node)} AS INT), {_checked_pad_pattern_sql(node)})",
         value,
@@ -178,11 +178,11 @@ def _checked_padded_length_sql(node: exp.Expr) -> str:
 
 
 def _translate_replace(node: exp.Expr) -> exp.Expr:
-    value, old, new = as_text(node.this), node.expression, node.args["replacement"]
+    value, old, new = convert_variant_to_text(node.this), node.expression, node.args["replacement"]
     if is_bytes(value):
         return _replace_bytes(value, old, new)
     if _replacement_cannot_grow(old, new):
-        return fragment("replace({0}, {1}, {2})", value, old, new)
+        return fragment_node("replace({0}, {1}, {2})", value, old, new)
     return fill_template(f"replace(@a, @b, {size_checked_replacement_sql(node)})", value, old, new)
 
 
@@ -192,16 +192,16 @@ def _replacement_cannot_grow(old: exp.Expr, new: exp.Expr) -> bool:
 
 
 def _replace_bytes(value: exp.Expr, old: exp.Expr, new: exp.Expr) -> exp.Expr:
-    texts = [fragment(_SEPARATED_BYTES_SQL, part) for part in (value, old, new)]
-    return fragment("unhex(replace(CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END, 'x', ''))", *texts)
+    texts = [fragment_node(_SEPARATED_HEX_BYTES_SQL, part) for part in (value, old, new)]
+    return fragment_node("unhex(replace(CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END, 'x', ''))", *texts)
 
 
 def _translate_concat(node: exp.Expr) -> exp.Expr:
     """Translate CONCAT into `||`, which is NULL if any part is NULL; DuckDB's `concat` would skip NULL parts."""
     parts = [_convert_for_concat(part) for part in node.expressions]
     if len(parts) == 1:
-        return fragment("({0})", parts[0])
-    return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
+        return fragment_node("({0})", parts[0])
+    return fragment_node(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
 
 
 def _convert_for_concat(part: exp.Expr) -> exp.Expr:
@@ -217,11 +217,11 @@ def _translate_concat_operator(node: exp.Expr) -> exp.Expr:
 
 def _translate_split(node: exp.Expr) -> exp.Expr:
     """Translate SPLIT. An empty text has one part, which is empty; an empty delimiter splits a text into characters."""
-    value, delimiter = as_text(node.this), node.expression
+    value, delimiter = convert_variant_to_text(node.this), node.expression
     if is_bytes(value):
         return _split_bytes(node, value, delimiter)
     if constant_text(delimiter):
-        return fragment("string_split({0}, {1})", value, delimiter)
+        return fragment_node("string_split({0}, {1})", value, delimiter)
     return fill_template(
         "CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN [''] ELSE string_split(@a, @b) END", value, delimiter
     )
@@ -230,21 +230,23 @@ def _translate_split(node: exp.Expr) -> exp.Expr:
 def _split_bytes(node: exp.Expr, value: exp.Expr, delimiter: exp.Expr) -> exp.Expr:
     if constant_text(delimiter) is not None:
         raise_unsupported(node, "SPLIT of BYTES without a delimiter of BYTES")
-    texts = [fragment(_SEPARATED_BYTES_SQL, part) for part in (value, delimiter)]
+    texts = [fragment_node(_SEPARATED_HEX_BYTES_SQL, part) for part in (value, delimiter)]
     single_bytes = "regexp_extract_all(@a, 'x..')"
     parts = f"CASE WHEN @b = '' AND @a <> '' THEN {single_bytes} WHEN @b IS NOT NULL THEN string_split(@a, @b) END"
     return fill_template(f"list_transform({parts}, lambda _p: unhex(replace(_p, 'x', '')))", *texts)
 
 
 def _translate_position(node: exp.Expr) -> exp.Expr:
-    value, part = as_text(node.this), as_text(node.args["substr"])
+    value, part = convert_variant_to_text(node.this), convert_variant_to_text(node.args["substr"])
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         return _nth_position(node, value, part)
     if is_bytes(value):
-        return fragment(
-            "(instr({0}, {1}) + 2) // 3", fragment(_SEPARATED_BYTES_SQL, value), fragment(_SEPARATED_BYTES_SQL, part)
+        return fragment_node(
+            "(instr({0}, {1}) + 2) // 3",
+            fragment_node(_SEPARATED_HEX_BYTES_SQL, value),
+            fragment_node(_SEPARATED_HEX_BYTES_SQL, part),
         )
-    return fragment("instr({0}, {1})", value, part, operation=TextPosition())
+    return fragment_node("instr({0}, {1})", value, part, operation=TextPosition())
 
 
 def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
@@ -257,7 +259,7 @@ def _nth_position(node: exp.Expr, value: exp.Expr, part: exp.Expr) -> exp.Expr:
     failure = failure_sql(node, "INSTR position cannot be 0"), failure_sql(node, "INSTR occurrence must be positive")
     size, slice_sql = "length(@a)", "substring(@a, _i, length(@b))"
     if is_bytes(value):
-        value, part = fragment("hex({0})", value), fragment("hex({0})", part)
+        value, part = fragment_node("hex({0})", value), fragment_node("hex({0})", part)
         size, slice_sql = "length(@a) // 2", "substring(@a, _i * 2 - 1, length(@b))"
     positions = f"list_filter(range(1, {size} + 1), lambda _i: {slice_sql} = @b)"
     from_front = f"list_filter({positions}, lambda _i: _i >= @c)[@d]"
@@ -273,7 +275,7 @@ def _translate_collate(node: exp.Expr) -> exp.Expr:
     """Translate COLLATE; the case-insensitive collation `und:ci` becomes DuckDB's NOCASE."""
     name = constant_text(node.expression)
     if name == "und:ci":
-        return fragment("{0} COLLATE NOCASE", node.this)
+        return fragment_node("{0} COLLATE NOCASE", node.this)
     value: exp.Expr = node.this
     return value if name == "" or is_null(node.expression) else raise_unsupported(node, f"The collation '{name}'")
 
@@ -281,7 +283,7 @@ def _translate_collate(node: exp.Expr) -> exp.Expr:
 def _translate_translate(node: exp.Expr) -> exp.Expr:
     source, target = read_translate_arguments(node)
     if has_duplicate_characters(node, source):
-        return fragment("NULL")
+        return fragment_node("NULL")
     has_duplicates = "@b <> '' AND length(@b) <> len(list_distinct(string_split(@b, '')))"
     is_constant = constant_text(source) is not None
     guard = (
@@ -290,8 +292,8 @@ def _translate_translate(node: exp.Expr) -> exp.Expr:
         else f"CASE WHEN {has_duplicates} THEN {failure_sql(node, DUPLICATE_CHARACTER_MESSAGE)} ELSE @b END"
     )
     if not is_bytes(node.this):
-        return fill_template(f"translate(@a, {guard}, @c)", as_text(node.this), source, target)
-    parts = [fragment("hex({0})", part) for part in (node.this, source, target)]
+        return fill_template(f"translate(@a, {guard}, @c)", convert_variant_to_text(node.this), source, target)
+    parts = [fragment_node("hex({0})", part) for part in (node.this, source, target)]
     translated = f"translate({_bytes_to_characters_sql('@a')}, {guard.replace('@b', _bytes_to_characters_sql('@b'))}, {_bytes_to_characters_sql('@c')})"
     return fill_template(
         f"CASE WHEN @a IS NOT NULL AND @b IS NOT NULL AND @c IS NOT NULL THEN {_characters_to_bytes_sql(translated)} END",
@@ -301,31 +303,29 @@ def _translate_translate(node: exp.Expr) -> exp.Expr:
 
 def _translate_normalize(node: exp.Expr) -> exp.Expr:
     form = str(node.args["form"].name).upper() if node.args.get("form") else "NFC"
-    value = as_text(node.this)
+    value = convert_variant_to_text(node.this)
     if form != "NFC":
         raise_unsupported(node, f"The form {form} of {bigquery_function_name(node)}")
-    return fragment("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
+    return fragment_node("nfc_normalize(lower({0}))" if node.args.get("is_casefold") else "nfc_normalize({0})", value)
 
 
 _MAX_EDIT_DISTANCE_COMPARISONS: Final = 4_000_000
 # SQL for the distinct characters in two texts. DuckDB's `levenshtein` compares bytes, not characters. So before it
 # compares texts that are not ASCII, each distinct character in them is replaced by a single-byte character.
 _DISTINCT_CHARACTERS_SQL: Final = "array_to_string(list_distinct(string_split(@a || @b, '')), '')"
-_MAX_DISTINCT_CHARACTERS: Final = 127
-_ASCII_CHARACTERS_SQL: Final = (
-    f"array_to_string(list_transform(range(1, {_MAX_DISTINCT_CHARACTERS + 1}), lambda _n: chr(_n::INT)), '')"
-)
+_MAX_EDIT_DISTANCE_DISTINCT_CHARACTERS: Final = 127
+_ASCII_CHARACTERS_SQL: Final = f"array_to_string(list_transform(range(1, {_MAX_EDIT_DISTANCE_DISTINCT_CHARACTERS + 1}), lambda _n: chr(_n::INT)), '')"
 
 
 def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
-    value, other = as_text(node.this), as_text(node.expression)
+    value, other = convert_variant_to_text(node.this), convert_variant_to_text(node.expression)
     if is_bytes(value):
         value, other = (_bytes_as_characters(part) for part in (value, other))
     # The lengths are limited, because the running time grows with their product, and DuckDB cannot interrupt the
     # function.
     too_long_failure = failure_sql(node, "EDIT_DISTANCE of texts that are too long")
     too_many_failure = failure_sql(
-        node, f"EDIT_DISTANCE of texts of more than {_MAX_DISTINCT_CHARACTERS} different characters"
+        node, f"EDIT_DISTANCE of texts of more than {_MAX_EDIT_DISTANCE_DISTINCT_CHARACTERS} different characters"
     )
     as_bytes = ", ".join(
         f"translate({name}, {_DISTINCT_CHARACTERS_SQL}, {_ASCII_CHARACTERS_SQL})" for name in ("@a", "@b")
@@ -333,7 +333,7 @@ def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
     distance = (
         f"CASE WHEN strlen(@a) * strlen(@b) > {_MAX_EDIT_DISTANCE_COMPARISONS} THEN {too_long_failure}"
         " WHEN strlen(@a) + strlen(@b) = length(@a) + length(@b) THEN levenshtein(@a, @b)"
-        f" WHEN length({_DISTINCT_CHARACTERS_SQL}) > {_MAX_DISTINCT_CHARACTERS} THEN {too_many_failure} ELSE levenshtein({as_bytes}) END"
+        f" WHEN length({_DISTINCT_CHARACTERS_SQL}) > {_MAX_EDIT_DISTANCE_DISTINCT_CHARACTERS} THEN {too_many_failure} ELSE levenshtein({as_bytes}) END"
     )
     limit = node.args.get("max_dist")
     if limit is None:
@@ -345,7 +345,7 @@ def _translate_edit_distance(node: exp.Expr) -> exp.Expr:
 
 def _bytes_as_characters(value: exp.Expr) -> exp.Expr:
     return fill_template(
-        f"CASE WHEN @a IS NOT NULL THEN {_bytes_to_characters_sql('@a')} END", fragment("hex({0})", value)
+        f"CASE WHEN @a IS NOT NULL THEN {_bytes_to_characters_sql('@a')} END", fragment_node("hex({0})", value)
     )
 
 
@@ -373,7 +373,7 @@ def _join_codes_sql(character: str) -> str:
 _TWO_HEX_DIGITS_SQL: Final = "printf('%02X', _c)"
 _HAS_NULL_CODE_SQL: Final = "@a IS NULL OR list_contains(list_transform(@a, lambda _c: _c IS NULL), true)"
 _HAS_INVALID_CODE_SQL: Final = "list_contains(list_transform(@a, lambda _c: {}), true)".format
-_IS_TOO_LONG_SQL: Final = f"length(@a) > {MAX_SPLIT_CHARACTERS}"
+_EXCEEDS_SPLIT_LIMIT_SQL: Final = f"length(@a) > {MAX_SPLIT_CHARACTERS}"
 _LOWER_LETTER_SQL: Final = "substring(lower(@a), _i, 1)"
 _TITLE_CASE_LETTER_SQL: Final = f"CASE WHEN _i = 1 OR contains(@b, substring(@a, _i - 1, 1)) THEN upper({_LOWER_LETTER_SQL}) ELSE {_LOWER_LETTER_SQL} END"
 # Patterns for UTF-8 in hexadecimal digits: for a continuation byte, and for a segment of a text. A segment is a run of
@@ -384,8 +384,8 @@ _UTF8_SEGMENT_PATTERN: Final = (
     f"|(?:F0[9AB].|F[1-3]{_CONTINUATION_BYTE_PATTERN}|F48.){_CONTINUATION_BYTE_PATTERN}{_CONTINUATION_BYTE_PATTERN}|.."
 )
 # SQL that decodes the segment `_h`. An invalid byte becomes U+FFFD, whereas DuckDB's `decode` would fail.
-_VALID_CHARACTER_SQL: Final = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
-_VALID_TEXT_SQL: Final = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8_SEGMENT_PATTERN}'), lambda _h: {_VALID_CHARACTER_SQL}), '')"
+_UTF8_SEGMENT_TO_TEXT_SQL: Final = "CASE WHEN length(_h) = 2 AND _h >= '80' THEN chr(65533) ELSE decode(unhex(_h)) END"
+_BYTES_TO_VALID_TEXT_SQL: Final = f"array_to_string(list_transform(regexp_extract_all(hex(@a), '{_UTF8_SEGMENT_PATTERN}'), lambda _h: {_UTF8_SEGMENT_TO_TEXT_SQL}), '')"
 
 _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.Length: TextAndBytesTemplates("length({0})", "octet_length({0})"),
@@ -405,7 +405,7 @@ _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     # DuckDB's `reverse` keeps grapheme clusters together, so it is used only if each character is a single byte.
     exp.Reverse: TextAndBytesTemplates(
         CheckedTemplate(
-            _IS_TOO_LONG_SQL,
+            _EXCEEDS_SPLIT_LIMIT_SQL,
             "CASE WHEN strlen(@a) = length(@a) THEN reverse(@a)"
             " ELSE array_to_string(list_reverse(string_split(@checked, '')), '') END",
             "@a",
@@ -414,7 +414,7 @@ _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     ),
     exp.ToCodePoints: TextAndBytesTemplates(
         CheckedTemplate(
-            _IS_TOO_LONG_SQL,
+            _EXCEEDS_SPLIT_LIMIT_SQL,
             "CASE WHEN @a = '' THEN [] ELSE list_transform(string_split(@checked, ''), lambda _c: ord(_c)::BIGINT) END",
             "@a",
         ),
@@ -439,12 +439,12 @@ _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     ),
     exp.Chr: "CASE WHEN @a = 0 THEN '' ELSE chr(@a::INT) END",
     exp.Initcap: CheckedTemplate(
-        _IS_TOO_LONG_SQL,
+        _EXCEEDS_SPLIT_LIMIT_SQL,
         "CASE WHEN @b IS NULL THEN NULL WHEN @a = '' THEN '' ELSE"
         f" array_to_string(list_transform(range(1, length(@checked) + 1), lambda _i: {_TITLE_CASE_LETTER_SQL}), '') END",
         "@a",
     ),
-    exp.SafeConvertBytesToString: f"coalesce(try(decode(@a)), {_VALID_TEXT_SQL})",
+    exp.SafeConvertBytesToString: f"coalesce(try(decode(@a)), {_BYTES_TO_VALID_TEXT_SQL})",
 }
 _LETTER_CASE_RULES: Final = rules_from_templates(
     COMMON_SQL,
@@ -493,7 +493,7 @@ def _printf_sql(node: exp.Expr, spec: str, value: exp.Expr, counts: Sequence[exp
         *(_checked_width_or_precision(node, count) for count in counts if count is not None),
         value,
     ]
-    return fragment(f"printf({placeholders_text(len(parts))})", *parts)
+    return fragment_node(f"printf({placeholders_text(len(parts))})", *parts)
 
 
 def _checked_width_or_precision(node: exp.Expr, count: exp.Expr) -> exp.Expr:
@@ -550,7 +550,7 @@ class _FormatSql:
     decimal_places, escaped_quotes, literal_templates = _DECIMALS_BY_KIND, _ESCAPED_QUOTES, _LITERAL_SQL_BY_KIND
 
     def concatenate(self, parts: Sequence[exp.Expr]) -> exp.Expr:
-        return fragment(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
+        return fragment_node(" || ".join(f"{{{index}}}" for index in range(len(parts))), *parts)
 
     def printf(self, node: exp.Expr, field: FormatField, letter: str, value: exp.Expr) -> exp.Expr:
         return _printf_sql(node, field.spec.printf_specifier(letter), value, field.star_arguments)
@@ -561,7 +561,7 @@ class _FormatSql:
         max_length = field.star_precision if field.spec.conversion_letter in TEXT_CONVERSION_LETTERS else None
         return _printf_sql(node, field.spec.padding_specifier, value, (field.star_width, max_length))
 
-    def integer_precision(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
+    def integer_precision_from_argument(self, node: exp.Expr, count: exp.Expr) -> exp.Expr:
         return fill_template("CASE WHEN @a < 0 THEN 1 ELSE @a END", _checked_width_or_precision(node, count))
 
     def integer_digits(self, spec: FormatSpecifier, letter: str) -> str:
@@ -575,7 +575,7 @@ class _FormatSql:
     def padding_zeros(self, width: int, sign: str, digits: str) -> str:
         return f"repeat('0', {width} - length({sign}) - length({digits}))"
 
-    def lacks_flag_support(self, spec: FormatSpecifier) -> bool:
+    def is_flag_unsupported(self, spec: FormatSpecifier) -> bool:
         return spec.has_digit_groups or (spec.has_alternate_form and spec.conversion_letter not in "fF")
 
     def fraction_digits(self, spec: FormatSpecifier) -> str:

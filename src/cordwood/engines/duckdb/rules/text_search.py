@@ -15,12 +15,18 @@ from cordwood.engines.duckdb.rules.building_blocks import (
     size_checked_replacement_sql,
 )
 from cordwood.engines.duckdb.rules.casts import cast_to
-from cordwood.engines.duckdb.rules.strings import as_text, is_bytes
+from cordwood.engines.duckdb.rules.strings import convert_variant_to_text, is_bytes
 from cordwood.errors import BadQueryValue
 from cordwood.model.datatype import Datatype, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import STRING, datatype_of, kind_of, set_datatype
-from cordwood.sql.lowering import RuleSet, fragment, raise_unsupported, returns_null_on_error, span_in_text
+from cordwood.sql.lowering import (
+    RuleSet,
+    fragment_node,
+    raise_unsupported,
+    returns_null_on_error,
+    span_of_node_or_descendant,
+)
 from cordwood.sql.nodes import RegexMatch, constant_int, constant_text
 from cordwood.sql.rules.strings import (
     count_capturing_groups,
@@ -32,8 +38,8 @@ from cordwood.sql.rules.strings import (
 
 # SQL that removes from a pattern each `(` that does not open a capturing group, by removing escapes, character classes
 # and the openings of groups that do not capture. `_HAS_SEVERAL_GROUPS_SQL` tests whether more than one `(` is left.
-_CAPTURING_BRACKETS_SQL: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
-_HAS_SEVERAL_GROUPS_SQL: Final = rf"regexp_matches({_CAPTURING_BRACKETS_SQL}, '(?s)\(.*\(')"
+_CAPTURING_GROUP_OPENINGS_SQL: Final = r"regexp_replace(@b, '\\.|\[\^?\]?([^\\\]]|\\.)*\]|\(\?[^P<]', '', 'g')"
+_HAS_SEVERAL_GROUPS_SQL: Final = rf"regexp_matches({_CAPTURING_GROUP_OPENINGS_SQL}, '(?s)\(.*\(')"
 _TOO_MANY_GROUPS_MESSAGE: Final = (
     "Regular expressions passed into extraction functions must not have more than 1 capturing group."
 )
@@ -48,7 +54,7 @@ def _all_matches_sql(node: exp.Expr, text_sql: str) -> str:
     whole_matches, group_matches = (f"regexp_extract_all({text_sql}, @b, {index})" for index in (0, 1))
     if literal_text is None:
         too_many_groups = f"WHEN {_HAS_SEVERAL_GROUPS_SQL} THEN {failure_sql(node, _TOO_MANY_GROUPS_MESSAGE)}"
-        return f"CASE {too_many_groups} WHEN contains({_CAPTURING_BRACKETS_SQL}, '(') THEN {group_matches} ELSE {whole_matches} END"
+        return f"CASE {too_many_groups} WHEN contains({_CAPTURING_GROUP_OPENINGS_SQL}, '(') THEN {group_matches} ELSE {whole_matches} END"
     return group_matches if count_capturing_groups(literal_text) else whole_matches
 
 
@@ -70,7 +76,7 @@ def _has_at_most_one_group(node: exp.Expr) -> bool:
     raise BadQueryValue(
         _TOO_MANY_GROUPS_MESSAGE,
         hint="Write (?:…) for groups that are only to hold together.",
-        span=span_in_text(node),
+        span=span_of_node_or_descendant(node),
     )
 
 
@@ -82,11 +88,11 @@ def _refuse_bytes(node: exp.Expr) -> None:
 def _translate_regexp_contains(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     if _returns_null_for_invalid_pattern(node):
-        return fragment("NULL::BOOLEAN")
-    subject, pattern = as_text(node.this), node.expression
+        return fragment_node("NULL::BOOLEAN")
+    subject, pattern = convert_variant_to_text(node.this), node.expression
     if returns_null_on_error(node):
         return fill_fallible_template(node, "regexp_matches(@a, @b)", subject, pattern)
-    return fragment("regexp_matches({0}, {1})", subject, pattern, operation=RegexMatch())
+    return fragment_node("regexp_matches({0}, {1})", subject, pattern, operation=RegexMatch())
 
 
 def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
@@ -96,8 +102,8 @@ def _translate_regexp_extract(node: exp.Expr) -> exp.Expr:
     """
     _refuse_bytes(node)
     if _returns_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
-        return fragment("NULL::VARCHAR")
-    value, pattern = as_text(node.this), node.expression
+        return fragment_node("NULL::VARCHAR")
+    value, pattern = convert_variant_to_text(node.this), node.expression
     position, occurrence = node.args.get("position"), node.args.get("occurrence")
     if position is not None or occurrence is not None:
         return _nth_match(node, value, pattern)
@@ -116,7 +122,7 @@ def _nth_match(node: exp.Expr, value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     if (constant_text(pattern) or "").startswith("^") and (constant_int(position) or 1) > 1:
         # The pattern begins with `^`, which matches only at the beginning of the text. The search starts at a later
         # position, so there is no match.
-        return fragment("NULL::VARCHAR")
+        return fragment_node("NULL::VARCHAR")
     checked = (
         _checked_positive_sql(node, position, "@c", "position"),
         _checked_positive_sql(node, occurrence, "@d", "occurrence"),
@@ -137,18 +143,18 @@ def _translate_regexp_extract_all(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     pattern = node.expression
     if _returns_null_for_invalid_pattern(node) or not _has_at_most_one_group(node):
-        return fragment("NULL::VARCHAR[]")
-    return fill_fallible_template(node, _all_matches_sql(node, "@a"), as_text(node.this), pattern)
+        return fragment_node("NULL::VARCHAR[]")
+    return fill_fallible_template(node, _all_matches_sql(node, "@a"), convert_variant_to_text(node.this), pattern)
 
 
 def _translate_regexp_replace(node: exp.Expr) -> exp.Expr:
     _refuse_bytes(node)
     if _returns_null_for_invalid_pattern(node) or has_invalid_regexp_rewrite(node):
-        return fragment("NULL::VARCHAR")
+        return fragment_node("NULL::VARCHAR")
     new = node.args["replacement"]
     replacement = "@c" if constant_text(new) == "" else size_checked_replacement_sql(node)
     return fill_fallible_template(
-        node, f"regexp_replace(@a, @b, {replacement}, 'g')", as_text(node.this), node.expression, new
+        node, f"regexp_replace(@a, @b, {replacement}, 'g')", convert_variant_to_text(node.this), node.expression, new
     )
 
 
@@ -156,8 +162,8 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     """Translate REGEXP_INSTR by computing the position from the number of characters before the match."""
     _refuse_bytes(node)
     if not _has_at_most_one_group(node):
-        return fragment("NULL::BIGINT")
-    value, pattern = as_text(node.this), node.expression
+        return fragment_node("NULL::BIGINT")
+    value, pattern = convert_variant_to_text(node.this), node.expression
     position = node.args.get("position") or exp.Literal.number(1)
     occurrence = node.args.get("occurrence") or exp.Literal.number(1)
     option = node.args.get("option") or exp.Literal.number(0)
@@ -169,7 +175,7 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     matches = f"regexp_extract_all({remaining}, @b, 0)"
     match = f"list_extract({matches}, {count})"
     inner = f"list_extract({_all_matches_sql(node, remaining)}, {count})"
-    characters_before = f"{_characters_before_sql(remaining, matches, count)} + instr({match}, {inner}) - 1"
+    characters_before = f"{_count_characters_before_match_sql(remaining, matches, count)} + instr({match}, {inner}) - 1"
     failure = failure_sql(node, "The occurrence_position argument must be 0 or 1")
     end = f"CASE @e WHEN 0 THEN 0 WHEN 1 THEN length({inner}) ELSE {failure} END"
     body = (
@@ -181,7 +187,7 @@ def _translate_regexp_instr(node: exp.Expr) -> exp.Expr:
     return fill_fallible_template(node, body, value, pattern, position, occurrence, option)
 
 
-def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
+def _count_characters_before_match_sql(remaining: str, matches: str, count: str) -> str:
     """Return SQL for the number of characters before the `count`-th match.
 
     DuckDB returns matches without their positions. So `list_reduce` goes through the first `count` matches, and
@@ -198,12 +204,12 @@ def _characters_before_sql(remaining: str, matches: str, count: str) -> str:
 def _translate_like(node: exp.Expr) -> exp.Expr:
     """Translate LIKE; NOT LIKE ANY is true if at least one pattern does not match, NOT LIKE ALL if none matches."""
     test = _like_without_negation(node)
-    return fragment("(NOT {0})", test) if node.args.get("negate") else test
+    return fragment_node("(NOT {0})", test) if node.args.get("negate") else test
 
 
 def _like_without_negation(node: exp.Expr) -> exp.Expr:
     """Return the LIKE test without its negation; a backslash escapes `%`, `_` and itself."""
-    value, pattern = as_text(node.this), node.expression
+    value, pattern = convert_variant_to_text(node.this), node.expression
     if isinstance(pattern, (exp.Any, exp.All)):
         is_all = isinstance(pattern, exp.All) is not bool(node.args.get("negate"))
         return _translate_like_patterns(value, pattern.this, is_all=is_all)
@@ -212,7 +218,7 @@ def _like_without_negation(node: exp.Expr) -> exp.Expr:
     literal_text = constant_text(pattern)
     if literal_text is not None and "\\" not in literal_text:
         return exp.Like(this=value, expression=pattern)
-    return fragment("{0} LIKE {1} ESCAPE '\\'", value, pattern)
+    return fragment_node("{0} LIKE {1} ESCAPE '\\'", value, pattern)
 
 
 def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) -> exp.Expr:
@@ -230,7 +236,7 @@ def _translate_like_patterns(value: exp.Expr, inner: exp.Expr, *, is_all: bool) 
         return _like_any_or_all_elements(value, items[0], is_all=is_all)
     joiner = " AND " if is_all else " OR "
     template = joiner.join(f"({{0}} LIKE {{{index + 1}}} ESCAPE '\\')" for index in range(len(items)))
-    return fragment(f"({template})", value, *items)
+    return fragment_node(f"({template})", value, *items)
 
 
 # SQL that selects for each pattern whether the value matches it. The patterns are the elements of an array, or the rows
@@ -245,7 +251,7 @@ def _like_any_or_all_elements(value: exp.Expr, inner: exp.Expr, *, is_all: bool)
         inner = inner.expressions[0]
     decisive, undecided = ("NOT bool_and(_m)", "true") if is_all else ("bool_or(_m)", "false")
     result = f"CASE WHEN {decisive} THEN {'false' if is_all else 'true'} WHEN count(*) = count(_m) THEN {undecided} END"
-    return fragment("(SELECT {0} FROM {1})", fragment(result), fragment(template, value, inner))
+    return fragment_node("(SELECT {0} FROM {1})", fragment_node(result), fragment_node(template, value, inner))
 
 
 # SQL for the list of the scalars at any depth of a JSON value, without field names.
@@ -255,8 +261,10 @@ _JSON_SCALARS_SQL: Final = (
 
 
 def _translate_contains_substr(node: exp.Expr) -> exp.Expr:
-    value = as_text(node.this)
-    return _contains_test(value, datatype_of(value), fragment("lower({0})", as_text(node.expression)), depth=0)
+    value = convert_variant_to_text(node.this)
+    return _contains_test(
+        value, datatype_of(value), fragment_node("lower({0})", convert_variant_to_text(node.expression)), depth=0
+    )
 
 
 def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, depth: int) -> exp.Expr:
@@ -265,32 +273,32 @@ def _contains_test(value: exp.Expr, datatype: Datatype | None, text: exp.Expr, d
     `text` must be in lower case. The test is NULL if no part contains the text and a part is NULL.
     """
     if datatype is None or datatype == STRING:
-        return fragment("contains(lower({0}), {1})", value, text)
+        return fragment_node("contains(lower({0}), {1})", value, text)
     if datatype.kind is Kind.STRUCT:
         return _any_field_contains(value, datatype, text, depth)
     if datatype.kind is Kind.ARRAY:
         name = f"_p{depth}"
-        inner = _contains_test(set_datatype(fragment(name), datatype.element), datatype.element, text, depth + 1)
-        return _any_test_true(fragment(f"list_transform({{0}}, lambda {name}: {{1}})", value, inner))
+        inner = _contains_test(set_datatype(fragment_node(name), datatype.element), datatype.element, text, depth + 1)
+        return _any_test_true(fragment_node(f"list_transform({{0}}, lambda {name}: {{1}})", value, inner))
     if datatype.kind is Kind.JSON:
         template = (
             f"list_contains(list_transform({_JSON_SCALARS_SQL}, lambda _j: contains(lower(_j->>'$'), {{1}})), true)"
         )
-        return fragment(template, value, text)
+        return fragment_node(template, value, text)
     return _contains_test(cast_to(value, value, STRING), STRING, text, depth)
 
 
 def _any_field_contains(value: exp.Expr, datatype: Datatype, text: exp.Expr, depth: int) -> exp.Expr:
     tests = [
         _contains_test(
-            set_datatype(fragment(f"struct_extract_at({{0}}, {index + 1})", copy_tree(value)), field),
+            set_datatype(fragment_node(f"struct_extract_at({{0}}, {index + 1})", copy_tree(value)), field),
             field,
             text,
             depth,
         )
         for index, (_, field) in enumerate(datatype.fields)
     ]
-    return fragment(" OR ".join(f"({{{index}}})" for index in range(len(tests))), *tests)
+    return fragment_node(" OR ".join(f"({{{index}}})" for index in range(len(tests))), *tests)
 
 
 def _any_test_true(tests: exp.Expr) -> exp.Expr:

@@ -18,9 +18,9 @@ from cordwood.engines.duckdb.rules.building_blocks import (
 )
 from cordwood.model.datatype import Kind
 from cordwood.sql.datatypes import kind_of
-from cordwood.sql.lowering import RuleSet, fragment, quoted_constant, returns_null_on_error, string_literal_node
+from cordwood.sql.lowering import RuleSet, fragment_node, quoted_literal_sql, returns_null_on_error, string_literal_node
 from cordwood.sql.rules.time_text import (
-    KIND_BY_CAST,
+    KIND_BY_TIME_CAST_CLASS,
     VALID_RANGE_BY_ELEMENT,
     EngineFormat,
     ParsedElementSql,
@@ -68,7 +68,7 @@ def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind)
     returns NULL inside SAFE.
     """
     names = ", ".join(
-        quoted_constant(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.group_count)))
+        quoted_literal_sql(name) for name in ("whole", *(f"g{index}" for index in range(format_pattern.group_count)))
     )
     pattern = string_literal_node(rf"(?is)^(\s*{format_pattern.pattern}\s*)$")
     groups = {element: f"_p.g{group - 1}" for element, group in format_pattern.group_index_by_element.items()}
@@ -82,7 +82,7 @@ def _parse_time_sql(node: exp.Expr, format_pattern: TimeFormatRegex, kind: Kind)
     )
     body = f"CASE WHEN _p IS NULL THEN NULL WHEN {is_no_match} THEN {failure} ELSE {body} END"
     template = f"list_transform([regexp_extract({{0}}, {{1}}, [{names}])], lambda _p: {body})[1]"
-    wall = fragment(template, convert_implicitly(node.this, Kind.STRING), pattern)
+    wall = fragment_node(template, convert_implicitly(node.this, Kind.STRING), pattern)
     if kind is not Kind.TIMESTAMP or {"z", "Z", "s"} & format_pattern.group_index_by_element.keys():
         return wall
     return first_timestamp_of_wall_clock(wall, node.args.get("zone"))
@@ -175,18 +175,18 @@ class _TimePrinterSql:
         _SUBSECOND_SQL,
     )
     format_call_template = "strftime({}, {})"
-    clock_format, day_and_clock_format, iso_format = "%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"
+    time_of_day_format, date_and_time_format, iso_format = "%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S"
     pad_template, first_letter_template = "rpad({}, 9, ' ')", "left({}, 1)"
     to_zone_wall_clock = staticmethod(to_zone_wall_clock)
 
-    def value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
+    def formatted_value_and_kind(self, node: exp.Expr) -> tuple[exp.Expr, Kind]:
         wrapped = node.this
-        value = wrapped.this if type(wrapped) in KIND_BY_CAST else wrapped
-        kind = KIND_BY_CAST.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
+        value = wrapped.this if type(wrapped) in KIND_BY_TIME_CAST_CLASS else wrapped
+        kind = KIND_BY_TIME_CAST_CLASS.get(type(wrapped), kind_of(value) or Kind.TIMESTAMP)
         return value, Kind.DATETIME if kind is Kind.DATE and kind_of(value) is Kind.DATETIME else kind
 
     def time_to_wall_clock(self, value: exp.Expr) -> exp.Expr:
-        return fragment("('1970-01-01'::DATE + {0})", value)
+        return fragment_node("('1970-01-01'::DATE + {0})", value)
 
     def seconds_format(self, digits: int) -> EngineFormat | str:
         if digits == 0 or digits > 6:

@@ -25,7 +25,7 @@ from cordwood.engines.duckdb.rules.time_text import TIME_PRINTER
 from cordwood.model.datatype import DATE_AND_TIME_KINDS, Kind
 from cordwood.sql.budget import copy_tree
 from cordwood.sql.datatypes import INTERVAL, kind_of, set_datatype
-from cordwood.sql.lowering import LoweringRule, RuleSet, fragment, raise_unsupported, string_literal_node
+from cordwood.sql.lowering import LoweringRule, RuleSet, fragment_node, raise_unsupported, string_literal_node
 from cordwood.sql.nodes import NOW_SLOT_NAME, Interval, constant_int, constant_python_value, is_null
 from cordwood.sql.rules.functions import (
     TIME_FUNCTIONS,
@@ -45,7 +45,7 @@ from cordwood.sql.rules.times import (
     week_start_days_after_monday,
 )
 
-_INTERVAL_FUNCTIONS: Final = {
+_INTERVAL_TEMPLATE_BY_UNIT: Final = {
     "MICROSECOND": "to_microseconds({0})",
     "MILLISECOND": "to_milliseconds({0})",
     "SECOND": "to_seconds({0})",
@@ -61,9 +61,11 @@ _INTERVAL_FUNCTIONS: Final = {
 
 def interval_of(count: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
     """Return an INTERVAL that is `count` times `unit`."""
-    if unit not in _INTERVAL_FUNCTIONS:
+    if unit not in _INTERVAL_TEMPLATE_BY_UNIT:
         raise_unsupported(node, f"The unit {unit}")
-    return set_datatype(fragment(_INTERVAL_FUNCTIONS[unit], _interval_count(count), operation=Interval(unit)), INTERVAL)
+    return set_datatype(
+        fragment_node(_INTERVAL_TEMPLATE_BY_UNIT[unit], _interval_count(count), operation=Interval(unit)), INTERVAL
+    )
 
 
 def _interval_count(count: exp.Expr) -> exp.Expr:
@@ -79,7 +81,7 @@ def _add_or_subtract_rule(sign: str) -> LoweringRule:
         if isinstance(node.expression, exp.Interval):
             raise_unsupported(node, "An interval of several units")
         if is_null(node.this):
-            return fragment(f"CAST(NULL AS {TYPE_NAME_BY_KIND[kind]})")
+            return fragment_node(f"CAST(NULL AS {TYPE_NAME_BY_KIND[kind]})")
         return _add_units(node, sign, kind)
 
     return rule
@@ -113,10 +115,10 @@ def _range_checked_sum_sql(node: exp.Expr, sum_: str, kind: Kind) -> str:
     """
     count = constant_python_value(node.expression)
     is_near = isinstance(count, (int, str)) and len(str(count)) < _MIN_UNSAFE_INTERVAL_DIGITS
-    return sum_ if is_near and _is_current_time(node.this) else range_checked_time_sql(node, sum_, kind)
+    return sum_ if is_near and _is_derived_from_current_time(node.this) else range_checked_time_sql(node, sum_, kind)
 
 
-def _is_current_time(value: exp.Expr) -> bool:
+def _is_derived_from_current_time(value: exp.Expr) -> bool:
     slots = [slot for slot in value.find_all(exp.Parameter) if slot.name == NOW_SLOT_NAME]
     return bool(slots) and value.find(exp.Column) is None
 
@@ -152,7 +154,7 @@ _MICROS_FROM_YEAR_1_TO_EPOCH: Final = 62_135_596_800_000_000
 
 def _wall_clock_to_kind(moment: exp.Expr, kind: Kind) -> exp.Expr:
     if kind is Kind.DATE:
-        return fragment("{0}::DATE", moment)
+        return fragment_node("{0}::DATE", moment)
     return wall_clock_to_timestamp(moment) if kind is Kind.TIMESTAMP else moment
 
 
@@ -192,7 +194,7 @@ _MONTH_BUCKET_START_SQL: Final = f"CASE WHEN {_BUCKET_START_CANDIDATE_SQL} > @a 
 def _translate_generate_date_array(node: exp.Expr) -> exp.Expr:
     start, end = (time_to_utc_wall_clock(convert_implicitly(node.args[key], Kind.DATE)) for key in ("start", "end"))
     return _generate_time_array(
-        node, start, end, node.args.get("step") or fragment("to_days(1)"), "(@a + _i * @c)::DATE"
+        node, start, end, node.args.get("step") or fragment_node("to_days(1)"), "(@a + _i * @c)::DATE"
     )
 
 
@@ -218,7 +220,7 @@ def _generate_time_array(node: exp.Expr, start: exp.Expr, end: exp.Expr, step: e
     after a shorter month would not return to the 31st day.
     """
     if any(is_null(node.args[key]) for key in ("start", "end")):
-        return fragment("NULL")
+        return fragment_node("NULL")
     span = "(epoch_us((@b)::TIMESTAMP) - epoch_us((@a)::TIMESTAMP))"
     steps = f"greatest({span} // {_STEP_US}, {span} // {_STEP_BACK_US})"
     element_limit = max_generated_elements(start, end, step)
@@ -271,12 +273,12 @@ def _add_interval(node: exp.Expr, sign: str, kinds: tuple[Kind | None, Kind | No
     """Add or subtract an interval; for a DATE or a TIMESTAMP (in UTC), the result is a DATETIME."""
     sides = (_timestamp_as_wall_clock(node.this), _timestamp_as_wall_clock(node.expression))
     if kinds[0] is kinds[1] or Kind.TIME in kinds:
-        return fragment(f"{{0}} {sign} {{1}}", *sides)
+        return fragment_node(f"{{0}} {sign} {{1}}", *sides)
     return fill_template(range_checked_time_sql(node, f"@a {sign} @b", Kind.DATETIME), *sides)
 
 
 def _as_day_count(side: exp.Expr) -> exp.Expr:
-    return fragment("{0}::INT", side) if kind_of(side) is Kind.INT64 else side
+    return fragment_node("{0}::INT", side) if kind_of(side) is Kind.INT64 else side
 
 
 def _variant_as_number(side: exp.Expr) -> exp.Expr:
@@ -285,8 +287,8 @@ def _variant_as_number(side: exp.Expr) -> exp.Expr:
 
 def _interval_between(left: exp.Expr, right: exp.Expr, kind: Kind | None) -> exp.Expr:
     if kind is Kind.DATE:
-        return fragment("to_days(CAST({0} - {1} AS INT))", left, right)
-    return fragment("to_microseconds(epoch_us({0}) - epoch_us({1}))", left, right)
+        return fragment_node("to_days(CAST({0} - {1} AS INT))", left, right)
+    return fragment_node("to_microseconds(epoch_us({0}) - epoch_us({1}))", left, right)
 
 
 def _timestamp_as_wall_clock(side: exp.Expr) -> exp.Expr:
@@ -296,7 +298,7 @@ def _timestamp_as_wall_clock(side: exp.Expr) -> exp.Expr:
 def _truncate_time_of_day(value: exp.Expr, unit: str, node: exp.Expr) -> exp.Expr:
     if unit not in MICROSECONDS_BY_UNIT:
         raise_unsupported(node, f"The unit {unit}")
-    return fragment(f"date_trunc('{unit.lower()}', '1970-01-01'::DATE + {{0}})::TIME", value)
+    return fragment_node(f"date_trunc('{unit.lower()}', '1970-01-01'::DATE + {{0}})::TIME", value)
 
 
 def _count_boundaries_sql(unit: str, node: exp.Expr) -> str:
@@ -312,7 +314,7 @@ def _count_boundaries_sql(unit: str, node: exp.Expr) -> str:
 
 def _interval_from_parts(parts: list[tuple[str, str]]) -> exp.Expr:
     template = " + ".join(f"INTERVAL {{{index}}} {unit}" for index, (unit, _) in enumerate(parts))
-    return fragment(template, *(string_literal_node(count) for _, count in parts))
+    return fragment_node(template, *(string_literal_node(count) for _, count in parts))
 
 
 _TIME_RULES: Final = TimeRules(
@@ -324,14 +326,14 @@ _TIME_RULES: Final = TimeRules(
     truncation_template=_truncation_template,
     truncate_time_of_day=_truncate_time_of_day,
     micros_since_unit_start_template=f"((epoch_us({{{{1}}}}) + {_MICROS_FROM_YEAR_1_TO_EPOCH}) % {{}})".format,
-    count_boundaries_sql=_count_boundaries_sql,
+    unit_boundary_count_template=_count_boundaries_sql,
     default_bucket_origin="TIMESTAMP '1950-01-01'",
     bucket_template="time_bucket(@b, @a, @c)",
     month_bucket_template=_MONTH_BUCKET_START_SQL,
-    interval_of=interval_of,
+    interval_of_units=interval_of,
     interval_from_parts=_interval_from_parts,
-    interval_from_text_rule=lambda node: fragment("{0}::INTERVAL", node.this),
-    zero_interval="INTERVAL 0 DAY",
+    interval_from_text_rule=lambda node: fragment_node("{0}::INTERVAL", node.this),
+    zero_interval_sql="INTERVAL 0 DAY",
 )
 
 
@@ -356,7 +358,7 @@ def _translate_extract(node: exp.Expr) -> exp.Expr:
     part, value = require_supported_date_part(node), node.expression
     if kind_of(value) is Kind.INTERVAL:
         return (
-            fragment(_EXTRACT_TEMPLATE_BY_PART[part], value)
+            fragment_node(_EXTRACT_TEMPLATE_BY_PART[part], value)
             if part in _EXTRACT_TEMPLATE_BY_PART
             else raise_unsupported(node, f"The part {part}")
         )
@@ -364,7 +366,7 @@ def _translate_extract(node: exp.Expr) -> exp.Expr:
         moment = convert_implicitly(value.this, Kind.TIMESTAMP)
         value = to_zone_wall_clock(moment, value.args["zone"])
     elif kind_of(value) is Kind.TIME:
-        value = fragment("('1970-01-01'::DATE + {0})", value)
+        value = fragment_node("('1970-01-01'::DATE + {0})", value)
     else:
         value = time_to_utc_wall_clock(value)
     week_offset = week_start_days_after_monday(part)
@@ -372,7 +374,7 @@ def _translate_extract(node: exp.Expr) -> exp.Expr:
         return fill_template(f"(dayofyear(@a) + 6 - (isodow(@a) - 1 - {week_offset} + 7) % 7) // 7", value)
     if part not in _EXTRACT_TEMPLATE_BY_PART:
         raise_unsupported(node, f"The part {part}")
-    return fragment(_EXTRACT_TEMPLATE_BY_PART[part], value)
+    return fragment_node(_EXTRACT_TEMPLATE_BY_PART[part], value)
 
 
 def _convert_argument(node: exp.Expr, kind: Kind) -> exp.Expr:
@@ -397,7 +399,7 @@ def _parse_text_in_zone(node: exp.Expr, value: exp.Expr, zone: exp.Expr) -> exp.
     with_zone = fill_fallible_template(node, "CAST(@a AS TIMESTAMPTZ)", copy_tree(value))
     names_zone = r"regexp_matches({0}, '\d.*([zZ]|[+-]\d{1,2}(:?\d\d)?|[A-Za-z]{3,}(/[A-Za-z_]+)*)\s*$')"
     template = names_zone.replace("\\d.*", "\\d:\\d.*")
-    return fragment(
+    return fragment_node(
         f"CASE WHEN {template} THEN {{1}} ELSE {{2}} END",
         value,
         with_zone,
@@ -411,7 +413,7 @@ def _translate_datetime(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.TsOrDsToDatetime) or other is None:
         return _convert_argument(node, Kind.DATETIME)
     if kind_of(other) is Kind.TIME:
-        return fragment("({0} + {1})", convert_implicitly(value, Kind.DATE), other)
+        return fragment_node("({0} + {1})", convert_implicitly(value, Kind.DATE), other)
     return to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), other)
 
 
@@ -421,17 +423,17 @@ def _translate_date(node: exp.Expr) -> exp.Expr:
         raise_unsupported(node, "DATE with these arguments")
     if zone is None:
         return _convert_argument(node, Kind.DATE)
-    return fragment("{0}::DATE", to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), zone))
+    return fragment_node("{0}::DATE", to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), zone))
 
 
 def _translate_time(node: exp.Expr) -> exp.Expr:
     value, zone = node.this, node.args.get("zone")
     if zone is not None:
-        return fragment("{0}::TIME", to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), zone))
+        return fragment_node("{0}::TIME", to_zone_wall_clock(convert_implicitly(value, Kind.TIMESTAMP), zone))
     return (
         _convert_argument(node, Kind.TIME)
         if kind_of(value) is Kind.STRING
-        else fragment("{0}::TIME", time_to_utc_wall_clock(value))
+        else fragment_node("{0}::TIME", time_to_utc_wall_clock(value))
     )
 
 
@@ -471,20 +473,20 @@ def _count_checked_time_sql(node: exp.Expr, kind: Kind, moment: str, bounds: tup
 def _current_time_rule(template: str) -> LoweringRule:
     def rule(node: exp.Expr) -> exp.Expr:
         zone = node.this if isinstance(node.this, exp.Expr) else node.args.get("zone")
-        return fragment(template, to_zone_wall_clock(fragment("now()"), zone))
+        return fragment_node(template, to_zone_wall_clock(fragment_node("now()"), zone))
 
     return rule
 
 
-_floored_division_sql: Final = "(epoch_us(@a) - (epoch_us(@a) % {0} + {0}) % {0}) // {0}".format
+_floored_unix_time_sql: Final = "(epoch_us(@a) - (epoch_us(@a) % {0} + {0}) % {0}) // {0}".format
 _TEMPLATE_BY_FUNCTION: Final[Mapping[FunctionKey, FunctionTemplate]] = {
     exp.DateFromParts: "make_date(@a, @b, @c)",
     exp.TimestampFromParts: "make_timestamp(@a, @b, @c, @d, @e, @f::DOUBLE)",
     # The check is needed, because DuckDB's `make_time` accepts 24:00:00 and 23:59:60.
     exp.TimeFromParts: CheckedTemplate("@a > 23 OR @c > 59", "make_time(@a, @b, @c::DOUBLE)"),
     # UNIX_SECONDS and UNIX_MILLIS round down, also for times before 1970.
-    exp.UnixSeconds: _floored_division_sql(1_000_000),
-    exp.UnixMillis: _floored_division_sql(1_000),
+    exp.UnixSeconds: _floored_unix_time_sql(1_000_000),
+    exp.UnixMillis: _floored_unix_time_sql(1_000),
     exp.UnixMicros: "epoch_us({0})",
     exp.UnixDate: "CAST({0} - '1970-01-01'::DATE AS BIGINT)",
     exp.DateFromUnixDate: CheckedTemplate(
@@ -502,7 +504,7 @@ RULES = RuleSet(
         exp.Date: _translate_date,
         **dict.fromkeys((exp.Time, exp.TsOrDsToTime), _translate_time),
         exp.UnixToTime: _translate_unix_to_time,
-        exp.CurrentTimestamp: lambda _: fragment("now()"),
+        exp.CurrentTimestamp: lambda _: fragment_node("now()"),
         exp.CurrentDate: _current_time_rule("{0}::DATE"),
         exp.CurrentDatetime: _current_time_rule("{0}"),
         exp.CurrentTime: _current_time_rule("{0}::TIME"),

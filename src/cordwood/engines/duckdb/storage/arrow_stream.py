@@ -163,7 +163,7 @@ class ArrowColumnStream:
 
     def __init__(self, columns: Mapping[str, ArrowColumn], length: int) -> None:
         self._columns = columns
-        self._length = length
+        self._row_count = length
         # The objects whose addresses are passed to DuckDB; they must not be freed before `close`.
         self._kept_alive_objects: list[object] = []
 
@@ -219,12 +219,12 @@ class ArrowColumnStream:
         children = [self._column_array(column) for column in self._columns.values()]
         self._set_children(batch, children)
         self._set_buffers(batch, (None,))
-        batch.length = self._length
+        batch.length = self._row_count
         batch.null_count = batch.offset = 0
         batch.release = _release_array
 
     def _column_array(self, column: ArrowColumn) -> _ArrowArray:
-        arrow_array = _ArrowArray(length=self._length, null_count=column.null_count, release=_release_array)
+        arrow_array = _ArrowArray(length=self._row_count, null_count=column.null_count, release=_release_array)
         self._set_buffers(arrow_array, column.buffers)
         return arrow_array
 

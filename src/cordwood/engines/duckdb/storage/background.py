@@ -53,11 +53,11 @@ class BackgroundScheduler:
     """
 
     def __init__(self, report: ReportOperatorMessage) -> None:
-        self.stopping = threading.Event()
+        self.stop_event = threading.Event()
         self._report_message = report
         self._jobs: list[BackgroundJob] = []
         self._threads: list[threading.Thread] = []
-        self._reported_at: dict[str, float] = {}
+        self._last_report_seconds_by_job: dict[str, float] = {}
 
     def start(self, job: BackgroundJob) -> None:
         """Start the threads of a job."""
@@ -74,7 +74,7 @@ class BackgroundScheduler:
 
         `before_join` is called before waiting, and may interrupt the running steps.
         """
-        self.stopping.set()
+        self.stop_event.set()
         for job in self._jobs:
             job.wake_all()
         before_join()
@@ -85,8 +85,8 @@ class BackgroundScheduler:
         pause_seconds = job.first_pause_seconds
         while True:
             if pause_seconds > 0:
-                job.wait_until_woken(pause_seconds, self.stopping)
-            if self.stopping.is_set():
+                job.wait_until_woken(pause_seconds, self.stop_event)
+            if self.stop_event.is_set():
                 return
             pause_seconds = self._run_once(job)
 
@@ -95,14 +95,17 @@ class BackgroundScheduler:
         try:
             return job.run_step()
         except Exception as problem:  # noqa: BLE001 - the last catch-all of the thread
-            if not self.stopping.is_set():
+            if not self.stop_event.is_set():
                 self._report_failure_at_intervals(job, problem)
             return _FAILED_STEP_RETRY_SECONDS
 
     def _report_failure_at_intervals(self, job: BackgroundJob, problem: Exception) -> None:
         now = time.monotonic()
-        if now - self._reported_at.get(job.name, -_FAILURE_REPORT_INTERVAL_SECONDS) >= _FAILURE_REPORT_INTERVAL_SECONDS:
-            self._reported_at[job.name] = now
+        if (
+            now - self._last_report_seconds_by_job.get(job.name, -_FAILURE_REPORT_INTERVAL_SECONDS)
+            >= _FAILURE_REPORT_INTERVAL_SECONDS
+        ):
+            self._last_report_seconds_by_job[job.name] = now
             self._report_message(
                 f"The background job {job.name!r} failed and is tried again: {problem!r}".splitlines()[0]
             )

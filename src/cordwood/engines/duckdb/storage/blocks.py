@@ -249,7 +249,9 @@ class NgramIndex:
     """
 
     def __init__(self, max_cached_bytes: int = 8 * 2**20) -> None:
-        self._filters: BoundedCache[tuple[str, int], bytes] = BoundedCache(max_cached_bytes, _filter_bytes)
+        self._filters: BoundedCache[tuple[str, int], bytes] = BoundedCache(
+            max_cached_bytes, _estimate_filter_memory_bytes
+        )
         self._statements: tuple[duckdb.Statement, ...] = ()
 
     def find_candidate_blocks(
@@ -289,7 +291,7 @@ class NgramIndex:
         return filters
 
 
-def _filter_bytes(key: tuple[str, int], bits: bytes) -> int:
+def _estimate_filter_memory_bytes(key: tuple[str, int], bits: bytes) -> int:
     return estimate_memory_bytes(key) + len(bits)
 
 

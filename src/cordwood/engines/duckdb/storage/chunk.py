@@ -21,7 +21,7 @@ _CHUNK_EVENTS, _CHUNK_BYTES = 4_096, 8 * 2**20
 # The maximum number of keys and elements in the JSON of a chunk with more than one event. It limits the time for which
 # queries have to wait, because DuckDB converts 2,048 rows at a time, and cannot be interrupted meanwhile. Converting a
 # distinct key takes 2 µs, or 4 µs if there are 300,000 distinct keys.
-_MAX_CHUNK_JSON_PARTS = 150_000
+_MAX_CHUNK_JSON_MEMBERS = 150_000
 # An event with more bytes than this counts as large. Typical events of HTTP gateways have 2,000 to 3,000 bytes.
 _MIN_LARGE_EVENT_BYTES = 8_192
 _MAX_CHUNK_LARGE_EVENT_BYTES = 4 * 2**20
@@ -89,10 +89,10 @@ class Chunk(msgspec.Struct):
         """Yield the same events in chunks that are small enough for DuckDB to insert each of them quickly."""
         start = size = parts = 0
         for position, event in enumerate(self.events):
-            event_bytes, event_parts = _event_bytes(event), _count_json_parts(event)
+            event_bytes, event_parts = _event_bytes(event), _estimate_json_member_count(event)
             size += event_bytes
             parts += event_parts
-            is_full = position - start >= _CHUNK_EVENTS or size > _CHUNK_BYTES or parts > _MAX_CHUNK_JSON_PARTS
+            is_full = position - start >= _CHUNK_EVENTS or size > _CHUNK_BYTES or parts > _MAX_CHUNK_JSON_MEMBERS
             if position > start and is_full:
                 yield self._slice(start, position)
                 start, size, parts = position, event_bytes, event_parts
@@ -122,7 +122,7 @@ class Chunk(msgspec.Struct):
         known fields, is large enough, or if the number of colons in an event is.
         """
         may_have_more = (
-            bool(shape.unlisted)
+            bool(shape.paths_with_unlisted_descendants)
             or len(shape.kinds) > limit
             or any(_count_in_json(event, ":") > limit for event in self.events)
         )
@@ -245,7 +245,7 @@ def _event_bytes(event: Event) -> int:
     )
 
 
-def _count_json_parts(event: Event) -> int:
+def _estimate_json_member_count(event: Event) -> int:
     """Estimate the number of keys and elements in an event's JSON by counting colons and commas, also within texts."""
     return _count_in_json(event, ":") + _count_in_json(event, ",")
 

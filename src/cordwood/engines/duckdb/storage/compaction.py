@@ -77,9 +77,9 @@ class Compactor:
         self._flush_samples: deque[tuple[float, float]] = deque(maxlen=_FLUSH_SAMPLE_COUNT)
         # The value of `_last_flush_at` when nothing was left to compact or index. While `_last_flush_at` stays the
         # same, the search for work is skipped.
-        self._last_flush_at_when_idle: float | None = None
+        self._last_fully_compacted_flush_at: float | None = None
         self._failed_at = -_FAILURE_PAUSE_SECONDS
-        self._stopping = stopping
+        self._stop_event = stopping
         self._cursor = session.cursor()
         # A second cursor for statements outside of the transaction of `_cursor`.
         self._cursor_outside_transaction = session.cursor()
@@ -100,7 +100,7 @@ class Compactor:
     def compact_all(self) -> None:
         """Compact and index until nothing is left to do; if this succeeds, do nothing again until the next flush."""
         last_flush = self._last_flush_at
-        if self._last_flush_at_when_idle == last_flush:
+        if self._last_fully_compacted_flush_at == last_flush:
             return
         self._session.checkpoint_when_due(self._cursor)
         is_done = True
@@ -112,10 +112,10 @@ class Compactor:
                     is_done = False
                     # Pause, so that a thread that waits for the lock gets it before the compaction thread takes it
                     # again.
-                    self._stopping.wait(_LOCK_RELEASE_PAUSE_SECONDS)
+                    self._stop_event.wait(_LOCK_RELEASE_PAUSE_SECONDS)
                 is_done &= may_begin
         if is_done:
-            self._last_flush_at_when_idle = last_flush
+            self._last_fully_compacted_flush_at = last_flush
 
     def compact_oldest_run(self, store: StreamStore) -> bool:
         """Compact the oldest uncompacted run; return False if there is none, or if compaction has to be postponed."""
@@ -152,7 +152,7 @@ class Compactor:
         try:
             return self._run_in_transaction(change, tables)
         except duckdb.OutOfMemoryException:
-            if not self._session.stop_shredding(self._cursor):
+            if not self._session.pause_shredding(self._cursor):
                 raise
             return self._run_in_transaction(change, tables)
 
@@ -187,13 +187,13 @@ class Compactor:
             # Give up the run, which rolls back the transaction, if other work is more important or if DuckDB's log has
             # become long. The log matters, because while this transaction is open, DuckDB keeps the log entries of
             # other transactions in memory.
-            if self._stopping.is_set() or self._are_flushes_behind() or self._session.is_database_log_long:
+            if self._stop_event.is_set() or self._are_flushes_behind() or self._session.is_database_log_long:
                 return False
             started_at = time.monotonic()
             self._write_compacted_row_group(tables, part)
-            self.memory_reclaimer.reclaim_between_steps(self._cursor_outside_transaction)
+            self.memory_reclaimer.reclaim_between_background_steps(self._cursor_outside_transaction)
             # Wait as long as the step took, so that compaction uses at most half of one processor.
-            self._stopping.wait(time.monotonic() - started_at)
+            self._stop_event.wait(time.monotonic() - started_at)
         unregister_compacted_blocks(self._cursor, tables, last_rowid)
         self._cursor.execute(tables.delete_run_rows(), {"last": last_rowid})
         delete_filters_of_empty_blocks(self._cursor, tables)
@@ -232,7 +232,7 @@ class Compactor:
         try:
             work()
         except duckdb.Error as problem:
-            if not self._stopping.is_set():
+            if not self._stop_event.is_set():
                 self._report_message(f"{failure_message}: {problem}".splitlines()[0])
             return False
         return True
@@ -241,7 +241,7 @@ class Compactor:
         is_quiet = time.monotonic() - self._last_flush_at > _COMPACTION_DELAY_AFTER_FLUSH_SECONDS or (
             self._may_compact_between_flushes and self._is_flush_load_low()
         )
-        return is_quiet and not self._stopping.is_set() and not self._are_flushes_behind()
+        return is_quiet and not self._stop_event.is_set() and not self._are_flushes_behind()
 
     def _is_flush_load_low(self) -> bool:
         if len(self._flush_samples) < _FLUSH_SAMPLE_COUNT:

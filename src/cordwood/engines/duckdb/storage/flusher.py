@@ -14,7 +14,7 @@ from cordwood.engines.duckdb.storage.chunk import Chunk, is_conversion_error
 from cordwood.engines.duckdb.storage.locks import SharedAccessKind
 from cordwood.engines.duckdb.storage.memory_reclaimer import release_free_memory
 from cordwood.engines.duckdb.storage.session import ROW_GROUP_ROWS, Session
-from cordwood.engines.duckdb.storage.stream_store import OutOfOrderError, StreamStore, unflushed_bytes
+from cordwood.engines.duckdb.storage.stream_store import FlushOutOfOrderError, StreamStore, unflushed_bytes
 from cordwood.observe.observation import ReportOperatorMessage
 
 # A partial row group with at least `_MIN_PARTIAL_FLUSH_ROWS` rows is flushed when no events have arrived for
@@ -115,19 +115,19 @@ class Flusher:
         try:
             rows_of_group = self._rows_since_checkpoint[store.name] + len(chunk.events)
             if chunk.has_more_fields_than(self._session.max_shredded_fields(rows_of_group), store.shape):
-                self._session.stop_shredding(cursor)
+                self._session.pause_shredding(cursor)
             with self._session.access_lock.shared_access(SharedAccessKind.FLUSH):
                 store.flush(chunk, cursor)
-        except (duckdb.Error, OutOfOrderError) as problem:
+        except (duckdb.Error, FlushOutOfOrderError) as problem:
             if isinstance(problem, duckdb.Error) and is_out_of_memory(problem):
-                self._session.stop_shredding(cursor)
+                self._session.pause_shredding(cursor)
             elif isinstance(problem, duckdb.Error) and is_conversion_error(problem):
                 chunk.replace_unreadable_json(cursor)
-            self._report_rate_limited(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
-            store.restore_pending(chunk)
+            self._report_at_limited_rate(f"Events of {store.name} could not be flushed yet: {problem}".splitlines()[0])
+            store.return_chunk_to_pending(chunk)
             return False
         except BaseException:
-            store.restore_pending(chunk)
+            store.return_chunk_to_pending(chunk)
             raise
         self._on_flushed()
         self._checkpoint_if_group_is_full(store, len(chunk.events), cursor)
@@ -153,7 +153,7 @@ class Flusher:
         try:
             is_checkpointed = self._session.checkpoint_when_due(cursor, now=now)
         except duckdb.IOException as problem:
-            self._report_rate_limited(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
+            self._report_at_limited_rate(f"Events stay in the engine's log for now: {problem}".splitlines()[0])
             return False
         if is_checkpointed:
             self._rows_since_checkpoint.clear()
@@ -169,7 +169,7 @@ class Flusher:
             self._is_memory_released, self._memory_released_at = True, now
             release_free_memory()
 
-    def _report_rate_limited(self, sentence: str) -> None:
+    def _report_at_limited_rate(self, sentence: str) -> None:
         if time.monotonic() - self._last_report_at > _FAILURE_REPORT_INTERVAL_SECONDS:
             self._last_report_at = time.monotonic()
             self._report_message(sentence)

@@ -36,9 +36,9 @@ class LockRank(IntEnum):
     # Guards filling a stream's table of arrived events.
     ARRIVED_TABLE_FILL = 6
     # Guards a stream's pending events and the commit of a flush.
-    STREAM = 7
+    STREAM_STATE = 7
     # Guards the segments of the write-ahead log.
-    LOG = 8
+    WRITE_AHEAD_LOG = 8
 
 
 # The interval at which a waiting query checks whether it must stop.
@@ -128,15 +128,16 @@ def hold_ranked_resource(rank: LockRank) -> Iterator[None]:
 
 def ordered_lock(rank: LockRank) -> Lock:
     """Return a new lock, whose order is checked if checks are enabled."""
-    return _CheckedLock(rank, threading.Lock()) if _order_checker.is_on else threading.Lock()
+    return _OrderCheckedLock(rank, threading.Lock()) if _order_checker.is_on else threading.Lock()
 
 
 def ordered_condition(rank: LockRank) -> threading.Condition:
     """Return a new condition with a reentrant lock, whose order is checked if checks are enabled."""
-    return threading.Condition(_CheckedLock(rank, threading.RLock()) if _order_checker.is_on else threading.RLock())  # type: ignore[arg-type]
+    lock = _OrderCheckedLock(rank, threading.RLock()) if _order_checker.is_on else threading.RLock()
+    return threading.Condition(lock)  # type: ignore[arg-type]
 
 
-class _CheckedLock:
+class _OrderCheckedLock:
     """A lock that raises LockOrderError if it is taken in the wrong order."""
 
     def __init__(self, rank: LockRank, lock: Any) -> None:
@@ -208,7 +209,7 @@ class DatabaseAccessLock:
     """A readers-writer lock of the database file, whose writer blocks readers only for short moments."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._access_changed = threading.Condition()
         self._active_counts = dict.fromkeys(SharedAccessKind, 0)
         self._blocked_kinds: frozenset[SharedAccessKind] = frozenset()
         self._last_released_at = dict.fromkeys(SharedAccessKind, time.monotonic())
@@ -219,7 +220,7 @@ class DatabaseAccessLock:
     @property
     def flushing_seconds(self) -> float:
         """The total time during which at least one flush was running."""
-        with self._changed:
+        with self._access_changed:
             current_seconds = (
                 time.monotonic() - self._flushing_since if self._active_counts[SharedAccessKind.FLUSH] else 0.0
             )
@@ -232,7 +233,7 @@ class DatabaseAccessLock:
 
     def idle_seconds_of(self, kind: SharedAccessKind) -> float:
         """Return the time since shared access of the given kind was last held; 0 while it is held."""
-        with self._changed:
+        with self._access_changed:
             return 0.0 if self._active_counts[kind] else time.monotonic() - self._last_released_at[kind]
 
     @contextmanager
@@ -241,18 +242,20 @@ class DatabaseAccessLock:
 
         While shared access is blocked, `stop_early` is called regularly; it raises an error if a query must stop.
         """
-        with self._changed:
-            while not self._changed.wait_for(lambda: kind not in self._blocked_kinds, STOP_CHECK_INTERVAL_SECONDS):
+        with self._access_changed:
+            while not self._access_changed.wait_for(
+                lambda: kind not in self._blocked_kinds, STOP_CHECK_INTERVAL_SECONDS
+            ):
                 stop_early()
             self._change_access_count(kind, 1)
         try:
             with hold_ranked_resource(LockRank.DATABASE_ACCESS):
                 yield
         finally:
-            with self._changed:
+            with self._access_changed:
                 self._change_access_count(kind, -1)
                 self._last_released_at[kind] = time.monotonic()
-                self._changed.notify_all()
+                self._access_changed.notify_all()
 
     def _change_access_count(self, kind: SharedAccessKind, change: int) -> None:
         previous_count, now = self._active_counts[kind], time.monotonic()
@@ -271,10 +274,10 @@ class DatabaseAccessLock:
         New shared access is allowed again a moment after the `with` block has begun or, with `until_block_ends`, only
         after the block has ended.
         """
-        with self._changed:
-            is_exclusive = self._changed.wait_for(
+        with self._access_changed:
+            is_exclusive = self._access_changed.wait_for(
                 self._has_no_shared_access, max_wait.nonblocking_wait_seconds
-            ) or self._wait_while_blocking_access(max_wait)
+            ) or self._wait_while_blocking_shared_access(max_wait)
             self._blocked_kinds = frozenset(SharedAccessKind)
         unblock_timer = threading.Timer(_SHARED_ACCESS_BLOCK_SECONDS, self._unblock_shared_access)
         if not until_block_ends:
@@ -287,21 +290,21 @@ class DatabaseAccessLock:
             self._unblock_shared_access()
 
     def _unblock_shared_access(self) -> None:
-        with self._changed:
+        with self._access_changed:
             self._blocked_kinds = frozenset()
-            self._changed.notify_all()
+            self._access_changed.notify_all()
 
-    def _wait_while_blocking_access(self, max_wait: ExclusiveWaitLimits) -> bool:
+    def _wait_while_blocking_shared_access(self, max_wait: ExclusiveWaitLimits) -> bool:
         """Block new flushes until the running flushes have ended, then also block new queries for a moment.
 
         Return whether no shared access is held any more.
         """
         self._blocked_kinds = frozenset({SharedAccessKind.FLUSH})
-        self._changed.wait_for(
+        self._access_changed.wait_for(
             lambda: not self._active_counts[SharedAccessKind.FLUSH], max_wait.flush_blocking_wait_seconds
         )
         self._blocked_kinds = frozenset(SharedAccessKind)
-        return self._changed.wait_for(self._has_no_shared_access, max_wait.query_blocking_wait_seconds)
+        return self._access_changed.wait_for(self._has_no_shared_access, max_wait.query_blocking_wait_seconds)
 
     def _has_no_shared_access(self) -> bool:
         return not any(self._active_counts.values())

@@ -16,12 +16,12 @@ from cordwood.engines.duckdb.storage.blocks import CREATE_BLOCK_REGISTRY_SQL, CR
 from cordwood.engines.duckdb.storage.session import fetch_first_row, transaction
 from cordwood.engines.project_shapes import PathAndKind, ProjectShapes
 from cordwood.errors import DataFolderUnusable
-from cordwood.model.event import EventPath, KindsByPath, ValueKind
+from cordwood.model.event import EventPath, ValueKind, ValueKindsByPath
 
 # The version of the data folder's format. It must be incremented if older releases can no longer read the folder.
 STORE_FORMAT_VERSION = 4
 
-SequenceRanges = list[tuple[int, int]]
+EventNumberRanges = list[tuple[int, int]]
 
 _NEWER_VERSION_HINT = "Start the cordwood that wrote it, or a newer one."
 
@@ -84,9 +84,9 @@ def _has_stream_tables(cursor: duckdb.DuckDBPyConnection) -> bool:
     return fetch_first_row(cursor, tables) is not None
 
 
-def read_flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, SequenceRanges]:
+def read_flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, EventNumberRanges]:
     """Return the flushed ranges of sequence numbers by stream; adjacent ranges are merged, also in the file."""
-    by_stream: dict[str, SequenceRanges] = defaultdict(list)
+    by_stream: dict[str, EventNumberRanges] = defaultdict(list)
     rows = cursor.execute("SELECT stream, first, last FROM store.cordwood.sealed ORDER BY stream, first").fetchall()
     for stream, first, last in rows:
         _add_range(by_stream[stream], first, last)
@@ -95,7 +95,7 @@ def read_flushed_ranges(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, Seque
     return by_stream
 
 
-def read_shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, KindsByPath]:
+def read_shapes(cursor: duckdb.DuckDBPyConnection) -> Mapping[str, ValueKindsByPath]:
     by_stream: dict[str, dict[EventPath, frozenset[ValueKind]]] = defaultdict(dict)
     for stream, path, kind in cursor.execute("SELECT DISTINCT stream, path, kind FROM store.cordwood.shape").fetchall():
         kinds = by_stream[stream]
@@ -110,14 +110,14 @@ def _parse_value_kind(name: str) -> ValueKind:
         raise DataFolderUnusable(f"The events' shapes name a kind of value {name!r}.", hint=RESTORE_HINT) from None
 
 
-def _add_range(ranges: SequenceRanges, first: int, last: int) -> None:
+def _add_range(ranges: EventNumberRanges, first: int, last: int) -> None:
     if ranges and first <= ranges[-1][1]:
         ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
     else:
         ranges.append((first, last))
 
 
-def _rewrite_flushed_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, SequenceRanges]) -> None:
+def _rewrite_flushed_ranges(cursor: duckdb.DuckDBPyConnection, by_stream: Mapping[str, EventNumberRanges]) -> None:
     rows = [(stream, first, last) for stream, ranges in by_stream.items() for first, last in ranges]
     columns = {
         "streams": [row[0] for row in rows],
@@ -169,13 +169,13 @@ class ProjectShapeSaver:
     def mark_changed(self, projects: Iterable[str]) -> None:
         self._changed_projects.update(projects)
 
-    def take_changes(self) -> UnsavedProjectShapes:
+    def take_unsaved_shapes(self) -> UnsavedProjectShapes:
         sets = {project: self._shapes.bit_set_of_project(project) for project in self._changed_projects}
         first, self._saved_pair_count = self._saved_pair_count, len(self._shapes.pairs)
         self._changed_projects = set()
         return UnsavedProjectShapes(first, self._shapes.pairs[first : self._saved_pair_count], sets)
 
-    def mark_unsaved(self, unsaved: UnsavedProjectShapes) -> None:
+    def restore_unsaved_shapes(self, unsaved: UnsavedProjectShapes) -> None:
         """Mark changes that could not be written as unsaved again."""
         self._changed_projects |= unsaved.bit_sets.keys()
         self._saved_pair_count = min(self._saved_pair_count, unsaved.first_pair_position)

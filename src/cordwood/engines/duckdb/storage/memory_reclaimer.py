@@ -67,7 +67,7 @@ class MemoryReclaimer:
         if is_quiet:
             release_free_memory()
 
-    def reclaim_between_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def reclaim_between_background_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Return the memory that a step of background work has freed, before the next step needs as much."""
         self._release_unused_blocks(cursor)
         release_free_memory()
@@ -82,14 +82,14 @@ class MemoryReclaimer:
         DuckDB does not report the size of the metadata. To reserve memory for it, it is estimated as the minimum heap
         use of the last six samples minus the heap use of the very first sample.
         """
-        self._heap_samples.append(self._used_heap_bytes_without_pending())
+        self._heap_samples.append(self._heap_bytes_without_pending_events())
         if self._initial_heap_bytes is None:
             self._initial_heap_bytes = self._heap_samples[0]
         if not self._session.is_open:
             self._reopen(cursor)
         elif len(self._heap_samples) == _HEAP_SAMPLE_COUNT:
             in_use = min(self._heap_samples)
-            self._session.reserve_for_metadata(cursor, max(0, in_use - self._initial_heap_bytes))
+            self._session.reserve_memory_for_metadata(cursor, max(0, in_use - self._initial_heap_bytes))
             if self._has_heap_grown(in_use):
                 self._reopen(cursor)
 
@@ -99,7 +99,7 @@ class MemoryReclaimer:
             self._baseline_heap_bytes = in_use
         return in_use > self._baseline_heap_bytes + self._max_heap_growth_bytes
 
-    def _used_heap_bytes_without_pending(self) -> int:
+    def _heap_bytes_without_pending_events(self) -> int:
         """Return the used bytes of the heap without pending events, or 0 if the C library does not report its heap."""
         used_bytes = used_heap_bytes()
         return 0 if used_bytes is None else used_bytes - self._get_pending_event_bytes()

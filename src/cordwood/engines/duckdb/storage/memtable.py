@@ -43,7 +43,7 @@ class Memtable:
         self.end_event_number = 0
         self._table_statements = tables
         self._parts: list[_MemtablePart] = []
-        self._created_parts = 0
+        self._created_part_count = 0
         self._first_unflushed_event_number = 0
         self._part_being_filled: _MemtablePart | None = None
         self._are_views_stale = False
@@ -59,8 +59,8 @@ class Memtable:
         """
         part = self._parts[-1] if self._parts else None
         if part is None or part.end_event_number - part.first_event_number >= _MAX_MEMTABLE_PART_ROWS:
-            self._created_parts += 1
-            part = _MemtablePart(self._created_parts, first, end)
+            self._created_part_count += 1
+            part = _MemtablePart(self._created_part_count, first, end)
             cursor.execute(self._table_statements.create_memtable_part(part.number))
             self._parts.append(part)
             self._are_views_stale = True
@@ -90,7 +90,7 @@ class Memtable:
             if part.end_event_number > self._first_unflushed_event_number or part is self._part_being_filled
         ]
         cursor.execute(
-            self._table_statements.create_memtable(
+            self._table_statements.create_memtable_view(
                 [part.number for part in live_parts], self._first_unflushed_event_number
             )
         )
@@ -143,15 +143,15 @@ class ArrivedEventTable:
         self._newest_receipt_us = 0
         self._batches: deque[_ArrivedBatch] = deque()
         self._rows = self._bytes = 0
-        self._read_at = 0.0
+        self._last_read_at = 0.0
 
     def has_all_events_since(self, first_us: int) -> bool:
         """Return whether every event that was received at `first_us` or later is in the table."""
-        self._read_at = time.monotonic()
+        self._last_read_at = time.monotonic()
         return self.is_filled and self._complete_after_us < first_us
 
     def is_idle(self) -> bool:
-        return self.is_filled and time.monotonic() - self._read_at > _ARRIVED_TABLE_IDLE_SECONDS
+        return self.is_filled and time.monotonic() - self._last_read_at > _ARRIVED_TABLE_IDLE_SECONDS
 
     def exceeds_add_limit(self, chunks: Sequence[Chunk]) -> bool:
         """Return whether too many events have arrived since the last update to add them to this table.
@@ -180,7 +180,7 @@ class ArrivedEventTable:
             newest_us,
             True,
         )
-        self._read_at = time.monotonic()
+        self._last_read_at = time.monotonic()
 
     def add(self, chunks: Sequence[Chunk], newest_us: int, cursor: duckdb.DuckDBPyConnection) -> None:
         """Add the consecutive events from `end` on, all of which were received at `newest_us` or earlier."""

@@ -39,7 +39,7 @@ class RecentEventCache:
         self._requested_at: dict[str, float] = {}
         self._next_fill_at: dict[str, float] = {}
         self._cached_stores: dict[str, StreamStore] = {}
-        self._queue: SimpleQueue[StreamStore] = SimpleQueue()
+        self._fill_queue: SimpleQueue[StreamStore] = SimpleQueue()
         self._fill_lock = ordered_lock(LockRank.RECENT_CACHE_FILL)
         self.job = BackgroundJob("recent-cache", self.run_due_work, first_pause=_EXPIRY_POLL_SECONDS)
 
@@ -50,7 +50,7 @@ class RecentEventCache:
         if not store.recent_table.is_maintained and now >= self._next_fill_at.get(store.name, 0.0):
             # If the fill fails, a request after this time starts another fill.
             self._next_fill_at[store.name] = now + _EXPIRY_POLL_SECONDS
-            self._queue.put(store)
+            self._fill_queue.put(store)
             self.job.wake()
 
     def fill_recent_table(self, store: StreamStore) -> None:
@@ -103,8 +103,8 @@ class RecentEventCache:
     def run_due_work(self) -> float:
         """Fill the requested tables, and drop expired tables; return the seconds until the next check."""
         try:
-            while not self._queue.empty():
-                self.fill_recent_table(self._queue.get_nowait())
+            while not self._fill_queue.empty():
+                self.fill_recent_table(self._fill_queue.get_nowait())
             self.drop_expired_tables()
         except (duckdb.Error, Fault) as problem:
             self._report_message(

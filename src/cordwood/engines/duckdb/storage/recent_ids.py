@@ -30,11 +30,11 @@ class RecentIds:
 
     def __init__(self, find_stored_ids: IdLookup, opened_us: int, *, has_earlier_events: bool) -> None:
         self._find_stored_ids = find_stored_ids
-        self._opened_us = opened_us
+        self._store_opened_us = opened_us
         self._has_earlier_events = has_earlier_events
         self._newer_hashes: set[int] = set()
         self._older_hashes: set[int] = set()
-        self._bloom_filters = _BloomFilters()
+        self._bloom_filters = _RollingBloomFilters()
         self._added_count = 0
 
     def find_duplicates(self, ids: Sequence[str], now_us: int) -> set[int]:
@@ -49,9 +49,10 @@ class RecentIds:
         )
         if self._has_earlier_events:
             self._has_earlier_events = (
-                now_us < self._opened_us + DEDUPLICATION_WINDOW_US or self._added_count < DEDUPLICATION_WINDOW_EVENTS
+                now_us < self._store_opened_us + DEDUPLICATION_WINDOW_US
+                or self._added_count < DEDUPLICATION_WINDOW_EVENTS
             )
-            positions |= self._find_stored_positions(ids, range(len(ids)), self._opened_us)
+            positions |= self._find_stored_positions(ids, range(len(ids)), self._store_opened_us)
         return positions
 
     def _find_stored_positions(self, ids: Sequence[str], positions: Sequence[int], before_us: int) -> set[int]:
@@ -70,14 +71,14 @@ class RecentIds:
             self._older_hashes, self._newer_hashes = self._newer_hashes, set()
 
 
-class _BloomFilters:
+class _RollingBloomFilters:
     """Bloom filters that are filled one after the other; a filter is dropped when the window has moved past its ids."""
 
     def __init__(self) -> None:
         self._bloom_filters: list[_BloomFilter] = []
 
     def add(self, hashes: Collection[int], now_us: int) -> None:
-        if not self._bloom_filters or self._bloom_filters[-1].count + len(hashes) > _IDS_PER_FILTER:
+        if not self._bloom_filters or self._bloom_filters[-1].added_id_count + len(hashes) > _IDS_PER_FILTER:
             self._bloom_filters.append(_BloomFilter())
         self._bloom_filters[-1].add(hashes, now_us)
 
@@ -100,13 +101,13 @@ class _BloomFilter:
     """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.added_id_count = 0
         self.last_added_us = 0
         self._words = array("Q", [0]) * (1 << _WORD_BITS)
         self._masks = _make_bit_masks()
 
     def add(self, hashes: Collection[int], now_us: int) -> None:
-        self.count += len(hashes)
+        self.added_id_count += len(hashes)
         self.last_added_us = now_us
         words, masks, word_mask, index_mask = self._words, self._masks, _WORD_MASK, _MASK_INDEX_MASK
         for id_hash in hashes:

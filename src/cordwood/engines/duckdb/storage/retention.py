@@ -27,7 +27,7 @@ class RetentionEnforcer:
         self._session = session
         self._max_bytes = max_bytes
         # For each stream, the number of deleted rows that took space after its live rows were last moved.
-        self._deleted_after_move: dict[str, int] = {}
+        self._deleted_rows_after_move: dict[str, int] = {}
 
     def delete_expired_events(
         self, stores: Collection[StreamStore], now_us: int, cursor: duckdb.DuckDBPyConnection
@@ -74,22 +74,22 @@ class RetentionEnforcer:
         After a first move, rows are moved again only if some of the space of deleted rows has been freed since.
         """
         deleted = self._count_deleted_rows(store, cursor)
-        if 0 < deleted < self._deleted_after_move.get(store.name, deleted + 1):
+        if 0 < deleted < self._deleted_rows_after_move.get(store.name, deleted + 1):
             _rewrite_oldest_rows(store.table_statements, _MAX_ROWS_MOVED_AT_ONCE, cursor)
-            self._deleted_after_move[store.name] = self._count_deleted_rows(store, cursor)
+            self._deleted_rows_after_move[store.name] = self._count_deleted_rows(store, cursor)
 
     def _is_store_too_large(self, cursor: duckdb.DuckDBPyConnection) -> bool:
-        return self._max_bytes is not None and self._session.used_bytes(cursor) > self._max_bytes
+        return self._max_bytes is not None and self._session.used_disk_bytes(cursor) > self._max_bytes
 
     def _enforce_size_limit(
         self, max_bytes: int, stores: Collection[StreamStore], cursor: duckdb.DuckDBPyConnection
     ) -> int:
         """Delete the oldest events of all streams until the store is within the size limit; pending events stay."""
-        if self._session.used_bytes(cursor) > max_bytes * _SIZE_LIMIT_TARGET_SHARE:
+        if self._session.used_disk_bytes(cursor) > max_bytes * _SIZE_LIMIT_TARGET_SHARE:
             # First run a checkpoint, which moves the events from DuckDB's log into the database file. Before that, it
             # is not known how much space these events take in the file.
             self._session.checkpoint(cursor)
-        used_bytes = self._session.used_bytes(cursor)
+        used_bytes = self._session.used_disk_bytes(cursor)
         if used_bytes <= max_bytes:
             return 0
         live_by_stream, deleted_by_stream = self._count_live_and_deleted_rows(stores, cursor)

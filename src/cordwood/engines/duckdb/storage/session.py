@@ -61,20 +61,20 @@ class Session:
     """The DuckDB instance, which all threads share; each thread uses its own cursors (connections) to it."""
 
     def __init__(self, folder: Path, *, memory_bytes: int, threads: int) -> None:
-        self._file = folder / DATABASE_FILE_NAME
-        self._log_file = folder / f"{DATABASE_FILE_NAME}.wal"
-        self._descriptor = -1
+        self._database_file = folder / DATABASE_FILE_NAME
+        self._database_log_file = folder / f"{DATABASE_FILE_NAME}.wal"
+        self._database_descriptor = -1
         self._checkpoint_lock = ordered_lock(LockRank.CHECKPOINT)
         self._open_backup_count = 0
         self._checkpoint_failed_at = -_CHECKPOINT_RETRY_SECONDS
         # Whether the last checkpoint failed because the disk was full.
         self._is_disk_full = False
         # The time until which VARIANT values are written whole; None while they are shredded.
-        self._unshredded_until: float | None = None
+        self._shredding_paused_until: float | None = None
         self.access_lock = DatabaseAccessLock()
         self.memory_bytes = self._memory_limit = memory_bytes
-        self._spill = folder / "spill"
-        shutil.rmtree(self._spill, ignore_errors=True)
+        self._spill_folder = folder / "spill"
+        shutil.rmtree(self._spill_folder, ignore_errors=True)
         self._root_connection = duckdb.connect(":memory:")
         self._open_database()
         self._opened_file_id = self._current_file_id()
@@ -108,14 +108,14 @@ class Session:
         with self.access_lock.shared_access(SharedAccessKind.QUERY, stop_early), closing(self.cursor()) as cursor:
             yield cursor
 
-    def stop_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+    def pause_shredding(self, cursor: duckdb.DuckDBPyConnection) -> bool:
         """Write VARIANT values whole for a while, which needs much less memory; return False if this is done already.
 
         Shredding stores each field of a row group's events as a column. With thousands of different fields, it needs
         too much memory, so that the events would never be flushed, and the log would grow without limit.
         """
-        was_shredding = self._unshredded_until is None
-        self._unshredded_until = time.monotonic() + _SHREDDING_PAUSE_SECONDS
+        was_shredding = self._shredding_paused_until is None
+        self._shredding_paused_until = time.monotonic() + _SHREDDING_PAUSE_SECONDS
         if was_shredding:
             self._set_min_shredded_rows(cursor, _NO_SHREDDING)
         return was_shredding
@@ -130,8 +130,8 @@ class Session:
 
     def resume_shredding_when_due(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Resume shredding if VARIANT values have been written whole for long enough."""
-        if self._unshredded_until is not None and time.monotonic() > self._unshredded_until:
-            self._unshredded_until = None
+        if self._shredding_paused_until is not None and time.monotonic() > self._shredding_paused_until:
+            self._shredding_paused_until = None
             self._set_min_shredded_rows(cursor, _SHREDDED_ROWS)
 
     def _set_min_shredded_rows(self, cursor: duckdb.DuckDBPyConnection, rows: int) -> None:
@@ -160,7 +160,7 @@ class Session:
             ):
                 self.is_open = False
                 self.reopen(cursor)
-            if self.is_open and is_out_of_memory(problem) and self.stop_shredding(cursor):
+            if self.is_open and is_out_of_memory(problem) and self.pause_shredding(cursor):
                 return self.checkpoint(cursor)
             raise
         self._checkpoint_failed_at = -_CHECKPOINT_RETRY_SECONDS
@@ -180,7 +180,7 @@ class Session:
         return time.monotonic() > self._checkpoint_failed_at + _CHECKPOINT_RETRY_SECONDS
 
     def _has_disk_space_again(self) -> bool:
-        facts = os.statvfs(self._file.parent)
+        facts = os.statvfs(self._database_file.parent)
         return self._is_disk_full and facts.f_bavail * facts.f_frsize > 2 * self._database_log_bytes()
 
     def release_cached_blocks(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -194,7 +194,7 @@ class Session:
             for memory_limit in (in_use - cached + _MAX_IDLE_BLOCK_CACHE_BYTES, self._memory_limit):
                 self._set_memory_limit(cursor, memory_limit)
 
-    def reserve_for_metadata(self, cursor: duckdb.DuckDBPyConnection, metadata_bytes: int) -> None:
+    def reserve_memory_for_metadata(self, cursor: duckdb.DuckDBPyConnection, metadata_bytes: int) -> None:
         """Lower the memory limit by the size of DuckDB's metadata of row groups, but at most by a third."""
         memory_limit = self.memory_bytes - min(
             metadata_bytes // _MEMORY_LIMIT_STEP_BYTES * _MEMORY_LIMIT_STEP_BYTES, self.memory_bytes // 3
@@ -227,7 +227,7 @@ class Session:
             self._attach_with_retries(cursor)
         return True
 
-    def used_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
+    def used_disk_bytes(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """Return the bytes that the store uses: the used blocks of the file, and DuckDB's log.
 
         Free blocks do not count, because the file does not shrink when blocks become free.
@@ -271,33 +271,42 @@ class Session:
         The caller must call this method, and read the files, while checkpoints are deferred by `defer_checkpoints`.
         """
         open_files = [
-            OpenFile(self._file.name, self._file_descriptor(), self._file.stat().st_size, is_owned_elsewhere=True)
+            OpenFile(
+                self._database_file.name,
+                self._open_database_descriptor(),
+                self._database_file.stat().st_size,
+                is_owned_elsewhere=True,
+            )
         ]
         with suppress(FileNotFoundError):
             open_files.append(
-                OpenFile(self._log_file.name, os.open(self._log_file, os.O_RDONLY), self._log_file.stat().st_size)
+                OpenFile(
+                    self._database_log_file.name,
+                    os.open(self._database_log_file, os.O_RDONLY),
+                    self._database_log_file.stat().st_size,
+                )
             )
         return open_files
 
     def close(self) -> None:
         self._root_connection.close()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        shutil.rmtree(self._spill, ignore_errors=True)
+        if self._database_descriptor >= 0:
+            os.close(self._database_descriptor)
+        shutil.rmtree(self._spill_folder, ignore_errors=True)
 
-    def _file_descriptor(self) -> int:
+    def _open_database_descriptor(self) -> int:
         """Return a descriptor of the file; it stays open until `close`.
 
         It is not closed earlier, because closing any descriptor of the file would release the lock that the process has
         on the file.
         """
-        if self._descriptor < 0:
-            self._descriptor = os.open(self._file, os.O_RDONLY)
-        return self._descriptor
+        if self._database_descriptor < 0:
+            self._database_descriptor = os.open(self._database_file, os.O_RDONLY)
+        return self._database_descriptor
 
     def _database_log_bytes(self) -> int:
         try:
-            return self._log_file.stat().st_size
+            return self._database_log_file.stat().st_size
         except FileNotFoundError:
             return 0
 
@@ -308,7 +317,7 @@ class Session:
             try:
                 self._root_connection.execute(self._attach_sql)
             except duckdb.Error as problem:
-                fault = _fault_of_open_error(self._file, str(problem))
+                fault = _fault_of_open_error(self._database_file, str(problem))
                 if not isinstance(fault, DataFolderInUse) or time.monotonic() > deadline:
                     self._root_connection.close()
                     raise fault from problem
@@ -318,7 +327,7 @@ class Session:
 
     @property
     def _attach_sql(self) -> str:
-        return f"ATTACH {text_literal(str(self._file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_DATABASE_BLOCK_BYTES})"
+        return f"ATTACH {text_literal(str(self._database_file))} AS store (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, BLOCK_SIZE {_DATABASE_BLOCK_BYTES})"
 
     def _attach_with_retries(self, cursor: duckdb.DuckDBPyConnection) -> None:
         """Attach the file after it was detached; retry while a running transaction still holds the detached file."""
@@ -336,7 +345,7 @@ class Session:
 
     def _current_file_id(self) -> tuple[int, int] | None:
         try:
-            status = self._file.stat()
+            status = self._database_file.stat()
         except OSError:
             return None
         return status.st_dev, status.st_ino
@@ -345,7 +354,7 @@ class Session:
         settings: dict[str, object] = {
             "memory_limit": f"{memory_bytes}B",
             "threads": threads,
-            "temp_directory": str(self._spill),
+            "temp_directory": str(self._spill_folder),
             "max_temp_directory_size": _MAX_SPILL_SIZE,
             "wal_autocheckpoint": _AUTOCHECKPOINT_OFF_SIZE,
             "variant_minimum_shredding_size": _SHREDDED_ROWS,
@@ -355,9 +364,9 @@ class Session:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             # Only the database file is accessible, so that it can be reopened; all other files are inaccessible.
-            "allowed_paths": [str(self._file)],
+            "allowed_paths": [str(self._database_file)],
             "enable_external_access": False,
-            # These settings stay unlocked, because `release_cached_blocks`, `stop_shredding` and the query runner
+            # These settings stay unlocked, because `release_cached_blocks`, `pause_shredding` and the query runner
             # change them. Callers' queries cannot change them, because no permitted statement can change a setting.
             "allowed_configs": [
                 "memory_limit",

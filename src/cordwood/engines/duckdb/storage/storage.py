@@ -39,7 +39,7 @@ from cordwood.engines.engine import BackupFile, BatchAppendResult, StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.errors import BacklogFull, BadStreamFile, UnknownStream
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Batch, Event, Shape
+from cordwood.model.event import Event, ReceivedEventBatch, Shape
 from cordwood.observe.observation import ReportOperatorMessage
 
 _MAX_CAPACITY_WAIT_SECONDS = 20.0
@@ -86,7 +86,7 @@ class _UnstoppableQuery:
         """Do nothing. For other queries, this method raises an error if the query must stop."""
 
 
-_UNSTOPPABLE = _UnstoppableQuery()
+_UNSTOPPABLE_QUERY = _UnstoppableQuery()
 
 
 class Storage:
@@ -125,7 +125,7 @@ class Storage:
         # The streams that had events on disk when the storage was opened, including deleted streams.
         self._stored_stream_names = frozenset({*self._flushed_ranges, *self._replayed_records})
         self._cursor = cursor
-        self._background = BackgroundScheduler(report)
+        self._background_scheduler = BackgroundScheduler(report)
         self._compactor = Compactor(
             session,
             self._all_stores,
@@ -134,7 +134,7 @@ class Storage:
             # If row groups are flushed in parts, compaction must not run between flushes, because each full row group
             # is then written by a checkpoint, and checkpoints have to wait while a run is compacted.
             runs_between_flushes=not limits.flush_limits.flushes_partial_groups,
-            stopping=self._background.stopping,
+            stopping=self._background_scheduler.stop_event,
         )
         self.recent_cache = RecentEventCache(session, limits.max_recent_table_bytes, report)
         self._flusher = Flusher(session, self._all_stores, limits.flush_limits, self._after_flush, report, clock_us)
@@ -142,13 +142,13 @@ class Storage:
     def start(self) -> None:
         """Start the background jobs: the flusher, the compactor and the recent cache."""
         for job in (self._flusher.job, self._compactor.job, self.recent_cache.job):
-            self._background.start(job)
+            self._background_scheduler.start(job)
 
     def create_stream_tables(self, streams: Iterable[Stream]) -> None:
         for stream in streams:
             store = self._stores.get(stream.name)
             if store is None:
-                self._refuse_case_variants(stream.name)
+                self._refuse_names_differing_in_case(stream.name)
                 with self._session.access_lock.shared_access(SharedAccessKind.FLUSH):
                     self._stores[stream.name] = self._open_store(stream)
                 # Make the compactor look for work again, because the stream's flushed events may need compaction.
@@ -160,7 +160,7 @@ class Storage:
         """Raise BadStreamFile if a stream's name differs from the name of another stored stream only in case."""
         for stream in streams:
             if stream.name not in self._stores:
-                self._refuse_case_variants(stream.name)
+                self._refuse_names_differing_in_case(stream.name)
 
     def delete_expired_events(self, now_us: int) -> int:
         cursor = self._session.cursor()
@@ -175,7 +175,7 @@ class Storage:
             cursor.close()
 
     def append(
-        self, batches: Sequence[Batch], acknowledged: Mapping[str, int] | None = None
+        self, batches: Sequence[ReceivedEventBatch], acknowledged: Mapping[str, int] | None = None
     ) -> list[BatchAppendResult]:
         """Append the batches; return for each batch how many events were accepted and which were repeated.
 
@@ -209,7 +209,9 @@ class Storage:
         }
 
     @contextmanager
-    def open_query_view(self, streams: Iterable[str], query: StoppableQuery = _UNSTOPPABLE) -> Iterator[QueryView]:
+    def open_query_view(
+        self, streams: Iterable[str], query: StoppableQuery = _UNSTOPPABLE_QUERY
+    ) -> Iterator[QueryView]:
         """Yield a cursor whose queries see every event that was appended so far exactly once.
 
         If `query` must stop while the view is created, an error is raised.
@@ -222,7 +224,9 @@ class Storage:
             )
 
     @contextmanager
-    def open_recent_view(self, stream: str, query: StoppableQuery = _UNSTOPPABLE) -> Iterator[RecentEventView | None]:
+    def open_recent_view(
+        self, stream: str, query: StoppableQuery = _UNSTOPPABLE_QUERY
+    ) -> Iterator[RecentEventView | None]:
         """Yield a view of the stream's recent table, or None if the stream's newest events are not cached."""
         store = self._stores.get(stream)
         if store is None:
@@ -291,7 +295,7 @@ class Storage:
         with self._session.cursor_with_shared_access() as cursor:
             stores, rows = self._all_stores(), self._session.row_counts_including_deleted(cursor)
             shares = {store.name: rows.get(store.name, 0) * store.average_event_bytes(cursor) for store in stores}
-            used_bytes = self._session.used_bytes(cursor)
+            used_bytes = self._session.used_disk_bytes(cursor)
         total_share = max(1.0, sum(shares.values()))
         return {
             store.name: int(used_bytes * shares[store.name] / total_share) + store.unflushed_bytes for store in stores
@@ -306,7 +310,7 @@ class Storage:
     def close(self) -> None:
         if self._is_closed:
             return
-        self._background.close(before_join=self._compactor.interrupt)
+        self._background_scheduler.close(before_join=self._compactor.interrupt)
         self._compactor.close()
         with self._compactor.deletion_lock:
             self._is_closed = True
@@ -329,7 +333,7 @@ class Storage:
         for statement in (
             store.table_statements.create_table(),
             store.table_statements.add_missing_columns(),
-            store.table_statements.create_memtable((), 0),
+            store.table_statements.create_memtable_view((), 0),
             store.table_statements.create_view(with_memtable=False),
         ):
             self._cursor.execute(statement)
@@ -340,18 +344,18 @@ class Storage:
         self._recent_ids[name] = self._create_recent_ids(store)
         for record in self._replayed_records.pop(name, []):
             if record.first_event_number > store.next_event_number:
-                self._report_message(_sequence_gap_message(name, record.first_event_number - store.next_event_number))
+                self._report_message(_lost_events_message(name, record.first_event_number - store.next_event_number))
             store.add_record(record)
             self._recent_ids[name].add((event.id for event in record.events), record.received_us)
-            self._record_receive_time(record.last_received_us)
+            self._raise_newest_receipt_time(record.last_received_us)
         return store
 
-    def _record_receive_time(self, received_us: int) -> None:
+    def _raise_newest_receipt_time(self, received_us: int) -> None:
         """Raise `newest_receipt_us` to the receive time of a stored event, unless the time is far in the future."""
         if received_us <= self._clock_us() + _MAX_CLOCK_ERROR_US:
             self.newest_receipt_us = max(self.newest_receipt_us, received_us)
 
-    def _refuse_case_variants(self, name: str) -> None:
+    def _refuse_names_differing_in_case(self, name: str) -> None:
         """Raise BadStreamFile if another stream's name differs from `name` only in case.
 
         Both streams would have the same table, because DuckDB ignores the case of names. A name with stored events of
@@ -380,7 +384,7 @@ class Storage:
     def _has_append_capacity(self) -> bool:
         return unflushed_bytes(self._stores.values()) < self._flusher.limits.max_unflushed_bytes
 
-    def _make_deduplicated_records(self, batches: Sequence[Batch]) -> list[tuple[WalRecord, set[int]]]:
+    def _make_deduplicated_records(self, batches: Sequence[ReceivedEventBatch]) -> list[tuple[WalRecord, set[int]]]:
         """Return for each batch the record to write to the log, and the positions of the batch's duplicates."""
         ends = {name: store.next_event_number for name, store in self._stores.items()}
         new_ids: dict[str, set[str]] = {}
@@ -396,12 +400,12 @@ class Storage:
             deduplicated.append((record, repeated))
         return deduplicated
 
-    def _select_new_events(self, batch: Batch, new_ids: set[str]) -> tuple[list[Event], set[int]]:
+    def _select_new_events(self, batch: ReceivedEventBatch, new_ids: set[str]) -> tuple[list[Event], set[int]]:
         """Return the events of the batch to store, and the positions of the other events, which are duplicates."""
         ids = [event.id for event in batch.events]
         duplicates = self._recent_ids[batch.stream].find_duplicates(ids, self._clock_us())
         duplicates |= {position for position, event_id in enumerate(ids) if event_id in new_ids} if new_ids else set()
-        duplicates |= self._find_reimported_events(batch)
+        duplicates |= self._find_reimported_positions(batch)
         events = (
             [event for position, event in enumerate(batch.events) if position not in duplicates]
             if duplicates
@@ -410,7 +414,7 @@ class Storage:
         new_ids.update(event.id for event in events)
         return events, duplicates
 
-    def _find_reimported_events(self, batch: Batch) -> set[int]:
+    def _find_reimported_positions(self, batch: ReceivedEventBatch) -> set[int]:
         """Return the positions of events in the batch that are imported again although they are still stored."""
         received = [event.received_us for event in batch.events if event.received_us is not None]
         if not received:
@@ -429,7 +433,7 @@ class Storage:
             fetch_first_row(self._cursor, sql, {"events": DEDUPLICATION_WINDOW_EVENTS}) if store.stats.events else None
         )
         oldest_us, newest_us = row or (None, None)
-        self._record_receive_time(newest_us or 0)
+        self._raise_newest_receipt_time(newest_us or 0)
         opened_us = max(self._clock_us(), newest_us or 0) + 1
         return RecentIds(
             self._stored_id_lookup(store, oldest_us or opened_us), opened_us, has_earlier_events=newest_us is not None
@@ -485,7 +489,9 @@ class Storage:
             self._capacity_changed.notify_all()
 
 
-def _make_append_result(batch: Batch, new_events: int, repeated: set[int], stored: set[str]) -> BatchAppendResult:
+def _make_append_result(
+    batch: ReceivedEventBatch, new_events: int, repeated: set[int], stored: set[str]
+) -> BatchAppendResult:
     """Return the result for one batch; a repeated event counts as accepted if its id is in `stored`.
 
     `repeated` has the positions of the repeated events. `stored` has the ids of events that an earlier attempt of the
@@ -503,19 +509,21 @@ def _make_append_result(batch: Batch, new_events: int, repeated: set[int], store
     return BatchAppendResult(new_events + len(repeated) - len(duplicates), len(duplicates), tuple(duplicates))
 
 
-def _learnt_kinds_of_batch(batch: Batch) -> tuple[list[PathWithKinds], list[tuple[str, list[PathWithKinds]]]]:
+def _learnt_kinds_of_batch(
+    batch: ReceivedEventBatch,
+) -> tuple[list[PathWithKinds], list[tuple[str, list[PathWithKinds]]]]:
     by_project = [(project, list(kinds.items())) for project, kinds in batch.by_project.items()]
     return list(batch.learnt.items()), by_project
 
 
-def _sequence_gap_message(stream: str, events: int) -> str:
+def _lost_events_message(stream: str, events: int) -> str:
     return (
         f"{events:,} events of {stream} that were stored are neither in events.duckdb nor in the journal: they are lost."
         " Was events.duckdb or its .wal exchanged or removed, or is the disk failing?"
     )
 
 
-def _subtract_flushed_ranges(record: WalRecord, ranges: manifest.SequenceRanges) -> list[WalRecord]:
+def _subtract_flushed_ranges(record: WalRecord, ranges: manifest.EventNumberRanges) -> list[WalRecord]:
     """Return the parts of the record whose sequence numbers are in none of the ranges."""
     parts = []
     first = record.first_event_number

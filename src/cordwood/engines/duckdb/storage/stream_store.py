@@ -30,10 +30,10 @@ from cordwood.engines.duckdb.storage.wal import WalRecord
 from cordwood.engines.engine import StreamStats
 from cordwood.engines.project_shapes import ProjectShapes
 from cordwood.model.definitions import Stream
-from cordwood.model.event import Event, EventPath, KindsByPath, Shape, ValueKind
+from cordwood.model.event import Event, EventPath, Shape, ValueKind, ValueKindsByPath
 
 
-class OutOfOrderError(Exception):
+class FlushOutOfOrderError(Exception):
     """Raised by a flush if earlier events of the stream could not be flushed; a stream's flushes commit in order."""
 
 
@@ -54,11 +54,11 @@ class StreamStore:
         # The approximate bytes of the events that are not flushed yet.
         self.unflushed_bytes = 0
         self._added_bytes = self._added_events = 0
-        self._sampled_bytes: float | None = None
-        self.state_lock = ordered_condition(LockRank.STREAM)
-        self._pending: deque[WalRecord] = deque()
+        self._sampled_event_bytes: float | None = None
+        self.state_lock = ordered_condition(LockRank.STREAM_STATE)
+        self._pending_records: deque[WalRecord] = deque()
         self._pending_large_event_bytes = 0
-        self._flushing: list[Chunk] = []
+        self._flushing_chunks: list[Chunk] = []
         self._memtable = Memtable(self.table_statements)
         self.recent_table = RecentEventTable(self.table_statements)
         self.fill_lock = ordered_lock(LockRank.MEMTABLE_FILL)
@@ -79,25 +79,25 @@ class StreamStore:
     @property
     def pending_rows(self) -> int:
         with self.state_lock:
-            return sum(len(record.events) for record in self._pending)
+            return sum(len(record.events) for record in self._pending_records)
 
     @property
     def is_flushing(self) -> bool:
         with self.state_lock:
-            return bool(self._flushing)
+            return bool(self._flushing_chunks)
 
     @property
     def first_unflushed_event_number(self) -> int:
         """The sequence number below which every event is flushed."""
         with self.state_lock:
-            starts = [chunk.first_event_number for chunk in self._flushing]
-            starts += [record.first_event_number for record in self._pending]
+            starts = [chunk.first_event_number for chunk in self._flushing_chunks]
+            starts += [record.first_event_number for record in self._pending_records]
             return min(starts, default=self.next_event_number)
 
     @property
     def oldest_pending_us(self) -> int | None:
         with self.state_lock:
-            return self._pending[0].received_us if self._pending else None
+            return self._pending_records[0].received_us if self._pending_records else None
 
     @property
     def has_memtable(self) -> bool:
@@ -119,17 +119,17 @@ class StreamStore:
             # Skip the query for empty streams, which are common, because all streams are counted at each start.
             row = fetch_first_row(cursor, self.table_statements.select_newest_and_oldest_time()) if events else None
             self._stats = StreamStats(events, *(row or (None, None)))
-            for record in self._pending:
+            for record in self._pending_records:
                 self._add_to_stats(record.events)
 
     def average_event_bytes(self, cursor: duckdb.DuckDBPyConnection) -> float:
         """Estimate the average bytes of an event, from recently added events or from a sample of stored events."""
         if self._added_events:
             return self._added_bytes / self._added_events
-        if self._sampled_bytes is None:
+        if self._sampled_event_bytes is None:
             row = fetch_first_row(cursor, self.table_statements.select_average_event_bytes())
-            self._sampled_bytes = float(row[0] or 0) if row else 0.0
-        return self._sampled_bytes
+            self._sampled_event_bytes = float(row[0] or 0) if row else 0.0
+        return self._sampled_event_bytes
 
     def _add_to_stats(self, events: Sequence[Event]) -> None:
         times = [event.timestamp_us for event in events]
@@ -149,7 +149,7 @@ class StreamStore:
     def add_record(self, record: WalRecord) -> None:
         with self.state_lock:
             self._add_to_stats(record.events)
-            self._pending.append(record)
+            self._pending_records.append(record)
             self._pending_large_event_bytes += estimate_large_event_bytes(record.events)
             added_bytes = estimate_event_bytes(record.events)
             self.unflushed_bytes += added_bytes
@@ -161,7 +161,7 @@ class StreamStore:
                 self.project_shapes.add_kinds(project, dict(kinds))
                 self.project_shape_saver.mark_changed([project])
 
-    def add_kinds(self, learnt: KindsByPath) -> None:
+    def add_kinds(self, learnt: ValueKindsByPath) -> None:
         if not learnt:
             return
         with self.state_lock:
@@ -262,11 +262,11 @@ class StreamStore:
         """
         with self.state_lock:
             being_flushed = [
-                chunk.events_from_number(first) for chunk in self._flushing if chunk.end_event_number > first
+                chunk.events_from_number(first) for chunk in self._flushing_chunks if chunk.end_event_number > first
             ]
             pending = [
                 record
-                for record in self._pending
+                for record in self._pending_records
                 if first < record.end_event_number and record.first_event_number < until
             ]
         chunks = being_flushed + split_into_chunks(
@@ -306,36 +306,39 @@ class StreamStore:
         """
         with self.state_lock:
             is_below_limits = self.pending_rows < rows and self._pending_large_event_bytes < max_large_bytes
-            if not self._pending or (whole_groups_only and is_below_limits):
+            if not self._pending_records or (whole_groups_only and is_below_limits):
                 return None
-            chunk = Chunk(self._pending[0].first_event_number)
+            chunk = Chunk(self._pending_records[0].first_event_number)
             while (
-                self._pending
-                and self._pending[0].first_event_number == chunk.end_event_number
+                self._pending_records
+                and self._pending_records[0].first_event_number == chunk.end_event_number
                 and len(chunk.events) < rows
             ):
-                record = self._pending[0]
+                record = self._pending_records[0]
                 count = min(rows - len(chunk.events), chunk.count_fitting_events(record.events, max_large_bytes))
                 if not count:
                     break
-                self._move_pending_into(chunk, count)
-            self._flushing.append(chunk)
+                self._move_pending_events_into(chunk, count)
+            self._flushing_chunks.append(chunk)
             return chunk
 
-    def _move_pending_into(self, chunk: Chunk, count: int) -> None:
-        record = self._pending.popleft()
+    def _move_pending_events_into(self, chunk: Chunk, count: int) -> None:
+        record = self._pending_records.popleft()
         chunk.add_events(record, count)
         self._pending_large_event_bytes -= estimate_large_event_bytes(record.events[:count])
         if len(record.events) > count:
-            self._pending.appendleft(record.without_first_events(count))
+            self._pending_records.appendleft(record.without_first_events(count))
 
-    def restore_pending(self, chunk: Chunk) -> None:
+    def return_chunk_to_pending(self, chunk: Chunk) -> None:
         """Make the events of a chunk pending again after its flush has failed."""
         with self.state_lock:
-            self._flushing.remove(chunk)
+            self._flushing_chunks.remove(chunk)
             self._pending_large_event_bytes += chunk.large_event_bytes
-            self._pending = deque(
-                sorted([*chunk.to_wal_records(self.name), *self._pending], key=lambda record: record.first_event_number)
+            self._pending_records = deque(
+                sorted(
+                    [*chunk.to_wal_records(self.name), *self._pending_records],
+                    key=lambda record: record.first_event_number,
+                )
             )
             self.state_lock.notify_all()
 
@@ -369,21 +372,21 @@ class StreamStore:
             roll_back(cursor)
             self.add_kinds(unsaved)
             with self.state_lock:
-                self.project_shape_saver.mark_unsaved(unsaved_projects)
+                self.project_shape_saver.restore_unsaved_shapes(unsaved_projects)
             raise
         self._drop_flushed_memtable_parts(cursor)
 
     def _wait_for_earlier_chunks(self, chunk: Chunk) -> None:
         self.state_lock.wait_for(
-            lambda: chunk.first_event_number == min(flushing.first_event_number for flushing in self._flushing)
+            lambda: chunk.first_event_number == min(flushing.first_event_number for flushing in self._flushing_chunks)
         )
         if self.first_unflushed_event_number != chunk.first_event_number:
-            raise OutOfOrderError(
+            raise FlushOutOfOrderError(
                 f"Events of {self.name} from number {self.first_unflushed_event_number} on could not be flushed."
             )
 
     def _mark_flushed(self, chunk: Chunk) -> None:
-        self._flushing.remove(chunk)
+        self._flushing_chunks.remove(chunk)
         self.unflushed_bytes -= estimate_event_bytes(chunk.events)
         self._memtable.mark_flushed(self.first_unflushed_event_number)
         self.recent_table.on_flush(self.first_unflushed_event_number)
@@ -414,7 +417,7 @@ class StreamStore:
 
     def _has_pending_record(self, predicate: Callable[[WalRecord], bool]) -> bool:
         with self.state_lock:
-            return any(map(predicate, self._pending))
+            return any(map(predicate, self._pending_records))
 
     def delete_before(self, before_us: int, cursor: duckdb.DuckDBPyConnection) -> int:
         """Delete the flushed events older than `before_us`; return their number.
@@ -438,7 +441,7 @@ class StreamStore:
         try:
             self.flush(chunk, cursor)
         except BaseException:
-            self.restore_pending(chunk)
+            self.return_chunk_to_pending(chunk)
             raise
 
     def _oldest_retained_us(self, now_us: int, cursor: duckdb.DuckDBPyConnection) -> int | None:
@@ -456,12 +459,12 @@ class StreamStore:
             bounds += row or []
         return max(bounds, default=None)
 
-    def _take_unsaved_shapes(self) -> tuple[KindsByPath, UnsavedProjectShapes]:
+    def _take_unsaved_shapes(self) -> tuple[ValueKindsByPath, UnsavedProjectShapes]:
         with self.state_lock:
             unsaved, self._unsaved_kinds = self._unsaved_kinds, {}
-            return unsaved, self.project_shape_saver.take_changes()
+            return unsaved, self.project_shape_saver.take_unsaved_shapes()
 
-    def _save_shape(self, cursor: duckdb.DuckDBPyConnection, unsaved: KindsByPath) -> None:
+    def _save_shape(self, cursor: duckdb.DuckDBPyConnection, unsaved: ValueKindsByPath) -> None:
         rows = [(list(path), str(kind)) for path, kinds in unsaved.items() for kind in kinds]
         if rows:
             cursor.execute(

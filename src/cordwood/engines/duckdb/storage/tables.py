@@ -62,7 +62,7 @@ class StreamTableStatements:
     def drop_memtable_part(self, part: int) -> str:
         return f"DROP TABLE {self.memtable_part_name(part)}"
 
-    def create_memtable(self, parts: Sequence[int], flushed_to: int) -> str:
+    def create_memtable_view(self, parts: Sequence[int], flushed_to: int) -> str:
         """Return SQL that creates the memtable, which is a view of the unflushed rows in `parts`.
 
         The view's `rowid` is the event's sequence number.

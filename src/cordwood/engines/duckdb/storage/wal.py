@@ -63,7 +63,7 @@ class WriteAheadLog:
         self._folder = folder
         folder.mkdir(exist_ok=True)
         self._stream_ends_by_segment: dict[int, dict[str, int]] = {}
-        self._lock = ordered_lock(LockRank.LOG)
+        self._lock = ordered_lock(LockRank.WRITE_AHEAD_LOG)
         self._current_segment_number = 0
         self._current_segment_descriptor = -1
         self._current_segment_bytes = 0
