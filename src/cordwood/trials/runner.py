@@ -160,7 +160,9 @@ def _settings_with_empty_store(settings: Settings) -> AbstractContextManager[Set
     """
     if not uses_clickhouse(settings):
         return nullcontext(settings)
-    new_database: AbstractContextManager[Settings] = import_clickhouse_module().settings_with_temporary_database(settings)
+    new_database: AbstractContextManager[Settings] = import_clickhouse_module().settings_with_temporary_database(
+        settings
+    )
     return new_database
 
 
