@@ -380,7 +380,7 @@ class BacklogFull(LimitFault):
 
 
 class ServiceFault(Fault):
-    """The service is starting or stopping and therefore refuses requests, or it could not serve a client command."""
+    """The service refuses requests because it is starting or stopping, or a command line client could not use it."""
 
 
 class ServiceStarting(ServiceFault):

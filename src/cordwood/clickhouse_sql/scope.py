@@ -83,9 +83,9 @@ class StreamAttributes(msgspec.Struct):
         return Value(internal_call("upper", node), STRING)
 
     def json_of_column(self, name: str) -> exp.Expr:
-        """Return the column `name` of the event as JSON, from which attributes are computed.
+        """Return the JSON of the event's column `name`, from which attributes are computed.
 
-        For `project`, return the column's text. If the stream's events have no top-level field `project`, return NULL.
+        The column `project` is a text and not JSON: return it as it is, or NULL if the stream's events do not have it.
         """
         if name != "project":
             return internal_call("json_text", self._column_node(name))

@@ -86,7 +86,7 @@ _MAX_REMEMBERED_ORDERED_RUNS: Final = 2_000
 
 
 class _OrderedRun(NamedTuple):
-    """The result of the last ordered run of a query. `seconds` is its duration, or None if the run failed."""
+    """The outcome of a query's last run that ordered the rows for paging; `seconds` is None if the run failed."""
 
     recorded_at: float
     seconds: float | None

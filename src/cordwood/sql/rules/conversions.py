@@ -167,7 +167,7 @@ def _cast_by_bytes_format(node: exp.Expr, templates: Mapping[str, str], format_t
 
 
 class ConditionRules(msgspec.Struct, frozen=True):
-    """The rules of conditions that all engines share; `common_sql` has the engine's own SQL."""
+    """The rules of conditions that all engines share; `common_sql` has the SQL in which the engines differ."""
 
     common_sql: CommonSql
 

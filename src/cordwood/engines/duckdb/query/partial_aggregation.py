@@ -254,7 +254,7 @@ def split_aggregation(tree: exp.Expr, source: ScanSource) -> PartialAnswerTrees 
 
 
 def _find_lowered_time_bounds(select: exp.Select, source: ScanSource) -> list[tuple[TimeComparison, exp.Expr]] | None:
-    """Return the comparisons in the time bounds of a SELECT, or None if lowering has changed one of them."""
+    """Return the time bounds of a lowered SELECT, or None if one of them is no longer recognizable after lowering."""
     marked = _find_marked_time_conditions(select)
     by_condition = [_time_bounds_in(condition, source.table.alias_or_name) for condition in marked]
     is_complete = len(marked) == select.meta[_TIME_BOUND_COUNT_METADATA_KEY] and all(by_condition)
