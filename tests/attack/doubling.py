@@ -267,7 +267,7 @@ def open_engine(name: str) -> Engine:
         return DuckDBEngine(Path(tempfile.mkdtemp()), DuckDBTarget(), DuckDBOptions(memory_bytes=256 * 2**20))
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
     engine: Engine = module.ClickHouseEngine(
-        f"chdb://{tempfile.mkdtemp()}", module.ClickHouseOptions(memory_bytes=256 * 2**20)
+        f"chdb://{tempfile.mkdtemp()}", module.ClickHouseOptions(max_query_memory_bytes=256 * 2**20)
     )
     return engine
 

@@ -94,7 +94,7 @@ def open_duckdb(folder: Path) -> Engine:
 def open_clickhouse(_: Path) -> Engine:
     address = fresh_database()
     module = importlib.import_module("cordwood.engines.clickhouse.clickhouse_engine")
-    engine: Engine = module.ClickHouseEngine(address, module.ClickHouseOptions(memory_bytes=MEMORY_BYTES))
+    engine: Engine = module.ClickHouseEngine(address, module.ClickHouseOptions(max_query_memory_bytes=MEMORY_BYTES))
     return engine
 
 

@@ -248,7 +248,7 @@ def _alert_targets(settings: Settings) -> Mapping[str, DeliveryTarget]:
             str(target.kind),
             target.host,
             _ALERTMANAGER_REPEAT_SECONDS if target.kind == "alertmanager" else None,
-            target.max_changes,
+            target.max_changes_per_notification,
             cast("Callable[..., None]", partial(deliverer.deliver, target)),
         )
         for target in deliverer.targets.values()
